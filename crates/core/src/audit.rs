@@ -1,0 +1,398 @@
+//! The audit chain as data: what happened, in blocks, one per commit, each chained to the one
+//! before by a keyed hash.
+//!
+//! The chain is keyed so that nobody without the key can write a block, and the head is
+//! authenticated apart from the chain so that a chain cut short, or emptied, does not verify.
+
+use std::fmt::Write as _;
+
+use peerbus_wire::{How, MessageId, Seq};
+
+use crate::store::PeerId;
+
+/// The key of a database's chain.
+#[derive(Clone)]
+pub struct AuditKey(pub [u8; 32]);
+
+impl std::fmt::Debug for AuditKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AuditKey(…)")
+    }
+}
+
+/// A chain hash.
+pub type Hash = [u8; 32];
+
+/// What is written down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// A message was accepted.
+    Accept {
+        /// Its number.
+        seq: Seq,
+        /// Who sent it.
+        sender: PeerId,
+        /// The sender's id for it.
+        id: &'a MessageId,
+        /// How many recipients it is owed to.
+        recipients: u32,
+    },
+    /// A recipient's connection was given a message. Best effort: may be lost in a crash.
+    Deliver {
+        /// The message.
+        seq: Seq,
+        /// The recipient.
+        recipient: PeerId,
+    },
+    /// A recipient acked a message.
+    Ack {
+        /// The message.
+        seq: Seq,
+        /// The recipient.
+        recipient: PeerId,
+        /// What the ack claims.
+        how: Option<&'a How>,
+    },
+    /// A message is not owed to a recipient any more, unread.
+    Expire {
+        /// The message.
+        seq: Seq,
+        /// The recipient.
+        recipient: PeerId,
+    },
+    /// A recipient rejected a message.
+    Dead {
+        /// The message.
+        seq: Seq,
+        /// The recipient.
+        recipient: PeerId,
+    },
+    /// A peer registered.
+    Register {
+        /// The peer.
+        peer: PeerId,
+        /// The name it registered.
+        name: &'a str,
+    },
+    /// A peer's new connection took the name from a live one.
+    Takeover {
+        /// The peer.
+        peer: PeerId,
+    },
+    /// The operator freed a name.
+    Release {
+        /// The peer.
+        peer: PeerId,
+    },
+    /// A peer was forgotten.
+    Forget {
+        /// The peer.
+        peer: PeerId,
+    },
+}
+
+/// One commit's events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    /// Counts from 1.
+    pub number: u64,
+    /// When it was sealed, wall clock.
+    pub at_ms: u64,
+    /// One line an event (see [`Log::push`]).
+    pub events: String,
+    /// The chain hash over the previous hash, the number, the time and the events.
+    pub hash: Hash,
+}
+
+/// The end of the chain, authenticated, and the counters that must never go back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// Number of the last block; 0 in a new chain.
+    pub blocks: u64,
+    /// Its hash; [`GENESIS`] in a new chain.
+    pub hash: Hash,
+    /// Number of the last block that retention dropped; 0 while the chain is whole.
+    pub anchor: u64,
+    /// Its hash; [`GENESIS`] while the chain is whole.
+    pub anchor_hash: Hash,
+    /// The next message's number.
+    pub next_seq: u64,
+    /// The next peer's number.
+    pub next_peer: u32,
+    /// The next notice's number.
+    pub next_notice: u64,
+    /// Keyed hash over all the members above.
+    pub mac: Hash,
+}
+
+/// The hash before the first block.
+pub const GENESIS: Hash = [0; 32];
+
+impl Head {
+    /// The head of a new chain.
+    #[must_use]
+    pub fn new(key: &AuditKey) -> Self {
+        let mut head = Self {
+            blocks: 0,
+            hash: GENESIS,
+            anchor: 0,
+            anchor_hash: GENESIS,
+            next_seq: 1,
+            next_peer: 1,
+            next_notice: 1,
+            mac: GENESIS,
+        };
+        head.mac = head.expected_mac(key);
+        head
+    }
+
+    /// The authentication that the head must carry.
+    #[must_use]
+    pub fn expected_mac(&self, key: &AuditKey) -> Hash {
+        let mut hasher = blake3::Hasher::new_keyed(&key.0);
+        hasher.update(b"peerbus audit head");
+        for number in [self.blocks, self.anchor, self.next_seq, self.next_notice] {
+            hasher.update(&number.to_le_bytes());
+        }
+        hasher.update(&self.next_peer.to_le_bytes());
+        hasher.update(&self.hash).update(&self.anchor_hash);
+        hasher.finalize().into()
+    }
+}
+
+/// The chain hash of a block that follows `previous`.
+#[must_use]
+pub fn chain(key: &AuditKey, previous: &Hash, number: u64, at_ms: u64, events: &str) -> Hash {
+    let mut hasher = blake3::Hasher::new_keyed(&key.0);
+    hasher.update(b"peerbus audit block");
+    hasher.update(previous);
+    hasher.update(&number.to_le_bytes()).update(&at_ms.to_le_bytes());
+    hasher.update(events.as_bytes());
+    hasher.finalize().into()
+}
+
+/// Collects the events of the commit under way.
+#[derive(Debug, Default)]
+pub struct Log {
+    lines: String,
+}
+
+impl Log {
+    /// Adds an event as one line: a letter, then its members separated by spaces.
+    ///
+    /// `A seq sender id recipients`, `D seq recipient`, `K seq recipient [how path evidence]`,
+    /// `E seq recipient`, `X seq recipient`, `R peer name`, `T peer`, `F peer` (freed by the
+    /// operator), `Z peer` (forgotten).
+    pub fn push(&mut self, event: &Event<'_>) {
+        let out = &mut self.lines;
+        // Writing to a String cannot fail.
+        let _ = match event {
+            Event::Accept { seq, sender, id, recipients } => {
+                writeln!(out, "A {} {} {id} {recipients}", seq.0, sender.0)
+            }
+            Event::Deliver { seq, recipient } => writeln!(out, "D {} {}", seq.0, recipient.0),
+            Event::Ack { seq, recipient, how } => match how {
+                None => writeln!(out, "K {} {}", seq.0, recipient.0),
+                Some(How::Pushed { path }) => {
+                    writeln!(out, "K {} {} pushed {}", seq.0, recipient.0, word(path))
+                }
+                Some(How::Seen { path, evidence }) => {
+                    let (path, evidence) = (word(path), word(evidence));
+                    writeln!(out, "K {} {} seen {path} {evidence}", seq.0, recipient.0)
+                }
+            },
+            Event::Expire { seq, recipient } => writeln!(out, "E {} {}", seq.0, recipient.0),
+            Event::Dead { seq, recipient } => writeln!(out, "X {} {}", seq.0, recipient.0),
+            Event::Register { peer, name } => writeln!(out, "R {} {name}", peer.0),
+            Event::Takeover { peer } => writeln!(out, "T {}", peer.0),
+            Event::Release { peer } => writeln!(out, "F {}", peer.0),
+            Event::Forget { peer } => writeln!(out, "Z {}", peer.0),
+        };
+    }
+
+    /// Whether nothing was added since the last [`Log::seal`].
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// Makes the block that follows `head` and moves the head onto it.
+    pub fn seal(&mut self, key: &AuditKey, head: &mut Head, at_ms: u64) -> Block {
+        let events = std::mem::take(&mut self.lines);
+        let number = head.blocks + 1;
+        let hash = chain(key, &head.hash, number, at_ms, &events);
+        head.blocks = number;
+        head.hash = hash;
+        head.mac = head.expected_mac(key);
+        Block { number, at_ms, events, hash }
+    }
+}
+
+/// Keeps an ack's free text to one word of the line.
+fn word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._:-/".contains(c);
+    if text.is_empty() {
+        return "-".into();
+    }
+    text.chars().map(|c| if plain(c) { c } else { '_' }).collect()
+}
+
+/// Follows a chain block by block.
+#[derive(Debug)]
+pub struct Verifier<'k> {
+    key: &'k AuditKey,
+    number: u64,
+    hash: Hash,
+    head: Head,
+}
+
+/// Where a chain does not hold.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Break {
+    /// The head record is absent: the chain was emptied.
+    #[error("the head record is missing: the chain was emptied, or this is no peerbus database")]
+    NoHead,
+    /// The head record is not authentic.
+    #[error("the head record is not authentic: it was altered, or the key is another database's")]
+    Head,
+    /// A block is missing from the middle or the front.
+    #[error("block {expected} is missing (found block {found} in its place)")]
+    Gap {
+        /// The number that should have come.
+        expected: u64,
+        /// The number that came.
+        found: u64,
+    },
+    /// A block's hash does not follow from its content and the block before.
+    #[error("block {number} does not verify: it, or the block before it, was altered")]
+    Block {
+        /// The block.
+        number: u64,
+    },
+    /// Blocks are missing at the end.
+    #[error("the chain ends at block {found}, but its head says {expected}: it was cut short")]
+    Short {
+        /// The head's number.
+        expected: u64,
+        /// The last block's number.
+        found: u64,
+    },
+    /// There are blocks after the head.
+    #[error("block {number} lies after the head (block {head}): it was added outside the broker")]
+    Long {
+        /// The first such block.
+        number: u64,
+        /// The head's number.
+        head: u64,
+    },
+}
+
+impl<'k> Verifier<'k> {
+    /// Starts at the head's anchor.
+    ///
+    /// # Errors
+    ///
+    /// When the head is absent or not authentic.
+    pub fn new(key: &'k AuditKey, head: Option<Head>) -> Result<Self, Break> {
+        let head = head.ok_or(Break::NoHead)?;
+        if head.mac != head.expected_mac(key) {
+            return Err(Break::Head);
+        }
+        Ok(Self { key, number: head.anchor, hash: head.anchor_hash, head })
+    }
+
+    /// Checks the next block.
+    ///
+    /// # Errors
+    ///
+    /// Names the block at which the chain breaks.
+    pub fn block(&mut self, block: &Block) -> Result<(), Break> {
+        let expected = self.number + 1;
+        if block.number != expected {
+            return Err(Break::Gap { expected, found: block.number });
+        }
+        if block.number > self.head.blocks {
+            return Err(Break::Long { number: block.number, head: self.head.blocks });
+        }
+        let hash = chain(self.key, &self.hash, block.number, block.at_ms, &block.events);
+        if hash != block.hash {
+            return Err(Break::Block { number: block.number });
+        }
+        self.number = block.number;
+        self.hash = hash;
+        Ok(())
+    }
+
+    /// Checks that the chain ends where its head says, and gives the head.
+    ///
+    /// # Errors
+    ///
+    /// When it does not.
+    pub fn finish(self) -> Result<Head, Break> {
+        if self.number != self.head.blocks {
+            return Err(Break::Short { expected: self.head.blocks, found: self.number });
+        }
+        if self.hash != self.head.hash {
+            return Err(Break::Block { number: self.number });
+        }
+        Ok(self.head)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain_of(key: &AuditKey, blocks: u64) -> (Vec<Block>, Head) {
+        let mut head = Head::new(key);
+        let mut log = Log::default();
+        let made = (1..=blocks)
+            .map(|n| {
+                log.push(&Event::Deliver { seq: Seq(n), recipient: PeerId(1) });
+                log.seal(key, &mut head, n)
+            })
+            .collect();
+        (made, head)
+    }
+
+    fn verify(key: &AuditKey, head: Option<Head>, blocks: &[Block]) -> Result<Head, Break> {
+        let mut verifier = Verifier::new(key, head)?;
+        blocks.iter().try_for_each(|b| verifier.block(b))?;
+        verifier.finish()
+    }
+
+    #[test]
+    fn a_whole_chain_verifies_and_every_damage_is_named() {
+        let key = AuditKey([7; 32]);
+        let (blocks, head) = chain_of(&key, 5);
+        assert_eq!(verify(&key, Some(head.clone()), &blocks), Ok(head.clone()));
+
+        let mut altered = blocks.clone();
+        altered[2].events = altered[2].events.replace('1', "2");
+        let broken = verify(&key, Some(head.clone()), &altered);
+        assert_eq!(broken, Err(Break::Block { number: 3 }));
+
+        let short = verify(&key, Some(head.clone()), &blocks[..3]);
+        assert_eq!(short, Err(Break::Short { expected: 5, found: 3 }));
+
+        let gap = verify(&key, Some(head.clone()), &[blocks[0].clone(), blocks[2].clone()]);
+        assert_eq!(gap, Err(Break::Gap { expected: 2, found: 3 }));
+
+        assert_eq!(verify(&key, None, &[]), Err(Break::NoHead));
+        let mut cut = head.clone();
+        (cut.blocks, cut.hash) = (3, blocks[2].hash);
+        assert_eq!(verify(&key, Some(cut), &blocks[..3]), Err(Break::Head));
+        assert_eq!(verify(&AuditKey([8; 32]), Some(head), &blocks), Err(Break::Head));
+    }
+
+    #[test]
+    fn a_chain_whose_front_was_dropped_starts_at_its_anchor() {
+        let key = AuditKey([7; 32]);
+        let (blocks, mut head) = chain_of(&key, 5);
+        (head.anchor, head.anchor_hash) = (2, blocks[1].hash);
+        head.mac = head.expected_mac(&key);
+        assert_eq!(verify(&key, Some(head.clone()), &blocks[2..]), Ok(head.clone()));
+        let gap = verify(&key, Some(head), &blocks[3..]);
+        assert_eq!(gap, Err(Break::Gap { expected: 3, found: 4 }));
+    }
+}

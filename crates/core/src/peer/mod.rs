@@ -1,0 +1,1 @@
+//! The adapter side of a connection.

@@ -1,0 +1,262 @@
+//! What the core asks of durable storage.
+//!
+//! All writes of one batch of inputs happen in one transaction; its outputs leave after the
+//! commit. The core numbers peers, messages and notices itself, so a store only keeps rows.
+
+use std::sync::Arc;
+
+use peerbus_wire::{MessageId, Seq};
+
+use crate::TokenHash;
+use crate::audit::{Block, Head};
+
+/// The broker's number of a peer: small, never used twice in the life of a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct PeerId(pub u32);
+
+/// Storage failed. Memory may be ahead of the disk: roll back and stop the broker.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("storage failed: {0}")]
+pub struct StoreError(pub String);
+
+/// A peer that has registered at least once (ephemeral peers while they are connected).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerRow {
+    /// Its number.
+    pub id: PeerId,
+    /// Its name as last registered; unique without regard to ASCII case.
+    pub name: String,
+    /// The token that owns the name; `None` after the operator released it.
+    pub owner: Option<TokenHash>,
+    /// The name was made up by its adapter.
+    pub generated: bool,
+    /// It is forgotten when it leaves.
+    pub ephemeral: bool,
+    /// It was connected at the last commit that said anything about it.
+    pub online: bool,
+    /// When it was last connected, wall clock.
+    pub last_seen_ms: u64,
+}
+
+/// A message about to be stored.
+#[derive(Debug, Clone, Copy)]
+pub struct NewMessage<'a> {
+    /// Its number; greater than every earlier one.
+    pub seq: Seq,
+    /// Who sent it.
+    pub sender: PeerId,
+    /// The sender's id for it.
+    pub id: &'a MessageId,
+    /// The carried envelope text.
+    pub envelope: &'a str,
+    /// How many recipients it is owed to.
+    pub recipients: u32,
+    /// When it was accepted, wall clock.
+    pub accepted_ms: u64,
+}
+
+/// What is kept of a message besides its text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MessageHead {
+    /// Its number.
+    pub seq: Seq,
+    /// Who sent it.
+    pub sender: PeerId,
+    /// The sender's id for it.
+    pub id: MessageId,
+    /// How many recipients it was owed to when it was accepted.
+    pub recipients: u32,
+    /// When it was accepted, wall clock.
+    pub accepted_ms: u64,
+}
+
+/// A message in a recipient's queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Queued {
+    /// Its number.
+    pub seq: Seq,
+    /// Who sent it.
+    pub sender: PeerId,
+    /// The sender's id for it.
+    pub id: MessageId,
+    /// The carried envelope text.
+    pub envelope: Arc<str>,
+    /// When it was accepted, wall clock.
+    pub accepted_ms: u64,
+}
+
+/// The outcome of [`Txn::insert_message`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inserted {
+    /// The row is new.
+    New,
+    /// The sender used the id before; nothing was written.
+    Known {
+        /// The earlier message's number.
+        seq: Seq,
+        /// Its envelope text is the same, byte for byte.
+        same: bool,
+        /// How many recipients it was owed to.
+        recipients: u32,
+    },
+}
+
+/// A statement to a sender that is kept until the sender has acked it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// Its number; greater than every earlier one.
+    pub number: u64,
+    /// Whom to tell.
+    pub sender: PeerId,
+    /// The message, by the sender's id.
+    pub id: MessageId,
+    /// The recipient's name.
+    pub to: String,
+    /// `true`: rejected by the recipient. `false`: expired.
+    pub dead: bool,
+    /// Why, as a sentence.
+    pub reason: String,
+    /// When it was written, wall clock.
+    pub at_ms: u64,
+}
+
+/// What a store holds when the broker starts.
+#[derive(Debug, Clone, Default)]
+pub struct Loaded {
+    /// Every known peer.
+    pub peers: Vec<PeerRow>,
+    /// The audit chain's head, which also holds the counters; `None` in a new database.
+    pub head: Option<Head>,
+}
+
+/// Reads and writes inside the open transaction. Reads see its own writes.
+pub trait Txn {
+    /// Writes a peer's row, new or changed.
+    ///
+    /// # Errors
+    ///
+    /// Every method of this trait fails only when storage does.
+    fn put_peer(&mut self, row: &PeerRow) -> Result<(), StoreError>;
+
+    /// Forgets a peer. Its queue is empty.
+    fn delete_peer(&mut self, id: PeerId) -> Result<(), StoreError>;
+
+    /// Stores a message unless its sender used the id before.
+    fn insert_message(&mut self, message: &NewMessage<'_>) -> Result<Inserted, StoreError>;
+
+    /// Owes `seq` to `recipient`.
+    fn insert_debt(&mut self, recipient: PeerId, seq: Seq) -> Result<(), StoreError>;
+
+    /// Settles the debt; `false` when there was none.
+    fn delete_debt(&mut self, recipient: PeerId, seq: Seq) -> Result<bool, StoreError>;
+
+    /// Whether `seq` is owed to `recipient`.
+    fn has_debt(&mut self, recipient: PeerId, seq: Seq) -> Result<bool, StoreError>;
+
+    /// The first messages owed to `recipient` after `after`, in order: at most `messages`, and no
+    /// more once `bytes` of text are reached (so at least one when there is one).
+    fn read_queue(
+        &mut self,
+        recipient: PeerId,
+        after: Seq,
+        messages: usize,
+        bytes: usize,
+    ) -> Result<Vec<Queued>, StoreError>;
+
+    /// How many messages are owed to `recipient`.
+    fn count_queue(&mut self, recipient: PeerId) -> Result<u64, StoreError>;
+
+    /// The number of the last message owed to `recipient`.
+    fn last_debt(&mut self, recipient: PeerId) -> Result<Option<Seq>, StoreError>;
+
+    /// A message by number.
+    fn message(&mut self, seq: Seq) -> Result<Option<MessageHead>, StoreError>;
+
+    /// A message by its sender's id.
+    fn find_message(
+        &mut self,
+        sender: PeerId,
+        id: &MessageId,
+    ) -> Result<Option<MessageHead>, StoreError>;
+
+    /// To whom `seq` is still owed.
+    fn owed_to(&mut self, seq: Seq) -> Result<Vec<PeerId>, StoreError>;
+
+    /// Of the first `limit` messages after `after`: those that are owed to nobody and not kept as
+    /// dead, and the number of the last one looked at (`None` at the end).
+    fn settled(
+        &mut self,
+        after: Seq,
+        limit: usize,
+    ) -> Result<(Vec<Seq>, Option<Seq>), StoreError>;
+
+    /// Deletes messages that are owed to nobody.
+    fn delete_messages(&mut self, seqs: &[Seq]) -> Result<(), StoreError>;
+
+    /// The first debts by message number whose message was accepted before `before_ms`, at most
+    /// `limit`. Stops at the first message that was accepted later.
+    fn old_debts(
+        &mut self,
+        before_ms: u64,
+        limit: usize,
+    ) -> Result<Vec<(PeerId, MessageHead)>, StoreError>;
+
+    /// Keeps a rejected message for the operator.
+    fn insert_dead(
+        &mut self,
+        recipient: PeerId,
+        seq: Seq,
+        reason: &str,
+        at_ms: u64,
+    ) -> Result<(), StoreError>;
+
+    /// Forgets at most `limit` rejected messages that were rejected before `before_ms`.
+    fn delete_dead(&mut self, before_ms: u64, limit: usize) -> Result<usize, StoreError>;
+
+    /// Keeps a statement for a sender.
+    fn insert_notice(&mut self, notice: &Notice) -> Result<(), StoreError>;
+
+    /// The first `limit` statements kept for `sender` after number `after`, in order.
+    fn notices(
+        &mut self,
+        sender: PeerId,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Notice>, StoreError>;
+
+    /// Drops a statement; `false` when `sender` has no such one.
+    fn delete_notice(&mut self, sender: PeerId, number: u64) -> Result<bool, StoreError>;
+
+    /// Drops at most `limit` statements written before `before_ms`.
+    fn delete_notices(&mut self, before_ms: u64, limit: usize) -> Result<usize, StoreError>;
+
+    /// Appends a block to the audit chain and replaces the head.
+    fn append_audit(&mut self, block: &Block, head: &Head) -> Result<(), StoreError>;
+
+    /// The last of the first `limit` audit blocks, if it and all before it are older than
+    /// `before_ms`.
+    fn old_audit(&mut self, before_ms: u64, limit: usize) -> Result<Option<Block>, StoreError>;
+
+    /// Deletes the audit blocks up to and including `number`; the next append carries the head
+    /// whose anchor says so.
+    fn drop_audit(&mut self, number: u64) -> Result<(), StoreError>;
+}
+
+/// A store with transactions. [`Txn`]'s methods are called between `begin` and `commit` only.
+pub trait Store: Txn {
+    /// Reads what the broker needs to start.
+    ///
+    /// # Errors
+    ///
+    /// Every method of this trait fails only when storage does.
+    fn load(&mut self) -> Result<Loaded, StoreError>;
+
+    /// Opens a transaction.
+    fn begin(&mut self) -> Result<(), StoreError>;
+
+    /// Makes the transaction durable: returns after the disk has confirmed it.
+    fn commit(&mut self) -> Result<(), StoreError>;
+
+    /// Gives the transaction up.
+    fn rollback(&mut self);
+}

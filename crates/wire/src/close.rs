@@ -1,0 +1,117 @@
+//! Why the broker closes a connection: a WebSocket close code and a text for each reason.
+
+use crate::name::NameError;
+
+/// A reason for which the broker closes a connection.
+///
+/// The first seven are v1's, with v1's texts; v1 adapters compare
+/// `name claimed under a different token` to decide to pick another name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CloseReason {
+    /// The first message was binary.
+    HandshakeNotText,
+    /// The first message was not a JSON object, or a member of `register` has the wrong type.
+    HandshakeMalformed,
+    /// The first frame was something else than `register`.
+    FirstFrameNotRegister,
+    /// `protocol_version` is not [`crate::PROTOCOL_VERSION`].
+    UnsupportedVersion,
+    /// `name` is absent or empty.
+    EmptyName,
+    /// `token` is none of the broker's.
+    InvalidToken,
+    /// The name belongs to another token.
+    NameClaimed,
+    /// The name breaks the rules for names.
+    InvalidName(NameError),
+    /// A live connection with an instance of its own holds the name.
+    NameInUse,
+    /// An ephemeral registration asked for a name that is known.
+    NameKnown,
+    /// A newer connection took the name over.
+    TakenOver,
+    /// A message was larger than [`crate::limits::FRAME_BYTES_MAX`].
+    TooLarge,
+    /// No complete `register` within the handshake deadline.
+    HandshakeTimeout,
+    /// The connection did not answer pings.
+    Unresponsive,
+    /// The connection does not read what it is sent.
+    TooSlow,
+    /// The broker holds as many connections, or knows as many names, as it may.
+    Full,
+    /// The broker is shutting down.
+    GoingAway,
+    /// The broker's storage failed.
+    StorageFailed,
+}
+
+impl CloseReason {
+    /// The WebSocket close code (RFC 6455 §7.4; 4000-4999 are private to the application).
+    #[must_use]
+    pub fn code(&self) -> u16 {
+        match self {
+            Self::HandshakeNotText => 1003,
+            Self::HandshakeMalformed => 1007,
+            Self::FirstFrameNotRegister
+            | Self::UnsupportedVersion
+            | Self::EmptyName
+            | Self::InvalidToken
+            | Self::NameClaimed
+            | Self::InvalidName(_)
+            | Self::NameInUse
+            | Self::NameKnown => 1008,
+            Self::TooLarge => 1009,
+            Self::GoingAway => 1001,
+            Self::StorageFailed => 1011,
+            Self::Full => 1013,
+            Self::TakenOver => 4000,
+            Self::HandshakeTimeout => 4001,
+            Self::Unresponsive => 4002,
+            Self::TooSlow => 4003,
+        }
+    }
+
+    /// The text of the close frame, at most 123 bytes.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Self::HandshakeNotText => "handshake must be text".into(),
+            Self::HandshakeMalformed => "malformed handshake".into(),
+            Self::FirstFrameNotRegister => "first frame must be register".into(),
+            Self::UnsupportedVersion => "unsupported protocol version".into(),
+            Self::EmptyName => "empty peer name".into(),
+            Self::InvalidToken => "invalid bearer token".into(),
+            Self::NameClaimed => "name claimed under a different token".into(),
+            Self::InvalidName(error) => error.to_string(),
+            Self::NameInUse => "name in use".into(),
+            Self::NameKnown => "name is registered; an ephemeral peer needs an unused one".into(),
+            Self::TakenOver => "name taken over by a newer connection".into(),
+            Self::TooLarge => "frame larger than 1048576 bytes".into(),
+            Self::HandshakeTimeout => "no register frame within the handshake deadline".into(),
+            Self::Unresponsive => "no answer to ping".into(),
+            Self::TooSlow => "connection does not read what it is sent".into(),
+            Self::Full => "broker is at its limit of connections or names".into(),
+            Self::GoingAway => "broker is shutting down".into(),
+            Self::StorageFailed => "broker storage failed".into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_fits_a_close_frame() {
+        let long = NameError::Character { found: '\u{10ffff}' };
+        for reason in [
+            CloseReason::InvalidName(long),
+            CloseReason::InvalidName(NameError::TooLong { bytes: usize::MAX }),
+            CloseReason::InvalidName(NameError::Reserved),
+            CloseReason::NameKnown,
+        ] {
+            assert!(reason.text().len() <= 123, "{}", reason.text());
+        }
+    }
+}

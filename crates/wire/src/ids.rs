@@ -1,0 +1,190 @@
+//! Identifiers other than names.
+
+use std::fmt;
+use std::sync::Arc;
+
+use zeroize::Zeroizing;
+
+use crate::limits::{DELIVERY_KEY_BYTES_MAX, ID_BYTES_MAX, INSTANCE_BYTES_MAX, TOKEN_BYTES_MAX};
+
+/// The id that a sender gives a message: 1-128 of `[A-Za-z0-9._:-]`. Unique per sender.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MessageId(Arc<str>);
+
+impl MessageId {
+    /// Checks `text` against the rule for ids.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, IdError> {
+        let ok = |b: u8| b.is_ascii_alphanumeric() || b"._:-".contains(&b);
+        match text.len() {
+            0 => Err(IdError::Empty),
+            bytes if bytes > ID_BYTES_MAX => Err(IdError::TooLong { bytes }),
+            _ if !text.bytes().all(ok) => Err(IdError::Character),
+            _ => Ok(Self(text.into())),
+        }
+    }
+
+    /// The id as it is on the wire.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for MessageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for MessageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &*self.0)
+    }
+}
+
+/// Why a text is no message id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum IdError {
+    /// The text is empty.
+    #[error("empty id; 1 to 128 of A-Z a-z 0-9 . _ : - are allowed")]
+    Empty,
+    /// The text is longer than [`ID_BYTES_MAX`].
+    #[error("id has {bytes} bytes; at most 128 of A-Z a-z 0-9 . _ : - are allowed")]
+    TooLong {
+        /// Length that was found, in bytes.
+        bytes: usize,
+    },
+    /// A character outside the alphabet.
+    #[error("id contains a character outside A-Z a-z 0-9 . _ : -")]
+    Character,
+}
+
+/// The broker's number of an accepted message: positive, strictly increasing in accept order,
+/// never used twice in the life of a database.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct Seq(pub u64);
+
+impl Seq {
+    /// The delivery key under which our broker delivers this message, to whomever.
+    #[must_use]
+    pub fn key(self) -> DeliveryKey {
+        DeliveryKey(self.0.to_string().into())
+    }
+}
+
+/// Names a delivery in an ack. Opaque to clients; at our broker the decimal [`Seq`], at a v1
+/// broker the id, or `id|recipient` for a copy of a broadcast.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct DeliveryKey(Arc<str>);
+
+impl DeliveryKey {
+    /// Takes a key as received.
+    ///
+    /// Returns `None` when it is empty or longer than [`DELIVERY_KEY_BYTES_MAX`].
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        (!text.is_empty() && text.len() <= DELIVERY_KEY_BYTES_MAX).then(|| Self(text.into()))
+    }
+
+    /// The key as it is on the wire.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Reads the key as one of our broker's.
+    #[must_use]
+    pub fn seq(&self) -> Option<Seq> {
+        let digits = !self.0.starts_with(['0', '+']);
+        if digits { self.0.parse().ok().map(Seq) } else { None }
+    }
+}
+
+/// What tells two processes with the same name apart: 128 random bits, a credential.
+///
+/// `Debug` never shows it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Instance(Arc<str>);
+
+impl Instance {
+    /// Takes an instance of 1-64 printable ASCII characters.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let ok = (1..=INSTANCE_BYTES_MAX).contains(&text.len())
+            && text.bytes().all(|b| b.is_ascii_graphic());
+        ok.then(|| Self(text.into()))
+    }
+
+    /// Makes an instance of 128 bits of entropy, as 32 lower-case hex digits.
+    #[must_use]
+    pub fn from_entropy(bits: u128) -> Self {
+        Self(format!("{bits:032x}").into())
+    }
+
+    /// The instance as it is on the wire.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Instance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Instance(…)")
+    }
+}
+
+/// A bearer token as a client presents it. `Debug` never shows it; erased when dropped.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(Zeroizing<String>);
+
+impl Token {
+    /// Takes a token of at most [`TOKEN_BYTES_MAX`] bytes.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        (text.len() <= TOKEN_BYTES_MAX).then(|| Self(Zeroizing::new(text.to_owned())))
+    }
+
+    /// The token as it is on the wire.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_follow_the_rule() {
+        assert!(MessageId::parse("01HV:a.b_c-d").is_ok());
+        assert_eq!(MessageId::parse(""), Err(IdError::Empty));
+        assert_eq!(MessageId::parse("a|b"), Err(IdError::Character));
+        assert_eq!(MessageId::parse(&"x".repeat(129)), Err(IdError::TooLong { bytes: 129 }));
+    }
+
+    #[test]
+    fn a_key_is_a_seq_only_in_its_own_spelling() {
+        assert_eq!(Seq(17).key().seq(), Some(Seq(17)));
+        for other in ["017", "+17", "17 ", "id|bob", "99999999999999999999999"] {
+            assert_eq!(DeliveryKey::parse(other).unwrap().seq(), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn credentials_do_not_show_in_debug() {
+        let shown = format!("{:?}{:?}", Token::parse("hush").unwrap(), Instance::from_entropy(7));
+        assert!(!shown.contains("hush") && !shown.contains('7'), "{shown}");
+    }
+}

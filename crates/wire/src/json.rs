@@ -1,0 +1,1 @@
+//! JSON as bytes: a strict scanner that finds members and values without decoding them.

@@ -1,0 +1,35 @@
+//! The bytes of the peerbus protocol.
+//!
+//! Everything that turns bytes into types, and types into bytes, lives here: names and ids,
+//! the [`Envelope`] with its canonical form and signature, the control frames, the limits.
+//! Nothing here does I/O, reads a clock or draws a random number. `docs/PROTOCOL.md` is the
+//! specification that this crate implements.
+
+mod canonical;
+mod close;
+mod envelope;
+mod frame;
+mod ids;
+mod json;
+pub mod limits;
+mod name;
+mod receipt;
+mod sign;
+
+pub use canonical::{Fields, canonical};
+pub use close::CloseReason;
+pub use envelope::{Address, Carried, DecodeError, Decoded, Envelope, Irregular, Kind};
+pub use frame::{
+    Ack, BrokerFrame, ClientFrame, DeliverFrame, Delivery, Received, PeerEntry, PeersFrame,
+    Presence, Register, Window, control_type,
+};
+pub use ids::{DeliveryKey, IdError, Instance, MessageId, Seq, Token};
+pub use name::{NameError, NameKey, PeerName};
+pub use receipt::{How, Receipt, Refusal, RefusalCode, State};
+pub use sign::{Secret, SecretError, VerifyError};
+
+/// The protocol version that every frame and envelope carries, exactly.
+pub const PROTOCOL_VERSION: &str = "v1";
+
+/// The extension level that both sides announce as `ext` before frames beyond v1 may travel.
+pub const EXT: u32 = 1;

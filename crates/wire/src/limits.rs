@@ -1,0 +1,66 @@
+//! Every bound of the wire in one place, asserted against each other.
+
+/// Largest WebSocket message in either direction, in bytes.
+pub const FRAME_BYTES_MAX: usize = 1_048_576;
+/// Longest peer name, in bytes (names are ASCII).
+pub const NAME_BYTES_MAX: usize = 64;
+/// Longest envelope `id`, in bytes.
+pub const ID_BYTES_MAX: usize = 128;
+/// Longest envelope `source`, in bytes.
+pub const SOURCE_BYTES_MAX: usize = 64;
+/// Longest envelope `ts`, in bytes.
+pub const TS_BYTES_MAX: usize = 64;
+/// Deepest nesting of a body that is accepted, counted in open arrays and objects.
+pub const NESTING_MAX: usize = 64;
+/// Deepest nesting that the decoder reads at all (the reference implementation's JSON library
+/// stops there too).
+pub const DECODE_NESTING_MAX: usize = 10_000;
+/// Longest bearer token, in bytes.
+pub const TOKEN_BYTES_MAX: usize = 512;
+/// Longest instance credential, in bytes (ours are 32 hex digits).
+pub const INSTANCE_BYTES_MAX: usize = 64;
+/// Longest delivery key that an adapter accepts, in bytes. A v1 broker sends `id|recipient`.
+pub const DELIVERY_KEY_BYTES_MAX: usize = 4_096;
+/// Largest presence object, in bytes of its JSON text.
+pub const PRESENCE_BYTES_MAX: usize = 1_024;
+/// Shortest HMAC secret, in bytes.
+pub const SECRET_BYTES_MIN: usize = 32;
+/// Longest reason in a receipt, a reject or a release, in bytes; longer ones are cut with `…`.
+pub const REASON_BYTES_MAX: usize = 512;
+/// Longest `path` or `evidence` in an ack, in bytes.
+pub const HOW_BYTES_MAX: usize = 64;
+/// Most ids in one `status` request.
+pub const STATUS_IDS_MAX: usize = 256;
+/// Most entries in one `peers` answer; the answer says when there were more.
+pub const PEERS_ENTRIES_MAX: usize = 512;
+
+/// Frames of one connection that may be read and not yet answered.
+pub const FRAMES_UNANSWERED_MAX: usize = 256;
+/// Window of a connection that offers none, in messages.
+pub const WINDOW_MESSAGES_DEFAULT: u32 = 256;
+/// Window of a connection that offers none, in bytes of deliver frames.
+pub const WINDOW_BYTES_DEFAULT: u32 = 1_048_576;
+/// Largest window that is granted, in messages.
+pub const WINDOW_MESSAGES_MAX: u32 = 4_096;
+/// Largest window that is granted, in bytes.
+pub const WINDOW_BYTES_MAX: u32 = 8_388_608;
+/// Window of a v1 connection, in messages.
+pub const WINDOW_V1_MESSAGES: u32 = WINDOW_MESSAGES_MAX;
+/// Window of a v1 connection, in bytes.
+pub const WINDOW_V1_BYTES: u32 = WINDOW_BYTES_MAX;
+/// Deliveries that a v1 connection may leave unacked beyond its window once they have lapsed.
+pub const LAPSED_V1_MESSAGES: u32 = 4_096;
+
+/// What a deliver frame adds around the envelope: the fixed text and a key of up to 20 digits.
+pub const DELIVER_OVERHEAD_BYTES: usize =
+    r#"{"protocol_version":"v1","type":"deliver","delivery_key":"","envelope":}"#.len() + 20;
+/// Largest carried envelope (canonical form with its `hmac`), in bytes: its deliver frame fits a
+/// frame whoever the recipient is.
+pub const ENVELOPE_BYTES_MAX: usize = FRAME_BYTES_MAX - DELIVER_OVERHEAD_BYTES;
+
+const _: () = assert!(WINDOW_MESSAGES_DEFAULT <= WINDOW_MESSAGES_MAX);
+const _: () = assert!(WINDOW_BYTES_DEFAULT <= WINDOW_BYTES_MAX);
+const _: () = assert!(WINDOW_BYTES_DEFAULT as usize >= FRAME_BYTES_MAX);
+const _: () = assert!(NESTING_MAX < DECODE_NESTING_MAX);
+const _: () = assert!(PEERS_ENTRIES_MAX * (PRESENCE_BYTES_MAX + NAME_BYTES_MAX + 256) < FRAME_BYTES_MAX);
+const _: () = assert!(STATUS_IDS_MAX * ID_BYTES_MAX < FRAME_BYTES_MAX);

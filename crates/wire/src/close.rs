@@ -104,7 +104,9 @@ mod tests {
 
     #[test]
     fn every_text_fits_a_close_frame() {
-        let long = NameError::Character { found: '\u{10ffff}' };
+        let long = NameError::Character {
+            found: '\u{10ffff}',
+        };
         for reason in [
             CloseReason::InvalidName(long),
             CloseReason::InvalidName(NameError::TooLong { bytes: usize::MAX }),

@@ -1,10 +1,12 @@
 //! The envelope: what a sender signs and a broker carries.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::ids::MessageId;
+use crate::json::{SyntaxError, Type};
+use crate::members::{Member, Members};
 use crate::name::PeerName;
-use crate::receipt::Refusal;
 
 /// The nine members of an envelope, decoded the way v1 decodes them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -105,23 +107,97 @@ pub struct Carried {
 impl Envelope {
     /// Decodes the way v1's reference implementation does: member names without regard to case
     /// (Unicode simple folding), the last one wins, `null` leaves a string as it is, unknown
-    /// members ignored, invalid UTF-8 in strings replaced, the body kept byte for byte.
+    /// members ignored, invalid UTF-8 in strings replaced, the body kept byte for byte. `null` in
+    /// place of the object gives the empty envelope.
     ///
     /// # Errors
     ///
     /// When the bytes are no JSON object or a string member has another type.
     pub fn decode(bytes: &[u8]) -> Result<Decoded, DecodeError> {
-        unimplemented!("{}", bytes.len())
+        let (members, top) = Members::scan(bytes)?;
+        if !matches!(top, Type::Object | Type::Null) {
+            return Err(DecodeError::NotObject);
+        }
+        let parts = Parts::of(&members, std::str::from_utf8(bytes).is_ok());
+        if let Some(member) = members.mistyped {
+            return Err(DecodeError::WrongType { member });
+        }
+        Ok(parts.into_decoded())
     }
 }
 
-impl Decoded {
-    /// Checks every rule of acceptance that needs no state and gives the form to carry.
-    ///
-    /// # Errors
-    ///
-    /// A refusal that names the member, what was found and the remedy.
-    pub fn carry(&self) -> Result<Carried, Refusal> {
-        unimplemented!()
+/// The members of an envelope, borrowed from the frame where they need no decoding.
+pub(crate) struct Parts<'a> {
+    /// `protocol_version`, `id`, `from`, `to`, `ts`, `source`, `kind`, `hmac`.
+    pub(crate) strings: [Cow<'a, str>; 8],
+    pub(crate) body: &'a [u8],
+    /// How deep the body nests.
+    pub(crate) depth: usize,
+    pub(crate) irregular: Option<Irregular>,
+}
+
+impl<'a> Parts<'a> {
+    /// Members of another type count as absent. `utf8` says that the whole frame is UTF-8.
+    pub(crate) fn of(members: &Members<'a>, utf8: bool) -> Self {
+        let mut replaced = !utf8;
+        let strings = STRINGS.map(|name| {
+            let text = members.get(name).and_then(|raw| raw.string());
+            text.map_or(Cow::Borrowed(""), |text| {
+                replaced |= text.replaced;
+                text.text
+            })
+        });
+        let irregular = if members.duplicate {
+            Some(Irregular::DuplicateMember)
+        } else if members.respelled {
+            Some(Irregular::MemberCase)
+        } else {
+            replaced.then_some(Irregular::InvalidUtf8)
+        };
+        let body = members.get(Member::Body);
+        Self {
+            strings,
+            body: body.map_or(&[], |raw| raw.text),
+            depth: body.map_or(0, |raw| usize::from(raw.depth)),
+            irregular,
+        }
+    }
+
+    fn into_decoded(self) -> Decoded {
+        let [protocol_version, id, from, to, ts, source, kind, hmac] =
+            self.strings.map(Cow::into_owned);
+        let body = self.body.to_vec();
+        let envelope = Envelope {
+            protocol_version,
+            id,
+            from,
+            to,
+            ts,
+            source,
+            kind,
+            body,
+            hmac,
+        };
+        Decoded {
+            envelope,
+            irregular: self.irregular,
+        }
+    }
+}
+
+const STRINGS: [Member; 8] = [
+    Member::ProtocolVersion,
+    Member::Id,
+    Member::From,
+    Member::To,
+    Member::Ts,
+    Member::Source,
+    Member::Kind,
+    Member::Hmac,
+];
+
+impl From<SyntaxError> for DecodeError {
+    fn from(error: SyntaxError) -> Self {
+        Self::Syntax { at: error.at }
     }
 }

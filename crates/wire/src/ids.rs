@@ -100,7 +100,11 @@ impl DeliveryKey {
     #[must_use]
     pub fn seq(&self) -> Option<Seq> {
         let digits = !self.0.starts_with(['0', '+']);
-        if digits { self.0.parse().ok().map(Seq) } else { None }
+        if digits {
+            self.0.parse().ok().map(Seq)
+        } else {
+            None
+        }
     }
 }
 
@@ -171,7 +175,10 @@ mod tests {
         assert!(MessageId::parse("01HV:a.b_c-d").is_ok());
         assert_eq!(MessageId::parse(""), Err(IdError::Empty));
         assert_eq!(MessageId::parse("a|b"), Err(IdError::Character));
-        assert_eq!(MessageId::parse(&"x".repeat(129)), Err(IdError::TooLong { bytes: 129 }));
+        assert_eq!(
+            MessageId::parse(&"x".repeat(129)),
+            Err(IdError::TooLong { bytes: 129 })
+        );
     }
 
     #[test]
@@ -184,7 +191,11 @@ mod tests {
 
     #[test]
     fn credentials_do_not_show_in_debug() {
-        let shown = format!("{:?}{:?}", Token::parse("hush").unwrap(), Instance::from_entropy(7));
+        let shown = format!(
+            "{:?}{:?}",
+            Token::parse("hush").unwrap(),
+            Instance::from_entropy(7)
+        );
         assert!(!shown.contains("hush") && !shown.contains('7'), "{shown}");
     }
 }

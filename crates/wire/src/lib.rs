@@ -6,27 +6,35 @@
 //! specification that this crate implements.
 
 mod canonical;
+mod carry;
+mod client;
 mod close;
 mod envelope;
 mod frame;
 mod ids;
 mod json;
 pub mod limits;
+mod members;
 mod name;
 mod receipt;
+mod received;
 mod sign;
+mod text;
+mod writer;
 
 pub use canonical::{Fields, canonical};
+pub use client::control_type;
 pub use close::CloseReason;
 pub use envelope::{Address, Carried, DecodeError, Decoded, Envelope, Irregular, Kind};
 pub use frame::{
-    Ack, BrokerFrame, ClientFrame, DeliverFrame, Delivery, Received, PeerEntry, PeersFrame,
-    Presence, Register, Window, control_type,
+    Ack, BrokerFrame, ClientFrame, DeliverFrame, Delivery, PeerEntry, PeersFrame, Presence,
+    Received, Register, Window,
 };
 pub use ids::{DeliveryKey, IdError, Instance, MessageId, Seq, Token};
 pub use name::{NameError, NameKey, PeerName};
 pub use receipt::{How, Receipt, Refusal, RefusalCode, State};
 pub use sign::{Secret, SecretError, VerifyError};
+pub use text::neutralise;
 
 /// The protocol version that every frame and envelope carries, exactly.
 pub const PROTOCOL_VERSION: &str = "v1";

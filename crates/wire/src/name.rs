@@ -6,7 +6,15 @@ use std::sync::Arc;
 use crate::limits::NAME_BYTES_MAX;
 
 /// Names that nobody may register: they would read as a speaker other than a peer.
-const RESERVED: [&str; 7] = ["user", "human", "system", "admin", "assistant", "broker", "peerbus"];
+const RESERVED: [&str; 7] = [
+    "user",
+    "human",
+    "system",
+    "admin",
+    "assistant",
+    "broker",
+    "peerbus",
+];
 
 /// A valid peer name: 1-64 characters of `[A-Za-z0-9._@:-]`, the first alphanumeric, not reserved.
 ///
@@ -103,9 +111,7 @@ pub enum NameError {
     #[error("peer name must begin with a letter or a digit")]
     FirstCharacter,
     /// The name is reserved.
-    #[error(
-        "peer name is reserved (user, human, system, admin, assistant, broker, peerbus are)"
-    )]
+    #[error("peer name is reserved (user, human, system, admin, assistant, broker, peerbus are)")]
     Reserved,
 }
 
@@ -135,7 +141,10 @@ mod tests {
 
     #[test]
     fn names_are_the_same_peer_whatever_their_case() {
-        let (upper, lower) = (PeerName::parse("Bob").unwrap(), PeerName::parse("bob").unwrap());
+        let (upper, lower) = (
+            PeerName::parse("Bob").unwrap(),
+            PeerName::parse("bob").unwrap(),
+        );
         assert_ne!(upper, lower);
         assert_eq!(upper.key(), lower.key());
     }

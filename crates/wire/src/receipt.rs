@@ -109,3 +109,35 @@ pub enum RefusalCode {
     /// The recipient's queue is full.
     QueueFull,
 }
+
+impl RefusalCode {
+    const ALL: [Self; 6] = [
+        Self::Invalid,
+        Self::From,
+        Self::UnknownRecipient,
+        Self::IdReused,
+        Self::TooLarge,
+        Self::QueueFull,
+    ];
+
+    /// The code on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Invalid => "invalid",
+            Self::From => "from",
+            Self::UnknownRecipient => "unknown_recipient",
+            Self::IdReused => "id_reused",
+            Self::TooLarge => "too_large",
+            Self::QueueFull => "queue_full",
+        }
+    }
+
+    /// Reads a code; one that is not known counts as [`RefusalCode::Invalid`].
+    pub(crate) fn parse(text: &str) -> Self {
+        Self::ALL
+            .into_iter()
+            .find(|code| code.as_str() == text)
+            .unwrap_or(Self::Invalid)
+    }
+}

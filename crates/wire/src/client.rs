@@ -1,0 +1,275 @@
+//! What a client sends: reading it at the broker, writing it at the client.
+
+use std::borrow::Cow;
+
+use crate::PROTOCOL_VERSION;
+use crate::carry::invalid;
+use crate::envelope::{DecodeError, Parts};
+use crate::frame::{Ack, ClientFrame, Presence, Register, Window};
+use crate::ids::{DeliveryKey, Instance, MessageId, Token};
+use crate::json::Type;
+use crate::limits::{
+    FRAME_BYTES_MAX, HOW_BYTES_MAX, REASON_BYTES_MAX, STATUS_IDS_MAX, WINDOW_BYTES_DEFAULT,
+    WINDOW_MESSAGES_DEFAULT,
+};
+use crate::members::{Member, Members};
+use crate::receipt::How;
+use crate::text::cut;
+use crate::writer::Writer;
+
+/// The `type` of a frame as v1 reads it: member names match without regard to case, the last one
+/// wins, a value that is no string counts as absent. Anything that is no JSON object has none.
+#[must_use]
+pub fn control_type(bytes: &[u8]) -> Option<String> {
+    let (members, top) = Members::scan(bytes).ok()?;
+    if top != Type::Object {
+        return None;
+    }
+    members.frame_type().map(Cow::into_owned)
+}
+
+impl ClientFrame {
+    /// Reads a text message from a client. Never fails: what is no frame is
+    /// [`ClientFrame::Malformed`].
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Self {
+        if bytes.len() > FRAME_BYTES_MAX {
+            return Self::Malformed;
+        }
+        let Ok((members, Type::Object)) = Members::scan(bytes) else {
+            return Self::Malformed;
+        };
+        let Some(kind) = members.frame_type() else {
+            return envelope(bytes, &members);
+        };
+        if kind == "register" {
+            return register(&members).map_or(Self::Malformed, Self::Register);
+        }
+        let v1 = matches!(&*kind, "ack" | "peers" | "deliver");
+        let ext = matches!(&*kind, "presence" | "reject" | "release" | "status");
+        let looks_like_envelope = [Member::From, Member::To, Member::Kind].map(|n| members.has(n));
+        if !(v1 || ext && looks_like_envelope != [true; 3]) {
+            return envelope(bytes, &members);
+        }
+        if members.string(Member::ProtocolVersion).as_deref() != Some(PROTOCOL_VERSION) {
+            return Self::Malformed;
+        }
+        control(&kind, &members).unwrap_or(Self::Malformed)
+    }
+
+    /// The frame's text. `Malformed`, `Binary` and `Refused` have none and give an empty one.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        match self {
+            Self::Register(register) => write_register(register),
+            Self::Ack(ack) => {
+                let mut writer = Writer::frame("ack");
+                writer.string("id", ack.key.as_str());
+                write_how(ack.how.as_ref(), &mut writer);
+                writer.finish()
+            }
+            Self::Peers => Writer::frame("peers").finish(),
+            Self::Envelope(carried) => carried.text.to_string(),
+            Self::Presence(presence) => {
+                let mut writer = Writer::frame("presence");
+                writer.raw("presence", presence.as_str());
+                writer.finish()
+            }
+            Self::Reject { key, reason } => {
+                let mut writer = Writer::frame("reject");
+                writer
+                    .string("id", key.as_str())
+                    .string("reason", &cut(reason, REASON_BYTES_MAX));
+                writer.finish()
+            }
+            Self::Release { key } => {
+                let mut writer = Writer::frame("release");
+                writer.string("id", key.as_str());
+                writer.finish()
+            }
+            Self::Status { ids } => {
+                let mut writer = Writer::frame("status");
+                writer.name("ids").begin(b'[');
+                for id in ids {
+                    writer.element(id.as_str());
+                }
+                writer.end(b']');
+                writer.finish()
+            }
+            Self::Refused { .. } | Self::Malformed | Self::Binary => String::new(),
+        }
+    }
+}
+
+/// Everything that is no control frame is an attempt at an envelope.
+fn envelope(bytes: &[u8], members: &Members<'_>) -> ClientFrame {
+    let parts = Parts::of(members, std::str::from_utf8(bytes).is_ok());
+    let carried = match members.mistyped {
+        Some(member) => Err(invalid(DecodeError::WrongType { member }.to_string())),
+        None => parts.carry(),
+    };
+    match carried {
+        Ok(carried) => ClientFrame::Envelope(carried),
+        Err(refusal) => {
+            let [_, id, ..] = &parts.strings;
+            ClientFrame::Refused {
+                id: MessageId::parse(id).ok(),
+                refusal,
+            }
+        }
+    }
+}
+
+/// `None` when a member is missing or has the wrong type.
+fn control(kind: &str, members: &Members<'_>) -> Option<ClientFrame> {
+    let key = || DeliveryKey::parse(&members.string(Member::Id)?);
+    Some(match kind {
+        "ack" => ClientFrame::Ack(Ack {
+            key: key()?,
+            how: how(members),
+        }),
+        "peers" => ClientFrame::Peers,
+        "presence" => ClientFrame::Presence(Presence::of(&members.get(Member::Presence)?)?),
+        "reject" => {
+            let reason = members.optional_string(Member::Reason)?.unwrap_or_default();
+            ClientFrame::Reject {
+                key: key()?,
+                reason: cut(&reason, REASON_BYTES_MAX).into_owned(),
+            }
+        }
+        "release" => ClientFrame::Release { key: key()? },
+        "status" => {
+            let ids = members.get(Member::Ids)?.elements()?;
+            if ids.len() > STATUS_IDS_MAX {
+                return None;
+            }
+            let id = |raw: &crate::json::Raw<'_>| MessageId::parse(&raw.string()?.text).ok();
+            ClientFrame::Status {
+                ids: ids.iter().map(id).collect::<Option<_>>()?,
+            }
+        }
+        _ => return None,
+    })
+}
+
+/// `None` when a member has the wrong type.
+fn register(members: &Members<'_>) -> Option<Register> {
+    let text = |name| {
+        Some(
+            members
+                .optional_string(name)?
+                .unwrap_or_default()
+                .into_owned(),
+        )
+    };
+    let token = members.optional_string(Member::Token)?;
+    let instance = match members.optional_string(Member::Instance)? {
+        Some(text) => Some(Instance::parse(&text)?),
+        None => None,
+    };
+    let presence = match members.get(Member::Presence) {
+        Some(raw) if raw.kind != Type::Object => return None,
+        raw => raw.and_then(|raw| Presence::of(&raw)),
+    };
+    Some(Register {
+        protocol_version: text(Member::ProtocolVersion)?,
+        token: token.and_then(|token| Token::parse(&token)),
+        name: text(Member::Name)?,
+        ext: members.number(Member::Ext, 0)?,
+        instance,
+        ephemeral: members.flag(Member::Ephemeral)?,
+        generated: members.flag(Member::Generated)?,
+        window: window(members)?,
+        presence,
+    })
+}
+
+fn write_register(register: &Register) -> String {
+    let mut writer = Writer::open();
+    writer
+        .string("protocol_version", &register.protocol_version)
+        .string("type", "register");
+    if let Some(token) = &register.token {
+        writer.string("token", token.expose());
+    }
+    writer.string("name", &register.name);
+    if register.ext > 0 {
+        writer.number("ext", register.ext.into());
+    }
+    if let Some(instance) = &register.instance {
+        writer.string("instance", instance.expose());
+    }
+    for (name, set) in [
+        ("ephemeral", register.ephemeral),
+        ("generated", register.generated),
+    ] {
+        if set {
+            writer.raw(name, "true");
+        }
+    }
+    if let Some(window) = register.window {
+        write_window(window, &mut writer);
+    }
+    if let Some(presence) = &register.presence {
+        writer.raw("presence", presence.as_str());
+    }
+    writer.finish()
+}
+
+/// The `window` member: absent is `Some(None)`, a malformed one is `None`.
+pub(crate) fn window(members: &Members<'_>) -> Option<Option<Window>> {
+    let Some(raw) = members.get(Member::Window) else {
+        return Some(None);
+    };
+    let inner = Members::of(&raw)?;
+    Some(Some(Window {
+        messages: inner.number(Member::Messages, WINDOW_MESSAGES_DEFAULT)?,
+        bytes: inner.number(Member::Bytes, WINDOW_BYTES_DEFAULT)?,
+    }))
+}
+
+pub(crate) fn write_window(window: Window, writer: &mut Writer) {
+    writer.name("window").begin(b'{');
+    writer
+        .number("messages", window.messages.into())
+        .number("bytes", window.bytes.into());
+    writer.end(b'}');
+}
+
+/// What an ack, or a receipt that repeats it, claims. A claim that does not say all that it must
+/// is none.
+pub(crate) fn how(members: &Members<'_>) -> Option<How> {
+    let part = |name| {
+        let text = members.string(name)?;
+        (!text.is_empty()).then(|| claim(&text))
+    };
+    match &*members.string(Member::How)? {
+        "pushed" => Some(How::Pushed {
+            path: part(Member::Path)?,
+        }),
+        "seen" => Some(How::Seen {
+            path: part(Member::Path)?,
+            evidence: part(Member::Evidence)?,
+        }),
+        _ => None,
+    }
+}
+
+pub(crate) fn write_how(how: Option<&How>, writer: &mut Writer) {
+    match how {
+        None => {}
+        Some(How::Pushed { path }) => {
+            writer.string("how", "pushed").string("path", &claim(path));
+        }
+        Some(How::Seen { path, evidence }) => {
+            writer.string("how", "seen").string("path", &claim(path));
+            writer.string("evidence", &claim(evidence));
+        }
+    }
+}
+
+/// `path` and `evidence` are short printable ASCII: other characters become `?`, more are cut.
+fn claim(text: &str) -> String {
+    let printable = |c: char| if matches!(c, ' '..='~') { c } else { '?' };
+    text.chars().take(HOW_BYTES_MAX).map(printable).collect()
+}

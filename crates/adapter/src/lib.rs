@@ -1,1 +1,48 @@
-//! Placeholder.
+//! The resuming bus client that every adapter and CLI verb stands on.
+//!
+//! [`connect`] makes a [`Bus`] handle and a [`Link`] driver and does no I/O; the caller spawns
+//! [`Link::run`]. The link dials, registers, resumes and backs off for as long as the bus is in
+//! use. What to do is decided by `peerbus_core::peer`; this crate moves bytes, reads clocks and
+//! finds its configuration.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//! use peerbus_adapter::{Config, Event, Flags, How, connect};
+//!
+//! let (bus, link) = connect(Config::resolve(&Flags::default())?);
+//! let driver = tokio::spawn(link.run());
+//! let sent = bus.send("wild-wasp-3kx", r#""hello""#, Duration::from_secs(10)).await?;
+//! println!("{} is {:?}", sent.id, sent.status);
+//! while let Some(event) = bus.next().await {
+//!     if let Event::Message(message) = event {
+//!         println!("{}: {}", message.from, message.body);
+//!         bus.ack(&message.key, How::Seen { path: "recv".into(), evidence: "stdout".into() });
+//!     }
+//! }
+//! bus.close().await;
+//! driver.await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod bus;
+mod config;
+pub mod credentials;
+mod error;
+mod link;
+pub mod names;
+pub mod paths;
+pub mod url;
+
+pub use bus::{Bus, Peers, Sent, SentStatus};
+pub use config::{Config, Flags, Naming};
+pub use credentials::CredentialsError;
+pub use error::{BusError, ConfigError, SendError};
+pub use link::{Link, LinkEnd, LinkState, connect};
+pub use peerbus_core::peer::{Counters, Event, Held, Inbound, Key};
+pub use peerbus_wire::{
+    How, Kind, PeerEntry, PeerName, Presence, Receipt, Refusal, RefusalCode, Secret, State, Token,
+    Window,
+};
+pub use url::Url;

@@ -1,0 +1,292 @@
+//! What goes into a [`Session`](super::Session) and what comes out of it.
+
+use peerbus_wire::{
+    Address, Instance, Kind, MessageId, NameKey, PeerEntry, PeerName, Presence, Receipt, Refusal,
+    Secret, Token, Window,
+};
+
+/// What a session is made with.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The name to register.
+    pub name: PeerName,
+    /// The name was made up: another one may take its place.
+    pub generated: bool,
+    /// Tells this process from another one of the same name.
+    pub instance: Option<Instance>,
+    /// The peer is forgotten when it leaves.
+    pub ephemeral: bool,
+    /// The window to ask for.
+    pub window: Window,
+    /// How the peer describes itself.
+    pub presence: Option<Presence>,
+}
+
+/// What a connection needs besides its bytes.
+#[derive(Debug, Clone)]
+pub struct Credentials {
+    /// Admits the connection.
+    pub token: Token,
+    /// Signs what is sent, verifies what comes.
+    pub secret: Secret,
+    /// The broker is on this machine: the backoff stays short.
+    pub local: bool,
+}
+
+/// A message to send.
+#[derive(Debug, Clone)]
+pub struct Draft {
+    /// Its id; never used for another message of this process.
+    pub id: MessageId,
+    /// Whom it is for.
+    pub to: Address,
+    /// The sender's clock, RFC 3339.
+    pub ts: String,
+    /// What kind of program sends it.
+    pub source: String,
+    /// JSON text that satisfies the rules of acceptance.
+    pub body: String,
+}
+
+/// How a connection ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// The broker closed it with a code and a text.
+    Closed {
+        /// WebSocket close code.
+        code: u16,
+        /// The close frame's text.
+        text: String,
+    },
+    /// It broke.
+    Broken {
+        /// Why, as a sentence.
+        why: String,
+    },
+}
+
+/// What the session wants its shell to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Open a connection, then say [`connected`](super::Session::handle_connected),
+    /// [`unreachable`](super::Session::handle_unreachable) or
+    /// [`no credentials`](super::Session::handle_no_credentials).
+    Dial,
+    /// Drop the connection. Nothing more of it is expected.
+    HangUp,
+    /// Send a transport ping; its pong counts as a sign of life.
+    Ping,
+    /// Make up another name and hand it in with [`rename`](super::Session::rename).
+    Rename,
+}
+
+/// Why a session wants to be woken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// It is time to dial again.
+    Redial,
+    /// The broker has not answered `register`.
+    Register,
+    /// Nothing was heard from the broker for a while.
+    Silence,
+    /// The caller of a send is owed an answer.
+    SendDeadline,
+    /// An unconfirmed message is not sent again after this.
+    GiveUp,
+    /// The caller of a query is owed an answer.
+    QueryDeadline,
+}
+
+/// Where the connection stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Status {
+    /// Not connected, and trying.
+    Connecting {
+        /// Since when, on the monotonic clock.
+        since_ms: u64,
+        /// Why the last attempt failed, as a sentence.
+        last_error: Option<String>,
+    },
+    /// Registered.
+    Online {
+        /// Under this name.
+        name: PeerName,
+        /// The broker speaks our extension.
+        ext: bool,
+    },
+    /// The broker turned the registration down. Tried again, slowly.
+    Refused {
+        /// What was refused, why and what to do.
+        sentence: String,
+    },
+    /// There are no credentials. Looked for again.
+    NoCredentials {
+        /// Where they were looked for, as a sentence.
+        looked: String,
+    },
+    /// Closed by the host.
+    Closed,
+}
+
+/// Names a received message to the host. Opaque.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Key {
+    pub(super) from: NameKey,
+    pub(super) id: MessageId,
+}
+
+/// A received message: verified, not a duplicate, for this peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inbound {
+    /// What to ack.
+    pub key: Key,
+    /// The sender's id for it.
+    pub id: String,
+    /// Who sent it.
+    pub from: String,
+    /// What kind of program sent it.
+    pub source: String,
+    /// To one peer, or to all.
+    pub kind: Kind,
+    /// The sender's clock. Shown, never used.
+    pub ts: String,
+    /// JSON text in canonical form. Untrusted.
+    pub body: String,
+    /// The host took it before and released it.
+    pub again: bool,
+}
+
+/// What the host is told, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A connection was registered.
+    Registered {
+        /// The name.
+        name: String,
+        /// The broker speaks our extension.
+        ext: bool,
+    },
+    /// A message arrived. Ack it once it is consumed.
+    Message(Inbound),
+    /// What became of a message that this process sent: delivered, acked, expired or dead; accepted
+    /// or refused only when the caller of the send was told before that it is not known.
+    Fate(Receipt),
+    /// A message whose fate the caller was told is not known was never confirmed, and is not sent
+    /// again.
+    GaveUp {
+        /// The message.
+        id: String,
+    },
+}
+
+/// The answer to something that the host asked for. Each send and each query gets exactly one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// To [`send`](super::Session::send).
+    Sent {
+        /// The message.
+        id: MessageId,
+        /// What is known of it.
+        outcome: SendOutcome,
+    },
+    /// To [`query_peers`](super::Session::query_peers).
+    Peers {
+        /// The query.
+        query: QueryId,
+        /// The answer, or why there is none.
+        outcome: Result<Roster, QueryFailure>,
+    },
+    /// To [`query_statuses`](super::Session::query_statuses).
+    Statuses {
+        /// The query.
+        query: QueryId,
+        /// The answer, or why there is none.
+        outcome: Result<Vec<Receipt>, QueryFailure>,
+    },
+}
+
+/// What is known of a sent message when its caller is answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SendOutcome {
+    /// The broker has it on disk.
+    Accepted {
+        /// Number of recipients it is owed to.
+        recipients: u32,
+        /// How many of those are connected now.
+        online: u32,
+        /// It was accepted before, and is not queued twice.
+        duplicate: bool,
+    },
+    /// A v1 broker's socket took it. Nothing else will be known.
+    Written,
+    /// The broker did not take it.
+    Refused(Refusal),
+    /// The deadline passed before it was sent. It will not be sent.
+    NeverLeft,
+    /// The deadline passed, or the session closed, without a receipt. It may have been accepted.
+    Unconfirmed {
+        /// It is sent again under its id for this long; 0 when it is not.
+        resent_for_ms: u64,
+    },
+}
+
+/// Names a query. Never used twice in a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct QueryId(pub u64);
+
+/// Why a query has no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueryFailure {
+    /// Its deadline passed.
+    TimedOut,
+    /// The broker does not speak our extension.
+    NotSupported,
+    /// The session was closed.
+    Closed,
+}
+
+/// The answer to a peers query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Roster {
+    /// What is known of each peer, this one included. A v1 broker tells the names of connected
+    /// peers and nothing else.
+    pub peers: Vec<PeerEntry>,
+    /// So many more were left out.
+    pub omitted: u32,
+    /// The broker speaks our extension.
+    pub ext: bool,
+}
+
+/// What the host holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// Messages that the host took and has not acked.
+    pub messages: usize,
+    /// Bytes of their bodies.
+    pub bytes: usize,
+    /// The broker sends no more than this ahead of acks (messages that the host has not taken
+    /// count too).
+    pub window: Window,
+}
+
+/// The session holds as many unconfirmed messages, or as many queries, as it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Overloaded {
+    /// How many.
+    pub waiting: usize,
+    /// Bytes of their bodies.
+    pub bytes: usize,
+}
+
+/// What a session counted since it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Messages that failed verification or the rules, never shown to the host.
+    pub rejected: u64,
+    /// Deliveries of messages that were held or consumed already.
+    pub duplicates: u64,
+    /// Frames that could not be read.
+    pub ignored: u64,
+    /// Messages sent again after a connection ended.
+    pub resent: u64,
+}

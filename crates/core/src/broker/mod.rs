@@ -1,15 +1,42 @@
 //! The broker's decisions.
 //!
-//! Drive it like this: hand in one [`Input`] with [`Broker::handle`] inside an open transaction,
-//! then take every output that may leave at once with [`Broker::poll_output`]. When
-//! [`Broker::need`] says so, [`Broker::seal`], commit, say [`Broker::committed`], and take the
-//! outputs that waited for the commit. Call `handle` with [`Input::Tick`] when
-//! [`Broker::poll_timeout`] is due. A [`StoreError`] means that memory may be ahead of the disk:
-//! roll back and stop.
+//! Drive it like this, inside an open transaction: hand in what has arrived, one [`Input`] at a
+//! time, with [`Broker::handle`]; then [`Broker::flush`] once; then take every output that may
+//! leave at once with [`Broker::poll_output`]. When [`Broker::need`] says so, [`Broker::seal`],
+//! commit, say [`Broker::committed`], and take the outputs that waited for the commit. Call
+//! `handle` with [`Input::Tick`] when [`Broker::poll_timeout`] is due. A [`StoreError`] means that
+//! memory may be ahead of the disk: roll back and stop.
 
-use peerbus_wire::{BrokerFrame, ClientFrame, CloseReason};
+mod ack;
+mod admit;
+mod check;
+mod config;
+mod conn;
+mod deliver;
+mod expire;
+mod handshake;
+mod mutation;
+mod outbox;
+mod query;
+mod registry;
+mod retain;
+mod route;
 
-use crate::{TokenHash, audit::AuditKey};
+use peerbus_wire::{BrokerFrame, ClientFrame, CloseReason, Seq};
+
+pub use self::config::Config;
+#[cfg(feature = "mutations")]
+pub use self::mutation::Mutation;
+
+use self::conn::{Conn, Conns};
+use self::mutation::Mutations;
+use self::outbox::Outbox;
+use self::query::Recent;
+use self::registry::Registry;
+use self::retain::Sweep;
+use crate::Now;
+use crate::audit::{Head, Log};
+use crate::store::{Loaded, StoreError, Txn};
 
 /// Names a connection. The shell makes them; one is never used twice in the life of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,6 +62,9 @@ pub enum Input {
     Tick,
     /// The operator frees a name: it belongs to no token until somebody registers it.
     ReleaseName(String),
+    /// The process is about to stop: every connection is closed, and whoever was connected still
+    /// counts as such when the broker is back.
+    Shutdown,
 }
 
 /// What the broker wants done.
@@ -126,60 +156,239 @@ pub enum Reason {
     Sweep,
 }
 
-/// What the broker is made with. Durations are in milliseconds.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// Hashes of the tokens that admit a connection.
-    pub tokens: Vec<TokenHash>,
-    /// The key of the audit chain.
-    pub audit_key: AuditKey,
-    /// Connections that may be open at once.
-    pub connections_max: usize,
-    /// Names that may be known.
-    pub peers_max: usize,
-    /// Messages that may be owed to one peer.
-    pub queue_max: u64,
-    /// Time for a complete `register`.
-    pub handshake_ms: u64,
-    /// Time for the holder of a contested name to answer a ping.
-    pub takeover_ms: u64,
-    /// A connection that broke counts as registered for a broadcast this long.
-    pub grace_ms: u64,
-    /// What a v1 connection has not acked for this long stops counting against its window.
-    pub lapse_ms: u64,
-    /// Unacked mail expires after this long.
-    pub expiry_ms: u64,
-    /// Mail for a generated name expires this long after the name was last here.
-    pub expiry_generated_ms: u64,
-    /// A message that is owed to nobody is kept at least this long, for dedupe.
-    pub settled_ms: u64,
-    /// Audit blocks, rejected messages and untold notices are kept this long.
-    pub retention_ms: u64,
-    /// Time between two sweeps.
-    pub sweep_ms: u64,
+/// The broker. See the module's documentation for how to drive it.
+#[derive(Debug)]
+pub struct Broker {
+    config: Config,
+    registry: Registry,
+    conns: Conns,
+    outbox: Outbox,
+    log: Log,
+    head: Head,
+    /// Everything up to this number is on disk.
+    durable: Seq,
+    sweep: Sweep,
+    recent: Recent,
+    stopping: bool,
+    mutations: Mutations,
 }
 
-impl Config {
-    /// The limits of `docs/PROTOCOL.md`.
+impl Broker {
+    /// Builds the broker from what the store holds.
     #[must_use]
-    pub fn new(tokens: Vec<TokenHash>, audit_key: AuditKey) -> Self {
-        const SECOND: u64 = 1_000;
-        const DAY: u64 = 86_400 * SECOND;
+    pub fn new(config: Config, loaded: Loaded, now: Now) -> Self {
+        let head = loaded.head.unwrap_or_else(|| Head::new(&config.audit_key));
+        let grace_until = now.mono_ms + config.grace_ms;
         Self {
-            tokens,
-            audit_key,
-            connections_max: 16_384,
-            peers_max: 100_000,
-            queue_max: 10_000_000,
-            handshake_ms: 10 * SECOND,
-            takeover_ms: 2 * SECOND,
-            grace_ms: 60 * SECOND,
-            lapse_ms: 30 * SECOND,
-            expiry_ms: 30 * DAY,
-            expiry_generated_ms: 7 * DAY,
-            settled_ms: 600 * SECOND,
-            retention_ms: 30 * DAY,
-            sweep_ms: 60 * SECOND,
+            registry: Registry::new(loaded.peers, grace_until),
+            conns: Conns::default(),
+            outbox: Outbox::default(),
+            log: Log::default(),
+            durable: Seq(head.next_seq - 1),
+            sweep: Sweep::new(now.mono_ms + config.sweep_ms),
+            recent: Recent::default(),
+            stopping: false,
+            mutations: Mutations::default(),
+            head,
+            config,
+        }
+    }
+
+    /// Takes one input.
+    ///
+    /// # Errors
+    ///
+    /// Only when storage failed; a bad input is answered by an output.
+    pub fn handle<T: Txn + ?Sized>(
+        &mut self,
+        now: Now,
+        input: Input,
+        txn: &mut T,
+    ) -> Result<(), StoreError> {
+        match input {
+            Input::Opened(conn) => {
+                self.opened(now, conn);
+                Ok(())
+            }
+            Input::Frame(conn, frame) => self.frame(now, conn, frame, txn),
+            Input::Pong(conn) => {
+                self.holder_answered(conn);
+                Ok(())
+            }
+            Input::Closed { conn, goodbye } => self.closed(now, conn, goodbye, txn),
+            Input::Tick => self.tick(now, txn),
+            Input::ReleaseName(name) => self.release_name(&name, txn),
+            Input::Shutdown => {
+                self.shut_down();
+                Ok(())
+            }
+        }
+    }
+
+    /// Delivers what has room after the inputs so far. Call once per batch of inputs, before
+    /// outputs are taken.
+    ///
+    /// # Errors
+    ///
+    /// Only when storage failed.
+    pub fn flush<T: Txn + ?Sized>(&mut self, now: Now, txn: &mut T) -> Result<(), StoreError> {
+        while let Some(peer) = self.registry.next_dirty() {
+            self.pump(now, peer, txn)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a commit is wanted.
+    #[must_use]
+    pub fn need(&self) -> Need {
+        self.outbox.need()
+    }
+
+    /// Writes the audit block of the transaction. Call right before the commit.
+    ///
+    /// # Errors
+    ///
+    /// Only when storage failed.
+    pub fn seal<T: Txn + ?Sized>(&mut self, now: Now, txn: &mut T) -> Result<(), StoreError> {
+        if self.log.is_empty() && !self.sweep.anchor_moved {
+            return Ok(());
+        }
+        self.sweep.anchor_moved = false;
+        let block = self
+            .log
+            .seal(&self.config.audit_key, &mut self.head, now.wall_ms);
+        txn.append_audit(&block, &self.head)
+    }
+
+    /// The commit succeeded: the outputs that waited for it may leave.
+    pub fn committed(&mut self) {
+        self.durable = Seq(self.head.next_seq - 1);
+        for conn in self.outbox.committed() {
+            if let Some(session) = self.conns.session_mut(conn) {
+                session.greeted = true;
+            }
+        }
+    }
+
+    /// The next output that may leave now.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outbox.poll()
+    }
+
+    /// When, on the monotonic clock, the broker wants [`Input::Tick`], and why.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<(u64, Reason)> {
+        let sweep = (self.sweep.next_ms, Reason::Sweep);
+        Some(
+            self.conns
+                .next_timer()
+                .map_or(sweep, |timer| timer.min(sweep)),
+        )
+    }
+
+    /// How many peers are connected.
+    #[must_use]
+    pub fn registered(&self) -> usize {
+        self.registry.online()
+    }
+
+    fn opened(&mut self, now: Now, conn: ConnId) {
+        if self.stopping || self.conns.len() >= self.config.connections_max {
+            let reason = if self.stopping {
+                CloseReason::GoingAway
+            } else {
+                CloseReason::Full
+            };
+            self.conns.insert(conn, Conn::Closing);
+            self.outbox.now(Output::Close(conn, reason));
+            return;
+        }
+        let deadline = now.mono_ms + self.config.handshake_ms;
+        self.conns.insert(conn, Conn::Greeting);
+        self.conns.set_timer(deadline, Reason::Handshake, conn);
+    }
+
+    fn frame<T: Txn + ?Sized>(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        frame: ClientFrame,
+        txn: &mut T,
+    ) -> Result<(), StoreError> {
+        match self.conns.get(conn) {
+            Some(Conn::Greeting) => self.handshake(now, conn, frame, txn),
+            Some(Conn::Live(_)) => {
+                self.holder_answered(conn);
+                self.live_frame(now, conn, frame, txn)
+            }
+            Some(Conn::Contending(_) | Conn::Closing) | None => {
+                self.outbox.now(Output::Count(Count::Ignored));
+                Ok(())
+            }
+        }
+    }
+
+    fn live_frame<T: Txn + ?Sized>(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        frame: ClientFrame,
+        txn: &mut T,
+    ) -> Result<(), StoreError> {
+        let ext = self.conns.session(conn).is_some_and(|s| s.ext);
+        match frame {
+            ClientFrame::Envelope(carried) => self.route(now, conn, &carried, txn),
+            ClientFrame::Refused { id, refusal } => {
+                self.refuse(conn, id, refusal);
+                Ok(())
+            }
+            ClientFrame::Ack(ack) => self.ack(conn, &ack, txn),
+            ClientFrame::Peers => self.answer_peers(now, conn, txn),
+            ClientFrame::Presence(presence) if ext => {
+                self.set_presence(conn, presence);
+                Ok(())
+            }
+            ClientFrame::Reject { key, reason } if ext => {
+                self.reject(now, conn, &key, &reason, txn)
+            }
+            ClientFrame::Release { key } if ext => {
+                self.release(conn, &key);
+                Ok(())
+            }
+            ClientFrame::Status { ids } if ext => self.answer_status(conn, &ids, txn),
+            _ => {
+                self.outbox.now(Output::Count(Count::Ignored));
+                Ok(())
+            }
+        }
+    }
+
+    fn tick<T: Txn + ?Sized>(&mut self, now: Now, txn: &mut T) -> Result<(), StoreError> {
+        while let Some((reason, conn)) = self.conns.due(now.mono_ms) {
+            match reason {
+                Reason::Handshake => {
+                    if matches!(self.conns.get(conn), Some(Conn::Greeting)) {
+                        self.deny(conn, CloseReason::HandshakeTimeout);
+                    }
+                }
+                Reason::Takeover => self.contest_over(now, conn, txn)?,
+                Reason::Lapse => self.lapse(now, conn),
+                Reason::Sweep => {}
+            }
+        }
+        if now.mono_ms >= self.sweep.next_ms {
+            self.sweep(now, txn)?;
+        }
+        Ok(())
+    }
+
+    fn shut_down(&mut self) {
+        self.stopping = true;
+        for conn in self.conns.ids() {
+            if !matches!(self.conns.get(conn), Some(Conn::Closing)) {
+                self.outbox
+                    .waiting(Output::Close(conn, CloseReason::GoingAway), Need::Now);
+            }
         }
     }
 }

@@ -1,0 +1,240 @@
+//! A connection becomes a peer's, and stops being it.
+
+use peerbus_wire::limits::{
+    WINDOW_BYTES_DEFAULT, WINDOW_BYTES_MAX, WINDOW_MESSAGES_DEFAULT, WINDOW_MESSAGES_MAX,
+    WINDOW_V1_BYTES, WINDOW_V1_MESSAGES,
+};
+use peerbus_wire::{
+    BrokerFrame, CloseReason, EXT, PeerName, PeersFrame, Presence, Register, Seq, Window,
+};
+
+use super::conn::{Conn, Contender, Flights, Session};
+use super::mutation::Mutation;
+use super::{Broker, ConnId, Count, Need, Output};
+use crate::Now;
+use crate::audit::Event;
+use crate::store::{PeerId, PeerRow, StoreError, Txn};
+
+impl Broker {
+    /// Gives `conn` the name; a live holder loses it.
+    pub(super) fn admit<T: Txn + ?Sized>(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        newcomer: Contender,
+        txn: &mut T,
+    ) -> Result<(), StoreError> {
+        let peer = self.peer_for(now, &newcomer, txn)?;
+        let takeover = self.evict(now, peer);
+        let name = newcomer.name.as_str();
+        self.log.push(&Event::Register { peer, name });
+        if takeover {
+            self.log.push(&Event::Takeover { peer });
+        }
+        self.outbox.now(Output::Count(Count::Registered {
+            name: name.to_owned(),
+            takeover,
+        }));
+
+        let last_debt = txn.last_debt(peer)?;
+        if let Some(known) = self.registry.get_mut(peer) {
+            known.last_debt = last_debt;
+        }
+        let ext = newcomer.register.ext >= EXT;
+        let window = window(ext, &newcomer.register);
+        let lost = takeover && self.mutations.broken(Mutation::TakeoverLoses);
+        self.registry.set_conn(peer, Some(conn));
+        self.conns.insert(
+            conn,
+            Conn::Live(Box::new(Session {
+                peer,
+                name: newcomer.name,
+                ext,
+                instance: newcomer.register.instance,
+                window,
+                presence: newcomer.register.presence.filter(|_| ext),
+                greeted: false,
+                cursor: if lost {
+                    last_debt.unwrap_or_default()
+                } else {
+                    Seq(0)
+                },
+                flights: Flights::default(),
+                notice_cursor: 0,
+                notices_out: 0,
+            })),
+        );
+        let frame = self.handshake_ack(conn, ext, window);
+        self.outbox.greet(conn, frame);
+        self.registry.mark_dirty(peer);
+        if ext {
+            self.send_notices(conn, txn)?;
+        }
+        // A holder that comes back while its name is contested has answered.
+        self.holder_answered(conn);
+        Ok(())
+    }
+
+    fn handshake_ack(&self, conn: ConnId, ext: bool, window: Window) -> BrokerFrame {
+        let names = match self.conns.session(conn) {
+            Some(session) if ext => vec![session.name.as_str().to_owned()],
+            _ => self.online_names(),
+        };
+        BrokerFrame::Peers(PeersFrame {
+            names,
+            ext: ext.then_some(EXT),
+            window: ext.then_some(window),
+            peers: None,
+            omitted: 0,
+        })
+    }
+
+    /// The peer of a name, made if it is new, with its row written.
+    fn peer_for<T: Txn + ?Sized>(
+        &mut self,
+        now: Now,
+        newcomer: &Contender,
+        txn: &mut T,
+    ) -> Result<PeerId, StoreError> {
+        let known = self.registry.find(&newcomer.name.key());
+        let id = known.unwrap_or_else(|| {
+            let id = PeerId(self.head.next_peer);
+            self.head.next_peer += 1;
+            id
+        });
+        let row = PeerRow {
+            id,
+            name: newcomer.name.as_str().to_owned(),
+            owner: Some(newcomer.token),
+            generated: newcomer.register.generated,
+            ephemeral: newcomer.register.ephemeral,
+            online: true,
+            last_seen_ms: now.wall_ms,
+        };
+        txn.put_peer(&row)?;
+        match self.registry.get_mut(id) {
+            Some(peer) => peer.row = row,
+            None => self.registry.insert(row, 0),
+        }
+        Ok(id)
+    }
+
+    /// Cuts the live connection of a peer.
+    fn evict(&mut self, now: Now, peer: PeerId) -> bool {
+        let Some(old) = self.registry.conn(peer) else {
+            return false;
+        };
+        self.conns.insert(old, Conn::Closing);
+        self.outbox.forget(old);
+        self.outbox.now(Output::Close(old, CloseReason::TakenOver));
+        self.registry.set_conn(peer, None);
+        if let Some(known) = self.registry.get_mut(peer) {
+            known.taken_over_ms = Some(now.mono_ms);
+        }
+        true
+    }
+
+    /// A connection is gone.
+    pub(super) fn closed<T: Txn + ?Sized>(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        goodbye: bool,
+        txn: &mut T,
+    ) -> Result<(), StoreError> {
+        self.outbox.forget(conn);
+        match self.conns.remove(conn) {
+            Some(Conn::Contending(contender)) => {
+                if let Some(peer) = self.registry.find(&contender.name.key()) {
+                    self.end_contest(peer);
+                }
+                Ok(())
+            }
+            Some(Conn::Live(session)) if !self.stopping => self.left(now, &session, goodbye, txn),
+            _ => Ok(()),
+        }
+    }
+
+    fn left<T: Txn + ?Sized>(
+        &mut self,
+        now: Now,
+        session: &Session,
+        goodbye: bool,
+        txn: &mut T,
+    ) -> Result<(), StoreError> {
+        let id = session.peer;
+        self.registry.set_conn(id, None);
+        let name = session.name.as_str().to_owned();
+        self.outbox.now(Output::Count(Count::Left { name }));
+        if self.mutations.broken(Mutation::ForgetOnClose) {
+            for seq in session.flights.seqs() {
+                txn.delete_debt(id, seq)?;
+            }
+        }
+        let grace_ms = self.config.grace_ms;
+        let Some(peer) = self.registry.get_mut(id) else {
+            return Ok(());
+        };
+        peer.grace_until = if goodbye { 0 } else { now.mono_ms + grace_ms };
+        peer.row.online = false;
+        peer.row.last_seen_ms = now.wall_ms;
+        let contender = peer.contender.take();
+        if peer.row.ephemeral && contender.is_none() {
+            return self.forget_ephemeral(now, id, txn);
+        }
+        txn.put_peer(&peer.row)?;
+        self.outbox.want(Need::Soon);
+        match contender {
+            Some(newcomer) => self.contest_over(now, newcomer, txn),
+            None => Ok(()),
+        }
+    }
+
+    /// Replaces a connection's description of itself.
+    pub(super) fn set_presence(&mut self, conn: ConnId, presence: Presence) {
+        if let Some(session) = self.conns.session_mut(conn) {
+            session.presence = Some(presence);
+        }
+    }
+
+    /// The operator frees a name.
+    pub(super) fn release_name<T: Txn + ?Sized>(
+        &mut self,
+        name: &str,
+        txn: &mut T,
+    ) -> Result<(), StoreError> {
+        let Ok(name) = PeerName::parse(name) else {
+            return Ok(());
+        };
+        let Some(id) = self.registry.find(&name.key()) else {
+            return Ok(());
+        };
+        let Some(peer) = self.registry.get_mut(id) else {
+            return Ok(());
+        };
+        peer.row.owner = None;
+        txn.put_peer(&peer.row)?;
+        self.log.push(&Event::Release { peer: id });
+        self.outbox.want(Need::Now);
+        Ok(())
+    }
+}
+
+/// The window of a connection.
+fn window(ext: bool, register: &Register) -> Window {
+    if !ext {
+        return Window {
+            messages: WINDOW_V1_MESSAGES,
+            bytes: WINDOW_V1_BYTES,
+        };
+    }
+    let default = Window {
+        messages: WINDOW_MESSAGES_DEFAULT,
+        bytes: WINDOW_BYTES_DEFAULT,
+    };
+    let asked = register.window.unwrap_or(default);
+    Window {
+        messages: asked.messages.clamp(1, WINDOW_MESSAGES_MAX),
+        bytes: asked.bytes.clamp(1, WINDOW_BYTES_MAX),
+    }
+}

@@ -1,0 +1,83 @@
+//! The invariants that can be seen in memory.
+
+use super::conn::{Conn, Session};
+use super::mutation::Mutation;
+use super::{Broker, ConnId, Need};
+
+impl Broker {
+    /// Asserts every invariant that memory alone can show. Call between inputs, when outputs are
+    /// drained; tests call it after each.
+    ///
+    /// # Panics
+    ///
+    /// When an invariant does not hold.
+    pub fn check(&self) {
+        assert!(self.outbox.is_drained(), "outputs were not drained");
+        assert!(!self.registry.has_dirty(), "flush was not called");
+        let mut live = 0;
+        for (conn, session) in self.conns.sessions() {
+            live += 1;
+            self.check_session(conn, session);
+        }
+        assert_eq!(
+            live,
+            self.registry.online(),
+            "sessions and registry disagree"
+        );
+        for (id, peer) in self.registry.iter() {
+            assert_eq!(
+                self.registry.find(&peer.key),
+                Some(id),
+                "a name leads elsewhere"
+            );
+            assert!(
+                id.0 < self.head.next_peer,
+                "a peer's number was not counted"
+            );
+            if let Some(conn) = peer.conn {
+                let session = self.conns.session(conn);
+                assert!(
+                    session.is_some_and(|s| s.peer == id),
+                    "a peer's connection is not its own"
+                );
+            }
+            if let Some(newcomer) = peer.contender {
+                let contends = matches!(self.conns.get(newcomer), Some(Conn::Contending(_)));
+                assert!(contends, "a contest has no newcomer");
+            }
+        }
+        if self.outbox.need() != Need::Now {
+            assert!(
+                self.durable.0 < self.head.next_seq,
+                "durable is ahead of what was accepted"
+            );
+        }
+    }
+
+    fn check_session(&self, conn: ConnId, session: &Session) {
+        assert_eq!(
+            self.registry.conn(session.peer),
+            Some(conn),
+            "I7: two connections, one name"
+        );
+        let (messages, bytes) = session.flights.counted();
+        let lapsed = session.flights.len() - messages;
+        let lapsed_max = peerbus_wire::limits::LAPSED_V1_MESSAGES as usize;
+        assert!(
+            lapsed == 0 || !session.ext && lapsed <= lapsed_max,
+            "I5: {lapsed} lapsed"
+        );
+        let fits =
+            messages <= session.window.messages as usize && bytes <= session.window.bytes as usize;
+        assert!(
+            fits || messages <= 1 || self.mutations.broken(Mutation::IgnoreWindow),
+            "I5: {messages} messages, {bytes} bytes in flight"
+        );
+        let ahead = session.flights.seqs().any(|seq| seq > session.cursor);
+        assert!(!ahead, "I3: a delivery lies beyond the cursor");
+        assert!(
+            session.cursor.0 < self.head.next_seq,
+            "the cursor is beyond the last message"
+        );
+    }
+}

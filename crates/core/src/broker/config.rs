@@ -1,0 +1,62 @@
+//! What can be set on a broker.
+
+use crate::TokenHash;
+use crate::audit::AuditKey;
+
+/// What the broker is made with. Durations are in milliseconds.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Hashes of the tokens that admit a connection.
+    pub tokens: Vec<TokenHash>,
+    /// The key of the audit chain.
+    pub audit_key: AuditKey,
+    /// Connections that may be open at once.
+    pub connections_max: usize,
+    /// Names that may be known.
+    pub peers_max: usize,
+    /// Messages that may be owed to one peer.
+    pub queue_max: u64,
+    /// Time for a complete `register`.
+    pub handshake_ms: u64,
+    /// Time for the holder of a contested name to answer a ping.
+    pub takeover_ms: u64,
+    /// A connection that broke counts as registered for a broadcast this long.
+    pub grace_ms: u64,
+    /// What a v1 connection has not acked for this long stops counting against its window.
+    pub lapse_ms: u64,
+    /// Unacked mail expires after this long.
+    pub expiry_ms: u64,
+    /// Mail for a generated name expires this long after the name was last here.
+    pub expiry_generated_ms: u64,
+    /// A message that is owed to nobody is kept at least this long, for dedupe.
+    pub settled_ms: u64,
+    /// Audit blocks, rejected messages and untold notices are kept this long.
+    pub retention_ms: u64,
+    /// Time between two sweeps.
+    pub sweep_ms: u64,
+}
+
+impl Config {
+    /// The limits of `docs/PROTOCOL.md`.
+    #[must_use]
+    pub fn new(tokens: Vec<TokenHash>, audit_key: AuditKey) -> Self {
+        const SECOND: u64 = 1_000;
+        const DAY: u64 = 86_400 * SECOND;
+        Self {
+            tokens,
+            audit_key,
+            connections_max: 16_384,
+            peers_max: 100_000,
+            queue_max: 10_000_000,
+            handshake_ms: 10 * SECOND,
+            takeover_ms: 2 * SECOND,
+            grace_ms: 60 * SECOND,
+            lapse_ms: 30 * SECOND,
+            expiry_ms: 30 * DAY,
+            expiry_generated_ms: 7 * DAY,
+            settled_ms: 600 * SECOND,
+            retention_ms: 30 * DAY,
+            sweep_ms: 60 * SECOND,
+        }
+    }
+}

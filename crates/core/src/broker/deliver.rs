@@ -1,0 +1,180 @@
+//! Deliveries: in accept order, within the window, from the commit on.
+
+use peerbus_wire::limits::LAPSED_V1_MESSAGES;
+use peerbus_wire::{BrokerFrame, DeliverFrame, MessageId, Receipt, Seq, State};
+
+use super::mutation::Mutation;
+use super::{Broker, ConnId, Count, Need, Output, Reason};
+use crate::Now;
+use crate::audit::Event;
+use crate::store::{PeerId, StoreError, Txn};
+
+/// A message that can be delivered without being read.
+pub(super) struct Fresh<'a> {
+    pub(super) seq: Seq,
+    pub(super) sender: PeerId,
+    pub(super) id: &'a MessageId,
+    pub(super) frame: &'a DeliverFrame,
+}
+
+impl Broker {
+    /// Delivers a message that was accepted this moment, unless older mail waits (`before` is the
+    /// last message owed to the recipient until then) or there is no room.
+    pub(super) fn deliver_fresh(&mut self, now: Now, conn: ConnId, before: Seq, fresh: &Fresh<'_>) {
+        let Some(session) = self.conns.session(conn) else {
+            return;
+        };
+        let caught_up = session.cursor >= before || self.mutations.broken(Mutation::Overtake);
+        let bytes = fresh.frame.text().len();
+        let fits = session.flights.fits(session.window, bytes)
+            || self.mutations.broken(Mutation::IgnoreWindow);
+        if caught_up && fits {
+            self.deliver(now, conn, fresh);
+        } else if !fits {
+            self.watch_lapse(conn);
+        }
+    }
+
+    /// Delivers to a peer's connection what waits and has room.
+    pub(super) fn pump<T: Txn + ?Sized>(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        txn: &mut T,
+    ) -> Result<(), StoreError> {
+        while let Some((conn, last)) = self
+            .registry
+            .get(peer)
+            .and_then(|p| p.conn.zip(p.last_debt))
+        {
+            let Some(session) = self.conns.session(conn) else {
+                return Ok(());
+            };
+            if session.cursor >= last {
+                return Ok(());
+            }
+            let Some((messages, bytes)) = session.flights.room(session.window) else {
+                self.watch_lapse(conn);
+                return Ok(());
+            };
+            let queued = txn.read_queue(peer, session.cursor, messages, bytes)?;
+            if queued.is_empty() {
+                // What was owed last has been settled since.
+                if let Some(known) = self.registry.get_mut(peer) {
+                    known.last_debt = Some(session.cursor);
+                }
+                return Ok(());
+            }
+            for message in &queued {
+                let frame = self.deliver_frame(message.seq, &message.envelope);
+                let Some(session) = self.conns.session_mut(conn) else {
+                    return Ok(());
+                };
+                if session.flights.holds(message.seq) {
+                    session.cursor = session.cursor.max(message.seq);
+                    continue;
+                }
+                if !session.flights.fits(session.window, frame.text().len()) {
+                    self.watch_lapse(conn);
+                    return Ok(());
+                }
+                let (seq, sender, id) = (message.seq, message.sender, &message.id);
+                self.deliver(
+                    now,
+                    conn,
+                    &Fresh {
+                        seq,
+                        sender,
+                        id,
+                        frame: &frame,
+                    },
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self, now: Now, conn: ConnId, message: &Fresh<'_>) {
+        let Some(session) = self.conns.session_mut(conn) else {
+            return;
+        };
+        let bytes = message.frame.text().len();
+        session.flights.insert(
+            message.seq,
+            message.sender,
+            message.id.clone(),
+            bytes,
+            now.mono_ms,
+        );
+        session.cursor = session.cursor.max(message.seq);
+        let (recipient, greeted) = (session.peer, session.greeted);
+        let to = session.name.as_str().to_owned();
+
+        let output = Output::Send(conn, BrokerFrame::Deliver(message.frame.clone()));
+        if message.seq <= self.durable && greeted {
+            self.outbox.now(output);
+            self.outbox.want(Need::Soon);
+        } else {
+            self.outbox.waiting(output, Need::Now);
+        }
+        self.log.push(&Event::Deliver {
+            seq: message.seq,
+            recipient,
+        });
+        self.outbox.now(Output::Count(Count::Delivered));
+        self.tell_sender(
+            message.seq,
+            message.sender,
+            message.id,
+            recipient,
+            State::Delivered { to },
+        );
+    }
+
+    /// Tells a sender that is here, and wants to know, of a later state of its message.
+    pub(super) fn tell_sender(
+        &mut self,
+        seq: Seq,
+        sender: PeerId,
+        id: &MessageId,
+        recipient: PeerId,
+        state: State,
+    ) {
+        let Some(conn) = self.registry.conn(sender) else {
+            return;
+        };
+        if self.conns.session(conn).is_some_and(|s| s.ext) {
+            let receipt = Receipt {
+                id: id.clone(),
+                state,
+                key: None,
+            };
+            self.outbox.later(conn, seq, recipient, receipt);
+        }
+    }
+
+    /// Sees to it that what a v1 connection does not ack stops counting one day.
+    fn watch_lapse(&mut self, conn: ConnId) {
+        let Some(session) = self.conns.session(conn) else {
+            return;
+        };
+        if !session.ext
+            && let Some(oldest) = session.flights.oldest_ms()
+        {
+            self.conns
+                .set_timer(oldest + self.config.lapse_ms, Reason::Lapse, conn);
+        }
+    }
+
+    /// Lets old deliveries of a v1 connection lapse.
+    pub(super) fn lapse(&mut self, now: Now, conn: ConnId) {
+        let until = now.mono_ms.saturating_sub(self.config.lapse_ms);
+        let Some(session) = self.conns.session_mut(conn) else {
+            return;
+        };
+        if !session.ext && session.flights.lapse(until, LAPSED_V1_MESSAGES as usize) {
+            let peer = session.peer;
+            self.registry.mark_dirty(peer);
+        }
+    }
+}

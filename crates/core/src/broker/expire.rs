@@ -1,0 +1,133 @@
+//! Mail that nobody acked: expired, with word to its sender.
+
+use peerbus_wire::{Seq, State};
+
+use super::ack::Told;
+use super::{Broker, Count, Need, Output};
+use crate::Now;
+use crate::audit::Event;
+use crate::store::{MessageHead, PeerId, StoreError, Txn};
+
+/// Debts looked at in one slice.
+pub(super) const SLICE: usize = 256;
+
+impl Broker {
+    /// Expires one slice of mail that is too old. Says whether there may be more.
+    pub(super) fn expire_old<T: Txn + ?Sized>(
+        &mut self,
+        now: Now,
+        txn: &mut T,
+    ) -> Result<bool, StoreError> {
+        let before = now.wall_ms.saturating_sub(self.config.expiry_ms);
+        let old = txn.old_debts(before, SLICE)?;
+        let days = self.config.expiry_ms / 86_400_000;
+        let reason = format!("not acked within {days} days");
+        for (recipient, message) in &old {
+            self.expire(now, *recipient, message, &reason, txn)?;
+        }
+        Ok(old.len() == SLICE)
+    }
+
+    /// Expires one slice of the mail of generated names that have not been here for long, and
+    /// forgets the names that have none left. Says whether there may be more.
+    pub(super) fn expire_generated<T: Txn + ?Sized>(
+        &mut self,
+        now: Now,
+        txn: &mut T,
+    ) -> Result<bool, StoreError> {
+        let before = now.wall_ms.saturating_sub(self.config.expiry_generated_ms);
+        let gone = self.registry.iter().find(|(_, peer)| {
+            let passing = peer.row.generated || peer.row.ephemeral;
+            passing && peer.conn.is_none() && peer.row.last_seen_ms < before
+        });
+        let Some(peer) = gone.map(|(id, _)| id) else {
+            return Ok(false);
+        };
+        let days = self.config.expiry_generated_ms / 86_400_000;
+        let reason = format!("its generated name was not here for {days} days");
+        self.expire_queue(now, peer, &reason, txn)?;
+        Ok(true)
+    }
+
+    /// An ephemeral peer has left: its mail and its name go.
+    pub(super) fn forget_ephemeral<T: Txn + ?Sized>(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        txn: &mut T,
+    ) -> Result<(), StoreError> {
+        while self.registry.get(peer).is_some() {
+            self.expire_queue(now, peer, "the recipient was temporary and has left", txn)?;
+        }
+        Ok(())
+    }
+
+    /// Expires one slice of a peer's queue; forgets the peer when that was all.
+    fn expire_queue<T: Txn + ?Sized>(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        reason: &str,
+        txn: &mut T,
+    ) -> Result<(), StoreError> {
+        let queued = txn.read_queue(peer, Seq(0), SLICE, usize::MAX)?;
+        for message in &queued {
+            let head = MessageHead {
+                seq: message.seq,
+                sender: message.sender,
+                id: message.id.clone(),
+                recipients: 1,
+                accepted_ms: message.accepted_ms,
+            };
+            self.expire(now, peer, &head, reason, txn)?;
+        }
+        if queued.len() < SLICE {
+            txn.delete_peer(peer)?;
+            self.registry.remove(peer);
+            self.log.push(&Event::Forget { peer });
+            self.outbox.want(Need::Soon);
+        }
+        Ok(())
+    }
+
+    fn expire<T: Txn + ?Sized>(
+        &mut self,
+        now: Now,
+        recipient: PeerId,
+        message: &MessageHead,
+        reason: &str,
+        txn: &mut T,
+    ) -> Result<(), StoreError> {
+        if !txn.delete_debt(recipient, message.seq)? {
+            return Ok(());
+        }
+        self.settled(recipient);
+        if let Some(conn) = self.registry.conn(recipient)
+            && let Some(session) = self.conns.session_mut(conn)
+            && session.flights.remove(message.seq).is_some()
+        {
+            self.registry.mark_dirty(recipient);
+        }
+        self.log.push(&Event::Expire {
+            seq: message.seq,
+            recipient,
+        });
+        self.outbox.now(Output::Count(Count::Expired));
+        self.outbox.want(Need::Soon);
+        let to = self.registry.name(recipient);
+        let state = State::Expired {
+            to: to.clone(),
+            reason: reason.to_owned(),
+        };
+        self.recent.record(message.sender, &message.id, state);
+        let (sender, id) = (message.sender, message.id.clone());
+        let told = Told {
+            sender,
+            id,
+            to,
+            dead: false,
+            reason,
+        };
+        self.notify(now, (message.seq, recipient), told, txn)
+    }
+}

@@ -1,0 +1,234 @@
+//! From a first frame to a registration, and who may take a name over.
+
+use peerbus_wire::{
+    ClientFrame, CloseReason, MessageId, PROTOCOL_VERSION, PeerName, Receipt, Refusal, Register,
+    State,
+};
+
+use super::conn::{Conn, Contender};
+use super::{Broker, ConnId, Count, Output, Reason};
+use crate::store::{PeerId, StoreError, Txn};
+use crate::{Now, TokenHash};
+
+/// Two v1 clients that share a name take it from each other; more than once in this time the
+/// newcomer waits, so that they do not spin.
+const TAKEOVER_PAUSE_MS: u64 = 1_000;
+
+/// What happens to a newcomer whose name is held.
+enum Verdict {
+    /// The name is free, or the holder gives way at once.
+    Admit,
+    /// The holder is pinged.
+    Ask,
+    /// The newcomer waits until this time (monotonic).
+    Wait(u64),
+    /// The holder stays.
+    Refuse,
+}
+
+impl Broker {
+    /// Takes the first frame of a connection. The checks come in v1's order.
+    pub(super) fn handshake<T: Txn + ?Sized>(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        frame: ClientFrame,
+        txn: &mut T,
+    ) -> Result<(), StoreError> {
+        let register = match frame {
+            ClientFrame::Binary => {
+                self.deny(conn, CloseReason::HandshakeNotText);
+                return Ok(());
+            }
+            ClientFrame::Malformed => {
+                self.deny(conn, CloseReason::HandshakeMalformed);
+                return Ok(());
+            }
+            ClientFrame::Register(register) => register,
+            _ => {
+                self.deny(conn, CloseReason::FirstFrameNotRegister);
+                return Ok(());
+            }
+        };
+        let contender = match self.check_register(register) {
+            Ok(contender) => contender,
+            Err(reason) => {
+                self.deny(conn, reason);
+                return Ok(());
+            }
+        };
+        let holder = self.registry.find(&contender.name.key());
+        match holder.map_or(Verdict::Admit, |peer| self.judge(now, peer, &contender)) {
+            Verdict::Admit => self.admit(now, conn, contender, txn),
+            Verdict::Refuse => {
+                self.deny(conn, CloseReason::NameInUse);
+                Ok(())
+            }
+            Verdict::Ask => {
+                if let Some(holder) = holder.and_then(|peer| self.registry.conn(peer)) {
+                    self.outbox.now(Output::Ping(holder));
+                }
+                self.contend(now.mono_ms + self.config.takeover_ms, conn, contender, true);
+                Ok(())
+            }
+            Verdict::Wait(until) => {
+                self.contend(until, conn, contender, false);
+                Ok(())
+            }
+        }
+    }
+
+    fn check_register(&self, register: Register) -> Result<Contender, CloseReason> {
+        if register.protocol_version != PROTOCOL_VERSION {
+            return Err(CloseReason::UnsupportedVersion);
+        }
+        if register.name.is_empty() {
+            return Err(CloseReason::EmptyName);
+        }
+        let token = register.token.as_ref().ok_or(CloseReason::InvalidToken)?;
+        let token = TokenHash::of(token);
+        // Every token is compared, so that the time says nothing about which one nearly matched.
+        if self
+            .config
+            .tokens
+            .iter()
+            .filter(|known| known.matches(&token))
+            .count()
+            == 0
+        {
+            return Err(CloseReason::InvalidToken);
+        }
+        let name = PeerName::parse(&register.name).map_err(CloseReason::InvalidName)?;
+        match self
+            .registry
+            .find(&name.key())
+            .and_then(|id| self.registry.get(id))
+        {
+            None if self.registry.len() >= self.config.peers_max => Err(CloseReason::Full),
+            Some(known) if known.row.owner.is_some_and(|owner| !owner.matches(&token)) => {
+                Err(CloseReason::NameClaimed)
+            }
+            Some(known) if register.ephemeral && !known.row.ephemeral => {
+                Err(CloseReason::NameKnown)
+            }
+            _ => Ok(Contender {
+                name,
+                token,
+                register,
+                holder_may_answer: true,
+            }),
+        }
+    }
+
+    fn judge(&self, now: Now, peer: PeerId, newcomer: &Contender) -> Verdict {
+        let Some(known) = self.registry.get(peer) else {
+            return Verdict::Admit;
+        };
+        let Some(holder) = known.conn.and_then(|conn| self.conns.session(conn)) else {
+            return Verdict::Admit;
+        };
+        let resumes =
+            newcomer.register.instance.is_some() && holder.instance == newcomer.register.instance;
+        if known.contender.is_some() && !resumes {
+            return Verdict::Refuse;
+        }
+        match (&holder.instance, &newcomer.register.instance) {
+            (None, None) => match known.taken_over_ms {
+                Some(last) if now.mono_ms < last + TAKEOVER_PAUSE_MS => {
+                    Verdict::Wait(last + TAKEOVER_PAUSE_MS)
+                }
+                _ => Verdict::Admit,
+            },
+            (Some(_), None) => Verdict::Refuse,
+            (Some(_), Some(_)) if !resumes => Verdict::Ask,
+            (_, Some(_)) => Verdict::Admit,
+        }
+    }
+
+    fn contend(&mut self, until_ms: u64, conn: ConnId, mut contender: Contender, answer: bool) {
+        contender.holder_may_answer = answer;
+        if let Some(peer) = self.registry.find(&contender.name.key())
+            && let Some(peer) = self.registry.get_mut(peer)
+        {
+            peer.contender = Some(conn);
+        }
+        self.conns
+            .insert(conn, Conn::Contending(Box::new(contender)));
+        self.conns.set_timer(until_ms, Reason::Takeover, conn);
+    }
+
+    /// The holder of a name gave a sign of life.
+    pub(super) fn holder_answered(&mut self, holder: ConnId) {
+        let Some(peer) = self.conns.session(holder).map(|s| s.peer) else {
+            return;
+        };
+        let Some(newcomer) = self.registry.get(peer).and_then(|p| p.contender) else {
+            return;
+        };
+        if let Some(Conn::Contending(contender)) = self.conns.get(newcomer)
+            && contender.holder_may_answer
+        {
+            self.end_contest(peer);
+            self.deny(newcomer, CloseReason::NameInUse);
+        }
+    }
+
+    /// The time of a contest is up, or the holder is gone: the newcomer gets the name.
+    pub(super) fn contest_over<T: Txn + ?Sized>(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        txn: &mut T,
+    ) -> Result<(), StoreError> {
+        if !matches!(self.conns.get(conn), Some(Conn::Contending(_))) {
+            return Ok(());
+        }
+        let Some(Conn::Contending(contender)) = self.conns.remove(conn) else {
+            return Ok(());
+        };
+        if let Some(peer) = self.registry.find(&contender.name.key()) {
+            self.end_contest(peer);
+        }
+        self.admit(now, conn, *contender, txn)
+    }
+
+    /// Whatever contest there was for this peer's name is over.
+    pub(super) fn end_contest(&mut self, peer: PeerId) {
+        if let Some(peer) = self.registry.get_mut(peer) {
+            peer.contender = None;
+        }
+    }
+
+    /// Closes a connection that is not registered.
+    pub(super) fn deny(&mut self, conn: ConnId, reason: CloseReason) {
+        self.conns.insert(conn, Conn::Closing);
+        self.outbox.now(Output::Count(Count::Denied {
+            reason: reason.clone(),
+        }));
+        self.outbox.now(Output::Close(conn, reason));
+    }
+
+    /// Tells a sender that its message was not taken; a v1 sender cannot be told.
+    pub(super) fn refuse(&mut self, conn: ConnId, id: Option<MessageId>, refusal: Refusal) {
+        let Some(session) = self.conns.session(conn) else {
+            return;
+        };
+        let from = session.name.as_str().to_owned();
+        let told = session.ext && id.is_some();
+        let reason = refusal.reason.clone();
+        self.outbox
+            .now(Output::Count(Count::Refused { from, reason, told }));
+        if let Some(id) = id
+            && told
+        {
+            self.outbox.answer(
+                conn,
+                Receipt {
+                    id,
+                    state: State::Refused(refusal),
+                    key: None,
+                },
+            );
+        }
+    }
+}

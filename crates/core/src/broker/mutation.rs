@@ -1,0 +1,60 @@
+//! Deliberate faults, compiled only for the tests that show that the oracle catches them.
+
+/// A rule of the broker that can be broken on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "mutations"),
+    expect(unreachable_pub, reason = "only tests name it")
+)]
+pub enum Mutation {
+    /// I1: outputs leave before the commit.
+    ReleaseEarly,
+    /// I2: an acceptance is not written to the audit chain.
+    SkipAudit,
+    /// I3: a live message overtakes the backlog.
+    Overtake,
+    /// I4: a debt is settled when its holder's connection ends.
+    ForgetOnClose,
+    /// I5: deliveries ignore the window.
+    IgnoreWindow,
+    /// I6: the envelope is altered on the way.
+    AlterEnvelope,
+    /// I7: a takeover starts behind the mail that the old connection held.
+    TakeoverLoses,
+    /// I8: an ack does not settle the debt, so that the mail comes to a later process again.
+    AckWithoutEffect,
+    /// I10: `from` is not compared with the connection's name.
+    TrustFrom,
+    /// I12: mail for an unknown name is accepted and dropped.
+    AcceptUnknown,
+}
+
+/// The fault that is switched on, if any.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Mutations {
+    #[cfg(feature = "mutations")]
+    on: Option<Mutation>,
+}
+
+impl Mutations {
+    /// Whether the rule is broken.
+    #[cfg(feature = "mutations")]
+    pub(super) fn broken(self, mutation: Mutation) -> bool {
+        self.on == Some(mutation)
+    }
+
+    /// Whether the rule is broken: never, outside tests.
+    #[cfg(not(feature = "mutations"))]
+    pub(super) fn broken(self, _: Mutation) -> bool {
+        false
+    }
+}
+
+#[cfg(feature = "mutations")]
+impl super::Broker {
+    /// Breaks one rule.
+    pub fn mutate(&mut self, mutation: Mutation) {
+        self.mutations.on = Some(mutation);
+        self.outbox.release_early = mutation == Mutation::ReleaseEarly;
+    }
+}

@@ -1,0 +1,132 @@
+//! Outputs on their way out: some may leave at once, some wait for the commit.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use peerbus_wire::{BrokerFrame, Receipt, Seq};
+
+use super::{ConnId, Need, Output};
+use crate::store::PeerId;
+
+/// Statements in one frame: few enough that the longest ones fit it.
+pub(super) const RECEIPTS_PER_FRAME: usize = 768;
+
+/// The outputs of the transaction under way and of those before it.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    ready: VecDeque<Output>,
+    waiting: VecDeque<Output>,
+    receipts: BTreeMap<ConnId, Receipts>,
+    greeting: Vec<ConnId>,
+    need: Option<Need>,
+    #[cfg(feature = "mutations")]
+    pub(super) release_early: bool,
+}
+
+/// What one connection is to be told with the next commit.
+#[derive(Debug, Default)]
+struct Receipts {
+    /// Fates of envelopes that it sent, in order.
+    answers: Vec<Receipt>,
+    /// Later states of its messages; a newer state of the same delivery replaces an older one.
+    later: BTreeMap<(Seq, PeerId), Receipt>,
+}
+
+impl Outbox {
+    /// Adds an output that may leave before the commit.
+    pub(super) fn now(&mut self, output: Output) {
+        self.ready.push_back(output);
+    }
+
+    /// Adds an output that leaves after the commit.
+    pub(super) fn waiting(&mut self, output: Output, need: Need) {
+        self.waiting.push_back(output);
+        self.want(need);
+        #[cfg(feature = "mutations")]
+        if self.release_early {
+            self.ready.append(&mut self.waiting);
+        }
+    }
+
+    /// Adds a handshake ack; the connection counts as greeted once it has left.
+    pub(super) fn greet(&mut self, conn: ConnId, frame: BrokerFrame) {
+        self.greeting.push(conn);
+        self.waiting(Output::Send(conn, frame), Need::Now);
+    }
+
+    /// Adds an answer to something that must see every earlier frame committed.
+    pub(super) fn barrier(&mut self, output: Output) {
+        if self.need() == Need::None {
+            self.now(output);
+        } else {
+            self.waiting(output, Need::Now);
+        }
+    }
+
+    /// Adds the fate of an envelope.
+    pub(super) fn answer(&mut self, conn: ConnId, receipt: Receipt) {
+        #[cfg(feature = "mutations")]
+        if self.release_early {
+            return self.now(Output::Send(conn, BrokerFrame::Receipts(vec![receipt])));
+        }
+        self.receipts.entry(conn).or_default().answers.push(receipt);
+        self.want(Need::Now);
+    }
+
+    /// Adds a later state of the delivery of `seq` to `recipient`.
+    pub(super) fn later(&mut self, conn: ConnId, seq: Seq, recipient: PeerId, receipt: Receipt) {
+        self.receipts
+            .entry(conn)
+            .or_default()
+            .later
+            .insert((seq, recipient), receipt);
+        self.want(Need::Soon);
+    }
+
+    /// Says that something was written.
+    pub(super) fn want(&mut self, need: Need) {
+        self.need = self.need.max(Some(need));
+    }
+
+    pub(super) fn need(&self) -> Need {
+        self.need.unwrap_or(Need::None)
+    }
+
+    /// Drops what is queued for a connection that is gone.
+    pub(super) fn forget(&mut self, conn: ConnId) {
+        self.receipts.remove(&conn);
+    }
+
+    /// Releases what waited, and names the connections whose handshake ack is among it.
+    pub(super) fn committed(&mut self) -> Vec<ConnId> {
+        let (closes, sends): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(|output| matches!(output, Output::Close(..)));
+        self.ready.extend(sends);
+        for (conn, receipts) in std::mem::take(&mut self.receipts) {
+            let mut all = receipts
+                .answers
+                .into_iter()
+                .chain(receipts.later.into_values());
+            loop {
+                let frame: Vec<_> = all.by_ref().take(RECEIPTS_PER_FRAME).collect();
+                if frame.is_empty() {
+                    break;
+                }
+                self.ready
+                    .push_back(Output::Send(conn, BrokerFrame::Receipts(frame)));
+            }
+        }
+        self.ready.extend(closes);
+        self.need = None;
+        std::mem::take(&mut self.greeting)
+    }
+
+    pub(super) fn poll(&mut self) -> Option<Output> {
+        self.ready.pop_front()
+    }
+
+    /// Whether an output that was ready is still there.
+    pub(super) fn is_drained(&self) -> bool {
+        self.ready.is_empty()
+    }
+}

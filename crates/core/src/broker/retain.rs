@@ -1,0 +1,165 @@
+//! What is kept for a while and then goes: settled messages, rejected ones, notices, audit blocks.
+//!
+//! Works in slices, so that nobody waits behind it.
+
+use std::collections::BTreeMap;
+
+use peerbus_wire::Seq;
+
+use super::expire::SLICE;
+use super::{Broker, Need};
+use crate::Now;
+use crate::store::{StoreError, Txn};
+
+/// Messages looked at in one slice.
+const SCAN: usize = 2_048;
+
+/// Settled messages that are kept for dedupe at most.
+const SETTLED_MAX: u64 = 1_000_000;
+
+/// Runs of settled messages that are remembered; more wait for the next pass.
+const RUNS_MAX: usize = 65_536;
+
+/// Time between two slices of a sweep, in milliseconds.
+const PAUSE_MS: u64 = 20;
+
+/// The state of expiry and retention.
+#[derive(Debug)]
+pub(super) struct Sweep {
+    /// When the next slice is due (monotonic).
+    pub(super) next_ms: u64,
+    /// The audit chain's anchor moved in this transaction.
+    pub(super) anchor_moved: bool,
+    /// The last message that the present pass looked at.
+    cursor: Seq,
+    /// Messages that are owed to nobody: runs of neighbours that were first seen so at the same
+    /// time, by their first number.
+    runs: BTreeMap<Seq, Run>,
+    settled: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    last: Seq,
+    seen_ms: u64,
+}
+
+impl Sweep {
+    pub(super) fn new(next_ms: u64) -> Self {
+        Self {
+            next_ms,
+            anchor_moved: false,
+            cursor: Seq(0),
+            runs: BTreeMap::new(),
+            settled: 0,
+        }
+    }
+
+    /// Adds a settled message, unless it is known.
+    fn add(&mut self, seq: Seq, now_ms: u64) {
+        let before = self.runs.range_mut(..=seq).next_back();
+        if let Some((_, run)) = before {
+            if run.last >= seq {
+                return;
+            }
+            if run.last.0 + 1 == seq.0 && run.seen_ms == now_ms {
+                run.last = seq;
+                self.settled += 1;
+                return;
+            }
+        }
+        self.runs.insert(
+            seq,
+            Run {
+                last: seq,
+                seen_ms: now_ms,
+            },
+        );
+        self.settled += 1;
+    }
+
+    /// Takes settled messages whose time is over, at most `limit`.
+    fn take(&mut self, now_ms: u64, keep_ms: u64, limit: usize) -> Vec<Seq> {
+        let mut out = Vec::new();
+        let mut excess = self.settled.saturating_sub(SETTLED_MAX);
+        let over: Vec<_> = self
+            .runs
+            .iter()
+            .filter(|(first, run)| {
+                let spare = excess > 0;
+                excess = excess.saturating_sub(run.last.0 - first.0 + 1);
+                spare || now_ms.saturating_sub(run.seen_ms) >= keep_ms
+            })
+            .map(|(first, run)| (*first, *run))
+            .take(limit)
+            .collect();
+        for (first, run) in over {
+            self.runs.remove(&first);
+            let end = run.last.0.min(first.0 + (limit - out.len()) as u64 - 1);
+            out.extend((first.0..=end).map(Seq));
+            if end < run.last.0 {
+                self.runs.insert(Seq(end + 1), run);
+            }
+            if out.len() == limit {
+                break;
+            }
+        }
+        self.settled -= out.len() as u64;
+        out
+    }
+}
+
+impl Broker {
+    /// Does one slice of expiry and retention and says when the next is due.
+    pub(super) fn sweep<T: Txn + ?Sized>(
+        &mut self,
+        now: Now,
+        txn: &mut T,
+    ) -> Result<(), StoreError> {
+        let mut more = self.expire_old(now, txn)?;
+        more |= self.expire_generated(now, txn)?;
+        more |= self.scan_settled(now, txn)?;
+        more |= self.drop_settled(now, txn)?;
+        more |= self.drop_old(now, txn)?;
+        let pause = if more { PAUSE_MS } else { self.config.sweep_ms };
+        self.sweep.next_ms = now.mono_ms + pause;
+        Ok(())
+    }
+
+    fn scan_settled<T: Txn + ?Sized>(&mut self, now: Now, txn: &mut T) -> Result<bool, StoreError> {
+        if self.sweep.runs.len() >= RUNS_MAX {
+            return Ok(false);
+        }
+        let (settled, last) = txn.settled(self.sweep.cursor, SCAN)?;
+        for seq in settled {
+            self.sweep.add(seq, now.mono_ms);
+        }
+        self.sweep.cursor = last.unwrap_or_default();
+        Ok(last.is_some())
+    }
+
+    fn drop_settled<T: Txn + ?Sized>(&mut self, now: Now, txn: &mut T) -> Result<bool, StoreError> {
+        let gone = self.sweep.take(now.mono_ms, self.config.settled_ms, SCAN);
+        if !gone.is_empty() {
+            txn.delete_messages(&gone)?;
+            self.outbox.want(Need::Soon);
+        }
+        Ok(gone.len() == SCAN)
+    }
+
+    fn drop_old<T: Txn + ?Sized>(&mut self, now: Now, txn: &mut T) -> Result<bool, StoreError> {
+        let before = now.wall_ms.saturating_sub(self.config.retention_ms);
+        let dead = txn.delete_dead(before, SLICE)?;
+        let notices = txn.delete_notices(before, SLICE)?;
+        let audit = txn.old_audit(before, SLICE)?;
+        if let Some(block) = &audit {
+            txn.drop_audit(block.number)?;
+            (self.head.anchor, self.head.anchor_hash) = (block.number, block.hash);
+            self.sweep.anchor_moved = true;
+        }
+        if dead + notices > 0 || audit.is_some() {
+            self.outbox.want(Need::Soon);
+        }
+        Ok(dead == SLICE || notices == SLICE || audit.is_some())
+    }
+}

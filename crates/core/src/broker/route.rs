@@ -1,0 +1,276 @@
+//! An envelope is accepted, or refused to the sender's face.
+
+use peerbus_wire::{
+    Address, Carried, DeliverFrame, PeerName, Receipt, Refusal, RefusalCode, Seq, State,
+};
+
+use super::mutation::Mutation;
+use super::{Broker, ConnId, Count, Output};
+use crate::Now;
+use crate::audit::Event;
+use crate::store::{Inserted, NewMessage, PeerId, StoreError, Txn};
+
+/// Messages that may be owed to an ephemeral peer: they go when it goes.
+const EPHEMERAL_QUEUE_MAX: u64 = 4_096;
+
+impl Broker {
+    /// Accepts an envelope for everyone it is owed to.
+    pub(super) fn route<T: Txn + ?Sized>(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        carried: &Carried,
+        txn: &mut T,
+    ) -> Result<(), StoreError> {
+        let Some(session) = self.conns.session(conn) else {
+            return Ok(());
+        };
+        let sender = session.peer;
+        if let Err(refusal) = self.check_from(&session.name, carried) {
+            self.refuse(conn, Some(carried.id.clone()), refusal);
+            return Ok(());
+        }
+        let recipients = match self.recipients(now, sender, &carried.to, txn)? {
+            Ok(recipients) => recipients,
+            Err(refusal) => {
+                // A resend must get its receipt again even if the recipient has gone since.
+                if txn.find_message(sender, &carried.id)?.is_none() {
+                    self.refuse(conn, Some(carried.id.clone()), refusal);
+                    return Ok(());
+                }
+                Vec::new()
+            }
+        };
+        let count = u32::try_from(recipients.len()).unwrap_or(u32::MAX);
+        let seq = Seq(self.head.next_seq);
+        let message = NewMessage {
+            seq,
+            sender,
+            id: &carried.id,
+            envelope: &carried.text,
+            recipients: count,
+            accepted_ms: now.wall_ms,
+        };
+        match txn.insert_message(&message)? {
+            Inserted::New => {}
+            Inserted::Known {
+                same: true,
+                recipients,
+                ..
+            } => {
+                self.outbox.now(Output::Count(Count::Duplicate));
+                let online = 0;
+                self.receipt(
+                    conn,
+                    carried,
+                    State::Accepted {
+                        recipients,
+                        online,
+                        duplicate: true,
+                    },
+                );
+                return Ok(());
+            }
+            Inserted::Known { same: false, .. } => {
+                self.refuse(conn, Some(carried.id.clone()), id_reused(carried));
+                return Ok(());
+            }
+        }
+        self.head.next_seq += 1;
+        if !self.mutations.broken(Mutation::SkipAudit) {
+            let (id, recipients) = (&carried.id, count);
+            self.log.push(&Event::Accept {
+                seq,
+                sender,
+                id,
+                recipients,
+            });
+        }
+        self.outbox
+            .now(Output::Count(Count::Accepted { recipients: count }));
+        let online = recipients
+            .iter()
+            .filter(|r| self.registry.conn(**r).is_some())
+            .count();
+        let online = u32::try_from(online).unwrap_or(u32::MAX);
+        self.receipt(
+            conn,
+            carried,
+            State::Accepted {
+                recipients: count,
+                online,
+                duplicate: false,
+            },
+        );
+        self.owe(now, seq, sender, carried, &recipients, txn)
+    }
+
+    fn check_from(&self, name: &PeerName, carried: &Carried) -> Result<(), Refusal> {
+        if carried.from == *name || self.mutations.broken(Mutation::TrustFrom) {
+            return Ok(());
+        }
+        Err(Refusal {
+            code: RefusalCode::From,
+            reason: format!(
+                "from is {} but this connection is registered as {name}; sign as {name}",
+                carried.from
+            ),
+        })
+    }
+
+    /// Whom a message is owed to.
+    fn recipients<T: Txn + ?Sized>(
+        &mut self,
+        now: Now,
+        sender: PeerId,
+        to: &Address,
+        txn: &mut T,
+    ) -> Result<Result<Vec<PeerId>, Refusal>, StoreError> {
+        let name = match to {
+            Address::All => return self.everyone(now, sender, txn).map(Ok),
+            Address::Peer(name) => name,
+        };
+        let Some(peer) = self.registry.find(&name.key()) else {
+            if self.mutations.broken(Mutation::AcceptUnknown) {
+                return Ok(Ok(Vec::new()));
+            }
+            return Ok(Err(Refusal {
+                code: RefusalCode::UnknownRecipient,
+                reason: format!(
+                    "no peer named {name} has ever registered here; ask for the list of peers"
+                ),
+            }));
+        };
+        if self.has_queue_room(peer, txn)? {
+            return Ok(Ok(vec![peer]));
+        }
+        Ok(Err(Refusal {
+            code: RefusalCode::QueueFull,
+            reason: format!(
+                "the queue of {name} is full ({} messages); send again when it has read some",
+                self.queue_max(peer)
+            ),
+        }))
+    }
+
+    /// Every peer that is registered now, or was until its connection broke a moment ago.
+    fn everyone<T: Txn + ?Sized>(
+        &mut self,
+        now: Now,
+        sender: PeerId,
+        txn: &mut T,
+    ) -> Result<Vec<PeerId>, StoreError> {
+        let here = |(id, peer): (PeerId, &super::registry::Peer)| {
+            let registered = peer.conn.is_some() || now.mono_ms < peer.grace_until;
+            (registered && id != sender && !peer.row.ephemeral).then_some(id)
+        };
+        let candidates: Vec<_> = self.registry.iter().filter_map(here).collect();
+        let mut recipients = Vec::with_capacity(candidates.len());
+        for peer in candidates {
+            if self.has_queue_room(peer, txn)? {
+                recipients.push(peer);
+            }
+        }
+        Ok(recipients)
+    }
+
+    fn queue_max(&self, peer: PeerId) -> u64 {
+        let ephemeral = self.registry.get(peer).is_some_and(|p| p.row.ephemeral);
+        if ephemeral {
+            EPHEMERAL_QUEUE_MAX
+        } else {
+            self.config.queue_max
+        }
+    }
+
+    fn has_queue_room<T: Txn + ?Sized>(
+        &mut self,
+        peer: PeerId,
+        txn: &mut T,
+    ) -> Result<bool, StoreError> {
+        let max = self.queue_max(peer);
+        Ok(self.owed(peer, txn)? < max)
+    }
+
+    /// How many messages are owed to a peer; counted once, then kept.
+    pub(super) fn owed<T: Txn + ?Sized>(
+        &mut self,
+        peer: PeerId,
+        txn: &mut T,
+    ) -> Result<u64, StoreError> {
+        let Some(known) = self.registry.get_mut(peer) else {
+            return Ok(0);
+        };
+        if let Some(owed) = known.owed {
+            return Ok(owed);
+        }
+        let owed = txn.count_queue(peer)?;
+        known.owed = Some(owed);
+        Ok(owed)
+    }
+
+    fn owe<T: Txn + ?Sized>(
+        &mut self,
+        now: Now,
+        seq: Seq,
+        sender: PeerId,
+        carried: &Carried,
+        recipients: &[PeerId],
+        txn: &mut T,
+    ) -> Result<(), StoreError> {
+        let mut frame = None;
+        for &recipient in recipients {
+            txn.insert_debt(recipient, seq)?;
+            let Some(peer) = self.registry.get_mut(recipient) else {
+                continue;
+            };
+            let before = peer.last_debt.replace(seq);
+            if let Some(owed) = &mut peer.owed {
+                *owed += 1;
+            }
+            let Some(conn) = peer.conn else { continue };
+            let frame = frame.get_or_insert_with(|| self.deliver_frame(seq, &carried.text));
+            let live = super::deliver::Fresh {
+                seq,
+                sender,
+                id: &carried.id,
+                frame,
+            };
+            self.deliver_fresh(now, conn, before.unwrap_or_default(), &live);
+        }
+        Ok(())
+    }
+
+    /// The frame in which a message is delivered, to whomever.
+    pub(super) fn deliver_frame(&self, seq: Seq, envelope: &str) -> DeliverFrame {
+        if self.mutations.broken(Mutation::AlterEnvelope) {
+            return DeliverFrame::new(seq, &envelope.replace(r#""body":"#, r#""body":  "#));
+        }
+        DeliverFrame::new(seq, envelope)
+    }
+
+    fn receipt(&mut self, conn: ConnId, carried: &Carried, state: State) {
+        if self.conns.session(conn).is_some_and(|s| s.ext) {
+            self.outbox.answer(
+                conn,
+                Receipt {
+                    id: carried.id.clone(),
+                    state,
+                    key: None,
+                },
+            );
+        } else {
+            self.outbox.want(super::Need::Now);
+        }
+    }
+}
+
+fn id_reused(carried: &Carried) -> Refusal {
+    Refusal {
+        code: RefusalCode::IdReused,
+        reason: format!(
+            "id {} was used before for another message; give every message an id of its own",
+            carried.id
+        ),
+    }
+}

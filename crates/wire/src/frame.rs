@@ -33,8 +33,7 @@ pub enum ClientFrame {
         /// Why, as a sentence.
         reason: String,
     },
-    /// `ext`: the holder hands this delivery back; it is delivered again, oldest first, to the
-    /// next connection of the name, or to this one after everything that waits now.
+    /// `ext`: the holder hands this delivery back; the name's next connection gets it.
     Release {
         /// The delivery.
         key: DeliveryKey,

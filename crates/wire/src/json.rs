@@ -291,6 +291,9 @@ impl<'a> Scanner<'a> {
         self.expect(b'"')?;
         let mut plain = true;
         loop {
+            let rest = &self.bytes[self.at..];
+            let stop = |&b: &u8| b < 0x20 || b == b'"' || b == b'\\';
+            self.at += rest.iter().position(stop).unwrap_or(rest.len());
             match self.peek() {
                 Some(b'"') => {
                     self.at += 1;
@@ -301,8 +304,7 @@ impl<'a> Scanner<'a> {
                     self.at += 1;
                     self.escape()?;
                 }
-                Some(0x20..) => self.at += 1,
-                Some(_) | None => return self.fail(),
+                _ => return self.fail(),
             }
         }
     }

@@ -1,0 +1,606 @@
+//! Every frame in its exact spelling, and what is made of frames that are not right.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use peerbus_wire::limits::{ENVELOPE_BYTES_MAX, FRAME_BYTES_MAX, RECEIPTS_MAX, STATUS_IDS_MAX};
+use peerbus_wire::{
+    Ack, Address, BrokerFrame, ClientFrame, Decoded, DeliverFrame, DeliveryKey, Envelope, How,
+    Instance, MessageId, PeerEntry, PeersFrame, Presence, Receipt, Received, Refusal, RefusalCode,
+    Register, Secret, Seq, State, Token, Window,
+};
+
+#[test]
+fn client_frames_are_spelled_so() {
+    for (frame, text) in client_frames() {
+        assert_eq!(frame.encode(), text);
+        let again = ClientFrame::parse(text.as_bytes());
+        assert_eq!(again.encode(), text, "{again:?}");
+        assert_eq!(
+            std::mem::discriminant(&again),
+            std::mem::discriminant(&frame),
+            "{text}"
+        );
+    }
+}
+
+fn client_frames() -> Vec<(ClientFrame, &'static str)> {
+    let key = || DeliveryKey::parse("17").unwrap();
+    let ack = |how| ClientFrame::Ack(Ack { key: key(), how });
+    let text = |text: &str| text.to_owned();
+    vec![
+        (
+            ClientFrame::Register(v1_register()),
+            r#"{"protocol_version":"v1","type":"register","token":"t0ken","name":"alice"}"#,
+        ),
+        (
+            ClientFrame::Register(Register {
+                ext: 1,
+                instance: Some(Instance::from_entropy(10)),
+                ephemeral: true,
+                generated: true,
+                window: Some(Window {
+                    messages: 256,
+                    bytes: 1_048_576,
+                }),
+                presence: Presence::parse(r#"{"client": "claude-code"}"#),
+                ..v1_register()
+            }),
+            concat!(
+                r#"{"protocol_version":"v1","type":"register","token":"t0ken","name":"alice","#,
+                r#""ext":1,"instance":"0000000000000000000000000000000a","ephemeral":true,"#,
+                r#""generated":true,"window":{"messages":256,"bytes":1048576},"#,
+                r#""presence":{"client":"claude-code"}}"#
+            ),
+        ),
+        (
+            ack(None),
+            r#"{"protocol_version":"v1","type":"ack","id":"17"}"#,
+        ),
+        (
+            ack(Some(How::Pushed {
+                path: text("channel"),
+            })),
+            r#"{"protocol_version":"v1","type":"ack","id":"17","how":"pushed","path":"channel"}"#,
+        ),
+        (
+            ack(Some(How::Seen {
+                path: text("drain"),
+                evidence: text("tool_result"),
+            })),
+            concat!(
+                r#"{"protocol_version":"v1","type":"ack","id":"17","how":"seen","#,
+                r#""path":"drain","evidence":"tool_result"}"#
+            ),
+        ),
+        (
+            ClientFrame::Peers,
+            r#"{"protocol_version":"v1","type":"peers"}"#,
+        ),
+        (
+            ClientFrame::Presence(Presence::parse(r#"{"project":"a<b"}"#).unwrap()),
+            r#"{"protocol_version":"v1","type":"presence","presence":{"project":"a\u003cb"}}"#,
+        ),
+        (
+            ClientFrame::Reject {
+                key: key(),
+                reason: text("signature mismatch"),
+            },
+            r#"{"protocol_version":"v1","type":"reject","id":"17","reason":"signature mismatch"}"#,
+        ),
+        (
+            ClientFrame::Release { key: key() },
+            r#"{"protocol_version":"v1","type":"release","id":"17"}"#,
+        ),
+        (
+            ClientFrame::Status {
+                ids: vec![id("m1"), id("m2")],
+            },
+            r#"{"protocol_version":"v1","type":"status","ids":["m1","m2"]}"#,
+        ),
+    ]
+}
+
+#[test]
+fn broker_frames_are_spelled_so() {
+    let v1 = PeersFrame {
+        names: vec!["alice".into(), "bob".into()],
+        ..PeersFrame::default()
+    };
+    let handshake = PeersFrame {
+        names: vec!["alice".into()],
+        ext: Some(1),
+        window: Some(Window {
+            messages: 256,
+            bytes: 1_048_576,
+        }),
+        ..PeersFrame::default()
+    };
+    let bob = PeerEntry {
+        name: "bob".into(),
+        online: true,
+        unacked: Some(3),
+        away_s: 0,
+        presence: Presence::parse("{}"),
+    };
+    let carol = PeerEntry {
+        name: "carol".into(),
+        online: false,
+        unacked: None,
+        away_s: 60,
+        presence: None,
+    };
+    let answer = PeersFrame {
+        peers: Some(vec![bob, carol]),
+        omitted: 2,
+        ..v1.clone()
+    };
+    let frames = [
+        (
+            v1,
+            r#"{"protocol_version":"v1","type":"peers","names":["alice","bob"]}"#,
+        ),
+        (
+            handshake,
+            concat!(
+                r#"{"protocol_version":"v1","type":"peers","names":["alice"],"ext":1,"#,
+                r#""window":{"messages":256,"bytes":1048576}}"#
+            ),
+        ),
+        (
+            answer,
+            concat!(
+                r#"{"protocol_version":"v1","type":"peers","names":["alice","bob"],"#,
+                r#""peers":[{"name":"bob","online":true,"unacked":3,"away_s":0,"presence":{}},"#,
+                r#"{"name":"carol","online":false,"away_s":60}],"omitted":2}"#
+            ),
+        ),
+    ];
+    for (frame, text) in frames {
+        assert_eq!(&*BrokerFrame::Peers(frame.clone()).encode(), text);
+        let Received::Peers(again) = Received::parse(text.as_bytes()) else {
+            panic!("{text}")
+        };
+        assert_eq!(again, frame);
+    }
+}
+
+#[test]
+fn receipts_are_spelled_so() {
+    let to = || "bob".to_owned();
+    let why = || "not acked for 30 days".to_owned();
+    let seen = How::Seen {
+        path: "drain".into(),
+        evidence: "tool_result".into(),
+    };
+    let refusal = Refusal {
+        code: RefusalCode::UnknownRecipient,
+        reason: "nobody is bob".into(),
+    };
+    let accepted = |duplicate| State::Accepted {
+        recipients: 2,
+        online: 1,
+        duplicate,
+    };
+    let cases = [
+        (
+            accepted(false),
+            None,
+            r#""state":"accepted","recipients":2,"online":1"#,
+        ),
+        (
+            accepted(true),
+            None,
+            r#""state":"accepted","recipients":2,"online":1,"duplicate":true"#,
+        ),
+        (
+            State::Refused(refusal),
+            None,
+            r#""state":"refused","code":"unknown_recipient","reason":"nobody is bob""#,
+        ),
+        (
+            State::Delivered { to: to() },
+            None,
+            r#""state":"delivered","to":"bob""#,
+        ),
+        (
+            State::Acked {
+                to: to(),
+                how: None,
+            },
+            None,
+            r#""state":"acked","to":"bob""#,
+        ),
+        (
+            State::Acked {
+                to: to(),
+                how: Some(How::Pushed {
+                    path: "channel".into(),
+                }),
+            },
+            None,
+            r#""state":"acked","to":"bob","how":"pushed","path":"channel""#,
+        ),
+        (
+            State::Acked {
+                to: to(),
+                how: Some(seen),
+            },
+            None,
+            r#""state":"acked","to":"bob","how":"seen","path":"drain","evidence":"tool_result""#,
+        ),
+        (
+            State::Expired {
+                to: to(),
+                reason: why(),
+            },
+            Some(Seq(9).key()),
+            r#""state":"expired","to":"bob","reason":"not acked for 30 days","key":"9""#,
+        ),
+        (
+            State::Dead {
+                to: to(),
+                reason: why(),
+            },
+            Some(Seq(9).key()),
+            r#""state":"dead","to":"bob","reason":"not acked for 30 days","key":"9""#,
+        ),
+        (
+            State::Queued { to: to() },
+            None,
+            r#""state":"queued","to":"bob""#,
+        ),
+        (State::Unknown, None, r#""state":"unknown""#),
+    ];
+    for (state, key, inner) in cases {
+        let receipts = vec![Receipt {
+            id: id("m1"),
+            state,
+            key,
+        }];
+        let text = BrokerFrame::Receipts(receipts.clone()).encode();
+        let start = r#"{"protocol_version":"v1","type":"receipts","receipts":[{"id":"m1","#;
+        assert_eq!(&*text, format!("{start}{inner}}}]}}"));
+        let Received::Receipts(again) = Received::parse(text.as_bytes()) else {
+            panic!("{text}")
+        };
+        assert_eq!(again, receipts);
+    }
+}
+
+#[test]
+fn receipts_are_packed_into_frames_that_fit() {
+    let worst = Receipt {
+        id: id(&"x".repeat(128)),
+        state: State::Dead {
+            to: "n".repeat(64),
+            reason: "\u{1}".repeat(2_000),
+        },
+        key: Some(Seq(u64::MAX).key()),
+    };
+    let frames: Vec<_> = BrokerFrame::receipts(vec![worst; RECEIPTS_MAX * 2 + 1]).collect();
+    assert_eq!(frames.len(), 3);
+    for frame in &frames {
+        assert!(frame.encode().len() <= FRAME_BYTES_MAX);
+    }
+    assert_eq!(BrokerFrame::receipts(Vec::new()).count(), 0);
+}
+
+#[test]
+fn a_delivery_arrives_from_our_broker_and_from_a_v1_broker() {
+    let envelope = signed("msg", "bob", br#"{"text":"hi"}"#);
+    let carried = envelope.carry().unwrap();
+    let ours = DeliverFrame::new(Seq(17), &carried.text);
+    let v1 = ours.text().replace(r#""17""#, r#""m1|bob""#);
+    for (text, key) in [(ours.text().to_string(), "17"), (v1, "m1|bob")] {
+        let Received::Deliver(delivery) = Received::parse(text.as_bytes()) else {
+            panic!("{text}")
+        };
+        assert_eq!(delivery.key.as_str(), key);
+        assert_eq!(delivery.envelope.envelope, envelope.envelope);
+        assert!(secret().verify(&delivery.envelope.envelope).is_ok());
+        assert_eq!(delivery.envelope.carry().unwrap(), carried);
+    }
+}
+
+#[test]
+fn frames_that_are_not_right_are_malformed() {
+    let ids = vec!["\"m\""; STATUS_IDS_MAX + 1].join(",");
+    let too_many = format!(r#"{{"protocol_version":"v1","type":"status","ids":[{ids}]}}"#);
+    let presence = format!(
+        r#"{{"protocol_version":"v1","type":"presence","presence":{{"project":"{}"}}}}"#,
+        "x".repeat(1_024)
+    );
+    let frames = [
+        "",
+        "null",
+        "[]",
+        "{",
+        "{}x",
+        "\u{feff}{}",
+        r#"{"protocol_version":"v1","type":"ack"}"#,
+        r#"{"protocol_version":"v1","type":"ack","id":17}"#,
+        r#"{"protocol_version":"v1","type":"ack","id":""}"#,
+        r#"{"protocol_version":"v2","type":"ack","id":"17"}"#,
+        r#"{"type":"peers"}"#,
+        r#"{"protocol_version":"v1","type":"deliver","delivery_key":"1","envelope":{}}"#,
+        r#"{"protocol_version":"v1","type":"register","name":1}"#,
+        r#"{"protocol_version":1,"type":"register","name":"a"}"#,
+        r#"{"protocol_version":"v1","type":"register","name":"a","token":[]}"#,
+        r#"{"protocol_version":"v1","type":"register","name":"a","ext":"1"}"#,
+        r#"{"protocol_version":"v1","type":"register","name":"a","ext":-1}"#,
+        r#"{"protocol_version":"v1","type":"register","name":"a","instance":"a b"}"#,
+        r#"{"protocol_version":"v1","type":"register","name":"a","ephemeral":1}"#,
+        r#"{"protocol_version":"v1","type":"register","name":"a","window":5}"#,
+        r#"{"protocol_version":"v1","type":"register","name":"a","window":{"bytes":1.5}}"#,
+        r#"{"protocol_version":"v1","type":"register","name":"a","presence":"x"}"#,
+        r#"{"protocol_version":"v1","type":"presence"}"#,
+        r#"{"protocol_version":"v1","type":"presence","presence":[]}"#,
+        r#"{"protocol_version":"v1","type":"reject","reason":"x"}"#,
+        r#"{"protocol_version":"v1","type":"reject","id":"1","reason":5}"#,
+        r#"{"protocol_version":"v1","type":"release"}"#,
+        r#"{"protocol_version":"v1","type":"status"}"#,
+        r#"{"protocol_version":"v1","type":"status","ids":["a b"]}"#,
+        &too_many,
+        &presence,
+        &" ".repeat(FRAME_BYTES_MAX + 1),
+    ];
+    for text in frames {
+        let frame = ClientFrame::parse(text.as_bytes());
+        assert!(matches!(frame, ClientFrame::Malformed), "{text}: {frame:?}");
+    }
+}
+
+#[test]
+fn control_members_match_as_in_v1() {
+    let text =
+        r#"{"Protocol_Version":"v1","TYPE":"peers","type":"ack","id":"1","ID":"2","id":null}"#;
+    let ClientFrame::Ack(ack) = ClientFrame::parse(text.as_bytes()) else {
+        panic!()
+    };
+    assert_eq!(ack.key.as_str(), "2");
+    let text = r#"{"protocol_version":"v2","type":"register"}"#;
+    let ClientFrame::Register(register) = ClientFrame::parse(text.as_bytes()) else {
+        panic!()
+    };
+    assert_eq!(
+        (register.protocol_version.as_str(), register.name.as_str()),
+        ("v2", "")
+    );
+    assert_eq!((register.ext, register.token), (0, None));
+}
+
+#[test]
+fn a_claim_that_does_not_say_all_is_none() {
+    let how = |members: &str| {
+        let text = format!(r#"{{"protocol_version":"v1","type":"ack","id":"1"{members}}}"#);
+        let ClientFrame::Ack(ack) = ClientFrame::parse(text.as_bytes()) else {
+            panic!("{text}")
+        };
+        ack.how
+    };
+    for members in [
+        "",
+        r#","how":"read","path":"p","evidence":"e""#,
+        r#","how":1"#,
+        r#","how":"seen","path":"p""#,
+        r#","how":"seen","path":"p","evidence":"""#,
+        r#","how":"pushed""#,
+    ] {
+        assert_eq!(how(members), None, "{members}");
+    }
+    let long = "e".repeat(65);
+    assert_eq!(
+        how(&format!(
+            r#","how":"seen","path":"a\nb\u00e9","evidence":"{long}""#
+        )),
+        Some(How::Seen {
+            path: "a?b?".into(),
+            evidence: "e".repeat(64)
+        })
+    );
+}
+
+#[test]
+fn an_extension_type_on_an_envelope_changes_nothing() {
+    let text = signed("msg", "bob", b"1").carry().unwrap().text;
+    for kind in ["status", "release", "send", ""] {
+        let typed = text.replacen('{', &format!(r#"{{"type":"{kind}","#), 1);
+        let ClientFrame::Envelope(carried) = ClientFrame::parse(typed.as_bytes()) else {
+            panic!("{typed}")
+        };
+        assert_eq!(carried.text, text);
+    }
+    let acked = text.replacen('{', r#"{"type":"ack","#, 1);
+    assert!(matches!(
+        ClientFrame::parse(acked.as_bytes()),
+        ClientFrame::Ack(_)
+    ));
+}
+
+#[test]
+fn what_is_carried_is_canonical() {
+    let sent = concat!(
+        r#" {"extra":[1], "hmac":"HMAC","body" : { "b" : "<\u003C&> ","a":[1 , 2.50e1] },"#,
+        r#""kind":"msg","source":"peer-bus","ts":"2026-05-18T12:00:00Z <","to":"b\u006fb","#,
+        r#""from":"alice","id":"m1","protocol_version":"v1"}"#
+    );
+    let hmac = "AB".repeat(32);
+    let ClientFrame::Envelope(carried) = ClientFrame::parse(sent.replace("HMAC", &hmac).as_bytes())
+    else {
+        panic!()
+    };
+    assert_eq!(
+        *carried.text,
+        format!(
+            concat!(
+                r#"{{"protocol_version":"v1","id":"m1","from":"alice","to":"bob","#,
+                r#""ts":"2026-05-18T12:00:00Z \u003c","source":"peer-bus","kind":"msg","#,
+                r#""body":{{"b":"\u003c\u003C\u0026\u003e ","a":[1,2.50e1]}},"hmac":"{}"}}"#
+            ),
+            hmac
+        )
+    );
+    assert_eq!(
+        (carried.id.as_str(), carried.from.as_str()),
+        ("m1", "alice")
+    );
+    assert!(matches!(&carried.to, Address::Peer(name) if name.as_str() == "bob"));
+    let all = signed("broadcast", "*", b"").carry().unwrap();
+    assert_eq!(all.to, Address::All);
+    assert!(all.text.contains(r#""body":null,"#));
+}
+
+#[test]
+fn a_refusal_names_the_thing_and_carries_the_id() {
+    type Change = fn(&mut Envelope);
+    let cases: [(Change, &str); 12] = [
+        (
+            |e| e.protocol_version = "v2".into(),
+            "protocol_version must be \"v1\", got \"v2\"",
+        ),
+        (
+            |e| e.from = "a b".into(),
+            "invalid sender \"a b\": peer name contains U+0020",
+        ),
+        (
+            |e| e.to = "System".into(),
+            "invalid recipient \"System\": the name is reserved",
+        ),
+        (|e| e.to = "*".into(), "kind \"msg\" goes to one peer"),
+        (
+            |e| e.to = String::new(),
+            "invalid recipient \"\": empty peer name",
+        ),
+        (
+            |e| e.kind = "broadcast".into(),
+            "kind \"broadcast\" goes to \"*\", got to \"bob\"",
+        ),
+        (
+            |e| e.kind = "note\n<é".into(),
+            "got \"note\\u000a\\u003c\\u00e9\"",
+        ),
+        (
+            |e| e.ts = "\u{7f}".into(),
+            "ts must be at most 64 printable ASCII",
+        ),
+        (|e| e.source = String::new(), "source must be 1 to 64"),
+        (
+            |e| e.hmac = "00".into(),
+            "hmac must be 64 hex digits, got \"00\"",
+        ),
+        (|e| e.hmac = "xy".repeat(32), "hmac must be 64 hex digits"),
+        (
+            |e| e.body = [vec![b'['; 65], vec![b']'; 65]].concat(),
+            "body nests 65 deep; at most 64",
+        ),
+    ];
+    for (change, says) in cases {
+        let mut decoded = signed("msg", "bob", b"[]");
+        change(&mut decoded.envelope);
+        let refusal = decoded.carry().unwrap_err();
+        assert_eq!(refusal.code, RefusalCode::Invalid);
+        assert!(refusal.reason.contains(says), "{}", refusal.reason);
+        let frame = ClientFrame::parse(&uncarried(&decoded));
+        let ClientFrame::Refused {
+            id: Some(m1),
+            refusal: parsed,
+        } = frame
+        else {
+            panic!("{says}")
+        };
+        assert_eq!((m1, parsed), (id("m1"), refusal));
+    }
+    let mistyped = r#"{"protocol_version":"v1","id":"m1","from":"alice","to":"bob","ts":5}"#;
+    let ClientFrame::Refused {
+        id: Some(_),
+        refusal,
+    } = ClientFrame::parse(mistyped.as_bytes())
+    else {
+        panic!()
+    };
+    assert_eq!(refusal.reason, "member ts must be a string");
+    let no_id = ClientFrame::parse(b"{}");
+    assert!(
+        matches!(no_id, ClientFrame::Refused { id: None, .. }),
+        "{no_id:?}"
+    );
+}
+
+#[test]
+fn the_largest_envelope_fits_a_frame_and_one_more_byte_is_refused() {
+    let empty = signed("msg", "bob", b"\"\"").carry().unwrap().text.len();
+    let body = |bytes: usize| format!("\"{}\"", "x".repeat(bytes)).into_bytes();
+    let largest = signed("msg", "bob", &body(ENVELOPE_BYTES_MAX - empty))
+        .carry()
+        .unwrap();
+    assert_eq!(largest.text.len(), ENVELOPE_BYTES_MAX);
+    assert_eq!(
+        DeliverFrame::new(Seq(u64::MAX), &largest.text).text().len(),
+        FRAME_BYTES_MAX
+    );
+    let over = signed("msg", "bob", &body(ENVELOPE_BYTES_MAX - empty + 1))
+        .carry()
+        .unwrap_err();
+    assert_eq!(over.code, RefusalCode::TooLarge);
+    let sizes = format!(
+        "{} bytes as it is carried, at most {ENVELOPE_BYTES_MAX}",
+        ENVELOPE_BYTES_MAX + 1
+    );
+    assert!(over.reason.contains(&sizes), "{}", over.reason);
+    // 200,000 bytes on the wire, 1.2 MB as they are carried.
+    let grown = signed(
+        "msg",
+        "bob",
+        format!("\"{}\"", "<".repeat(200_000)).as_bytes(),
+    );
+    assert_eq!(grown.carry().unwrap_err().code, RefusalCode::TooLarge);
+}
+
+fn v1_register() -> Register {
+    Register {
+        protocol_version: "v1".into(),
+        token: Token::parse("t0ken"),
+        name: "alice".into(),
+        ext: 0,
+        instance: None,
+        ephemeral: false,
+        generated: false,
+        window: None,
+        presence: None,
+    }
+}
+
+fn id(text: &str) -> MessageId {
+    MessageId::parse(text).unwrap()
+}
+
+fn secret() -> Secret {
+    Secret::new(b"0123456789abcdef0123456789abcdef").unwrap()
+}
+
+fn signed(kind: &str, to: &str, body: &[u8]) -> Decoded {
+    let mut envelope = Envelope {
+        protocol_version: "v1".into(),
+        id: "m1".into(),
+        from: "alice".into(),
+        to: to.into(),
+        ts: "2026-05-18T12:00:00Z".into(),
+        source: "peer-bus".into(),
+        kind: kind.into(),
+        body: body.to_vec(),
+        hmac: String::new(),
+    };
+    envelope.hmac = secret().sign(&envelope.canonical().unwrap());
+    Decoded {
+        envelope,
+        irregular: None,
+    }
+}
+
+/// The envelope as its sender would write it, acceptable or not.
+fn uncarried(decoded: &Decoded) -> Vec<u8> {
+    let mut text = decoded.envelope.canonical().unwrap();
+    text.pop();
+    text.extend_from_slice(format!(",\"hmac\":\"{}\"}}", decoded.envelope.hmac).as_bytes());
+    text
+}

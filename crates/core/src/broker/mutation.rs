@@ -8,6 +8,7 @@
 )]
 pub enum Mutation {
     /// I1: outputs leave before the commit.
+    #[cfg(feature = "mutations")]
     ReleaseEarly,
     /// I2: an acceptance is not written to the audit chain.
     SkipAudit,

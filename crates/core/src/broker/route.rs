@@ -41,17 +41,7 @@ impl Broker {
                 Vec::new()
             }
         };
-        let count = u32::try_from(recipients.len()).unwrap_or(u32::MAX);
-        let seq = Seq(self.head.next_seq);
-        let message = NewMessage {
-            seq,
-            sender,
-            id: &carried.id,
-            envelope: &carried.text,
-            recipients: count,
-            accepted_ms: now.wall_ms,
-        };
-        match txn.insert_message(&message)? {
+        match self.store_message(now, sender, carried, &recipients, txn)? {
             Inserted::New => {}
             Inserted::Known {
                 same: true,
@@ -59,16 +49,12 @@ impl Broker {
                 ..
             } => {
                 self.outbox.now(Output::Count(Count::Duplicate));
-                let online = 0;
-                self.receipt(
-                    conn,
-                    carried,
-                    State::Accepted {
-                        recipients,
-                        online,
-                        duplicate: true,
-                    },
-                );
+                let state = State::Accepted {
+                    recipients,
+                    online: 0,
+                    duplicate: true,
+                };
+                self.receipt(conn, carried, state);
                 return Ok(());
             }
             Inserted::Known { same: false, .. } => {
@@ -76,33 +62,58 @@ impl Broker {
                 return Ok(());
             }
         }
-        self.head.next_seq += 1;
-        if !self.mutations.broken(Mutation::SkipAudit) {
-            let (id, recipients) = (&carried.id, count);
-            self.log.push(&Event::Accept {
-                seq,
-                sender,
-                id,
-                recipients,
-            });
-        }
-        self.outbox
-            .now(Output::Count(Count::Accepted { recipients: count }));
         let online = recipients
             .iter()
             .filter(|r| self.registry.conn(**r).is_some())
             .count();
-        let online = u32::try_from(online).unwrap_or(u32::MAX);
-        self.receipt(
-            conn,
-            carried,
-            State::Accepted {
-                recipients: count,
-                online,
-                duplicate: false,
-            },
-        );
+        let (recipients_count, online) = (count(recipients.len()), count(online));
+        self.outbox.now(Output::Count(Count::Accepted {
+            recipients: recipients_count,
+        }));
+        let state = State::Accepted {
+            recipients: recipients_count,
+            online,
+            duplicate: false,
+        };
+        self.receipt(conn, carried, state);
+        let seq = Seq(self.head.next_seq - 1);
         self.owe(now, seq, sender, carried, &recipients, txn)
+    }
+
+    /// Writes the message, with its audit event, under the next number.
+    fn store_message<T: Txn + ?Sized>(
+        &mut self,
+        now: Now,
+        sender: PeerId,
+        carried: &Carried,
+        recipients: &[PeerId],
+        txn: &mut T,
+    ) -> Result<Inserted, StoreError> {
+        let (id, recipients) = (&carried.id, count(recipients.len()));
+        let seq = Seq(self.head.next_seq);
+        let accepted_ms = now.wall_ms;
+        let envelope = &carried.text;
+        let message = NewMessage {
+            seq,
+            sender,
+            id,
+            envelope,
+            recipients,
+            accepted_ms,
+        };
+        let inserted = txn.insert_message(&message)?;
+        if inserted == Inserted::New {
+            self.head.next_seq += 1;
+            if !self.mutations.broken(Mutation::SkipAudit) {
+                self.log.push(&Event::Accept {
+                    seq,
+                    sender,
+                    id,
+                    recipients,
+                });
+            }
+        }
+        Ok(inserted)
     }
 
     fn check_from(&self, name: &PeerName, carried: &Carried) -> Result<(), Refusal> {
@@ -263,6 +274,10 @@ impl Broker {
             self.outbox.want(super::Need::Now);
         }
     }
+}
+
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
 }
 
 fn id_reused(carried: &Carried) -> Refusal {

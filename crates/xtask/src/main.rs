@@ -1,2 +1,49 @@
-//! Placeholder.
-fn main() {}
+//! Repository chores, run as `cargo xtask <verb>`.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program for a terminal"
+)]
+
+mod run;
+mod tidy;
+
+use std::env;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+const USAGE: &str = "\
+usage: cargo xtask <verb>
+
+  tidy                check the rules that the compiler and clippy do not know
+  sim [ARGS…]         run the simulation (`--seed N` reproduces one world)
+  chaos [--rounds N]  kill real processes under load, N rounds (default 200)
+";
+
+fn main() -> ExitCode {
+    match verb(env::args().skip(1).collect()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn verb(args: Vec<String>) -> Result<ExitCode> {
+    let Some((verb, rest)) = args.split_first() else {
+        bail!("no verb given\n\n{USAGE}");
+    };
+    match (verb.as_str(), rest) {
+        ("tidy", []) => tidy::run(),
+        ("sim", rest) => run::sim(rest),
+        ("chaos", []) => run::chaos("200"),
+        ("chaos", [flag, rounds]) if flag == "--rounds" => run::chaos(rounds),
+        ("help" | "--help" | "-h", _) => {
+            print!("{USAGE}");
+            Ok(ExitCode::SUCCESS)
+        }
+        _ => bail!("cannot run `{}`\n\n{USAGE}", args.join(" ")),
+    }
+}

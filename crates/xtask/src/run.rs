@@ -1,0 +1,63 @@
+//! Verbs that run other programs of the workspace.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result};
+
+/// The top of the repository.
+pub(crate) fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_path_buf()
+}
+
+/// A cargo command that runs at the top of the repository.
+pub(crate) fn cargo() -> Command {
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root());
+    cargo
+}
+
+/// Runs the simulation with the given arguments.
+pub(crate) fn sim(args: &[String]) -> Result<ExitCode> {
+    finish(
+        cargo()
+            .args(["run", "--quiet", "--package", "peerbus-sim", "--"])
+            .args(args),
+    )
+}
+
+/// Runs the kill scenarios of the integration tests with `rounds` rounds.
+pub(crate) fn chaos(rounds: &str) -> Result<ExitCode> {
+    rounds
+        .parse::<u32>()
+        .with_context(|| format!("--rounds takes a number, got `{rounds}`"))?;
+    finish(
+        cargo()
+            .args([
+                "test",
+                "--package",
+                "peerbus",
+                "--test",
+                "it",
+                "kill::",
+                "--",
+                "--nocapture",
+            ])
+            .env("PEERBUS_KILL_ROUNDS", rounds),
+    )
+}
+
+/// Waits for the command and passes its exit code on; one that a signal ended gives 1.
+fn finish(command: &mut Command) -> Result<ExitCode> {
+    let status = command
+        .status()
+        .with_context(|| format!("cannot start {command:?}"))?;
+    Ok(ExitCode::from(
+        status
+            .code()
+            .and_then(|code| u8::try_from(code).ok())
+            .unwrap_or(1),
+    ))
+}

@@ -39,9 +39,10 @@ impl Exception {
     fn parse(line: usize, comment: &str) -> Option<Self> {
         let (_, rest) = comment.split_once("tidy: allow ")?;
         let (rule, reason) = rest.split_once(", because ")?;
-        (!reason.trim().is_empty()).then(|| Self {
+        let named = !rule.is_empty() && rule.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+        (named && !reason.trim().is_empty()).then(|| Self {
             line,
-            rule: rule.trim().to_owned(),
+            rule: rule.to_owned(),
         })
     }
 }

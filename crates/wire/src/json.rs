@@ -3,9 +3,8 @@
 //! It accepts exactly what RFC 8259 allows, except that strings may hold bytes that are not UTF-8
 //! and nesting is bounded by [`DECODE_NESTING_MAX`]. It never recurses.
 
-use std::borrow::Cow;
-
 use crate::limits::DECODE_NESTING_MAX;
+use crate::unquote::{Text, unquote};
 
 /// The type of a JSON value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,12 +32,6 @@ pub(crate) struct Raw<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SyntaxError {
     pub(crate) at: usize,
-}
-
-/// A decoded string, and whether something in it had to be replaced by U+FFFD.
-pub(crate) struct Text<'a> {
-    pub(crate) text: Cow<'a, str>,
-    pub(crate) replaced: bool,
 }
 
 /// Reads `bytes` as one value. Of an object, `visit` gets every member, name first, in order;
@@ -404,87 +397,61 @@ impl Nesting {
     }
 }
 
-/// Decodes what stands between the quotes of a validated string: every byte that is not UTF-8 and
-/// every surrogate without its other half becomes U+FFFD.
-fn unquote(inner: &[u8], plain: bool) -> Text<'_> {
-    if plain {
-        return match std::str::from_utf8(inner) {
-            Ok(text) => Text {
-                text: Cow::Borrowed(text),
-                replaced: false,
-            },
-            Err(_) => {
-                let mut text = String::with_capacity(inner.len());
-                push_lossy(&mut text, inner);
-                Text {
-                    text: Cow::Owned(text),
-                    replaced: true,
-                }
-            }
-        };
-    }
-    let (mut text, mut replaced) = (String::with_capacity(inner.len()), false);
-    let mut rest = inner;
-    while let Some(at) = rest.iter().position(|&b| b == b'\\') {
-        replaced |= push_lossy(&mut text, &rest[..at]);
-        let code = rest.get(at + 1).copied().unwrap_or(b'\\');
-        rest = rest.get(at + 2..).unwrap_or_default();
-        let decoded = match code {
-            b'b' => '\u{8}',
-            b'f' => '\u{c}',
-            b'n' => '\n',
-            b'r' => '\r',
-            b't' => '\t',
-            b'u' => {
-                let (decoded, used) = code_point(rest);
-                replaced |= decoded.is_none();
-                rest = &rest[used..];
-                decoded.unwrap_or(char::REPLACEMENT_CHARACTER)
-            }
-            itself => char::from(itself),
-        };
-        text.push(decoded);
-    }
-    replaced |= push_lossy(&mut text, rest);
-    Text {
-        text: Cow::Owned(text),
-        replaced,
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The character that `XXXX` or `XXXX\uXXXX` names (`None` for a lone surrogate), and how many
-/// bytes that took.
-fn code_point(after_u: &[u8]) -> (Option<char>, usize) {
-    let unit = |bytes: Option<&[u8]>| {
-        let text = std::str::from_utf8(bytes?).ok()?;
-        u32::from_str_radix(text, 16).ok()
-    };
-    let high = unit(after_u.get(..4)).unwrap_or(0xd800);
-    if let Some(decoded) = char::from_u32(high) {
-        return (Some(decoded), 4);
-    }
-    let low = match after_u.get(4..6) {
-        Some(b"\\u") => unit(after_u.get(6..10)),
-        _ => None,
-    };
-    match (high, low) {
-        (0xd800..=0xdbff, Some(low @ 0xdc00..=0xdfff)) => (
-            char::from_u32(0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00)),
-            10,
-        ),
-        _ => (None, 4),
-    }
-}
-
-/// Appends bytes, one U+FFFD for each that is not part of valid UTF-8. Says whether there were any.
-fn push_lossy(text: &mut String, bytes: &[u8]) -> bool {
-    let mut replaced = false;
-    for chunk in bytes.utf8_chunks() {
-        text.push_str(chunk.valid());
-        for _ in chunk.invalid() {
-            text.push(char::REPLACEMENT_CHARACTER);
-            replaced = true;
+    #[test]
+    fn a_syntax_error_says_where() {
+        let cases: [(&[u8], usize); 14] = [
+            (b"", 0),
+            (b"  ", 2),
+            (b"{", 1),
+            (b"{\"a\" 1}", 5),
+            (b"{\"a\":1,}", 7),
+            (b"[1,]", 3),
+            (b"[1 2]", 3),
+            (b"[1}", 2),
+            (b"{\"a\":[{]}", 7),
+            (b"01", 1),
+            (b"tru", 3),
+            (b"\"a\x01\"", 2),
+            (b"\"\\u12g4\"", 5),
+            (b"1 1", 2),
+        ];
+        for (text, at) in cases {
+            assert_eq!(
+                value(text).err(),
+                Some(SyntaxError { at }),
+                "{}",
+                text.escape_ascii()
+            );
+            assert!(members(text, |_, _| {}).is_err(), "{}", text.escape_ascii());
         }
     }
-    replaced
+
+    #[test]
+    fn members_come_in_order_with_their_bytes() {
+        let text = br#" { "a" : [ 1, {"b":[]} ] , "a":"x\n", "" : -1.5e3,"t":true } "#;
+        let mut seen = Vec::new();
+        let top = members(text, |name, value| {
+            seen.push((name.text, value.text, value.kind, value.depth));
+        });
+        let expected: [(&[u8], &[u8], Type, u16); 4] = [
+            (br#""a""#, br#"[ 1, {"b":[]} ]"#, Type::Array, 3),
+            (br#""a""#, br#""x\n""#, Type::String, 0),
+            (br#""""#, b"-1.5e3", Type::Number, 0),
+            (br#""t""#, b"true", Type::Bool, 0),
+        ];
+        assert_eq!(seen, expected);
+        assert_eq!(top.map(|top| (top.kind, top.depth)), Ok((Type::Object, 4)));
+        let array = value(b"[ 1 , \"x\",[2,3] ]").unwrap();
+        let elements: Vec<_> = array
+            .elements()
+            .unwrap()
+            .iter()
+            .map(|raw| raw.text)
+            .collect();
+        assert_eq!(elements, [b"1" as &[u8], b"\"x\"", b"[2,3]"]);
+    }
 }

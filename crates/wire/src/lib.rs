@@ -20,6 +20,7 @@ mod receipt;
 mod received;
 mod sign;
 mod text;
+mod unquote;
 mod writer;
 
 pub use canonical::{Fields, canonical};

@@ -1,7 +1,5 @@
 //! The golden vectors of v1's reference implementation.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use peerbus_wire::{
     Carried, ClientFrame, DecodeError, Decoded, Envelope, Fields, Secret, SecretError, VerifyError,
     canonical, control_type,
@@ -267,7 +265,7 @@ fn wire_text(form: &[u8], hmac: &str) -> Vec<u8> {
 }
 
 fn section(name: &str, cases: usize) -> Vec<Value> {
-    let vectors: Value = serde_json::from_str(include_str!("../testdata/vectors.json")).unwrap();
+    let vectors: Value = serde_json::from_str(include_str!("../../testdata/vectors.json")).unwrap();
     let section = vectors[name].as_array().unwrap().clone();
     assert_eq!(section.len(), cases);
     section

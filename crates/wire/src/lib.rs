@@ -35,7 +35,7 @@ pub use ids::{DeliveryKey, IdError, Instance, MessageId, Seq, Token};
 pub use name::{NameError, NameKey, PeerName};
 pub use receipt::{How, Receipt, Refusal, RefusalCode, State};
 pub use sign::{Secret, SecretError, VerifyError};
-pub use text::neutralise;
+pub use text::{neutralise, neutralise_json};
 
 /// The protocol version that every frame and envelope carries, exactly.
 pub const PROTOCOL_VERSION: &str = "v1";

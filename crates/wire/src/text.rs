@@ -20,6 +20,33 @@ pub fn neutralise(text: &str, max_chars: usize) -> String {
     escape(text, max_chars, is_unsafe)
 }
 
+/// Makes JSON text safe to print on one line: what [`neutralise`] escapes and JSON allows raw in a
+/// string becomes a `\uXXXX` escape. The JSON's meaning stays the same.
+///
+/// ```
+/// use peerbus_wire::neutralise_json;
+/// assert_eq!(neutralise_json("{\"a\":\"<\u{202e}\"}"), r#"{"a":"\u003c\u202e"}"#);
+/// ```
+#[must_use]
+pub fn neutralise_json(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        // Raw control characters in JSON text stand between tokens: one line has none.
+        if c < ' ' {
+            continue;
+        }
+        if is_unsafe(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                // Writing to a String cannot fail.
+                let _ = write!(out, "\\u{unit:04x}");
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
 /// `text` in quotes for an error sentence: as [`neutralise`], and ASCII only.
 pub(crate) fn quote(text: &str) -> String {
     let safe = escape(text, 40, |c| is_unsafe(c) || !c.is_ascii());

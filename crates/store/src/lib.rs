@@ -1,1 +1,38 @@
-//! Placeholder.
+//! SQLite behind the core's [`Store`](peerbus_core::store::Store) trait. All SQL of peerbus lives
+//! in this crate.
+//!
+//! [`SqliteStore`] is the broker's one writer. Beside the database `bus.db` lie `bus.db-wal` and
+//! `bus.db-shm` (SQLite's own), `bus.db.lock` (who has it open for writing) and
+//! `bus.db.audit-key` (what the audit chain is keyed with). [`verify_audit`] reads a database that
+//! a broker may have open, and changes nothing.
+//!
+//! # Durability
+//!
+//! The database is in WAL mode with `synchronous=FULL`: `commit` returns after the WAL is on the
+//! disk. A commit that fails is final: the caller stops, since its memory may be ahead.
+//!
+//! # Checkpoints
+//!
+//! SQLite cannot stop a checkpoint half-way and go on later, but a checkpoint costs no more than
+//! the frames written since the last one. So [`SqliteStore::maintain`], called between
+//! transactions, checkpoints as soon as a few hundred frames are waiting. That is a slice of a few
+//! milliseconds, it happens after the outputs of a commit have left instead of inside the commit,
+//! and the WAL never grows beyond about 2 MiB, which recovers in milliseconds. SQLite's own
+//! checkpoint (`wal_autocheckpoint=8000`) is left on for callers that never call `maintain`.
+
+mod files;
+mod key;
+mod lock;
+mod maintain;
+mod open;
+mod read;
+mod schema;
+mod sqlite;
+mod txn;
+mod verify;
+
+pub use key::KeyError;
+pub use open::OpenError;
+pub use schema::SchemaError;
+pub use sqlite::SqliteStore;
+pub use verify::{AuditReport, VerifyError, verify_audit};

@@ -1,0 +1,216 @@
+//! What a message costs in storage: message, debt, settled debt and audit, in batches.
+//!
+//! `cargo run --release -p peerbus-store --example cost -- [MESSAGES] [BATCH] [BACKLOG]`: the last
+//! is how many messages behind the settling lags.
+
+#![expect(clippy::print_stdout, reason = "the figures are the purpose")]
+
+use std::error::Error;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use peerbus_core::audit::{AuditKey, Event, Head, Log};
+use peerbus_core::store::{NewMessage, PeerId, PeerRow, Store as _, Txn as _};
+use peerbus_store::{SqliteStore, verify_audit};
+use peerbus_wire::{MessageId, Seq};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let mut argument = |default: u64| -> Result<u64, Box<dyn Error>> {
+        Ok(arguments.next().map_or(Ok(default), |text| text.parse())?)
+    };
+    let (messages, batch, backlog) = (argument(200_000)?, argument(64)?, argument(64)?);
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("bus.db");
+    let mut store = SqliteStore::open(&path)?;
+    let mut load = Load::new(&mut store)?;
+
+    let (cpu, start) = (cpu_ns()?, Instant::now());
+    let (mut commits, mut slices) = (Vec::new(), Vec::new());
+    while load.next <= messages {
+        load.batch(&mut store, batch, backlog)?;
+        commits.push(timed(|| store.commit())?);
+        slices.push(timed(|| store.maintain())?);
+    }
+    let (wall, cpu) = (start.elapsed(), cpu_ns()? - cpu);
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    let each = |nanos: u64| nanos as f64 / messages as f64 / 1_000.0;
+    println!("{messages} messages, {batch} a commit, settled {backlog} later");
+    println!(
+        "wall {:.2} us a message, {:.2} us of CPU",
+        each(wall.as_nanos() as u64),
+        each(cpu)
+    );
+    report("commit", commits);
+    slices.retain(|time| *time > Duration::from_micros(20));
+    report("maintain, where it did something", slices);
+    println!(
+        "file {} KiB, WAL {} KiB",
+        kib(&path)?,
+        kib(&directory.path().join("bus.db-wal"))?
+    );
+
+    let slices = load.delete_all(&mut store)?;
+    report("maintain, shrinking", slices);
+    store.close()?;
+    println!("file {} KiB after deleting all", kib(&path)?);
+    let start = Instant::now();
+    println!(
+        "{} (verified in {:?})",
+        verify_audit(&path)?,
+        start.elapsed()
+    );
+    Ok(())
+}
+
+struct Load {
+    key: AuditKey,
+    head: Head,
+    log: Log,
+    next: u64,
+    settled: u64,
+    envelope: String,
+}
+
+impl Load {
+    fn new(store: &mut SqliteStore) -> Result<Self, Box<dyn Error>> {
+        let key = store.audit_key().clone();
+        store.begin()?;
+        for id in 1..=8 {
+            store.put_peer(&PeerRow {
+                id: PeerId(id),
+                name: format!("peer-{id}"),
+                owner: None,
+                generated: false,
+                ephemeral: false,
+                online: true,
+                last_seen_ms: 0,
+            })?;
+        }
+        store.commit()?;
+        let head = Head::new(&key);
+        let log = Log::default();
+        Ok(Self {
+            key,
+            head,
+            log,
+            next: 1,
+            settled: 0,
+            envelope: "x".repeat(300),
+        })
+    }
+
+    /// Leaves the transaction open.
+    fn batch(
+        &mut self,
+        store: &mut SqliteStore,
+        size: u64,
+        lag: u64,
+    ) -> Result<(), Box<dyn Error>> {
+        let now = 1_700_000_000_000 + self.next;
+        store.begin()?;
+        for seq in self.next..self.next + size {
+            // As UUIDv7 has it: the time first, then chance.
+            let chance = seq.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let id = MessageId::parse(&format!("{:016x}{chance:016x}", now + seq / 64))?;
+            let (seq, sender, recipient) = (Seq(seq), PeerId(1), recipient(seq));
+            store.insert_message(&NewMessage {
+                seq,
+                sender,
+                id: &id,
+                envelope: &self.envelope,
+                recipients: 1,
+                accepted_ms: now,
+            })?;
+            store.insert_debt(recipient, seq)?;
+            self.log.push(&Event::Accept {
+                seq,
+                sender,
+                id: &id,
+                recipients: 1,
+            });
+            self.log.push(&Event::Deliver { seq, recipient });
+        }
+        self.next += size;
+        while self.settled + lag < self.next {
+            self.settle(store)?;
+        }
+        self.seal(store, now)
+    }
+
+    fn settle(&mut self, store: &mut SqliteStore) -> Result<(), Box<dyn Error>> {
+        self.settled += 1;
+        let (seq, recipient) = (Seq(self.settled), recipient(self.settled));
+        store.delete_debt(recipient, seq)?;
+        self.log.push(&Event::Ack {
+            seq,
+            recipient,
+            how: None,
+        });
+        Ok(())
+    }
+
+    fn seal(&mut self, store: &mut SqliteStore, now: u64) -> Result<(), Box<dyn Error>> {
+        let block = self.log.seal(&self.key, &mut self.head, now);
+        Ok(store.append_audit(&block, &self.head)?)
+    }
+
+    fn delete_all(&mut self, store: &mut SqliteStore) -> Result<Vec<Duration>, Box<dyn Error>> {
+        let mut slices = Vec::new();
+        store.begin()?;
+        while self.settled + 1 < self.next {
+            self.settle(store)?;
+        }
+        self.seal(store, 1_700_000_000_000)?;
+        store.commit()?;
+        loop {
+            store.begin()?;
+            let start = Instant::now();
+            let (seqs, last) = store.settled(Seq(0), 500)?;
+            store.delete_messages(&seqs)?;
+            store.commit()?;
+            if last.is_none() {
+                println!("deleting slice {:?}", start.elapsed());
+                break;
+            }
+            slices.push(timed(|| store.maintain())?);
+        }
+        loop {
+            let mut more = false;
+            slices.push(timed(|| store.maintain().map(|left| more = left))?);
+            if !more {
+                return Ok(slices);
+            }
+        }
+    }
+}
+
+fn recipient(seq: u64) -> PeerId {
+    PeerId(2 + u32::try_from(seq % 7).unwrap_or(0))
+}
+
+fn timed<T, E>(work: impl FnOnce() -> Result<T, E>) -> Result<Duration, E> {
+    let start = Instant::now();
+    work()?;
+    Ok(start.elapsed())
+}
+
+fn report(what: &str, mut times: Vec<Duration>) {
+    times.sort();
+    let at = |part: usize| times[(times.len() - 1) * part / 1_000];
+    let (p50, p99, p999, max) = (at(500), at(990), at(999), at(1_000));
+    println!(
+        "{what}: {} times, p50 {p50:?}, p99 {p99:?}, p99.9 {p999:?}, max {max:?}",
+        times.len()
+    );
+}
+
+fn kib(path: &std::path::Path) -> Result<u64, std::io::Error> {
+    Ok(fs::metadata(path)?.len() / 1_024)
+}
+
+/// This thread's time on the processor.
+fn cpu_ns() -> Result<u64, Box<dyn Error>> {
+    let text = fs::read_to_string("/proc/thread-self/schedstat")?;
+    Ok(text.split(' ').next().unwrap_or("0").parse()?)
+}

@@ -1,0 +1,118 @@
+//! The key of a database's audit chain, in a file of its own beside it.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use peerbus_core::audit::AuditKey;
+use rand::TryRng as _;
+use rand::rngs::SysRng;
+
+use crate::files;
+
+/// Why there is no audit key. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The database has an audit chain, but its key file is gone.
+    #[error(
+        "{} is missing, and without it the audit chain of {} can be neither verified nor \
+         continued; put the key file back from a copy, or move the database away to start a new one",
+        .key.display(),
+        .db.display()
+    )]
+    Missing {
+        /// The database.
+        db: PathBuf,
+        /// Its key file.
+        key: PathBuf,
+    },
+    /// The key file holds something else.
+    #[error(
+        "{} must hold 64 hex digits, found {found}; put the key file back from a copy, or, if the \
+         database is new, delete it",
+        .key.display()
+    )]
+    Malformed {
+        /// The key file.
+        key: PathBuf,
+        /// What it holds instead; never its content.
+        found: String,
+    },
+    /// The key file cannot be read or written.
+    #[error("cannot use the audit key file {}: {source}", .key.display())]
+    File {
+        /// The key file.
+        key: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// The key file of the database at `db`.
+pub(crate) fn path(db: &Path) -> PathBuf {
+    files::beside(db, ".audit-key")
+}
+
+/// Reads the key of the database at `db`.
+pub(crate) fn read(db: &Path) -> Result<AuditKey, KeyError> {
+    let key = path(db);
+    let bytes = match fs::read(&key) {
+        Ok(bytes) => bytes,
+        Err(source) if source.kind() == io::ErrorKind::NotFound => {
+            return Err(KeyError::Missing {
+                db: db.to_owned(),
+                key,
+            });
+        }
+        Err(source) => return Err(KeyError::File { key, source }),
+    };
+    match parse(bytes.trim_ascii()) {
+        Some(bytes) => Ok(AuditKey(bytes)),
+        None => Err(KeyError::Malformed {
+            key,
+            found: format!("{} other bytes", bytes.len()),
+        }),
+    }
+}
+
+/// Reads the key of a database that has no audit chain yet; makes one if there is none.
+pub(crate) fn read_or_create(db: &Path) -> Result<AuditKey, KeyError> {
+    match read(db) {
+        Err(KeyError::Missing { key, .. }) => {
+            create(&key).map_err(|source| KeyError::File { key, source })
+        }
+        found => found,
+    }
+}
+
+/// Whole or not at all, also after a power cut: written aside, synced, then renamed.
+fn create(path: &Path) -> io::Result<AuditKey> {
+    let mut key = AuditKey([0; 32]);
+    SysRng
+        .try_fill_bytes(&mut key.0)
+        .map_err(io::Error::other)?;
+    let aside = files::beside(path, ".new");
+    let mut file = files::private().create(true).truncate(true).open(&aside)?;
+    let text: String = key.0.iter().map(|byte| format!("{byte:02x}")).collect();
+    writeln!(file, "{text}")?;
+    file.sync_all()?;
+    fs::rename(&aside, path)?;
+    files::sync_directory(path)?;
+    Ok(key)
+}
+
+fn parse(text: &[u8]) -> Option<[u8; 32]> {
+    let digit = |byte: u8| {
+        char::from(byte)
+            .to_digit(16)
+            .and_then(|value| u8::try_from(value).ok())
+    };
+    let mut key = [0; 32];
+    if text.len() != 2 * key.len() {
+        return None;
+    }
+    for (byte, pair) in key.iter_mut().zip(text.chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(key)
+}

@@ -1,0 +1,130 @@
+//! Housekeeping between transactions, in slices of a few milliseconds.
+
+use std::time::{Duration, Instant};
+
+use peerbus_core::store::StoreError;
+use rusqlite::wal::CheckpointMode;
+use rusqlite::{Connection, MAIN_DB, Transaction, TransactionBehavior};
+
+use crate::SqliteStore;
+
+/// Frames (pages of 4 KiB) that wait in the WAL before a checkpoint is worth its two syncs.
+const CHECKPOINT_FRAMES: i32 = 500;
+/// Free pages below which the file is left as it is: the next messages will use them.
+const FREE_PAGES_MIN: i64 = 64;
+/// The part of the file (one in so many pages) that must be free before it is shrunk.
+const FREE_PART: i64 = 8;
+/// How long one slice gives pages back. A page costs more the more free ones there are, so a
+/// count would not bound the time.
+const SHRINK_SLICE: Duration = Duration::from_millis(2);
+/// How many pages one slice gives back at most, to bound what its commit writes.
+const SHRINK_PAGES: usize = 128;
+
+/// What is known about the work that waits.
+#[derive(Debug)]
+pub(crate) struct Housekeeping {
+    /// Rows were deleted since free pages were last counted.
+    deleted: bool,
+    /// Pages were given back since the last checkpoint, which is what cuts the file.
+    shrunk: bool,
+    /// How many frames a reader kept the last checkpoint from writing back.
+    blocked_at: i32,
+}
+
+impl Default for Housekeeping {
+    /// For a database just opened: an earlier process may have left free pages.
+    fn default() -> Self {
+        Self {
+            deleted: true,
+            shrunk: false,
+            blocked_at: 0,
+        }
+    }
+}
+
+impl Housekeeping {
+    /// Rows that take pages of their own are being deleted.
+    pub(crate) fn note_deletion(&mut self) {
+        self.deleted = true;
+    }
+}
+
+impl SqliteStore {
+    /// Does one slice of what waits: a checkpoint of the WAL, or giving free pages back to the
+    /// file system. To be called between transactions, after each commit and while idle; costs a
+    /// few microseconds when there is nothing to do. Gives `true` while more is to be done.
+    ///
+    /// # Errors
+    ///
+    /// When storage fails, or when a transaction is open.
+    pub fn maintain(&mut self) -> Result<bool, StoreError> {
+        if !self.db.is_autocommit() {
+            return Err(StoreError(
+                "maintain was called inside a transaction".into(),
+            ));
+        }
+        let waiting = self.run("measuring the WAL", waiting)?;
+        if waiting < self.housekeeping.blocked_at {
+            self.housekeeping.blocked_at = 0;
+        }
+        // While a reader blocks, trying again is of no use before as many more have come.
+        if waiting >= self.housekeeping.blocked_at + CHECKPOINT_FRAMES {
+            self.checkpoint()?;
+            return Ok(self.housekeeping.deleted || self.housekeeping.shrunk);
+        }
+        if self.housekeeping.deleted {
+            if self.run("shrinking the file", shrink)? {
+                self.housekeeping.shrunk = true;
+                return Ok(true);
+            }
+            self.housekeeping.deleted = false;
+        }
+        if self.housekeeping.shrunk {
+            self.checkpoint()?;
+            self.housekeeping.shrunk = false;
+        }
+        Ok(false)
+    }
+
+    fn checkpoint(&mut self) -> Result<(), StoreError> {
+        let left = self.run("checkpointing", |db| {
+            db.wal_checkpoint_v2(Some(MAIN_DB), CheckpointMode::PASSIVE)
+                .map(|(frames, done)| (frames - done).max(0))
+        })?;
+        self.housekeeping.blocked_at = left;
+        Ok(())
+    }
+}
+
+/// Frames in the WAL that are not in the database file yet.
+fn waiting(db: &Connection) -> rusqlite::Result<i32> {
+    let (frames, done) = db.wal_checkpoint_v2(Some(MAIN_DB), CheckpointMode::NOOP)?;
+    Ok(frames - done)
+}
+
+/// Gives a slice of free pages back; `false` when too few are free to bother.
+fn shrink(db: &Connection) -> rusqlite::Result<bool> {
+    let count = |pragma| {
+        db.prepare_cached(pragma)?
+            .query_row([], |row| row.get::<_, i64>(0))
+    };
+    let free = count("PRAGMA freelist_count")?;
+    if free < FREE_PAGES_MIN || free < count("PRAGMA page_count")? / FREE_PART {
+        return Ok(false);
+    }
+    let deadline = Instant::now() + SHRINK_SLICE;
+    let transaction = Transaction::new_unchecked(db, TransactionBehavior::Immediate)?;
+    {
+        // One page a step.
+        let mut statement = transaction.prepare_cached("PRAGMA incremental_vacuum")?;
+        let mut steps = statement.query([])?;
+        for _ in 0..SHRINK_PAGES {
+            if steps.next()?.is_none() || Instant::now() >= deadline {
+                break;
+            }
+        }
+    }
+    let left = count("PRAGMA freelist_count")?;
+    transaction.commit()?;
+    Ok(left < free)
+}

@@ -1,0 +1,220 @@
+//! Opening a database for writing.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OpenFlags};
+
+use crate::lock::{Lock, LockError};
+use crate::maintain::Housekeeping;
+use crate::schema::{self, STEPS, SchemaError, Step};
+use crate::{KeyError, SqliteStore, files, key, read};
+
+/// Statements that stay prepared: all of this crate's.
+const STATEMENTS_MAX: usize = 64;
+/// SQLite's page cache, in KiB.
+const CACHE_KIB: i64 = 8_192;
+/// Frames in the WAL at which a commit checkpoints by itself, should nobody call `maintain`.
+const AUTOCHECKPOINT_FRAMES: i64 = 8_000;
+/// What a reset WAL file is cut to, in bytes.
+const WAL_BYTES_KEPT: i64 = 16 * 1_048_576;
+
+/// Why a database was not opened. An existing one was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The directory cannot be made or reached.
+    #[error("cannot create the directory {}: {source}", .path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The database file cannot be made or reached.
+    #[error("cannot create the database {}: {source}", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The lock file cannot be used.
+    #[error("cannot lock {}: {source}", .path.display())]
+    LockFile {
+        /// The lock file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Another broker has the database.
+    #[error(
+        "{} is in use by another broker, {} (it holds {}); stop that one, or give this one \
+         another database",
+        .path.display(),
+        .pid.map_or_else(|| "process unknown".to_owned(), |pid| format!("process {pid}")),
+        .lock.display()
+    )]
+    Locked {
+        /// The database.
+        path: PathBuf,
+        /// Its lock file.
+        lock: PathBuf,
+        /// The process that holds the lock, if the file says so.
+        pid: Option<u32>,
+    },
+    /// The file is not ours, or of a newer peerbus.
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+    /// The audit key is missing or unusable.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The head record and the key file do not belong together.
+    #[error(
+        "the head record of {} is not authentic under {}: one of them was altered or belongs to \
+         another database; restore both from one copy, or move both away to start a new database",
+        .path.display(),
+        .key.display()
+    )]
+    Head {
+        /// The database.
+        path: PathBuf,
+        /// Its key file.
+        key: PathBuf,
+    },
+    /// The file system cannot do what WAL needs.
+    #[error(
+        "{} cannot be switched to WAL (journal mode stays {found}); put the database on a local \
+         file system",
+        .path.display()
+    )]
+    NoWal {
+        /// The database.
+        path: PathBuf,
+        /// The journal mode it has.
+        found: String,
+    },
+    /// SQLite failed.
+    #[error("cannot open {}: {source}", .path.display())]
+    Sqlite {
+        /// The database.
+        path: PathBuf,
+        /// What SQLite said.
+        source: rusqlite::Error,
+    },
+}
+
+impl SqliteStore {
+    /// Opens the database at `path` for this process alone; makes it (0600), its directory (0700)
+    /// and its audit key (0600) where they do not exist, and migrates an older schema.
+    ///
+    /// # Errors
+    ///
+    /// When another broker has it, when it is not a database of ours or of a newer version, when
+    /// its audit key is missing, or when the system fails.
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        open_with(path, STEPS)
+    }
+}
+
+pub(crate) fn open_with(path: &Path, steps: &[Step]) -> Result<SqliteStore, OpenError> {
+    let directory = files::directory(path);
+    files::create_directory(directory).map_err(|source| OpenError::Directory {
+        path: directory.to_owned(),
+        source,
+    })?;
+    let path = files::resolve(path).map_err(|source| OpenError::File {
+        path: path.to_owned(),
+        source,
+    })?;
+    let lock = take_lock(&path)?;
+    create_file(&path).map_err(|source| OpenError::File {
+        path: path.clone(),
+        source,
+    })?;
+
+    let sqlite = |source| OpenError::Sqlite {
+        path: path.clone(),
+        source,
+    };
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = Connection::open_with_flags(&path, flags).map_err(sqlite)?;
+    // Before anything is written: a foreign file stays as it is.
+    schema::version(&db, &path, u32::try_from(steps.len()).unwrap_or(u32::MAX))?;
+    let journal = configure(&db).map_err(sqlite)?;
+    if journal != "wal" {
+        return Err(OpenError::NoWal {
+            path,
+            found: journal,
+        });
+    }
+    schema::migrate(&db, &path, steps)?;
+
+    let key = match read::head(&db).map_err(sqlite)? {
+        None => key::read_or_create(&path)?,
+        Some(head) => {
+            let key = key::read(&path)?;
+            if head.mac != head.expected_mac(&key) {
+                return Err(OpenError::Head {
+                    key: key::path(&path),
+                    path,
+                });
+            }
+            key
+        }
+    };
+    Ok(SqliteStore {
+        db,
+        path,
+        key,
+        lock,
+        housekeeping: Housekeeping::default(),
+    })
+}
+
+fn take_lock(db: &Path) -> Result<Lock, OpenError> {
+    Lock::take(db).map_err(|error| match error {
+        LockError::Held(pid) => OpenError::Locked {
+            path: db.to_owned(),
+            lock: Lock::path(db),
+            pid,
+        },
+        LockError::Io(source) => OpenError::LockFile {
+            path: Lock::path(db),
+            source,
+        },
+    })
+}
+
+/// Makes an empty file unless there is one. SQLite would make it readable for others, and does
+/// not sync the directory that it appears in.
+fn create_file(path: &Path) -> io::Result<()> {
+    match files::private().create_new(true).open(path) {
+        Ok(_) => files::sync_directory(path),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Sets the connection up and gives the journal mode that it got.
+fn configure(db: &Connection) -> rusqlite::Result<String> {
+    db.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    // Takes effect in a new database only, and there only before the first page is written.
+    db.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+    let journal =
+        db.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))?;
+    db.pragma_update(None, "synchronous", "FULL")?;
+    // macOS: sync means the disk, not its cache. Elsewhere without effect.
+    db.pragma_update(None, "fullfsync", true)?;
+    db.pragma_update(None, "cache_size", -CACHE_KIB)?;
+    db.pragma_update(None, "temp_store", "MEMORY")?;
+    db.pragma_update(None, "trusted_schema", false)?;
+    // These two answer with a row.
+    db.pragma_update_and_check(
+        None,
+        "wal_autocheckpoint",
+        AUTOCHECKPOINT_FRAMES,
+        |_| Ok(()),
+    )?;
+    db.pragma_update_and_check(None, "journal_size_limit", WAL_BYTES_KEPT, |_| Ok(()))?;
+    Ok(journal)
+}

@@ -1,0 +1,193 @@
+//! The tables, and how a database gets from an older schema to this one.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+
+/// "pbus" in the header of every peerbus database.
+pub(crate) const APPLICATION_ID: i32 = 0x7062_7573;
+
+/// Brings a database one schema version further. Runs in a transaction.
+pub(crate) type Step = fn(&Connection) -> rusqlite::Result<()>;
+
+/// Step `n` (from 0) leads from schema version `n` to `n + 1`. A step that has been released is
+/// never changed; a new version is a new step at the end.
+pub(crate) const STEPS: &[Step] = &[version_1];
+
+/// Why a file's schema is not ours to use. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum SchemaError {
+    /// The file is something else.
+    #[error(
+        "{} is no peerbus database (found {found}); give the path of one, or of a file that does \
+         not exist yet",
+        .path.display()
+    )]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What was found in it.
+        found: String,
+    },
+    /// A newer peerbus wrote it.
+    #[error(
+        "{} has schema version {found}, and this peerbus knows versions up to {known}; use the \
+         newer peerbus that wrote it, or another database",
+        .path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its schema version.
+        found: u32,
+        /// The newest version that this program knows.
+        known: u32,
+    },
+    /// SQLite failed.
+    #[error("cannot {doing} {}: {source}", .path.display())]
+    Sqlite {
+        /// What was tried, as a verb.
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What SQLite said.
+        source: rusqlite::Error,
+    },
+}
+
+/// The schema version of the database at `path`; 0 when it has nothing in it yet.
+pub(crate) fn version(db: &Connection, path: &Path, known: u32) -> Result<u32, SchemaError> {
+    let path = path.to_owned();
+    let (application, version, objects) = match marks(db) {
+        Ok(found) => found,
+        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::NotADatabase) => {
+            return Err(SchemaError::Foreign {
+                path,
+                found: "no SQLite header".into(),
+            });
+        }
+        Err(source) => {
+            return Err(SchemaError::Sqlite {
+                doing: "read",
+                path,
+                source,
+            });
+        }
+    };
+    match (application, version, objects) {
+        (0, 0, 0) => Ok(0),
+        (application, version, _) if application == i64::from(APPLICATION_ID) => {
+            match u32::try_from(version) {
+                Ok(version) if version <= known => Ok(version),
+                Ok(found) => Err(SchemaError::Newer { path, found, known }),
+                Err(_) => Err(SchemaError::Foreign {
+                    path,
+                    found: format!("our application id, but schema version {version}"),
+                }),
+            }
+        }
+        _ => Err(SchemaError::Foreign {
+            path,
+            found: format!("an SQLite database with application id {application}"),
+        }),
+    }
+}
+
+/// Application id, user version, and how many tables and the like there are.
+fn marks(db: &Connection) -> rusqlite::Result<(i64, i64, i64)> {
+    db.query_row(
+        "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)
+         FROM pragma_application_id, pragma_user_version",
+        [],
+        |row| row.try_into(),
+    )
+}
+
+/// Brings the database at `path` to the newest version of `steps`, one transaction a step.
+pub(crate) fn migrate(db: &Connection, path: &Path, steps: &[Step]) -> Result<(), SchemaError> {
+    let known = u32::try_from(steps.len()).unwrap_or(u32::MAX);
+    let from = version(db, path, known)?;
+    for (to, step) in (1..=known).zip(steps).skip(from as usize) {
+        take(db, *step, to).map_err(|source| SchemaError::Sqlite {
+            doing: "migrate",
+            path: path.to_owned(),
+            source,
+        })?;
+        tracing::info!(path = %path.display(), version = to, "database schema brought up");
+    }
+    Ok(())
+}
+
+fn take(db: &Connection, step: Step, to: u32) -> rusqlite::Result<()> {
+    let transaction = Transaction::new_unchecked(db, TransactionBehavior::Immediate)?;
+    step(&transaction)?;
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.pragma_update(None, "user_version", to)?;
+    transaction.commit()
+}
+
+fn version_1(db: &Connection) -> rusqlite::Result<()> {
+    // Envelope, events and the like stand last: what stands before them is read without the
+    // overflow pages. A delivery is a debt; an ack deletes it and touches nothing else.
+    db.execute_batch(
+        "CREATE TABLE peers(
+             id INTEGER PRIMARY KEY,
+             name TEXT NOT NULL COLLATE NOCASE UNIQUE,
+             owner BLOB,
+             generated INTEGER NOT NULL,
+             ephemeral INTEGER NOT NULL,
+             online INTEGER NOT NULL,
+             last_seen_ms INTEGER NOT NULL
+         ) STRICT;
+         CREATE TABLE messages(
+             seq INTEGER PRIMARY KEY,
+             sender INTEGER NOT NULL,
+             id TEXT NOT NULL,
+             recipients INTEGER NOT NULL,
+             accepted_ms INTEGER NOT NULL,
+             envelope TEXT NOT NULL,
+             UNIQUE(sender, id)
+         ) STRICT;
+         CREATE TABLE deliveries(
+             recipient INTEGER NOT NULL,
+             seq INTEGER NOT NULL,
+             PRIMARY KEY(recipient, seq)
+         ) STRICT, WITHOUT ROWID;
+         CREATE TABLE dead(
+             seq INTEGER NOT NULL,
+             recipient INTEGER NOT NULL,
+             at_ms INTEGER NOT NULL,
+             reason TEXT NOT NULL,
+             PRIMARY KEY(seq, recipient)
+         ) STRICT, WITHOUT ROWID;
+         CREATE INDEX dead_by_time ON dead(at_ms);
+         CREATE TABLE notices(
+             sender INTEGER NOT NULL,
+             number INTEGER NOT NULL,
+             id TEXT NOT NULL,
+             recipient TEXT NOT NULL,
+             dead INTEGER NOT NULL,
+             at_ms INTEGER NOT NULL,
+             reason TEXT NOT NULL,
+             PRIMARY KEY(sender, number)
+         ) STRICT, WITHOUT ROWID;
+         CREATE INDEX notices_by_time ON notices(at_ms);
+         CREATE TABLE audit(
+             number INTEGER PRIMARY KEY,
+             at_ms INTEGER NOT NULL,
+             hash BLOB NOT NULL,
+             events TEXT NOT NULL
+         ) STRICT;
+         CREATE TABLE head(
+             one INTEGER PRIMARY KEY CHECK(one = 1),
+             blocks INTEGER NOT NULL,
+             hash BLOB NOT NULL,
+             anchor INTEGER NOT NULL,
+             anchor_hash BLOB NOT NULL,
+             next_seq INTEGER NOT NULL,
+             next_peer INTEGER NOT NULL,
+             next_notice INTEGER NOT NULL,
+             mac BLOB NOT NULL
+         ) STRICT;",
+    )
+}

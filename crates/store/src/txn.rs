@@ -1,0 +1,335 @@
+//! Reads and writes inside a transaction, one cached statement each.
+
+use peerbus_core::audit::{Block, Head};
+use peerbus_core::store::{
+    Inserted, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, StoreError, Txn,
+};
+use peerbus_wire::{MessageId, Seq};
+use rusqlite::{OptionalExtension as _, Result as SqlResult, params};
+
+use crate::SqliteStore;
+use crate::read::{self, bound, int, limit};
+
+/// A message's head by its number.
+pub(crate) const MESSAGE_BY_SEQ: &str =
+    "SELECT seq, sender, id, recipients, accepted_ms FROM messages WHERE seq = ?1";
+
+impl Txn for SqliteStore {
+    fn put_peer(&mut self, row: &PeerRow) -> Result<(), StoreError> {
+        self.run("writing a peer", |db| {
+            db.prepare_cached(
+                "INSERT INTO peers(id, name, owner, generated, ephemeral, online, last_seen_ms)
+                 VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)
+                 ON CONFLICT(id) DO UPDATE SET name = excluded.name, owner = excluded.owner,
+                     generated = excluded.generated, ephemeral = excluded.ephemeral,
+                     online = excluded.online, last_seen_ms = excluded.last_seen_ms",
+            )?
+            .execute(params![
+                row.id.0,
+                row.name,
+                row.owner.map(|owner| owner.0),
+                row.generated,
+                row.ephemeral,
+                row.online,
+                int(row.last_seen_ms)?,
+            ])
+        })?;
+        Ok(())
+    }
+
+    fn delete_peer(&mut self, id: PeerId) -> Result<(), StoreError> {
+        self.run("forgetting a peer", |db| {
+            db.prepare_cached("DELETE FROM peers WHERE id = ?1")?
+                .execute([id.0])
+        })?;
+        Ok(())
+    }
+
+    fn insert_message(&mut self, message: &NewMessage<'_>) -> Result<Inserted, StoreError> {
+        self.run("storing a message", |db| {
+            // Only the sender's reuse of an id is a known message; a second use of a number is an
+            // error like any other.
+            let inserted = db
+                .prepare_cached(
+                    "INSERT INTO messages(seq, sender, id, recipients, accepted_ms, envelope)
+                     VALUES(?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT(sender, id) DO NOTHING",
+                )?
+                .execute(params![
+                    int(message.seq.0)?,
+                    message.sender.0,
+                    message.id.as_str(),
+                    message.recipients,
+                    int(message.accepted_ms)?,
+                    message.envelope,
+                ])?;
+            if inserted == 1 {
+                return Ok(Inserted::New);
+            }
+            db.prepare_cached(
+                "SELECT seq, recipients, envelope FROM messages WHERE sender = ?1 AND id = ?2",
+            )?
+            .query_row((message.sender.0, message.id.as_str()), |row| {
+                Ok(Inserted::Known {
+                    seq: read::seq(row, 0)?,
+                    recipients: row.get(1)?,
+                    same: row.get_ref(2)?.as_str()? == message.envelope,
+                })
+            })
+        })
+    }
+
+    fn insert_debt(&mut self, recipient: PeerId, seq: Seq) -> Result<(), StoreError> {
+        self.run("owing a message", |db| {
+            db.prepare_cached("INSERT INTO deliveries(recipient, seq) VALUES(?1, ?2)")?
+                .execute((recipient.0, int(seq.0)?))
+        })?;
+        Ok(())
+    }
+
+    fn delete_debt(&mut self, recipient: PeerId, seq: Seq) -> Result<bool, StoreError> {
+        self.run("settling a debt", |db| {
+            db.prepare_cached("DELETE FROM deliveries WHERE recipient = ?1 AND seq = ?2")?
+                .execute((recipient.0, bound(seq.0)))
+                .map(|rows| rows > 0)
+        })
+    }
+
+    fn has_debt(&mut self, recipient: PeerId, seq: Seq) -> Result<bool, StoreError> {
+        self.run("looking a debt up", |db| {
+            db.prepare_cached("SELECT 1 FROM deliveries WHERE recipient = ?1 AND seq = ?2")?
+                .exists((recipient.0, bound(seq.0)))
+        })
+    }
+
+    fn read_queue(
+        &mut self,
+        recipient: PeerId,
+        after: Seq,
+        messages: usize,
+        bytes: usize,
+    ) -> Result<Vec<Queued>, StoreError> {
+        self.run("reading a queue", |db| {
+            read::queue(db, recipient, after, messages, bytes)
+        })
+    }
+
+    fn count_queue(&mut self, recipient: PeerId) -> Result<u64, StoreError> {
+        self.run("counting a queue", |db| {
+            db.prepare_cached("SELECT count(*) FROM deliveries WHERE recipient = ?1")?
+                .query_row([recipient.0], |row| read::unsigned(row, 0))
+        })
+    }
+
+    fn last_debt(&mut self, recipient: PeerId) -> Result<Option<Seq>, StoreError> {
+        self.run("reading a queue's end", |db| {
+            db.prepare_cached(
+                "SELECT seq FROM deliveries WHERE recipient = ?1 ORDER BY seq DESC LIMIT 1",
+            )?
+            .query_row([recipient.0], |row| read::seq(row, 0))
+            .optional()
+        })
+    }
+
+    fn message(&mut self, seq: Seq) -> Result<Option<MessageHead>, StoreError> {
+        self.run("reading a message", |db| {
+            db.prepare_cached(MESSAGE_BY_SEQ)?
+                .query_row([bound(seq.0)], read::message_head)
+                .optional()
+        })
+    }
+
+    fn find_message(
+        &mut self,
+        sender: PeerId,
+        id: &MessageId,
+    ) -> Result<Option<MessageHead>, StoreError> {
+        self.run("looking a message up", |db| {
+            db.prepare_cached(
+                "SELECT seq, sender, id, recipients, accepted_ms FROM messages
+                 WHERE sender = ?1 AND id = ?2",
+            )?
+            .query_row((sender.0, id.as_str()), read::message_head)
+            .optional()
+        })
+    }
+
+    fn owed_to(&mut self, seq: Seq) -> Result<Vec<PeerId>, StoreError> {
+        self.run("reading who is owed a message", |db| {
+            db.prepare_cached(
+                "SELECT p.id FROM peers p CROSS JOIN deliveries d
+                 ON d.recipient = p.id AND d.seq = ?1 ORDER BY p.id",
+            )?
+            .query_map([bound(seq.0)], |row| read::peer(row, 0))?
+            .collect()
+        })
+    }
+
+    fn settled(&mut self, after: Seq, limit: usize) -> Result<(Vec<Seq>, Option<Seq>), StoreError> {
+        self.run("looking for settled messages", |db| {
+            read::settled(db, after, limit)
+        })
+    }
+
+    fn delete_messages(&mut self, seqs: &[Seq]) -> Result<(), StoreError> {
+        self.housekeeping.note_deletion();
+        self.run("deleting messages", |db| {
+            let mut delete = db.prepare_cached("DELETE FROM messages WHERE seq = ?1")?;
+            seqs.iter()
+                .try_for_each(|seq| delete.execute([int(seq.0)?]).map(drop))
+        })
+    }
+
+    fn old_debts(
+        &mut self,
+        before_ms: u64,
+        limit: usize,
+    ) -> Result<Vec<(PeerId, MessageHead)>, StoreError> {
+        self.run("looking for old debts", |db| {
+            read::old_debts(db, before_ms, limit)
+        })
+    }
+
+    fn insert_dead(
+        &mut self,
+        recipient: PeerId,
+        seq: Seq,
+        reason: &str,
+        at_ms: u64,
+    ) -> Result<(), StoreError> {
+        self.run("keeping a rejected message", |db| {
+            db.prepare_cached(
+                "INSERT INTO dead(seq, recipient, at_ms, reason) VALUES(?1, ?2, ?3, ?4)
+                 ON CONFLICT(seq, recipient) DO UPDATE
+                 SET at_ms = excluded.at_ms, reason = excluded.reason",
+            )?
+            .execute((int(seq.0)?, recipient.0, int(at_ms)?, reason))
+        })?;
+        Ok(())
+    }
+
+    fn delete_dead(&mut self, before_ms: u64, rows: usize) -> Result<usize, StoreError> {
+        self.housekeeping.note_deletion();
+        self.run("forgetting rejected messages", |db| {
+            db.prepare_cached(
+                "DELETE FROM dead WHERE (seq, recipient) IN
+                 (SELECT seq, recipient FROM dead WHERE at_ms < ?1
+                  ORDER BY at_ms, seq, recipient LIMIT ?2)",
+            )?
+            .execute((bound(before_ms), limit(rows)))
+        })
+    }
+
+    fn insert_notice(&mut self, notice: &Notice) -> Result<(), StoreError> {
+        self.run("keeping a notice", |db| {
+            db.prepare_cached(
+                "INSERT INTO notices(number, sender, id, recipient, dead, reason, at_ms)
+                 VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            )?
+            .execute(params![
+                int(notice.number)?,
+                notice.sender.0,
+                notice.id.as_str(),
+                notice.to,
+                notice.dead,
+                notice.reason,
+                int(notice.at_ms)?,
+            ])
+        })?;
+        Ok(())
+    }
+
+    fn notices(
+        &mut self,
+        sender: PeerId,
+        after: u64,
+        rows: usize,
+    ) -> Result<Vec<Notice>, StoreError> {
+        self.run("reading notices", |db| {
+            db.prepare_cached(
+                "SELECT number, sender, id, recipient, dead, reason, at_ms FROM notices
+                 WHERE sender = ?1 AND number > ?2 ORDER BY number LIMIT ?3",
+            )?
+            .query_map((sender.0, bound(after), limit(rows)), read::notice)?
+            .collect()
+        })
+    }
+
+    fn delete_notice(&mut self, sender: PeerId, number: u64) -> Result<bool, StoreError> {
+        self.run("dropping a notice", |db| {
+            db.prepare_cached("DELETE FROM notices WHERE sender = ?1 AND number = ?2")?
+                .execute((sender.0, bound(number)))
+                .map(|rows| rows > 0)
+        })
+    }
+
+    fn delete_notices(&mut self, before_ms: u64, rows: usize) -> Result<usize, StoreError> {
+        self.housekeeping.note_deletion();
+        self.run("dropping old notices", |db| {
+            db.prepare_cached(
+                "DELETE FROM notices WHERE (sender, number) IN
+                 (SELECT sender, number FROM notices WHERE at_ms < ?1
+                  ORDER BY at_ms, sender, number LIMIT ?2)",
+            )?
+            .execute((bound(before_ms), limit(rows)))
+        })
+    }
+
+    fn append_audit(&mut self, block: &Block, head: &Head) -> Result<(), StoreError> {
+        self.run("writing the audit chain", |db| {
+            db.prepare_cached(
+                "INSERT INTO audit(number, at_ms, hash, events) VALUES(?1, ?2, ?3, ?4)",
+            )?
+            .execute((
+                int(block.number)?,
+                int(block.at_ms)?,
+                block.hash,
+                &block.events,
+            ))?;
+            db.prepare_cached(
+                "INSERT OR REPLACE INTO head(one, blocks, hash, anchor, anchor_hash, next_seq,
+                     next_peer, next_notice, mac)
+                 VALUES(1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            )?
+            .execute((
+                int(head.blocks)?,
+                head.hash,
+                int(head.anchor)?,
+                head.anchor_hash,
+                int(head.next_seq)?,
+                head.next_peer,
+                int(head.next_notice)?,
+                head.mac,
+            ))
+        })?;
+        Ok(())
+    }
+
+    fn old_audit(&mut self, before_ms: u64, rows: usize) -> Result<Option<Block>, StoreError> {
+        self.run("looking for old audit blocks", |db| {
+            let (last, newest): (Option<i64>, Option<i64>) = db
+                .prepare_cached(
+                    "SELECT max(number), max(at_ms) FROM
+                     (SELECT number, at_ms FROM audit ORDER BY number LIMIT ?1)",
+                )?
+                .query_row([limit(rows)], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            match (last, newest) {
+                (Some(last), Some(newest)) if newest < bound(before_ms) => db
+                    .prepare_cached(
+                        "SELECT number, at_ms, hash, events FROM audit WHERE number = ?1",
+                    )?
+                    .query_row([last], read::block)
+                    .map(Some),
+                _ => Ok(None),
+            }
+        })
+    }
+
+    fn drop_audit(&mut self, number: u64) -> Result<(), StoreError> {
+        self.housekeeping.note_deletion();
+        self.run("dropping old audit blocks", |db| -> SqlResult<usize> {
+            db.prepare_cached("DELETE FROM audit WHERE number <= ?1")?
+                .execute([bound(number)])
+        })?;
+        Ok(())
+    }
+}

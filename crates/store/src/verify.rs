@@ -1,0 +1,295 @@
+//! Verifying the audit chain of a database that a broker may have open.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use peerbus_core::audit::{AuditKey, Block, Break, Hash, Verifier};
+use rusqlite::{Connection, Error, OpenFlags, Row};
+
+use crate::schema::{self, STEPS, SchemaError};
+use crate::{KeyError, files, key, read};
+
+/// What a chain that verifies holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditReport {
+    /// The database, without symbolic links.
+    pub path: PathBuf,
+    /// Number of the last block that retention dropped, where verification started; 0: none.
+    pub anchor: u64,
+    /// The hash that the chain starts from.
+    pub anchor_hash: Hash,
+    /// Number of the last block; equal to `anchor` when the chain is empty.
+    pub last: u64,
+    /// Its hash.
+    pub head_hash: Hash,
+    /// How many blocks were verified.
+    pub blocks: u64,
+    /// How many events they hold.
+    pub events: u64,
+    /// When the first of them was sealed, in milliseconds since the Unix epoch.
+    pub first_ms: Option<u64>,
+    /// When the last of them was sealed, in milliseconds since the Unix epoch.
+    pub last_ms: Option<u64>,
+}
+
+impl fmt::Display for AuditReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hash = |hash: &Hash| {
+            hash.iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect::<String>()
+        };
+        write!(
+            f,
+            "{}: {} blocks, {} events",
+            self.path.display(),
+            self.blocks,
+            self.events
+        )?;
+        if let (Some(first), Some(last)) = (self.first_ms, self.last_ms) {
+            write!(f, ", from {} to {}", Utc(first), Utc(last))?;
+        }
+        match self.anchor {
+            0 => write!(f, "; whole")?,
+            anchor => {
+                let start = hash(&self.anchor_hash);
+                write!(
+                    f,
+                    "; blocks up to {anchor} were dropped by retention (anchor {start})"
+                )?;
+            }
+        }
+        write!(
+            f,
+            "; ends at block {} with {}",
+            self.last,
+            hash(&self.head_hash)
+        )
+    }
+}
+
+/// Why a chain does not verify, or could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum VerifyError {
+    /// There is no such file, or it cannot be reached.
+    #[error("cannot read {}: {source}; give the path of a peerbus database", .path.display())]
+    File {
+        /// The path that was given.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file is not ours, or of a newer peerbus.
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+    /// The schema is older than this program's.
+    #[error(
+        "{} has schema version {found}, this peerbus reads {known}; start the broker once, which \
+         migrates it",
+        .path.display()
+    )]
+    Older {
+        /// The database.
+        path: PathBuf,
+        /// Its schema version.
+        found: u32,
+        /// The version that this program reads.
+        known: u32,
+    },
+    /// The audit key is missing or unusable.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// SQLite cannot read what is there.
+    #[error("{} is damaged or unreadable: {source}", .path.display())]
+    Damaged {
+        /// The database.
+        path: PathBuf,
+        /// What SQLite said.
+        source: Error,
+    },
+    /// The chain does not hold.
+    #[error("the audit chain of {} is broken: {source}", .path.display())]
+    Broken {
+        /// The database.
+        path: PathBuf,
+        /// Where.
+        source: Break,
+    },
+}
+
+/// Verifies the audit chain of the database at `path`, block by block, from one snapshot. A broker
+/// may have the database open; it is not held up, but its WAL grows until the reading ends.
+/// Changes nothing and takes no lock. (A WAL whose `-shm` is gone, in a copy for instance, makes
+/// SQLite rebuild that index.)
+///
+/// # Errors
+///
+/// Names the file that is missing or unusable, or the block at which the chain breaks.
+pub fn verify_audit(path: &Path) -> Result<AuditReport, VerifyError> {
+    let unreadable = |source| VerifyError::File {
+        path: path.to_owned(),
+        source,
+    };
+    let path = path.canonicalize().map_err(unreadable)?;
+    // Without a WAL nobody has the database open: it is read as it lies there. Through the WAL,
+    // SQLite would leave files beside it.
+    if !wal_exists(&path) {
+        let before = stamp(&path).map_err(unreadable)?;
+        let result = verify(&path, Access::Quiet);
+        if !wal_exists(&path) && stamp(&path).map_err(unreadable)? == before {
+            return result;
+        }
+    }
+    verify(&path, Access::Live)
+}
+
+enum Access {
+    /// No broker has the database open.
+    Quiet,
+    /// One may.
+    Live,
+}
+
+fn wal_exists(path: &Path) -> bool {
+    files::beside(path, "-wal").exists()
+}
+
+/// Tells whether the file was written to in the meantime.
+fn stamp(path: &Path) -> io::Result<(u64, SystemTime)> {
+    let metadata = path.metadata()?;
+    Ok((metadata.len(), metadata.modified()?))
+}
+
+fn verify(path: &Path, access: Access) -> Result<AuditReport, VerifyError> {
+    let damaged = |source| VerifyError::Damaged {
+        path: path.to_owned(),
+        source,
+    };
+    let db = connect(path, access).map_err(damaged)?;
+    let known = u32::try_from(STEPS.len()).unwrap_or(u32::MAX);
+    match schema::version(&db, path, known)? {
+        0 => {
+            let found = "nothing in it".into();
+            return Err(SchemaError::Foreign {
+                path: path.to_owned(),
+                found,
+            }
+            .into());
+        }
+        found if found < known => {
+            return Err(VerifyError::Older {
+                path: path.to_owned(),
+                found,
+                known,
+            });
+        }
+        _ => {}
+    }
+    let key = key::read(path)?;
+    db.execute_batch("BEGIN").map_err(damaged)?;
+    follow(&db, path, &key)
+}
+
+fn connect(path: &Path, access: Access) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    match access {
+        Access::Live => Connection::open_with_flags(path, flags),
+        Access::Quiet => {
+            let flags = flags | OpenFlags::SQLITE_OPEN_URI;
+            Connection::open_with_flags(immutable_uri(path), flags)
+        }
+    }
+}
+
+fn immutable_uri(path: &Path) -> String {
+    let mut uri = String::from("file:");
+    for &byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'/' | b'-' | b'.' | b'_' | b':' => uri.push(char::from(byte)),
+            _ if byte.is_ascii_alphanumeric() => uri.push(char::from(byte)),
+            _ => uri.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    uri + "?immutable=1"
+}
+
+fn follow(db: &Connection, path: &Path, key: &AuditKey) -> Result<AuditReport, VerifyError> {
+    let damaged = |source| VerifyError::Damaged {
+        path: path.to_owned(),
+        source,
+    };
+    let broken = |source| VerifyError::Broken {
+        path: path.to_owned(),
+        source,
+    };
+    let head = match read::head(db) {
+        Err(Error::FromSqlConversionFailure(..) | Error::IntegralValueOutOfRange(..)) => {
+            return Err(broken(Break::Head));
+        }
+        head => head.map_err(damaged)?,
+    };
+    let mut verifier = Verifier::new(key, head).map_err(broken)?;
+    let (mut blocks, mut events) = (0, 0);
+    let (mut first_ms, mut last_ms) = (None, None);
+    let mut statement = db
+        .prepare("SELECT number, at_ms, hash, events FROM audit ORDER BY number")
+        .map_err(damaged)?;
+    let mut rows = statement.query([]).map_err(damaged)?;
+    while let Some(row) = rows.next().map_err(damaged)? {
+        let block = block(row).map_err(damaged)?.map_err(broken)?;
+        verifier.block(&block).map_err(broken)?;
+        blocks += 1;
+        events += block.events.lines().count() as u64;
+        first_ms = first_ms.or(Some(block.at_ms));
+        last_ms = Some(block.at_ms);
+    }
+    let head = verifier.finish().map_err(broken)?;
+    Ok(AuditReport {
+        path: path.to_owned(),
+        anchor: head.anchor,
+        anchor_hash: head.anchor_hash,
+        last: head.blocks,
+        head_hash: head.hash,
+        blocks,
+        events,
+        first_ms,
+        last_ms,
+    })
+}
+
+/// A row that no broker can have written is an altered block, not an unreadable database.
+fn block(row: &Row<'_>) -> rusqlite::Result<Result<Block, Break>> {
+    let number = read::unsigned(row, 0)?;
+    Ok(read::block(row).map_err(|_| Break::Block { number }))
+}
+
+/// A time as `2026-01-31T23:59:59Z`.
+struct Utc(u64);
+
+impl fmt::Display for Utc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0 / 1_000;
+        let (days, second) = (seconds / 86_400, seconds % 86_400);
+        // Days are counted from 1 March of year 0, so that the leap day comes last in its year
+        // and its era of 400 years (146,097 days).
+        let days = days + 719_468;
+        let (era, day) = (days / 146_097, days % 146_097);
+        let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+        let day = day - (365 * year + year / 4 - year / 100);
+        let month = (5 * day + 2) / 153;
+        let day = day - (153 * month + 2) / 5 + 1;
+        let (month, carry) = if month < 10 {
+            (month + 3, 0)
+        } else {
+            (month - 9, 1)
+        };
+        let year = year + era * 400 + carry;
+        let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+        write!(
+            f,
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z"
+        )
+    }
+}

@@ -33,11 +33,6 @@ pub const HOW_BYTES_MAX: usize = 64;
 pub const STATUS_IDS_MAX: usize = 256;
 /// Most entries in one `peers` answer; the answer says when there were more.
 pub const PEERS_ENTRIES_MAX: usize = 512;
-/// Most names in one `peers` frame of a v1 connection or answer.
-pub const PEERS_NAMES_MAX: usize = 5_000;
-/// Most statements in one `receipts` frame.
-pub const RECEIPTS_MAX: usize = 192;
-
 /// Frames of one connection that may be read and not yet answered.
 pub const FRAMES_UNANSWERED_MAX: usize = 256;
 /// Window of a connection that offers none, in messages.
@@ -66,14 +61,7 @@ const _: () = assert!(WINDOW_MESSAGES_DEFAULT <= WINDOW_MESSAGES_MAX);
 const _: () = assert!(WINDOW_BYTES_DEFAULT <= WINDOW_BYTES_MAX);
 const _: () = assert!(WINDOW_BYTES_DEFAULT as usize >= FRAME_BYTES_MAX);
 const _: () = assert!(NESTING_MAX < DECODE_NESTING_MAX);
-const _: () = assert!(
-    PEERS_ENTRIES_MAX * (PRESENCE_BYTES_MAX + NAME_BYTES_MAX + 128)
-        + PEERS_NAMES_MAX * (NAME_BYTES_MAX + 3)
-        + 1_024
-        < FRAME_BYTES_MAX
-);
+/// Longest entry of a `peers` answer: numbers and member names take less than 128 bytes.
+pub(crate) const PEER_ENTRY_BYTES_MAX: usize = PRESENCE_BYTES_MAX + NAME_BYTES_MAX + 128;
+const _: () = assert!(PEERS_ENTRIES_MAX * PEER_ENTRY_BYTES_MAX < FRAME_BYTES_MAX * 3 / 4);
 const _: () = assert!(STATUS_IDS_MAX * (ID_BYTES_MAX + 3) + 1_024 < FRAME_BYTES_MAX);
-/// Longest receipt: the reason may take six bytes a character, `path` and `evidence` too.
-const RECEIPT_BYTES_MAX: usize =
-    ID_BYTES_MAX + NAME_BYTES_MAX + 6 * (REASON_BYTES_MAX + 2 * HOW_BYTES_MAX) + 256;
-const _: () = assert!(RECEIPTS_MAX * RECEIPT_BYTES_MAX + 1_024 < FRAME_BYTES_MAX);

@@ -9,26 +9,37 @@ use crate::envelope::Envelope;
 use crate::frame::{BrokerFrame, Delivery, PeerEntry, PeersFrame, Presence, Received};
 use crate::ids::{DeliveryKey, MessageId};
 use crate::json::{self, Raw, Type};
-use crate::limits::{NESTING_MAX, PRESENCE_BYTES_MAX, REASON_BYTES_MAX, RECEIPTS_MAX};
+use crate::limits::{
+    FRAME_BYTES_MAX, HOW_BYTES_MAX, NESTING_MAX, PEER_ENTRY_BYTES_MAX, PRESENCE_BYTES_MAX,
+    REASON_BYTES_MAX,
+};
 use crate::members::{Member, Members};
 use crate::receipt::{Receipt, Refusal, RefusalCode, State};
 use crate::text::cut;
 use crate::writer::Writer;
 
+/// What the beginning and the end of a frame may take.
+const FRAME_SLACK_BYTES: usize = 1_024;
+
 impl BrokerFrame {
-    /// Packs statements, in order, into frames that each fit [`crate::limits::FRAME_BYTES_MAX`].
+    /// Packs statements, in order, into as few frames as surely fit
+    /// [`crate::limits::FRAME_BYTES_MAX`].
     pub fn receipts(receipts: Vec<Receipt>) -> impl Iterator<Item = Self> {
-        let mut rest = receipts.into_iter();
+        let mut rest = receipts.into_iter().peekable();
         std::iter::from_fn(move || {
-            let chunk: Vec<_> = rest.by_ref().take(RECEIPTS_MAX).collect();
+            let mut room = FRAME_BYTES_MAX - FRAME_SLACK_BYTES;
+            let mut chunk = Vec::new();
+            while let Some(receipt) = rest.next_if(|next| bytes_max(next) <= room) {
+                room -= bytes_max(&receipt);
+                chunk.push(receipt);
+            }
             (!chunk.is_empty()).then_some(Self::Receipts(chunk))
         })
     }
 
     /// The frame's text; a deliver frame shares its buffer. Never longer than a frame may be when
-    /// `Receipts` holds at most [`RECEIPTS_MAX`] statements (see [`BrokerFrame::receipts`]) and
-    /// `Peers` at most [`crate::limits::PEERS_NAMES_MAX`] names and
-    /// [`crate::limits::PEERS_ENTRIES_MAX`] entries.
+    /// `Receipts` was made by [`BrokerFrame::receipts`] and `Peers` has at most
+    /// [`crate::limits::PEERS_ENTRIES_MAX`] entries; names that would not fit are left out.
     #[must_use]
     pub fn encode(&self) -> Arc<str> {
         match self {
@@ -93,9 +104,16 @@ impl Presence {
 }
 
 fn write_peers(frame: &PeersFrame) -> String {
+    let entries = frame.peers.as_ref().map_or(0, Vec::len);
+    let room = FRAME_BYTES_MAX - FRAME_SLACK_BYTES;
+    let room = room.saturating_sub(entries * PEER_ENTRY_BYTES_MAX);
     let mut writer = Writer::frame("peers");
     writer.name("names").begin(b'[');
     for name in &frame.names {
+        // A list without its end beats a frame that no client may read.
+        if writer.len() + 6 * name.len() > room {
+            break;
+        }
         writer.element(name);
     }
     writer.end(b']');
@@ -216,6 +234,21 @@ fn receipt(raw: &Raw<'_>) -> Option<Receipt> {
         .string(Member::Key)
         .and_then(|key| DeliveryKey::parse(&key));
     Some(Receipt { id, state, key })
+}
+
+/// An upper bound for the length of a receipt: any character may take six bytes.
+fn bytes_max(receipt: &Receipt) -> usize {
+    let escaped = match &receipt.state {
+        State::Accepted { .. } | State::Unknown => 0,
+        State::Refused(refusal) => refusal.reason.len().min(REASON_BYTES_MAX),
+        State::Delivered { to } | State::Queued { to } => to.len(),
+        State::Acked { to, how } => to.len() + how.as_ref().map_or(0, |_| 2 * HOW_BYTES_MAX),
+        State::Expired { to, reason } | State::Dead { to, reason } => {
+            to.len() + reason.len().min(REASON_BYTES_MAX)
+        }
+    };
+    let key = receipt.key.as_ref().map_or(0, |key| key.as_str().len());
+    6 * (escaped + key) + receipt.id.as_str().len() + 160
 }
 
 fn write_receipt(receipt: &Receipt, writer: &mut Writer) {

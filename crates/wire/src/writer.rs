@@ -81,6 +81,11 @@ impl Writer {
         self
     }
 
+    /// Bytes written so far.
+    pub(crate) fn len(&self) -> usize {
+        self.out.len()
+    }
+
     /// Closes the frame.
     pub(crate) fn finish(mut self) -> String {
         self.end(b'}');

@@ -1,6 +1,6 @@
 //! Every frame in its exact spelling, and what is made of frames that are not right.
 
-use peerbus_wire::limits::{FRAME_BYTES_MAX, RECEIPTS_MAX, STATUS_IDS_MAX};
+use peerbus_wire::limits::{FRAME_BYTES_MAX, PEERS_ENTRIES_MAX, STATUS_IDS_MAX};
 use peerbus_wire::{
     Ack, BrokerFrame, ClientFrame, DeliverFrame, DeliveryKey, How, Instance, PeerEntry, PeersFrame,
     Presence, Receipt, Received, Refusal, RefusalCode, Register, Seq, State, Token, Window,
@@ -280,12 +280,58 @@ fn receipts_are_packed_into_frames_that_fit() {
         },
         key: Some(Seq(u64::MAX).key()),
     };
-    let frames: Vec<_> = BrokerFrame::receipts(vec![worst; RECEIPTS_MAX * 2 + 1]).collect();
-    assert_eq!(frames.len(), 3);
-    for frame in &frames {
+    let best = Receipt {
+        id: id("x"),
+        state: State::Unknown,
+        key: None,
+    };
+    let all = [
+        vec![best.clone(); 3_000],
+        vec![worst; 1_000],
+        vec![best; 3_000],
+    ]
+    .concat();
+    let mut unpacked = Vec::new();
+    let mut frames = 0;
+    for frame in BrokerFrame::receipts(all.clone()) {
         assert!(frame.encode().len() <= FRAME_BYTES_MAX);
+        let BrokerFrame::Receipts(receipts) = frame else {
+            panic!()
+        };
+        unpacked.extend(receipts);
+        frames += 1;
     }
+    assert_eq!(unpacked, all);
+    assert!(frames < 8, "{frames}");
     assert_eq!(BrokerFrame::receipts(Vec::new()).count(), 0);
+}
+
+#[test]
+fn a_list_of_very_many_peers_fits_a_frame() {
+    let names: Vec<_> = (0..20_000).map(|n| format!("{n:064}")).collect();
+    let presence = Presence::parse(&format!("{{\"a\":\"{}\"}}", "x".repeat(1_000)));
+    let entry = |name: &String| PeerEntry {
+        name: name.clone(),
+        online: false,
+        unacked: Some(u64::MAX),
+        away_s: u64::MAX,
+        presence: presence.clone(),
+    };
+    for (entries, at_least) in [(0, 15_000), (PEERS_ENTRIES_MAX, 5_000)] {
+        let frame = PeersFrame {
+            names: names.clone(),
+            peers: Some(names.iter().take(entries).map(entry).collect()),
+            ..PeersFrame::default()
+        };
+        let text = BrokerFrame::Peers(frame).encode();
+        assert!(text.len() <= FRAME_BYTES_MAX, "{}", text.len());
+        let Received::Peers(read) = Received::parse(text.as_bytes()) else {
+            panic!()
+        };
+        assert_eq!(read.peers.map(|peers| peers.len()), Some(entries));
+        assert!(read.names.len() > at_least, "{}", read.names.len());
+        assert_eq!(read.names, names[..read.names.len()]);
+    }
 }
 
 #[test]

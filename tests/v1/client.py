@@ -5,14 +5,18 @@ As a library: `Client(url, token, name, secret)`. As a program:
 
     client.py scenario --url ws://127.0.0.1:PORT --token T --secret S [--token2 T2]
     client.py vectors crates/wire/testdata/vectors.json
+    client.py self-check                 the scenario against broker.py beside this file
 
-Both print one line per check; exit code 0: all passed, 1: one failed, 2: usage. Standard library only.
+All print one line per check; exit code 0: all passed, 1: one failed, 2: usage. Standard library only.
 """
 
 import argparse
+import contextlib
 import datetime
 import json
+import pathlib
 import secrets
+import subprocess
 import sys
 from collections import deque
 from dataclasses import dataclass
@@ -133,15 +137,29 @@ def main():
     scenario.add_argument("--secret", required=True)
     vectors = verbs.add_parser("vectors", help="check the canonical form against a vectors file")
     vectors.add_argument("file")
+    verbs.add_parser("self-check", help="run the scenario against broker.py")
     args = parser.parse_args()
-    # The two programs import this module as a library.
+    # The programs import this module as a library.
+    import scenario
+    import vectors
+
     if args.verb == "vectors":
-        import vectors as program
+        return vectors.run(args.file)
+    if args.verb == "scenario":
+        return scenario.run(args)
+    with v1_broker("token-one", "token-two") as url:
+        known = {"token": "token-one", "token2": "token-two", "secret": "s" * 32}
+        return scenario.run(argparse.Namespace(url=url, **known))
 
-        return program.run(args.file)
-    import scenario as program
 
-    return program.run(args)
+@contextlib.contextmanager
+def v1_broker(*tokens):
+    """Runs broker.py while the block runs; gives its URL."""
+    program = pathlib.Path(__file__).with_name("broker.py")
+    command = [sys.executable, program, "--tokens", ",".join(tokens)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as broker:
+        yield f"ws://127.0.0.1:{int(broker.stdout.readline())}"
+        # Leaving the block closes its standard input, which ends it.
 
 
 if __name__ == "__main__":

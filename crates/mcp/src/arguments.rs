@@ -1,0 +1,108 @@
+//! Arguments of a tool call, undecoded.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+/// The members of a call's `arguments`, each as the JSON text that came: a message body is sent
+/// as the client spelled it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Arguments(Arc<BTreeMap<String, Box<RawValue>>>);
+
+impl Arguments {
+    /// The JSON text of a member; `None` when it is absent.
+    pub(crate) fn json(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(|value| value.get())
+    }
+
+    /// A member that must be a string.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the member and what was found.
+    pub(crate) fn string(&self, name: &str) -> Result<String, String> {
+        let Some(json) = self.json(name) else {
+            return Err(format!(
+                "the argument {name} is missing; it must be a string"
+            ));
+        };
+        serde_json::from_str(json)
+            .map_err(|_| format!("the argument {name} must be a string, got {}", kind(json)))
+    }
+
+    /// A member that may be absent and else must be a positive whole number. A number in a
+    /// string, as some clients send it, counts.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the member and what was found.
+    pub(crate) fn count(&self, name: &str) -> Result<Option<usize>, String> {
+        let Some(json) = self.json(name).filter(|json| *json != "null") else {
+            return Ok(None);
+        };
+        match json.trim_matches('"').parse() {
+            Ok(count) if count > 0 => Ok(Some(count)),
+            _ => Err(format!(
+                "the argument {name} must be a whole number from 1, got {}",
+                kind(json)
+            )),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Arguments {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let members = BTreeMap::<String, Box<RawValue>>::deserialize(deserializer)
+            .map_err(|error| serde::de::Error::custom(format!("arguments: {error}")))?;
+        Ok(Self(Arc::new(members)))
+    }
+}
+
+/// What a JSON text is, for an error sentence.
+fn kind(json: &str) -> &'static str {
+    match json.as_bytes().first() {
+        Some(b'"') => "a text",
+        Some(b'{') => "an object",
+        Some(b'[') => "a list",
+        Some(b't' | b'f') => "a truth value",
+        Some(b'n') | None => "nothing",
+        _ => "a number",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_keep_their_spelling() {
+        let text = r#"{"body": {"b":1.50, "a":12345678901234567890123, "b":1e400}, "to":"bob"}"#;
+        let arguments: Arguments = serde_json::from_str(text).unwrap();
+        let body = r#"{"b":1.50, "a":12345678901234567890123, "b":1e400}"#;
+        assert_eq!(arguments.json("body"), Some(body));
+        assert_eq!(arguments.string("to").as_deref(), Ok("bob"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let arguments: Arguments = serde_json::from_str(r#"{"to":7,"max":"x","n":"3"}"#).unwrap();
+        let to = "the argument to must be a string, got a number".to_owned();
+        assert_eq!(arguments.string("to"), Err(to));
+        assert!(
+            arguments
+                .string("who")
+                .unwrap_err()
+                .contains("who is missing")
+        );
+        assert!(
+            arguments
+                .count("max")
+                .unwrap_err()
+                .contains("max must be a whole number")
+        );
+        assert_eq!(arguments.count("n"), Ok(Some(3)));
+        assert_eq!(arguments.count("absent"), Ok(None));
+    }
+}

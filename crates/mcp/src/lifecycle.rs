@@ -1,0 +1,119 @@
+//! When an adapter ends: it lives and dies with its session.
+
+use std::time::Duration;
+
+/// Why an adapter ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Exit {
+    /// The client closed our standard input.
+    InputClosed,
+    /// The client does not read our standard output any more.
+    OutputClosed,
+    /// A signal asked for it: `SIGINT` or `SIGTERM`.
+    Signal(&'static str),
+    /// The process that started us is gone.
+    ParentGone,
+    /// The client broke the protocol or our side failed: a sentence.
+    Failed(String),
+}
+
+/// What an ending adapter may still take: answers under way first, then the goodbye to the
+/// broker. Clients kill 100 ms after their first signal.
+pub(crate) const LAST_ANSWERS: Duration = Duration::from_millis(40);
+
+/// Watches for the end of the session from outside: signals, and the parent's end.
+pub(crate) struct Watch {
+    #[cfg(unix)]
+    signals: Option<(tokio::signal::unix::Signal, tokio::signal::unix::Signal)>,
+    #[cfg(target_os = "linux")]
+    parent: Option<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>>,
+}
+
+impl Watch {
+    /// Starts watching. What cannot be watched is logged and left out: a closed standard input
+    /// ends the adapter in any case.
+    #[cfg(unix)]
+    pub(crate) fn start() -> Self {
+        use tokio::signal::unix::{SignalKind, signal};
+        let both = signal(SignalKind::interrupt())
+            .and_then(|int| Ok((int, signal(SignalKind::terminate())?)));
+        let signals = both
+            .inspect_err(|error| tracing::warn!(%error, "signals are not handled"))
+            .ok();
+        Self {
+            signals,
+            #[cfg(target_os = "linux")]
+            parent: parent(),
+        }
+    }
+
+    /// Starts watching: here only for Ctrl-C.
+    #[cfg(not(unix))]
+    pub(crate) fn start() -> Self {
+        Self {}
+    }
+
+    /// Waits until the session ends.
+    pub(crate) async fn ended(&mut self) -> Exit {
+        #[cfg(target_os = "linux")]
+        let parent = gone(self.parent.as_ref());
+        #[cfg(not(target_os = "linux"))]
+        let parent = std::future::pending();
+        #[cfg(unix)]
+        let signal = signalled(self.signals.as_mut());
+        #[cfg(not(unix))]
+        let signal = interrupted();
+        tokio::select! {
+            exit = signal => exit,
+            exit = parent => exit,
+        }
+    }
+}
+
+#[cfg(unix)]
+async fn signalled(
+    signals: Option<&mut (tokio::signal::unix::Signal, tokio::signal::unix::Signal)>,
+) -> Exit {
+    let Some((interrupt, terminate)) = signals else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => Exit::Signal("SIGINT"),
+        _ = terminate.recv() => Exit::Signal("SIGTERM"),
+    }
+}
+
+#[cfg(not(unix))]
+async fn interrupted() -> Exit {
+    match tokio::signal::ctrl_c().await {
+        Ok(()) => Exit::Signal("SIGINT"),
+        Err(_) => std::future::pending().await,
+    }
+}
+
+/// A handle on the parent process that becomes readable when it ends: no polling.
+#[cfg(target_os = "linux")]
+fn parent() -> Option<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>> {
+    use rustix::process::{PidfdFlags, getppid, pidfd_open};
+    let parent = getppid()?;
+    let fd = pidfd_open(parent, PidfdFlags::empty()).ok()?;
+    // It could have ended, and its number been given away, before the handle was opened.
+    if getppid() != Some(parent) {
+        return None;
+    }
+    #[expect(
+        deprecated,
+        reason = "its successor is unsafe; an owned descriptor keeps its contract"
+    )]
+    tokio::io::unix::AsyncFd::with_interest(fd, tokio::io::Interest::READABLE).ok()
+}
+
+#[cfg(target_os = "linux")]
+async fn gone(parent: Option<&tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>>) -> Exit {
+    if let Some(parent) = parent
+        && parent.readable().await.is_ok()
+    {
+        return Exit::ParentGone;
+    }
+    std::future::pending().await
+}

@@ -1,0 +1,114 @@
+//! How an adapter describes its session to peers.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use crate::session::{Client, Profile};
+
+/// Longest text of a member, in characters.
+const TEXT_CHARS: usize = 80;
+
+/// The description: adapter, client, project, branch, wake paths.
+pub(crate) fn of(profile: &Profile, client: &Client) -> Map<String, Value> {
+    let mut about = Map::new();
+    let mut put = |key: &str, text: &str| {
+        if !text.is_empty() {
+            about.insert(key.into(), Value::from(short(text)));
+        }
+    };
+    put("adapter", profile.kind);
+    put("client", &client.name);
+    put("version", &client.version);
+    if let Some(root) = project_root() {
+        put(
+            "project",
+            &root.file_name().unwrap_or_default().to_string_lossy(),
+        );
+        put("branch", &branch(&root).unwrap_or_default());
+    }
+    if !profile.wake.is_empty() {
+        about.insert("wake".into(), Value::from(profile.wake.to_vec()));
+    }
+    about
+}
+
+/// Clients start us in the project; Claude Code also says where it is.
+fn project_root() -> Option<PathBuf> {
+    let said = std::env::var_os("CLAUDE_PROJECT_DIR").map(PathBuf::from);
+    said.filter(|path| path.is_absolute())
+        .or_else(|| std::env::current_dir().ok())
+}
+
+/// The checked-out branch, read from the repository's files (gitrepository-layout(5)).
+fn branch(root: &Path) -> Option<String> {
+    let dot_git = root
+        .ancestors()
+        .map(|dir| dir.join(".git"))
+        .find(|path| path.exists())?;
+    let dir = if dot_git.is_file() {
+        let link = std::fs::read_to_string(&dot_git).ok()?;
+        dot_git.parent()?.join(link.strip_prefix("gitdir:")?.trim())
+    } else {
+        dot_git
+    };
+    let head = std::fs::read_to_string(dir.join("HEAD")).ok()?;
+    head.trim()
+        .strip_prefix("ref: refs/heads/")
+        .map(str::to_owned)
+}
+
+fn short(text: &str) -> String {
+    if text.chars().count() <= TEXT_CHARS {
+        return text.to_owned();
+    }
+    text.chars().take(TEXT_CHARS - 1).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_branch_is_found_in_a_clone_and_in_a_worktree() {
+        let dir = tempfile::tempdir().unwrap();
+        let (clone, tree) = (dir.path().join("clone"), dir.path().join("tree"));
+        std::fs::create_dir_all(clone.join(".git/worktrees/tree")).unwrap();
+        std::fs::create_dir_all(clone.join("src")).unwrap();
+        std::fs::create_dir_all(&tree).unwrap();
+        std::fs::write(clone.join(".git/HEAD"), "ref: refs/heads/main\n").unwrap();
+        std::fs::write(
+            clone.join(".git/worktrees/tree/HEAD"),
+            "ref: refs/heads/fix/x\n",
+        )
+        .unwrap();
+        std::fs::write(tree.join(".git"), "gitdir: ../clone/.git/worktrees/tree\n").unwrap();
+        assert_eq!(branch(&clone.join("src")).as_deref(), Some("main"));
+        assert_eq!(branch(&tree).as_deref(), Some("fix/x"));
+        std::fs::write(clone.join(".git/HEAD"), "0123456789abcdef\n").unwrap();
+        assert_eq!(branch(&clone), None);
+    }
+
+    #[test]
+    fn a_description_says_what_is_known() {
+        let profile = Profile {
+            kind: "cc",
+            instructions: "",
+            experimental: &[],
+            wake: &["channel"],
+            drain: false,
+        };
+        let client = Client {
+            name: "claude-code".into(),
+            version: "v".repeat(200),
+        };
+        let about = of(&profile, &client);
+        assert_eq!(about["adapter"], "cc");
+        assert_eq!(about["client"], "claude-code");
+        assert_eq!(
+            about["version"].as_str().unwrap().chars().count(),
+            TEXT_CHARS
+        );
+        assert_eq!(about["wake"], serde_json::json!(["channel"]));
+    }
+}

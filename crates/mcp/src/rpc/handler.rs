@@ -1,0 +1,196 @@
+//! The session as rmcp's server handler.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod,
+    CompleteRequestParams, CompleteResult, ContentBlock, ExperimentalCapabilities, Implementation,
+    InitializeRequestParams, InitializeResult, ListPromptsRequestMethod, ListPromptsResult,
+    ListResourceTemplatesRequestMethod, ListResourceTemplatesResult, ListResourcesRequestMethod,
+    ListResourcesResult, ListToolsResult, MetaObject, PaginatedRequestParams, ProtocolVersion,
+    ServerCapabilities, ServerConfig, Tool as McpTool, ToolAnnotations,
+};
+use rmcp::service::{NotificationContext, Peer, RequestContext};
+use rmcp::{ErrorData, RoleServer, ServerHandler};
+use serde_json::{Map, Value, json};
+use tokio::sync::watch;
+
+use super::calls::Calls;
+use crate::arguments::Arguments;
+use crate::session::{Client, Reply, Session};
+use crate::spelling::Spelling;
+use crate::tools::Tool;
+
+/// The newest version that is negotiated. Later ones have no `initialize`: their clients never
+/// send `notifications/initialized`, which a channel waits for.
+const NEWEST: ProtocolVersion = ProtocolVersion::V_2025_11_25;
+
+/// Serves a [`Session`] to rmcp.
+pub(super) struct Handler {
+    session: Arc<Session>,
+    calls: Calls,
+    peer: watch::Sender<Option<Peer<RoleServer>>>,
+}
+
+impl Handler {
+    pub(super) fn new(
+        session: Arc<Session>,
+        calls: Calls,
+        peer: watch::Sender<Option<Peer<RoleServer>>>,
+    ) -> Self {
+        Self {
+            session,
+            calls,
+            peer,
+        }
+    }
+}
+
+impl ServerHandler for Handler {
+    fn get_info(&self) -> ServerConfig {
+        let profile = &self.session.profile;
+        let keys = profile
+            .experimental
+            .iter()
+            .map(|key| ((*key).to_owned(), Map::new()));
+        let experimental: ExperimentalCapabilities = keys.collect();
+        let mut capabilities = ServerCapabilities::builder().enable_tools().build();
+        capabilities.experimental = (!experimental.is_empty()).then_some(experimental);
+        let us = Implementation::new("peerbus", env!("CARGO_PKG_VERSION")).with_title("peerbus");
+        ServerConfig::new(capabilities)
+            .with_protocol_version(NEWEST)
+            .with_server_info(us)
+            .with_instructions(profile.instructions)
+    }
+
+    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
+        Cow::Borrowed(ProtocolVersion::known_up_to(&NEWEST))
+    }
+
+    async fn initialize(
+        &self,
+        request: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<InitializeResult, ErrorData> {
+        let client = &request.client_info;
+        self.session.met(Client {
+            name: client.name.clone(),
+            version: client.version.clone(),
+        });
+        context.peer.set_peer_info(request.clone());
+        self.peer.send_replace(Some(context.peer));
+        self.negotiate_initialize(&request)
+    }
+
+    async fn on_initialized(&self, _context: NotificationContext<RoleServer>) {
+        self.session.initialized.send_replace(true);
+    }
+
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let spelling = self.session.spelling();
+        let tools = self
+            .session
+            .tools()
+            .map(|tool| shown(tool, spelling))
+            .collect();
+        Ok(ListToolsResult::with_all_items(tools))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let arguments = context
+            .extensions
+            .get::<Arguments>()
+            .cloned()
+            .unwrap_or_default();
+        match self.session.call(&request.name, &arguments).await {
+            None => {
+                let message = format!("there is no tool {:?}", request.name);
+                Err(ErrorData::invalid_params(message, None))
+            }
+            Some(Reply::Failed(sentence)) => {
+                Ok(CallToolResult::error(vec![ContentBlock::text(sentence)]).into())
+            }
+            Some(Reply::Done { structured, taken }) => {
+                let result = result_text(&structured);
+                self.calls.answer(&context.id, result, taken);
+                // What is sent is the text above; see `Calls`.
+                Ok(CallToolResult::success(Vec::new()).into())
+            }
+        }
+    }
+
+    async fn complete(
+        &self,
+        _request: CompleteRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        Err(ErrorData::method_not_found::<CompleteRequestMethod>())
+    }
+
+    async fn list_prompts(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListPromptsRequestMethod>())
+    }
+
+    async fn list_resources(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListResourcesRequestMethod>())
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Err(ErrorData::method_not_found::<
+            ListResourceTemplatesRequestMethod,
+        >())
+    }
+}
+
+/// A result in MCP's shape: the object, and the same as text for clients that know no other.
+fn result_text(structured: &str) -> String {
+    let text = Value::from(structured);
+    format!(
+        r#"{{"content":[{{"type":"text","text":{text}}}],"structuredContent":{structured},"isError":false}}"#
+    )
+}
+
+fn shown(tool: Tool, spelling: Spelling) -> McpTool {
+    let input = match tool.input {
+        Value::Object(schema) => schema,
+        _ => Map::new(),
+    };
+    let annotations = ToolAnnotations::with_title(tool.title)
+        .read_only(tool.read_only)
+        .destructive(false)
+        .idempotent(tool.idempotent)
+        .open_world(tool.open_world);
+    let shown = McpTool::new(spelling.spell(tool.name), tool.description, input)
+        .with_title(tool.title)
+        .with_raw_output_schema(tool.output)
+        .with_annotations(annotations);
+    if !tool.always_load {
+        return shown;
+    }
+    let meta = json!({ "anthropic/alwaysLoad": true });
+    match meta {
+        Value::Object(meta) => shown.with_meta(MetaObject(meta)),
+        _ => shown,
+    }
+}

@@ -1,0 +1,79 @@
+//! The life of an adapter.
+
+use std::sync::Arc;
+
+use peerbus_adapter::Bus;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+
+use crate::lifecycle::{Exit, LAST_ANSWERS, Watch};
+use crate::rpc::{self, Connection, Host};
+use crate::session::{Options, Profile, Session};
+
+/// Serves MCP over standard input and output until the session ends: the client closes its side,
+/// `SIGINT` or `SIGTERM` comes, or the parent process is gone. Then says goodbye to the broker.
+/// Takes less than 100 ms from the end of the session.
+///
+/// `pump` runs beside it and is dropped at the end; it is where a channel pushes. For a profile
+/// without a drain, it must take the bus's events.
+///
+/// Must run on a single-threaded runtime, and the process must be ended by `exit`: where standard
+/// input is neither a pipe nor a socket, a thread stays in `read`.
+pub async fn run<P>(
+    bus: Bus,
+    profile: Profile,
+    options: Options,
+    pump: impl FnOnce(Host) -> P,
+) -> Exit
+where
+    P: Future<Output = ()>,
+{
+    let mut watch = Watch::start();
+    let (input, output) = rpc::stdio();
+    let session = Session::new(bus, profile, options);
+    serve(session, input, output, pump, watch.ended()).await
+}
+
+/// [`run`] over any pair of streams; `ended` resolves when the session ends from outside.
+async fn serve<P>(
+    session: Arc<Session>,
+    input: impl AsyncRead + Unpin + Send + 'static,
+    output: impl AsyncWrite + Unpin + Send,
+    pump: impl FnOnce(Host) -> P,
+    ended: impl Future<Output = Exit>,
+) -> Exit
+where
+    P: Future<Output = ()>,
+{
+    let bus = session.bus.clone();
+    let inbox = session.inbox.clone();
+    let connection = Connection::new(session);
+    let pump = pump(connection.host.clone());
+    let (closed, mut closing) = watch::channel(false);
+    let background = async {
+        let collect = async {
+            if let Some(inbox) = inbox {
+                inbox.fill().await;
+            }
+        };
+        tokio::join!(collect, pump);
+        std::future::pending::<Exit>().await
+    };
+    // Answers under way get a moment after the client has closed its end.
+    let last = async {
+        if closing.wait_for(|closed| *closed).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep(LAST_ANSWERS).await;
+        Exit::InputClosed
+    };
+    let exit = tokio::select! {
+        exit = connection.serve(input, output, closed) => exit,
+        exit = last => exit,
+        exit = ended => exit,
+        exit = background => exit,
+    };
+    tracing::debug!(?exit, "the session ended");
+    bus.close().await;
+    exit
+}

@@ -1,0 +1,133 @@
+//! What a client is served: the bus tools, instructions, and what only channels have.
+
+use std::sync::{Arc, OnceLock};
+
+use peerbus_adapter::Bus;
+use serde_json::{Map, Value};
+use tokio::sync::{Semaphore, watch};
+
+use crate::arguments::Arguments;
+use crate::inbox::{Inbox, Taken};
+use crate::presence;
+use crate::spelling::{Spelling, means};
+use crate::tools::{self, Tool};
+
+/// Tool calls that are answered at a time; a client that asks for more is told so.
+const CALLS_MAX: usize = 64;
+
+/// What an adapter is, to its client and to its peers.
+#[derive(Debug, Clone)]
+pub struct Profile {
+    /// The kind of adapter, as peers are told: `cc` or `generic`.
+    pub kind: &'static str,
+    /// What the agent is told about the bus.
+    pub instructions: &'static str,
+    /// Keys under `experimental` in the capabilities, each with an empty object.
+    pub experimental: &'static [&'static str],
+    /// Ways in which a message can wake the agent, as peers are told.
+    pub wake: &'static [&'static str],
+    /// Mail is collected and drained by a tool. Otherwise the adapter takes it from the bus.
+    pub drain: bool,
+}
+
+/// Settings of an adapter.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// How tools are spelled; `None`: by the client's name.
+    pub tool_names: Option<Spelling>,
+}
+
+/// The result of a tool call.
+pub(crate) enum Reply {
+    /// It did what it says.
+    Done {
+        /// JSON text of an object.
+        structured: String,
+        /// Mail that is acked once the answer has left.
+        taken: Option<Taken>,
+    },
+    /// It did not: a sentence that the agent can act on.
+    Failed(String),
+}
+
+/// One client's session.
+pub(crate) struct Session {
+    pub(crate) bus: Bus,
+    pub(crate) profile: Profile,
+    pub(crate) inbox: Option<Inbox>,
+    options: Options,
+    client: OnceLock<Client>,
+    calls: Semaphore,
+    pub(crate) initialized: watch::Sender<bool>,
+}
+
+/// Who the client says it is.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    pub(crate) name: String,
+    pub(crate) version: String,
+}
+
+impl Session {
+    pub(crate) fn new(bus: Bus, profile: Profile, options: Options) -> Arc<Self> {
+        let inbox = profile.drain.then(|| Inbox::new(bus.clone()));
+        Arc::new(Self {
+            bus,
+            profile,
+            inbox,
+            options,
+            client: OnceLock::new(),
+            calls: Semaphore::new(CALLS_MAX),
+            initialized: watch::channel(false).0,
+        })
+    }
+
+    /// The client introduced itself: peers are told who is here.
+    pub(crate) fn met(&self, client: Client) {
+        let about = presence::of(&self.profile, &client);
+        if !self.bus.set_presence(&about) {
+            // Too large: a project's path can be. What is short says enough.
+            let mut short = Map::new();
+            short.insert("adapter".into(), Value::from(self.profile.kind));
+            self.bus.set_presence(&short);
+        }
+        // A client that initializes twice keeps the spelling that it was shown.
+        let _ = self.client.set(client);
+    }
+
+    /// How tools are spelled to this client.
+    pub(crate) fn spelling(&self) -> Spelling {
+        let client = self.client.get().map_or("", |client| client.name.as_str());
+        self.options
+            .tool_names
+            .unwrap_or_else(|| Spelling::for_client(client))
+    }
+
+    /// The tools that this client is shown.
+    pub(crate) fn tools(&self) -> impl Iterator<Item = Tool> {
+        let drain = self.profile.drain;
+        tools::all()
+            .into_iter()
+            .filter(move |tool| drain || tool.name != tools::drain::NAME)
+    }
+
+    /// Calls a tool under either spelling. `None`: there is no such tool.
+    pub(crate) async fn call(&self, name: &str, arguments: &Arguments) -> Option<Reply> {
+        let tool = self.tools().find(|tool| means(name, tool.name))?;
+        let Ok(_permit) = self.calls.try_acquire() else {
+            return Some(Reply::Failed(format!(
+                "{CALLS_MAX} calls are under way already; wait for their answers"
+            )));
+        };
+        let reply = match tool.name {
+            tools::send::NAME => tools::send::call(&self.bus, arguments).await,
+            tools::broadcast::NAME => tools::broadcast::call(&self.bus, arguments).await,
+            tools::peers::NAME => tools::peers::call(&self.bus, arguments).await,
+            tools::drain::NAME => {
+                tools::drain::call(&self.bus, self.inbox.as_ref()?, arguments).await
+            }
+            _ => return None,
+        };
+        Some(reply.unwrap_or_else(Reply::Failed))
+    }
+}

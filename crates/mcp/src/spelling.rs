@@ -1,0 +1,119 @@
+//! How tools are spelled to a client.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The spelling of tool names. Both are accepted in calls; one is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spelling {
+    /// `bus.send`
+    Dotted,
+    /// `bus_send`
+    Underscore,
+}
+
+/// Clients that refuse dots in tool names, or show the model another name than ours: the
+/// beginning of their `clientInfo.name`, in lower case. Names as seen with the clients of
+/// November 2026; Claude Desktop and claude.ai document `^[a-zA-Z0-9_-]{1,64}$`.
+const NO_DOTS: [&str; 11] = [
+    "claude-ai",
+    "claude ai",
+    "claude.ai",
+    "claude-desktop",
+    "claude desktop",
+    "codex",
+    "copilot",
+    "github-copilot",
+    "gemini-cli",
+    "opencode",
+    "qwen-cli",
+];
+
+impl Spelling {
+    /// The spelling for a client, by its `clientInfo.name`.
+    #[must_use]
+    pub fn for_client(name: &str) -> Self {
+        let name = name.trim().to_ascii_lowercase();
+        if NO_DOTS.iter().any(|client| name.starts_with(client)) {
+            Self::Underscore
+        } else {
+            Self::Dotted
+        }
+    }
+
+    /// A tool's name, given dotted, in this spelling.
+    pub(crate) fn spell(self, dotted: &str) -> String {
+        match self {
+            Self::Dotted => dotted.to_owned(),
+            Self::Underscore => dotted.replace('.', "_"),
+        }
+    }
+}
+
+/// Whether a called name means the tool whose name is given dotted.
+pub(crate) fn means(called: &str, dotted: &str) -> bool {
+    called == dotted || called == Spelling::Underscore.spell(dotted)
+}
+
+impl FromStr for Spelling {
+    type Err = UnknownSpelling;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "dotted" => Ok(Self::Dotted),
+            "underscore" => Ok(Self::Underscore),
+            _ => Err(UnknownSpelling(text.chars().take(40).collect())),
+        }
+    }
+}
+
+impl fmt::Display for Spelling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Dotted => "dotted",
+            Self::Underscore => "underscore",
+        })
+    }
+}
+
+/// A text that names no spelling.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("PEERBUS_TOOL_NAMES must be dotted or underscore, got {0:?}")]
+pub struct UnknownSpelling(String);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_client_is_shown_the_spelling_that_it_can_take() {
+        let cases = [
+            ("claude-code", Spelling::Dotted),
+            ("", Spelling::Dotted),
+            ("some-bot", Spelling::Dotted),
+            ("inspector-client", Spelling::Dotted),
+            ("codex-mcp-client", Spelling::Underscore),
+            ("opencode", Spelling::Underscore),
+            ("qwen-cli-mcp-client-peerbus", Spelling::Underscore),
+            ("gemini-cli-mcp-client", Spelling::Underscore),
+            ("copilot-cli", Spelling::Underscore),
+            ("claude-ai", Spelling::Underscore),
+            ("Claude Desktop", Spelling::Underscore),
+        ];
+        for (client, spelling) in cases {
+            assert_eq!(Spelling::for_client(client), spelling, "{client}");
+        }
+    }
+
+    #[test]
+    fn both_spellings_are_understood() {
+        assert!(means("bus.send", "bus.send") && means("bus_send", "bus.send"));
+        assert!(!means("bus-send", "bus.send") && !means("bus.sends", "bus.send"));
+        assert_eq!("underscore".parse(), Ok(Spelling::Underscore));
+        let error = "dots".parse::<Spelling>().unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "PEERBUS_TOOL_NAMES must be dotted or underscore, got \"dots\""
+        );
+    }
+}

@@ -1,0 +1,87 @@
+//! `bus.broadcast`
+
+use peerbus_adapter::{Bus, SendError, Sent, SentStatus};
+use peerbus_wire::neutralise;
+use serde::Serialize;
+use serde_json::json;
+
+use super::{DEADLINE, Known, Tool, body, done};
+use crate::arguments::Arguments;
+use crate::rpc::schemars::{self, JsonSchema};
+use crate::session::Reply;
+
+pub(crate) const NAME: &str = "bus.broadcast";
+
+/// The result.
+#[derive(Serialize, JsonSchema)]
+struct Output {
+    /// The message left. See `status` for what that means.
+    broadcast: bool,
+    #[serde(flatten)]
+    known: Known,
+    /// The same as a sentence.
+    note: String,
+}
+
+pub(crate) fn tool() -> Tool {
+    Tool {
+        name: NAME,
+        title: "Send a message to every peer",
+        description: "Sends a message to every peer that is registered on the peerbus now. Each \
+            of them is interrupted by it: use the bus send tool when one peer is meant.",
+        input: json!({
+            "type": "object",
+            "properties": {
+                "body": {
+                    "description": "The message: plain text, or any JSON value."
+                }
+            },
+            "required": ["body"]
+        }),
+        output: crate::rpc::output_schema::<Output>(),
+        read_only: false,
+        idempotent: false,
+        open_world: true,
+        always_load: true,
+    }
+}
+
+pub(crate) async fn call(bus: &Bus, arguments: &Arguments) -> Result<Reply, String> {
+    match bus.broadcast(body(arguments)?, DEADLINE).await {
+        Ok(sent) => {
+            let note = note(&sent);
+            done(&Output {
+                broadcast: true,
+                known: Known::from(&sent),
+                note,
+            })
+        }
+        Err(error @ SendError::TimedOut { left: true, .. }) => {
+            let SendError::TimedOut { id, .. } = &error else {
+                return Err(error.to_string());
+            };
+            Err(format!(
+                "not confirmed: message {}: {error}",
+                neutralise(id, 128)
+            ))
+        }
+        Err(error) => Err(format!("not sent: {error}")),
+    }
+}
+
+fn note(sent: &Sent) -> String {
+    match sent.status {
+        SentStatus::Accepted { recipients: 0, .. } => {
+            "nobody else is registered: the message reached no one".to_owned()
+        }
+        SentStatus::Accepted {
+            recipients, online, ..
+        } => format!(
+            "accepted by the broker, on disk, for {recipients} peers, {online} of them connected \
+             now; not known to be read"
+        ),
+        SentStatus::Written => "written to a broker of peerbus v1, which confirms nothing: whom \
+            it reaches is not known"
+            .to_owned(),
+    }
+}

@@ -1,0 +1,109 @@
+//! The bus tools, one file each.
+
+pub(crate) mod broadcast;
+pub(crate) mod drain;
+pub(crate) mod peers;
+pub(crate) mod send;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use peerbus_adapter::{Sent, SentStatus};
+use peerbus_wire::neutralise_json;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::rpc::schemars::{self, JsonSchema};
+use crate::session::Reply;
+
+/// How long a tool waits for the broker. Clients wait longer than this for an answer.
+const DEADLINE: Duration = Duration::from_secs(4);
+
+/// A tool as its client is shown it.
+pub(crate) struct Tool {
+    /// Dotted.
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) description: &'static str,
+    /// JSON Schema of the arguments.
+    pub(crate) input: Value,
+    /// JSON Schema of the result.
+    pub(crate) output: Arc<Map<String, Value>>,
+    /// It changes nothing, here or elsewhere.
+    pub(crate) read_only: bool,
+    /// Calling it again with the same arguments changes nothing more.
+    pub(crate) idempotent: bool,
+    /// It reaches beyond this session.
+    pub(crate) open_world: bool,
+    /// The client should show it to the model at once, not only when searched for.
+    pub(crate) always_load: bool,
+}
+
+/// Every tool.
+pub(crate) fn all() -> [Tool; 4] {
+    [
+        send::tool(),
+        broadcast::tool(),
+        peers::tool(),
+        drain::tool(),
+    ]
+}
+
+/// How far a sent message is known to have got.
+#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Status {
+    /// The broker has it on disk.
+    Accepted,
+    /// The bytes left for a v1 broker, which confirms nothing.
+    Written,
+}
+
+/// What is known of a sent message.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+struct Known {
+    /// The message's id.
+    id: String,
+    /// How far it is known to have got.
+    status: Status,
+    /// How many peers it is owed to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recipients: Option<u32>,
+    /// How many of those are connected now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    online: Option<u32>,
+}
+
+impl From<&Sent> for Known {
+    fn from(sent: &Sent) -> Self {
+        let (status, recipients, online) = match sent.status {
+            SentStatus::Accepted {
+                recipients, online, ..
+            } => (Status::Accepted, Some(recipients), Some(online)),
+            SentStatus::Written => (Status::Written, None, None),
+        };
+        Self {
+            id: sent.id.clone(),
+            status,
+            recipients,
+            online,
+        }
+    }
+}
+
+/// A successful reply with this result.
+fn done(result: &impl Serialize) -> Result<Reply, String> {
+    let json = serde_json::to_string(result)
+        .map_err(|error| format!("the answer could not be written: {error}"))?;
+    Ok(Reply::Done {
+        structured: neutralise_json(&json),
+        taken: None,
+    })
+}
+
+/// The JSON text of the message body in a call.
+fn body(arguments: &crate::arguments::Arguments) -> Result<&str, String> {
+    arguments.json("body").ok_or_else(|| {
+        "the argument body is missing; it is the message, a text or any JSON value".to_owned()
+    })
+}

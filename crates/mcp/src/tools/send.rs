@@ -1,0 +1,189 @@
+//! `bus.send`
+
+use std::time::Duration;
+
+use peerbus_adapter::{Bus, RefusalCode, SendError, Sent, SentStatus};
+use peerbus_wire::neutralise;
+use serde::Serialize;
+use serde_json::json;
+
+use super::{DEADLINE, Known, Tool, body, done};
+use crate::arguments::Arguments;
+use crate::rpc::schemars::{self, JsonSchema};
+use crate::session::Reply;
+
+pub(crate) const NAME: &str = "bus.send";
+
+/// How long it may take to look for names like an unknown one.
+const LOOK_UP: Duration = Duration::from_millis(500);
+
+/// The result.
+#[derive(Serialize, JsonSchema)]
+struct Output {
+    /// The message left. See `status` for what that means.
+    sent: bool,
+    /// Whom it is for.
+    to: String,
+    #[serde(flatten)]
+    known: Known,
+    /// The same as a sentence.
+    note: String,
+}
+
+pub(crate) fn tool() -> Tool {
+    Tool {
+        name: NAME,
+        title: "Send a message to a peer",
+        description: "Sends a message to one peer on the peerbus: another AI agent's session, \
+            here or elsewhere. The peer gets it even if it is away now. The answer says how far \
+            the message got; it never means that it was read. Use the bus peers tool to find \
+            names.",
+        input: json!({
+            "type": "object",
+            "properties": {
+                "to": {
+                    "type": "string",
+                    "description": "The peer's name, such as the `from` of a message to reply to."
+                },
+                "body": {
+                    "description": "The message: plain text, or any JSON value."
+                }
+            },
+            "required": ["to", "body"]
+        }),
+        output: crate::rpc::output_schema::<Output>(),
+        read_only: false,
+        idempotent: false,
+        open_world: true,
+        always_load: true,
+    }
+}
+
+pub(crate) async fn call(bus: &Bus, arguments: &Arguments) -> Result<Reply, String> {
+    let to = arguments.string("to")?;
+    match bus.send(&to, body(arguments)?, DEADLINE).await {
+        Ok(sent) => {
+            let note = note(&sent, &to);
+            done(&Output {
+                sent: true,
+                known: Known::from(&sent),
+                to,
+                note,
+            })
+        }
+        Err(error) => Err(failure(bus, &to, &error).await),
+    }
+}
+
+fn note(sent: &Sent, to: &str) -> String {
+    match sent.status {
+        SentStatus::Accepted {
+            duplicate: true, ..
+        } => {
+            format!("accepted before under this id; not queued for {to} again")
+        }
+        SentStatus::Accepted { online: 0, .. } => format!(
+            "accepted by the broker, on disk; {to} is away: the message waits and is delivered \
+             when {to} is back"
+        ),
+        SentStatus::Accepted { .. } => format!(
+            "accepted by the broker, on disk; {to} is connected and is being sent it; not known \
+             to be read"
+        ),
+        SentStatus::Written => "written to a broker of peerbus v1, which confirms nothing: \
+            whether it was stored, or is ever delivered, is not known"
+            .to_owned(),
+    }
+}
+
+async fn failure(bus: &Bus, to: &str, error: &SendError) -> String {
+    let sentence = format!("not sent: {error}");
+    match error {
+        SendError::Refused(refusal) if refusal.code == RefusalCode::UnknownRecipient => {
+            let Ok(peers) = bus.peers(LOOK_UP).await else {
+                return sentence;
+            };
+            let names: Vec<String> = peers.entries.into_iter().map(|entry| entry.name).collect();
+            match similar(&names, to) {
+                found if found.is_empty() => sentence,
+                found => format!("{sentence}. Did you mean {}?", found.join(" or ")),
+            }
+        }
+        SendError::TimedOut { id, left: true, .. } => {
+            format!("not confirmed: message {}: {error}", neutralise(id, 128))
+        }
+        _ => sentence,
+    }
+}
+
+/// At most three of `names` that are nearly `wanted`, nearest first.
+fn similar(names: &[String], wanted: &str) -> Vec<String> {
+    let wanted = wanted.to_ascii_lowercase();
+    let close = |name: &String| {
+        let lower = name.to_ascii_lowercase();
+        let part = wanted.len() >= 3 && (lower.contains(&wanted) || wanted.contains(&lower));
+        let edits = edits(lower.as_bytes(), wanted.as_bytes());
+        (part || edits <= 2).then(|| (edits, name.clone()))
+    };
+    let mut found: Vec<_> = names.iter().filter_map(close).collect();
+    found.sort();
+    found
+        .into_iter()
+        .take(3)
+        .map(|(_, name)| neutralise(&name, 64))
+        .collect()
+}
+
+/// Levenshtein distance.
+fn edits(a: &[u8], b: &[u8]) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let change = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_were_nearly_meant_are_offered() {
+        let names = ["bob", "Bobby", "alice", "wild-wasp-3kx"].map(str::to_owned);
+        assert_eq!(similar(&names, "bop"), ["bob"]);
+        assert_eq!(similar(&names, "BOB"), ["bob", "Bobby"]);
+        assert_eq!(similar(&names, "wasp"), ["wild-wasp-3kx"]);
+        assert!(similar(&names, "zzzzzz").is_empty());
+    }
+
+    #[test]
+    fn a_note_claims_no_more_than_is_known() {
+        let sent = |status| Sent {
+            id: "1".into(),
+            status,
+        };
+        let away = SentStatus::Accepted {
+            recipients: 1,
+            online: 0,
+            duplicate: false,
+        };
+        assert!(note(&sent(away), "bob").contains("bob is away"));
+        let here = SentStatus::Accepted {
+            recipients: 1,
+            online: 1,
+            duplicate: false,
+        };
+        assert!(note(&sent(here), "bob").contains("not known to be read"));
+        let written = note(&sent(SentStatus::Written), "bob");
+        assert!(
+            written.contains("not known") && !written.contains("accepted"),
+            "{written}"
+        );
+    }
+}

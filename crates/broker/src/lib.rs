@@ -1,1 +1,23 @@
-//! Placeholder.
+//! The broker process: sockets, engine thread, HTTP and metrics around the core.
+//!
+//! Follow a message through it: [`start`] makes a listener whose sockets `http` upgrades to
+//! WebSocket; `connection` reads and parses a frame and puts it into the engine's `inbox`; the
+//! `engine` has the core handle it, commits, and gives the core's outputs to `dispatch`, which
+//! looks up the recipient in the connection `table`; the recipient's `connection` writes it.
+
+mod clock;
+mod connection;
+mod dispatch;
+mod engine;
+mod http;
+mod inbox;
+mod link;
+mod listener;
+mod metrics;
+mod options;
+mod running;
+mod shared;
+mod table;
+
+pub use options::{DEFAULT_PORT, Options, StartError, Times, Tune};
+pub use running::{Failure, Report, Running, start};

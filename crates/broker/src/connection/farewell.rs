@@ -1,0 +1,94 @@
+//! The last words to a client, within bounded time.
+
+use axum::extract::ws::{CloseFrame, Message, WebSocket};
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use peerbus_wire::CloseReason;
+use tokio::time::{sleep, timeout};
+
+use super::End;
+use crate::link::Closing;
+use crate::listener::Socket;
+use crate::shared::Shared;
+
+/// What is left to say when a connection ends.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Farewell {
+    /// Nobody listens.
+    None,
+    /// The client's close frame is to be answered.
+    Answer,
+    /// A close frame for a reason of the protocol.
+    Close(CloseReason),
+    /// A close frame for a violation of WebSocket itself.
+    Violation {
+        /// RFC 6455 §7.4.1.
+        code: u16,
+        text: &'static str,
+    },
+}
+
+impl Farewell {
+    pub(super) fn after(end: End, closing: Option<&Closing>) -> Self {
+        let told = closing.map(|closing| closing.reason.clone());
+        match (end, told) {
+            (End::Lost, _) => Self::None,
+            (End::Goodbye, _) => Self::Answer,
+            (_, Some(reason)) | (End::GivenUp(reason), None) => Self::Close(reason),
+            (End::TooLarge, None) => Self::Close(CloseReason::TooLarge),
+            (End::NotUtf8, None) => Self::Violation {
+                code: 1007,
+                text: "text message is not valid UTF-8",
+            },
+            (End::Protocol, None) => Self::Violation {
+                code: 1002,
+                text: "WebSocket protocol violated",
+            },
+            // Both happen only once there is a reason to close.
+            (End::Drained | End::Cut, None) => Self::None,
+        }
+    }
+
+    /// Sends the close frame, waits for the client's, and leaves the rest to the socket's end.
+    pub(super) async fn say(
+        self,
+        sink: &mut SplitSink<WebSocket, Message>,
+        stream: &mut SplitStream<WebSocket>,
+        socket: &Socket,
+        shared: &Shared,
+    ) {
+        if self == Self::Close(CloseReason::InvalidToken)
+            && let Ok(_place) = shared.penances.try_acquire()
+        {
+            // A client that redials with a wrong token does so no faster than this.
+            sleep(shared.times.denied_delay).await;
+        }
+        let frame = match &self {
+            Self::None => return,
+            Self::Answer => None,
+            Self::Close(reason) => Some(CloseFrame {
+                code: reason.code(),
+                reason: reason.text().into(),
+            }),
+            Self::Violation { code, text } => Some(CloseFrame {
+                code: *code,
+                reason: (*text).into(),
+            }),
+        };
+        let handshake = async {
+            match frame {
+                Some(frame) => sink.send(Message::Close(Some(frame))).await?,
+                None => sink.flush().await?,
+            }
+            while let Some(message) = stream.next().await {
+                message?;
+            }
+            // After a message over the limit the stream has ended but the client still writes:
+            // closing now would reset the connection and take the close frame with it.
+            socket.discard().await;
+            Ok::<(), axum::Error>(())
+        };
+        // However it ends, the socket is closed next.
+        let _ended = timeout(shared.times.close_max, handshake).await;
+    }
+}

@@ -1,0 +1,85 @@
+//! The reading side of a connection.
+
+use std::sync::Arc;
+
+use axum::extract::ws::{Message, WebSocket};
+use futures_util::StreamExt;
+use futures_util::stream::SplitStream;
+use peerbus_core::broker::Input;
+use peerbus_wire::ClientFrame;
+use tokio_tungstenite::tungstenite;
+
+use super::End;
+use crate::link::{Link, Ping};
+use crate::shared::Shared;
+
+/// Reads frames, parses them and hands them to the engine until the connection ends.
+pub(super) async fn read(
+    stream: &mut SplitStream<WebSocket>,
+    link: &Arc<Link>,
+    shared: &Shared,
+) -> End {
+    loop {
+        link.not_listening();
+        link.may_read().await;
+        let (frame, bytes) = match next_frame(stream, link, shared).await {
+            Ok(read) => read,
+            Err(end) => return end,
+        };
+        if link.closing().is_some() {
+            // Read on, or the client could not finish what it writes and see the close frame.
+            link.handled(false);
+            continue;
+        }
+        link.not_listening();
+        hand_in(Input::Frame(link.conn(), frame), link, bytes, shared).await;
+    }
+}
+
+/// The next frame and its size.
+async fn next_frame(
+    stream: &mut SplitStream<WebSocket>,
+    link: &Arc<Link>,
+    shared: &Shared,
+) -> Result<(ClientFrame, usize), End> {
+    loop {
+        link.heard(shared.clock.mono_ms());
+        let message = match stream.next().await {
+            None => return Err(End::Lost),
+            Some(Err(error)) => return Err(end_of(error)),
+            Some(Ok(message)) => message,
+        };
+        match message {
+            Message::Text(text) => return Ok((ClientFrame::parse(text.as_bytes()), text.len())),
+            Message::Binary(_) => return Ok((ClientFrame::Binary, 0)),
+            Message::Pong(payload) => {
+                if payload == Ping::Core.payload() && link.closing().is_none() {
+                    hand_in(Input::Pong(link.conn()), link, 0, shared).await;
+                }
+            }
+            // Answered by the WebSocket layer.
+            Message::Ping(_) => {}
+            Message::Close(_) => return Err(End::Goodbye),
+        }
+    }
+}
+
+async fn hand_in(input: Input, link: &Arc<Link>, bytes: usize, shared: &Shared) {
+    if shared.inbox.send(input, link, bytes).await.is_err() {
+        // The engine closes every connection when it stops; the writer and the watch see to it.
+        std::future::pending::<()>().await;
+    }
+}
+
+fn end_of(error: axum::Error) -> End {
+    use tungstenite::Error;
+    use tungstenite::error::ProtocolError;
+
+    match error.into_inner().downcast::<Error>().as_deref() {
+        Ok(Error::Capacity(_)) => End::TooLarge,
+        Ok(Error::Utf8(_)) => End::NotUtf8,
+        Ok(Error::Protocol(ProtocolError::ResetWithoutClosingHandshake)) => End::Lost,
+        Ok(Error::Protocol(_)) => End::Protocol,
+        _ => End::Lost,
+    }
+}

@@ -1,0 +1,48 @@
+//! Liveness: pings a silent client, gives up one that stays silent or does not read, and bounds
+//! the time for which a connection that is being closed may drain.
+
+use std::time::Duration;
+
+use peerbus_wire::CloseReason;
+use tokio::time::sleep;
+
+use super::End;
+use crate::clock::millis;
+use crate::link::{Link, Ping};
+use crate::shared::Shared;
+
+pub(super) async fn watch(link: &Link, shared: &Shared) -> End {
+    let ping_ms = millis(shared.times.ping_every);
+    let silence_ms = millis(shared.times.silence_max);
+    let mut pinged = false;
+    loop {
+        let now_ms = shared.clock.mono_ms();
+        let silent_ms = link.silent_ms(now_ms);
+        let stuck_ms = link.stuck_ms(now_ms);
+        if stuck_ms >= silence_ms {
+            return End::GivenUp(CloseReason::TooSlow);
+        }
+        if silent_ms >= silence_ms {
+            return End::GivenUp(CloseReason::Unresponsive);
+        }
+        if silent_ms < ping_ms {
+            pinged = false;
+        } else if !pinged {
+            link.want_ping(Ping::Idle);
+            pinged = true;
+        }
+        let next_ms = if pinged {
+            silence_ms
+        } else {
+            ping_ms.min(silence_ms)
+        } - silent_ms;
+        let next_ms = next_ms.min(silence_ms - stuck_ms).max(1);
+        tokio::select! {
+            () = sleep(Duration::from_millis(next_ms)) => {}
+            closing = link.close_wanted() => {
+                sleep(closing.drain).await;
+                return End::Cut;
+            }
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! The engine: one thread that owns the core and the only write connection.
+//!
+//! It takes what is queued, has the core handle it inside one transaction, commits as the core
+//! needs it, and releases the outputs. Every message that arrives during a commit shares the next
+//! one: group commit without a timer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use peerbus_core::Now;
+use peerbus_core::broker::{ACK_COMMIT_MS, Broker, Input, Need};
+use peerbus_core::store::{Store, StoreError};
+use peerbus_store::SqliteStore;
+use peerbus_wire::CloseReason;
+
+use crate::dispatch::Dispatch;
+use crate::inbox::{Content, Letter, Letters};
+use crate::link::is_receipted;
+use crate::shared::{Phase, Shared};
+
+/// Inputs that share a transaction at most.
+const BATCH_INPUTS_MAX: usize = 512;
+/// Bytes of inputs after which a batch is complete.
+const BATCH_BYTES_MAX: usize = 1_048_576;
+/// Under constant load the store is maintained after so many commits all the same.
+const COMMITS_PER_MAINTENANCE: u32 = 16;
+
+/// A store that the engine looks after.
+pub(crate) trait Durable: Store {
+    /// Does a few milliseconds of housekeeping; `true` when there is more to do.
+    fn maintain(&mut self) -> Result<bool, StoreError>;
+
+    /// Lets go of the database.
+    fn close(self) -> Result<(), StoreError>;
+}
+
+impl Durable for SqliteStore {
+    fn maintain(&mut self) -> Result<bool, StoreError> {
+        Self::maintain(self)
+    }
+
+    fn close(self) -> Result<(), StoreError> {
+        Self::close(self)
+    }
+}
+
+/// The engine's state.
+pub(crate) struct Engine<S> {
+    broker: Broker,
+    store: S,
+    letters: Letters,
+    dispatch: Dispatch,
+    shared: Arc<Shared>,
+    /// A transaction is open.
+    begun: bool,
+    /// When the oldest write that can wait was made.
+    soon_since_ms: Option<u64>,
+    commits: u32,
+    /// The store has housekeeping left.
+    untidy: bool,
+}
+
+impl<S: Durable> Engine<S> {
+    pub(crate) fn new(broker: Broker, store: S, letters: Letters, shared: Arc<Shared>) -> Self {
+        let dispatch = Dispatch::new(Arc::clone(&shared));
+        Self {
+            broker,
+            store,
+            letters,
+            dispatch,
+            shared,
+            begun: false,
+            soon_since_ms: None,
+            commits: 0,
+            untidy: true,
+        }
+    }
+
+    /// Runs until it is told to stop or storage fails. In the end every connection is being
+    /// closed and the database is closed.
+    pub(crate) fn run(mut self) -> Result<(), StoreError> {
+        let served = self.serve();
+        let (phase, reason) = match &served {
+            Ok(()) => (Phase::Stopping, CloseReason::GoingAway),
+            Err(_) => (Phase::Failed, CloseReason::StorageFailed),
+        };
+        self.shared.health.set_phase(phase);
+        if served.is_err() {
+            self.store.rollback();
+        }
+        // From here on nobody can enter; then whoever is there is closed.
+        drop(self.letters);
+        self.shared.table.close_all(&reason, self.dispatch.drain);
+        let closed = self.store.close();
+        self.shared.health.idle();
+        served.and(closed)
+    }
+
+    fn serve(&mut self) -> Result<(), StoreError> {
+        loop {
+            let letter = self.next_letter();
+            let now = self.shared.clock.now();
+            self.shared.health.busy(now.mono_ms);
+            let stop = match letter {
+                Some(letter) => self.batch(now, letter)?,
+                None => None,
+            };
+            if self
+                .broker
+                .poll_timeout()
+                .is_some_and(|(due_ms, _)| due_ms <= now.mono_ms)
+            {
+                self.handle(now, Input::Tick)?;
+            }
+            if let Some(drain) = stop {
+                self.dispatch.drain = drain;
+                self.shared.health.set_phase(Phase::Stopping);
+                self.handle(now, Input::Shutdown)?;
+            }
+            self.release(now)?;
+            self.settle(now, stop.is_some())?;
+            self.shared.health.set_peers(self.broker.registered());
+            if stop.is_some() {
+                return Ok(());
+            }
+            self.housekeep()?;
+        }
+    }
+
+    /// Waits for a letter until the core or a postponed commit is due.
+    fn next_letter(&self) -> Option<Letter> {
+        if let Some(letter) = self.letters.take() {
+            return Some(letter);
+        }
+        let now_ms = self.shared.clock.mono_ms();
+        let tick = self.broker.poll_timeout().map(|(due_ms, _)| due_ms);
+        let commit = self.soon_since_ms.map(|since_ms| since_ms + ACK_COMMIT_MS);
+        let due = tick.into_iter().chain(commit).min();
+        let wait = due.map(|due_ms| Duration::from_millis(due_ms.saturating_sub(now_ms)));
+        self.shared.health.idle();
+        self.letters.wait(if self.untidy {
+            Some(Duration::ZERO)
+        } else {
+            wait
+        })
+    }
+
+    /// Handles the letter and those that wait behind it. Gives the time to drain when one of them
+    /// says to stop.
+    fn batch(&mut self, now: Now, first: Letter) -> Result<Option<Duration>, StoreError> {
+        let (mut inputs, mut bytes) = (0, 0);
+        let mut next = Some(first);
+        let mut stop = None;
+        while let Some(letter) = next {
+            inputs += 1;
+            bytes += letter.bytes();
+            match letter.content {
+                Content::Stop { drain } => {
+                    stop = Some(drain);
+                    break;
+                }
+                Content::Input(input) => {
+                    let receipted = match &input {
+                        Input::Frame(_, frame) => Some(is_receipted(frame)),
+                        _ => None,
+                    };
+                    self.handle(now, input)?;
+                    if let (Some(link), Some(receipted)) = (&letter.link, receipted) {
+                        link.handled(receipted);
+                    }
+                }
+            }
+            let full = inputs >= BATCH_INPUTS_MAX || bytes >= BATCH_BYTES_MAX;
+            next = if full { None } else { self.letters.take() };
+        }
+        self.letters.release(bytes);
+        self.shared.metrics.inputs.inc_by(inputs as u64);
+        Ok(stop)
+    }
+
+    fn handle(&mut self, now: Now, input: Input) -> Result<(), StoreError> {
+        self.begin()?;
+        self.broker.handle(now, input, &mut self.store)
+    }
+
+    fn begin(&mut self) -> Result<(), StoreError> {
+        if !self.begun {
+            self.store.begin()?;
+            self.begun = true;
+        }
+        Ok(())
+    }
+
+    /// Lets out what need not wait for the commit.
+    fn release(&mut self, now: Now) -> Result<(), StoreError> {
+        if self.begun {
+            self.broker.flush(now, &mut self.store)?;
+        }
+        while let Some(output) = self.broker.poll_output() {
+            self.dispatch.output(output);
+        }
+        Ok(())
+    }
+
+    /// Commits if the core needs it now, or can wait no longer, or (`at_once`) nothing follows.
+    fn settle(&mut self, now: Now, at_once: bool) -> Result<(), StoreError> {
+        if !self.begun {
+            return Ok(());
+        }
+        match self.broker.need() {
+            Need::None => {
+                // It only read.
+                self.store.commit()?;
+                self.begun = false;
+                self.soon_since_ms = None;
+                return Ok(());
+            }
+            Need::Soon => {
+                let since_ms = *self.soon_since_ms.get_or_insert(now.mono_ms);
+                if now.mono_ms < since_ms + ACK_COMMIT_MS && !at_once {
+                    return Ok(());
+                }
+            }
+            Need::Now => {}
+        }
+        let timer = std::time::Instant::now();
+        self.broker.seal(now, &mut self.store)?;
+        self.store.commit()?;
+        self.shared
+            .metrics
+            .commits
+            .observe(timer.elapsed().as_secs_f64());
+        self.begun = false;
+        self.soon_since_ms = None;
+        self.commits = self.commits.wrapping_add(1);
+        self.untidy = true;
+        self.broker.committed();
+        self.release(now)
+    }
+
+    /// Gives the store a slice of time when nobody waits, or when nobody has not waited for long.
+    fn housekeep(&mut self) -> Result<(), StoreError> {
+        if self.begun || !self.untidy {
+            return Ok(());
+        }
+        if self.letters.is_empty() || self.commits >= COMMITS_PER_MAINTENANCE {
+            self.commits = 0;
+            self.untidy = self.store.maintain()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,275 @@
+//! HTTP: the upgrade to WebSocket on any path, health, metrics, and the operator's requests.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use peerbus_core::broker::Input;
+use peerbus_wire::PeerName;
+use peerbus_wire::limits::FRAME_BYTES_MAX;
+use serde_json::json;
+
+use crate::connection;
+use crate::inbox::Content;
+use crate::listener::Via;
+use crate::shared::{Phase, Shared};
+
+/// A connection's read buffer. The default of 128 KiB would dominate what an idle one costs.
+const READ_BUFFER_BYTES: usize = 4_096;
+/// Bytes that gather before they are written without a flush.
+const WRITE_BUFFER_BYTES: usize = 16_384;
+/// An engine that has not looked up for this long counts as stuck.
+const STUCK_MS: u64 = 10_000;
+
+/// Where requests come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Site {
+    /// A TCP listener.
+    Tcp(SocketAddr),
+    /// The Unix socket: the operator's.
+    #[cfg_attr(
+        not(unix),
+        expect(dead_code, reason = "there are no Unix sockets here")
+    )]
+    Unix,
+}
+
+/// The routes of a listener.
+pub(crate) fn router(shared: Arc<Shared>, site: Site) -> Router {
+    let router = Router::new()
+        .route("/healthz", get(health))
+        .route("/metrics", get(metrics));
+    let router = match site {
+        Site::Tcp(_) => router,
+        Site::Unix => router.route("/names/release", post(release_name)),
+    };
+    router
+        .fallback(other)
+        .with_state(shared)
+        .layer(middleware::from_fn_with_state(site, guard))
+}
+
+/// Turns browsers away, and closes the socket after every plain answer.
+async fn guard(State(site): State<Site>, request: Request, next: Next) -> Response {
+    let mut response = match refusal(site, request.headers()) {
+        Some(text) => (StatusCode::FORBIDDEN, text).into_response(),
+        None => next.run(request).await,
+    };
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        response
+            .headers_mut()
+            .insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// Why a request may come from a web page. No page has business here: one of a foreign origin
+/// says so itself, and one that had its own name resolve to our address (DNS rebinding) still
+/// asks for that name.
+fn refusal(site: Site, headers: &HeaderMap) -> Option<String> {
+    if headers.contains_key(header::ORIGIN) {
+        return Some(
+            "peerbus refuses requests of web pages, which carry an Origin header; a client that \
+             is not a browser must send none\n"
+                .into(),
+        );
+    }
+    let Site::Tcp(address) = site else {
+        return None;
+    };
+    let host = headers.get(header::HOST)?;
+    let known = |host: &HeaderValue| host.to_str().is_ok_and(|host| names_us(host, address.ip()));
+    if !address.ip().is_loopback() || known(host) {
+        return None;
+    }
+    Some(format!(
+        "peerbus listens on {address} for this machine only; ask for it by that address\n"
+    ))
+}
+
+/// Whether a `Host` header means this machine, for a listener on the loopback address `ip`.
+fn names_us(host: &str, ip: IpAddr) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(v6) => v6.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    name.eq_ignore_ascii_case("localhost")
+        || name
+            .parse::<IpAddr>()
+            .is_ok_and(|asked| asked.is_loopback() || asked == ip)
+}
+
+/// Everything that is no route: upgrades, whatever their path, and a short answer at `/`.
+async fn other(
+    State(shared): State<Arc<Shared>>,
+    ConnectInfo(via): ConnectInfo<Via>,
+    request: Request,
+) -> Response {
+    let (mut parts, _body) = request.into_parts();
+    if !parts.headers.contains_key(header::UPGRADE) {
+        return match (&parts.method, parts.uri.path()) {
+            (&Method::GET, "/") => {
+                "peerbus broker: connect here with a WebSocket client\n".into_response()
+            }
+            (method, path) => {
+                let text = format!("peerbus has no {method} {path}\n");
+                (StatusCode::NOT_FOUND, text).into_response()
+            }
+        };
+    }
+    let upgrade = match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
+        Ok(upgrade) => upgrade,
+        Err(rejection) => return rejection.into_response(),
+    };
+    if shared.health.phase() != Phase::Running {
+        return (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "peerbus is shutting down\n",
+        )
+            .into_response();
+    }
+    let Ok(place) = Arc::clone(&shared.places).try_acquire_owned() else {
+        let text = format!(
+            "peerbus has {} connections, as many as it may; close some, or raise its limit\n",
+            shared.connections_max
+        );
+        return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
+    };
+    via.0.set_upgraded();
+    upgrade
+        .read_buffer_size(READ_BUFFER_BYTES)
+        .write_buffer_size(WRITE_BUFFER_BYTES)
+        .max_message_size(FRAME_BYTES_MAX)
+        .max_frame_size(FRAME_BYTES_MAX)
+        .on_upgrade(move |ws| connection::serve(ws, via.0, place, shared))
+}
+
+async fn health(State(shared): State<Arc<Shared>>) -> Response {
+    let stuck = shared.health.busy_ms(shared.clock.mono_ms()) > STUCK_MS;
+    let (code, status) = match shared.health.phase() {
+        Phase::Running if stuck => (StatusCode::SERVICE_UNAVAILABLE, "stuck"),
+        Phase::Running => (StatusCode::OK, "ok"),
+        Phase::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
+        Phase::Failed => (StatusCode::SERVICE_UNAVAILABLE, "failed"),
+    };
+    let body = json!({
+        "status": status,
+        "version": env!("CARGO_PKG_VERSION"),
+        "connections": shared.connections(),
+        "peers": shared.health.peers(),
+    });
+    (code, Json(body)).into_response()
+}
+
+async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
+    const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    match shared
+        .metrics
+        .text(shared.connections(), shared.health.peers())
+    {
+        Ok(text) => ([(header::CONTENT_TYPE, TYPE)], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+/// `POST /names/release?name=NAME`. The engine frees the name in its turn.
+async fn release_name(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
+    let given = uri.query().and_then(|query| {
+        query
+            .split('&')
+            .find_map(|pair| pair.strip_prefix("name="))
+            .map(percent_decoded)
+    });
+    let Some(given) = given else {
+        let text = "say which name: POST /names/release?name=NAME\n";
+        return (StatusCode::BAD_REQUEST, text).into_response();
+    };
+    let name = match PeerName::parse(&given) {
+        Ok(name) => name.as_str().to_owned(),
+        Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
+    };
+    if shared
+        .inbox
+        .send_now(Content::Input(Input::ReleaseName(name.clone())))
+        .is_err()
+    {
+        return (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "peerbus is shutting down\n",
+        )
+            .into_response();
+    }
+    (StatusCode::ACCEPTED, Json(json!({ "name": name }))).into_response()
+}
+
+/// Decodes `%XX`; what is no such escape stays, and fails the rules for names.
+fn percent_decoded(text: &str) -> String {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let hex = |digits: &[u8]| {
+            let digits = std::str::from_utf8(digits).ok()?;
+            u8::from_str_radix(digits, 16).ok()
+        };
+        match after.get(..2).filter(|_| byte == b'%').and_then(hex) {
+            Some(escaped) => {
+                decoded.push(escaped);
+                rest = &after[2..];
+            }
+            None => {
+                decoded.push(byte);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&decoded).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(header::HeaderName, &'static str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| (name.clone(), HeaderValue::from_static(value)))
+            .collect()
+    }
+
+    #[test]
+    fn pages_are_refused_and_clients_are_not() {
+        let loopback = Site::Tcp("127.0.0.1:47821".parse().unwrap());
+        let everywhere = Site::Tcp("0.0.0.0:47821".parse().unwrap());
+        let cases = [
+            (loopback, "127.0.0.1:47821", true),
+            (loopback, "localhost:1", true),
+            (loopback, "LOCALHOST", true),
+            (loopback, "[::1]:47821", true),
+            (loopback, "evil.example:47821", false),
+            (loopback, "127.0.0.1.evil.example", false),
+            (loopback, "", false),
+            (everywhere, "broker.lan:47821", true),
+            (Site::Unix, "whatever", true),
+        ];
+        for (site, host, admitted) in cases {
+            let refused = refusal(site, &headers(&[(header::HOST, host)]));
+            assert_eq!(refused.is_none(), admitted, "{site:?} {host}: {refused:?}");
+        }
+        let page = headers(&[(header::HOST, "127.0.0.1:47821"), (header::ORIGIN, "null")]);
+        assert!(refusal(loopback, &page).is_some());
+        assert!(refusal(everywhere, &page).is_some());
+    }
+
+    #[test]
+    fn names_in_a_query_are_decoded() {
+        assert_eq!(percent_decoded("wild%40wasp%3A1"), "wild@wasp:1");
+        assert_eq!(percent_decoded("50%"), "50%");
+        assert_eq!(percent_decoded("%zz"), "%zz");
+    }
+}

@@ -1,0 +1,297 @@
+//! What a connection's tasks and the engine's thread share about one connection.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use peerbus_core::broker::ConnId;
+use peerbus_wire::limits::FRAMES_UNANSWERED_MAX;
+use peerbus_wire::{ClientFrame, CloseReason};
+use tokio::sync::{Notify, Semaphore};
+
+use crate::table::OUTBOUND_BYTES_MAX;
+
+/// One connection's counters and signals.
+#[derive(Debug)]
+pub(crate) struct Link {
+    conn: ConnId,
+    /// A permit for each frame that may be read and not yet answered.
+    unanswered: Semaphore,
+    /// Handled envelopes whose receipt has not been written.
+    unreceipted: AtomicU32,
+    /// The client gets receipts.
+    ext: AtomicBool,
+    queued_bytes: AtomicUsize,
+    /// When the client was last heard, or [`NOT_LISTENING`].
+    heard_ms: AtomicU64,
+    /// Since when one write has been under way, or [`NOT_WRITING`].
+    writing_ms: AtomicU64,
+    pings: AtomicU8,
+    ping_wanted: Notify,
+    closing: OnceLock<Closing>,
+    close_wanted: Notify,
+}
+
+/// The reader waits for the broker, so the client's silence means nothing.
+const NOT_LISTENING: u64 = u64::MAX;
+const NOT_WRITING: u64 = u64::MAX;
+
+/// Who wants a ping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ping {
+    /// The connection's own watch.
+    Idle = 1,
+    /// The core, which is told of the pong.
+    Core = 2,
+}
+
+impl Ping {
+    /// The ping's payload, which the pong repeats.
+    pub(crate) fn payload(self) -> &'static [u8] {
+        match self {
+            Self::Idle => b"",
+            Self::Core => b"holder",
+        }
+    }
+}
+
+/// How a connection is to end.
+#[derive(Debug, Clone)]
+pub(crate) struct Closing {
+    /// What the client is told.
+    pub(crate) reason: CloseReason,
+    /// Time for what is queued to be sent first.
+    pub(crate) drain: Duration,
+}
+
+impl Link {
+    pub(crate) fn new(conn: ConnId, now_ms: u64) -> Self {
+        Self {
+            conn,
+            unanswered: Semaphore::new(FRAMES_UNANSWERED_MAX),
+            unreceipted: AtomicU32::new(0),
+            ext: AtomicBool::new(false),
+            queued_bytes: AtomicUsize::new(0),
+            heard_ms: AtomicU64::new(now_ms),
+            writing_ms: AtomicU64::new(NOT_WRITING),
+            pings: AtomicU8::new(0),
+            ping_wanted: Notify::new(),
+            closing: OnceLock::new(),
+            close_wanted: Notify::new(),
+        }
+    }
+
+    pub(crate) fn conn(&self) -> ConnId {
+        self.conn
+    }
+
+    /// The client speaks `ext` from here on.
+    pub(crate) fn set_ext(&self) {
+        self.ext.store(true, Ordering::Release);
+    }
+
+    /// Waits until one more frame may be read.
+    pub(crate) async fn may_read(&self) {
+        if let Ok(permit) = self.unanswered.acquire().await {
+            permit.forget();
+        }
+    }
+
+    /// The engine has handled a frame. Call before the outputs of the frame are released. The
+    /// permit comes back now, unless a receipt will answer the frame.
+    pub(crate) fn handled(&self, answered_later: bool) {
+        if answered_later && self.ext.load(Ordering::Acquire) {
+            self.unreceipted.fetch_add(1, Ordering::AcqRel);
+        } else {
+            self.unanswered.add_permits(1);
+        }
+    }
+
+    /// So many answers have been written to the socket.
+    pub(crate) fn answered(&self, answers: usize) {
+        let answers = u32::try_from(answers).unwrap_or(u32::MAX);
+        let less = |owed: u32| Some(owed.saturating_sub(answers));
+        if let Ok(owed) = self
+            .unreceipted
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, less)
+        {
+            self.unanswered.add_permits(owed.min(answers) as usize);
+        }
+    }
+
+    /// Counts bytes as queued; `false`, and nothing is counted, when they are too many. One frame
+    /// always fits an empty queue.
+    pub(crate) fn queue(&self, bytes: usize) -> bool {
+        let more = |queued: usize| {
+            (queued == 0 || queued + bytes <= OUTBOUND_BYTES_MAX).then_some(queued + bytes)
+        };
+        self.queued_bytes
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, more)
+            .is_ok()
+    }
+
+    /// Counts bytes as taken from the queue.
+    pub(crate) fn unqueue(&self, bytes: usize) {
+        self.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
+    }
+
+    /// The client was heard, or the reader listens again.
+    pub(crate) fn heard(&self, now_ms: u64) {
+        self.heard_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// The reader waits for the broker.
+    pub(crate) fn not_listening(&self) {
+        self.heard_ms.store(NOT_LISTENING, Ordering::Relaxed);
+    }
+
+    /// How long the client has been silent while the reader listened.
+    pub(crate) fn silent_ms(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_sub(self.heard_ms.load(Ordering::Relaxed))
+    }
+
+    /// A write begins or (`None`) has ended.
+    pub(crate) fn writing(&self, since_ms: Option<u64>) {
+        self.writing_ms
+            .store(since_ms.unwrap_or(NOT_WRITING), Ordering::Relaxed);
+    }
+
+    /// How long one write has made no end.
+    pub(crate) fn stuck_ms(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_sub(self.writing_ms.load(Ordering::Relaxed))
+    }
+
+    /// Asks the writer for a ping.
+    pub(crate) fn want_ping(&self, ping: Ping) {
+        self.pings.fetch_or(ping as u8, Ordering::AcqRel);
+        self.ping_wanted.notify_one();
+    }
+
+    /// Waits until a ping is wanted and takes the wish.
+    pub(crate) async fn wanted_pings(&self) -> impl Iterator<Item = Ping> {
+        loop {
+            let wanted = self.pings.swap(0, Ordering::AcqRel);
+            if wanted != 0 {
+                let is_wanted = move |ping: &Ping| wanted & *ping as u8 != 0;
+                return [Ping::Idle, Ping::Core].into_iter().filter(is_wanted);
+            }
+            self.ping_wanted.notified().await;
+        }
+    }
+
+    /// Whether a ping is wanted now.
+    pub(crate) fn ping_is_wanted(&self) -> bool {
+        self.pings.load(Ordering::Relaxed) != 0
+    }
+
+    /// Says why and how the connection ends; the first to say so counts.
+    pub(crate) fn close(&self, reason: CloseReason, drain: Duration) {
+        if self.closing.set(Closing { reason, drain }).is_ok() {
+            self.close_wanted.notify_one();
+        }
+    }
+
+    /// Why and how the connection ends, once that is settled.
+    pub(crate) fn closing(&self) -> Option<&Closing> {
+        self.closing.get()
+    }
+
+    /// Waits until the connection is to end.
+    pub(crate) async fn close_wanted(&self) -> &Closing {
+        loop {
+            if let Some(closing) = self.closing.get() {
+                return closing;
+            }
+            self.close_wanted.notified().await;
+        }
+    }
+}
+
+/// Whether a receipt answers the frame, for a client that gets receipts.
+pub(crate) fn is_receipted(frame: &ClientFrame) -> bool {
+    matches!(
+        frame,
+        ClientFrame::Envelope(_) | ClientFrame::Refused { id: Some(_), .. }
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::poll_immediate;
+
+    use super::*;
+
+    fn link() -> Link {
+        Link::new(ConnId(1), 0)
+    }
+
+    #[tokio::test]
+    async fn an_ext_sender_reads_no_receipts_and_is_not_read() {
+        let link = link();
+        link.set_ext();
+        for _ in 0..FRAMES_UNANSWERED_MAX {
+            link.may_read().await;
+            link.handled(true);
+        }
+        assert!(
+            poll_immediate(link.may_read()).await.is_none(),
+            "every permit is out"
+        );
+        link.answered(1);
+        assert!(poll_immediate(link.may_read()).await.is_some());
+        assert!(
+            poll_immediate(link.may_read()).await.is_none(),
+            "one answer, one permit"
+        );
+    }
+
+    #[tokio::test]
+    async fn acks_and_v1_messages_never_wait_for_anything_written() {
+        let v1 = link();
+        for _ in 0..2 * FRAMES_UNANSWERED_MAX {
+            assert!(poll_immediate(v1.may_read()).await.is_some());
+            v1.handled(true);
+        }
+        let ext = link();
+        ext.set_ext();
+        for _ in 0..2 * FRAMES_UNANSWERED_MAX {
+            assert!(poll_immediate(ext.may_read()).await.is_some());
+            ext.handled(false);
+        }
+    }
+
+    #[tokio::test]
+    async fn more_answers_than_frames_make_no_permits() {
+        let link = link();
+        link.set_ext();
+        link.may_read().await;
+        link.handled(true);
+        link.answered(1_000);
+        for _ in 0..FRAMES_UNANSWERED_MAX {
+            assert!(poll_immediate(link.may_read()).await.is_some());
+        }
+        assert!(poll_immediate(link.may_read()).await.is_none());
+    }
+
+    #[tokio::test]
+    async fn pings_are_asked_for_once_each() {
+        let link = link();
+        link.want_ping(Ping::Core);
+        link.want_ping(Ping::Core);
+        link.want_ping(Ping::Idle);
+        let wanted: Vec<_> = link.wanted_pings().await.collect();
+        assert_eq!(wanted, [Ping::Idle, Ping::Core]);
+        assert!(!link.ping_is_wanted());
+        assert!(poll_immediate(link.wanted_pings()).await.is_none());
+    }
+
+    #[test]
+    fn silence_counts_only_while_the_reader_listens() {
+        let link = link();
+        assert_eq!(link.silent_ms(70), 70);
+        link.not_listening();
+        assert_eq!(link.silent_ms(1_000), 0);
+        link.heard(900);
+        assert_eq!(link.silent_ms(1_000), 100);
+    }
+}

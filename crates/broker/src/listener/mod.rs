@@ -1,0 +1,124 @@
+//! Listening: TCP and Unix sockets behind one acceptor.
+
+mod limit;
+mod socket;
+#[cfg(unix)]
+mod unix;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::serve::Listener;
+use tokio::net::TcpListener;
+#[cfg(unix)]
+use tokio::net::UnixListener;
+use tokio::sync::Semaphore;
+use tokio::time::sleep;
+
+pub(crate) use self::limit::raise_file_limit;
+pub(crate) use self::socket::{Socket, Via};
+#[cfg(unix)]
+pub(crate) use self::unix::{SocketFile, bind as bind_unix};
+use crate::options::StartError;
+
+/// Sockets that may be open beyond the connections: for health checks, metrics and refusals.
+const SOCKETS_SPARE: usize = 256;
+/// Pause after an accept that failed for want of resources.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+
+/// Binds a TCP listener.
+pub(crate) async fn bind_tcp(address: SocketAddr) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|source| match source.kind() {
+            io::ErrorKind::AddrInUse => StartError::PortInUse { address },
+            _ => StartError::Listen { address, source },
+        })
+}
+
+/// A bound listener.
+#[derive(Debug)]
+pub(crate) enum Bound {
+    Tcp(TcpListener),
+    #[cfg(unix)]
+    Unix(UnixListener),
+}
+
+/// Accepts sockets, as many as may be open at once, each with a deadline for its request.
+#[derive(Debug)]
+pub(crate) struct Acceptor {
+    bound: Bound,
+    places: Arc<Semaphore>,
+    http_max: Duration,
+}
+
+impl Acceptor {
+    pub(crate) fn new(bound: Bound, places: Arc<Semaphore>, http_max: Duration) -> Self {
+        Self {
+            bound,
+            places,
+            http_max,
+        }
+    }
+
+    /// Places for the sockets of all acceptors together.
+    pub(crate) fn places(connections_max: usize) -> Arc<Semaphore> {
+        Arc::new(Semaphore::new(connections_max + SOCKETS_SPARE))
+    }
+
+    async fn accept_one(&self) -> io::Result<Socket> {
+        match &self.bound {
+            Bound::Tcp(listener) => listener
+                .accept()
+                .await
+                .map(|(stream, _)| Socket::tcp(stream)),
+            #[cfg(unix)]
+            Bound::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                unix::check_peer(&stream)?;
+                Ok(Socket::unix(stream))
+            }
+        }
+    }
+}
+
+impl Listener for Acceptor {
+    type Io = socket::Io;
+    type Addr = ();
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            let place = match Arc::clone(&self.places).acquire_owned().await {
+                Ok(place) => place,
+                // Never closed.
+                Err(_closed) => std::future::pending().await,
+            };
+            match self.accept_one().await {
+                Ok(socket) => return (socket::Io::new(socket, self.http_max, place), ()),
+                Err(error) if is_about_one_client(&error) => {
+                    tracing::debug!(%error, "connection refused");
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept connections; trying again in a second");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<Self::Addr> {
+        Ok(())
+    }
+}
+
+fn is_about_one_client(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::PermissionDenied
+    )
+}

@@ -1,0 +1,216 @@
+//! Counters for operators, in the OpenMetrics text format.
+
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+
+use peerbus_core::broker::Count;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+/// A broker's metrics.
+pub(crate) struct Metrics {
+    registry: Registry,
+    /// WebSocket connections opened.
+    pub(crate) opened: Counter,
+    /// Inputs that the engine has handled.
+    pub(crate) inputs: Counter,
+    /// How long a commit takes, in seconds.
+    pub(crate) commits: Histogram,
+    /// Later receipts that were not sent because a client does not read.
+    pub(crate) spared: Counter,
+    /// Connections closed because their queue was full.
+    pub(crate) overflows: Counter,
+    accepted: Counter,
+    owed: Counter,
+    duplicates: Counter,
+    refused: Family<Told, Counter>,
+    delivered: Counter,
+    acked: Counter,
+    dead: Counter,
+    expired: Counter,
+    registered: Counter,
+    takeovers: Counter,
+    left: Counter,
+    denied: Family<Code, Counter>,
+    ignored: Counter,
+    connections: Gauge<i64>,
+    peers: Gauge<i64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Told {
+    /// `true` when the sender speaks `ext` and was told.
+    told: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Code {
+    /// The close code.
+    code: u32,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let mut registry = Registry::with_prefix("peerbus");
+        let r = &mut registry;
+        let commits = Histogram::new(exponential_buckets(0.000_1, 2.0, 16));
+        r.register_with_unit(
+            "commit",
+            "Time to make a batch durable",
+            Unit::Seconds,
+            commits.clone(),
+        );
+        let metrics = Self {
+            opened: counter(r, "connections_opened", "WebSocket connections opened"),
+            inputs: counter(r, "inputs", "Inputs handled by the engine"),
+            commits,
+            spared: counter(
+                r,
+                "receipts_spared",
+                "Later receipts dropped for slow readers",
+            ),
+            overflows: counter(
+                r,
+                "overflows",
+                "Connections closed because they do not read",
+            ),
+            accepted: counter(r, "messages_accepted", "Messages accepted"),
+            owed: counter(r, "deliveries_owed", "Recipients of accepted messages"),
+            duplicates: counter(r, "messages_duplicate", "Messages that came again"),
+            refused: Family::default(),
+            delivered: counter(r, "deliveries_sent", "Deliveries given to a connection"),
+            acked: counter(r, "deliveries_acked", "Deliveries acked"),
+            dead: counter(
+                r,
+                "deliveries_dead",
+                "Deliveries rejected by their recipient",
+            ),
+            expired: counter(r, "deliveries_expired", "Deliveries that expired"),
+            registered: counter(r, "registrations", "Registrations"),
+            takeovers: counter(r, "takeovers", "Registrations that took a live name over"),
+            left: counter(r, "departures", "Registered connections that ended"),
+            denied: Family::default(),
+            ignored: counter(r, "frames_ignored", "Frames ignored"),
+            connections: Gauge::default(),
+            peers: Gauge::default(),
+            registry: Registry::default(),
+        };
+        r.register(
+            "messages_refused",
+            "Messages refused",
+            metrics.refused.clone(),
+        );
+        r.register(
+            "denials",
+            "Registrations refused, by close code",
+            metrics.denied.clone(),
+        );
+        r.register(
+            "connections",
+            "Open WebSocket connections",
+            metrics.connections.clone(),
+        );
+        r.register("peers", "Connected peers", metrics.peers.clone());
+        Self {
+            registry,
+            ..metrics
+        }
+    }
+
+    /// Counts what the core says.
+    pub(crate) fn count(&self, count: &Count) {
+        match count {
+            Count::Accepted { recipients } => {
+                self.accepted.inc();
+                self.owed.inc_by(u64::from(*recipients));
+            }
+            Count::Duplicate => increment(&self.duplicates),
+            Count::Refused { told, .. } => {
+                let told = if *told { "true" } else { "false" };
+                increment(&self.refused.get_or_create(&Told { told }));
+            }
+            Count::Delivered => increment(&self.delivered),
+            Count::Acked => increment(&self.acked),
+            Count::Dead => increment(&self.dead),
+            Count::Expired => increment(&self.expired),
+            Count::Registered { takeover, .. } => {
+                self.registered.inc();
+                self.takeovers.inc_by(u64::from(*takeover));
+            }
+            Count::Left { .. } => increment(&self.left),
+            Count::Denied { reason } => {
+                increment(&self.denied.get_or_create(&Code {
+                    code: u32::from(reason.code()),
+                }));
+            }
+            Count::Ignored => increment(&self.ignored),
+        }
+    }
+
+    /// The text that `/metrics` answers.
+    pub(crate) fn text(&self, connections: usize, peers: usize) -> Result<String, fmt::Error> {
+        self.connections
+            .set(i64::try_from(connections).unwrap_or(i64::MAX));
+        self.peers.set(i64::try_from(peers).unwrap_or(i64::MAX));
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {
+    let counter = Counter::<u64, AtomicU64>::default();
+    registry.register(name, help, counter.clone());
+    counter
+}
+
+fn increment(counter: &Counter) {
+    counter.inc();
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_core_counts_can_be_read_and_names_cannot() {
+        let metrics = Metrics::new();
+        metrics.count(&Count::Accepted { recipients: 3 });
+        metrics.count(&Count::Registered {
+            name: "alice".into(),
+            takeover: true,
+        });
+        let refused = Count::Refused {
+            from: "bob".into(),
+            reason: "no".into(),
+            told: false,
+        };
+        metrics.count(&refused);
+        let text = metrics.text(5, 2).unwrap();
+        for line in [
+            "peerbus_messages_accepted_total 1",
+            "peerbus_deliveries_owed_total 3",
+            "peerbus_takeovers_total 1",
+            "peerbus_messages_refused_total{told=\"false\"} 1",
+            "peerbus_connections 5",
+            "peerbus_peers 2",
+        ] {
+            assert!(
+                text.lines().any(|found| found == line),
+                "{line} is missing in\n{text}"
+            );
+        }
+        assert!(!text.contains("alice") && !text.contains("bob"), "{text}");
+    }
+}

@@ -1,0 +1,168 @@
+//! What a broker is started with, and why it does not start.
+
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use peerbus_core::TokenHash;
+use peerbus_core::broker::Config;
+
+/// The port of v1 and of our default listen address.
+pub const DEFAULT_PORT: u16 = 47_821;
+
+/// What a broker is started with.
+pub struct Options {
+    /// TCP addresses to listen on; port 0 takes a free one.
+    pub listen: Vec<SocketAddr>,
+    /// Path of the Unix socket, if there is to be one.
+    pub unix: Option<PathBuf>,
+    /// The database file; made if it is missing.
+    pub db: PathBuf,
+    /// Hashes of the bearer tokens that admit a connection.
+    pub tokens: Vec<TokenHash>,
+    /// Durations of the sockets' side.
+    pub times: Times,
+    /// Changes limits and durations of the core from their defaults.
+    pub tune: Option<Tune>,
+}
+
+/// Changes the core's configuration.
+pub type Tune = Box<dyn FnOnce(&mut Config) + Send>;
+
+impl Options {
+    /// Options for the database `db`: v1's default address, no Unix socket, every limit at its
+    /// default.
+    #[must_use]
+    pub fn new(db: PathBuf, tokens: Vec<TokenHash>) -> Self {
+        Self {
+            listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT))],
+            unix: None,
+            db,
+            tokens,
+            times: Times::default(),
+            tune: None,
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("listen", &self.listen)
+            .field("unix", &self.unix)
+            .field("db", &self.db)
+            .field("tokens", &self.tokens.len())
+            .field("times", &self.times)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Durations of the sockets' side of a broker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Times {
+    /// A connection that has been silent for this long is pinged.
+    pub ping_every: Duration,
+    /// One that has been silent for this long is closed.
+    pub silence_max: Duration,
+    /// Time to send what is queued for a connection that is being closed.
+    pub drain_max: Duration,
+    /// Time for the WebSocket closing handshake.
+    pub close_max: Duration,
+    /// A refusal of a wrong token is delayed this long.
+    pub denied_delay: Duration,
+    /// Time for the HTTP request of a new socket.
+    pub http_max: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            ping_every: Duration::from_secs(30),
+            silence_max: Duration::from_secs(75),
+            drain_max: Duration::from_secs(1),
+            close_max: Duration::from_secs(1),
+            denied_delay: Duration::from_millis(500),
+            http_max: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Why a broker does not start. Nothing is left running.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// There is no token, so nobody could register.
+    #[error("no bearer token is configured, so no peer could register; set PEERBUS_TOKENS")]
+    NoTokens,
+    /// There is nothing to listen on.
+    #[error("no address to listen on; give a TCP address (PEERBUS_LISTEN) or a Unix socket path")]
+    NoAddress,
+    /// Another process listens on the port.
+    #[error(
+        "cannot listen on {address}: another process has port {} (is a broker running already? \
+         `ss -ltnp sport = :{}` shows which); stop it, or choose another address with \
+         PEERBUS_LISTEN",
+        address.port(),
+        address.port()
+    )]
+    PortInUse {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The TCP address cannot be listened on.
+    #[error("cannot listen on {address}: {source}; choose an address of this machine")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A live broker answers on the Unix socket.
+    #[error(
+        "cannot listen on {}: a broker answers there already; stop it, or choose another path",
+        path.display()
+    )]
+    SocketInUse {
+        /// The socket's path.
+        path: PathBuf,
+    },
+    /// Something else lies where the Unix socket is to be.
+    #[error(
+        "cannot listen on {}: a file that is not a socket lies there; move it, or choose another \
+         path",
+        path.display()
+    )]
+    NotASocket {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The Unix socket cannot be made.
+    #[error(
+        "cannot listen on {}: {source}; the path must be writable and shorter than 108 bytes",
+        path.display()
+    )]
+    Socket {
+        /// The socket's path.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Unix sockets do not exist here.
+    #[error("Unix sockets are not available on this system; listen on a TCP address instead")]
+    NoUnixSockets,
+    /// The database cannot be used.
+    #[error("cannot use the database {}: {reason}", path.display())]
+    Database {
+        /// The database file.
+        path: PathBuf,
+        /// A sentence that says what was found and what to do.
+        reason: String,
+    },
+    /// The engine's thread cannot be started.
+    #[error("cannot start the engine's thread: {source}; raise the limit of processes")]
+    Thread {
+        /// What the system says.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,328 @@
+//! Starting a broker, and its end.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use peerbus_core::broker::{Broker, Config};
+use peerbus_core::store::Store;
+use peerbus_store::SqliteStore;
+use peerbus_wire::CloseReason;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+use crate::clock::Clock;
+use crate::engine::Engine;
+use crate::http::{self, Site};
+use crate::inbox::{Content, Letters, inbox};
+use crate::listener::{Acceptor, Bound, bind_tcp, raise_file_limit};
+use crate::options::{Options, StartError, Times};
+use crate::shared::{Phase, Shared};
+
+/// Open files that are not connections: the database, the listeners, the runtime, HTTP requests.
+const FILES_SPARE: u64 = 320;
+
+/// A broker that runs. Dropping it ends the process' part in it without ceremony; call
+/// [`Running::shutdown`].
+#[derive(Debug)]
+pub struct Running {
+    shared: Arc<Shared>,
+    addresses: Vec<SocketAddr>,
+    unix_path: Option<PathBuf>,
+    servers: JoinSet<()>,
+    stop_listening: watch::Sender<bool>,
+    engine: EngineThread,
+    #[cfg(unix)]
+    _socket_file: Option<crate::listener::SocketFile>,
+}
+
+#[derive(Debug)]
+struct EngineThread {
+    ended: oneshot::Receiver<Result<(), Failure>>,
+    outcome: Option<Result<(), Failure>>,
+    _thread: JoinHandle<()>,
+}
+
+/// Why a running broker ended by itself.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// Storage failed. What was accepted is on disk; start again once the disk is well.
+    #[error("{0}; the broker stopped, what it had accepted is on disk")]
+    Storage(#[from] peerbus_core::store::StoreError),
+    /// The engine's thread panicked.
+    #[error("the engine stopped by a bug (see the panic message above)")]
+    Panicked,
+}
+
+/// How a shutdown went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// Connections that did not take what was queued for them in time.
+    pub cut: usize,
+    /// Connections that were still open when time was up.
+    pub open: usize,
+    /// Whether the engine has stopped and the database is closed, and how.
+    pub engine: Option<Result<(), Failure>>,
+}
+
+impl Report {
+    /// Whether every connection took what was queued for it and the database is closed.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.cut == 0 && self.open == 0 && self.engine == Some(Ok(()))
+    }
+}
+
+/// Starts a broker: returns once it is ready for connections.
+///
+/// Raises the process' soft limit of open files to the hard one. Needs a tokio runtime with I/O
+/// and time.
+///
+/// # Errors
+///
+/// When an address, the Unix socket or the database cannot be used. Nothing is left running.
+pub async fn start(options: Options) -> Result<Running, StartError> {
+    if options.tokens.is_empty() {
+        return Err(StartError::NoTokens);
+    }
+    if options.listen.is_empty() && options.unix.is_none() {
+        return Err(StartError::NoAddress);
+    }
+    let mut bound = Vec::new();
+    let mut addresses = Vec::new();
+    for address in &options.listen {
+        let listener = bind_tcp(*address).await?;
+        let actual = listener.local_addr().map_err(|source| StartError::Listen {
+            address: *address,
+            source,
+        })?;
+        addresses.push(actual);
+        bound.push((Bound::Tcp(listener), Site::Tcp(actual)));
+    }
+    #[cfg(unix)]
+    let socket_file = match &options.unix {
+        Some(path) => {
+            let (listener, file) = crate::listener::bind_unix(path).await?;
+            bound.push((Bound::Unix(listener), Site::Unix));
+            Some(file)
+        }
+        None => None,
+    };
+    #[cfg(not(unix))]
+    if options.unix.is_some() {
+        return Err(StartError::NoUnixSockets);
+    }
+    let unix_path = options.unix.clone();
+    let (shared, engine) = start_engine(options).await?;
+    let (stop_listening, _) = watch::channel(false);
+    let servers = serve(bound, &shared, &stop_listening);
+    Ok(Running {
+        shared,
+        addresses,
+        unix_path,
+        servers,
+        stop_listening,
+        engine,
+        #[cfg(unix)]
+        _socket_file: socket_file,
+    })
+}
+
+/// Serves every listener until told to stop.
+fn serve(
+    bound: Vec<(Bound, Site)>,
+    shared: &Arc<Shared>,
+    stop_listening: &watch::Sender<bool>,
+) -> JoinSet<()> {
+    let mut servers = JoinSet::new();
+    let places = Acceptor::places(shared.connections_max);
+    for (bound, site) in bound {
+        let acceptor = Acceptor::new(bound, Arc::clone(&places), shared.times.http_max);
+        let service = http::router(Arc::clone(shared), site)
+            .into_make_service_with_connect_info::<crate::listener::Via>();
+        let mut stopped = stop_listening.subscribe();
+        let stop = async move {
+            // An error means that the broker was dropped.
+            let _dropped = stopped.wait_for(|stop| *stop).await;
+        };
+        let server = axum::serve(acceptor, service).with_graceful_shutdown(stop);
+        servers.spawn(async move {
+            // Never fails: the acceptor retries.
+            let _never = server.await;
+        });
+    }
+    servers
+}
+
+/// Opens the database on the engine's thread and lets the engine run there.
+async fn start_engine(options: Options) -> Result<(Arc<Shared>, EngineThread), StartError> {
+    let (ready, is_ready) = oneshot::channel();
+    let (end, ended) = oneshot::channel();
+    let thread = std::thread::Builder::new()
+        .name("peerbus-engine".into())
+        .spawn(move || {
+            let (engine, shared) = match open_engine(options) {
+                Ok(opened) => opened,
+                Err(error) => {
+                    let _abandoned = ready.send(Err(error));
+                    return;
+                }
+            };
+            if ready.send(Ok(Arc::clone(&shared))).is_err() {
+                return;
+            }
+            let watch = PanicWatch { shared };
+            let outcome = engine.run().map_err(Failure::Storage);
+            drop(watch);
+            if let Err(failure) = &outcome {
+                tracing::error!(%failure, "engine failed");
+            }
+            let _abandoned = end.send(outcome);
+        })
+        .map_err(|source| StartError::Thread { source })?;
+    match is_ready.await {
+        Ok(Ok(shared)) => Ok((
+            shared,
+            EngineThread {
+                ended,
+                outcome: None,
+                _thread: thread,
+            },
+        )),
+        Ok(Err(error)) => Err(error),
+        Err(_panicked) => {
+            let source = std::io::Error::other("it panicked while it read the database");
+            Err(StartError::Thread { source })
+        }
+    }
+}
+
+fn open_engine(options: Options) -> Result<(Engine<SqliteStore>, Arc<Shared>), StartError> {
+    let Options {
+        db,
+        tokens,
+        times,
+        tune,
+        ..
+    } = options;
+    let failed = |reason: String| StartError::Database {
+        path: db.clone(),
+        reason,
+    };
+    let mut store = SqliteStore::open(&db).map_err(|error| failed(error.to_string()))?;
+    let mut config = Config::new(tokens, store.audit_key().clone());
+    if let Some(tune) = tune {
+        tune(&mut config);
+    }
+    if let Some(files) = raise_file_limit() {
+        let room = usize::try_from(files.saturating_sub(FILES_SPARE))
+            .unwrap_or(usize::MAX)
+            .max(1);
+        if room < config.connections_max {
+            tracing::warn!(
+                files,
+                connections = room,
+                "the limit of open files allows fewer connections than configured"
+            );
+            config.connections_max = room;
+        }
+    }
+    let loaded = store.load().map_err(|error| failed(error.to_string()))?;
+    let clock = Clock::new();
+    let (shared, letters) = share(clock, times, config.connections_max);
+    let broker = Broker::new(config, loaded, clock.now());
+    Ok((
+        Engine::new(broker, store, letters, Arc::clone(&shared)),
+        shared,
+    ))
+}
+
+fn share(clock: Clock, times: Times, connections_max: usize) -> (Arc<Shared>, Letters) {
+    let (inbox, letters) = inbox();
+    (
+        Arc::new(Shared::new(inbox, clock, times, connections_max)),
+        letters,
+    )
+}
+
+/// Closes every connection should the engine's thread unwind.
+struct PanicWatch {
+    shared: Arc<Shared>,
+}
+
+impl Drop for PanicWatch {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shared.health.set_phase(Phase::Failed);
+            let drain = self.shared.times.drain_max;
+            self.shared
+                .table
+                .close_all(&CloseReason::StorageFailed, drain);
+        }
+    }
+}
+
+impl EngineThread {
+    /// Waits until the engine has ended, however.
+    async fn ended(&mut self) -> &Result<(), Failure> {
+        if self.outcome.is_none() {
+            let outcome = (&mut self.ended).await.unwrap_or(Err(Failure::Panicked));
+            self.outcome = Some(outcome);
+        }
+        self.outcome.get_or_insert(Err(Failure::Panicked))
+    }
+}
+
+impl Running {
+    /// The TCP addresses that are listened on, with their real ports.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The path of the Unix socket.
+    #[must_use]
+    pub fn unix_path(&self) -> Option<&Path> {
+        self.unix_path.as_deref()
+    }
+
+    /// Waits until the broker fails, which a healthy one never does. Its clients have been told;
+    /// call [`Running::shutdown`] next.
+    pub async fn failed(&mut self) -> Failure {
+        match self.engine.ended().await {
+            Err(failure) => failure.clone(),
+            // It was not told to stop.
+            Ok(()) => Failure::Panicked,
+        }
+    }
+
+    /// Stops accepting, handles and commits what has arrived, sends every client what is queued
+    /// for it and a close frame, and closes the database; all in at most about `drain` plus the
+    /// closing handshake.
+    pub async fn shutdown(mut self, drain: Duration) -> Report {
+        self.stop_listening.send_replace(true);
+        let close_max = self.shared.times.close_max;
+        let deadline = Instant::now() + drain + close_max + close_max;
+        // An engine that has failed has closed every connection already.
+        let _failed = self.shared.inbox.send_now(Content::Stop { drain });
+        let engine = timeout_at(deadline, self.engine.ended())
+            .await
+            .ok()
+            .cloned();
+        let places = u32::try_from(self.shared.connections_max).unwrap_or(u32::MAX);
+        let closed = self.shared.places.acquire_many(places);
+        let _all = timeout_at(deadline, closed).await;
+        let _served = timeout_at(deadline, async {
+            while self.servers.join_next().await.is_some() {}
+        })
+        .await;
+        Report {
+            cut: self.shared.cut(),
+            open: self.shared.connections(),
+            engine,
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! The connection table: from a connection's number to its outbound queue.
+//!
+//! The engine's thread puts frames in, each connection's writer takes them out. Nothing here
+//! decides anything about messages; what it bounds is the memory of a connection that does not
+//! read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use dashmap::DashMap;
+use peerbus_core::broker::ConnId;
+use peerbus_wire::limits::{
+    FRAMES_UNANSWERED_MAX, LAPSED_V1_MESSAGES, WINDOW_BYTES_MAX, WINDOW_MESSAGES_MAX,
+};
+use peerbus_wire::{BrokerFrame, CloseReason, Receipt, State};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+pub(crate) use crate::link::Link;
+
+/// Frames that may wait for one connection. Deliveries alone cannot fill it: windows bound them.
+pub(crate) const OUTBOUND_FRAMES_MAX: usize = 9_216;
+/// Bytes that may wait for one connection.
+pub(crate) const OUTBOUND_BYTES_MAX: usize = 4 * WINDOW_BYTES_MAX as usize;
+
+const _: () = assert!(
+    OUTBOUND_FRAMES_MAX
+        >= (WINDOW_MESSAGES_MAX + LAPSED_V1_MESSAGES) as usize + 2 * FRAMES_UNANSWERED_MAX
+);
+
+/// A frame on its way to a connection's writer.
+#[derive(Debug)]
+pub(crate) enum Outgoing {
+    /// An encoded deliver frame, shared by its recipients.
+    Deliver(Arc<str>),
+    /// Any other frame, encoded by the writer.
+    Frame(Box<BrokerFrame>),
+}
+
+/// The open connections.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    entries: DashMap<ConnId, Entry>,
+    next: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    outbound: Sender<Outgoing>,
+    link: Arc<Link>,
+}
+
+/// What became of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// It is queued.
+    Queued,
+    /// The connection is gone or going.
+    Gone,
+    /// The queue is full and the frame can be spared: later receipts can be asked for.
+    Spared,
+    /// The queue is full, so the connection was closed.
+    Overflow,
+}
+
+impl Table {
+    /// Enters a new connection and gives its side of it.
+    pub(crate) fn open(&self, now_ms: u64) -> (Arc<Link>, Receiver<Outgoing>) {
+        let conn = ConnId(self.next.fetch_add(1, Ordering::Relaxed));
+        let (outbound, queue) = channel(OUTBOUND_FRAMES_MAX);
+        let link = Arc::new(Link::new(conn, now_ms));
+        self.entries.insert(
+            conn,
+            Entry {
+                outbound,
+                link: Arc::clone(&link),
+            },
+        );
+        (link, queue)
+    }
+
+    /// Queues a frame without waiting.
+    pub(crate) fn send(&self, conn: ConnId, frame: BrokerFrame, drain: Duration) -> Sent {
+        let spare = is_spare(&frame);
+        let Some(entry) = self.entries.get(&conn) else {
+            return Sent::Gone;
+        };
+        if matches!(&frame, BrokerFrame::Peers(peers) if peers.ext.is_some_and(|ext| ext > 0)) {
+            entry.link.set_ext();
+        }
+        let weight = weight(&frame);
+        let outgoing = match frame {
+            BrokerFrame::Deliver(deliver) => Outgoing::Deliver(Arc::clone(deliver.text())),
+            other => Outgoing::Frame(Box::new(other)),
+        };
+        let fits = entry.link.queue(weight);
+        if fits && entry.outbound.try_send(outgoing).is_ok() {
+            return Sent::Queued;
+        }
+        if fits {
+            entry.link.unqueue(weight);
+        }
+        // The guard must go before the map changes.
+        drop(entry);
+        if spare {
+            return Sent::Spared;
+        }
+        self.close(conn, CloseReason::TooSlow, drain);
+        Sent::Overflow
+    }
+
+    /// Asks the connection's writer for a ping whose pong is reported.
+    pub(crate) fn ping(&self, conn: ConnId) {
+        if let Some(entry) = self.entries.get(&conn) {
+            entry.link.want_ping(crate::link::Ping::Core);
+        }
+    }
+
+    /// Closes a connection: its writer sends what is queued, for at most `drain`, then the reason.
+    pub(crate) fn close(&self, conn: ConnId, reason: CloseReason, drain: Duration) {
+        if let Some((_, entry)) = self.entries.remove(&conn) {
+            entry.link.close(reason, drain);
+        }
+    }
+
+    /// Closes every connection.
+    pub(crate) fn close_all(&self, reason: &CloseReason, drain: Duration) {
+        self.entries.retain(|_, entry| {
+            entry.link.close(reason.clone(), drain);
+            false
+        });
+    }
+
+    /// Forgets a connection that ended.
+    pub(crate) fn remove(&self, conn: ConnId) {
+        self.entries.remove(&conn);
+    }
+}
+
+impl Outgoing {
+    /// Bytes by which the frame counts while it is queued.
+    pub(crate) fn weight(&self) -> usize {
+        match self {
+            Self::Deliver(text) => text.len(),
+            Self::Frame(frame) => weight(frame),
+        }
+    }
+
+    /// How many frames of the client this one answers.
+    pub(crate) fn answers(&self) -> usize {
+        match self {
+            Self::Frame(frame) => match &**frame {
+                BrokerFrame::Receipts(receipts) => receipts.iter().filter(|r| is_answer(r)).count(),
+                BrokerFrame::Peers(_) | BrokerFrame::Deliver(_) => 0,
+            },
+            Self::Deliver(_) => 0,
+        }
+    }
+
+    /// The frame's text.
+    pub(crate) fn text(&self) -> Arc<str> {
+        match self {
+            Self::Deliver(text) => Arc::clone(text),
+            Self::Frame(frame) => frame.encode(),
+        }
+    }
+}
+
+/// Roughly the frame's size; exact for what can be large.
+fn weight(frame: &BrokerFrame) -> usize {
+    const RECEIPT: usize = 160;
+    const ENTRY: usize = 1_280;
+    const FIXED: usize = 96;
+    match frame {
+        BrokerFrame::Deliver(deliver) => deliver.text().len(),
+        BrokerFrame::Receipts(receipts) => FIXED + receipts.len() * RECEIPT,
+        BrokerFrame::Peers(peers) => {
+            let names: usize = peers.names.iter().map(|name| name.len() + 3).sum();
+            FIXED
+                + names
+                + peers
+                    .peers
+                    .as_ref()
+                    .map_or(0, |entries| entries.len() * ENTRY)
+        }
+    }
+}
+
+fn is_answer(receipt: &Receipt) -> bool {
+    matches!(receipt.state, State::Accepted { .. } | State::Refused(_))
+}
+
+/// Whether the frame says only how far messages got since they were accepted.
+fn is_spare(frame: &BrokerFrame) -> bool {
+    let later = |r: &Receipt| matches!(r.state, State::Delivered { .. } | State::Acked { .. });
+    matches!(frame, BrokerFrame::Receipts(receipts) if receipts.iter().all(later))
+}
+
+#[cfg(test)]
+mod tests {
+    use peerbus_wire::{DeliverFrame, MessageId, Seq};
+
+    use super::*;
+
+    const DRAIN: Duration = Duration::from_secs(1);
+
+    fn receipt(state: State) -> BrokerFrame {
+        let id = MessageId::parse("m1").unwrap();
+        BrokerFrame::Receipts(vec![Receipt {
+            id,
+            state,
+            key: None,
+        }])
+    }
+
+    #[test]
+    fn a_connection_that_does_not_read_is_closed_before_it_costs_much() {
+        let table = Table::default();
+        let (link, queue) = table.open(0);
+        let mebibyte = "x".repeat(1_048_576);
+        let frame = BrokerFrame::Deliver(DeliverFrame::new(Seq(1), &mebibyte));
+        let mut queued = 0;
+        let last = loop {
+            match table.send(link.conn(), frame.clone(), DRAIN) {
+                Sent::Queued => queued += 1,
+                other => break other,
+            }
+            assert!(queued <= 64, "the queue has no bound");
+        };
+        assert_eq!(last, Sent::Overflow);
+        assert_eq!(
+            queued,
+            OUTBOUND_BYTES_MAX / (1_048_576 + 74),
+            "as many as fit"
+        );
+        assert_eq!(
+            link.closing().map(|c| c.reason.clone()),
+            Some(CloseReason::TooSlow)
+        );
+        assert_eq!(table.send(link.conn(), frame, DRAIN), Sent::Gone);
+        assert_eq!(
+            queue.len(),
+            queued,
+            "what was queued is still there to be sent"
+        );
+    }
+
+    #[test]
+    fn later_receipts_are_spared_when_the_queue_is_full_and_answers_are_not() {
+        let table = Table::default();
+        let (link, _queue) = table.open(0);
+        let delivered = receipt(State::Delivered { to: "bob".into() });
+        for _ in 0..OUTBOUND_FRAMES_MAX {
+            assert_eq!(
+                table.send(link.conn(), delivered.clone(), DRAIN),
+                Sent::Queued
+            );
+        }
+        assert_eq!(table.send(link.conn(), delivered, DRAIN), Sent::Spared);
+        assert!(link.closing().is_none());
+        let accepted = receipt(State::Accepted {
+            recipients: 1,
+            online: 1,
+            duplicate: false,
+        });
+        assert_eq!(table.send(link.conn(), accepted, DRAIN), Sent::Overflow);
+    }
+}

@@ -1,8 +1,231 @@
-//! The adapter side of a connection.
+//! The adapter side of a connection: a [`Session`] outlives its connections and loses nothing
+//! between them.
+//!
+//! Drive it like this. Hand in one input at a time: `handle_*` for what happens on the
+//! transport, the other methods for what the host wants. After each, drain what came of it:
+//! [`Session::poll_action`] (dial, hang up, …), [`Session::poll_reply`] (answers to sends and
+//! queries), and look at [`Session::poll_timeout`] again; call [`Session::handle_timeout`] when it
+//! is due. Take frames with [`Session::poll_transmit`] when the transport can take them, and say
+//! [`Session::handle_flushed`] once all that were taken are flushed. Take events with
+//! [`Session::poll_event`] when the host wants one: what it does not take holds the broker's
+//! window. Hand in no frame while [`Session::wants_read`] says no.
+//!
+//! There is at most one connection. It begins with [`Session::handle_connected`] and ends with
+//! [`Session::handle_closed`] or [`Action::HangUp`]; nothing of it may be handed in after that.
+//!
+//! What holds, whatever happens:
+//!
+//! - a message is sent under one id until the broker says what became of it, in the order of
+//!   [`Session::send`], again after each reconnect; each send and each query gets one [`Reply`];
+//! - the host sees a message only if it verifies, and once, unless it released it;
+//! - a message is acked only after the host said that it is consumed, and again with the same
+//!   claim whenever it comes again.
 
+mod backoff;
+mod connection;
+mod fates;
+mod frames;
+mod host;
+mod inbox;
+mod outbox;
+mod queries;
+#[cfg(test)]
+mod tests;
 mod types;
+
+use std::collections::VecDeque;
+
+use peerbus_wire::{ClientFrame, PeerName};
 
 pub use types::{
     Action, Config, Counters, Credentials, Draft, Ended, Event, Held, Inbound, Key, Overloaded,
     QueryFailure, QueryId, Reason, Reply, Roster, SendOutcome, Status,
 };
+
+use backoff::Backoff;
+use fates::Fates;
+use inbox::Inbox;
+use outbox::Outbox;
+use queries::Queries;
+
+use crate::Now;
+
+/// Most control frames that wait for the transport before reading stops.
+const CONTROL_MAX: usize = 16_384;
+
+/// One peer's side of the bus.
+#[derive(Debug)]
+pub struct Session {
+    config: Config,
+    phase: Phase,
+    status: Status,
+    backoff: Backoff,
+    /// Of the connection, or of the last one.
+    credentials: Option<Credentials>,
+    /// When the broker was last heard, and whether it was pinged since.
+    heard_ms: u64,
+    pinged: bool,
+    /// The window that the broker granted.
+    window: peerbus_wire::Window,
+    presence_changed: bool,
+    registered: Option<Event>,
+    inbox: Inbox,
+    outbox: Outbox,
+    queries: Queries,
+    fates: Fates,
+    control: VecDeque<ClientFrame>,
+    actions: VecDeque<Action>,
+    replies: VecDeque<Reply>,
+    counters: Counters,
+}
+
+/// What the session is doing about its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Waits for the next attempt.
+    Waiting { until_ms: u64 },
+    /// Waits for another name.
+    Renaming,
+    /// Asked for a connection.
+    Dialing,
+    /// Has a connection; `register` is or will be on it.
+    Registering { deadline_ms: u64 },
+    /// Registered.
+    Online { ext: bool, since_ms: u64 },
+    /// Closed by the host; what is left to flush belongs to a connection of this kind.
+    Closing { ext: bool },
+    /// Over.
+    Closed,
+}
+
+impl Session {
+    /// Makes a session, which asks to dial at once. `seed` spreads its retries.
+    #[must_use]
+    pub fn new(config: Config, now: Now, seed: u64) -> Self {
+        Self {
+            window: config.window,
+            config,
+            phase: Phase::Dialing,
+            status: Status::Connecting {
+                since_ms: now.mono_ms,
+                last_error: None,
+            },
+            backoff: Backoff::new(seed),
+            credentials: None,
+            heard_ms: now.mono_ms,
+            pinged: false,
+            presence_changed: false,
+            registered: None,
+            inbox: Inbox::default(),
+            outbox: Outbox::default(),
+            queries: Queries::default(),
+            fates: Fates::default(),
+            control: VecDeque::new(),
+            actions: VecDeque::from([Action::Dial]),
+            replies: VecDeque::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// What the shell is to do.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// The next answer to something that the host asked for.
+    pub fn poll_reply(&mut self) -> Option<Reply> {
+        self.replies.pop_front()
+    }
+
+    /// When to call [`Session::handle_timeout`], on the monotonic clock, and why.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<(u64, Reason)> {
+        let all = [
+            self.connection_timeout(),
+            self.outbox.timeout(),
+            self.queries.timeout(),
+        ];
+        all.into_iter().flatten().min()
+    }
+
+    /// Whether the shell may hand in another frame. `false` while as much is held as may be.
+    #[must_use]
+    pub fn wants_read(&self) -> bool {
+        !self.inbox.is_full() && self.control.len() < CONTROL_MAX
+    }
+
+    /// Where the connection stands.
+    #[must_use]
+    pub fn status(&self) -> &Status {
+        &self.status
+    }
+
+    /// The name in use.
+    #[must_use]
+    pub fn name(&self) -> &PeerName {
+        &self.config.name
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// What the host took and has not acked.
+    #[must_use]
+    pub fn held(&self) -> Held {
+        let (messages, bytes) = self.inbox.taken();
+        Held {
+            messages,
+            bytes,
+            window: self.window,
+        }
+    }
+
+    /// Whether the host closed the session.
+    fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Closing { .. } | Phase::Closed)
+    }
+
+    /// The extension is agreed on, now.
+    fn speaks_ext(&self) -> bool {
+        matches!(
+            self.phase,
+            Phase::Online { ext: true, .. } | Phase::Closing { ext: true }
+        )
+    }
+
+    /// Asserts what must hold between inputs.
+    ///
+    /// # Panics
+    ///
+    /// When it does not.
+    pub fn check(&self) {
+        self.inbox.check();
+        self.outbox.check();
+        self.queries.check();
+        self.fates.check();
+        let connected = matches!(self.phase, Phase::Online { .. } | Phase::Closing { .. });
+        assert!(
+            connected
+                || !self
+                    .control
+                    .iter()
+                    .any(|f| !matches!(f, ClientFrame::Register(_)))
+        );
+        let online = matches!(self.status, Status::Online { .. });
+        assert_eq!(
+            online,
+            matches!(self.phase, Phase::Online { .. }),
+            "{:?}",
+            self.phase
+        );
+        assert_eq!(
+            self.is_over(),
+            self.status == Status::Closed,
+            "{:?}",
+            self.phase
+        );
+    }
+}

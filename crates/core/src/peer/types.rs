@@ -1,8 +1,8 @@
 //! What goes into a [`Session`](super::Session) and what comes out of it.
 
 use peerbus_wire::{
-    Address, Instance, Kind, MessageId, NameKey, PeerEntry, PeerName, Presence, Receipt, Refusal,
-    Secret, Token, Window,
+    Address, Instance, Kind, MessageId, PeerEntry, PeerName, Presence, Receipt, Refusal, Secret,
+    Token, Window,
 };
 
 /// What a session is made with.
@@ -128,12 +128,9 @@ pub enum Status {
     Closed,
 }
 
-/// Names a received message to the host. Opaque.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Key {
-    pub(super) from: NameKey,
-    pub(super) id: MessageId,
-}
+/// Names a received message to the host: a digest of its sender and id. Opaque.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Key(pub(super) u128);
 
 /// A received message: verified, not a duplicate, for this peer.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,0 +1,366 @@
+//! From dialing to the end of a connection, and on to the next one.
+
+use peerbus_wire::{
+    ClientFrame, CloseReason, EXT, PROTOCOL_VERSION, PeerName, PeersFrame, Register,
+};
+
+use super::outbox::Expired;
+use super::{
+    Action, Config, Credentials, Ended, Event, Phase, Reason, Reply, SendOutcome, Session, Status,
+};
+use crate::Now;
+
+/// Time for the broker to answer `register`.
+pub(super) const REGISTER_MS: u64 = 10_000;
+/// After this much silence the broker is pinged.
+pub(super) const PING_MS: u64 = 30_000;
+/// After this much silence the connection counts as dead.
+pub(super) const DEAD_MS: u64 = 75_000;
+/// Time between two attempts after a refusal that only a person can lift.
+pub(super) const REFUSED_MS: u64 = 30_000;
+/// Time between two attempts while another session holds the name.
+pub(super) const IN_USE_MS: u64 = 2_000;
+/// Time between two attempts after the token was refused: credentials are read again before each.
+pub(super) const TOKEN_MS: u64 = 5_000;
+/// Longest text of a close frame that is repeated to the host.
+const CLOSE_TEXT_MAX: usize = 123;
+
+const _: () = assert!(PING_MS < DEAD_MS);
+
+/// What to do after the end of a connection.
+enum Next {
+    /// Try again soon.
+    Retry { why: String },
+    /// Try again after so many milliseconds, and say why meanwhile.
+    Refused { sentence: String, after_ms: u64 },
+    /// Try again under another name.
+    Rename,
+}
+
+impl Session {
+    /// The transport that [`Action::Dial`] asked for is open.
+    pub fn handle_connected(&mut self, now: Now, credentials: Credentials) {
+        if self.phase != Phase::Dialing {
+            return self.actions.push_back(Action::HangUp);
+        }
+        self.control.push_back(ClientFrame::Register(Register {
+            protocol_version: PROTOCOL_VERSION.into(),
+            token: Some(credentials.token.clone()),
+            name: self.config.name.as_str().into(),
+            ext: EXT,
+            instance: self.config.instance.clone(),
+            ephemeral: self.config.ephemeral,
+            generated: self.config.generated,
+            window: Some(self.config.window),
+            presence: self.config.presence.clone(),
+        }));
+        self.presence_changed = false;
+        self.credentials = Some(credentials);
+        self.phase = Phase::Registering {
+            deadline_ms: now.mono_ms + REGISTER_MS,
+        };
+        self.handle_alive(now);
+    }
+
+    /// The broker could not be reached. `local`: it would be on this machine.
+    pub fn handle_unreachable(&mut self, now: Now, local: bool, why: String) {
+        if self.phase != Phase::Dialing {
+            return;
+        }
+        let delay = self.backoff.next(local);
+        self.phase = Phase::Waiting {
+            until_ms: now.mono_ms + delay,
+        };
+        self.say_connecting(now, why);
+    }
+
+    /// There are no credentials to dial with. `looked` says where they were looked for.
+    pub fn handle_no_credentials(&mut self, now: Now, looked: String) {
+        if self.phase != Phase::Dialing {
+            return;
+        }
+        let delay = self.backoff.next(true);
+        self.phase = Phase::Waiting {
+            until_ms: now.mono_ms + delay,
+        };
+        self.status = Status::NoCredentials { looked };
+    }
+
+    /// The connection ended.
+    pub fn handle_closed(&mut self, now: Now, ended: &Ended) {
+        if !matches!(self.phase, Phase::Registering { .. } | Phase::Online { .. }) {
+            if self.is_over() {
+                self.phase = Phase::Closed;
+                self.control.clear();
+            }
+            return;
+        }
+        let next = self.judge(ended);
+        self.disconnect(now, next);
+    }
+
+    /// Something came from the broker that is no text message, such as a ping or a pong.
+    pub fn handle_alive(&mut self, now: Now) {
+        self.heard_ms = now.mono_ms;
+        self.pinged = false;
+    }
+
+    /// Goes by another name from now on, and dials. The answer to [`Action::Rename`].
+    pub fn rename(&mut self, now: Now, name: PeerName) {
+        if self.phase != Phase::Renaming {
+            return;
+        }
+        self.config.name = name;
+        self.inbox.forget_deliveries();
+        let local = self.is_local();
+        let delay = self.backoff.next(local);
+        self.phase = Phase::Waiting {
+            until_ms: now.mono_ms + delay,
+        };
+    }
+
+    /// A deadline has come.
+    pub fn handle_timeout(&mut self, now: Now) {
+        match self.phase {
+            Phase::Waiting { until_ms } if until_ms <= now.mono_ms => {
+                self.phase = Phase::Dialing;
+                self.actions.push_back(Action::Dial);
+            }
+            Phase::Registering { deadline_ms } if deadline_ms <= now.mono_ms => {
+                let seconds = REGISTER_MS / 1_000;
+                let why = format!("the broker did not answer `register` within {seconds} s");
+                self.hang_up(now, why);
+            }
+            Phase::Online { .. } => self.listen(now),
+            _ => {}
+        }
+        for expired in self.outbox.expire(now.mono_ms) {
+            match expired {
+                Expired::Deadline(id, outcome) => {
+                    self.replies.push_back(Reply::Sent { id, outcome });
+                }
+                Expired::GaveUp(id) => {
+                    self.fates.push(Event::GaveUp {
+                        id: id.as_str().into(),
+                    });
+                }
+            }
+        }
+        self.replies.extend(self.queries.expire(now.mono_ms));
+    }
+
+    pub(super) fn connection_timeout(&self) -> Option<(u64, Reason)> {
+        match self.phase {
+            Phase::Waiting { until_ms } => Some((until_ms, Reason::Redial)),
+            Phase::Registering { deadline_ms } => Some((deadline_ms, Reason::Register)),
+            // Nothing can be heard while nothing is read.
+            Phase::Online { .. } if self.wants_read() => {
+                let silence = if self.pinged { DEAD_MS } else { PING_MS };
+                Some((self.heard_ms + silence, Reason::Silence))
+            }
+            _ => None,
+        }
+    }
+
+    /// The broker answered `register`.
+    pub(super) fn online(&mut self, now: Now, frame: &PeersFrame) {
+        let ext = frame.ext.is_some_and(|level| level >= EXT);
+        self.phase = Phase::Online {
+            ext,
+            since_ms: now.mono_ms,
+        };
+        self.window = frame.window.filter(|_| ext).unwrap_or(self.config.window);
+        self.status = Status::Online {
+            name: self.config.name.clone(),
+            ext,
+        };
+        let name = self.config.name.as_str().into();
+        self.registered = Some(Event::Registered { name, ext });
+        if !ext {
+            self.replies.extend(self.queries.refuse_statuses());
+        }
+    }
+
+    /// Ends the connection from this side.
+    pub(super) fn hang_up(&mut self, now: Now, why: String) {
+        self.actions.push_back(Action::HangUp);
+        self.disconnect(now, Next::Retry { why });
+    }
+
+    fn listen(&mut self, now: Now) {
+        if !self.wants_read() {
+            return;
+        }
+        let silence = now.mono_ms.saturating_sub(self.heard_ms);
+        if silence >= DEAD_MS {
+            self.hang_up(
+                now,
+                format!("the broker was silent for {} s", DEAD_MS / 1_000),
+            );
+        } else if silence >= PING_MS && !self.pinged {
+            self.pinged = true;
+            self.actions.push_back(Action::Ping);
+        }
+    }
+
+    fn disconnect(&mut self, now: Now, next: Next) {
+        if let Phase::Online { since_ms, .. } = self.phase {
+            self.backoff
+                .was_online(now.mono_ms.saturating_sub(since_ms));
+        }
+        self.control.clear();
+        self.counters.resent += self.outbox.rewind() as u64;
+        self.queries.rewind();
+        match next {
+            Next::Retry { why } => {
+                let local = self.is_local();
+                let delay = self.backoff.next(local);
+                self.phase = Phase::Waiting {
+                    until_ms: now.mono_ms + delay,
+                };
+                self.say_connecting(now, why);
+            }
+            Next::Refused { sentence, after_ms } => {
+                let delay = after_ms + self.backoff.draw(after_ms / 8);
+                self.phase = Phase::Waiting {
+                    until_ms: now.mono_ms + delay,
+                };
+                self.status = Status::Refused { sentence };
+            }
+            Next::Rename => {
+                self.phase = Phase::Renaming;
+                self.actions.push_back(Action::Rename);
+                let name = &self.config.name;
+                self.say_connecting(now, format!("the name {name} is taken; trying another one"));
+            }
+        }
+    }
+
+    fn say_connecting(&mut self, now: Now, why: String) {
+        let since_ms = match self.status {
+            Status::Connecting { since_ms, .. } => since_ms,
+            _ => now.mono_ms,
+        };
+        self.status = Status::Connecting {
+            since_ms,
+            last_error: Some(why),
+        };
+    }
+
+    fn is_local(&self) -> bool {
+        self.credentials
+            .as_ref()
+            .is_none_or(|credentials| credentials.local)
+    }
+
+    /// What the end of a connection means.
+    fn judge(&self, ended: &Ended) -> Next {
+        let (code, text) = match ended {
+            Ended::Broken { why } => return Next::Retry { why: why.clone() },
+            Ended::Closed { code, text } => (*code, text.as_str()),
+        };
+        let Config {
+            name,
+            generated,
+            ephemeral,
+            ..
+        } = &self.config;
+        let is = |reason: CloseReason| reason.code() == code && reason.text() == text;
+        let refused = |sentence, after_ms| Next::Refused { sentence, after_ms };
+        let registering = matches!(self.phase, Phase::Registering { .. });
+        let taken = is(CloseReason::NameClaimed)
+            || is(CloseReason::NameInUse)
+            || is(CloseReason::NameKnown);
+        if registering && taken && *generated {
+            return Next::Rename;
+        }
+        if is(CloseReason::NameClaimed) {
+            let sentence = format!(
+                "the name {name} belongs to another token at this broker: choose another name \
+                 (PEERBUS_NAME), or free it with `peerbus names release {name}`"
+            );
+            return refused(sentence, REFUSED_MS);
+        }
+        if is(CloseReason::NameInUse) {
+            let sentence = format!(
+                "the name {name} is in use by another live session: end that session, or give \
+                 this one another name (PEERBUS_NAME); trying again every {} s",
+                IN_USE_MS / 1_000
+            );
+            return refused(sentence, IN_USE_MS);
+        }
+        if is(CloseReason::TakenOver) {
+            let sentence = format!(
+                "another process registered the name {name} and took it over: give each session \
+                 its own name (PEERBUS_NAME)"
+            );
+            return refused(sentence, REFUSED_MS);
+        }
+        if is(CloseReason::InvalidToken) {
+            let sentence = "the broker refused the token: set PEERBUS_TOKEN, or the credentials \
+                            file, to one of this broker's tokens";
+            return refused(sentence.into(), TOKEN_MS);
+        }
+        let said = printable(text);
+        if registering && matches!(code, 1003 | 1007 | 1008) {
+            let kind = if *ephemeral {
+                "the ephemeral name"
+            } else {
+                "the name"
+            };
+            let sentence = format!("the broker refused to register {kind} {name}: {said}");
+            return refused(sentence, REFUSED_MS);
+        }
+        Next::Retry {
+            why: format!("the broker closed the connection: {said} (code {code})"),
+        }
+    }
+
+    /// Ends the session: answers whatever waits, as things stand. Acks that are due can still be
+    /// taken with [`Session::poll_transmit`].
+    pub fn close(&mut self) {
+        if self.is_over() {
+            return;
+        }
+        self.phase = match self.phase {
+            Phase::Online { ext, .. } => Phase::Closing { ext },
+            _ => Phase::Closed,
+        };
+        if self.phase == Phase::Closed {
+            self.control.clear();
+        }
+        self.status = Status::Closed;
+        self.actions.clear();
+        for (id, outcome) in self.outbox.close() {
+            self.replies.push_back(Reply::Sent { id, outcome });
+        }
+        self.replies.extend(self.queries.close());
+        self.inbox.close();
+        self.fates.close();
+        self.registered = None;
+    }
+
+    pub(super) fn settle(&mut self, id: peerbus_wire::MessageId, outcome: SendOutcome) {
+        self.replies.push_back(Reply::Sent { id, outcome });
+    }
+}
+
+/// A broker's words, fit to stand in a sentence.
+fn printable(text: &str) -> String {
+    let text: String = text
+        .chars()
+        .map(|c| {
+            if c.is_ascii_graphic() || c == ' ' {
+                c
+            } else {
+                '?'
+            }
+        })
+        .take(CLOSE_TEXT_MAX)
+        .collect();
+    if text.is_empty() {
+        "without a reason".into()
+    } else {
+        text
+    }
+}

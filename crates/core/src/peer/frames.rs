@@ -1,0 +1,182 @@
+//! Frames: what comes from the broker, and what goes to it.
+
+use peerbus_wire::{
+    Ack, Address, ClientFrame, Delivery, DeliveryKey, How, Kind, Receipt, Received, State,
+    control_type,
+};
+
+use super::inbox::Arrival;
+use super::outbox::body_of;
+use super::{Event, Inbound, Key, Phase, Reply, SendOutcome, Session};
+use crate::Now;
+
+impl Session {
+    /// A text message came from the broker.
+    pub fn handle_text(&mut self, now: Now, text: &[u8]) {
+        self.handle_alive(now);
+        match (self.phase, Received::parse(text)) {
+            (Phase::Registering { .. }, Received::Peers(frame)) => self.online(now, &frame),
+            (Phase::Online { ext, .. }, Received::Peers(frame)) => {
+                match self.queries.answer(frame, ext) {
+                    Some(reply) => self.replies.push_back(reply),
+                    None => self.counters.ignored += 1,
+                }
+            }
+            (Phase::Online { ext, .. }, Received::Deliver(delivery)) => {
+                self.deliver(delivery, ext);
+            }
+            (Phase::Online { ext: true, .. }, Received::Receipts(receipts)) => {
+                for receipt in receipts {
+                    self.receipt(receipt);
+                }
+            }
+            // A socket that dials a free port of this machine can meet itself.
+            (Phase::Registering { .. }, Received::Unknown)
+                if control_type(text).as_deref() == Some("register") =>
+            {
+                let why = "the connection leads back to this process: no broker listens there";
+                self.hang_up(now, why.into());
+            }
+            _ => self.counters.ignored += 1,
+        }
+    }
+
+    /// Everything that was taken with [`Session::poll_transmit`] is flushed to the socket.
+    pub fn handle_flushed(&mut self) {
+        if matches!(self.phase, Phase::Online { ext: false, .. }) {
+            for id in self.outbox.written() {
+                self.settle(id, SendOutcome::Written);
+            }
+        }
+    }
+
+    /// The next frame for the broker. Each is to be sent, in this order.
+    pub fn poll_transmit(&mut self) -> Option<ClientFrame> {
+        if let Some(frame) = self.control.pop_front() {
+            return Some(frame);
+        }
+        let Phase::Online { ext, .. } = self.phase else {
+            return None;
+        };
+        if std::mem::take(&mut self.presence_changed)
+            && ext
+            && let Some(presence) = &self.config.presence
+        {
+            return Some(ClientFrame::Presence(presence.clone()));
+        }
+        if let Some(frames) = self.queries.next() {
+            self.control.extend(frames);
+            return self.control.pop_front();
+        }
+        loop {
+            let secret = &self.credentials.as_ref()?.secret;
+            match self.outbox.next(&self.config.name, secret)? {
+                Ok(carried) => return Some(ClientFrame::Envelope(carried)),
+                Err((id, refusal)) => self.settle(id, SendOutcome::Refused(refusal)),
+            }
+        }
+    }
+
+    fn deliver(&mut self, delivery: Delivery, ext: bool) {
+        let inbound = match self.verify(&delivery) {
+            Ok(inbound) => inbound,
+            Err(reason) => {
+                self.counters.rejected += 1;
+                let key = delivery.key;
+                return self.control.push_back(match ext {
+                    true => ClientFrame::Reject { key, reason },
+                    false => ClientFrame::Ack(Ack { key, how: None }),
+                });
+            }
+        };
+        let key = delivery.key.clone();
+        match self.inbox.arrive(delivery.key, inbound) {
+            Arrival::New => {}
+            Arrival::Held => self.counters.duplicates += 1,
+            Arrival::Consumed(how) => {
+                self.counters.duplicates += 1;
+                self.ack_delivery(key, how);
+            }
+        }
+    }
+
+    /// Checks the signature, then the rules of form, then that the message is for this peer.
+    fn verify(&self, delivery: &Delivery) -> Result<Inbound, String> {
+        let secret = self
+            .credentials
+            .as_ref()
+            .map(|credentials| &credentials.secret);
+        let secret = secret.ok_or("no secret to verify with")?;
+        let envelope = &delivery.envelope.envelope;
+        secret.verify(envelope).map_err(|error| error.to_string())?;
+        let carried = delivery
+            .envelope
+            .carry()
+            .map_err(|refusal| refusal.reason)?;
+        let kind = match &carried.to {
+            Address::All => Kind::Broadcast,
+            Address::Peer(to) if to.key() == self.config.name.key() => Kind::Msg,
+            Address::Peer(to) => {
+                return Err(format!(
+                    "addressed to {to}, delivered to {}",
+                    self.config.name
+                ));
+            }
+        };
+        Ok(Inbound {
+            key: Key::of(&carried.from.key(), &carried.id),
+            id: carried.id.as_str().into(),
+            from: carried.from.as_str().into(),
+            source: envelope.source.clone(),
+            kind,
+            ts: envelope.ts.clone(),
+            body: body_of(&carried.text).into(),
+            again: false,
+        })
+    }
+
+    pub(super) fn ack_delivery(&mut self, key: DeliveryKey, how: Option<How>) {
+        let how = how.filter(|_| self.speaks_ext());
+        if matches!(self.phase, Phase::Online { .. }) {
+            self.control.push_back(ClientFrame::Ack(Ack { key, how }));
+        }
+    }
+
+    fn receipt(&mut self, receipt: Receipt) {
+        if let Some(key) = receipt.key.clone() {
+            self.queries.collect(&receipt);
+            if self.fates.arrive(key.clone(), receipt) {
+                self.ack_delivery(key, None);
+            }
+            return;
+        }
+        let outcome = match &receipt.state {
+            State::Accepted {
+                recipients,
+                online,
+                duplicate,
+            } => SendOutcome::Accepted {
+                recipients: *recipients,
+                online: *online,
+                duplicate: *duplicate,
+            },
+            State::Refused(refusal) => SendOutcome::Refused(refusal.clone()),
+            _ => {
+                if !self.queries.collect(&receipt) {
+                    self.fates.push(Event::Fate(receipt));
+                }
+                return;
+            }
+        };
+        match self.outbox.settle(&receipt.id) {
+            Some(false) => {
+                let id = receipt.id;
+                self.replies.push_back(Reply::Sent { id, outcome });
+            }
+            Some(true) => self.fates.push(Event::Fate(receipt)),
+            None => {
+                self.queries.collect(&receipt);
+            }
+        }
+    }
+}

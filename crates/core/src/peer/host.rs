@@ -1,0 +1,115 @@
+//! What the host wants.
+
+use peerbus_wire::{ClientFrame, How, MessageId, Presence};
+
+use super::inbox::Consumed;
+use super::{Draft, Event, Key, Overloaded, Phase, QueryId, SendOutcome, Session};
+use crate::Now;
+
+impl Session {
+    /// Sends a message. Its [`Reply::Sent`] comes when its fate is known, at `deadline_ms` (on the
+    /// monotonic clock) at the latest, and never later than five minutes from now, after which an
+    /// unconfirmed message is not sent again.
+    ///
+    /// # Errors
+    ///
+    /// When too many messages wait already; nothing was changed.
+    pub fn send(&mut self, now: Now, draft: Draft, deadline_ms: u64) -> Result<(), Overloaded> {
+        if self.is_over() {
+            self.settle(draft.id, SendOutcome::NeverLeft);
+            return Ok(());
+        }
+        self.outbox.push(draft, now.mono_ms, deadline_ms)
+    }
+
+    /// Asks who is there. Answered by [`Reply::Peers`], at `deadline_ms` at the latest.
+    ///
+    /// # Errors
+    ///
+    /// When too many queries wait already.
+    pub fn query_peers(&mut self, deadline_ms: u64) -> Result<QueryId, Overloaded> {
+        let query = self.queries.ask(None, deadline_ms)?;
+        if self.is_over() {
+            self.replies.extend(self.queries.close());
+        }
+        Ok(query)
+    }
+
+    /// Asks what became of messages that were sent under this name. Answered by
+    /// [`Reply::Statuses`], at `deadline_ms` at the latest. `ids` are at most
+    /// [`peerbus_wire::limits::STATUS_IDS_MAX`]; those beyond are left out. Statements about them
+    /// that come while the answer is under way go into the answer, not to the events.
+    ///
+    /// # Errors
+    ///
+    /// When too many queries wait already.
+    pub fn query_statuses(
+        &mut self,
+        mut ids: Vec<MessageId>,
+        deadline_ms: u64,
+    ) -> Result<QueryId, Overloaded> {
+        ids.truncate(peerbus_wire::limits::STATUS_IDS_MAX);
+        let query = self.queries.ask(Some(ids), deadline_ms)?;
+        if self.is_over() {
+            self.replies.extend(self.queries.close());
+        } else if matches!(self.phase, Phase::Online { ext: false, .. }) {
+            self.replies.extend(self.queries.refuse_statuses());
+        }
+        Ok(query)
+    }
+
+    /// The next event for the host. A message that it took is held until it is acked or released.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        if let Some(registered) = self.registered.take() {
+            return Some(registered);
+        }
+        if let Some((event, key)) = self.fates.take() {
+            if let Some(key) = key {
+                self.ack_delivery(key, None);
+            }
+            return Some(event);
+        }
+        self.inbox.take().map(Event::Message)
+    }
+
+    /// The host is done with a message that it took: the broker is told, now or when it delivers
+    /// the message again. Once for each message; later claims count only in that an ack which has
+    /// to be repeated then says `seen` where it said `pushed`.
+    pub fn ack(&mut self, now: Now, key: Key, how: How) {
+        let read = self.wants_read();
+        if let Consumed::Ack(delivery) = self.inbox.consume(key, how.clone()) {
+            self.ack_delivery(delivery, Some(how));
+        }
+        self.may_read_again(now, read);
+    }
+
+    /// The host hands a message that it took back, to be delivered again. On a v1 connection,
+    /// which cannot take it back, the message stays held.
+    pub fn release(&mut self, now: Now, key: Key) {
+        if matches!(self.phase, Phase::Online { ext: false, .. }) {
+            return;
+        }
+        let read = self.wants_read();
+        if let Some(key) = self.inbox.release(key)
+            && self.speaks_ext()
+        {
+            self.control.push_back(ClientFrame::Release { key });
+        }
+        self.may_read_again(now, read);
+    }
+
+    /// Describes this peer anew.
+    pub fn set_presence(&mut self, presence: Presence) {
+        if self.config.presence.as_ref() != Some(&presence) {
+            self.config.presence = Some(presence);
+            self.presence_changed = true;
+        }
+    }
+
+    /// What was not heard while nothing was read is not silence.
+    fn may_read_again(&mut self, now: Now, could_read: bool) {
+        if !could_read && self.wants_read() {
+            self.handle_alive(now);
+        }
+    }
+}

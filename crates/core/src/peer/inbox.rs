@@ -1,0 +1,221 @@
+//! Messages from the broker: held until the host is done with them, each shown once.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use peerbus_wire::limits::{LAPSED_V1_MESSAGES, WINDOW_V1_BYTES, WINDOW_V1_MESSAGES};
+use peerbus_wire::{DeliveryKey, How, MessageId, NameKey};
+
+use super::types::{Inbound, Key};
+
+/// Most consumed messages that are remembered, to recognise one that comes again.
+pub(super) const CONSUMED_MAX: usize = 65_536;
+/// Most consumed messages whose `How` is remembered: more than a broker can have in flight.
+pub(super) const HOWS_MAX: usize = HELD_MAX;
+/// Nothing more is read while this many messages are held. Only a v1 broker, which knows no
+/// window, gets there.
+pub(super) const HELD_MAX: usize = (WINDOW_V1_MESSAGES + LAPSED_V1_MESSAGES) as usize;
+/// Nothing more is read while this many bytes are held.
+pub(super) const HELD_BYTES_MAX: usize = 2 * WINDOW_V1_BYTES as usize;
+/// Most released messages that are remembered.
+const RELEASED_MAX: usize = 1_024;
+
+#[derive(Debug)]
+struct Entry {
+    /// What to ack; `None` when it was delivered to another name of this process.
+    delivery: Option<DeliveryKey>,
+    bytes: usize,
+    /// Until the host takes it.
+    unread: Option<Inbound>,
+}
+
+/// What a verified delivery turns out to be.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// New: the host will see it.
+    New,
+    /// Held already: not acked, the newer delivery key counts.
+    Held,
+    /// Consumed already: ack it again, with this.
+    Consumed(Option<How>),
+}
+
+/// What an ack is to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Consumed {
+    /// Send an ack for this delivery.
+    Ack(DeliveryKey),
+    /// Nothing.
+    Nothing,
+}
+
+/// The inbox.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    held: HashMap<Key, Entry>,
+    unread: VecDeque<Key>,
+    bytes: usize,
+    unread_bytes: usize,
+    consumed: Bounded,
+    hows: HashMap<Key, How>,
+    released: Bounded,
+}
+
+impl Inbox {
+    pub(super) fn arrive(&mut self, delivery: DeliveryKey, mut inbound: Inbound) -> Arrival {
+        let key = inbound.key;
+        if self.consumed.set.contains(&key) {
+            return Arrival::Consumed(self.hows.get(&key).cloned());
+        }
+        if let Some(entry) = self.held.get_mut(&key) {
+            entry.delivery = Some(delivery);
+            return Arrival::Held;
+        }
+        inbound.again = self.released.set.contains(&key);
+        let bytes = inbound.body.len();
+        self.bytes += bytes;
+        self.unread_bytes += bytes;
+        let entry = Entry {
+            delivery: Some(delivery),
+            bytes,
+            unread: Some(inbound),
+        };
+        self.held.insert(key, entry);
+        self.unread.push_back(key);
+        Arrival::New
+    }
+
+    /// Gives the host the oldest message that it has not taken.
+    pub(super) fn take(&mut self) -> Option<Inbound> {
+        let key = self.unread.pop_front()?;
+        let entry = self.held.get_mut(&key)?;
+        self.unread_bytes -= entry.bytes;
+        entry.unread.take()
+    }
+
+    /// The host is done with a message that it took.
+    pub(super) fn consume(&mut self, key: Key, how: How) -> Consumed {
+        let Some(entry) = self.remove_taken(key) else {
+            // Evidence may come after the ack: it counts if the ack must be repeated.
+            let better = matches!(how, How::Seen { .. });
+            if better && let Some(kept @ How::Pushed { .. }) = self.hows.get_mut(&key) {
+                *kept = how;
+            }
+            return Consumed::Nothing;
+        };
+        self.hows.insert(key, how);
+        if let Some(evicted) = self.consumed.insert(key, CONSUMED_MAX) {
+            self.hows.remove(&evicted);
+        }
+        let old = self.consumed.order.len().checked_sub(HOWS_MAX + 1);
+        if let Some(old) = old.and_then(|at| self.consumed.order.get(at)) {
+            self.hows.remove(old);
+        }
+        entry.delivery.map_or(Consumed::Nothing, Consumed::Ack)
+    }
+
+    /// The host hands back a message that it took; gives its delivery.
+    pub(super) fn release(&mut self, key: Key) -> Option<DeliveryKey> {
+        let entry = self.remove_taken(key)?;
+        self.released.insert(key, RELEASED_MAX);
+        entry.delivery
+    }
+
+    fn remove_taken(&mut self, key: Key) -> Option<Entry> {
+        if self.held.get(&key)?.unread.is_some() {
+            return None;
+        }
+        let entry = self.held.remove(&key)?;
+        self.bytes -= entry.bytes;
+        Some(entry)
+    }
+
+    /// The process goes by another name now: its deliveries are not the old name's.
+    pub(super) fn forget_deliveries(&mut self) {
+        for entry in self.held.values_mut() {
+            entry.delivery = None;
+        }
+    }
+
+    /// Drops what the host has not taken; gives `None` to every later [`Inbox::take`].
+    pub(super) fn close(&mut self) {
+        while self.take().is_some() {}
+    }
+
+    /// Messages and bytes that the host took and is not done with.
+    pub(super) fn taken(&self) -> (usize, usize) {
+        (
+            self.held.len() - self.unread.len(),
+            self.bytes - self.unread_bytes,
+        )
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.held.len() >= HELD_MAX || self.bytes >= HELD_BYTES_MAX
+    }
+
+    pub(super) fn check(&self) {
+        assert!(self.held.len() <= HELD_MAX, "held {}", self.held.len());
+        assert!(self.consumed.set.len() <= CONSUMED_MAX && self.hows.len() <= HOWS_MAX);
+        assert_eq!(self.consumed.set.len(), self.consumed.order.len());
+        assert_eq!(self.released.set.len(), self.released.order.len());
+        let bytes: usize = self.held.values().map(|entry| entry.bytes).sum();
+        assert_eq!(bytes, self.bytes, "held bytes");
+        let unread = self
+            .held
+            .values()
+            .filter(|entry| entry.unread.is_some())
+            .count();
+        assert_eq!(unread, self.unread.len(), "unread messages");
+        for key in &self.unread {
+            assert!(
+                self.held
+                    .get(key)
+                    .is_some_and(|entry| entry.unread.is_some())
+            );
+        }
+        assert!(
+            !self.held.keys().any(|key| self.consumed.set.contains(key)),
+            "held and consumed"
+        );
+    }
+}
+
+impl Key {
+    /// Names the message `id` of the sender `from`, whatever the case of the name.
+    pub(super) fn of(from: &NameKey, id: &MessageId) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        hasher
+            .update(from.as_str().as_bytes())
+            .update(b"\0")
+            .update(id.as_str().as_bytes());
+        let mut digest = [0; 16];
+        hasher.finalize_xof().fill(&mut digest);
+        Self(u128::from_le_bytes(digest))
+    }
+}
+
+/// A set that forgets its oldest members.
+#[derive(Debug, Default)]
+struct Bounded {
+    set: HashSet<Key>,
+    order: VecDeque<Key>,
+}
+
+impl Bounded {
+    /// Gives the member that had to go.
+    fn insert(&mut self, key: Key, max: usize) -> Option<Key> {
+        if !self.set.insert(key) {
+            return None;
+        }
+        self.order.push_back(key);
+        let evicted = if self.order.len() > max {
+            self.order.pop_front()
+        } else {
+            None
+        };
+        if let Some(evicted) = &evicted {
+            self.set.remove(evicted);
+        }
+        evicted
+    }
+}

@@ -1,0 +1,271 @@
+//! Messages on their way to the broker, in the order in which they were sent.
+
+use std::collections::VecDeque;
+
+use peerbus_wire::{
+    Address, Carried, Decoded, Envelope, MessageId, PROTOCOL_VERSION, PeerName, Refusal, Secret,
+};
+
+use super::types::{Draft, Overloaded, Reason, SendOutcome};
+
+/// Most messages that may wait for a receipt.
+pub(super) const MESSAGES_MAX: usize = 1_024;
+/// Most bytes of their bodies.
+pub(super) const BYTES_MAX: usize = 16 * 1_048_576;
+/// Most messages that are on the wire without a receipt. Leaves room for other frames under
+/// [`peerbus_wire::limits::FRAMES_UNANSWERED_MAX`].
+pub(super) const ON_WIRE_MAX: usize = 200;
+/// A message is not sent again after this. The broker knows an id for at least ten minutes, so a
+/// message sent twice within this time is recognised.
+pub(super) const GIVE_UP_MS: u64 = 300_000;
+
+const _: () = assert!(ON_WIRE_MAX < peerbus_wire::limits::FRAMES_UNANSWERED_MAX);
+const _: () = assert!(GIVE_UP_MS < 600_000);
+
+#[derive(Debug)]
+struct Entry {
+    draft: Draft,
+    deadline_ms: u64,
+    give_up_ms: u64,
+    /// It was on the wire at least once.
+    left: bool,
+    /// The caller was told that nothing is known.
+    told: bool,
+}
+
+/// The outbox. The first `on_wire` entries are on the wire of this connection.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    entries: VecDeque<Entry>,
+    on_wire: usize,
+    bytes: usize,
+}
+
+/// What the passing of time did to a message.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Expired {
+    /// Tell the caller.
+    Deadline(MessageId, SendOutcome),
+    /// The caller knows that nothing is known, and nothing more will be.
+    GaveUp(MessageId),
+}
+
+impl Outbox {
+    pub(super) fn push(
+        &mut self,
+        draft: Draft,
+        now_ms: u64,
+        deadline_ms: u64,
+    ) -> Result<(), Overloaded> {
+        let bytes = self.bytes + draft.body.len();
+        if self.entries.len() >= MESSAGES_MAX || bytes > BYTES_MAX {
+            return Err(Overloaded {
+                waiting: self.entries.len(),
+                bytes: self.bytes,
+            });
+        }
+        self.bytes = bytes;
+        let give_up_ms = now_ms.saturating_add(GIVE_UP_MS);
+        let deadline_ms = deadline_ms.min(give_up_ms);
+        self.entries.push_back(Entry {
+            draft,
+            deadline_ms,
+            give_up_ms,
+            left: false,
+            told: false,
+        });
+        Ok(())
+    }
+
+    /// The next message to put on the wire, signed under `from`; `Err` for one that cannot be sent
+    /// under this name, which is dropped.
+    pub(super) fn next(
+        &mut self,
+        from: &PeerName,
+        secret: &Secret,
+    ) -> Option<Result<Carried, (MessageId, Refusal)>> {
+        if self.on_wire >= ON_WIRE_MAX {
+            return None;
+        }
+        let entry = self.entries.get_mut(self.on_wire)?;
+        Some(match sign(&entry.draft, from, secret) {
+            Ok(carried) => {
+                entry.left = true;
+                self.on_wire += 1;
+                Ok(carried)
+            }
+            Err(refusal) => {
+                let id = entry.draft.id.clone();
+                self.remove(self.on_wire);
+                Err((id, refusal))
+            }
+        })
+    }
+
+    /// The broker said what became of a message: takes it out. `Some(told)` when it was there.
+    pub(super) fn settle(&mut self, id: &MessageId) -> Option<bool> {
+        let at = self
+            .entries
+            .iter()
+            .position(|entry| entry.draft.id == *id)?;
+        let told = self.entries[at].told;
+        self.remove(at);
+        Some(told)
+    }
+
+    /// Everything on the wire was flushed to a broker that gives no receipts: takes it out.
+    pub(super) fn written(&mut self) -> Vec<MessageId> {
+        let mut ids = Vec::new();
+        while self.on_wire > 0 {
+            let Some(entry) = self.entries.front() else {
+                break;
+            };
+            if !entry.told {
+                ids.push(entry.draft.id.clone());
+            }
+            self.remove(0);
+        }
+        ids
+    }
+
+    /// The connection ended: what was on its wire is to be sent again, in order. Says how many.
+    pub(super) fn rewind(&mut self) -> usize {
+        std::mem::take(&mut self.on_wire)
+    }
+
+    /// What has come due at `now_ms`.
+    pub(super) fn expire(&mut self, now_ms: u64) -> Vec<Expired> {
+        let mut expired = Vec::new();
+        let mut at = 0;
+        while let Some(entry) = self.entries.get_mut(at) {
+            let id = || entry.draft.id.clone();
+            if !entry.told && entry.deadline_ms <= now_ms {
+                if !entry.left {
+                    expired.push(Expired::Deadline(id(), SendOutcome::NeverLeft));
+                    self.remove(at);
+                    continue;
+                }
+                let resent_for_ms = entry.give_up_ms.saturating_sub(now_ms);
+                expired.push(Expired::Deadline(
+                    id(),
+                    SendOutcome::Unconfirmed { resent_for_ms },
+                ));
+                entry.told = true;
+            }
+            if entry.told && entry.give_up_ms <= now_ms {
+                expired.push(Expired::GaveUp(entry.draft.id.clone()));
+                self.remove(at);
+                continue;
+            }
+            at += 1;
+        }
+        expired
+    }
+
+    pub(super) fn timeout(&self) -> Option<(u64, Reason)> {
+        let due = |entry: &Entry| {
+            if entry.told {
+                (entry.give_up_ms, Reason::GiveUp)
+            } else {
+                (entry.deadline_ms, Reason::SendDeadline)
+            }
+        };
+        self.entries.iter().map(due).min()
+    }
+
+    /// Empties the outbox: what every caller that still waits is to be told.
+    pub(super) fn close(&mut self) -> Vec<(MessageId, SendOutcome)> {
+        self.on_wire = 0;
+        self.bytes = 0;
+        let outcome = |left| match left {
+            true => SendOutcome::Unconfirmed { resent_for_ms: 0 },
+            false => SendOutcome::NeverLeft,
+        };
+        let waiting = self.entries.drain(..).filter(|entry| !entry.told);
+        waiting
+            .map(|entry| (entry.draft.id, outcome(entry.left)))
+            .collect()
+    }
+
+    fn remove(&mut self, at: usize) {
+        if let Some(entry) = self.entries.remove(at) {
+            self.bytes -= entry.draft.body.len();
+            if at < self.on_wire {
+                self.on_wire -= 1;
+            }
+        }
+    }
+
+    pub(super) fn check(&self) {
+        assert!(self.on_wire <= self.entries.len() && self.on_wire <= ON_WIRE_MAX);
+        assert!(self.entries.len() <= MESSAGES_MAX && self.bytes <= BYTES_MAX);
+        let bytes: usize = self
+            .entries
+            .iter()
+            .map(|entry| entry.draft.body.len())
+            .sum();
+        assert_eq!(bytes, self.bytes, "outbox bytes");
+        for (at, entry) in self.entries.iter().enumerate() {
+            assert!(
+                entry.left || at >= self.on_wire,
+                "on the wire but never left"
+            );
+            assert!(
+                entry.left || !entry.told,
+                "told, but it never left and was not dropped"
+            );
+        }
+    }
+}
+
+/// Makes the envelope: the same draft, name and secret give the same bytes.
+fn sign(draft: &Draft, from: &PeerName, secret: &Secret) -> Result<Carried, Refusal> {
+    let (to, kind) = match &draft.to {
+        Address::Peer(name) => (name.as_str(), "msg"),
+        Address::All => ("*", "broadcast"),
+    };
+    let mut envelope = Envelope {
+        protocol_version: PROTOCOL_VERSION.into(),
+        id: draft.id.as_str().into(),
+        from: from.as_str().into(),
+        to: to.into(),
+        ts: draft.ts.clone(),
+        source: draft.source.clone(),
+        kind: kind.into(),
+        body: draft.body.clone().into_bytes(),
+        hmac: String::new(),
+    };
+    // A body without a canonical form is refused by `carry`, in a sentence.
+    envelope.hmac = secret.sign(&envelope.canonical().unwrap_or_default());
+    Decoded {
+        envelope,
+        irregular: None,
+    }
+    .carry()
+}
+
+impl Draft {
+    /// Checks the rules of acceptance as if the draft were sent by `from`, and puts the body into
+    /// its canonical form.
+    ///
+    /// # Errors
+    ///
+    /// The refusal that the broker would give.
+    pub fn validate(&mut self, from: &PeerName) -> Result<(), Refusal> {
+        #[expect(clippy::expect_used, reason = "32 bytes are enough for a secret")]
+        let placeholder = Secret::new(&[0; 32]).expect("32 bytes");
+        let carried = sign(self, from, &placeholder)?;
+        self.body = body_of(&carried.text).to_owned();
+        Ok(())
+    }
+}
+
+/// The body of a carried envelope. No string member can hold the text that begins it, because a
+/// quote inside a string is escaped; the `hmac` that ends it is hex.
+pub(super) fn body_of(carried: &str) -> &str {
+    let rest = carried
+        .split_once(r#"","body":"#)
+        .map_or("", |(_, rest)| rest);
+    rest.rsplit_once(r#","hmac":""#)
+        .map_or("", |(body, _)| body)
+}

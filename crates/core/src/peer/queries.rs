@@ -1,0 +1,222 @@
+//! Questions to the broker, answered in the order in which they were asked.
+//!
+//! A `peers` frame is answered after everything before it. So a question about statuses is a
+//! `status` frame and a `peers` frame behind it, whose answer says that nothing more will come.
+
+use std::collections::VecDeque;
+
+use peerbus_wire::{ClientFrame, MessageId, PeersFrame, Receipt};
+
+use super::types::{Overloaded, QueryFailure, QueryId, Reason, Reply, Roster};
+
+/// Most queries that may wait for an answer, those whose callers were told of a time-out included.
+pub(super) const QUERIES_MAX: usize = 64;
+/// Most statements that one answer keeps.
+const STATEMENTS_MAX: usize = 16_384;
+
+#[derive(Debug)]
+enum Question {
+    Peers,
+    Statuses {
+        ids: Vec<MessageId>,
+        statements: Vec<Receipt>,
+    },
+}
+
+#[derive(Debug)]
+struct Query {
+    id: QueryId,
+    question: Question,
+    deadline_ms: u64,
+    /// The caller was answered; only the broker's answer is still to be skipped.
+    told: bool,
+}
+
+/// The queries. The first `sent` of them were sent on this connection.
+#[derive(Debug, Default)]
+pub(super) struct Queries {
+    waiting: VecDeque<Query>,
+    sent: usize,
+    last: u64,
+}
+
+impl Queries {
+    /// Asks; `ids` are the messages to ask about, `None` asks for the peers.
+    pub(super) fn ask(
+        &mut self,
+        ids: Option<Vec<MessageId>>,
+        deadline_ms: u64,
+    ) -> Result<QueryId, Overloaded> {
+        if self.waiting.len() >= QUERIES_MAX {
+            return Err(Overloaded {
+                waiting: self.waiting.len(),
+                bytes: 0,
+            });
+        }
+        self.last += 1;
+        let id = QueryId(self.last);
+        let question = match ids {
+            None => Question::Peers,
+            Some(ids) => Question::Statuses {
+                ids,
+                statements: Vec::new(),
+            },
+        };
+        self.waiting.push_back(Query {
+            id,
+            question,
+            deadline_ms,
+            told: false,
+        });
+        Ok(id)
+    }
+
+    /// The frames of the next query that was not sent.
+    pub(super) fn next(&mut self) -> Option<Vec<ClientFrame>> {
+        let query = self.waiting.get(self.sent)?;
+        self.sent += 1;
+        Some(match &query.question {
+            Question::Peers => vec![ClientFrame::Peers],
+            Question::Statuses { ids, .. } => {
+                vec![ClientFrame::Status { ids: ids.clone() }, ClientFrame::Peers]
+            }
+        })
+    }
+
+    /// Keeps a statement for the query that asked for it. Says whether one did.
+    pub(super) fn collect(&mut self, receipt: &Receipt) -> bool {
+        for query in self.waiting.iter_mut().take(self.sent) {
+            if let Question::Statuses { ids, statements } = &mut query.question
+                && ids.contains(&receipt.id)
+            {
+                if statements.len() < STATEMENTS_MAX && !statements.contains(receipt) {
+                    statements.push(receipt.clone());
+                }
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The broker answered the oldest query with this.
+    pub(super) fn answer(&mut self, frame: PeersFrame, ext: bool) -> Option<Reply> {
+        if self.sent == 0 {
+            return None;
+        }
+        self.sent -= 1;
+        let query = self.waiting.pop_front().filter(|query| !query.told)?;
+        Some(match query.question {
+            Question::Peers => Reply::Peers {
+                query: query.id,
+                outcome: Ok(Roster::of(frame, ext)),
+            },
+            Question::Statuses { statements, .. } => Reply::Statuses {
+                query: query.id,
+                outcome: Ok(statements),
+            },
+        })
+    }
+
+    /// The connection ended: what was not answered is to be asked again.
+    pub(super) fn rewind(&mut self) {
+        self.sent = 0;
+        self.waiting.retain_mut(|query| {
+            if let Question::Statuses { statements, .. } = &mut query.question {
+                statements.clear();
+            }
+            !query.told
+        });
+    }
+
+    /// The broker has no receipts: nothing can be asked about messages.
+    pub(super) fn refuse_statuses(&mut self) -> Vec<Reply> {
+        let of_peers = |query: &Query| matches!(query.question, Question::Peers);
+        let (kept, refused) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(|query| of_peers(query));
+        self.waiting = kept;
+        let refused: VecDeque<Query> = refused;
+        refused
+            .iter()
+            .filter_map(|query| query.fail(QueryFailure::NotSupported))
+            .collect()
+    }
+
+    pub(super) fn expire(&mut self, now_ms: u64) -> Vec<Reply> {
+        let mut replies = Vec::new();
+        let mut at = 0;
+        self.waiting.retain_mut(|query| {
+            let sent = at < self.sent;
+            at += 1;
+            if query.deadline_ms > now_ms {
+                return true;
+            }
+            replies.extend(query.fail(QueryFailure::TimedOut));
+            query.told = true;
+            sent
+        });
+        replies
+    }
+
+    pub(super) fn timeout(&self) -> Option<(u64, Reason)> {
+        let waiting = self.waiting.iter().filter(|query| !query.told);
+        waiting
+            .map(|query| (query.deadline_ms, Reason::QueryDeadline))
+            .min()
+    }
+
+    pub(super) fn close(&mut self) -> Vec<Reply> {
+        self.sent = 0;
+        let all = std::mem::take(&mut self.waiting);
+        all.iter()
+            .filter_map(|query| query.fail(QueryFailure::Closed))
+            .collect()
+    }
+
+    pub(super) fn check(&self) {
+        assert!(self.sent <= self.waiting.len() && self.waiting.len() <= QUERIES_MAX);
+        let unsent = self.waiting.iter().skip(self.sent);
+        assert!(
+            unsent.into_iter().all(|query| !query.told),
+            "told, but still to be sent"
+        );
+    }
+}
+
+impl Query {
+    fn fail(&self, failure: QueryFailure) -> Option<Reply> {
+        let query = self.id;
+        let reply = match self.question {
+            Question::Peers => Reply::Peers {
+                query,
+                outcome: Err(failure),
+            },
+            Question::Statuses { .. } => Reply::Statuses {
+                query,
+                outcome: Err(failure),
+            },
+        };
+        (!self.told).then_some(reply)
+    }
+}
+
+impl Roster {
+    fn of(frame: PeersFrame, ext: bool) -> Self {
+        let named = |name| peerbus_wire::PeerEntry {
+            name,
+            online: true,
+            unacked: None,
+            away_s: 0,
+            presence: None,
+        };
+        let peers = match frame.peers {
+            Some(peers) => peers,
+            None => frame.names.into_iter().map(named).collect(),
+        };
+        Self {
+            peers,
+            omitted: frame.omitted,
+            ext,
+        }
+    }
+}

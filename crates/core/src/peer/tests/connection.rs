@@ -1,0 +1,324 @@
+use peerbus_wire::{BrokerFrame, CloseReason, NameError, PeersFrame, Window};
+
+use super::*;
+use crate::peer::connection::{DEAD_MS, IN_USE_MS, PING_MS, REFUSED_MS, REGISTER_MS, TOKEN_MS};
+
+fn sentence(rig: &Rig) -> &str {
+    match rig.session.status() {
+        Status::Refused { sentence } => sentence,
+        Status::Connecting {
+            last_error: Some(why),
+            ..
+        } => why,
+        other => panic!("no sentence in {other:?}"),
+    }
+}
+
+#[test]
+fn it_registers_and_says_so_once_for_each_connection() {
+    let mut rig = Rig::new(false);
+    rig.connect();
+    assert_eq!(
+        rig.session.poll_timeout(),
+        Some((REGISTER_MS, Reason::Register))
+    );
+    let window = Some(Window {
+        messages: 9,
+        bytes: 99,
+    });
+    rig.receive(&BrokerFrame::Peers(PeersFrame {
+        ext: Some(1),
+        window,
+        ..Default::default()
+    }));
+    assert_eq!(
+        rig.session.status(),
+        &Status::Online {
+            name: name("Bob"),
+            ext: true
+        }
+    );
+    assert_eq!(
+        rig.session.held().window,
+        Window {
+            messages: 9,
+            bytes: 99
+        }
+    );
+    let registered = Event::Registered {
+        name: "Bob".into(),
+        ext: true,
+    };
+    assert_eq!(rig.session.poll_event(), Some(registered.clone()));
+    assert_eq!(rig.session.poll_event(), None);
+
+    for _ in 0..3 {
+        rig.cut();
+        rig.redial();
+        rig.register(true);
+    }
+    assert_eq!(
+        rig.session.poll_event(),
+        Some(registered),
+        "one is enough for three unread"
+    );
+    assert_eq!(rig.session.poll_event(), None);
+}
+
+#[test]
+fn a_broker_that_cannot_be_reached_is_dialed_again_later_and_later() {
+    let mut rig = Rig::new(false);
+    let mut waited = Vec::new();
+    for _ in 0..200 {
+        rig.session
+            .handle_unreachable(rig.now(), true, "connection refused".into());
+        assert_eq!(sentence(&rig), "connection refused");
+        let before = rig.ms;
+        rig.redial();
+        waited.push(rig.ms - before);
+    }
+    assert!(waited[0] <= 50 && waited[1] <= 100, "{waited:?}");
+    assert!(waited.iter().all(|ms| *ms <= 1_000));
+    assert!(
+        waited.iter().sum::<u64>() > 50_000,
+        "the mean is half of the cap"
+    );
+}
+
+#[test]
+fn missing_credentials_are_looked_for_again() {
+    let mut rig = Rig::new(false);
+    rig.session
+        .handle_no_credentials(rig.now(), "looked in /nowhere".into());
+    let status = Status::NoCredentials {
+        looked: "looked in /nowhere".into(),
+    };
+    assert_eq!(rig.session.status(), &status);
+    rig.redial();
+    rig.register(true);
+    assert!(matches!(rig.session.status(), Status::Online { .. }));
+}
+
+#[test]
+fn a_register_without_answer_ends_the_connection() {
+    let mut rig = Rig::new(false);
+    rig.connect();
+    assert_eq!(rig.wait(), Reason::Register);
+    assert_eq!(rig.ms, REGISTER_MS);
+    assert_eq!(rig.actions(), [Action::HangUp]);
+    assert_eq!(
+        sentence(&rig),
+        "the broker did not answer `register` within 10 s"
+    );
+    rig.redial();
+}
+
+#[test]
+fn a_connection_to_itself_is_recognised() {
+    let mut rig = Rig::new(false);
+    rig.session.handle_connected(
+        rig.now(),
+        Credentials {
+            token: Token::parse("t").unwrap(),
+            secret: Secret::new(SECRET).unwrap(),
+            local: true,
+        },
+    );
+    let echo = rig.session.poll_transmit().unwrap().encode();
+    rig.text(&echo);
+    assert_eq!(rig.actions(), [Action::HangUp]);
+    assert!(
+        sentence(&rig).contains("leads back to this process"),
+        "{}",
+        sentence(&rig)
+    );
+    rig.redial();
+}
+
+#[test]
+fn a_silent_broker_is_pinged_then_left() {
+    let mut rig = Rig::online(true);
+    assert_eq!((rig.wait(), rig.ms), (Reason::Silence, PING_MS));
+    assert_eq!(rig.actions(), [Action::Ping]);
+    rig.ms += 1_000;
+    rig.session.handle_alive(rig.now());
+    let pong = rig.ms;
+    assert_eq!((rig.wait(), rig.ms), (Reason::Silence, pong + PING_MS));
+    assert_eq!(rig.actions(), [Action::Ping]);
+    assert_eq!((rig.wait(), rig.ms), (Reason::Silence, pong + DEAD_MS));
+    assert_eq!(rig.actions(), [Action::HangUp]);
+    assert_eq!(sentence(&rig), "the broker was silent for 75 s");
+}
+
+#[test]
+fn a_verbatim_name_is_refused_with_a_sentence_and_tried_again_slowly() {
+    let cases = [
+        (
+            CloseReason::NameClaimed,
+            REFUSED_MS,
+            "belongs to another token",
+        ),
+        (
+            CloseReason::NameInUse,
+            IN_USE_MS,
+            "in use by another live session",
+        ),
+        (CloseReason::TakenOver, REFUSED_MS, "took it over"),
+        (CloseReason::InvalidToken, TOKEN_MS, "set PEERBUS_TOKEN"),
+        (
+            CloseReason::InvalidName(NameError::Reserved),
+            REFUSED_MS,
+            "peer name is reserved",
+        ),
+        (
+            CloseReason::UnsupportedVersion,
+            REFUSED_MS,
+            "unsupported protocol version",
+        ),
+    ];
+    for (reason, after_ms, says) in cases {
+        let mut rig = Rig::new(false);
+        rig.connect();
+        rig.closed(&reason);
+        let refused = rig.session.status().clone();
+        assert!(matches!(&refused, Status::Refused { .. }), "{reason:?}");
+        assert!(sentence(&rig).contains(says), "{}", sentence(&rig));
+        rig.redial();
+        assert!(
+            (after_ms..=after_ms * 9 / 8).contains(&rig.ms),
+            "{reason:?} {}",
+            rig.ms
+        );
+        assert_eq!(
+            rig.session.status(),
+            &refused,
+            "the sentence stands while it tries again"
+        );
+    }
+}
+
+#[test]
+fn a_generated_name_that_is_taken_is_replaced() {
+    for reason in [
+        CloseReason::NameClaimed,
+        CloseReason::NameInUse,
+        CloseReason::NameKnown,
+    ] {
+        let mut rig = Rig::new(true);
+        rig.send("m1", 60_000);
+        rig.connect();
+        rig.closed(&reason);
+        assert_eq!(rig.actions(), [Action::Rename]);
+        rig.session.rename(rig.now(), name("other-name-000"));
+        rig.redial();
+        rig.register(true);
+        assert_eq!(rig.session.name(), &name("other-name-000"));
+        let frames = rig.frames();
+        assert_eq!(decode(&frames[0]).envelope.from, "other-name-000");
+    }
+}
+
+#[test]
+fn other_ends_are_retried_soon() {
+    for reason in [
+        CloseReason::GoingAway,
+        CloseReason::Full,
+        CloseReason::Unresponsive,
+    ] {
+        let mut rig = Rig::online(true);
+        rig.closed(&reason);
+        assert!(
+            sentence(&rig).contains(&reason.text()),
+            "{}",
+            sentence(&rig)
+        );
+        rig.redial();
+        assert!(rig.ms <= 50, "{}", rig.ms);
+    }
+    let mut rig = Rig::online(true);
+    rig.session.handle_closed(
+        rig.now(),
+        &Ended::Closed {
+            code: 1000,
+            text: "a\u{1b}[31m\nb".into(),
+        },
+    );
+    assert_eq!(
+        sentence(&rig),
+        "the broker closed the connection: a?[31m?b (code 1000)"
+    );
+}
+
+#[test]
+fn two_processes_that_cut_each_other_slow_down() {
+    let mut rig = Rig::online(false);
+    for _ in 0..100 {
+        rig.cut();
+        rig.redial();
+        rig.register(false);
+    }
+    assert!(rig.ms > 20_000, "a hundred rounds took {} ms", rig.ms);
+}
+
+#[test]
+fn a_closed_session_answers_everything_and_flushes_its_acks() {
+    let mut rig = Rig::online(true);
+    rig.deliver("1", "in");
+    let inbound = rig.message();
+    rig.session.ack(rig.now(), inbound.key, seen());
+    rig.send("left", 60_000);
+    assert_eq!(rig.wire(), ["ack 1 seen", "left"]);
+    rig.deliver("2", "in2");
+    let inbound = rig.message();
+    rig.session.ack(rig.now(), inbound.key, pushed());
+    rig.send("waits", 60_000);
+    rig.session.query_peers(60_000).unwrap();
+    rig.session.close();
+    rig.session.check();
+
+    assert_eq!(rig.wire(), ["ack 2 pushed"]);
+    let outcomes = rig.replies();
+    assert!(matches!(
+        &*outcomes,
+        [
+            Reply::Sent {
+                outcome: SendOutcome::Unconfirmed { resent_for_ms: 0 },
+                ..
+            },
+            Reply::Sent {
+                outcome: SendOutcome::NeverLeft,
+                ..
+            },
+            Reply::Peers {
+                outcome: Err(QueryFailure::Closed),
+                ..
+            },
+        ]
+    ));
+    assert_eq!(rig.session.poll_event(), None);
+    assert_eq!(rig.session.poll_timeout(), None);
+
+    rig.send("late", 1_000);
+    rig.session.query_peers(60_000).unwrap();
+    assert_eq!(rig.replies().len(), 2);
+    rig.cut();
+    assert!(rig.actions().is_empty() && rig.frames().is_empty());
+}
+
+#[test]
+fn a_connection_that_opens_after_the_close_is_dropped() {
+    let mut rig = Rig::new(false);
+    rig.session.close();
+    let token = Token::parse("t").unwrap();
+    let secret = Secret::new(SECRET).unwrap();
+    rig.session.handle_connected(
+        rig.now(),
+        Credentials {
+            token,
+            secret,
+            local: true,
+        },
+    );
+    assert_eq!(rig.actions(), [Action::HangUp]);
+    assert!(rig.frames().is_empty());
+}

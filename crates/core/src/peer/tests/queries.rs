@@ -1,0 +1,226 @@
+use peerbus_wire::{PeerEntry, Presence};
+
+use super::*;
+use crate::peer::queries::QUERIES_MAX;
+
+fn peers(names: &[&str]) -> BrokerFrame {
+    let names = names.iter().map(ToString::to_string).collect();
+    BrokerFrame::Peers(PeersFrame {
+        names,
+        ..PeersFrame::default()
+    })
+}
+
+fn queued(to: &str) -> State {
+    State::Queued { to: to.into() }
+}
+
+#[test]
+fn peers_queries_are_answered_in_order() {
+    let mut rig = Rig::online(true);
+    let first = rig.session.query_peers(60_000).unwrap();
+    let second = rig.session.query_peers(60_000).unwrap();
+    assert_eq!(rig.wire(), ["peers", "peers"]);
+    let entry = PeerEntry {
+        name: "alice".into(),
+        online: false,
+        unacked: Some(3),
+        away_s: 9,
+        presence: None,
+    };
+    let frame = PeersFrame {
+        peers: Some(vec![entry.clone()]),
+        omitted: 2,
+        ..Default::default()
+    };
+    rig.receive(&BrokerFrame::Peers(frame));
+    let roster = Roster {
+        peers: vec![entry],
+        omitted: 2,
+        ext: true,
+    };
+    assert_eq!(
+        rig.replies(),
+        [Reply::Peers {
+            query: first,
+            outcome: Ok(roster)
+        }]
+    );
+    rig.receive(&peers(&["x"]));
+    assert!(matches!(&*rig.replies(), [Reply::Peers { query, .. }] if *query == second));
+    rig.receive(&peers(&["unasked"]));
+    assert!(rig.replies().is_empty());
+}
+
+#[test]
+fn a_v1_broker_tells_names_between_deliveries() {
+    let mut rig = Rig::online(false);
+    rig.session.query_peers(60_000).unwrap();
+    assert_eq!(rig.wire(), ["peers"]);
+    rig.deliver("m1", "m1");
+    rig.receive(&peers(&["alice", "bob"]));
+    let replies = rig.replies();
+    let [
+        Reply::Peers {
+            outcome: Ok(roster),
+            ..
+        },
+    ] = &*replies
+    else {
+        panic!("{replies:?}")
+    };
+    let names: Vec<_> = roster
+        .peers
+        .iter()
+        .map(|peer| (&*peer.name, peer.online))
+        .collect();
+    assert_eq!(names, [("alice", true), ("bob", true)]);
+    assert!(!roster.ext);
+    assert_eq!(rig.message().id, "m1");
+}
+
+#[test]
+fn a_query_waits_for_a_connection_and_is_asked_again_on_the_next() {
+    let mut rig = Rig::new(false);
+    let query = rig.session.query_peers(60_000).unwrap();
+    assert!(rig.wire().is_empty());
+    rig.register(true);
+    assert_eq!(rig.wire(), ["peers"]);
+    rig.cut();
+    rig.redial();
+    rig.register(true);
+    assert_eq!(rig.wire(), ["peers"]);
+    rig.receive(&peers(&[]));
+    assert!(matches!(&*rig.replies(), [Reply::Peers { query: q, outcome: Ok(_) }] if *q == query));
+}
+
+#[test]
+fn an_answer_after_the_deadline_is_not_taken_for_the_next_one() {
+    let mut rig = Rig::online(true);
+    let late = rig.session.query_peers(1_000).unwrap();
+    assert_eq!(rig.wire(), ["peers"]);
+    assert_eq!(rig.wait(), Reason::QueryDeadline);
+    let failed = Reply::Peers {
+        query: late,
+        outcome: Err(QueryFailure::TimedOut),
+    };
+    assert_eq!(rig.replies(), [failed]);
+    let next = rig.session.query_peers(60_000).unwrap();
+    assert_eq!(rig.wire(), ["peers"]);
+    rig.receive(&peers(&["late"]));
+    assert!(rig.replies().is_empty());
+    rig.receive(&peers(&["next"]));
+    let replies = rig.replies();
+    let [
+        Reply::Peers {
+            query,
+            outcome: Ok(roster),
+        },
+    ] = &*replies
+    else {
+        panic!("{replies:?}")
+    };
+    assert_eq!((*query, roster.peers[0].name.as_str()), (next, "next"));
+}
+
+#[test]
+fn statuses_are_collected_until_the_barrier_is_answered() {
+    let mut rig = Rig::online(true);
+    let query = rig
+        .session
+        .query_statuses(vec![id("m1"), id("m2")], 60_000)
+        .unwrap();
+    assert_eq!(rig.wire(), [r#"status ["m1", "m2"]"#, "peers"]);
+    rig.receipt("m1", queued("alice"), None);
+    rig.receipt("m9", State::Delivered { to: "alice".into() }, None);
+    rig.receipt("m2", State::Unknown, None);
+    assert!(rig.replies().is_empty());
+    rig.receive(&peers(&[]));
+    let replies = rig.replies();
+    let [
+        Reply::Statuses {
+            query: q,
+            outcome: Ok(statements),
+        },
+    ] = &*replies
+    else {
+        panic!("{replies:?}")
+    };
+    assert_eq!(*q, query);
+    let states: Vec<_> = statements
+        .iter()
+        .map(|receipt| receipt.state.clone())
+        .collect();
+    assert_eq!(states, [queued("alice"), State::Unknown]);
+    let Some(Event::Fate(other)) = rig.session.poll_event() else {
+        panic!("no event")
+    };
+    assert_eq!(
+        other.id,
+        id("m9"),
+        "statements about other messages are events"
+    );
+    assert_eq!(rig.session.poll_event(), None);
+}
+
+#[test]
+fn a_v1_broker_is_not_asked_for_statuses() {
+    let mut rig = Rig::new(false);
+    rig.session.query_statuses(vec![id("m1")], 60_000).unwrap();
+    rig.register(false);
+    rig.session.query_statuses(vec![id("m1")], 60_000).unwrap();
+    assert!(rig.wire().is_empty());
+    let not_supported = |reply: &Reply| {
+        matches!(
+            reply,
+            Reply::Statuses {
+                outcome: Err(QueryFailure::NotSupported),
+                ..
+            }
+        )
+    };
+    let replies = rig.replies();
+    assert!(
+        replies.len() == 2 && replies.iter().all(not_supported),
+        "{replies:?}"
+    );
+}
+
+#[test]
+fn queries_are_bounded() {
+    let mut rig = Rig::new(false);
+    for _ in 0..QUERIES_MAX {
+        rig.session.query_peers(60_000).unwrap();
+    }
+    assert_eq!(
+        rig.session.query_peers(60_000).unwrap_err().waiting,
+        QUERIES_MAX
+    );
+}
+
+#[test]
+fn presence_is_told_when_it_changes() {
+    let mut rig = Rig::online(true);
+    let presence = Presence::parse(r#"{"project":"x"}"#).unwrap();
+    rig.session.set_presence(presence.clone());
+    assert!(matches!(&*rig.frames(), [ClientFrame::Presence(sent)] if *sent == presence));
+    rig.session.set_presence(presence.clone());
+    assert!(rig.frames().is_empty());
+
+    let mut rig = Rig::new(false);
+    rig.session.set_presence(presence.clone());
+    let token = Token::parse("t").unwrap();
+    let secret = Secret::new(SECRET).unwrap();
+    rig.session.handle_connected(
+        rig.now(),
+        Credentials {
+            token,
+            secret,
+            local: true,
+        },
+    );
+    let frames = rig.frames();
+    assert!(
+        matches!(&*frames, [ClientFrame::Register(r)] if r.presence.as_ref() == Some(&presence))
+    );
+}

@@ -1,0 +1,285 @@
+use peerbus_wire::Kind;
+
+use super::*;
+use crate::peer::inbox::{CONSUMED_MAX, HELD_MAX};
+
+#[test]
+fn a_message_is_shown_with_what_it_says_and_acked_when_consumed() {
+    let mut rig = Rig::online(true);
+    rig.deliver("17", "m1");
+    assert!(rig.wire().is_empty(), "arrival is not consumption");
+    let inbound = rig.message();
+    assert!(rig.wire().is_empty(), "nor is taking it");
+    assert_eq!(
+        (inbound.id.as_str(), inbound.from.as_str()),
+        ("m1", "alice")
+    );
+    assert_eq!(
+        (inbound.kind, inbound.body.as_str()),
+        (Kind::Msg, "\"hello\"")
+    );
+    assert_eq!(
+        (rig.session.held().messages, rig.session.held().bytes),
+        (1, 7)
+    );
+    rig.session.ack(rig.now(), inbound.key, seen());
+    assert_eq!(rig.wire(), ["ack 17 seen"]);
+    assert_eq!(
+        (rig.session.held().messages, rig.session.held().bytes),
+        (0, 0)
+    );
+    rig.session.ack(rig.now(), inbound.key, pushed());
+    assert!(rig.wire().is_empty(), "one ack is enough");
+}
+
+#[test]
+fn an_ack_to_a_v1_broker_claims_nothing() {
+    let mut rig = Rig::online(false);
+    rig.deliver("m1|bob", "m1");
+    let inbound = rig.message();
+    rig.session.ack(rig.now(), inbound.key, seen());
+    assert_eq!(rig.wire(), ["ack m1|bob"]);
+}
+
+#[test]
+fn what_does_not_verify_or_breaks_a_rule_is_rejected_and_never_shown() {
+    let good = || signed("alice", "bob", "m1");
+    let resigned = |mut envelope: Envelope| {
+        let secret = Secret::new(SECRET).unwrap();
+        envelope.hmac = secret.sign(&envelope.canonical().unwrap());
+        envelope
+    };
+    let cases = [
+        (
+            Envelope {
+                body: b"\"altered\"".to_vec(),
+                ..good()
+            },
+            "signature mismatch",
+        ),
+        (
+            Envelope {
+                from: "mallory".into(),
+                ..good()
+            },
+            "signature mismatch",
+        ),
+        (
+            Envelope {
+                hmac: "00".into(),
+                ..good()
+            },
+            "hmac is not 64 hex digits",
+        ),
+        (
+            resigned(Envelope {
+                id: "a b".into(),
+                ..good()
+            }),
+            "invalid id",
+        ),
+        (
+            resigned(Envelope {
+                from: "system".into(),
+                ..good()
+            }),
+            "invalid sender",
+        ),
+        (
+            resigned(Envelope {
+                to: "*".into(),
+                ..good()
+            }),
+            "goes to one peer",
+        ),
+        (
+            resigned(Envelope {
+                to: "carol".into(),
+                ..good()
+            }),
+            "addressed to carol",
+        ),
+    ];
+    for (envelope, says) in cases {
+        for ext in [true, false] {
+            let mut rig = Rig::online(ext);
+            rig.text(&deliver_text("9", &envelope));
+            assert_eq!(rig.session.poll_event(), None, "{says}");
+            assert_eq!(rig.session.counters().rejected, 1);
+            let wire = rig.wire().join("\n");
+            if ext {
+                assert!(
+                    wire.starts_with("reject 9: ") && wire.contains(says),
+                    "{wire}"
+                );
+            } else {
+                assert_eq!(wire, "ack 9", "{says}");
+            }
+        }
+    }
+}
+
+#[test]
+fn names_match_without_regard_to_case_and_broadcasts_match_everyone() {
+    let mut rig = Rig::online(true);
+    rig.text(&deliver_text("1", &signed("alice", "BOB", "m1")));
+    rig.text(&deliver_text("2", &signed("alice", "*", "m2")));
+    assert_eq!(rig.message().kind, Kind::Msg);
+    assert_eq!(rig.message().kind, Kind::Broadcast);
+}
+
+#[test]
+fn a_duplicate_of_a_held_message_is_ignored_but_its_key_counts() {
+    let mut rig = Rig::online(true);
+    rig.deliver("1", "m1");
+    let inbound = rig.message();
+    rig.deliver("2", "m1");
+    assert_eq!(rig.session.poll_event(), None);
+    assert!(rig.wire().is_empty(), "it is still held");
+    rig.session.ack(rig.now(), inbound.key, seen());
+    assert_eq!(rig.wire(), ["ack 2 seen"]);
+    assert_eq!(rig.session.counters().duplicates, 1);
+}
+
+#[test]
+fn a_duplicate_of_a_consumed_message_is_acked_again_with_the_same_claim() {
+    let mut rig = Rig::online(true);
+    rig.deliver("1", "m1");
+    let inbound = rig.message();
+    rig.session.ack(rig.now(), inbound.key, pushed());
+    assert_eq!(rig.wire(), ["ack 1 pushed"]);
+    rig.text(&deliver_text("1", &signed("Alice", "bob", "m1")));
+    assert_eq!(
+        rig.session.poll_event(),
+        None,
+        "the sender is the same in any case"
+    );
+    assert_eq!(rig.wire(), ["ack 1 pushed"]);
+    rig.session.ack(rig.now(), inbound.key, seen());
+    assert!(rig.wire().is_empty());
+    rig.deliver("1", "m1");
+    assert_eq!(
+        rig.wire(),
+        ["ack 1 seen"],
+        "better evidence counts when the ack is repeated"
+    );
+}
+
+#[test]
+fn the_same_id_of_another_sender_is_another_message() {
+    let mut rig = Rig::online(true);
+    rig.deliver("1", "m1");
+    rig.text(&deliver_text("2", &signed("carol", "bob", "m1")));
+    assert_eq!(rig.message().from, "alice");
+    assert_eq!(rig.message().from, "carol");
+}
+
+#[test]
+fn an_ack_without_a_connection_is_made_when_the_message_comes_again() {
+    let mut rig = Rig::online(true);
+    rig.deliver("1", "m1");
+    rig.deliver("2", "m2");
+    let inbound = rig.message();
+    rig.cut();
+    rig.session.ack(rig.now(), inbound.key, seen());
+    assert!(rig.wire().is_empty());
+    rig.redial();
+    rig.register(true);
+    rig.deliver("1", "m1");
+    rig.deliver("2", "m2");
+    assert_eq!(rig.wire(), ["ack 1 seen"]);
+    assert!(matches!(
+        rig.session.poll_event(),
+        Some(Event::Registered { .. })
+    ));
+    assert_eq!(rig.message().id, "m2");
+    assert_eq!(rig.session.poll_event(), None);
+}
+
+#[test]
+fn a_released_message_comes_again_and_says_so() {
+    let mut rig = Rig::online(true);
+    rig.deliver("1", "m1");
+    let inbound = rig.message();
+    rig.session.release(rig.now(), inbound.key);
+    assert_eq!(rig.wire(), ["release 1"]);
+    assert_eq!(rig.session.held().messages, 0);
+    rig.session.ack(rig.now(), inbound.key, seen());
+    assert!(rig.wire().is_empty(), "what was released cannot be acked");
+    rig.deliver("1", "m1");
+    rig.session.ack(rig.now(), inbound.key, seen());
+    assert!(rig.wire().is_empty(), "nor before it is taken again");
+    let again = rig.message();
+    assert!(again.again && !inbound.again);
+    rig.session.ack(rig.now(), again.key, seen());
+    assert_eq!(rig.wire(), ["ack 1 seen"]);
+}
+
+#[test]
+fn a_v1_broker_takes_nothing_back() {
+    let mut rig = Rig::online(false);
+    rig.deliver("m1", "m1");
+    let inbound = rig.message();
+    rig.session.release(rig.now(), inbound.key);
+    assert!(rig.wire().is_empty());
+    assert_eq!(rig.session.held().messages, 1);
+    rig.session.ack(rig.now(), inbound.key, seen());
+    assert_eq!(rig.wire(), ["ack m1"]);
+}
+
+#[test]
+fn reading_stops_while_too_much_is_held() {
+    let mut rig = Rig::online(false);
+    for n in 0..HELD_MAX {
+        assert!(rig.session.wants_read(), "{n}");
+        let text = deliver_text("1", &signed("alice", "bob", &format!("m{n}")));
+        rig.session.handle_text(rig.now(), text.as_bytes());
+    }
+    assert!(!rig.session.wants_read());
+    assert_eq!(
+        rig.session.poll_timeout(),
+        None,
+        "what is not read cannot be silent"
+    );
+    rig.ms = 1_000_000;
+    let inbound = rig.message();
+    assert!(!rig.session.wants_read(), "taken is still held");
+    rig.session.ack(rig.now(), inbound.key, seen());
+    assert!(rig.session.wants_read());
+    let (at, reason) = rig.session.poll_timeout().unwrap();
+    assert_eq!(reason, Reason::Silence);
+    assert!(at > rig.ms, "the silence begins now");
+    rig.session.check();
+}
+
+#[test]
+fn the_last_consumed_messages_are_remembered_and_no_more() {
+    let mut rig = Rig::online(true);
+    for n in 0..=CONSUMED_MAX {
+        let text = deliver_text("1", &signed("alice", "bob", &format!("m{n}")));
+        rig.session.handle_text(rig.now(), text.as_bytes());
+        let inbound = rig.message();
+        rig.session.ack(rig.now(), inbound.key, seen());
+        rig.session.poll_transmit();
+    }
+    rig.session.check();
+    rig.deliver("1", "m1");
+    assert_eq!(rig.session.poll_event(), None);
+    assert_eq!(rig.wire(), ["ack 1"], "its claim is forgotten by now");
+    rig.deliver("1", &format!("m{CONSUMED_MAX}"));
+    assert_eq!(rig.wire(), ["ack 1 seen"]);
+    rig.deliver("1", "m0");
+    assert_eq!(rig.message().id, "m0");
+}
+
+#[test]
+fn nothing_is_delivered_before_the_handshake_and_garbage_is_ignored() {
+    let mut rig = Rig::new(false);
+    rig.connect();
+    rig.deliver("1", "m1");
+    assert_eq!(rig.session.poll_event(), None);
+    rig.text("garbage");
+    rig.text("{}");
+    assert_eq!(rig.session.counters().ignored, 3);
+    assert!(rig.actions().is_empty());
+}

@@ -1,2 +1,45 @@
-//! Placeholder.
-fn main() {}
+//! `peerbus`: the broker, the adapters and the command line, in one binary.
+//!
+//! Exit codes: 0 done, 1 failed, 2 usage or configuration.
+
+mod adapter;
+mod args;
+mod audit;
+mod body;
+mod broadcast;
+mod client;
+mod failure;
+mod keygen;
+mod logging;
+mod names;
+mod output;
+mod peers;
+mod recv;
+mod send;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Args, Verb};
+use crate::failure::Failure;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    logging::start(&args.verb);
+    let done = match args.verb {
+        Verb::Serve(verb) => serve::run(verb),
+        Verb::Adapter(verb) => adapter::run(verb),
+        Verb::Send(verb) => send::run(verb),
+        Verb::Broadcast(verb) => broadcast::run(verb),
+        Verb::Recv(verb) => recv::run(verb),
+        Verb::Peers(verb) => peers::run(verb),
+        Verb::Audit(verb) => audit::run(verb),
+        Verb::Names(verb) => names::run(verb),
+        Verb::Keygen(verb) => keygen::run(verb),
+    };
+    let code = done.map_or_else(Failure::report, |()| 0);
+    // A blocked read of stdin lives on a thread that nothing can stop: leave it behind.
+    std::process::exit(code)
+}

@@ -1,0 +1,207 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// A durable, signed message bus for AI coding agents.
+#[derive(Debug, Parser)]
+#[command(name = "peerbus", version, propagate_version = true)]
+#[command(after_help = "Exit codes: 0 done, 1 failed, 2 usage or configuration.")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Run the broker; without any configuration it makes what it needs.
+    Serve(Serve),
+    /// Run an MCP server on stdio that joins an agent session to the bus.
+    Adapter(Adapter),
+    /// Send a message to one peer.
+    Send(Send),
+    /// Send a message to every other peer that is registered now.
+    Broadcast(Broadcast),
+    /// Receive messages as NDJSON; each is acked after its line is written.
+    Recv(Recv),
+    /// Show the peers that the broker knows.
+    Peers(Peers),
+    /// Check the audit chain.
+    #[command(subcommand)]
+    Audit(Audit),
+    /// Manage names (the operator of the broker, on its machine).
+    #[command(subcommand)]
+    Names(Names),
+    /// Print a new token and a new HMAC secret.
+    Keygen(Keygen),
+}
+
+/// How to reach the broker.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Connection {
+    /// Where the broker is: ws://HOST:PORT or unix:PATH [env: PEERBUS_URL]
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// Another credentials file than the one `serve` makes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) credentials: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Serve {
+    /// Address to listen on
+    #[arg(long, env = "PEERBUS_LISTEN", value_name = "HOST:PORT", default_value = "127.0.0.1:47821")]
+    pub(crate) listen: SocketAddr,
+    /// Unix socket to listen on
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Database file
+    #[arg(long, env = "PEERBUS_DB", value_name = "FILE")]
+    pub(crate) db: Option<PathBuf>,
+    /// Credentials file to use, made if it is not there
+    #[arg(long, value_name = "FILE")]
+    pub(crate) credentials: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Adapter {
+    /// For which kind of agent
+    #[arg(long, value_enum, default_value = "generic")]
+    pub(crate) adapter: AdapterKind,
+    /// Name to register, verbatim; a generated one otherwise [env: PEERBUS_NAME]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AdapterKind {
+    /// Claude Code: a `claude/channel` that wakes the session
+    Cc,
+    /// Any other MCP client: messages wait for the drain tool
+    Generic,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Outgoing {
+    /// Name to send as; a temporary one otherwise
+    #[arg(long, value_name = "FROM")]
+    pub(crate) name: Option<String>,
+    /// Take BODY as text even if it reads as a JSON object or array
+    #[arg(long)]
+    pub(crate) text: bool,
+    /// Seconds to wait for the broker to accept the message
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
+    pub(crate) timeout: f64,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Send {
+    /// The peer to send to
+    pub(crate) to: String,
+    /// The message: text, or a JSON object or array; `-` reads it from stdin
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) body: String,
+    #[command(flatten)]
+    pub(crate) outgoing: Outgoing,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Broadcast {
+    /// The message: text, or a JSON object or array; `-` reads it from stdin
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) body: String,
+    #[command(flatten)]
+    pub(crate) outgoing: Outgoing,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Recv {
+    /// Name to receive as
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: String,
+    /// Stop after so many messages
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+    /// Stop after so many seconds; exit code 1 if --count was not reached
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) timeout: Option<f64>,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Peers {
+    /// Print the list as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Seconds to wait for the broker
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
+    pub(crate) timeout: f64,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Audit {
+    /// Verify the whole chain; names the first break
+    Verify(AuditVerify),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct AuditVerify {
+    /// Database file
+    #[arg(long, env = "PEERBUS_DB", value_name = "FILE")]
+    pub(crate) db: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Names {
+    /// Free a name, so that another token may register it; its queue stays
+    Release(NamesRelease),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct NamesRelease {
+    /// The name
+    pub(crate) name: String,
+    /// The broker's Unix socket
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Keygen {
+    /// Print them as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A length of time between a hundredth of a second and a year.
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.01..=31_536_000.0).contains(&seconds) => Ok(seconds),
+        _ => Err("expected a number of seconds between 0.01 and 31536000".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        super::Args::command().debug_assert();
+    }
+}

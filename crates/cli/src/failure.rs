@@ -1,0 +1,67 @@
+//! How a verb ends when it does not end well.
+
+use std::fmt;
+
+use peerbus_adapter::{BusError, SendError};
+
+/// Why a verb failed, which decides the exit code.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It was tried and did not work: exit code 1.
+    Failed(String),
+    /// It cannot be tried as it was asked for: exit code 2.
+    Config(String),
+    /// Whoever reads our output has gone: exit code 1, nothing to say.
+    OutputClosed,
+}
+
+impl Failure {
+    /// Something that was tried and did not work.
+    pub(crate) fn failed(why: impl fmt::Display) -> Self {
+        Self::Failed(why.to_string())
+    }
+
+    /// Something that cannot be tried.
+    pub(crate) fn config(why: impl fmt::Display) -> Self {
+        Self::Config(why.to_string())
+    }
+
+    /// Says it on stderr and gives the exit code.
+    pub(crate) fn report(self) -> i32 {
+        let (code, why) = match self {
+            Self::Failed(why) => (1, why),
+            Self::Config(why) => (2, why),
+            Self::OutputClosed => return 1,
+        };
+        crate::output::complain(&why);
+        code
+    }
+}
+
+impl From<SendError> for Failure {
+    fn from(error: SendError) -> Self {
+        Self::failed(error)
+    }
+}
+
+impl From<BusError> for Failure {
+    fn from(error: BusError) -> Self {
+        Self::failed(error)
+    }
+}
+
+impl From<peerbus_adapter::ConfigError> for Failure {
+    fn from(error: peerbus_adapter::ConfigError) -> Self {
+        Self::config(error)
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        if error.kind() == std::io::ErrorKind::BrokenPipe {
+            Self::OutputClosed
+        } else {
+            Self::failed(format!("cannot write to stdout: {error}"))
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! `peerbus recv`.
+
+use peerbus_adapter::{Bus, Event, How, Inbound, Kind, LinkState};
+use peerbus_wire::neutralise_json;
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+
+use crate::args::Recv;
+use crate::failure::Failure;
+use crate::{client, output};
+
+/// Prints messages as NDJSON and acks each one after its line was written.
+pub(crate) fn run(verb: Recv) -> Result<(), Failure> {
+    let config = client::config(&verb.connection, Some(verb.name.clone()))?;
+    client::with_bus(config, async |bus| {
+        tokio::select! {
+            done = receive(&bus, &verb) => done,
+            () = client::stop_signal() => Ok(()),
+        }
+    })
+}
+
+async fn receive(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
+    let deadline = verb.timeout.map(|s| Instant::now() + client::duration(s));
+    let mut link = bus.link();
+    let mut taken = 0;
+    while verb.count.is_none_or(|count| taken < count) {
+        let event = tokio::select! {
+            event = bus.next() => event,
+            () = until(deadline) => return out_of_time(bus, verb, taken),
+            changed = link.changed() => {
+                if changed.is_ok() {
+                    tell(&link.borrow_and_update());
+                }
+                continue;
+            }
+        };
+        match event {
+            Some(Event::Message(message)) => {
+                output::line(&line(&message)?)?;
+                let (path, evidence) = ("recv".into(), "stdout".into());
+                bus.ack(&message.key, How::Seen { path, evidence });
+                taken += 1;
+            }
+            Some(_) => {}
+            None => return Err(Failure::failed("the bus was closed")),
+        }
+    }
+    Ok(())
+}
+
+fn out_of_time(bus: &Bus, verb: &Recv, taken: u64) -> Result<(), Failure> {
+    let state = bus.link().borrow().clone();
+    if !matches!(state, LinkState::Online { .. }) {
+        return Err(Failure::failed(state));
+    }
+    match verb.count {
+        Some(count) => Err(Failure::failed(format!(
+            "{taken} of {} arrived in time",
+            output::plural(count, "message")
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Says why nothing arrives.
+fn tell(state: &LinkState) {
+    match state {
+        LinkState::Refused { .. } | LinkState::NeedCredentials { .. } => {
+            output::complain(&state.to_string());
+        }
+        LinkState::Connecting { last_error: Some(_), .. } => output::complain(&state.to_string()),
+        _ => {}
+    }
+}
+
+fn line(message: &Inbound) -> Result<String, Failure> {
+    let body: &RawValue = serde_json::from_str(&message.body).map_err(Failure::failed)?;
+    let kind = if message.kind == Kind::Msg { "msg" } else { "broadcast" };
+    let line = Line {
+        id: &message.id,
+        from: &message.from,
+        kind,
+        source: &message.source,
+        ts: &message.ts,
+        body,
+    };
+    Ok(neutralise_json(&serde_json::to_string(&line).map_err(Failure::failed)?))
+}
+
+/// One line of output.
+#[derive(serde::Serialize)]
+struct Line<'a> {
+    id: &'a str,
+    from: &'a str,
+    kind: &'a str,
+    source: &'a str,
+    ts: &'a str,
+    body: &'a RawValue,
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+

@@ -1,0 +1,121 @@
+//! `peerbus serve`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use peerbus_adapter::{Token, credentials, paths::Paths};
+use peerbus_broker::{Options, Running, start};
+use peerbus_core::TokenHash;
+
+use crate::args::Serve;
+use crate::failure::Failure;
+use crate::{client, output};
+
+/// How long connections may take to read what was queued for them when the broker stops.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// Runs the broker until it is told to stop.
+pub(crate) fn run(verb: Serve) -> Result<(), Failure> {
+    restrict_new_files();
+    let setup = Setup::find(verb)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(std::thread::available_parallelism().map_or(1, usize::from).min(4))
+        .enable_all()
+        .build()
+        .map_err(Failure::failed)?;
+    runtime.block_on(serve(setup))
+}
+
+async fn serve(setup: Setup) -> Result<(), Failure> {
+    let mut broker = start(setup.options).await.map_err(Failure::config)?;
+    announce(&broker, &setup.db, setup.credentials.as_deref());
+    notify(sd_notify::NotifyState::Ready);
+    tokio::select! {
+        () = client::stop_signal() => {}
+        failure = broker.failed() => return Err(Failure::failed(failure)),
+    }
+    notify(sd_notify::NotifyState::Stopping);
+    output::say("stopping");
+    let report = broker.shutdown(DRAIN).await;
+    output::say(&report.to_string());
+    Ok(())
+}
+
+/// What the broker runs on.
+struct Setup {
+    options: Options,
+    db: PathBuf,
+    /// The credentials file, when the token comes from it.
+    credentials: Option<PathBuf>,
+}
+
+impl Setup {
+    fn find(verb: Serve) -> Result<Self, Failure> {
+        let paths = Paths::find()?;
+        let (tokens, credentials) = tokens(verb.credentials.unwrap_or(paths.credentials))?;
+        if std::env::var_os("PEERBUS_HMAC_SECRET").is_some_and(|secret| !secret.is_empty()) {
+            output::say(
+                "PEERBUS_HMAC_SECRET is set and ignored: the broker has no use for the secret",
+            );
+        }
+        let db = verb.db.unwrap_or(paths.database);
+        let mut options = Options::new(db.clone(), tokens);
+        options.listen = vec![verb.listen];
+        if cfg!(unix) {
+            options.unix = Some(verb.socket.unwrap_or(paths.socket));
+        }
+        Ok(Self { options, db, credentials })
+    }
+}
+
+/// Hashes of the tokens of `PEERBUS_TOKENS`; without it, of the credentials file, which is made if
+/// need be.
+fn tokens(file: PathBuf) -> Result<(Vec<TokenHash>, Option<PathBuf>), Failure> {
+    let list = std::env::var("PEERBUS_TOKENS").unwrap_or_default();
+    let given: Vec<_> = list.split(',').map(str::trim).filter(|t| !t.is_empty()).collect();
+    if given.is_empty() {
+        let (credentials, made) = credentials::load_or_create(&file).map_err(Failure::config)?;
+        if made {
+            output::say(&format!("made new credentials in {}", file.display()));
+        }
+        return Ok((vec![TokenHash::of(&credentials.token)], Some(file)));
+    }
+    let hash = |text: &str| {
+        let token = Token::parse(text).ok_or_else(|| {
+            Failure::config("PEERBUS_TOKENS holds a token of more than 512 bytes")
+        })?;
+        Ok(TokenHash::of(&token))
+    };
+    Ok((given.into_iter().map(hash).collect::<Result<_, Failure>>()?, None))
+}
+
+/// Says where everything is.
+fn announce(broker: &Running, db: &Path, credentials: Option<&Path>) {
+    for address in broker.addresses() {
+        output::say(&format!("listening on ws://{address}"));
+    }
+    if let Some(path) = broker.unix_path() {
+        output::say(&format!("listening on unix:{}", path.display()));
+    }
+    output::say(&format!("state in {}", db.display()));
+    match credentials {
+        Some(file) => output::say(&format!(
+            "credentials in {} (mode 0600; adapters and commands of this user find them)",
+            file.display()
+        )),
+        None => output::say("tokens from PEERBUS_TOKENS"),
+    }
+}
+
+/// Tells systemd, where there is one.
+fn notify(state: sd_notify::NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!(%error, "systemd was not notified");
+    }
+}
+
+/// New files are the user's alone, whatever the shell's umask says.
+fn restrict_new_files() {
+    #[cfg(unix)]
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+}

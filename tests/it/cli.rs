@@ -1,0 +1,101 @@
+//! The command line's answers and exit codes.
+
+use serde_json::Value;
+
+use crate::support::{Broker, Home};
+
+#[test]
+fn the_version_is_printed() {
+    let said = Home::new().run(&["--version"]).ok();
+    assert_eq!(said.trim(), concat!("peerbus ", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn keygen_prints_keys_that_are_accepted_and_never_the_same() {
+    let home = Home::new();
+    let (one, two) = (home.run(&["keygen"]).ok(), home.run(&["keygen"]).ok());
+    assert_ne!(one, two);
+    let keys: Value = serde_json::from_str(&home.run(&["keygen", "--json"]).ok()).expect("JSON");
+    assert!(keys["hmac_secret"].as_str().expect("a secret").len() >= 32);
+}
+
+#[test]
+fn usage_and_configuration_errors_are_exit_code_2_and_say_what_to_do() {
+    let home = Home::new();
+    home.run(&["send", "bob"]).fails(2);
+    home.run(&["frobnicate"]).fails(2);
+    let said = home.run(&["recv", "--name", "no good"]).fails(2);
+    assert!(said.contains("U+0020"), "{said}");
+    let said = home.run(&["recv", "--name", "system"]).fails(2);
+    assert!(said.contains("reserved"), "{said}");
+    let said = home.run(&["peers", "--url", "http://x"]).fails(2);
+    assert!(said.contains("ws://"), "{said}");
+    let mut short = home.peerbus(&["peers"]);
+    short.env("PEERBUS_TOKEN", "t").env("PEERBUS_HMAC_SECRET", "seven77");
+    let output = short.output().expect("peerbus starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("PEERBUS_HMAC_SECRET must be at least 32 bytes, got 7"), "{said}");
+}
+
+#[test]
+fn without_a_broker_a_verb_fails_with_what_is_known() {
+    let home = Home::new();
+    let said = home.run(&["send", "--timeout", "0.5", "bob", "hello"]).fails(1);
+    assert!(said.contains("peerbus serve"), "{said}");
+    Broker::start(&home).stop();
+    let said = home.run(&["send", "--timeout", "0.5", "bob", "hello"]).fails(1);
+    assert!(said.contains("not"), "{said}");
+    let said = home.run(&["peers", "--timeout", "0.5"]).fails(1);
+    assert!(!said.is_empty());
+}
+
+#[test]
+fn a_name_that_nobody_ever_had_is_refused_to_the_senders_face() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let said = home.run(&["send", "nobody-here", "hello"]).fails(1);
+    assert!(said.contains("nobody-here"), "{said}");
+    broker.stop();
+}
+
+#[test]
+fn results_are_json_where_a_script_asks_for_it() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    home.run(&["recv", "--name", "bob", "--timeout", "0.1"]).ok();
+    let sent: Value =
+        serde_json::from_str(&home.run(&["send", "--json", "bob", "x"]).ok()).expect("JSON");
+    assert_eq!((&sent["status"], &sent["to"]), (&"accepted".into(), &"bob".into()));
+    let all: Value =
+        serde_json::from_str(&home.run(&["broadcast", "--json", "x"]).ok()).expect("JSON");
+    assert_eq!(all["recipients"], 0, "bob said goodbye: {all}");
+    let peers: Value = serde_json::from_str(&home.run(&["peers", "--json"]).ok()).expect("JSON");
+    assert_eq!(peers["peers"][0]["name"], "bob");
+    assert_eq!(peers["peers"][0]["unacked"], 1);
+    let audit: Value =
+        serde_json::from_str(&home.run(&["audit", "verify", "--json"]).ok()).expect("JSON");
+    assert_eq!(audit["ok"], true);
+    broker.stop();
+}
+
+#[test]
+fn two_brokers_on_one_database_are_refused() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let other = home.path().join("other.sock");
+    let other = other.to_str().expect("utf-8");
+    let said = home.run(&["serve", "--listen", "127.0.0.1:0", "--socket", other]).fails(2);
+    assert!(said.contains("peerbus.db"), "{said}");
+    broker.stop();
+}
+
+#[test]
+fn the_operator_frees_a_name_of_another_token() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    home.run(&["recv", "--name", "bob", "--timeout", "0.1"]).ok();
+    let said = home.run(&["names", "release", "bob"]).ok();
+    assert!(said.contains("bob"), "{said}");
+    broker.stop();
+}

@@ -1,0 +1,66 @@
+//! A broker process.
+
+use std::process::{Child, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Home, Lines};
+
+/// `peerbus serve`, killed when dropped.
+pub struct Broker {
+    child: Child,
+    pub stderr: Lines,
+    /// `127.0.0.1:PORT`.
+    pub address: String,
+}
+
+impl Broker {
+    /// Starts a broker for `home` on a free port and on the home's Unix socket.
+    pub fn start(home: &Home) -> Self {
+        Self::start_with(home, &[])
+    }
+
+    /// Starts a broker with more arguments.
+    pub fn start_with(home: &Home, more: &[&str]) -> Self {
+        let mut args = vec!["serve", "--listen", "127.0.0.1:0"];
+        args.extend_from_slice(more);
+        let mut child = home.peerbus(&args).stderr(Stdio::piped()).spawn().expect("serve starts");
+        let stderr = Lines::of(child.stderr.take().expect("a pipe"));
+        let address = stderr.find("address", |line| {
+            line.strip_prefix("listening on ws://").map(str::to_owned)
+        });
+        let broker = Self { child, stderr, address };
+        broker.stderr.find("state line", |line| line.starts_with("state in ").then_some(()));
+        broker
+    }
+
+    pub fn url(&self) -> String {
+        format!("ws://{}", self.address)
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// SIGKILL, and waits for the end.
+    pub fn kill(mut self) {
+        self.child.kill().expect("the broker is ours");
+        self.child.wait().expect("the broker ends");
+    }
+
+    /// SIGTERM, and waits for the orderly end.
+    #[track_caller]
+    pub fn stop(mut self) {
+        kill_process(self.pid(), Signal::TERM).expect("the broker is ours");
+        let status = self.child.wait().expect("the broker ends");
+        assert!(status.success(), "serve ended with {status}");
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

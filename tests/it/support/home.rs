@@ -1,0 +1,110 @@
+//! An empty home directory, and processes that know no other.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A fresh user: nothing configured, no variables but the directories.
+pub struct Home {
+    dir: tempfile::TempDir,
+}
+
+impl Home {
+    pub fn new() -> Self {
+        let dir = tempfile::Builder::new().prefix("pb").tempdir().expect("a temporary directory");
+        Self { dir }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A command with this home and nothing else in its environment.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env_clear()
+            .env("HOME", self.path())
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("RUST_BACKTRACE", "1")
+            .current_dir(self.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// The `peerbus` binary with arguments.
+    pub fn peerbus(&self, args: &[&str]) -> Command {
+        let mut command = self.command(env!("CARGO_BIN_EXE_peerbus"));
+        command.args(args);
+        command
+    }
+
+    /// Runs `peerbus` to its end.
+    pub fn run(&self, args: &[&str]) -> Finished {
+        let output = self.peerbus(args).output().expect("peerbus starts");
+        Finished::new(args, output)
+    }
+
+    /// Where `serve` keeps its database.
+    pub fn database(&self) -> PathBuf {
+        self.path().join(".local/state/peerbus/peerbus.db")
+    }
+
+    /// Where `serve` keeps its credentials.
+    pub fn credentials(&self) -> PathBuf {
+        self.path().join(".config/peerbus/credentials.toml")
+    }
+
+    /// A member of the credentials file.
+    pub fn credential(&self, member: &str) -> String {
+        let text = std::fs::read_to_string(self.credentials()).expect("a credentials file");
+        let line = text.lines().find(|line| line.starts_with(member)).expect("the member");
+        line.split('"').nth(1).expect("a quoted value").to_owned()
+    }
+}
+
+/// A process that has ended.
+pub struct Finished {
+    what: String,
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Finished {
+    fn new(args: &[&str], output: Output) -> Self {
+        Self {
+            what: args.join(" "),
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    /// Checks that it succeeded and gives its stdout.
+    #[track_caller]
+    pub fn ok(self) -> String {
+        assert_eq!(
+            self.code,
+            Some(0),
+            "peerbus {} failed\nstdout: {}\nstderr: {}",
+            self.what,
+            self.stdout,
+            self.stderr
+        );
+        self.stdout
+    }
+
+    /// Checks that it failed with `code` and gives its stderr.
+    #[track_caller]
+    pub fn fails(self, code: i32) -> String {
+        assert_eq!(
+            self.code,
+            Some(code),
+            "peerbus {}\nstdout: {}\nstderr: {}",
+            self.what,
+            self.stdout,
+            self.stderr
+        );
+        self.stderr
+    }
+}

@@ -9,6 +9,7 @@ mod wake;
 
 use peerbus_adapter::Bus;
 use peerbus_mcp::{Exit, Options};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 /// Runs the channel adapter over standard input and output until its session ends.
 ///
@@ -20,4 +21,16 @@ pub async fn run(bus: Bus, options: Options) -> Exit {
         pump::pump(events, host)
     })
     .await
+}
+
+/// [`run`] over any pair of streams, without an eye on signals and the parent process.
+pub async fn run_over(
+    bus: Bus,
+    options: Options,
+    input: impl AsyncRead + Unpin + Send + 'static,
+    output: impl AsyncWrite + Unpin + Send,
+) -> Exit {
+    let events = bus.clone();
+    let pump = |host| pump::pump(events, host);
+    peerbus_mcp::run_over(bus, profile::PROFILE, options, input, output, pump).await
 }

@@ -1,6 +1,7 @@
 //! The generic adapter: the bus tools and a drain, for every client that speaks MCP.
 
 use peerbus_adapter::Bus;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::lifecycle::Exit;
 use crate::rpc::Host;
@@ -28,6 +29,16 @@ const PROFILE: Profile = Profile {
 /// runtime. A broker that is away delays nothing here.
 pub async fn run_generic(bus: Bus, options: Options) -> Exit {
     crate::run(bus, PROFILE, options, collect).await
+}
+
+/// [`run_generic`] over any pair of streams, without an eye on signals and the parent process.
+pub async fn run_generic_over(
+    bus: Bus,
+    options: Options,
+    input: impl AsyncRead + Unpin + Send + 'static,
+    output: impl AsyncWrite + Unpin + Send,
+) -> Exit {
+    crate::run_over(bus, PROFILE, options, input, output, collect).await
 }
 
 /// Mail is collected by the session itself; nothing is pushed.

@@ -15,10 +15,10 @@ mod spelling;
 mod text;
 mod tools;
 
-pub use generic::run_generic;
+pub use generic::{run_generic, run_generic_over};
 pub use lifecycle::Exit;
 pub use rpc::{Gone, Host};
-pub use run::run;
+pub use run::{run, run_over};
 pub use session::{Options, Profile};
 pub use spelling::{Spelling, UnknownSpelling};
 pub use text::notice;

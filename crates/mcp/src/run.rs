@@ -1,7 +1,5 @@
 //! The life of an adapter.
 
-use std::sync::Arc;
-
 use peerbus_adapter::Bus;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
@@ -30,22 +28,29 @@ where
 {
     let mut watch = Watch::start();
     let (input, output) = rpc::stdio();
-    let session = Session::new(bus, profile, options);
-    serve(session, input, output, pump, watch.ended()).await
+    let ended = watch.ended();
+    tokio::select! {
+        exit = run_over(bus.clone(), profile, options, input, output, pump) => exit,
+        exit = ended => {
+            bus.close().await;
+            exit
+        }
+    }
 }
 
-/// [`run`] over any pair of streams; `ended` resolves when the session ends from outside.
-async fn serve<P>(
-    session: Arc<Session>,
+/// [`run`] over any pair of streams, without an eye on signals and the parent process.
+pub async fn run_over<P>(
+    bus: Bus,
+    profile: Profile,
+    options: Options,
     input: impl AsyncRead + Unpin + Send + 'static,
     output: impl AsyncWrite + Unpin + Send,
     pump: impl FnOnce(Host) -> P,
-    ended: impl Future<Output = Exit>,
 ) -> Exit
 where
     P: Future<Output = ()>,
 {
-    let bus = session.bus.clone();
+    let session = Session::new(bus.clone(), profile, options);
     let inbox = session.inbox.clone();
     let connection = Connection::new(session);
     let pump = pump(connection.host.clone());
@@ -70,7 +75,6 @@ where
     let exit = tokio::select! {
         exit = connection.serve(input, output, closed) => exit,
         exit = last => exit,
-        exit = ended => exit,
         exit = background => exit,
     };
     tracing::debug!(?exit, "the session ended");

@@ -8,6 +8,8 @@ mod handler;
 mod lines;
 mod outbox;
 mod stdio;
+#[cfg(test)]
+mod tests;
 mod transport;
 
 use std::sync::Arc;

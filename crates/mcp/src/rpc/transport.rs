@@ -87,7 +87,7 @@ impl<R: AsyncRead + Unpin + Send> Pipe<R> {
         if line.trim_ascii().is_empty() {
             return None;
         }
-        let head = match serde_json::from_slice::<Head<'_>>(line) {
+        let head = match head(line) {
             Ok(head) => head,
             Err(error) if serde_json::from_slice::<&RawValue>(line).is_ok() => {
                 let message = format!("not a JSON-RPC 2.0 message: {error}");
@@ -216,6 +216,16 @@ impl<R: AsyncRead + Unpin + Send> Transport<RoleServer> for Pipe<R> {
         self.out.empty().await;
         Ok(())
     }
+}
+
+fn head(line: &[u8]) -> serde_json::Result<Head<'_>> {
+    // serde reads structs from lists, too; a batch is no message since MCP 2025-06-18.
+    if line.trim_ascii_start().starts_with(b"[") {
+        return Err(serde::de::Error::custom(
+            "a list, where a message is an object",
+        ));
+    }
+    serde_json::from_slice(line)
 }
 
 /// A request as rmcp is to see it, or what is answered in its place.

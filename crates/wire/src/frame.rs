@@ -33,7 +33,8 @@ pub enum ClientFrame {
         /// Why, as a sentence.
         reason: String,
     },
-    /// `ext`: the holder hands this delivery back; the name's next connection gets it.
+    /// `ext`: the holder hands this delivery back; it is delivered again at the latest when the
+    /// name registers next.
     Release {
         /// The delivery.
         key: DeliveryKey,

@@ -5,6 +5,7 @@
 mod acceptance;
 mod frames;
 mod properties;
+mod protocol_md;
 mod vectors;
 
 use peerbus_wire::{Decoded, Envelope, MessageId, Secret};

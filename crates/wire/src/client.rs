@@ -52,9 +52,9 @@ impl ClientFrame {
             return envelope(bytes, &members);
         }
         if members.string(Member::ProtocolVersion).as_deref() != Some(PROTOCOL_VERSION) {
-            return Self::Malformed;
+            return Self::Unusable;
         }
-        control(&kind, &members).unwrap_or(Self::Malformed)
+        control(&kind, &members).unwrap_or(Self::Unusable)
     }
 
     /// The frame's text. `Malformed`, `Binary` and `Refused` have none and give an empty one.
@@ -96,7 +96,7 @@ impl ClientFrame {
                 writer.end(b']');
                 writer.finish()
             }
-            Self::Refused { .. } | Self::Malformed | Self::Binary => String::new(),
+            Self::Refused { .. } | Self::Unusable | Self::Malformed | Self::Binary => String::new(),
         }
     }
 }

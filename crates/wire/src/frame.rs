@@ -44,6 +44,9 @@ pub enum ClientFrame {
         /// At most [`crate::limits::STATUS_IDS_MAX`] ids.
         ids: Vec<MessageId>,
     },
+    /// A control frame other than `register` that lacks what it needs, or that no client sends:
+    /// ignored after the handshake.
+    Unusable,
     /// A text message that is none of the above: ignored after the handshake.
     Malformed,
     /// A binary message: ignored after the handshake.

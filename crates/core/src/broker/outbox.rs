@@ -7,9 +7,6 @@ use peerbus_wire::{BrokerFrame, Receipt, Seq};
 use super::{ConnId, Need, Output};
 use crate::store::PeerId;
 
-/// Statements in one frame: few enough that the longest ones fit it.
-pub(super) const RECEIPTS_PER_FRAME: usize = 768;
-
 /// The outputs of the transaction under way and of those before it.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
@@ -103,17 +100,13 @@ impl Outbox {
             .partition(|output| matches!(output, Output::Close(..)));
         self.ready.extend(sends);
         for (conn, receipts) in std::mem::take(&mut self.receipts) {
-            let mut all = receipts
+            let all = receipts
                 .answers
                 .into_iter()
-                .chain(receipts.later.into_values());
-            loop {
-                let frame: Vec<_> = all.by_ref().take(RECEIPTS_PER_FRAME).collect();
-                if frame.is_empty() {
-                    break;
-                }
-                self.ready
-                    .push_back(Output::Send(conn, BrokerFrame::Receipts(frame)));
+                .chain(receipts.later.into_values())
+                .collect();
+            for frame in BrokerFrame::receipts(all) {
+                self.ready.push_back(Output::Send(conn, frame));
             }
         }
         self.ready.extend(closes);

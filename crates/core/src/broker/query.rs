@@ -153,8 +153,7 @@ impl Broker {
                 key: None,
             }));
         }
-        for chunk in receipts.chunks(super::outbox::RECEIPTS_PER_FRAME) {
-            let frame = BrokerFrame::Receipts(chunk.to_vec());
+        for frame in BrokerFrame::receipts(receipts) {
             self.outbox.barrier(Output::Send(conn, frame));
         }
         Ok(())
@@ -210,11 +209,10 @@ impl Broker {
         session.notice_cursor = last.number;
         session.notices_out = notices.len();
         let receipts = notices.into_iter().map(notice_receipt).collect();
-        // Behind the handshake ack, which waits for the commit.
-        self.outbox.waiting(
-            Output::Send(conn, BrokerFrame::Receipts(receipts)),
-            Need::Soon,
-        );
+        for frame in BrokerFrame::receipts(receipts) {
+            // Behind the handshake ack, which waits for the commit.
+            self.outbox.waiting(Output::Send(conn, frame), Need::Soon);
+        }
         Ok(())
     }
 

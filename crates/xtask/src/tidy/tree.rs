@@ -121,11 +121,11 @@ impl Tree {
     }
 }
 
-/// Whether a file holds nothing but tests.
+/// Whether a file holds nothing but tests, benches or examples.
 pub(crate) fn is_test_file(path: &str) -> bool {
     let file = path.rsplit('/').next().unwrap_or(path);
     path.split('/')
-        .any(|part| part == "tests" || part == "benches")
+        .any(|part| ["tests", "benches", "examples"].contains(&part))
         || file == "tests.rs"
 }
 

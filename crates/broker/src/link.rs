@@ -217,9 +217,19 @@ pub(crate) fn is_receipted(frame: &ClientFrame) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::future::Future;
+
     use futures_util::future::poll_immediate;
+    use tokio::task::coop::unconstrained;
 
     use super::*;
+
+    /// Whether the future is ready at once.
+    async fn at_once<T>(future: impl Future<Output = T>) -> bool {
+        poll_immediate(std::pin::pin!(unconstrained(future)))
+            .await
+            .is_some()
+    }
 
     fn link() -> Link {
         Link::new(ConnId(1), 0)
@@ -230,32 +240,26 @@ mod tests {
         let link = link();
         link.set_ext();
         for _ in 0..FRAMES_UNANSWERED_MAX {
-            link.may_read().await;
+            assert!(at_once(link.may_read()).await);
             link.handled(true);
         }
-        assert!(
-            poll_immediate(link.may_read()).await.is_none(),
-            "every permit is out"
-        );
+        assert!(!at_once(link.may_read()).await, "every permit is out");
         link.answered(1);
-        assert!(poll_immediate(link.may_read()).await.is_some());
-        assert!(
-            poll_immediate(link.may_read()).await.is_none(),
-            "one answer, one permit"
-        );
+        assert!(at_once(link.may_read()).await);
+        assert!(!at_once(link.may_read()).await, "one answer, one permit");
     }
 
     #[tokio::test]
     async fn acks_and_v1_messages_never_wait_for_anything_written() {
         let v1 = link();
         for _ in 0..2 * FRAMES_UNANSWERED_MAX {
-            assert!(poll_immediate(v1.may_read()).await.is_some());
+            assert!(at_once(v1.may_read()).await);
             v1.handled(true);
         }
         let ext = link();
         ext.set_ext();
         for _ in 0..2 * FRAMES_UNANSWERED_MAX {
-            assert!(poll_immediate(ext.may_read()).await.is_some());
+            assert!(at_once(ext.may_read()).await);
             ext.handled(false);
         }
     }
@@ -268,9 +272,9 @@ mod tests {
         link.handled(true);
         link.answered(1_000);
         for _ in 0..FRAMES_UNANSWERED_MAX {
-            assert!(poll_immediate(link.may_read()).await.is_some());
+            assert!(at_once(link.may_read()).await);
         }
-        assert!(poll_immediate(link.may_read()).await.is_none());
+        assert!(!at_once(link.may_read()).await);
     }
 
     #[tokio::test]
@@ -282,7 +286,7 @@ mod tests {
         let wanted: Vec<_> = link.wanted_pings().await.collect();
         assert_eq!(wanted, [Ping::Idle, Ping::Core]);
         assert!(!link.ping_is_wanted());
-        assert!(poll_immediate(link.wanted_pings()).await.is_none());
+        assert!(!at_once(link.wanted_pings()).await);
     }
 
     #[test]

@@ -314,7 +314,7 @@ impl Running {
             .cloned();
         let places = u32::try_from(self.shared.connections_max).unwrap_or(u32::MAX);
         let closed = self.shared.places.acquire_many(places);
-        let _all = timeout_at(deadline, closed).await;
+        drop(timeout_at(deadline, closed).await);
         let _served = timeout_at(deadline, async {
             while self.servers.join_next().await.is_some() {}
         })

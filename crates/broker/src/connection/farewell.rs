@@ -63,6 +63,10 @@ impl Farewell {
             // A client that redials with a wrong token does so no faster than this.
             sleep(shared.times.denied_delay).await;
         }
+        let unreadable = matches!(
+            self,
+            Self::Close(CloseReason::TooLarge) | Self::Violation { .. }
+        );
         let frame = match &self {
             Self::None => return,
             Self::Answer => None,
@@ -83,9 +87,11 @@ impl Farewell {
             while let Some(message) = stream.next().await {
                 message?;
             }
-            // After a message over the limit the stream has ended but the client still writes:
-            // closing now would reset the connection and take the close frame with it.
-            socket.discard().await;
+            if unreadable {
+                // The stream has ended but the client may still write: closing now would reset
+                // the connection and take the close frame with it.
+                socket.discard().await;
+            }
             Ok::<(), axum::Error>(())
         };
         // However it ends, the socket is closed next.

@@ -1,0 +1,131 @@
+//! How a broker starts, or does not, and how it ends.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use peerbus_broker::{StartError, start};
+use tokio::net::TcpStream;
+
+use crate::client::message;
+use crate::support::{Broker, options};
+
+#[tokio::test]
+async fn a_shutdown_sends_what_is_queued_then_says_why_and_leaves_nothing() {
+    let broker = Broker::start().await;
+    let (address, socket) = (broker.address(), broker.unix());
+    let mut alice = broker.join("alice").await;
+    let mut bob = broker.join("bob").await;
+    for n in 0..200 {
+        alice
+            .send(message(&format!("m{n}"), "alice", "bob", n))
+            .await;
+    }
+    alice.peers().await;
+    let ends = tokio::spawn(async move {
+        for n in 0..200 {
+            assert_eq!(bob.delivery().await.1, n);
+        }
+        (bob.closed().await, alice.closed().await)
+    });
+    let (report, dir) = broker.stop().await;
+    assert!(report.is_clean(), "{report:?}");
+    let (bob, alice) = ends.await.unwrap();
+    assert_eq!(bob, (1001, "broker is shutting down".to_owned()));
+    assert_eq!(alice, bob);
+    assert!(!socket.exists(), "the Unix socket's file is left");
+    assert!(
+        TcpStream::connect(address).await.is_err(),
+        "the port is still listened on"
+    );
+    // Nothing of it is left to be in the way of the next.
+    Broker::start_in(dir, |options| options.listen = vec![address]).await;
+}
+
+#[tokio::test]
+async fn a_shutdown_cuts_who_does_not_read_and_says_so() {
+    let broker = Broker::start_with(|options| {
+        options.times.close_max = Duration::from_millis(100);
+    })
+    .await;
+    let mut alice = broker.join("alice").await;
+    let mut slow = broker.join("slow").await;
+    let body = "z".repeat(64 * 1_024);
+    for n in 0..400 {
+        alice
+            .send(message(
+                &format!("m{n}"),
+                "alice",
+                "slow",
+                format!("{n} {body}"),
+            ))
+            .await;
+    }
+    alice.peers().await;
+    // The window is 8 MiB: on loopback, part of that is in the sockets' buffers. Larger frames
+    // for one who has read nothing at all are what fills them.
+    let reading = tokio::spawn(async move { alice.closed().await });
+    let report = broker.running.shutdown(Duration::from_millis(200)).await;
+    assert_eq!((report.cut, report.open), (1, 0), "{report:?}");
+    assert_eq!(report.engine, Some(Ok(())));
+    assert_eq!(reading.await.unwrap().0, 1001);
+    slow.delivery().await;
+}
+
+#[tokio::test]
+async fn what_stands_in_the_way_of_a_start_is_named() {
+    let broker = Broker::start().await;
+    let taken = broker.address();
+
+    let dir = tempfile::tempdir().unwrap();
+    let refused = |change: fn(&mut peerbus_broker::Options, SocketAddr)| {
+        let mut options = options(&dir);
+        change(&mut options, taken);
+        async { start(options).await.err().expect("it started") }
+    };
+    let port = refused(|options, taken| options.listen = vec![taken]).await;
+    assert!(matches!(port, StartError::PortInUse { .. }), "{port}");
+    assert!(port.to_string().contains(&taken.to_string()), "{port}");
+    assert!(
+        !dir.path().join("bus.db").exists(),
+        "it touched the database"
+    );
+
+    let tokens = refused(|options, _| options.tokens.clear()).await;
+    assert!(tokens.to_string().contains("PEERBUS_TOKENS"), "{tokens}");
+    let nowhere = refused(|options, _| {
+        options.listen.clear();
+        options.unix = None;
+    });
+    assert!(matches!(nowhere.await, StartError::NoAddress));
+
+    std::fs::write(dir.path().join("bus.db"), "not a database at all").unwrap();
+    let database = refused(|_, _| ()).await;
+    assert!(
+        matches!(database, StartError::Database { .. }),
+        "{database}"
+    );
+    assert!(database.to_string().contains("bus.db"), "{database}");
+    assert!(
+        !dir.path().join("run/broker.sock").exists(),
+        "the socket's file is left"
+    );
+}
+
+#[tokio::test]
+async fn two_brokers_do_not_share_a_database() {
+    let (_, dir) = Broker::start().await.stop().await;
+    let first = start(options(&dir)).await.unwrap();
+    let mut second = options(&dir);
+    second.unix = None;
+    let error = start(second).await.unwrap_err().to_string();
+    assert!(
+        error.contains("bus.db") && error.contains("in use"),
+        "{error}"
+    );
+    first.shutdown(Duration::from_secs(1)).await;
+    start(options(&dir))
+        .await
+        .unwrap()
+        .shutdown(Duration::from_secs(1))
+        .await;
+}

@@ -1,0 +1,109 @@
+//! Health, metrics, browsers, and the operator's requests.
+
+use serde_json::{Value, json};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::client::{Client, registration};
+use crate::support::{Broker, OTHER_TOKEN, TOKEN, exchange};
+
+async fn over_tcp(broker: &Broker, request: &str) -> String {
+    exchange(TcpStream::connect(broker.address()).await.unwrap(), request).await
+}
+
+async fn over_unix(broker: &Broker, request: &str) -> String {
+    exchange(UnixStream::connect(broker.unix()).await.unwrap(), request).await
+}
+
+fn get(path: &str, headers: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n")
+}
+
+const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                       Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+
+#[tokio::test]
+async fn health_and_metrics_tell_what_goes_on() {
+    let broker = Broker::start().await;
+    let _alice = broker.join("alice").await;
+    broker.until_metric("peerbus_registrations_total 1").await;
+    broker.until_metric("peerbus_peers 1").await;
+    let health = over_tcp(&broker, &get("/healthz", "")).await;
+    assert!(health.starts_with("HTTP/1.1 200"), "{health}");
+    let body: Value = serde_json::from_str(health.split_once("\r\n\r\n").unwrap().1).unwrap();
+    assert_eq!((&body["status"], &body["peers"]), (&json!("ok"), &json!(1)));
+    let metrics = over_unix(&broker, &get("/metrics", "")).await;
+    assert!(metrics.contains("peerbus_connections 1\n"), "{metrics}");
+    let root = over_tcp(&broker, &get("/", "")).await;
+    assert!(
+        root.starts_with("HTTP/1.1 200") && root.contains("WebSocket"),
+        "{root}"
+    );
+    let lost = over_tcp(&broker, &get("/favicon.ico", "")).await;
+    assert!(
+        lost.starts_with("HTTP/1.1 404") && lost.contains("/favicon.ico"),
+        "{lost}"
+    );
+}
+
+#[tokio::test]
+async fn web_pages_get_no_connection() {
+    let broker = Broker::start().await;
+    let page = format!("{UPGRADE}Origin: http://evil.example\r\n");
+    let refused = over_tcp(&broker, &get("/", &page)).await;
+    assert!(
+        refused.starts_with("HTTP/1.1 403") && refused.contains("Origin"),
+        "{refused}"
+    );
+    let rebound = format!("GET / HTTP/1.1\r\nHost: evil.example:1\r\n{UPGRADE}\r\n");
+    let refused = over_tcp(&broker, &rebound).await;
+    let address = broker.address().to_string();
+    assert!(
+        refused.starts_with("HTTP/1.1 403") && refused.contains(&address),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn the_operator_frees_a_name_for_another_token() {
+    let broker = Broker::start().await;
+    broker.join("bob@home").await.leave().await;
+    let mut thief = broker.connect().await;
+    thief.send(registration("bob@home", OTHER_TOKEN)).await;
+    assert_eq!(
+        thief.closed().await,
+        (1008, "name claimed under a different token".to_owned())
+    );
+
+    let release = "POST /names/release?name=bob%40home HTTP/1.1\r\nHost: x\r\n\r\n";
+    let refused = over_tcp(&broker, &release.replace("Host: x", "Host: localhost")).await;
+    assert!(refused.starts_with("HTTP/1.1 404"), "over TCP: {refused}");
+    let done = over_unix(&broker, release).await;
+    assert!(done.starts_with("HTTP/1.1 202"), "{done}");
+
+    let mut heir = Client::connect_unix(&broker.unix()).await.unwrap();
+    heir.send(registration("bob@home", OTHER_TOKEN)).await;
+    assert_eq!(heir.next().await["names"], json!(["bob@home"]));
+    let mut former = broker.connect().await;
+    former.send(registration("bob@home", TOKEN)).await;
+    assert_eq!(
+        former.closed().await.1,
+        "name claimed under a different token"
+    );
+}
+
+#[tokio::test]
+async fn a_release_without_a_valid_name_says_what_is_wrong() {
+    let broker = Broker::start().await;
+    for (query, said) in [
+        ("", "name=NAME"),
+        ("?name=", "empty"),
+        ("?name=a%20b", "U+0020"),
+    ] {
+        let request = format!("POST /names/release{query} HTTP/1.1\r\nHost: x\r\n\r\n");
+        let answer = over_unix(&broker, &request).await;
+        assert!(
+            answer.starts_with("HTTP/1.1 400") && answer.contains(said),
+            "{answer}"
+        );
+    }
+}

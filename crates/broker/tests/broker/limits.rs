@@ -1,0 +1,147 @@
+//! What a client may not do, and what it is told.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::protocol::frame::Frame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
+use tokio_tungstenite::tungstenite::{Error, Message};
+
+use crate::client::{Client, ack, message, registration};
+use crate::support::{Broker, PATIENCE};
+
+#[tokio::test]
+async fn a_first_message_that_is_no_registration_is_named_in_the_close_frame() {
+    let broker = Broker::start().await;
+    let bad_utf8 = Frame::message(b"{\"a\":\"\xff\"}".to_vec(), OpCode::Data(Data::Text), true);
+    let cases = [
+        (
+            Message::binary(b"{}".to_vec()),
+            1003,
+            "handshake must be text",
+        ),
+        (Message::text("garbage"), 1007, "malformed handshake"),
+        (
+            Message::Frame(bad_utf8),
+            1007,
+            "text message is not valid UTF-8",
+        ),
+        (
+            Message::text("{\"type\":\"peers\"}"),
+            1008,
+            "first frame must be register",
+        ),
+        (
+            Message::text(registration("a b", "t").to_string()),
+            1008,
+            "invalid bearer token",
+        ),
+    ];
+    for (first, code, text) in cases {
+        let mut client = broker.connect().await;
+        let shown = format!("{first:?}");
+        client.send_raw(first).await;
+        assert_eq!(client.closed().await, (code, text.to_owned()), "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn garbage_after_the_handshake_changes_nothing() {
+    let broker = Broker::start().await;
+    let mut alice = broker.join("alice").await;
+    for garbage in [
+        "garbage",
+        "[1,2]",
+        "{\"type\":\"register\"}",
+        "{\"type\":\"deliver\"}",
+    ] {
+        alice.send_raw(Message::text(garbage)).await;
+    }
+    alice.send_raw(Message::binary(vec![0; 4_096])).await;
+    alice.send(ack("999")).await;
+    assert_eq!(alice.peers().await, ["alice"]);
+}
+
+#[tokio::test]
+async fn a_frame_over_the_limit_closes_its_connection_and_no_other() {
+    let broker = Broker::start().await;
+    let mut bob = broker.join("bob").await;
+    let mut alice = broker.join("alice").await;
+    let body = "x".repeat(4 * 1_048_576);
+    let frame = message("m1", "alice", "bob", body);
+    // The broker may hang up before it has all of it.
+    let _cut = alice.try_send(frame).await;
+    assert_eq!(
+        alice.closed().await,
+        (1009, "frame larger than 1048576 bytes".to_owned())
+    );
+    assert_eq!(bob.peers().await, ["bob"]);
+}
+
+#[tokio::test]
+async fn the_largest_message_goes_through() {
+    let broker = Broker::start().await;
+    let mut alice = broker.join("alice").await;
+    let mut bob = broker.join("bob").await;
+    let empty = message("m1", "alice", "bob", "").to_string().len();
+    let body = "y".repeat(peerbus_wire::limits::ENVELOPE_BYTES_MAX - empty);
+    alice
+        .send(message("m1", "alice", "bob", body.clone()))
+        .await;
+    assert_eq!(bob.delivery().await.1, json!(body));
+}
+
+#[tokio::test]
+async fn a_silent_connection_is_closed_at_the_handshake_deadline() {
+    let broker = Broker::tuned(|config| config.handshake_ms = 200).await;
+    let mut client = broker.connect().await;
+    let told = "no register frame within the handshake deadline";
+    assert_eq!(client.closed().await, (4001, told.to_owned()));
+}
+
+#[tokio::test]
+async fn a_socket_that_never_asks_for_anything_is_closed() {
+    let broker =
+        Broker::start_with(|options| options.times.http_max = Duration::from_millis(200)).await;
+    let mut socket = TcpStream::connect(broker.address()).await.unwrap();
+    let mut bytes = Vec::new();
+    // An end or a reset.
+    let _ended = timeout(PATIENCE, socket.read_to_end(&mut bytes))
+        .await
+        .expect("still open");
+    // A WebSocket outlives that deadline: its own apply.
+    let mut alice = broker.join("alice").await;
+    let mut slow = TcpStream::connect(broker.address()).await.unwrap();
+    let _ended = timeout(PATIENCE, slow.read_to_end(&mut bytes))
+        .await
+        .expect("still open");
+    assert_eq!(alice.peers().await, ["alice"]);
+}
+
+#[tokio::test]
+async fn one_connection_too_many_is_refused_until_another_ends() {
+    let broker = Broker::tuned(|config| config.connections_max = 2).await;
+    let alice = broker.join("alice").await;
+    let _bob = broker.join("bob").await;
+    let Err(Error::Http(refused)) = Client::connect(broker.address()).await else {
+        panic!("a third connection was accepted");
+    };
+    assert_eq!(refused.status(), 503);
+    alice.leave().await;
+    let joined = timeout(PATIENCE, async {
+        loop {
+            match Client::connect(broker.address()).await {
+                Ok(client) => break client,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+    });
+    joined
+        .await
+        .expect("the place was not given back")
+        .register("carol")
+        .await;
+}

@@ -1,0 +1,141 @@
+//! Clients that do not answer, do not read, or do both at once.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::client::{ack, message};
+use crate::support::{Broker, PATIENCE};
+
+#[tokio::test]
+async fn a_client_that_answers_no_ping_is_given_up_and_one_that_does_is_not() {
+    let broker = Broker::start_with(|options| {
+        options.times.ping_every = Duration::from_millis(100);
+        options.times.silence_max = Duration::from_millis(1_000);
+    })
+    .await;
+    // It came first, so it would be given up first if its pongs did not count.
+    let mut alive = broker.join("alive").await;
+    let (stop, mut stopped) = oneshot::channel::<()>();
+    let polling = tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = &mut stopped => return alive,
+                next = alive.ws.next() => {
+                    let next = next.expect("given up").expect("broken");
+                    assert!(next.is_ping(), "{next:?}");
+                }
+            }
+        }
+    });
+    // Its WebSocket layer answers pings only while it is polled, which happens no more.
+    let mut dead = broker.join("dead").await;
+    broker.until_metric("peerbus_peers 1").await;
+    drop(stop);
+    let mut alive = polling.await.unwrap();
+    assert_eq!(alive.peers().await, ["alive"]);
+    assert_eq!(dead.closed().await, (4002, "no answer to ping".to_owned()));
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_slows_nobody_else() {
+    let broker = Broker::start().await;
+    let mut alice = broker.join("alice").await;
+    let mut slow = broker.join("slow").await;
+    let mut bob = broker.join("bob").await;
+    // More than the window and the socket's buffers take.
+    let count = 1_500;
+    let body = "z".repeat(16 * 1_024);
+    for n in 0..count {
+        alice
+            .send(message(
+                &format!("s{n}"),
+                "alice",
+                "slow",
+                format!("{n} {body}"),
+            ))
+            .await;
+        alice
+            .send(message(&format!("b{n}"), "alice", "bob", n))
+            .await;
+        let (key, got) = bob.delivery().await;
+        assert_eq!(got, n);
+        bob.send(ack(&key)).await;
+    }
+    // And it loses nothing by it.
+    for n in 0..count {
+        let (key, got) = slow.delivery().await;
+        let (first, _) = got.as_str().unwrap().split_once(' ').unwrap();
+        assert_eq!(first, n.to_string());
+        slow.send(ack(&key)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_may_write_without_reading_while_its_backlog_is_sent() {
+    let broker = Broker::start().await;
+    let mut alice = broker.join("alice").await;
+    broker.join("bob").await.leave().await;
+    let count = 1_000;
+    let body = "z".repeat(16 * 1_024);
+    for n in 0..count {
+        alice
+            .send(message(
+                &format!("m{n}"),
+                "alice",
+                "bob",
+                format!("{n} {body}"),
+            ))
+            .await;
+    }
+    alice.peers().await;
+
+    let mut bob = broker.join("bob").await;
+    // Far more than the socket's buffers hold, all of it while the broker has much to send.
+    let unknown = ack(&"0".repeat(4_000));
+    for _ in 0..5_000 {
+        bob.send(unknown.clone()).await;
+    }
+    for n in 0..count {
+        let (key, got) = bob.delivery().await;
+        assert!(
+            got.as_str().unwrap().starts_with(&format!("{n} ")),
+            "{n} was due"
+        );
+        bob.send(ack(&key)).await;
+    }
+    assert_eq!(bob.peers().await, ["alice", "bob"]);
+}
+
+#[tokio::test]
+async fn a_name_goes_to_its_owners_new_connection_while_the_old_one_hangs() {
+    let broker = Broker::start().await;
+    let mut alice = broker.join("alice").await;
+    let mut hung = broker.join("bob").await;
+    let body = "z".repeat(16 * 1_024);
+    for n in 0..1_000 {
+        alice
+            .send(message(
+                &format!("m{n}"),
+                "alice",
+                "bob",
+                format!("{n} {body}"),
+            ))
+            .await;
+    }
+    alice.peers().await;
+    let mut bob = broker.join("bob").await;
+    let (_, got) = bob.delivery().await;
+    assert!(
+        got.as_str().unwrap().starts_with("0 "),
+        "everything unacked comes again"
+    );
+    // The old connection is not left to linger although it never reads.
+    broker.until_metric("peerbus_connections 2").await;
+    let left = timeout(PATIENCE, async {
+        while let Some(Ok(_)) = hung.ws.next().await {}
+    });
+    left.await.expect("the old connection is still open");
+}

@@ -1,0 +1,10 @@
+//! A real broker on 127.0.0.1:0 and a Unix socket, with a real database, and clients that know
+//! nothing but WebSocket and JSON.
+
+mod client;
+mod end;
+mod http;
+mod limits;
+mod liveness;
+mod messages;
+mod support;

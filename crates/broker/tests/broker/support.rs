@@ -1,0 +1,106 @@
+//! Starting brokers.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use peerbus_broker::{Options, Report, Running, start};
+use peerbus_core::TokenHash;
+use peerbus_core::broker::Config;
+use peerbus_wire::Token;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::client::{Client, Io};
+
+/// For whatever should happen at once and, on a loaded machine, may take a while.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TOKEN: &str = "token-of-the-tests";
+pub(crate) const OTHER_TOKEN: &str = "another-token";
+
+/// A broker and its directory.
+pub(crate) struct Broker {
+    pub(crate) running: Running,
+    dir: TempDir,
+}
+
+pub(crate) fn options(dir: &TempDir) -> Options {
+    let hash = |token| TokenHash::of(&Token::parse(token).unwrap());
+    let tokens = vec![hash(TOKEN), hash(OTHER_TOKEN)];
+    let mut options = Options::new(dir.path().join("bus.db"), tokens);
+    options.listen = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
+    options.unix = Some(dir.path().join("run/broker.sock"));
+    options
+}
+
+impl Broker {
+    pub(crate) async fn start() -> Self {
+        Self::start_with(|_| ()).await
+    }
+
+    pub(crate) async fn start_with(change: impl FnOnce(&mut Options)) -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), change).await
+    }
+
+    /// A broker whose core is configured otherwise.
+    pub(crate) async fn tuned(tune: impl FnOnce(&mut Config) + Send + 'static) -> Self {
+        Self::start_with(|options| options.tune = Some(Box::new(tune))).await
+    }
+
+    pub(crate) async fn start_in(dir: TempDir, change: impl FnOnce(&mut Options)) -> Self {
+        let mut options = options(&dir);
+        change(&mut options);
+        let running = start(options).await.unwrap();
+        Self { running, dir }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.running.addresses()[0]
+    }
+
+    pub(crate) fn unix(&self) -> PathBuf {
+        self.running.unix_path().unwrap().to_owned()
+    }
+
+    /// A client that has not registered.
+    pub(crate) async fn connect(&self) -> Client {
+        Client::connect(self.address()).await.unwrap()
+    }
+
+    /// A registered v1 client.
+    pub(crate) async fn join(&self, name: &str) -> Client {
+        let mut client = self.connect().await;
+        client.register(name).await;
+        client
+    }
+
+    /// Waits until the metrics have this line.
+    pub(crate) async fn until_metric(&self, line: &str) {
+        let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let mut last = String::new();
+        let seen = timeout(PATIENCE, async {
+            while !last.lines().any(|found| found == line) {
+                let stream = TcpStream::connect(self.address()).await.unwrap();
+                last = exchange(stream, request).await;
+            }
+        })
+        .await;
+        assert!(seen.is_ok(), "{line} is never in\n{last}");
+    }
+
+    /// Stops the broker and gives its directory back.
+    pub(crate) async fn stop(self) -> (Report, TempDir) {
+        (self.running.shutdown(PATIENCE).await, self.dir)
+    }
+}
+
+/// Sends an HTTP request and gives the whole answer.
+pub(crate) async fn exchange(mut stream: impl Io, request: &str) -> String {
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    let read = timeout(PATIENCE, stream.read_to_string(&mut answer)).await;
+    read.expect("the broker keeps the socket open").unwrap();
+    answer
+}

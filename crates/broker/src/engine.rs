@@ -26,7 +26,18 @@ const BATCH_BYTES_MAX: usize = 1_048_576;
 const COMMITS_PER_MAINTENANCE: u32 = 16;
 
 /// A store that the engine looks after.
-pub(crate) trait Durable: Store {
+pub(crate) trait Durable {
+    /// What reads and writes inside a transaction.
+    type Txn: Store;
+
+    /// The store itself.
+    fn txn(&mut self) -> &mut Self::Txn;
+
+    /// Makes the open transaction durable.
+    fn commit(&mut self) -> Result<(), StoreError> {
+        self.txn().commit()
+    }
+
     /// Does a few milliseconds of housekeeping; `true` when there is more to do.
     fn maintain(&mut self) -> Result<bool, StoreError>;
 
@@ -35,6 +46,12 @@ pub(crate) trait Durable: Store {
 }
 
 impl Durable for SqliteStore {
+    type Txn = Self;
+
+    fn txn(&mut self) -> &mut Self {
+        self
+    }
+
     fn maintain(&mut self) -> Result<bool, StoreError> {
         Self::maintain(self)
     }
@@ -86,7 +103,7 @@ impl<S: Durable> Engine<S> {
         };
         self.shared.health.set_phase(phase);
         if served.is_err() {
-            self.store.rollback();
+            self.store.txn().rollback();
         }
         // From here on nobody can enter; then whoever is there is closed.
         drop(self.letters);
@@ -180,12 +197,12 @@ impl<S: Durable> Engine<S> {
 
     fn handle(&mut self, now: Now, input: Input) -> Result<(), StoreError> {
         self.begin()?;
-        self.broker.handle(now, input, &mut self.store)
+        self.broker.handle(now, input, self.store.txn())
     }
 
     fn begin(&mut self) -> Result<(), StoreError> {
         if !self.begun {
-            self.store.begin()?;
+            self.store.txn().begin()?;
             self.begun = true;
         }
         Ok(())
@@ -194,7 +211,7 @@ impl<S: Durable> Engine<S> {
     /// Lets out what need not wait for the commit.
     fn release(&mut self, now: Now) -> Result<(), StoreError> {
         if self.begun {
-            self.broker.flush(now, &mut self.store)?;
+            self.broker.flush(now, self.store.txn())?;
         }
         while let Some(output) = self.broker.poll_output() {
             self.dispatch.output(output);
@@ -224,7 +241,7 @@ impl<S: Durable> Engine<S> {
             Need::Now => {}
         }
         let timer = std::time::Instant::now();
-        self.broker.seal(now, &mut self.store)?;
+        self.broker.seal(now, self.store.txn())?;
         self.store.commit()?;
         self.shared
             .metrics
@@ -248,5 +265,152 @@ impl<S: Durable> Engine<S> {
             self.untidy = self.store.maintain()?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use peerbus_core::TokenHash;
+    use peerbus_core::broker::Config;
+    use peerbus_wire::{ClientFrame, Token};
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::inbox::{Inbox, inbox};
+    use crate::link::Link;
+    use crate::options::Times;
+    use crate::table::Outgoing;
+
+    /// A real database whose disk can be made to fail.
+    struct Failing {
+        store: SqliteStore,
+        full: Arc<AtomicBool>,
+    }
+
+    impl Durable for Failing {
+        type Txn = SqliteStore;
+
+        fn txn(&mut self) -> &mut SqliteStore {
+            &mut self.store
+        }
+
+        fn commit(&mut self) -> Result<(), StoreError> {
+            if self.full.load(Ordering::SeqCst) {
+                return Err(StoreError("disk full".into()));
+            }
+            Store::commit(&mut self.store)
+        }
+
+        fn maintain(&mut self) -> Result<bool, StoreError> {
+            self.store.maintain()
+        }
+
+        fn close(self) -> Result<(), StoreError> {
+            self.store.close()
+        }
+    }
+
+    struct Bench {
+        _dir: tempfile::TempDir,
+        db: std::path::PathBuf,
+        full: Arc<AtomicBool>,
+        shared: Arc<Shared>,
+        inbox: Inbox,
+        thread: std::thread::JoinHandle<Result<(), StoreError>>,
+    }
+
+    fn bench() -> Bench {
+        let dir = tempfile::tempdir().unwrap();
+        let db = dir.path().join("bus.db");
+        let mut store = SqliteStore::open(&db).unwrap();
+        let token = TokenHash::of(&Token::parse("t").unwrap());
+        let config = Config::new(vec![token], store.audit_key().clone());
+        let loaded = store.load().unwrap();
+        let clock = Clock::new();
+        let (inbox, letters) = inbox();
+        let shared = Arc::new(Shared::new(inbox.clone(), clock, Times::default(), 8));
+        let broker = Broker::new(config, loaded, clock.now());
+        let full = Arc::new(AtomicBool::new(false));
+        let store = Failing {
+            store,
+            full: Arc::clone(&full),
+        };
+        let engine = Engine::new(broker, store, letters, Arc::clone(&shared));
+        let thread = std::thread::spawn(move || engine.run());
+        Bench {
+            _dir: dir,
+            db,
+            full,
+            shared,
+            inbox,
+            thread,
+        }
+    }
+
+    async fn open(bench: &Bench, name: &str) -> (Arc<Link>, tokio::sync::mpsc::Receiver<Outgoing>) {
+        let (link, queue) = bench.shared.table.open(0);
+        bench
+            .inbox
+            .send_now(Content::Input(Input::Opened(link.conn())))
+            .unwrap();
+        let register =
+            format!(r#"{{"protocol_version":"v1","type":"register","token":"t","name":"{name}"}}"#);
+        let frame = ClientFrame::parse(register.as_bytes());
+        bench
+            .inbox
+            .send(Input::Frame(link.conn(), frame), &link, 0)
+            .await
+            .unwrap();
+        (link, queue)
+    }
+
+    #[tokio::test]
+    async fn a_failed_commit_ends_the_broker_and_lets_nothing_out() {
+        let bench = bench();
+        let (_alice, mut welcomed) = open(&bench, "alice").await;
+        assert!(welcomed.recv().await.is_some(), "the disk is well");
+        bench.full.store(true, Ordering::SeqCst);
+        let (bob, mut unwelcomed) = open(&bench, "bob").await;
+        assert!(
+            unwelcomed.recv().await.is_none(),
+            "told of what is not on disk"
+        );
+        assert_eq!(bob.closing().unwrap().reason, CloseReason::StorageFailed);
+        assert!(welcomed.recv().await.is_none());
+        let error = bench.thread.join().unwrap().unwrap_err();
+        assert_eq!(error, StoreError("disk full".into()));
+        assert_eq!(bench.shared.health.phase(), Phase::Failed);
+        assert!(bench.inbox.send_now(Content::Input(Input::Tick)).is_err());
+
+        let mut store = SqliteStore::open(&bench.db).unwrap();
+        let names: Vec<_> = store
+            .load()
+            .unwrap()
+            .peers
+            .into_iter()
+            .map(|p| p.name)
+            .collect();
+        assert_eq!(names, ["alice"], "only what was committed is there");
+    }
+
+    #[tokio::test]
+    async fn a_stop_commits_what_came_before_it() {
+        let bench = bench();
+        let (alice, mut queue) = open(&bench, "alice").await;
+        let drain = Duration::from_secs(7);
+        bench.inbox.send_now(Content::Stop { drain }).unwrap();
+        assert!(queue.recv().await.is_some(), "the registration is answered");
+        assert!(queue.recv().await.is_none());
+        let closing = alice.closing().unwrap();
+        assert_eq!(
+            (&closing.reason, closing.drain),
+            (&CloseReason::GoingAway, drain)
+        );
+        bench.thread.join().unwrap().unwrap();
+        let mut store = SqliteStore::open(&bench.db).unwrap();
+        let peers = store.load().unwrap().peers;
+        assert!(peers.len() == 1 && peers[0].online, "{peers:?}");
     }
 }

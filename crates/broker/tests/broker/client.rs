@@ -6,7 +6,7 @@ use std::path::Path;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
@@ -25,6 +25,16 @@ impl Client {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         Self::upgrade(Box::new(stream), &format!("ws://{address}")).await
+    }
+
+    /// A client whose socket holds little that it has not read.
+    pub(crate) async fn connect_narrow(address: SocketAddr) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4_096).unwrap();
+        let stream = socket.connect(address).await.unwrap();
+        Self::upgrade(Box::new(stream), &format!("ws://{address}"))
+            .await
+            .unwrap()
     }
 
     pub(crate) async fn connect_unix(path: &Path) -> Result<Self, tungstenite::Error> {

@@ -43,7 +43,7 @@ async fn a_client_that_answers_no_ping_is_given_up_and_one_that_does_is_not() {
 async fn a_client_that_does_not_read_slows_nobody_else() {
     let broker = Broker::start().await;
     let mut alice = broker.join("alice").await;
-    let mut slow = broker.join("slow").await;
+    let mut slow = broker.join_narrow("slow").await;
     let mut bob = broker.join("bob").await;
     // More than the window and the socket's buffers take.
     let count = 1_500;
@@ -92,7 +92,7 @@ async fn a_client_may_write_without_reading_while_its_backlog_is_sent() {
     }
     alice.peers().await;
 
-    let mut bob = broker.join("bob").await;
+    let mut bob = broker.join_narrow("bob").await;
     // Far more than the socket's buffers hold, all of it while the broker has much to send.
     let unknown = ack(&"0".repeat(4_000));
     for _ in 0..5_000 {
@@ -113,7 +113,7 @@ async fn a_client_may_write_without_reading_while_its_backlog_is_sent() {
 async fn a_name_goes_to_its_owners_new_connection_while_the_old_one_hangs() {
     let broker = Broker::start().await;
     let mut alice = broker.join("alice").await;
-    let mut hung = broker.join("bob").await;
+    let mut hung = broker.join_narrow("bob").await;
     let body = "z".repeat(16 * 1_024);
     for n in 0..1_000 {
         alice

@@ -76,6 +76,13 @@ impl Broker {
         client
     }
 
+    /// A registered v1 client whose socket holds little that it has not read.
+    pub(crate) async fn join_narrow(&self, name: &str) -> Client {
+        let mut client = Client::connect_narrow(self.address()).await;
+        client.register(name).await;
+        client
+    }
+
     /// Waits until the metrics have this line.
     pub(crate) async fn until_metric(&self, line: &str) {
         let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";

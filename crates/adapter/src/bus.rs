@@ -1,19 +1,35 @@
 //! The handle.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use peerbus_core::peer::{Counters, Event, Held, Key};
-use peerbus_wire::{How, PeerEntry, Receipt};
+use peerbus_core::peer::{
+    Counters, Event, Held, Key, Overloaded, QueryFailure, SendOutcome, Session, Status,
+};
+use peerbus_wire::limits::STATUS_IDS_MAX;
+use peerbus_wire::{Address, How, MessageId, PeerEntry, Presence, Receipt};
 use serde_json::{Map, Value};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
+use crate::compose;
 use crate::error::{BusError, SendError};
-use crate::link::LinkState;
+use crate::shared::{PeersQuery, Shared, StatusesQuery};
+use crate::state::LinkState;
+
+/// Longest that [`Bus::close`] takes.
+const CLOSE: Duration = Duration::from_millis(50);
 
 /// A handle to the bus. Clones share one session; its [`Link`](crate::Link) ends when the last
 /// one is dropped.
-#[derive(Debug, Clone)]
-pub struct Bus {}
+#[derive(Clone)]
+pub struct Bus {
+    handle: Arc<Handle>,
+}
+
+/// Closes the session when the last clone of a bus is dropped.
+struct Handle {
+    shared: Arc<Shared>,
+}
 
 /// A message that was sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,24 +70,42 @@ pub struct Peers {
 }
 
 impl Bus {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            handle: Arc::new(Handle { shared }),
+        }
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.handle.shared
+    }
+
+    /// Hands something to the session and has the driver look at it.
+    fn tell<T>(&self, act: impl FnOnce(&mut Session, peerbus_core::Now) -> T) -> T {
+        let result = self.shared().with(act);
+        self.shared().wake.notify_one();
+        result
+    }
+
     /// The name in use: `PEERBUS_NAME` verbatim, or a generated one (which may still change while
     /// it was not registered yet).
     #[must_use]
     pub fn name(&self) -> String {
-        unimplemented!()
+        self.shared()
+            .with(|session, _| session.name().as_str().to_owned())
     }
 
     /// Sends `body` (JSON text) to the peer `to` and waits until it is accepted or refused, or,
     /// with a v1 broker, written. While the broker is away the message waits, at most `deadline`.
     ///
-    /// Once this is called the message is on its way, even if the future is dropped.
+    /// Once this was polled the message is on its way, even if the future is dropped.
     ///
     /// # Errors
     ///
     /// A sentence that an agent can act on; [`SendError::TimedOut`] says whether the message may
     /// still be accepted.
     pub async fn send(&self, to: &str, body: &str, deadline: Duration) -> Result<Sent, SendError> {
-        unimplemented!("{to}{body}{deadline:?}")
+        self.send_to(compose::recipient(to)?, body, deadline).await
     }
 
     /// Sends `body` to every other peer that is registered now. As [`Bus::send`] otherwise.
@@ -80,7 +114,99 @@ impl Bus {
     ///
     /// As for [`Bus::send`].
     pub async fn broadcast(&self, body: &str, deadline: Duration) -> Result<Sent, SendError> {
-        unimplemented!("{body}{deadline:?}")
+        self.send_to(Address::All, body, deadline).await
+    }
+
+    async fn send_to(
+        &self,
+        to: Address,
+        body: &str,
+        deadline: Duration,
+    ) -> Result<Sent, SendError> {
+        let from = self.shared().with(|session, _| session.name().clone());
+        let draft = compose::draft(&from, to, body)?;
+        let id = draft.id.clone();
+        let answer = self.shared().ask(|session, now| {
+            session.send(now, draft, now.mono_ms.saturating_add(millis(deadline)))?;
+            Ok(id.clone())
+        });
+        let answer = answer.map_err(|Overloaded { waiting, bytes }| {
+            SendError::Overloaded(format!(
+                "not sent: {waiting} messages ({bytes} bytes) wait for the broker already ({}); \
+                 wait for some of them",
+                self.shared().sentence()
+            ))
+        })?;
+        let outcome = answer.await.map_err(|_| SendError::Closed)?;
+        self.sent(&id, outcome, deadline)
+    }
+
+    /// What the caller of a send is told.
+    fn sent(
+        &self,
+        id: &MessageId,
+        outcome: SendOutcome,
+        deadline: Duration,
+    ) -> Result<Sent, SendError> {
+        let id = id.as_str().to_owned();
+        let over = self.is_over();
+        let seconds = deadline.as_secs_f64();
+        match outcome {
+            SendOutcome::Accepted {
+                recipients,
+                online,
+                duplicate,
+            } => Ok(Sent {
+                id,
+                status: SentStatus::Accepted {
+                    recipients,
+                    online,
+                    duplicate,
+                },
+            }),
+            SendOutcome::Written => Ok(Sent {
+                id,
+                status: SentStatus::Written,
+            }),
+            SendOutcome::Refused(refusal) => Err(SendError::Refused(refusal)),
+            SendOutcome::NeverLeft if over => Err(SendError::Closed),
+            SendOutcome::NeverLeft => {
+                let sentence = format!(
+                    "not sent within {seconds} s, and it will not be: {}; send it again later",
+                    self.shared().sentence()
+                );
+                Err(SendError::TimedOut {
+                    id,
+                    left: false,
+                    sentence,
+                })
+            }
+            SendOutcome::Unconfirmed { resent_for_ms: 0 } => {
+                let sentence = format!(
+                    "message {id} was sent, but not confirmed before the bus was closed: it may \
+                     have been accepted"
+                );
+                Err(SendError::TimedOut {
+                    id,
+                    left: true,
+                    sentence,
+                })
+            }
+            SendOutcome::Unconfirmed { resent_for_ms } => {
+                let sentence = format!(
+                    "message {id} was sent, but not confirmed within {seconds} s ({}): it may have \
+                     been accepted, and it is sent again under the same id for {} s more; sending \
+                     it anew could deliver it twice",
+                    self.shared().sentence(),
+                    resent_for_ms.div_ceil(1_000)
+                );
+                Err(SendError::TimedOut {
+                    id,
+                    left: true,
+                    sentence,
+                })
+            }
+        }
     }
 
     /// Asks the broker who is there.
@@ -89,10 +215,21 @@ impl Bus {
     ///
     /// When there is no answer within `deadline`, with what the link is doing.
     pub async fn peers(&self, deadline: Duration) -> Result<Peers, BusError> {
-        unimplemented!("{deadline:?}")
+        let answer = self.shared().ask(|session, now| {
+            let deadline_ms = now.mono_ms.saturating_add(millis(deadline));
+            session.query_peers(deadline_ms).map(PeersQuery)
+        });
+        let roster = self.answered(answer, deadline).await?;
+        Ok(Peers {
+            me: self.name(),
+            entries: roster.peers,
+            omitted: roster.omitted,
+            ext: roster.ext,
+        })
     }
 
-    /// Asks the broker what became of messages that this name sent.
+    /// Asks the broker what became of messages that this name sent. Statements about them that
+    /// come meanwhile are in the answer, and not among the events.
     ///
     /// # Errors
     ///
@@ -103,59 +240,141 @@ impl Bus {
         ids: &[String],
         deadline: Duration,
     ) -> Result<Vec<Receipt>, BusError> {
-        unimplemented!("{ids:?}{deadline:?}")
+        if ids.len() > STATUS_IDS_MAX {
+            let found = ids.len();
+            let why = format!("{found} ids; at most {STATUS_IDS_MAX} can be asked for at once");
+            return Err(BusError::InvalidIds(why));
+        }
+        let parse = |id: &String| MessageId::parse(id);
+        let ids: Vec<MessageId> = ids
+            .iter()
+            .map(parse)
+            .collect::<Result<_, _>>()
+            .map_err(|error| BusError::InvalidIds(error.to_string()))?;
+        let answer = self.shared().ask(|session, now| {
+            let deadline_ms = now.mono_ms.saturating_add(millis(deadline));
+            session.query_statuses(ids, deadline_ms).map(StatusesQuery)
+        });
+        self.answered(answer, deadline).await
+    }
+
+    /// Waits for the answer to a query.
+    async fn answered<T>(
+        &self,
+        answer: Result<oneshot::Receiver<Result<T, QueryFailure>>, Overloaded>,
+        deadline: Duration,
+    ) -> Result<T, BusError> {
+        let answer = answer.map_err(|Overloaded { waiting, .. }| {
+            BusError::Overloaded(format!(
+                "{waiting} questions wait for the broker already ({})",
+                self.shared().sentence()
+            ))
+        })?;
+        match answer.await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(QueryFailure::TimedOut)) => Err(BusError::TimedOut(format!(
+                "no answer from the broker within {} s: {}",
+                deadline.as_secs_f64(),
+                self.shared().sentence()
+            ))),
+            Ok(Err(QueryFailure::NotSupported)) => Err(BusError::NotSupported),
+            Ok(Err(QueryFailure::Closed)) | Err(_) => Err(BusError::Closed),
+        }
     }
 
     /// The next event; `None` once the bus is closed. For one consumer; dropping the future loses
     /// nothing. What is not taken here holds the window: nothing piles up.
     pub async fn next(&self) -> Option<Event> {
-        unimplemented!()
+        loop {
+            let notified = self.shared().events.notified();
+            if let Some(event) = self.try_next() {
+                return Some(event);
+            }
+            if self.is_over() {
+                self.shared().events.notify_one();
+                return None;
+            }
+            notified.await;
+        }
     }
 
     /// The next event if there is one now.
     #[must_use]
     pub fn try_next(&self) -> Option<Event> {
-        unimplemented!()
+        self.tell(|session, _| session.poll_event())
     }
 
     /// Notes that the message is consumed and acks it. Never blocks; repeating it does no harm.
     pub fn ack(&self, key: &Key, how: How) {
-        unimplemented!("{key:?}{how:?}")
+        self.tell(|session, now| session.ack(now, *key, how));
     }
 
     /// Hands the message back to the broker, to be delivered again. Does nothing on a v1 broker,
     /// where the message stays held.
     pub fn release(&self, key: &Key) {
-        unimplemented!("{key:?}")
+        self.tell(|session, now| session.release(now, *key));
     }
 
     /// What was taken from [`Bus::next`] and is not acked.
     #[must_use]
     pub fn held(&self) -> Held {
-        unimplemented!()
+        self.shared().with(|session, _| session.held())
     }
 
     /// Where the connection stands, now and as it changes.
     #[must_use]
     pub fn link(&self) -> watch::Receiver<LinkState> {
-        unimplemented!()
+        self.shared().state()
     }
 
     /// Replaces how this peer describes itself to others. At most 1,024 bytes of JSON text; a
     /// larger description is not sent, and `false`.
     pub fn set_presence(&self, presence: &Map<String, Value>) -> bool {
-        unimplemented!("{presence:?}")
+        let text = Value::Object(presence.clone()).to_string();
+        let presence = Presence::parse(&text);
+        let fits = presence.is_some();
+        if let Some(presence) = presence {
+            self.tell(|session, _| session.set_presence(presence));
+        }
+        fits
     }
 
     /// What was counted since [`connect`](crate::connect).
     #[must_use]
     pub fn counters(&self) -> Counters {
-        unimplemented!()
+        self.shared().with(|session, _| session.counters())
     }
 
     /// Says goodbye: acks are flushed, the connection is closed. Takes at most 50 ms; sends that
     /// are under way are answered as they stand. [`Bus::next`] gives `None` from now on.
     pub async fn close(&self) {
-        unimplemented!()
+        self.tell(|session, _| session.close());
+        let mut ended = self.shared().ended.subscribe();
+        // When it takes longer the link goes on to its own end.
+        let _ = tokio::time::timeout(CLOSE, ended.wait_for(|ended| *ended)).await;
     }
+
+    fn is_over(&self) -> bool {
+        self.shared()
+            .with(|session, _| *session.status() == Status::Closed)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.with(|session, _| session.close());
+        self.shared.wake.notify_one();
+    }
+}
+
+impl std::fmt::Debug for Bus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bus")
+            .field("link", &*self.shared().state().borrow())
+            .finish()
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
+use peerbus_wire::limits::{WINDOW_BYTES_DEFAULT, WINDOW_MESSAGES_DEFAULT};
 use peerbus_wire::{PeerName, Secret, Token, Window};
 use serde_json::{Map, Value};
 
 use crate::error::ConfigError;
+use crate::paths::Paths;
 use crate::url::Url;
 
 /// Settings given on a command line. Whatever is `None` comes from the environment
@@ -33,9 +35,11 @@ pub enum Naming {
 /// What [`connect`](crate::connect) needs to know.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where the broker is; `None`: the file's `url`, else the Unix socket of [`crate::paths`] if
-    /// it is there, else [`crate::url::DEFAULT_URL`].
+    /// Where the broker is; `None`: the file's `url`, else the first of `sockets` that answers,
+    /// else [`crate::url::DEFAULT_URL`].
     pub url: Option<Url>,
+    /// Unix sockets to try when no URL is known.
+    pub sockets: Vec<PathBuf>,
     /// Which name to register.
     pub naming: Naming,
     /// The token; `None`: the file's, read before each attempt.
@@ -59,7 +63,17 @@ impl Config {
     ///
     /// Names the setting, what was found and the rule.
     pub fn resolve(flags: &Flags) -> Result<Self, ConfigError> {
-        unimplemented!("{flags:?}")
+        for variable in [
+            "PEERBUS_URL",
+            "PEERBUS_NAME",
+            "PEERBUS_TOKEN",
+            "PEERBUS_HMAC_SECRET",
+        ] {
+            if let Err(std::env::VarError::NotUnicode(_)) = std::env::var(variable) {
+                return Err(ConfigError(format!("{variable} is not valid UTF-8")));
+            }
+        }
+        Self::resolve_with(flags, |variable| std::env::var(variable).ok())
     }
 
     /// Resolves the settings with `env` in place of the process's environment.
@@ -71,6 +85,133 @@ impl Config {
         flags: &Flags,
         env: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, ConfigError> {
-        unimplemented!("{flags:?}{:?}", env(""))
+        let given = |flag: &Option<String>, variable: &str| {
+            let set = |text: &String| !text.is_empty();
+            flag.clone()
+                .filter(set)
+                .or_else(|| env(variable).filter(set))
+        };
+        let url = given(&flags.url, "PEERBUS_URL")
+            .map(|url| Url::parse(&url))
+            .transpose()?;
+        let naming = match given(&flags.name, "PEERBUS_NAME") {
+            Some(name) => Naming::Verbatim(parse_name(&name)?),
+            None => Naming::Generated,
+        };
+        let token = match given(&None, "PEERBUS_TOKEN") {
+            Some(token) => Some(Token::parse(&token).ok_or_else(|| {
+                ConfigError(format!(
+                    "PEERBUS_TOKEN must be at most 512 bytes, got {}",
+                    token.len()
+                ))
+            })?),
+            None => None,
+        };
+        let secret = given(&None, "PEERBUS_HMAC_SECRET")
+            .map(|secret| Secret::new(secret.as_bytes()))
+            .transpose()
+            .map_err(|error| ConfigError(format!("PEERBUS_HMAC_SECRET {error}")))?;
+        let (credentials, sockets) = match (&flags.credentials, Paths::find()) {
+            (Some(path), Ok(paths)) => (path.clone(), paths.sockets),
+            (None, Ok(paths)) => (paths.credentials, paths.sockets),
+            (Some(path), Err(_)) => (path.clone(), Vec::new()),
+            (None, Err(_)) if token.is_some() && secret.is_some() => (PathBuf::new(), Vec::new()),
+            (None, Err(error)) => return Err(error),
+        };
+        Ok(Self {
+            url,
+            sockets,
+            naming,
+            token,
+            secret,
+            credentials,
+            ephemeral: false,
+            window: Window {
+                messages: WINDOW_MESSAGES_DEFAULT,
+                bytes: WINDOW_BYTES_DEFAULT,
+            },
+            presence: None,
+        })
+    }
+}
+
+fn parse_name(text: &str) -> Result<PeerName, ConfigError> {
+    PeerName::parse(text).map_err(|error| {
+        let shown: String = text.chars().take(80).flat_map(char::escape_debug).collect();
+        ConfigError(format!(
+            "the name \"{shown}\" (PEERBUS_NAME) cannot be used: {error}"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve(flags: &Flags, env: &[(&str, &str)]) -> Result<Config, ConfigError> {
+        Config::resolve_with(flags, |variable| {
+            let found = env.iter().find(|(name, _)| *name == variable);
+            found.map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn flags_come_before_the_environment() {
+        let flags = Flags {
+            url: Some("ws://flag:1".into()),
+            name: Some("from-flag".into()),
+            credentials: Some("/flag/file".into()),
+        };
+        let env = [("PEERBUS_URL", "ws://env:1"), ("PEERBUS_NAME", "from-env")];
+        let config = resolve(&flags, &env).unwrap();
+        assert_eq!(config.url, Some(Url::parse("ws://flag:1").unwrap()));
+        assert_eq!(
+            config.naming,
+            Naming::Verbatim(PeerName::parse("from-flag").unwrap())
+        );
+        assert_eq!(config.credentials, PathBuf::from("/flag/file"));
+
+        let config = resolve(&Flags::default(), &env).unwrap();
+        assert_eq!(config.url, Some(Url::parse("ws://env:1").unwrap()));
+        assert_eq!(
+            config.naming,
+            Naming::Verbatim(PeerName::parse("from-env").unwrap())
+        );
+
+        let config = resolve(&Flags::default(), &[("PEERBUS_NAME", "")]).unwrap();
+        assert_eq!((config.url, config.naming), (None, Naming::Generated));
+        assert!(config.token.is_none() && config.secret.is_none());
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named() {
+        for (variable, value, says) in [
+            (
+                "PEERBUS_HMAC_SECRET",
+                "hush-hu",
+                "PEERBUS_HMAC_SECRET must be at least 32 bytes, got 7",
+            ),
+            (
+                "PEERBUS_NAME",
+                "a b",
+                "the name \"a b\" (PEERBUS_NAME) cannot be used: peer name",
+            ),
+            ("PEERBUS_NAME", "System", "peer name is reserved"),
+            ("PEERBUS_URL", "http://x", "broker URL \"http://x\""),
+            (
+                "PEERBUS_TOKEN",
+                &"t".repeat(513),
+                "PEERBUS_TOKEN must be at most 512 bytes, got 513",
+            ),
+        ] {
+            let error = resolve(&Flags::default(), &[(variable, value)])
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(says), "{error}");
+            assert!(
+                !error.contains("hush-hu") && !error.contains("ttt"),
+                "{error}"
+            );
+        }
     }
 }

@@ -1,11 +1,24 @@
 //! The credentials file: one TOML file, mode 0600, written by `peerbus serve` and read by every
 //! adapter and CLI verb of the same user.
+//!
+//! ```toml
+//! token = "…"         # admits a connection
+//! hmac_secret = "…"   # signs and verifies messages, at least 32 bytes
+//! url = "…"           # optional: where the broker is
+//! ```
 
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use peerbus_wire::{Secret, Token};
+use zeroize::Zeroizing;
 
+use crate::platform;
 use crate::url::Url;
+
+/// More than any credentials file has.
+const FILE_BYTES_MAX: u64 = 65_536;
 
 /// What the file holds. `Debug` shows no secret.
 #[derive(Debug, Clone)]
@@ -22,7 +35,11 @@ pub struct Credentials {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialsError {
     /// There is no such file.
-    #[error("no credentials at {}; `peerbus serve` makes them, or set PEERBUS_TOKEN and PEERBUS_HMAC_SECRET", .0.display())]
+    #[error(
+        "no credentials at {}: `peerbus serve` makes them; or set PEERBUS_TOKEN and \
+         PEERBUS_HMAC_SECRET",
+        .0.display()
+    )]
     Missing(PathBuf),
     /// The file is there and cannot be used; the sentence says why and what to do.
     #[error("{0}")]
@@ -35,16 +52,175 @@ pub enum CredentialsError {
 ///
 /// When it is absent, readable by others, or not what it should be.
 pub fn load(path: &Path) -> Result<Credentials, CredentialsError> {
-    unimplemented!("{path:?}")
+    let unusable = |why: String| {
+        CredentialsError::Unusable(format!("credentials file {} {why}", path.display()))
+    };
+    let file = File::open(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => CredentialsError::Missing(path.into()),
+        _ => unusable(format!("cannot be read: {error}")),
+    })?;
+    let metadata = file
+        .metadata()
+        .map_err(|error| unusable(format!("cannot be read: {error}")))?;
+    if !metadata.is_file() {
+        return Err(unusable("is not a file".into()));
+    }
+    if let Some(mode) = platform::exposed_mode(&metadata) {
+        return Err(unusable(format!(
+            "can be read by others (mode {mode:04o}): run `chmod 600 {}`",
+            path.display()
+        )));
+    }
+    let mut text = Zeroizing::new(String::new());
+    file.take(FILE_BYTES_MAX)
+        .read_to_string(&mut text)
+        .map_err(|error| unusable(format!("cannot be read: {error}")))?;
+    parse(&text).map_err(unusable)
 }
 
-/// Makes a token and an HMAC secret and writes them to a new file at `path`, mode 0600, in a
-/// directory of mode 0700 that is made if need be. A file that is already there is kept and
-/// loaded, also when another process makes it at the same moment.
+/// Reads the file's text. Errors say nothing of what stands in it.
+fn parse(text: &str) -> Result<Credentials, String> {
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+        let before = error.span().and_then(|span| text.get(..span.start));
+        let line = before.map_or(1, |before| before.matches('\n').count() + 1);
+        format!("is not TOML (line {line}): delete it, and `peerbus serve` makes a new one")
+    })?;
+    let member = |name: &str| match table.get(name) {
+        None => Ok(None),
+        Some(toml::Value::String(value)) => Ok(Some(value.as_str())),
+        Some(_) => Err(format!(
+            "has a `{name}` that is no string: put it in quotes"
+        )),
+    };
+    let needed = |name: &str| {
+        member(name)?
+            .filter(|value| !value.is_empty())
+            .ok_or_else(|| {
+                format!("has no `{name}`: delete it, and `peerbus serve` makes a new one")
+            })
+    };
+    let token = Token::parse(needed("token")?).ok_or("has a `token` of more than 512 bytes")?;
+    let secret = Secret::new(needed("hmac_secret")?.as_bytes())
+        .map_err(|error| format!("has an `hmac_secret` that {error}"))?;
+    let url = match member("url")? {
+        Some(url) => Some(Url::parse(url).map_err(|error| format!("has a wrong `url`: {error}"))?),
+        None => None,
+    };
+    Ok(Credentials { token, secret, url })
+}
+
+/// Loads the file at `path`. When there is none, makes a token and an HMAC secret and writes them
+/// to a new one, mode 0600, in a directory of mode 0700 that is made if need be. Says whether it
+/// did. A file that another process makes at the same moment is not overwritten but loaded.
 ///
 /// # Errors
 ///
 /// When the file cannot be written, or one that is there cannot be used.
 pub fn load_or_create(path: &Path) -> Result<(Credentials, bool), CredentialsError> {
-    unimplemented!("{path:?}")
+    match load(path) {
+        Err(CredentialsError::Missing(_)) => {}
+        loaded => return Ok((loaded?, false)),
+    }
+    let created = create(path).map_err(|error| {
+        let path = path.display();
+        CredentialsError::Unusable(format!(
+            "credentials file {path} cannot be written: {error}"
+        ))
+    })?;
+    Ok((load(path)?, created))
+}
+
+/// Writes a whole file beside `path`, then links it there: nobody ever reads half of it, and an
+/// existing one stays.
+fn create(path: &Path) -> std::io::Result<bool> {
+    let dir = path.parent().unwrap_or(Path::new("."));
+    platform::create_private_dir(dir)?;
+    let beside = dir.join(format!(".credentials-{:016x}", rand::random::<u64>()));
+    let text = Zeroizing::new(format!(
+        "# Made by `peerbus serve`. Whoever has these can join the bus and sign for its peers.\n\
+         token = \"{}\"\nhmac_secret = \"{}\"\n",
+        *random_hex(),
+        *random_hex()
+    ));
+    let mut file = platform::create_private(&beside)?;
+    let linked = file
+        .write_all(text.as_bytes())
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::hard_link(&beside, path));
+    fs::remove_file(&beside)?;
+    match linked {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// 256 random bits as hex.
+fn random_hex() -> Zeroizing<String> {
+    let words: [u64; 4] = rand::random();
+    Zeroizing::new(words.iter().map(|word| format!("{word:016x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn made_once_private_and_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b/credentials.toml");
+        assert_eq!(
+            load(&path).unwrap_err(),
+            CredentialsError::Missing(path.clone())
+        );
+        let (first, created) = load_or_create(&path).unwrap();
+        assert!(created && first.token.expose().len() == 64 && first.url.is_none());
+        assert!(platform::exposed_mode(&fs::metadata(&path).unwrap()).is_none());
+        let (second, created) = load_or_create(&path).unwrap();
+        assert!(!created && second.token == first.token);
+        assert!(!create(&path).unwrap(), "an existing file stays");
+        assert_eq!(load(&path).unwrap().token, first.token);
+        let left = fs::read_dir(path.parent().unwrap()).unwrap().count();
+        assert_eq!(left, 1, "nothing else is left behind");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_that_others_can_read_is_refused_with_the_remedy() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("credentials.toml");
+        load_or_create(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let error = load(&path).unwrap_err().to_string();
+        assert!(error.contains("(mode 0640): run `chmod 600 "), "{error}");
+    }
+
+    #[test]
+    fn errors_name_the_member_and_show_no_secret() {
+        let long = "s".repeat(32);
+        for (text, says) in [
+            (
+                format!("token = \"hush\"\nhmac_secret = {long}"),
+                "is not TOML (line 2)",
+            ),
+            (format!("hmac_secret = \"{long}\""), "has no `token`"),
+            (
+                format!("token = 5\nhmac_secret = \"{long}\""),
+                "`token` that is no string",
+            ),
+            (
+                "token = \"hush\"\nhmac_secret = \"hush\"".into(),
+                "must be at least 32 bytes, got 4",
+            ),
+            (
+                format!("token = \"hush\"\nhmac_secret = \"{long}\"\nurl = \"ftp:\""),
+                "has a wrong `url`: broker URL \"ftp:\"",
+            ),
+        ] {
+            let error = parse(&text).unwrap_err();
+            assert!(error.contains(says), "{error}");
+            assert!(!error.contains("hush") && !error.contains(&long), "{error}");
+        }
+    }
 }

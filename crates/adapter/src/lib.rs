@@ -27,22 +27,29 @@
 //! ```
 
 mod bus;
+mod compose;
 mod config;
+mod conn;
 pub mod credentials;
+mod dial;
 mod error;
 mod link;
 pub mod names;
 pub mod paths;
+mod platform;
+mod shared;
+mod state;
 pub mod url;
 
 pub use bus::{Bus, Peers, Sent, SentStatus};
 pub use config::{Config, Flags, Naming};
 pub use credentials::CredentialsError;
 pub use error::{BusError, ConfigError, SendError};
-pub use link::{Link, LinkEnd, LinkState, connect};
+pub use link::{Link, LinkEnd, connect};
 pub use peerbus_core::peer::{Counters, Event, Held, Inbound, Key};
 pub use peerbus_wire::{
     How, Kind, PeerEntry, PeerName, Presence, Receipt, Refusal, RefusalCode, Secret, State, Token,
     Window,
 };
+pub use state::LinkState;
 pub use url::Url;

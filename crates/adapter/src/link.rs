@@ -1,14 +1,28 @@
-//! The driver.
+//! The driver: does what the session asks for, one connection at a time.
 
-use std::fmt;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::Duration;
+
+use peerbus_core::peer::{self, Action, Session, Status};
+use peerbus_wire::{Instance, Presence};
 
 use crate::bus::Bus;
-use crate::config::Config;
+use crate::config::{Config, Naming};
+use crate::conn::Conn;
+use crate::credentials::{self, Credentials};
+use crate::dial::{Socket, candidates, dial};
+use crate::names;
+use crate::shared::{Clock, Shared};
 
-/// Drives the connection of a [`Bus`].
-#[derive(Debug)]
-pub struct Link {}
+/// Time for the last acks and the goodbye. Less than [`Bus::close`] waits.
+const GOODBYE: Duration = Duration::from_millis(40);
+
+/// Drives the connection of a [`Bus`]. Dropping it closes the bus.
+#[must_use = "nothing happens before `run`"]
+pub struct Link {
+    shared: Arc<Shared>,
+    config: Config,
+}
 
 /// How a link ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,52 +34,201 @@ pub enum LinkEnd {
     Cut,
 }
 
-/// Where the connection stands. `Display` is a sentence for an agent or a person.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LinkState {
-    /// Not connected, and trying.
-    Connecting {
-        /// Since when.
-        since: Instant,
-        /// Why the last attempt failed.
-        last_error: Option<String>,
-    },
-    /// Registered.
-    Online {
-        /// Under this name.
-        name: String,
-        /// The broker speaks our extension; `false`: v1.
-        ext: bool,
-    },
-    /// The broker turned the registration down. Tried again, slowly.
-    Refused {
-        /// Who was refused, what was found and the remedy.
-        sentence: String,
-    },
-    /// There are no credentials. Looked for again.
-    NeedCredentials {
-        /// Where they were looked for, and what would make them.
-        looked: String,
-    },
-    /// The bus was closed.
-    Closed,
-}
-
-impl fmt::Display for LinkState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self:?}")
-    }
+/// What the driver is to do next.
+enum Step {
+    Do(Action),
+    /// The host wants something.
+    Look,
+    /// The host closed the bus.
+    Over,
 }
 
 /// Makes a bus and the link that drives it. No I/O happens before [`Link::run`].
-#[must_use]
 pub fn connect(config: Config) -> (Bus, Link) {
-    unimplemented!("{config:?}")
+    let (name, generated) = match &config.naming {
+        Naming::Verbatim(name) => (name.clone(), false),
+        Naming::Generated => (names::generate(), true),
+    };
+    let presence = config.presence.clone();
+    let presence = presence
+        .and_then(|presence| Presence::parse(&serde_json::Value::Object(presence).to_string()));
+    let session = peer::Config {
+        name,
+        generated,
+        instance: Some(Instance::from_entropy(rand::random())),
+        ephemeral: config.ephemeral,
+        window: config.window,
+        presence,
+    };
+    let clock = Clock::start();
+    let session = Session::new(session, clock.now(), rand::random());
+    let shared = Arc::new(Shared::new(clock, session));
+    (Bus::new(Arc::clone(&shared)), Link { shared, config })
 }
 
 impl Link {
     /// Runs until every [`Bus`] handle is dropped or [`Bus::close`] was called.
     pub async fn run(self) -> LinkEnd {
-        unimplemented!()
+        loop {
+            match self.step().await {
+                Step::Do(Action::Dial) => {
+                    let Some(socket) = self.dial().await else {
+                        continue;
+                    };
+                    if let Some(end) = self.serve(Conn::new(socket)).await {
+                        return end;
+                    }
+                }
+                Step::Do(Action::Rename) => {
+                    self.shared
+                        .with(|session, now| session.rename(now, names::generate()));
+                }
+                Step::Do(Action::HangUp | Action::Ping) | Step::Look => {}
+                Step::Over => return LinkEnd::Cut,
+            }
+        }
+    }
+
+    /// Waits for an action, a deadline or the host.
+    async fn step(&self) -> Step {
+        let shared = &self.shared;
+        loop {
+            let (action, over, timeout) = shared.with(|session, _| {
+                let over = *session.status() == Status::Closed;
+                (session.poll_action(), over, session.poll_timeout())
+            });
+            if over {
+                return Step::Over;
+            }
+            if let Some(action) = action {
+                return Step::Do(action);
+            }
+            let deadline = async {
+                match timeout {
+                    Some((at, _)) => tokio::time::sleep_until(shared.clock().instant(at)).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = shared.wake.notified() => return Step::Look,
+                () = deadline => shared.with(|session, now| session.handle_timeout(now)),
+            }
+        }
+    }
+
+    /// Reads the credentials and connects. `None` when that failed, which the session knows, or
+    /// the bus was closed meanwhile.
+    async fn dial(&self) -> Option<Socket> {
+        let credentials = match self.credentials() {
+            Ok(credentials) => credentials,
+            Err(looked) => {
+                self.shared
+                    .with(|session, now| session.handle_no_credentials(now, looked));
+                return None;
+            }
+        };
+        let url = self.config.url.as_ref().or(credentials.url.as_ref());
+        let urls = candidates(url, &self.config.sockets);
+        let dialed = dial(&urls);
+        tokio::pin!(dialed);
+        let dialed = loop {
+            tokio::select! {
+                dialed = &mut dialed => break dialed,
+                step = self.step() => {
+                    if matches!(step, Step::Over) {
+                        return None;
+                    }
+                }
+            }
+        };
+        match dialed {
+            Ok((socket, url)) => {
+                let Credentials { token, secret, .. } = credentials;
+                let credentials = peer::Credentials {
+                    token,
+                    secret,
+                    local: url.is_local(),
+                };
+                self.shared
+                    .with(|session, now| session.handle_connected(now, credentials));
+                Some(socket)
+            }
+            Err(why) => {
+                let local = urls.iter().all(crate::Url::is_local);
+                self.shared
+                    .with(|session, now| session.handle_unreachable(now, local, why));
+                None
+            }
+        }
+    }
+
+    /// The configured ones, completed from the file; `Err` says where was looked.
+    fn credentials(&self) -> Result<Credentials, String> {
+        let Config {
+            token,
+            secret,
+            credentials: path,
+            url,
+            ..
+        } = &self.config;
+        if let (Some(token), Some(secret)) = (token, secret) {
+            // The file may still know where the broker is.
+            let found = if url.is_none() {
+                credentials::load(path).ok()
+            } else {
+                None
+            };
+            let url = found.and_then(|found| found.url);
+            return Ok(Credentials {
+                token: token.clone(),
+                secret: secret.clone(),
+                url,
+            });
+        }
+        let mut found = credentials::load(path).map_err(|error| error.to_string())?;
+        if let Some(token) = token {
+            found.token = token.clone();
+        }
+        if let Some(secret) = secret {
+            found.secret = secret.clone();
+        }
+        Ok(found)
+    }
+
+    /// Serves a connection to its end; `Some` when that is the end of the link.
+    async fn serve(&self, mut conn: Conn) -> Option<LinkEnd> {
+        loop {
+            tokio::select! {
+                biased;
+                step = self.step() => match step {
+                    Step::Over => {
+                        let told = conn.goodbye(&self.shared, GOODBYE).await;
+                        return Some(if told { LinkEnd::Goodbye } else { LinkEnd::Cut });
+                    }
+                    Step::Do(Action::HangUp) => return None,
+                    Step::Do(Action::Ping) => conn.ping(),
+                    Step::Do(Action::Dial | Action::Rename) | Step::Look => {}
+                },
+                ended = conn.run(&self.shared) => {
+                    self.shared.with(|session, now| session.handle_closed(now, &ended));
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.shared.with(|session, _| session.close());
+        self.shared.ended.send_replace(true);
+    }
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
     }
 }

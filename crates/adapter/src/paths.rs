@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use etcetera::BaseStrategy;
+
 use crate::error::ConfigError;
 
 /// The directories and files of one user's bus.
@@ -31,6 +33,49 @@ impl Paths {
     ///
     /// When there is no home directory.
     pub fn find() -> Result<Self, ConfigError> {
-        unimplemented!()
+        let base = etcetera::choose_base_strategy().map_err(|_| {
+            ConfigError("no home directory: set HOME, or XDG_CONFIG_HOME and XDG_STATE_HOME".into())
+        })?;
+        let state = base.state_dir().unwrap_or_else(|| base.data_dir());
+        Ok(Self::under(base.config_dir(), state, base.runtime_dir()))
+    }
+
+    fn under(config: PathBuf, state: PathBuf, runtime: Option<PathBuf>) -> Self {
+        const SOCKET: &str = "peerbus.sock";
+        let config_dir = config.join("peerbus");
+        let state_dir = state.join("peerbus");
+        let runtime_dir = runtime.map_or_else(|| state_dir.clone(), |dir| dir.join("peerbus"));
+        let socket = runtime_dir.join(SOCKET);
+        let mut sockets = vec![socket.clone(), state_dir.join(SOCKET)];
+        sockets.dedup();
+        Self {
+            credentials: config_dir.join("credentials.toml"),
+            database: state_dir.join("peerbus.db"),
+            config_dir,
+            state_dir,
+            runtime_dir,
+            socket,
+            sockets,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_runtime_directory_the_socket_lies_with_the_state() {
+        let paths = Paths::under("/c".into(), "/s".into(), Some("/r".into()));
+        assert_eq!(
+            paths.credentials,
+            PathBuf::from("/c/peerbus/credentials.toml")
+        );
+        assert_eq!(paths.socket, PathBuf::from("/r/peerbus/peerbus.sock"));
+        let other = PathBuf::from("/s/peerbus/peerbus.sock");
+        assert_eq!(paths.sockets, [paths.socket.clone(), other.clone()]);
+
+        let paths = Paths::under("/c".into(), "/s".into(), None);
+        assert_eq!((paths.socket, paths.sockets), (other.clone(), vec![other]));
     }
 }

@@ -1,12 +1,16 @@
 //! Where a broker is.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use crate::error::ConfigError;
 
 /// The broker's address when nothing says otherwise.
 pub const DEFAULT_URL: &str = "ws://127.0.0.1:47821";
+
+/// The forms that are understood, for error messages.
+const FORMS: &str = "ws://host:port[/path] or unix:/path/to.sock";
 
 /// A broker's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,12 +35,166 @@ impl Url {
     ///
     /// Says what was found and which forms there are.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        unimplemented!("{text}")
+        let shown: String = text
+            .chars()
+            .take(200)
+            .flat_map(char::escape_debug)
+            .collect();
+        let wrong = |why: &str| ConfigError(format!("broker URL \"{shown}\" {why}: use {FORMS}"));
+        if !text
+            .chars()
+            .all(|c| c.is_ascii_graphic() || (c == ' ' && text.starts_with("unix:")))
+        {
+            return Err(wrong("holds a character that no URL may hold"));
+        }
+        if let Some(path) = text.strip_prefix("unix:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            if !path.starts_with('/') {
+                return Err(wrong("does not name an absolute path"));
+            }
+            return Ok(Self::Unix(path.into()));
+        }
+        if text.starts_with("wss:") {
+            return Err(ConfigError(format!(
+                "broker URL \"{shown}\" asks for TLS, which is not built in: use ws:// through a \
+                 tunnel (ssh -L), or a Unix socket"
+            )));
+        }
+        let rest = text
+            .strip_prefix("ws://")
+            .ok_or_else(|| wrong("is of another kind"))?;
+        let split = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(split);
+        let (host, port) =
+            authority_of(authority).ok_or_else(|| wrong("names no host and port"))?;
+        let path = if path.starts_with('/') {
+            path.into()
+        } else {
+            format!("/{path}")
+        };
+        if path.contains('#') {
+            return Err(wrong("has a fragment"));
+        }
+        Ok(Self::Tcp {
+            host: host.into(),
+            port,
+            path,
+        })
     }
+
+    /// Whether the broker is on this machine.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Unix(_) => true,
+            Self::Tcp { host, .. } => match host.parse::<IpAddr>() {
+                Ok(address) => address.is_loopback(),
+                Err(_) => host.eq_ignore_ascii_case("localhost"),
+            },
+        }
+    }
+
+    /// What the WebSocket handshake asks for.
+    pub(crate) fn request(&self) -> String {
+        match self {
+            Self::Unix(_) => "ws://localhost/".into(),
+            Self::Tcp { .. } => self.to_string(),
+        }
+    }
+}
+
+/// Host without brackets, and port.
+fn authority_of(authority: &str) -> Option<(&str, u16)> {
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(rest) => {
+            let (host, port) = rest.split_once(']')?;
+            host.parse::<std::net::Ipv6Addr>().ok()?;
+            (
+                host,
+                port.strip_prefix(':').or(port.is_empty().then_some("80"))?,
+            )
+        }
+        None => authority.rsplit_once(':').unwrap_or((authority, "80")),
+    };
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-:".contains(c);
+    let bare_v6 = host.contains(':') && !authority.starts_with('[');
+    if host.is_empty() || bare_v6 || !host.chars().all(plain) {
+        return None;
+    }
+    let port: u16 = port.parse().ok()?;
+    (port > 0).then_some((host, port))
 }
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self:?}")
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp { host, port, path } => {
+                let (open, close) = if host.contains(':') {
+                    ("[", "]")
+                } else {
+                    ("", "")
+                };
+                let path = if path == "/" { "" } else { path };
+                write!(f, "ws://{open}{host}{close}:{port}{path}")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_read_and_shown_alike() {
+        for (text, shown, local) in [
+            (DEFAULT_URL, DEFAULT_URL, true),
+            ("ws://localhost:1/", "ws://localhost:1", true),
+            (
+                "ws://bus.example:9000/a/b?c=d",
+                "ws://bus.example:9000/a/b?c=d",
+                false,
+            ),
+            ("ws://[::1]:7", "ws://[::1]:7", true),
+            ("ws://10.0.0.1", "ws://10.0.0.1:80", false),
+            ("unix:/run/a b.sock", "unix:/run/a b.sock", true),
+            ("unix:///run/x.sock", "unix:/run/x.sock", true),
+        ] {
+            let url = Url::parse(text).unwrap();
+            assert_eq!(
+                (url.to_string().as_str(), url.is_local()),
+                (shown, local),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_url_is_named_with_the_forms_there_are() {
+        for text in [
+            "",
+            "http://x:1",
+            "127.0.0.1:47821",
+            "ws://",
+            "ws://:1",
+            "ws://h:0",
+            "ws://h:70000",
+            "ws://h:x",
+            "ws://::1:5",
+            "ws://[::1",
+            "ws://u@h:1",
+            "unix:rel.sock",
+            "ws://h:1/\u{7}",
+            "ws://h:1/#f",
+        ] {
+            let error = Url::parse(text).unwrap_err().to_string();
+            assert!(
+                error.contains(FORMS) && error.contains("broker URL \""),
+                "{text}: {error}"
+            );
+        }
+        let error = Url::parse("wss://h:1").unwrap_err().to_string();
+        assert!(error.contains("TLS, which is not built in"), "{error}");
     }
 }

@@ -60,6 +60,10 @@ impl Fates {
         Some((Event::Fate(receipt), Some(key)))
     }
 
+    pub(super) fn has_event(&self) -> bool {
+        !self.passing.is_empty() || !self.kept.is_empty()
+    }
+
     pub(super) fn close(&mut self) {
         self.passing.clear();
         self.kept.clear();

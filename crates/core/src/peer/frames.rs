@@ -7,7 +7,7 @@ use peerbus_wire::{
 
 use super::inbox::Arrival;
 use super::outbox::body_of;
-use super::{Event, Inbound, Key, Phase, Reply, SendOutcome, Session};
+use super::{Event, Inbound, Key, Phase, SendOutcome, Session};
 use crate::Now;
 
 impl Session {
@@ -168,15 +168,11 @@ impl Session {
                 return;
             }
         };
+        self.queries.collect(&receipt);
         match self.outbox.settle(&receipt.id) {
-            Some(false) => {
-                let id = receipt.id;
-                self.replies.push_back(Reply::Sent { id, outcome });
-            }
+            Some(false) => self.settle(receipt.id, outcome),
             Some(true) => self.fates.push(Event::Fate(receipt)),
-            None => {
-                self.queries.collect(&receipt);
-            }
+            None => {}
         }
     }
 }

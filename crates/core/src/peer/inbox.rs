@@ -149,6 +149,10 @@ impl Inbox {
         )
     }
 
+    pub(super) fn has_unread(&self) -> bool {
+        !self.unread.is_empty()
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.held.len() >= HELD_MAX || self.bytes >= HELD_BYTES_MAX
     }

@@ -148,6 +148,12 @@ impl Session {
         all.into_iter().flatten().min()
     }
 
+    /// Whether [`Session::poll_event`] has something.
+    #[must_use]
+    pub fn has_event(&self) -> bool {
+        self.registered.is_some() || self.fates.has_event() || self.inbox.has_unread()
+    }
+
     /// Whether the shell may hand in another frame. `false` while as much is held as may be.
     #[must_use]
     pub fn wants_read(&self) -> bool {

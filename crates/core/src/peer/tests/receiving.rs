@@ -41,64 +41,37 @@ fn an_ack_to_a_v1_broker_claims_nothing() {
     assert_eq!(rig.wire(), ["ack m1|bob"]);
 }
 
+/// A message of alice's to bob with something altered after it was signed.
+fn forged(alter: impl FnOnce(&mut Envelope)) -> Envelope {
+    let mut envelope = signed("alice", "bob", "m1");
+    alter(&mut envelope);
+    envelope
+}
+
+/// A message that its sender signed although it breaks a rule.
+fn wrong(alter: impl FnOnce(&mut Envelope)) -> Envelope {
+    let mut envelope = forged(alter);
+    let secret = Secret::new(SECRET).unwrap();
+    envelope.hmac = secret.sign(&envelope.canonical().unwrap());
+    envelope
+}
+
 #[test]
 fn what_does_not_verify_or_breaks_a_rule_is_rejected_and_never_shown() {
-    let good = || signed("alice", "bob", "m1");
-    let resigned = |mut envelope: Envelope| {
-        let secret = Secret::new(SECRET).unwrap();
-        envelope.hmac = secret.sign(&envelope.canonical().unwrap());
-        envelope
-    };
     let cases = [
         (
-            Envelope {
-                body: b"\"altered\"".to_vec(),
-                ..good()
-            },
+            forged(|e| e.body = b"\"altered\"".to_vec()),
             "signature mismatch",
         ),
+        (forged(|e| e.from = "mallory".into()), "signature mismatch"),
         (
-            Envelope {
-                from: "mallory".into(),
-                ..good()
-            },
-            "signature mismatch",
-        ),
-        (
-            Envelope {
-                hmac: "00".into(),
-                ..good()
-            },
+            forged(|e| e.hmac = "00".into()),
             "hmac is not 64 hex digits",
         ),
-        (
-            resigned(Envelope {
-                id: "a b".into(),
-                ..good()
-            }),
-            "invalid id",
-        ),
-        (
-            resigned(Envelope {
-                from: "system".into(),
-                ..good()
-            }),
-            "invalid sender",
-        ),
-        (
-            resigned(Envelope {
-                to: "*".into(),
-                ..good()
-            }),
-            "goes to one peer",
-        ),
-        (
-            resigned(Envelope {
-                to: "carol".into(),
-                ..good()
-            }),
-            "addressed to carol",
-        ),
+        (wrong(|e| e.id = "a b".into()), "invalid id"),
+        (wrong(|e| e.from = "system".into()), "invalid sender"),
+        (wrong(|e| e.to = "*".into()), "goes to one peer"),
+        (wrong(|e| e.to = "carol".into()), "addressed to carol"),
     ];
     for (envelope, says) in cases {
         for ext in [true, false] {

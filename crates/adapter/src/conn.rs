@@ -1,0 +1,152 @@
+//! Moves frames between one open WebSocket and the session.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::{Sink, SinkExt as _, Stream as _, StreamExt as _};
+use peerbus_core::peer::Ended;
+use peerbus_wire::CloseReason;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::{Error, Message};
+
+use crate::dial::Socket;
+use crate::shared::Shared;
+
+/// Messages that are read before what they caused is written.
+const READ_BATCH: usize = 64;
+
+/// One connection.
+pub(crate) struct Conn {
+    socket: Socket,
+    /// Something was written since the last complete flush.
+    dirty: bool,
+}
+
+impl Conn {
+    pub(crate) fn new(socket: Socket) -> Self {
+        Self {
+            socket,
+            dirty: false,
+        }
+    }
+
+    /// Moves frames until the connection ends.
+    pub(crate) async fn run(&mut self, shared: &Shared) -> Ended {
+        poll_fn(|cx| self.poll(cx, shared)).await
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, shared: &Shared) -> Poll<Ended> {
+        if let Err(error) = self.write(cx, shared) {
+            return Poll::Ready(ended(error));
+        }
+        for _ in 0..READ_BATCH {
+            if !shared.with(|session, _| session.wants_read()) {
+                return Poll::Pending;
+            }
+            match Pin::new(&mut self.socket).poll_next(cx) {
+                Poll::Pending => return self.write_replies(cx, shared),
+                Poll::Ready(None) => return Poll::Ready(broken("the connection was closed")),
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(ended(error)),
+                Poll::Ready(Some(Ok(Message::Close(frame)))) => {
+                    return Poll::Ready(closed(frame));
+                }
+                Poll::Ready(Some(Ok(message))) => shared.with(|session, now| match message {
+                    Message::Text(text) => session.handle_text(now, text.as_bytes()),
+                    _ => session.handle_alive(now),
+                }),
+            }
+        }
+        // There may be more to read: let others have their turn, then come again.
+        cx.waker().wake_by_ref();
+        self.write_replies(cx, shared)
+    }
+
+    fn write_replies(&mut self, cx: &mut Context<'_>, shared: &Shared) -> Poll<Ended> {
+        match self.write(cx, shared) {
+            Ok(()) => Poll::Pending,
+            Err(error) => Poll::Ready(ended(error)),
+        }
+    }
+
+    /// Writes what the session has, as far as the socket takes it, with one flush.
+    fn write(&mut self, cx: &mut Context<'_>, shared: &Shared) -> Result<(), Error> {
+        loop {
+            match Pin::new(&mut self.socket).poll_ready(cx) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(ready) => ready?,
+            }
+            let Some(frame) = shared.with(|session, _| session.poll_transmit()) else {
+                break;
+            };
+            Pin::new(&mut self.socket).start_send(Message::text(frame.encode()))?;
+            self.dirty = true;
+        }
+        if self.dirty
+            && let Poll::Ready(flushed) = Pin::new(&mut self.socket).poll_flush(cx)
+        {
+            flushed?;
+            self.dirty = false;
+            shared.with(|session, _| session.handle_flushed());
+        }
+        Ok(())
+    }
+
+    /// Sends a ping.
+    pub(crate) fn ping(&mut self) {
+        // A failure shows at the next write.
+        if Pin::new(&mut self.socket)
+            .start_send(Message::Ping(Vec::new().into()))
+            .is_ok()
+        {
+            self.dirty = true;
+        }
+    }
+
+    /// Flushes what the session still has, says goodbye and waits for the answer: closing a
+    /// socket with unread data would cut off what the broker has not read yet. `false` when that
+    /// takes longer than `limit`.
+    pub(crate) async fn goodbye(mut self, shared: &Shared, limit: Duration) -> bool {
+        let farewell = async {
+            while let Some(frame) = shared.with(|session, _| session.poll_transmit()) {
+                self.socket.feed(Message::text(frame.encode())).await?;
+            }
+            let frame = CloseFrame {
+                code: CloseCode::Normal,
+                reason: "goodbye".into(),
+            };
+            self.socket.send(Message::Close(Some(frame))).await?;
+            while let Some(Ok(_)) = self.socket.next().await {}
+            Ok::<(), Error>(())
+        };
+        matches!(tokio::time::timeout(limit, farewell).await, Ok(Ok(())))
+    }
+}
+
+fn broken(why: &str) -> Ended {
+    Ended::Broken { why: why.into() }
+}
+
+fn closed(frame: Option<CloseFrame>) -> Ended {
+    match frame {
+        Some(frame) => Ended::Closed {
+            code: frame.code.into(),
+            text: frame.reason.as_str().into(),
+        },
+        None => broken("the broker closed the connection without a reason"),
+    }
+}
+
+fn ended(error: Error) -> Ended {
+    match error {
+        Error::ConnectionClosed | Error::AlreadyClosed => broken("the connection was closed"),
+        Error::Io(error) => broken(&format!("the connection broke: {error}")),
+        Error::Capacity(_) => broken(&format!(
+            "the broker sent a message over the limit ({})",
+            CloseReason::TooLarge.text()
+        )),
+        _ => broken("the connection broke: the broker violated the WebSocket protocol"),
+    }
+}

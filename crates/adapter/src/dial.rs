@@ -1,0 +1,145 @@
+//! From a URL to an open WebSocket.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::{WebSocketStream, client_async_with_config, tungstenite};
+
+use crate::platform;
+use crate::url::{DEFAULT_URL, Url};
+
+/// Time to reach one address and to finish its WebSocket handshake.
+const CONNECT: Duration = Duration::from_secs(5);
+/// Largest message that is read. A v1 broker may send more than a frame may have, because what it
+/// carries grows up to six times by escaping; that message is then rejected, not the connection.
+const MESSAGE_BYTES_MAX: usize = 8 * peerbus_wire::limits::FRAME_BYTES_MAX;
+/// Bytes read at once. Small, because most connections are idle.
+const READ_BUFFER: usize = 16 * 1_024;
+
+/// A byte stream to a broker.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// An open WebSocket.
+pub(crate) type Socket = WebSocketStream<Box<dyn Stream>>;
+
+/// Where a broker may be, in the order in which to try.
+pub(crate) fn candidates(url: Option<&Url>, sockets: &[PathBuf]) -> Vec<Url> {
+    if let Some(url) = url {
+        return vec![url.clone()];
+    }
+    let there = sockets.iter().filter(|path| path.exists());
+    there
+        .map(|path| Url::Unix(path.clone()))
+        .chain(Url::parse(DEFAULT_URL).ok())
+        .collect()
+}
+
+/// Connects to the first of `urls` that answers. The error is a sentence about all of them.
+pub(crate) async fn dial(urls: &[Url]) -> Result<(Socket, &Url), String> {
+    let mut failures = Vec::new();
+    for url in urls {
+        match timeout(CONNECT, open(url)).await {
+            Ok(Ok(socket)) => return Ok((socket, url)),
+            Ok(Err(why)) => failures.push(format!("{url} ({why})")),
+            Err(_) => failures.push(format!("{url} (no answer within {} s)", CONNECT.as_secs())),
+        }
+    }
+    Err(format!(
+        "no broker at {}: is `peerbus serve` running?",
+        failures.join(" nor at ")
+    ))
+}
+
+async fn open(url: &Url) -> Result<Socket, String> {
+    let stream: Box<dyn Stream> = match url {
+        Url::Unix(path) => platform::dial_unix(path)
+            .await
+            .map_err(|error| plain(&error))?,
+        Url::Tcp { host, port, .. } => {
+            Box::new(dial_tcp(host, *port).await.map_err(|error| plain(&error))?)
+        }
+    };
+    let config = WebSocketConfig::default()
+        .read_buffer_size(READ_BUFFER)
+        .max_message_size(Some(MESSAGE_BYTES_MAX))
+        .max_frame_size(Some(MESSAGE_BYTES_MAX));
+    match client_async_with_config(url.request(), stream, Some(config)).await {
+        Ok((socket, _)) => Ok(socket),
+        Err(tungstenite::Error::Http(response)) => Err(format!(
+            "it answered HTTP {} instead of a WebSocket",
+            response.status().as_u16()
+        )),
+        Err(tungstenite::Error::Io(error)) => Err(plain(&error)),
+        Err(_) => Err("what listens there does not speak WebSocket".into()),
+    }
+}
+
+async fn dial_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut last = None;
+    for address in tokio::net::lookup_host((host, port)).await? {
+        match TcpStream::connect(address).await {
+            Ok(stream) if leads_back(stream.local_addr(), stream.peer_addr()) => {
+                last = Some(io::Error::other(
+                    "nothing listens there: it connected to itself",
+                ));
+            }
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| io::Error::other("the host has no address")))
+}
+
+/// A socket that dials a free port of its own ephemeral range can meet itself.
+fn leads_back(local: io::Result<SocketAddr>, peer: io::Result<SocketAddr>) -> bool {
+    matches!((local, peer), (Ok(local), Ok(peer)) if local == peer)
+}
+
+/// What people call an error.
+fn plain(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connection refused".into(),
+        io::ErrorKind::NotFound => "no such socket".into(),
+        io::ErrorKind::PermissionDenied => "permission denied".into(),
+        io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof => {
+            "it closed the connection".into()
+        }
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_known_url_is_the_only_candidate_and_the_default_is_the_last() {
+        let url = Url::parse("ws://h:1").unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let there = dir.path().join("there.sock");
+        std::fs::write(&there, "").unwrap();
+        let sockets = [dir.path().join("not-there.sock"), there.clone()];
+        assert_eq!(candidates(Some(&url), &sockets), [url]);
+        let default = Url::parse(DEFAULT_URL).unwrap();
+        assert_eq!(candidates(None, &sockets), [Url::Unix(there), default]);
+    }
+
+    #[test]
+    fn a_socket_that_met_itself_is_recognised() {
+        let a: SocketAddr = "127.0.0.1:40000".parse().unwrap();
+        let b: SocketAddr = "127.0.0.1:40001".parse().unwrap();
+        assert!(leads_back(Ok(a), Ok(a)));
+        assert!(!leads_back(Ok(a), Ok(b)));
+    }
+}

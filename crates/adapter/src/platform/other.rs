@@ -1,0 +1,29 @@
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::path::Path;
+
+use crate::dial::Stream;
+
+/// There are no Unix sockets here.
+#[expect(clippy::unused_async, reason = "as on Unix")]
+pub(crate) async fn dial_unix(_: &Path) -> io::Result<Box<dyn Stream>> {
+    Err(io::Error::new(
+        io::ErrorKind::Unsupported,
+        "no Unix sockets on this system",
+    ))
+}
+
+/// Creates a file; fails when it exists. The user's profile directory is private by default.
+pub(crate) fn create_private(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).open(path)
+}
+
+/// Creates a directory and those above it.
+pub(crate) fn create_private_dir(path: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(path)
+}
+
+/// There are no modes here.
+pub(crate) fn exposed_mode(_: &Metadata) -> Option<u32> {
+    None
+}

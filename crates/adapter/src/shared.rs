@@ -1,0 +1,229 @@
+//! What the handle and the driver share: the session behind a lock that is held only to decide.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Instant as StdInstant, SystemTime, UNIX_EPOCH};
+
+use peerbus_core::Now;
+use peerbus_core::peer::{QueryFailure, QueryId, Reply, Roster, SendOutcome, Session, Status};
+use peerbus_wire::{MessageId, Receipt};
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::{Duration, Instant};
+
+use crate::state::LinkState;
+
+type Answer<T> = oneshot::Sender<T>;
+
+/// The session and everybody who waits for something of it.
+pub(crate) struct Shared {
+    inner: Mutex<Inner>,
+    clock: Clock,
+    /// The host wants something: the driver looks again.
+    pub(crate) wake: Notify,
+    /// There may be an event: the host looks again.
+    pub(crate) events: Notify,
+    state: watch::Sender<LinkState>,
+    /// The driver is done.
+    pub(crate) ended: watch::Sender<bool>,
+}
+
+/// What the lock holds.
+pub(crate) struct Inner {
+    session: Session,
+    status: Status,
+    sends: HashMap<MessageId, Answer<SendOutcome>>,
+    peers: HashMap<QueryId, Answer<Result<Roster, QueryFailure>>>,
+    statuses: HashMap<QueryId, Answer<Result<Vec<Receipt>, QueryFailure>>>,
+}
+
+/// Both clocks.
+#[derive(Clone, Copy)]
+pub(crate) struct Clock {
+    start: Instant,
+    start_std: StdInstant,
+}
+
+impl Clock {
+    pub(crate) fn start() -> Self {
+        Self {
+            start: Instant::now(),
+            start_std: StdInstant::now(),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        let wall = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        Now {
+            mono_ms: millis(self.start.elapsed()),
+            wall_ms: millis(wall),
+        }
+    }
+
+    pub(crate) fn instant(&self, mono_ms: u64) -> Instant {
+        self.start + Duration::from_millis(mono_ms)
+    }
+
+    fn std_instant(&self, mono_ms: u64) -> StdInstant {
+        self.start_std + Duration::from_millis(mono_ms)
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(clock: Clock, session: Session) -> Self {
+        let status = session.status().clone();
+        let state = watch::Sender::new(state_of(&status, &clock));
+        let inner = Inner {
+            session,
+            status,
+            sends: HashMap::new(),
+            peers: HashMap::new(),
+            statuses: HashMap::new(),
+        };
+        Self {
+            inner: Mutex::new(inner),
+            clock,
+            wake: Notify::new(),
+            events: Notify::new(),
+            state,
+            ended: watch::Sender::new(false),
+        }
+    }
+
+    /// Hands something to the session, then hands on what came of it.
+    pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Session, Now) -> T) -> T {
+        let mut inner = self.lock();
+        let result = act(&mut inner.session, self.clock.now());
+        self.hand_on(&mut inner);
+        result
+    }
+
+    /// As [`Shared::with`], for what is answered later; `act` gives the key of the answer.
+    pub(crate) fn ask<K: AskKey, E>(
+        &self,
+        act: impl FnOnce(&mut Session, Now) -> Result<K, E>,
+    ) -> Result<oneshot::Receiver<K::Answer>, E> {
+        let mut inner = self.lock();
+        let key = act(&mut inner.session, self.clock.now())?;
+        let (sender, receiver) = oneshot::channel();
+        key.wait(&mut inner, sender);
+        self.hand_on(&mut inner);
+        drop(inner);
+        self.wake.notify_one();
+        Ok(receiver)
+    }
+
+    pub(crate) fn state(&self) -> watch::Receiver<LinkState> {
+        self.state.subscribe()
+    }
+
+    /// Where the connection stands, as a sentence.
+    pub(crate) fn sentence(&self) -> String {
+        self.state.borrow().to_string()
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// A panic elsewhere does not make the session unusable: each input leaves it consistent.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hand_on(&self, inner: &mut Inner) {
+        while let Some(reply) = inner.session.poll_reply() {
+            inner.answer(reply);
+        }
+        if *inner.session.status() != inner.status {
+            inner.status = inner.session.status().clone();
+            let state = state_of(&inner.status, &self.clock);
+            tracing::info!(link = %state, "link");
+            self.state.send_replace(state);
+        }
+        if inner.session.has_event() || inner.status == Status::Closed {
+            self.events.notify_one();
+        }
+    }
+}
+
+impl Inner {
+    /// Nobody waits any more when the caller's future was dropped.
+    fn answer(&mut self, reply: Reply) {
+        match reply {
+            Reply::Sent { id, outcome } => {
+                self.sends.remove(&id).map(|answer| answer.send(outcome));
+            }
+            Reply::Peers { query, outcome } => {
+                self.peers.remove(&query).map(|answer| answer.send(outcome));
+            }
+            Reply::Statuses { query, outcome } => {
+                self.statuses
+                    .remove(&query)
+                    .map(|answer| answer.send(outcome));
+            }
+        }
+    }
+}
+
+/// What an answer is found by.
+pub(crate) trait AskKey {
+    type Answer;
+
+    fn wait(self, inner: &mut Inner, sender: Answer<Self::Answer>);
+}
+
+impl AskKey for MessageId {
+    type Answer = SendOutcome;
+
+    fn wait(self, inner: &mut Inner, sender: Answer<SendOutcome>) {
+        inner.sends.insert(self, sender);
+    }
+}
+
+/// A query for the peers.
+pub(crate) struct PeersQuery(pub(crate) QueryId);
+
+impl AskKey for PeersQuery {
+    type Answer = Result<Roster, QueryFailure>;
+
+    fn wait(self, inner: &mut Inner, sender: Answer<Self::Answer>) {
+        inner.peers.insert(self.0, sender);
+    }
+}
+
+/// A query for what became of messages.
+pub(crate) struct StatusesQuery(pub(crate) QueryId);
+
+impl AskKey for StatusesQuery {
+    type Answer = Result<Vec<Receipt>, QueryFailure>;
+
+    fn wait(self, inner: &mut Inner, sender: Answer<Self::Answer>) {
+        inner.statuses.insert(self.0, sender);
+    }
+}
+
+fn state_of(status: &Status, clock: &Clock) -> LinkState {
+    match status {
+        Status::Connecting {
+            since_ms,
+            last_error,
+        } => LinkState::Connecting {
+            since: clock.std_instant(*since_ms),
+            last_error: last_error.clone(),
+        },
+        Status::Online { name, ext } => LinkState::Online {
+            name: name.as_str().into(),
+            ext: *ext,
+        },
+        Status::Refused { sentence } => LinkState::Refused {
+            sentence: sentence.clone(),
+        },
+        Status::NoCredentials { looked } => LinkState::NeedCredentials {
+            looked: looked.clone(),
+        },
+        Status::Closed => LinkState::Closed,
+    }
+}

@@ -14,12 +14,22 @@ pub fn verifies_and_names_a_break(home: &Home) {
             |row| Ok((row.get(0)?, row.get(1)?)),
         )
         .expect("a block");
-    let altered = format!("{}{}", if events.starts_with('A') { "B" } else { "A" }, &events[1..]);
-    db.execute("UPDATE audit SET events = ?1 WHERE number = ?2", (&altered, number))
-        .expect("the change");
+    let altered = format!(
+        "{}{}",
+        if events.starts_with('A') { "B" } else { "A" },
+        &events[1..]
+    );
+    db.execute(
+        "UPDATE audit SET events = ?1 WHERE number = ?2",
+        (&altered, number),
+    )
+    .expect("the change");
     drop(db);
     let said = home.run(&["audit", "verify"]).fails(1);
-    assert!(said.contains(&format!("block {number}")), "block {number} is not named: {said}");
+    assert!(
+        said.contains(&format!("block {number}")),
+        "block {number} is not named: {said}"
+    );
 }
 
 #[test]
@@ -30,7 +40,10 @@ fn a_live_database_verifies_and_a_changed_byte_is_named() {
         home.run(&["recv", "--name", name, "--timeout", "0.1"]).ok();
     }
     home.run(&["send", "--name", "a", "b", "hello"]).ok();
-    assert!(home.run(&["audit", "verify"]).ok().starts_with("OK "), "while the broker runs");
+    assert!(
+        home.run(&["audit", "verify"]).ok().starts_with("OK "),
+        "while the broker runs"
+    );
     broker.stop();
     verifies_and_names_a_break(&home);
 }

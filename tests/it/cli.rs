@@ -31,20 +31,29 @@ fn usage_and_configuration_errors_are_exit_code_2_and_say_what_to_do() {
     let said = home.run(&["peers", "--url", "http://x"]).fails(2);
     assert!(said.contains("ws://"), "{said}");
     let mut short = home.peerbus(&["peers"]);
-    short.env("PEERBUS_TOKEN", "t").env("PEERBUS_HMAC_SECRET", "seven77");
+    short
+        .env("PEERBUS_TOKEN", "t")
+        .env("PEERBUS_HMAC_SECRET", "seven77");
     let output = short.output().expect("peerbus starts");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("PEERBUS_HMAC_SECRET must be at least 32 bytes, got 7"), "{said}");
+    assert!(
+        said.contains("PEERBUS_HMAC_SECRET must be at least 32 bytes, got 7"),
+        "{said}"
+    );
 }
 
 #[test]
 fn without_a_broker_a_verb_fails_with_what_is_known() {
     let home = Home::new();
-    let said = home.run(&["send", "--timeout", "0.5", "bob", "hello"]).fails(1);
+    let said = home
+        .run(&["send", "--timeout", "0.5", "bob", "hello"])
+        .fails(1);
     assert!(said.contains("peerbus serve"), "{said}");
     Broker::start(&home).stop();
-    let said = home.run(&["send", "--timeout", "0.5", "bob", "hello"]).fails(1);
+    let said = home
+        .run(&["send", "--timeout", "0.5", "bob", "hello"])
+        .fails(1);
     assert!(said.contains("not"), "{said}");
     let said = home.run(&["peers", "--timeout", "0.5"]).fails(1);
     assert!(!said.is_empty());
@@ -63,10 +72,14 @@ fn a_name_that_nobody_ever_had_is_refused_to_the_senders_face() {
 fn results_are_json_where_a_script_asks_for_it() {
     let home = Home::new();
     let broker = Broker::start(&home);
-    home.run(&["recv", "--name", "bob", "--timeout", "0.1"]).ok();
+    home.run(&["recv", "--name", "bob", "--timeout", "0.1"])
+        .ok();
     let sent: Value =
         serde_json::from_str(&home.run(&["send", "--json", "bob", "x"]).ok()).expect("JSON");
-    assert_eq!((&sent["status"], &sent["to"]), (&"accepted".into(), &"bob".into()));
+    assert_eq!(
+        (&sent["status"], &sent["to"]),
+        (&"accepted".into(), &"bob".into())
+    );
     let all: Value =
         serde_json::from_str(&home.run(&["broadcast", "--json", "x"]).ok()).expect("JSON");
     assert_eq!(all["recipients"], 0, "bob said goodbye: {all}");
@@ -85,7 +98,9 @@ fn two_brokers_on_one_database_are_refused() {
     let broker = Broker::start(&home);
     let other = home.path().join("other.sock");
     let other = other.to_str().expect("utf-8");
-    let said = home.run(&["serve", "--listen", "127.0.0.1:0", "--socket", other]).fails(2);
+    let said = home
+        .run(&["serve", "--listen", "127.0.0.1:0", "--socket", other])
+        .fails(2);
     assert!(said.contains("peerbus.db"), "{said}");
     broker.stop();
 }
@@ -94,7 +109,8 @@ fn two_brokers_on_one_database_are_refused() {
 fn the_operator_frees_a_name_of_another_token() {
     let home = Home::new();
     let broker = Broker::start(&home);
-    home.run(&["recv", "--name", "bob", "--timeout", "0.1"]).ok();
+    home.run(&["recv", "--name", "bob", "--timeout", "0.1"])
+        .ok();
     let said = home.run(&["names", "release", "bob"]).ok();
     assert!(said.contains("bob"), "{said}");
     broker.stop();

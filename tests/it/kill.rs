@@ -58,9 +58,14 @@ fn what_was_receipted_survives_every_kill() {
     let home = Arc::new(Home::new());
     let mut broker = Some(Broker::start(&home));
     let world = Arc::new(World::default());
-    let receivers: Vec<_> =
-        RECEIVERS.iter().map(|&(name, kind)| receiver(&home, &world, name, kind)).collect();
-    let senders: Vec<_> = SENDERS.iter().map(|&name| sender(&home, &world, name)).collect();
+    let receivers: Vec<_> = RECEIVERS
+        .iter()
+        .map(|&(name, kind)| receiver(&home, &world, name, kind))
+        .collect();
+    let senders: Vec<_> = SENDERS
+        .iter()
+        .map(|&name| sender(&home, &world, name))
+        .collect();
 
     let mut rng = StdRng::seed_from_u64(seed);
     for round in 0..rounds {
@@ -81,7 +86,9 @@ fn what_was_receipted_survives_every_kill() {
     for (thread, _) in senders {
         thread.join().expect("a sender");
     }
-    wait_until("everything accepted is surfaced", || missing(&world).is_empty());
+    wait_until("everything accepted is surfaced", || {
+        missing(&world).is_empty()
+    });
     world.stop_receiving.store(true, Ordering::SeqCst);
     for (thread, _) in receivers {
         thread.join().expect("a receiver");
@@ -92,7 +99,9 @@ fn what_was_receipted_survives_every_kill() {
 }
 
 fn env_number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().expect("a number"))
+    std::env::var(name)
+        .ok()
+        .map(|text| text.parse().expect("a number"))
 }
 
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
@@ -127,7 +136,10 @@ fn check_processes(world: &World) {
             let mut last = BTreeMap::new();
             for (from, id, number) in process {
                 let before = last.insert(from, *number);
-                assert!(before.is_none_or(|b| b < *number), "{name}: {from} {id} out of order");
+                assert!(
+                    before.is_none_or(|b| b < *number),
+                    "{name}: {from} {id} out of order"
+                );
             }
         }
     }
@@ -155,10 +167,13 @@ fn sender(home: &Arc<Home>, world: &Arc<World>, name: &'static str) -> Actor {
 /// Keeps a pipeline of sends full until the process dies or is told to stop.
 fn send_until_killed(mcp: &mut Mcp, world: &World, number: &mut u64) {
     let mut under_way = BTreeMap::new();
-    mcp.ask("initialize", json!({
-        "protocolVersion": "2025-11-25", "capabilities": {},
-        "clientInfo": { "name": "kill-test", "version": "1" },
-    }));
+    mcp.ask(
+        "initialize",
+        json!({
+            "protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": { "name": "kill-test", "version": "1" },
+        }),
+    );
     if mcp.next(PATIENCE).is_none() {
         return;
     }
@@ -175,12 +190,22 @@ fn send_until_killed(mcp: &mut Mcp, world: &World, number: &mut u64) {
         if stopping && under_way.is_empty() {
             return;
         }
-        let Some(message) = mcp.next(PATIENCE) else { return };
-        let Some(to) = message["id"].as_u64().and_then(|id| under_way.remove(&id)) else { continue };
+        let Some(message) = mcp.next(PATIENCE) else {
+            return;
+        };
+        let Some(to) = message["id"].as_u64().and_then(|id| under_way.remove(&id)) else {
+            continue;
+        };
         let result = &message["result"]["structuredContent"];
         if result["status"] == "accepted" {
             let id = result["id"].as_str().expect("an id").to_owned();
-            world.accepted.lock().expect("not poisoned").entry(to).or_default().insert(id);
+            world
+                .accepted
+                .lock()
+                .expect("not poisoned")
+                .entry(to)
+                .or_default()
+                .insert(id);
             world.accepted_count.fetch_add(1, Ordering::SeqCst);
         }
     }
@@ -209,10 +234,13 @@ fn receiver(home: &Arc<Home>, world: &Arc<World>, name: &'static str, kind: &'st
             }
             mcp = Mcp::spawn(&mut home.peerbus(&["adapter", "--adapter", kind, "--name", name]));
             mine.set(mcp.pid());
-            mcp.ask("initialize", json!({
-                "protocolVersion": "2025-11-25", "capabilities": {},
-                "clientInfo": { "name": "kill-test", "version": "1" },
-            }));
+            mcp.ask(
+                "initialize",
+                json!({
+                    "protocolVersion": "2025-11-25", "capabilities": {},
+                    "clientInfo": { "name": "kill-test", "version": "1" },
+                }),
+            );
             mcp.notify("notifications/initialized");
         }
     });
@@ -220,13 +248,22 @@ fn receiver(home: &Arc<Home>, world: &Arc<World>, name: &'static str, kind: &'st
 }
 
 fn new_process(world: &World, name: &'static str) {
-    world.surfaced.lock().expect("not poisoned").entry(name).or_default().push(Vec::new());
+    world
+        .surfaced
+        .lock()
+        .expect("not poisoned")
+        .entry(name)
+        .or_default()
+        .push(Vec::new());
 }
 
 fn surface(world: &World, name: &'static str, from: &str, id: &str, text: &str) {
     let number = text.parse().expect("a number");
     let mut surfaced = world.surfaced.lock().expect("not poisoned");
-    let process = surfaced.get_mut(name).and_then(|p| p.last_mut()).expect("a process");
+    let process = surfaced
+        .get_mut(name)
+        .and_then(|p| p.last_mut())
+        .expect("a process");
     process.push((from.to_owned(), id.to_owned(), number));
 }
 
@@ -235,13 +272,17 @@ fn drain_until_killed(mcp: &mut Mcp, world: &World, name: &'static str) {
     while !world.stop_receiving.load(Ordering::SeqCst) {
         let call = mcp.ask_tool("bus.drain", json!({}));
         let answer = loop {
-            let Some(message) = mcp.next(PATIENCE) else { return };
+            let Some(message) = mcp.next(PATIENCE) else {
+                return;
+            };
             if message["id"] == json!(call) {
                 break message;
             }
         };
         let messages = &answer["result"]["structuredContent"]["messages"];
-        let Some(messages) = messages.as_array() else { continue };
+        let Some(messages) = messages.as_array() else {
+            continue;
+        };
         for message in messages {
             let text = |member: &Value| member.as_str().expect("a string").to_owned();
             let (from, id) = (text(&message["from"]), text(&message["id"]));

@@ -27,7 +27,11 @@ fn an_adapter_is_gone_soon_after_eof_and_after_either_signal() {
                 None => mcp.close(),
             };
             assert!(status.success(), "{adapter} on {signal:?}: {status}");
-            assert!(start.elapsed() < GONE, "{adapter} on {signal:?}: {:?}", start.elapsed());
+            assert!(
+                start.elapsed() < GONE,
+                "{adapter} on {signal:?}: {:?}",
+                start.elapsed()
+            );
         }
     }
     broker.stop();
@@ -40,7 +44,10 @@ fn an_adapter_without_a_broker_answers_at_once_and_says_why_nothing_works() {
     let discover = mcp.request("server/discover", json!({}));
     assert_eq!(discover["error"]["code"], -32601);
     let result = mcp.initialize("claude-code");
-    assert_eq!(result["capabilities"]["experimental"]["claude/channel"], json!({}));
+    assert_eq!(
+        result["capabilities"]["experimental"]["claude/channel"],
+        json!({})
+    );
     let said = mcp.call_fails("bus.peers", json!({}));
     assert!(said.contains("peerbus serve"), "{said}");
 
@@ -48,7 +55,10 @@ fn an_adapter_without_a_broker_answers_at_once_and_says_why_nothing_works() {
     let connected = mcp.notification("announcement", |n| {
         (n["params"]["meta"]["kind"] == "system").then(|| n["params"].clone())
     });
-    let name = connected["meta"]["self"].as_str().expect("a name").to_owned();
+    let name = connected["meta"]["self"]
+        .as_str()
+        .expect("a name")
+        .to_owned();
     assert_eq!(connected["content"], format!("📡 connected as {name}"));
     assert_eq!(mcp.call("bus.peers", json!({}))["self"], json!(name));
     broker.stop();
@@ -62,17 +72,31 @@ fn a_second_claim_on_a_live_name_is_told_who_holds_it_and_takes_it_over_later() 
     holder.call("bus.peers", json!({}));
     let mut second = Mcp::start(&home, "generic", "shared", "second-client");
     let said = crate::support::eventually("the second is refused", || {
-        let result =
-            second.request("tools/call", json!({ "name": "bus.peers", "arguments": {} }));
-        let text = result["content"][0]["text"].as_str().unwrap_or_default().to_owned();
+        let result = second.request(
+            "tools/call",
+            json!({ "name": "bus.peers", "arguments": {} }),
+        );
+        let text = result["content"][0]["text"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         text.contains("shared").then_some(text)
     });
-    assert!(said.contains("name in use") || said.contains("holds"), "{said}");
-    assert_eq!(holder.call("bus.peers", json!({}))["self"], "shared", "the holder is undisturbed");
+    assert!(
+        said.contains("name in use") || said.contains("holds"),
+        "{said}"
+    );
+    assert_eq!(
+        holder.call("bus.peers", json!({}))["self"],
+        "shared",
+        "the holder is undisturbed"
+    );
     holder.close();
     crate::support::eventually("the second gets the name", || {
-        let result =
-            second.request("tools/call", json!({ "name": "bus.peers", "arguments": {} }));
+        let result = second.request(
+            "tools/call",
+            json!({ "name": "bus.peers", "arguments": {} }),
+        );
         (result["structuredContent"]["self"] == "shared" && result["isError"] != true).then_some(())
     });
     broker.stop();

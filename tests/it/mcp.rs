@@ -10,15 +10,29 @@ fn a_message_goes_from_a_generic_adapter_to_a_channel_and_back() {
     let broker = Broker::start(&home);
     let mut worker = Mcp::start(&home, "generic", "worker", "some-bot");
     let mut session = Mcp::start(&home, "cc", "session", "claude-code");
-    session.notification("announcement", |n| (n["params"]["meta"]["self"] == "session").then_some(()));
+    session.notification("announcement", |n| {
+        (n["params"]["meta"]["self"] == "session").then_some(())
+    });
 
-    let sent = worker.call("bus.send", json!({ "to": "session", "body": { "text": "hi\n<b>" } }));
-    assert_eq!((&sent["sent"], &sent["to"]), (&json!(true), &json!("session")));
-    assert_eq!((&sent["status"], &sent["recipients"]), (&json!("accepted"), &json!(1)));
+    let sent = worker.call(
+        "bus.send",
+        json!({ "to": "session", "body": { "text": "hi\n<b>" } }),
+    );
+    assert_eq!(
+        (&sent["sent"], &sent["to"]),
+        (&json!(true), &json!("session"))
+    );
+    assert_eq!(
+        (&sent["status"], &sent["recipients"]),
+        (&json!("accepted"), &json!(1))
+    );
     let push = session.notification("push", |n| {
         (n["params"]["meta"]["kind"] == "msg").then(|| n["params"].clone())
     });
-    assert_eq!(push["content"], "📨 msg from worker: \"hi\\u000a\\u003cb\\u003e\"");
+    assert_eq!(
+        push["content"],
+        "📨 msg from worker: \"hi\\u000a\\u003cb\\u003e\""
+    );
     assert_eq!(
         push["meta"],
         json!({ "from": "worker", "source": "peer-bus", "msg_id": sent["id"], "kind": "msg" })
@@ -50,10 +64,17 @@ fn a_drain_that_was_not_answered_loses_nothing() {
     crate::support::eventually("all five are drained", || {
         let drained = reader.call("bus.drain", json!({}));
         let messages = drained["messages"].as_array().expect("a list").clone();
-        texts.extend(messages.iter().map(|m| m["body"].as_str().expect("text").to_owned()));
+        texts.extend(
+            messages
+                .iter()
+                .map(|m| m["body"].as_str().expect("text").to_owned()),
+        );
         (texts.len() >= 5).then_some(())
     });
-    assert_eq!(texts, (0..5).map(|n| format!("message {n}")).collect::<Vec<_>>());
+    assert_eq!(
+        texts,
+        (0..5).map(|n| format!("message {n}")).collect::<Vec<_>>()
+    );
     broker.stop();
 }
 
@@ -61,13 +82,18 @@ fn a_drain_that_was_not_answered_loses_nothing() {
 fn a_broadcast_reaches_everyone_who_is_registered_and_not_its_sender() {
     let home = Home::new();
     let broker = Broker::start(&home);
-    let mut all: Vec<_> =
-        ["one", "two", "three"].iter().map(|n| Mcp::start(&home, "generic", n, "some-bot")).collect();
+    let mut all: Vec<_> = ["one", "two", "three"]
+        .iter()
+        .map(|n| Mcp::start(&home, "generic", n, "some-bot"))
+        .collect();
     for mcp in &mut all {
         mcp.call("bus.peers", json!({}));
     }
     let sent = all[0].call("bus.broadcast", json!({ "body": "to all" }));
-    assert_eq!((&sent["broadcast"], &sent["recipients"]), (&json!(true), &json!(2)));
+    assert_eq!(
+        (&sent["broadcast"], &sent["recipients"]),
+        (&json!(true), &json!(2))
+    );
     for mcp in &mut all[1..] {
         let drained = crate::support::eventually("the broadcast is there", || {
             let drained = mcp.call("bus.drain", json!({}));
@@ -87,7 +113,10 @@ fn what_cannot_be_sent_is_an_error_with_a_sentence() {
     mcp.call("bus.peers", json!({}));
     let unknown = mcp.call_fails("bus.send", json!({ "to": "nobody-here", "body": "x" }));
     assert!(unknown.contains("nobody-here"), "{unknown}");
-    let large = mcp.call_fails("bus.send", json!({ "to": "sender", "body": "<".repeat(400_000) }));
+    let large = mcp.call_fails(
+        "bus.send",
+        json!({ "to": "sender", "body": "<".repeat(400_000) }),
+    );
     assert!(large.contains("1048"), "{large}");
     let missing = mcp.call_fails("bus.send", json!({ "body": "x" }));
     assert!(missing.contains("to"), "{missing}");
@@ -100,12 +129,20 @@ fn what_cannot_be_sent_is_an_error_with_a_sentence() {
 fn dots_are_shown_only_to_clients_that_take_them_and_both_spellings_are_accepted() {
     let home = Home::new();
     let broker = Broker::start(&home);
-    let cases = [("claude-code", "bus.send"), ("codex-mcp-client", "bus_send"), ("opencode", "bus_send")];
+    let cases = [
+        ("claude-code", "bus.send"),
+        ("codex-mcp-client", "bus_send"),
+        ("opencode", "bus_send"),
+    ];
     for (client, expected) in cases {
         let mut mcp = Mcp::start(&home, "generic", "speller", client);
         let tools = mcp.request("tools/list", json!({}))["tools"].clone();
-        let names: Vec<_> =
-            tools.as_array().expect("tools").iter().map(|t| t["name"].clone()).collect();
+        let names: Vec<_> = tools
+            .as_array()
+            .expect("tools")
+            .iter()
+            .map(|t| t["name"].clone())
+            .collect();
         assert!(names.contains(&json!(expected)), "{client}: {names:?}");
         assert_eq!(names.len(), 4, "{client}: {names:?}");
         mcp.call("bus.peers", json!({}));

@@ -10,9 +10,15 @@ fn a_v1_client_that_knows_no_extension_is_at_home_at_our_broker() {
     let broker = Broker::start(&home);
     let (token, secret) = (home.credential("token"), home.credential("hmac_secret"));
     let mut script = home.command("python3");
-    script
-        .arg(python::script("v1/client.py"))
-        .args(["scenario", "--url", &broker.url(), "--token", &token, "--secret", &secret]);
+    script.arg(python::script("v1/client.py")).args([
+        "scenario",
+        "--url",
+        &broker.url(),
+        "--token",
+        &token,
+        "--secret",
+        &secret,
+    ]);
     python::passes(&mut script);
     broker.stop();
 }
@@ -26,7 +32,10 @@ fn our_adapters_work_at_a_v1_broker_and_say_written() {
         command
             .env("PEERBUS_URL", &broker.url)
             .env("PEERBUS_TOKEN", "v1-token")
-            .env("PEERBUS_HMAC_SECRET", "a secret that is at least 32 bytes long");
+            .env(
+                "PEERBUS_HMAC_SECRET",
+                "a secret that is at least 32 bytes long",
+            );
         let mut mcp = Mcp::spawn(&mut command);
         mcp.initialize("claude-code");
         mcp
@@ -35,19 +44,33 @@ fn our_adapters_work_at_a_v1_broker_and_say_written() {
     let mut carol = adapter("carol", "cc");
     for mcp in [&mut bob, &mut carol] {
         crate::support::eventually("registered", || {
-            let peers = mcp.request("tools/call", json!({ "name": "bus.peers", "arguments": {} }));
+            let peers = mcp.request(
+                "tools/call",
+                json!({ "name": "bus.peers", "arguments": {} }),
+            );
             (peers["isError"] != true).then_some(())
         });
     }
     let sent = alice.call("bus.send", json!({ "to": "bob", "body": "hello" }));
-    assert_eq!((&sent["status"], &sent["to"]), (&json!("written"), &json!("bob")));
+    assert_eq!(
+        (&sent["status"], &sent["to"]),
+        (&json!("written"), &json!("bob"))
+    );
     let drained = crate::support::eventually("the message is drained", || {
         let drained = bob.call("bus.drain", json!({}));
-        let any = drained["messages"].as_array().is_some_and(|m| !m.is_empty());
+        let any = drained["messages"]
+            .as_array()
+            .is_some_and(|m| !m.is_empty());
         any.then(|| drained["messages"].clone())
     });
-    assert_eq!((&drained[0]["from"], &drained[0]["body"]), (&json!("alice"), &json!("hello")));
-    alice.call("bus.send", json!({ "to": "carol", "body": { "text": "wake up" } }));
+    assert_eq!(
+        (&drained[0]["from"], &drained[0]["body"]),
+        (&json!("alice"), &json!("hello"))
+    );
+    alice.call(
+        "bus.send",
+        json!({ "to": "carol", "body": { "text": "wake up" } }),
+    );
     let pushed = carol.notification("push", |n| {
         (n["params"]["meta"]["from"] == "alice").then(|| n["params"]["content"].clone())
     });

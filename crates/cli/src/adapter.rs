@@ -1,7 +1,7 @@
 //! `peerbus adapter`.
 
 use peerbus_adapter::{Config, Flags, connect};
-use peerbus_mcp::Options;
+use peerbus_mcp::{Exit, Options, Spelling};
 
 use crate::args::{Adapter, AdapterKind};
 use crate::client;
@@ -14,16 +14,28 @@ pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
         name: verb.name,
         credentials: verb.connection.credentials,
     })?;
-    let options = Options::from_env().map_err(Failure::config)?;
-    client::runtime()?.block_on(async {
+    let options = Options {
+        tool_names: tool_names()?,
+    };
+    let exit = client::runtime()?.block_on(async {
         let (bus, link) = connect(config);
         // Registers at once; the session ends it.
         tokio::spawn(link.run());
-        let exit = match verb.adapter {
+        match verb.adapter {
             AdapterKind::Cc => peerbus_cc_adapter::run(bus, options).await,
             AdapterKind::Generic => peerbus_mcp::run_generic(bus, options).await,
-        };
-        tracing::debug!(?exit, "the session ended");
+        }
     });
-    Ok(())
+    match exit {
+        Exit::Failed(why) => Err(Failure::failed(why)),
+        _ => Ok(()),
+    }
+}
+
+/// `PEERBUS_TOOL_NAMES`: `dotted` or `underscore`, whatever the client is called.
+fn tool_names() -> Result<Option<Spelling>, Failure> {
+    match std::env::var("PEERBUS_TOOL_NAMES") {
+        Ok(text) if !text.is_empty() => text.parse().map(Some).map_err(Failure::config),
+        _ => Ok(None),
+    }
 }

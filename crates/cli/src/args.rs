@@ -52,7 +52,12 @@ pub(crate) struct Connection {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serve {
     /// Address to listen on
-    #[arg(long, env = "PEERBUS_LISTEN", value_name = "HOST:PORT", default_value = "127.0.0.1:47821")]
+    #[arg(
+        long,
+        env = "PEERBUS_LISTEN",
+        value_name = "HOST:PORT",
+        default_value = "127.0.0.1:47821"
+    )]
     pub(crate) listen: SocketAddr,
     /// Unix socket to listen on
     #[arg(long, value_name = "PATH")]

@@ -10,7 +10,11 @@ use crate::failure::Failure;
 /// The JSON text of a BODY argument: an object or an array as it stands, anything else as a
 /// string; `-` stands for what stdin holds, without one line break at its end.
 pub(crate) fn json(argument: &str, text_only: bool) -> Result<String, Failure> {
-    let text = if argument == "-" { read_stdin()? } else { argument.to_owned() };
+    let text = if argument == "-" {
+        read_stdin()?
+    } else {
+        argument.to_owned()
+    };
     let structured = text.trim_start().starts_with(['{', '[']);
     if structured && !text_only && serde_json::from_str::<&RawValue>(&text).is_ok() {
         return Ok(text);

@@ -9,7 +9,10 @@ use crate::failure::Failure;
 
 /// A runtime for one verb.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::failed)
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::failed)
 }
 
 /// Resolves the settings. Without a name the registration is ephemeral, whatever `PEERBUS_NAME`
@@ -20,7 +23,13 @@ pub(crate) fn config(connection: &Connection, name: Option<String>) -> Result<Co
         name,
         credentials: connection.credentials.clone(),
     };
-    let env = |key: &str| if key == "PEERBUS_NAME" { None } else { std::env::var(key).ok() };
+    let env = |key: &str| {
+        if key == "PEERBUS_NAME" {
+            None
+        } else {
+            std::env::var(key).ok()
+        }
+    };
     let mut config = Config::resolve_with(&flags, env)?;
     config.ephemeral = matches!(config.naming, peerbus_adapter::Naming::Generated);
     Ok(config)
@@ -53,9 +62,10 @@ pub(crate) async fn stop_signal() {
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};
-        if let (Ok(mut interrupt), Ok(mut terminate)) =
-            (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-        {
+        if let (Ok(mut interrupt), Ok(mut terminate)) = (
+            signal(SignalKind::interrupt()),
+            signal(SignalKind::terminate()),
+        ) {
             tokio::select! {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}

@@ -13,7 +13,9 @@ pub(crate) fn run(verb: Keygen) -> Result<(), Failure> {
         output::line(&keys.to_string())?;
         return Ok(());
     }
-    output::line(&format!("PEERBUS_TOKEN={token}\nPEERBUS_HMAC_SECRET={secret}"))?;
+    output::line(&format!(
+        "PEERBUS_TOKEN={token}\nPEERBUS_HMAC_SECRET={secret}"
+    ))?;
     Ok(())
 }
 

@@ -7,7 +7,11 @@ use crate::args::Verb;
 /// Starts logging. `PEERBUS_LOG` holds the filter, in `tracing`'s syntax; by default `serve` tells
 /// what it does and the other verbs only what goes wrong.
 pub(crate) fn start(verb: &Verb) {
-    let quiet = if matches!(verb, Verb::Serve(_)) { "info" } else { "warn" };
+    let quiet = if matches!(verb, Verb::Serve(_)) {
+        "info"
+    } else {
+        "warn"
+    };
     let filter = std::env::var("PEERBUS_LOG").unwrap_or_else(|_| quiet.to_owned());
     // rmcp logs message bodies at INFO.
     let filter = EnvFilter::new(format!("{filter},rmcp=warn"));

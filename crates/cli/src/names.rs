@@ -35,7 +35,9 @@ fn release(verb: &NamesRelease) -> Result<(), Failure> {
     if !status.starts_with('2') {
         return Err(Failure::failed(format!("the broker answered {status}")));
     }
-    output::line(&format!("released {name}: the next token that registers it owns it"))?;
+    output::line(&format!(
+        "released {name}: the next token that registers it owns it"
+    ))?;
     Ok(())
 }
 

@@ -17,9 +17,15 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
     let config = client::config(&verb.connection, None)?;
     let deadline = client::duration(verb.timeout);
     let answer = client::with_bus(config, async |bus| Ok(bus.peers(deadline).await?))?;
-    let others: Vec<_> = answer.entries.iter().filter(|peer| peer.name != answer.me).collect();
+    let others: Vec<_> = answer
+        .entries
+        .iter()
+        .filter(|peer| peer.name != answer.me)
+        .collect();
     if verb.json {
-        output::line(&peerbus_wire::neutralise_json(&as_json(&answer, &others).to_string()))?;
+        output::line(&peerbus_wire::neutralise_json(
+            &as_json(&answer, &others).to_string(),
+        ))?;
         return Ok(());
     }
     if others.is_empty() {
@@ -35,12 +41,18 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
 
 fn table(peers: &[&PeerEntry]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(["NAME", "STATE", "UNACKED", "CLIENT", "PROJECT"]);
+    table
+        .load_style(presets::NOTHING)
+        .set_header(["NAME", "STATE", "UNACKED", "CLIENT", "PROJECT"]);
     for peer in peers {
         let presence = presence(peer);
         table.add_row([
             neutralise(&peer.name, CELL_CHARS),
-            if peer.online { "online".into() } else { away(peer.away_s) },
+            if peer.online {
+                "online".into()
+            } else {
+                away(peer.away_s)
+            },
             peer.unacked.map(|n| n.to_string()).unwrap_or_default(),
             member(&presence, "client"),
             member(&presence, "project"),
@@ -59,12 +71,19 @@ fn away(seconds: u64) -> String {
 }
 
 fn presence(peer: &PeerEntry) -> Value {
-    let text = peer.presence.as_ref().map_or("{}", |presence| presence.as_str());
+    let text = peer
+        .presence
+        .as_ref()
+        .map_or("{}", |presence| presence.as_str());
     serde_json::from_str(text).unwrap_or_default()
 }
 
 fn member(presence: &Value, name: &str) -> String {
-    presence.get(name).and_then(Value::as_str).map(|t| neutralise(t, CELL_CHARS)).unwrap_or_default()
+    presence
+        .get(name)
+        .and_then(Value::as_str)
+        .map(|t| neutralise(t, CELL_CHARS))
+        .unwrap_or_default()
 }
 
 fn as_json(answer: &Answer, others: &[&PeerEntry]) -> Value {

@@ -69,14 +69,21 @@ fn tell(state: &LinkState) {
         LinkState::Refused { .. } | LinkState::NeedCredentials { .. } => {
             output::complain(&state.to_string());
         }
-        LinkState::Connecting { last_error: Some(_), .. } => output::complain(&state.to_string()),
+        LinkState::Connecting {
+            last_error: Some(_),
+            ..
+        } => output::complain(&state.to_string()),
         _ => {}
     }
 }
 
 fn line(message: &Inbound) -> Result<String, Failure> {
     let body: &RawValue = serde_json::from_str(&message.body).map_err(Failure::failed)?;
-    let kind = if message.kind == Kind::Msg { "msg" } else { "broadcast" };
+    let kind = if message.kind == Kind::Msg {
+        "msg"
+    } else {
+        "broadcast"
+    };
     let line = Line {
         id: &message.id,
         from: &message.from,
@@ -85,7 +92,9 @@ fn line(message: &Inbound) -> Result<String, Failure> {
         ts: &message.ts,
         body,
     };
-    Ok(neutralise_json(&serde_json::to_string(&line).map_err(Failure::failed)?))
+    Ok(neutralise_json(
+        &serde_json::to_string(&line).map_err(Failure::failed)?,
+    ))
 }
 
 /// One line of output.
@@ -105,4 +114,3 @@ async fn until(deadline: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
-

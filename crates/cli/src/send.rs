@@ -20,13 +20,21 @@ pub(crate) fn run(verb: Send) -> Result<(), Failure> {
 
 /// Prints the result of a send or a broadcast.
 pub(crate) fn report(sent: &Sent, to: Option<&str>, outgoing: &Outgoing) -> Result<(), Failure> {
-    let text = if outgoing.json { as_json(sent, to) } else { sentence(sent, to) };
+    let text = if outgoing.json {
+        as_json(sent, to)
+    } else {
+        sentence(sent, to)
+    };
     Ok(output::line(&text)?)
 }
 
 fn as_json(sent: &Sent, to: Option<&str>) -> String {
     let mut result = match sent.status {
-        SentStatus::Accepted { recipients, online, duplicate } => json!({
+        SentStatus::Accepted {
+            recipients,
+            online,
+            duplicate,
+        } => json!({
             "id": sent.id, "status": "accepted", "recipients": recipients, "online": online,
             "duplicate": duplicate,
         }),
@@ -50,7 +58,12 @@ fn sentence(sent: &Sent, to: Option<&str>) -> String {
         (SentStatus::Accepted { .. }, Some(to)) => {
             format!("accepted {id}: on disk; {to} is connected")
         }
-        (SentStatus::Accepted { recipients, online, .. }, None) => format!(
+        (
+            SentStatus::Accepted {
+                recipients, online, ..
+            },
+            None,
+        ) => format!(
             "accepted {id}: on disk; {} ({online} connected)",
             crate::output::plural(u64::from(recipients), "recipient")
         ),

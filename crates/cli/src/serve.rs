@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use peerbus_adapter::{Token, credentials, paths::Paths};
-use peerbus_broker::{Options, Running, start};
+use peerbus_broker::{Options, Report, Running, start};
 use peerbus_core::TokenHash;
 
 use crate::args::Serve;
@@ -19,7 +19,11 @@ pub(crate) fn run(verb: Serve) -> Result<(), Failure> {
     restrict_new_files();
     let setup = Setup::find(verb)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(std::thread::available_parallelism().map_or(1, usize::from).min(4))
+        .worker_threads(
+            std::thread::available_parallelism()
+                .map_or(1, usize::from)
+                .min(4),
+        )
         .enable_all()
         .build()
         .map_err(Failure::failed)?;
@@ -36,9 +40,26 @@ async fn serve(setup: Setup) -> Result<(), Failure> {
     }
     notify(sd_notify::NotifyState::Stopping);
     output::say("stopping");
-    let report = broker.shutdown(DRAIN).await;
-    output::say(&report.to_string());
-    Ok(())
+    stopped(&broker.shutdown(DRAIN).await)
+}
+
+/// Says how the broker ended.
+fn stopped(report: &Report) -> Result<(), Failure> {
+    let cut = report.cut + report.open;
+    if cut > 0 {
+        let connections = output::plural(cut as u64, "connection");
+        output::say(&format!(
+            "{connections} did not read what was queued in time; cut"
+        ));
+    }
+    match &report.engine {
+        Some(Ok(())) => {
+            output::say("stopped; everything accepted is on disk");
+            Ok(())
+        }
+        Some(Err(failure)) => Err(Failure::failed(failure)),
+        None => Err(Failure::failed("the engine did not stop in time")),
+    }
 }
 
 /// What the broker runs on.
@@ -64,7 +85,11 @@ impl Setup {
         if cfg!(unix) {
             options.unix = Some(verb.socket.unwrap_or(paths.socket));
         }
-        Ok(Self { options, db, credentials })
+        Ok(Self {
+            options,
+            db,
+            credentials,
+        })
     }
 }
 
@@ -72,7 +97,11 @@ impl Setup {
 /// need be.
 fn tokens(file: PathBuf) -> Result<(Vec<TokenHash>, Option<PathBuf>), Failure> {
     let list = std::env::var("PEERBUS_TOKENS").unwrap_or_default();
-    let given: Vec<_> = list.split(',').map(str::trim).filter(|t| !t.is_empty()).collect();
+    let given: Vec<_> = list
+        .split(',')
+        .map(str::trim)
+        .filter(|t| !t.is_empty())
+        .collect();
     if given.is_empty() {
         let (credentials, made) = credentials::load_or_create(&file).map_err(Failure::config)?;
         if made {
@@ -86,7 +115,13 @@ fn tokens(file: PathBuf) -> Result<(Vec<TokenHash>, Option<PathBuf>), Failure> {
         })?;
         Ok(TokenHash::of(&token))
     };
-    Ok((given.into_iter().map(hash).collect::<Result<_, Failure>>()?, None))
+    Ok((
+        given
+            .into_iter()
+            .map(hash)
+            .collect::<Result<_, Failure>>()?,
+        None,
+    ))
 }
 
 /// Says where everything is.

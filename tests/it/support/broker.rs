@@ -24,13 +24,23 @@ impl Broker {
     pub fn start_with(home: &Home, more: &[&str]) -> Self {
         let mut args = vec!["serve", "--listen", "127.0.0.1:0"];
         args.extend_from_slice(more);
-        let mut child = home.peerbus(&args).stderr(Stdio::piped()).spawn().expect("serve starts");
+        let mut child = home
+            .peerbus(&args)
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("serve starts");
         let stderr = Lines::of(child.stderr.take().expect("a pipe"));
         let address = stderr.find("address", |line| {
             line.strip_prefix("listening on ws://").map(str::to_owned)
         });
-        let broker = Self { child, stderr, address };
-        broker.stderr.find("state line", |line| line.starts_with("state in ").then_some(()));
+        let broker = Self {
+            child,
+            stderr,
+            address,
+        };
+        broker.stderr.find("state line", |line| {
+            line.starts_with("state in ").then_some(())
+        });
         broker
     }
 

@@ -10,7 +10,10 @@ pub struct Home {
 
 impl Home {
     pub fn new() -> Self {
-        let dir = tempfile::Builder::new().prefix("pb").tempdir().expect("a temporary directory");
+        let dir = tempfile::Builder::new()
+            .prefix("pb")
+            .tempdir()
+            .expect("a temporary directory");
         Self { dir }
     }
 
@@ -57,7 +60,10 @@ impl Home {
     /// A member of the credentials file.
     pub fn credential(&self, member: &str) -> String {
         let text = std::fs::read_to_string(self.credentials()).expect("a credentials file");
-        let line = text.lines().find(|line| line.starts_with(member)).expect("the member");
+        let line = text
+            .lines()
+            .find(|line| line.starts_with(member))
+            .expect("the member");
         line.split('"').nth(1).expect("a quoted value").to_owned()
     }
 }

@@ -15,7 +15,10 @@ impl Lines {
         std::thread::spawn(move || {
             for line in BufReader::new(pipe).split(b'\n') {
                 let Ok(line) = line else { break };
-                if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                if sender
+                    .send(String::from_utf8_lossy(&line).into_owned())
+                    .is_err()
+                {
                     break;
                 }
             }

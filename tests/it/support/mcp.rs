@@ -23,7 +23,8 @@ pub struct Mcp {
 impl Mcp {
     /// Starts `peerbus adapter` for `home`, named, and does the handshake as `client`.
     pub fn start(home: &Home, adapter: &str, name: &str, client: &str) -> Self {
-        let mut mcp = Self::spawn(&mut home.peerbus(&["adapter", "--adapter", adapter, "--name", name]));
+        let mut mcp =
+            Self::spawn(&mut home.peerbus(&["adapter", "--adapter", adapter, "--name", name]));
         mcp.initialize(client);
         mcp
     }
@@ -38,7 +39,13 @@ impl Mcp {
             .expect("the adapter starts");
         let lines = Lines::of(child.stdout.take().expect("a pipe"));
         let stdin = child.stdin.take();
-        Self { child, stdin, lines, next_id: 0, notifications: Vec::new() }
+        Self {
+            child,
+            stdin,
+            lines,
+            next_id: 0,
+            notifications: Vec::new(),
+        }
     }
 
     /// `initialize` and `notifications/initialized`; gives the result.
@@ -60,7 +67,9 @@ impl Mcp {
 
     /// Writes a message; `false` when the process is gone.
     pub fn write(&mut self, message: &Value) -> bool {
-        let Some(stdin) = &mut self.stdin else { return false };
+        let Some(stdin) = &mut self.stdin else {
+            return false;
+        };
         stdin.write_all(format!("{message}\n").as_bytes()).is_ok() && stdin.flush().is_ok()
     }
 
@@ -78,7 +87,10 @@ impl Mcp {
 
     /// Writes a tool call and gives its id, without waiting.
     pub fn ask_tool(&mut self, tool: &str, arguments: Value) -> u64 {
-        self.ask("tools/call", json!({ "name": tool, "arguments": arguments }))
+        self.ask(
+            "tools/call",
+            json!({ "name": tool, "arguments": arguments }),
+        )
     }
 
     /// The next message from the adapter, or why there is none.
@@ -99,7 +111,9 @@ impl Mcp {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let Some(mut message) = self.next(left) else { panic!("no answer to {method}") };
+            let Some(mut message) = self.next(left) else {
+                panic!("no answer to {method}")
+            };
             if message["id"] == json!(id) {
                 return match message.get_mut("result") {
                     Some(result) => result.take(),
@@ -113,7 +127,10 @@ impl Mcp {
     /// A tool call that succeeds; gives its structured content.
     #[track_caller]
     pub fn call(&mut self, tool: &str, arguments: Value) -> Value {
-        let mut result = self.request("tools/call", json!({ "name": tool, "arguments": arguments }));
+        let mut result = self.request(
+            "tools/call",
+            json!({ "name": tool, "arguments": arguments }),
+        );
         assert_ne!(result["isError"], json!(true), "{tool} failed: {result}");
         result["structuredContent"].take()
     }
@@ -121,9 +138,19 @@ impl Mcp {
     /// A tool call that fails; gives its sentence.
     #[track_caller]
     pub fn call_fails(&mut self, tool: &str, arguments: Value) -> String {
-        let result = self.request("tools/call", json!({ "name": tool, "arguments": arguments }));
-        assert_eq!(result["isError"], json!(true), "{tool} did not fail: {result}");
-        result["content"][0]["text"].as_str().expect("a text").to_owned()
+        let result = self.request(
+            "tools/call",
+            json!({ "name": tool, "arguments": arguments }),
+        );
+        assert_eq!(
+            result["isError"],
+            json!(true),
+            "{tool} did not fail: {result}"
+        );
+        result["content"][0]["text"]
+            .as_str()
+            .expect("a text")
+            .to_owned()
     }
 
     /// The first notification that `pick` takes, kept or to come.
@@ -136,7 +163,9 @@ impl Mcp {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let Some(message) = self.next(left) else { panic!("no {what}") };
+            let Some(message) = self.next(left) else {
+                panic!("no {what}")
+            };
             match pick(&message) {
                 Some(found) => return found,
                 None => self.notifications.push(message),
@@ -152,7 +181,9 @@ impl Mcp {
 
     /// Waits for the end of the process.
     pub fn wait(&mut self) -> ExitStatus {
-        super::eventually("the adapter ends", || self.child.try_wait().expect("our child"))
+        super::eventually("the adapter ends", || {
+            self.child.try_wait().expect("our child")
+        })
     }
 }
 

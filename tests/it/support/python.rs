@@ -7,7 +7,9 @@ use super::{Home, Lines};
 
 /// A file below `tests/`.
 pub fn script(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests").join(path)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests")
+        .join(path)
 }
 
 /// Runs a script to its end and shows what it printed if it fails.
@@ -16,7 +18,11 @@ pub fn passes(command: &mut Command) -> String {
     let output = command.output().expect("python3 is installed");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success(), "{:?}\n{stdout}\n{stderr}", output.status);
+    assert!(
+        output.status.success(),
+        "{:?}\n{stdout}\n{stderr}",
+        output.status
+    );
     stdout
 }
 
@@ -38,9 +44,14 @@ impl V1Broker {
             .expect("python3 is installed");
         let lines = Lines::of(child.stdout.take().expect("a pipe"));
         let port = lines.find("port", |line| {
-            line.rsplit([':', ' ']).next().and_then(|port| port.trim().parse::<u16>().ok())
+            line.rsplit([':', ' '])
+                .next()
+                .and_then(|port| port.trim().parse::<u16>().ok())
         });
-        Self { child, url: format!("ws://127.0.0.1:{port}") }
+        Self {
+            child,
+            url: format!("ws://127.0.0.1:{port}"),
+        }
     }
 }
 

@@ -22,6 +22,9 @@ pub(crate) async fn pump(bus: Bus, mut host: Host) {
             },
         }
     }
+    while let Some(event) = bus.try_next() {
+        early.hold(event);
+    }
     let crowd = crowd(bus.held());
     for push in early
         .registered

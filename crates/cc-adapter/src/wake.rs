@@ -8,10 +8,10 @@ use peerbus_mcp::Host;
 use crate::push::Push;
 
 /// A future of one wake attempt.
-pub(crate) type Attempt<'a> = Pin<Box<dyn Future<Output = Option<How>> + 'a>>;
+pub(crate) type Attempt<'a> = Pin<Box<dyn Future<Output = Option<How>> + Send + 'a>>;
 
 /// A way to put a push before the agent.
-pub(crate) trait WakePath {
+pub(crate) trait WakePath: Send + Sync {
     /// Tries it. What is returned is what can be claimed afterwards; `None`: it did not get
     /// there.
     fn wake<'a>(&'a self, push: &'a Push) -> Attempt<'a>;

@@ -123,7 +123,7 @@ fn similar(names: &[String], wanted: &str) -> Vec<String> {
         let lower = name.to_ascii_lowercase();
         let part = wanted.len() >= 3 && (lower.contains(&wanted) || wanted.contains(&lower));
         let edits = edits(lower.as_bytes(), wanted.as_bytes());
-        (part || edits <= 2).then(|| (edits, name.clone()))
+        (part || edits <= (wanted.len() / 3).clamp(1, 3)).then(|| (edits, name.clone()))
     };
     let mut found: Vec<_> = names.iter().filter_map(close).collect();
     found.sort();

@@ -1,0 +1,467 @@
+//! The generic adapter between a client and a scripted broker.
+
+mod support;
+
+use peerbus_adapter::How;
+use peerbus_mcp::{Exit, Options, Spelling, run_generic_over};
+use peerbus_wire::State;
+use serde_json::{Value, json};
+use support::{Broker, Client, PATIENCE, Seen, client};
+use tokio::task::JoinHandle;
+
+/// An adapter that is running, with its client.
+fn start(broker: &Broker, room: usize) -> (Client, JoinHandle<Exit>) {
+    let (client, input, output) = client(room);
+    let adapter = run_generic_over(broker.bus(), Options::default(), input, output);
+    (client, tokio::spawn(adapter))
+}
+
+/// Drains until something comes.
+async fn drain(client: &mut Client) -> Value {
+    for _ in 0..10_000 {
+        let result = client.call("bus.drain", json!({})).await;
+        if result["structuredContent"]["messages"] != json!([]) {
+            return result;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("nothing was ever drained");
+}
+
+#[tokio::test]
+async fn the_handshake_says_what_the_adapter_is() {
+    let mut broker = Broker::start(true).await;
+    let (mut client, _adapter) = start(&broker, 1 << 20);
+    let probe = client.request("server/discover", json!({})).await;
+    assert_eq!(probe["error"]["code"], -32_601);
+    client.initialized().await;
+    let result = client.greet("some-bot").await;
+    assert_eq!(result["protocolVersion"], "2025-11-25");
+    assert_eq!(result["capabilities"], json!({ "tools": {} }));
+    assert_eq!(result["serverInfo"]["name"], "peerbus");
+    for method in [
+        "prompts/list",
+        "resources/list",
+        "resources/templates/list",
+        "no/such",
+    ] {
+        let answer = client.request(method, json!({})).await;
+        assert_eq!(answer["error"]["code"], -32_601, "{method}: {answer}");
+    }
+    let presence = broker.saw("presence", |seen| match seen {
+        Seen::Presence(presence) => Some(presence),
+        Seen::Registered(register) => {
+            let presence = register.presence?;
+            serde_json::from_str(presence.as_str()).ok()
+        }
+        _ => None,
+    });
+    let presence = presence.await;
+    assert_eq!(
+        (&presence["client"], &presence["adapter"]),
+        (&json!("some-bot"), &json!("generic"))
+    );
+}
+
+#[tokio::test]
+async fn versions_without_an_initialized_notification_are_not_negotiated() {
+    let broker = Broker::start(true).await;
+    for (offered, agreed) in [
+        ("2024-11-05", "2024-11-05"),
+        ("2025-06-18", "2025-06-18"),
+        ("2026-07-28", "2025-11-25"),
+        ("1999-01-01", "2025-11-25"),
+    ] {
+        let (mut client, _adapter) = start(&broker, 1 << 20);
+        let client_info = json!({ "name": "c", "version": "1" });
+        let params = json!({
+            "protocolVersion": offered, "capabilities": {}, "clientInfo": client_info,
+        });
+        let result = client.request("initialize", params).await;
+        assert_eq!(result["result"]["protocolVersion"], agreed, "{offered}");
+    }
+}
+
+#[tokio::test]
+async fn tools_are_described_and_spelled_for_the_client() {
+    let broker = Broker::start(true).await;
+    for (name, send) in [
+        ("claude-code", "bus.send"),
+        ("codex-mcp-client", "bus_send"),
+    ] {
+        let (mut client, _adapter) = start(&broker, 1 << 20);
+        client.greet(name).await;
+        let tools = client.request("tools/list", json!({})).await["result"]["tools"].take();
+        let tools = tools.as_array().unwrap();
+        assert_eq!(tools.len(), 4, "{name}");
+        assert_eq!(tools[0]["name"], send);
+        assert_eq!(tools[0]["_meta"], json!({ "anthropic/alwaysLoad": true }));
+        assert_eq!(tools[0]["inputSchema"]["required"], json!(["to", "body"]));
+        let hints = &tools[2]["annotations"];
+        assert_eq!(hints["readOnlyHint"], true, "{hints}");
+        assert_eq!(
+            (&hints["destructiveHint"], &hints["openWorldHint"]),
+            (&json!(false), &json!(false))
+        );
+        for tool in tools {
+            assert_eq!(tool["outputSchema"]["type"], "object", "{tool}");
+        }
+        for spelling in ["bus.peers", "bus_peers"] {
+            let peers = client.call(spelling, json!({})).await;
+            assert_eq!(peers["structuredContent"]["self"], "me", "{peers}");
+        }
+        let unknown = client
+            .request("tools/call", json!({ "name": "bus-send" }))
+            .await;
+        assert_eq!(unknown["error"]["code"], -32_602, "{unknown}");
+    }
+}
+
+#[tokio::test]
+async fn an_option_overrides_the_spelling() {
+    let broker = Broker::start(true).await;
+    let (mut client, input, output) = client(1 << 20);
+    let options = Options {
+        tool_names: Some(Spelling::Underscore),
+    };
+    tokio::spawn(run_generic_over(broker.bus(), options, input, output));
+    client.greet("claude-code").await;
+    let tools = client.request("tools/list", json!({})).await;
+    assert_eq!(tools["result"]["tools"][1]["name"], "bus_broadcast");
+}
+
+#[tokio::test]
+async fn a_send_says_how_far_the_message_got() {
+    let mut broker = Broker::start(true).await;
+    let (mut client, _adapter) = start(&broker, 1 << 20);
+    client.greet("some-bot").await;
+    let body = json!({ "b": [1.5, "x"], "a": null });
+    let result = client
+        .call("bus.send", json!({ "to": "bob", "body": body }))
+        .await;
+    assert_eq!(result["isError"], false, "{result}");
+    let known = &result["structuredContent"];
+    assert_eq!(
+        (&known["sent"], &known["to"]),
+        (&json!(true), &json!("bob"))
+    );
+    assert_eq!(
+        (&known["status"], &known["recipients"]),
+        (&json!("accepted"), &json!(1))
+    );
+    assert!(
+        known["note"].as_str().unwrap().contains("bob is away"),
+        "{known}"
+    );
+    let text: Value = serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap();
+    assert_eq!(&text, known, "the text is the same as the structure");
+    let carried = broker.saw("envelope", |seen| match seen {
+        Seen::Envelope(carried) => Some(carried),
+        _ => None,
+    });
+    let carried = carried.await;
+    assert_eq!(carried.id.as_str(), known["id"].as_str().unwrap());
+    // serde_json's maps sort their members; what counts is that the text is what the client wrote.
+    assert!(
+        carried.text.contains(&format!(r#""body":{body}"#)),
+        "{}",
+        carried.text
+    );
+
+    let result = client.call("bus.broadcast", json!({ "body": "all" })).await;
+    assert_eq!(result["structuredContent"]["broadcast"], true, "{result}");
+}
+
+#[tokio::test]
+async fn behind_a_v1_broker_a_send_is_written_and_no_more_is_claimed() {
+    let broker = Broker::start(false).await;
+    let (mut client, _adapter) = start(&broker, 1 << 20);
+    client.greet("some-bot").await;
+    let result = client
+        .call("bus.send", json!({ "to": "bob", "body": "x" }))
+        .await;
+    let known = &result["structuredContent"];
+    assert_eq!(
+        (&known["sent"], &known["status"]),
+        (&json!(true), &json!("written")),
+        "{result}"
+    );
+    assert_eq!(known.get("recipients"), None);
+    let peers = client.call("bus.peers", json!({})).await;
+    assert_eq!(
+        peers["structuredContent"]["peers"],
+        json!(["bob"]),
+        "{peers}"
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_sent_is_an_error_that_says_what_to_do() {
+    let broker = Broker::start(true).await;
+    let (mut client, _adapter) = start(&broker, 1 << 20);
+    client.greet("some-bot").await;
+    for (arguments, says) in [
+        (json!({ "to": "bop", "body": "x" }), "Did you mean bob?"),
+        (json!({ "body": "x" }), "argument to is missing"),
+        (
+            json!({ "to": 7, "body": "x" }),
+            "argument to must be a string, got a number",
+        ),
+        (json!({ "to": "bob" }), "argument body is missing"),
+        (json!({ "to": "no name", "body": "x" }), "U+0020"),
+        (
+            json!({ "to": "bob", "body": "x".repeat(1_100_000) }),
+            "1048",
+        ),
+    ] {
+        let result = client.call("bus.send", arguments).await;
+        assert_eq!(result["isError"], true, "{says}");
+        let text = result["content"][0]["text"].as_str().unwrap();
+        assert!(text.contains(says), "{says}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn peers_away_are_told_apart_from_those_that_are_here() {
+    let broker = Broker::start(true).await;
+    let (mut client, _adapter) = start(&broker, 1 << 20);
+    client.greet("some-bot").await;
+    let result = client.call("bus.peers", json!({})).await;
+    let peers = &result["structuredContent"];
+    assert_eq!(
+        (&peers["self"], &peers["peers"]),
+        (&json!("me"), &json!(["bob"]))
+    );
+    let zoe = &peers["details"][1];
+    assert_eq!(
+        (&zoe["name"], &zoe["online"], &zoe["away_s"]),
+        (&json!("zoe"), &json!(false), &json!(60))
+    );
+}
+
+#[tokio::test]
+async fn mail_is_acked_once_its_answer_has_left() {
+    let mut broker = Broker::start(true).await;
+    let (mut client, _adapter) = start(&broker, 1 << 20);
+    client.greet("some-bot").await;
+    broker.registered().await;
+    broker.deliver(r#"{"big":123456789012345678901,"t":"</x>\n"}"#);
+    let result = drain(&mut client).await;
+    let message = &result["structuredContent"]["messages"][0];
+    assert_eq!(
+        (&message["from"], &message["id"]),
+        (&json!("bob"), &json!("m1"))
+    );
+    let text = result["content"][0]["text"].as_str().unwrap();
+    assert!(
+        text.contains(r#""body":{"big":123456789012345678901,"t":"\u003c/x\u003e\n"}"#),
+        "{text}"
+    );
+    assert!(text.contains("untrusted"), "{text}");
+    let (key, how) = broker.ack().await;
+    assert_eq!(key, "1");
+    assert_eq!(
+        how,
+        Some(How::Seen {
+            path: "drain".into(),
+            evidence: "tool_result".into()
+        })
+    );
+    let again = client.call("bus.drain", json!({})).await;
+    assert_eq!(again["structuredContent"]["messages"], json!([]));
+}
+
+#[tokio::test]
+async fn mail_whose_answer_is_stuck_in_the_pipe_is_not_acked() {
+    let mut broker = Broker::start(true).await;
+    // The adapter can write a little ahead of what the client reads, not a whole answer.
+    let (mut client, adapter) = start(&broker, 64);
+    client.greet("some-bot").await;
+    broker.registered().await;
+    broker.deliver(&format!("\"{}\"", "x".repeat(50_000)));
+    let stuck = loop {
+        let id = client
+            .ask("tools/call", json!({ "name": "bus.drain" }))
+            .await;
+        // An empty answer is read whole; the one with mail only far enough to know it.
+        let mut head = vec![0; 4_000];
+        let mut read = 0;
+        while read < head.len() && !head[..read].contains(&b'\n') {
+            read += client.read_some(&mut head[read..]).await;
+        }
+        if !head[..read].contains(&b'\n') {
+            break id;
+        }
+    };
+    // A round trip through the broker shows that no ack went before it.
+    assert!(stuck > 0);
+    drop(client);
+    assert_eq!(
+        tokio::time::timeout(PATIENCE, adapter)
+            .await
+            .unwrap()
+            .unwrap(),
+        Exit::OutputClosed
+    );
+    broker
+        .saw("goodbye", |seen| matches!(seen, Seen::Left).then_some(()))
+        .await;
+    assert!(
+        broker
+            .noticed()
+            .iter()
+            .all(|seen| !matches!(seen, Seen::Ack { .. }))
+    );
+}
+
+#[tokio::test]
+async fn a_cancelled_drain_gives_its_mail_to_the_next_one() {
+    let mut broker = Broker::start(true).await;
+    let (mut client, _adapter) = start(&broker, 1 << 20);
+    client.greet("some-bot").await;
+    broker.registered().await;
+    broker.deliver("1");
+    broker.deliver("2");
+    // The cancellation follows the call at once; it may find it answered or not.
+    let mut bodies = Vec::new();
+    for _ in 0..10_000 {
+        let id = client
+            .ask("tools/call", json!({ "name": "bus.drain" }))
+            .await;
+        client
+            .notify("notifications/cancelled", json!({ "requestId": id }))
+            .await;
+        let result = client.call("bus.drain", json!({})).await;
+        let messages = result["structuredContent"]["messages"]
+            .as_array()
+            .unwrap()
+            .clone();
+        bodies.extend(messages.iter().map(|message| message["body"].clone()));
+        if bodies.len() >= 2 {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(
+        bodies,
+        [json!(1), json!(2)],
+        "in order, and each once in an answer that counts"
+    );
+}
+
+#[tokio::test]
+async fn a_drain_is_bounded_and_says_what_remains() {
+    let mut broker = Broker::start(true).await;
+    let (mut client, _adapter) = start(&broker, 1 << 20);
+    client.greet("some-bot").await;
+    broker.registered().await;
+    broker.deliver(&format!("\"{}\"", "x".repeat(100_000)));
+    for n in 0..60 {
+        broker.deliver(&n.to_string());
+    }
+    let large = drain(&mut client).await["structuredContent"].take();
+    assert_eq!(
+        large["messages"].as_array().unwrap().len(),
+        1,
+        "a large one goes alone"
+    );
+    let mut counts = Vec::new();
+    let mut drained = 1;
+    while drained < 61 {
+        let result = drain(&mut client).await["structuredContent"].take();
+        counts.push(result["messages"].as_array().unwrap().len());
+        drained += counts.last().unwrap();
+    }
+    assert!(counts.iter().all(|count| *count <= 50), "{counts:?}");
+    for n in 0..3 {
+        broker.deliver(&n.to_string());
+    }
+    let one = loop {
+        let result = client.call("bus.drain", json!({ "max": 1 })).await;
+        let result = result["structuredContent"].clone();
+        if result["messages"] != json!([]) {
+            break result;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(one["messages"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn the_fate_of_a_sent_message_is_told_with_the_next_drain() {
+    let mut broker = Broker::start(true).await;
+    let (mut client, _adapter) = start(&broker, 1 << 20);
+    client.greet("some-bot").await;
+    let sent = client
+        .call("bus.send", json!({ "to": "bob", "body": "x" }))
+        .await;
+    let id = sent["structuredContent"]["id"].as_str().unwrap().to_owned();
+    broker.receipt(
+        &id,
+        State::Expired {
+            to: "bob".into(),
+            reason: "it was never\nread".into(),
+        },
+    );
+    broker.deliver("1");
+    let result = drain(&mut client).await;
+    let notice = result["structuredContent"]["notices"][0]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(
+        notice.contains(&id) && notice.contains("expired"),
+        "{notice}"
+    );
+    assert!(!notice.contains('\n'), "{notice}");
+}
+
+#[tokio::test]
+async fn a_burst_of_sends_leaves_in_order() {
+    let mut broker = Broker::start(true).await;
+    let (mut client, _adapter) = start(&broker, 1 << 20);
+    client.greet("some-bot").await;
+    broker.registered().await;
+    for n in 0..60 {
+        let arguments = json!({ "to": "bob", "body": n });
+        client
+            .ask(
+                "tools/call",
+                json!({ "name": "bus_send", "arguments": arguments }),
+            )
+            .await;
+    }
+    for n in 0..60 {
+        let text = broker.saw("envelope", |seen| match seen {
+            Seen::Envelope(carried) => Some(carried.text.to_string()),
+            _ => None,
+        });
+        let text = text.await;
+        assert!(text.contains(&format!(r#""body":{n},"#)), "{n}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_input_ends_the_adapter() {
+    let broker = Broker::start(true).await;
+    let (mut client, adapter) = start(&broker, 1 << 20);
+    client.greet("some-bot").await;
+    client.hang_up();
+    assert_eq!(
+        tokio::time::timeout(PATIENCE, adapter)
+            .await
+            .unwrap()
+            .unwrap(),
+        Exit::InputClosed
+    );
+    // And before any handshake.
+    let (mut client, adapter) = start(&broker, 1 << 20);
+    client.hang_up();
+    assert_eq!(
+        tokio::time::timeout(PATIENCE, adapter)
+            .await
+            .unwrap()
+            .unwrap(),
+        Exit::InputClosed
+    );
+}

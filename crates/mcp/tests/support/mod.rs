@@ -1,0 +1,418 @@
+//! A scripted broker on loopback, and a client on an adapter's streams.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "a module of several test binaries"
+)]
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use peerbus_adapter::{Bus, Config, How, Naming, PeerName, Secret, Token, Url, Window, connect};
+use peerbus_wire::{
+    Address, BrokerFrame, Carried, ClientFrame, DeliverFrame, Envelope, PeerEntry, PeersFrame,
+    Receipt, Refusal, RefusalCode, Register, Seq, State,
+};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_tungstenite::tungstenite::Message;
+
+/// Longer than anything takes.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+const SECRET: &[u8] = b"a secret for tests, long enough for HMAC";
+
+/// What the broker saw.
+#[derive(Debug)]
+pub enum Seen {
+    Registered(Register),
+    Envelope(Carried),
+    Ack { key: String, how: Option<How> },
+    Presence(Value),
+    Left,
+}
+
+enum Command {
+    Frame(String),
+    HangUp,
+}
+
+/// A broker with one client. It accepts whatever is sent, knows the peer `bob`, and delivers what
+/// it is told to.
+pub struct Broker {
+    url: String,
+    commands: mpsc::UnboundedSender<Command>,
+    seen: mpsc::UnboundedReceiver<Seen>,
+    seq: u64,
+}
+
+impl Broker {
+    /// Starts the broker. `ext`: it speaks our extension.
+    pub async fn start(ext: bool) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("ws://{}", listener.local_addr().unwrap());
+        let (commands, orders) = mpsc::unbounded_channel();
+        let (notes, seen) = mpsc::unbounded_channel();
+        tokio::spawn(serve(listener, ext, orders, notes));
+        Self {
+            url,
+            commands,
+            seen,
+            seq: 0,
+        }
+    }
+
+    /// A bus named `me` that is connected to this broker, its link running.
+    pub fn bus(&self) -> Bus {
+        let (bus, link) = connect(Config {
+            url: Some(Url::parse(&self.url).unwrap()),
+            naming: Naming::Verbatim(PeerName::parse("me").unwrap()),
+            token: Token::parse("token"),
+            secret: Some(Secret::new(SECRET).unwrap()),
+            sockets: Vec::new(),
+            credentials: PathBuf::from("/nonexistent/peerbus-test"),
+            ephemeral: false,
+            window: Window {
+                messages: 256,
+                bytes: 1_048_576,
+            },
+            presence: None,
+        });
+        tokio::spawn(link.run());
+        bus
+    }
+
+    /// Delivers a message from bob; its id is `m` and its number.
+    pub fn deliver(&mut self, body: &str) {
+        self.seq += 1;
+        let mut envelope = Envelope {
+            protocol_version: "v1".into(),
+            id: format!("m{}", self.seq),
+            from: "bob".into(),
+            to: "me".into(),
+            ts: "2026-11-21T00:00:00Z".into(),
+            source: "peer-bus".into(),
+            kind: "msg".into(),
+            body: body.into(),
+            hmac: String::new(),
+        };
+        let canonical = envelope.canonical().unwrap();
+        envelope.hmac = Secret::new(SECRET).unwrap().sign(&canonical);
+        let canonical = String::from_utf8(canonical).unwrap();
+        let open = canonical.strip_suffix('}').unwrap();
+        let text = format!(r#"{open},"hmac":"{}"}}"#, envelope.hmac);
+        let frame = DeliverFrame::new(Seq(self.seq), &text);
+        self.command(Command::Frame(frame.text().to_string()));
+    }
+
+    /// Sends a receipt.
+    pub fn receipt(&self, id: &str, state: State) {
+        self.command(Command::Frame(receipt(id, state)));
+    }
+
+    /// Breaks the connection.
+    pub fn hang_up(&self) {
+        self.command(Command::HangUp);
+    }
+
+    fn command(&self, command: Command) {
+        assert!(self.commands.send(command).is_ok(), "the broker runs");
+    }
+
+    /// The next thing that happens, of those that `pick` takes.
+    pub async fn saw<T>(&mut self, what: &str, pick: impl Fn(Seen) -> Option<T>) -> T {
+        let search = async {
+            loop {
+                let seen = self.seen.recv().await.expect("the broker runs");
+                if let Some(found) = pick(seen) {
+                    return found;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, search)
+            .await
+            .unwrap_or_else(|_| panic!("no {what}"))
+    }
+
+    /// The next ack, as key and how.
+    pub async fn ack(&mut self) -> (String, Option<How>) {
+        let pick = |seen| match seen {
+            Seen::Ack { key, how } => Some((key, how)),
+            _ => None,
+        };
+        self.saw("ack", pick).await
+    }
+
+    /// Waits until the client is registered.
+    pub async fn registered(&mut self) -> Register {
+        let pick = |seen| match seen {
+            Seen::Registered(register) => Some(register),
+            _ => None,
+        };
+        self.saw("registration", pick).await
+    }
+
+    /// Everything noticed so far and not looked at.
+    pub fn noticed(&mut self) -> Vec<Seen> {
+        let mut all = Vec::new();
+        while let Ok(seen) = self.seen.try_recv() {
+            all.push(seen);
+        }
+        all
+    }
+}
+
+async fn serve(
+    listener: TcpListener,
+    ext: bool,
+    mut orders: mpsc::UnboundedReceiver<Command>,
+    notes: mpsc::UnboundedSender<Seen>,
+) {
+    // A test may end, and stop listening to notes, while its client still talks.
+    let note = |seen| drop(notes.send(seen));
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let Ok(mut socket) = tokio_tungstenite::accept_async(stream).await else {
+            continue;
+        };
+        loop {
+            let message = tokio::select! {
+                biased;
+                order = orders.recv() => match order {
+                    Some(Command::Frame(text)) => {
+                        if socket.send(Message::text(text)).await.is_err() {
+                            break;
+                        }
+                        continue;
+                    }
+                    Some(Command::HangUp) => break,
+                    None => return,
+                },
+                message = socket.next() => match message {
+                    Some(Ok(message)) => message,
+                    _ => break,
+                },
+            };
+            let Message::Text(text) = message else {
+                continue;
+            };
+            let answer = answer(ClientFrame::parse(text.as_bytes()), ext, &note);
+            if let Some(answer) = answer
+                && socket.send(Message::text(answer)).await.is_err()
+            {
+                break;
+            }
+        }
+        note(Seen::Left);
+    }
+}
+
+fn answer(frame: ClientFrame, ext: bool, note: &impl Fn(Seen)) -> Option<String> {
+    match frame {
+        ClientFrame::Register(register) => {
+            let frame = PeersFrame {
+                names: vec!["bob".into(), "me".into()],
+                ext: ext.then_some(1),
+                window: register.window.filter(|_| ext),
+                ..PeersFrame::default()
+            };
+            note(Seen::Registered(register));
+            Some(BrokerFrame::Peers(frame).encode().to_string())
+        }
+        ClientFrame::Peers => {
+            let entry = |name: &str, online| PeerEntry {
+                name: name.into(),
+                online,
+                unacked: Some(0),
+                away_s: if online { 0 } else { 60 },
+                presence: None,
+            };
+            let entries = vec![entry("bob", true), entry("me", true), entry("zoe", false)];
+            let frame = PeersFrame {
+                names: vec!["bob".into(), "me".into()],
+                peers: ext.then_some(entries),
+                ..PeersFrame::default()
+            };
+            Some(BrokerFrame::Peers(frame).encode().to_string())
+        }
+        ClientFrame::Envelope(carried) => {
+            let known = match &carried.to {
+                Address::Peer(name) => name.as_str() == "bob",
+                Address::All => true,
+            };
+            let state = if known {
+                State::Accepted {
+                    recipients: 1,
+                    online: 0,
+                    duplicate: false,
+                }
+            } else {
+                State::Refused(Refusal {
+                    code: RefusalCode::UnknownRecipient,
+                    reason: "nobody holds or has held that name".into(),
+                })
+            };
+            let id = carried.id.to_string();
+            note(Seen::Envelope(carried));
+            ext.then(|| receipt(&id, state))
+        }
+        ClientFrame::Ack(ack) => {
+            note(Seen::Ack {
+                key: ack.key.as_str().into(),
+                how: ack.how,
+            });
+            None
+        }
+        ClientFrame::Presence(presence) => {
+            note(Seen::Presence(
+                serde_json::from_str(presence.as_str()).unwrap(),
+            ));
+            None
+        }
+        _ => None,
+    }
+}
+
+fn receipt(id: &str, state: State) -> String {
+    let id = peerbus_wire::MessageId::parse(id).unwrap();
+    let receipt = Receipt {
+        id,
+        state,
+        key: None,
+    };
+    BrokerFrame::Receipts(vec![receipt]).encode().to_string()
+}
+
+/// An MCP client on an adapter's streams.
+pub struct Client {
+    to: Option<DuplexStream>,
+    from: BufReader<DuplexStream>,
+    next_id: i64,
+    /// Notifications that came while something else was waited for.
+    pub pushed: Vec<Value>,
+}
+
+/// A client, and the adapter's ends: what it reads, what it writes. `room`: bytes that the adapter
+/// can write ahead of the client's reading.
+pub fn client(room: usize) -> (Client, DuplexStream, DuplexStream) {
+    let (to, input) = tokio::io::duplex(1 << 20);
+    let (output, from) = tokio::io::duplex(room);
+    let from = BufReader::new(from);
+    (
+        Client {
+            to: Some(to),
+            from,
+            next_id: 0,
+            pushed: Vec::new(),
+        },
+        input,
+        output,
+    )
+}
+
+impl Client {
+    pub async fn say(&mut self, message: &Value) {
+        let to = self.to.as_mut().expect("the client has not hung up");
+        to.write_all(format!("{message}\n").as_bytes())
+            .await
+            .unwrap();
+    }
+
+    /// Asks and gives the id.
+    pub async fn ask(&mut self, method: &str, params: Value) -> i64 {
+        self.next_id += 1;
+        let id = self.next_id;
+        self.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))
+            .await;
+        id
+    }
+
+    pub async fn notify(&mut self, method: &str, params: Value) {
+        self.say(&json!({ "jsonrpc": "2.0", "method": method, "params": params }))
+            .await;
+    }
+
+    /// The next line from the adapter.
+    pub async fn hear(&mut self) -> Value {
+        let mut line = String::new();
+        let read = tokio::time::timeout(PATIENCE, self.from.read_line(&mut line)).await;
+        assert_ne!(
+            read.expect("something to hear").unwrap(),
+            0,
+            "the adapter runs"
+        );
+        serde_json::from_str(&line).unwrap()
+    }
+
+    /// Reads some bytes of what the adapter wrote.
+    pub async fn read_some(&mut self, into: &mut [u8]) -> usize {
+        let read = tokio::time::timeout(PATIENCE, self.from.read(into)).await;
+        read.expect("something to read").unwrap()
+    }
+
+    /// Closes the adapter's input.
+    pub fn hang_up(&mut self) {
+        self.to = None;
+    }
+
+    /// The answer to a request.
+    pub async fn answer(&mut self, id: i64) -> Value {
+        loop {
+            let message = self.hear().await;
+            if message["id"] == id {
+                return message;
+            }
+            self.pushed.push(message);
+        }
+    }
+
+    pub async fn request(&mut self, method: &str, params: Value) -> Value {
+        let id = self.ask(method, params).await;
+        self.answer(id).await
+    }
+
+    /// Calls a tool and gives the result.
+    pub async fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        let params = json!({ "name": tool, "arguments": arguments });
+        self.request("tools/call", params).await["result"].take()
+    }
+
+    /// The next push's params, kept or to come.
+    pub async fn push(&mut self) -> Value {
+        let mut message = if self.pushed.is_empty() {
+            self.hear().await
+        } else {
+            self.pushed.remove(0)
+        };
+        assert_eq!(
+            message["method"], "notifications/claude/channel",
+            "{message}"
+        );
+        message["params"].take()
+    }
+
+    /// `initialize`, without saying that it is done.
+    pub async fn initialize(&mut self, name: &str) -> Value {
+        let params = json!({
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": { "name": name, "version": "1" },
+        });
+        self.request("initialize", params).await["result"].take()
+    }
+
+    pub async fn initialized(&mut self) {
+        self.notify("notifications/initialized", json!({})).await;
+    }
+
+    /// The whole handshake.
+    pub async fn greet(&mut self, name: &str) -> Value {
+        let result = self.initialize(name).await;
+        self.initialized().await;
+        result
+    }
+}

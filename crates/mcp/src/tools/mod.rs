@@ -68,9 +68,11 @@ struct Known {
     status: Status,
     /// How many peers it is owed to.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u32")]
     recipients: Option<u32>,
     /// How many of those are connected now.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u32")]
     online: Option<u32>,
 }
 

@@ -24,6 +24,7 @@ struct Output {
     peers: Vec<String>,
     /// More about peers, connected or away. Absent behind a v1 broker, which knows no more.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<Peer>")]
     details: Option<Vec<Peer>>,
     /// So many peers are left out of `details`.
     omitted: u32,
@@ -39,12 +40,15 @@ struct Peer {
     online: bool,
     /// Messages that it has not acked yet.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
     unacked: Option<u64>,
     /// Seconds since it was last connected.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
     away_s: Option<u64>,
     /// How it describes itself: client, project, branch, wake paths. Not verified.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "serde_json::Map<String, Value>")]
     presence: Option<Value>,
 }
 

@@ -1,10 +1,7 @@
 //! A scripted broker on loopback, and a client on an adapter's streams.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    reason = "a module of several test binaries"
-)]
+#![allow(dead_code, unreachable_pub, reason = "shared by test binaries")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::path::PathBuf;
 use std::time::Duration;

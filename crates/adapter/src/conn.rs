@@ -44,7 +44,8 @@ impl Conn {
         }
         for _ in 0..READ_BATCH {
             if !shared.with(|session, _| session.wants_read()) {
-                return Poll::Pending;
+                // The host makes room by an ack, which wakes the driver.
+                return self.write_replies(cx, shared);
             }
             match Pin::new(&mut self.socket).poll_next(cx) {
                 Poll::Pending => return self.write_replies(cx, shared),

@@ -31,6 +31,8 @@ pub(crate) struct Shared {
 pub(crate) struct Inner {
     session: Session,
     status: Status,
+    /// Messages that failed verification, as last logged.
+    rejected: u64,
     sends: HashMap<MessageId, Answer<SendOutcome>>,
     peers: HashMap<QueryId, Answer<Result<Roster, QueryFailure>>>,
     statuses: HashMap<QueryId, Answer<Result<Vec<Receipt>, QueryFailure>>>,
@@ -78,6 +80,7 @@ impl Shared {
         let inner = Inner {
             session,
             status,
+            rejected: 0,
             sends: HashMap::new(),
             peers: HashMap::new(),
             statuses: HashMap::new(),
@@ -142,6 +145,14 @@ impl Shared {
             let state = state_of(&inner.status, &self.clock);
             tracing::info!(link = %state, "link");
             self.state.send_replace(state);
+        }
+        if inner.session.has_action() {
+            self.wake.notify_one();
+        }
+        let rejected = inner.session.counters().rejected;
+        if rejected != inner.rejected {
+            inner.rejected = rejected;
+            tracing::warn!(rejected, "a message failed verification and is not shown");
         }
         if inner.session.has_event() || inner.status == Status::Closed {
             self.events.notify_one();

@@ -268,9 +268,8 @@ impl Session {
         let is = |reason: CloseReason| reason.code() == code && reason.text() == text;
         let refused = |sentence, after_ms| Next::Refused { sentence, after_ms };
         let registering = matches!(self.phase, Phase::Registering { .. });
-        let taken = is(CloseReason::NameClaimed)
-            || is(CloseReason::NameInUse)
-            || is(CloseReason::NameKnown);
+        let in_use = text.strip_prefix("name in use").filter(|_| code == 1008);
+        let taken = is(CloseReason::NameClaimed) || in_use.is_some() || is(CloseReason::NameKnown);
         if registering && taken && *generated {
             return Next::Rename;
         }
@@ -281,10 +280,14 @@ impl Session {
             );
             return refused(sentence, REFUSED_MS);
         }
-        if is(CloseReason::NameInUse) {
+        if let Some(holder) = in_use {
+            let by = holder
+                .strip_prefix(" by ")
+                .unwrap_or("another live session");
             let sentence = format!(
-                "the name {name} is in use by another live session: end that session, or give \
-                 this one another name (PEERBUS_NAME); trying again every {} s",
+                "the name {name} is in use by {}: end that session, or give this one another \
+                 name (PEERBUS_NAME); trying again every {} s",
+                printable(by),
                 IN_USE_MS / 1_000
             );
             return refused(sentence, IN_USE_MS);

@@ -132,6 +132,12 @@ impl Session {
         self.actions.pop_front()
     }
 
+    /// Whether [`Session::poll_action`] has something.
+    #[must_use]
+    pub fn has_action(&self) -> bool {
+        !self.actions.is_empty()
+    }
+
     /// The next answer to something that the host asked for.
     pub fn poll_reply(&mut self) -> Option<Reply> {
         self.replies.pop_front()

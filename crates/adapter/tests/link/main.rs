@@ -1,0 +1,14 @@
+//! The bus and its link against a scripted broker on a Unix socket.
+#![cfg(unix)]
+#![expect(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "a failure ends the test"
+)]
+
+mod broker;
+mod end;
+mod receive;
+mod resume;
+mod send;
+mod start;

@@ -1,0 +1,134 @@
+use peerbus_adapter::{Event, Kind, State};
+use peerbus_wire::{BrokerFrame, ClientFrame, DeliveryKey, PeersFrame, Receipt};
+use tokio_tungstenite::tungstenite::Message;
+
+use crate::broker::{LONG, Place, deliver, event, inbound, seen, signed, soon};
+
+#[tokio::test]
+async fn a_message_is_acked_only_once_it_is_consumed() {
+    let place = Place::new();
+    let (bus, mut peer) = place.online(true).await;
+    peer.deliver("17", "m1").await;
+    let message = inbound(&bus).await;
+    assert_eq!(
+        (message.id.as_str(), message.from.as_str()),
+        ("m1", "alice")
+    );
+    assert_eq!((message.kind, message.body.as_str()), (Kind::Msg, "\"m1\""));
+    assert_eq!(bus.held().messages, 1);
+    // Whatever was to be written before the query stands before it.
+    let (peers, ()) = tokio::join!(bus.peers(LONG), async {
+        assert!(
+            matches!(peer.read().await.0, ClientFrame::Peers),
+            "nothing was acked"
+        );
+        peer.frame(&BrokerFrame::Peers(PeersFrame::default())).await;
+    });
+    peers.unwrap();
+    bus.ack(&message.key, seen());
+    assert_eq!(peer.ack().await, ("17".into(), Some(seen())));
+    assert_eq!(bus.held().messages, 0);
+}
+
+#[tokio::test]
+async fn a_forged_message_is_rejected_and_never_shown() {
+    let place = Place::new();
+    let (bus, mut peer) = place.online(true).await;
+    let mut forged = signed("m1");
+    forged.from = "carol".into();
+    peer.text(deliver("1", &forged)).await;
+    let (ClientFrame::Reject { key, reason }, _) = peer.read().await else {
+        panic!("no reject")
+    };
+    assert_eq!(key.as_str(), "1");
+    assert!(reason.contains("signature mismatch"), "{reason}");
+    peer.deliver("2", "m2").await;
+    assert_eq!(inbound(&bus).await.id, "m2");
+    assert_eq!(bus.counters().rejected, 1);
+}
+
+#[tokio::test]
+async fn a_forged_message_is_taken_off_a_v1_broker_by_a_plain_ack() {
+    let place = Place::new();
+    let (bus, mut peer) = place.online(false).await;
+    let mut forged = signed("m1");
+    forged.body = b"\"altered\"".to_vec();
+    peer.text(deliver("m1", &forged)).await;
+    assert_eq!(peer.ack().await, ("m1".into(), None));
+    peer.deliver("m2", "m2").await;
+    assert_eq!(inbound(&bus).await.id, "m2");
+}
+
+#[tokio::test]
+async fn a_message_that_is_handed_back_is_released() {
+    let place = Place::new();
+    let (bus, mut peer) = place.online(true).await;
+    peer.deliver("1", "m1").await;
+    let message = inbound(&bus).await;
+    bus.release(&message.key);
+    let (ClientFrame::Release { key }, _) = peer.read().await else {
+        panic!("no release")
+    };
+    assert_eq!(key.as_str(), "1");
+    peer.deliver("1", "m1").await;
+    assert!(inbound(&bus).await.again);
+}
+
+#[tokio::test]
+async fn the_end_of_a_message_is_told_and_acked() {
+    let place = Place::new();
+    let (bus, mut peer) = place.online(true).await;
+    let dead = Receipt {
+        id: peerbus_wire::MessageId::parse("m1").unwrap(),
+        state: State::Dead {
+            to: "alice".into(),
+            reason: "signature mismatch".into(),
+        },
+        key: DeliveryKey::parse("n1"),
+    };
+    peer.frame(&BrokerFrame::Receipts(vec![dead.clone()])).await;
+    assert_eq!(event(&bus).await, Event::Fate(dead));
+    assert_eq!(peer.ack().await, ("n1".into(), None));
+}
+
+#[tokio::test]
+async fn a_broker_that_writes_much_and_reads_late_stalls_nobody() {
+    const MESSAGES: usize = 5_000;
+    let place = Place::new();
+    let (bus, mut peer) = place.online(false).await;
+    let host = tokio::spawn(async move {
+        for n in 0..MESSAGES {
+            let message = inbound(&bus).await;
+            assert_eq!(message.id, format!("m{n}"));
+            bus.ack(&message.key, seen());
+        }
+        bus
+    });
+    // The acks are more than the socket holds while none of them is read.
+    let padding = "k".repeat(1_000);
+    for n in 0..MESSAGES {
+        let key = format!("{n}-{padding}");
+        peer.text(deliver(&key, &signed(&format!("m{n}")))).await;
+    }
+    let bus = soon(host).await.unwrap();
+    for n in 0..MESSAGES {
+        assert!(peer.ack().await.0.starts_with(&format!("{n}-")));
+    }
+    assert_eq!(bus.held().messages, 0);
+}
+
+#[tokio::test]
+async fn pings_are_answered_and_odd_frames_do_no_harm() {
+    let place = Place::new();
+    let (bus, mut peer) = place.online(true).await;
+    peer.message(Message::Ping(b"are you there".to_vec().into()))
+        .await;
+    let pong = peer.raw().await.unwrap();
+    assert_eq!(pong, Message::Pong(b"are you there".to_vec().into()));
+    peer.text("not JSON".into()).await;
+    peer.text(r#"{"protocol_version":"v1","type":"from the future"}"#.into())
+        .await;
+    peer.message(Message::binary(vec![0, 1, 2])).await;
+    peer.deliver("1", "m1").await;
+    assert_eq!(inbound(&bus).await.id, "m1");
+}

@@ -1,0 +1,126 @@
+//! Every call answers as the model does, in and across transactions and reopenings.
+
+use peerbus_core::store::{NewMessage, PeerId, Store as _, Txn as _};
+use peerbus_store::{SqliteStore, verify_audit};
+use peerbus_wire::{MessageId, Seq};
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+
+use crate::model::{Model, Pair};
+use crate::{open, place, workload};
+
+#[test]
+fn answers_as_the_model_does() {
+    for seed in 0..12 {
+        let (_directory, path) = place();
+        let (mut store, mut model) = (open(&path), Model::default());
+        let mut rng = StdRng::seed_from_u64(seed);
+        let key = store.audit_key().clone();
+        for _ in 0..60 {
+            let before = model.clone();
+            store.begin().unwrap();
+            let mut pair = Pair {
+                store: &mut store,
+                model: &mut model,
+            };
+            workload::batch(rng.random(), &key, &mut pair);
+            workload::probe(rng.random(), &mut pair);
+            if rng.random_ratio(1, 6) {
+                store.rollback();
+                model = before;
+            } else {
+                store.commit().unwrap();
+            }
+            if rng.random_ratio(1, 6) {
+                while store.maintain().unwrap() {}
+            }
+            if rng.random_ratio(1, 10) {
+                store = reopen(store, &mut rng);
+                assert_loaded(&mut store, &model);
+            }
+        }
+        assert!(
+            Model::dump(&path) == model,
+            "seed {seed}: the tables differ from the model"
+        );
+        let head = model.head.unwrap();
+        let report = verify_audit(&path).unwrap();
+        assert_eq!((report.last, report.anchor), (head.blocks, head.anchor));
+    }
+}
+
+fn reopen(store: SqliteStore, rng: &mut StdRng) -> SqliteStore {
+    let path = store.path().to_owned();
+    if rng.random() {
+        store.close().unwrap();
+    } else {
+        drop(store);
+    }
+    open(&path)
+}
+
+fn assert_loaded(store: &mut SqliteStore, model: &Model) {
+    let loaded = store.load().unwrap();
+    assert_eq!(loaded.head, model.head);
+    assert_eq!(
+        loaded.peers,
+        model.peers.values().cloned().collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn a_new_database_is_empty() {
+    let (_directory, path) = place();
+    let loaded = open(&path).load().unwrap();
+    assert_eq!((loaded.peers, loaded.head), (vec![], None));
+}
+
+#[test]
+fn a_number_is_not_used_twice_in_silence() {
+    let (_directory, path) = place();
+    let mut store = open(&path);
+    store.begin().unwrap();
+    let first = MessageId::parse("first").unwrap();
+    let second = MessageId::parse("second").unwrap();
+    let message = |id| NewMessage {
+        seq: Seq(1),
+        sender: PeerId(1),
+        id,
+        envelope: "{}",
+        recipients: 1,
+        accepted_ms: 1,
+    };
+    store.insert_message(&message(&first)).unwrap();
+    store.insert_message(&message(&second)).unwrap_err();
+}
+
+#[test]
+fn a_debt_without_its_message_is_said() {
+    let (_directory, path) = place();
+    let mut store = open(&path);
+    store.begin().unwrap();
+    store.insert_debt(PeerId(1), Seq(7)).unwrap();
+    let error = store
+        .read_queue(PeerId(1), Seq(0), 10, 10)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("message 7 is owed but not stored"),
+        "{error}"
+    );
+    assert!(error.contains("bus.db"), "{error}");
+}
+
+#[test]
+fn errors_name_the_file_and_the_act() {
+    let (_directory, path) = place();
+    let mut store = open(&path);
+    let error = store.commit().unwrap_err().to_string();
+    assert!(
+        error.contains("committing") && error.contains("bus.db"),
+        "{error}"
+    );
+    store.begin().unwrap();
+    let error = store.maintain().unwrap_err().to_string();
+    assert!(error.contains("inside a transaction"), "{error}");
+}

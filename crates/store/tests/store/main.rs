@@ -1,0 +1,25 @@
+//! The store as its users see it: the contract, the files, housekeeping, the audit, crashes.
+
+mod audit;
+mod contract;
+mod crash;
+mod files;
+mod model;
+mod shrink;
+mod workload;
+
+use std::path::PathBuf;
+
+use peerbus_store::SqliteStore;
+use tempfile::TempDir;
+
+/// A directory for a database, and the database's path in it.
+fn place() -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("bus.db");
+    (directory, path)
+}
+
+fn open(path: &std::path::Path) -> SqliteStore {
+    SqliteStore::open(path).unwrap()
+}

@@ -1,0 +1,295 @@
+//! Random work as the core does it. A batch is a function of its seed and of the state that it
+//! finds, so whoever knows how many batches were committed knows the whole database.
+
+use peerbus_core::TokenHash;
+use peerbus_core::audit::{AuditKey, Event, Head, Log};
+use peerbus_core::store::{Inserted, NewMessage, Notice, PeerId, PeerRow};
+use peerbus_wire::{MessageId, Seq};
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+
+use crate::model::Target;
+
+/// Keeps the model, which looks at everything, fast.
+const PEERS_MAX: usize = 12;
+
+/// Work of one transaction, its audit block included.
+pub(crate) fn batch(seed: u64, key: &AuditKey, target: &mut impl Target) {
+    let head = target
+        .model()
+        .head
+        .clone()
+        .unwrap_or_else(|| Head::new(key));
+    let mut rng = StdRng::seed_from_u64(seed);
+    let now = 1_000_000 + head.blocks * 1_000;
+    // Now and then the wall clock goes back.
+    let now = if rng.random_ratio(1, 10) {
+        now - rng.random_range(0..20_000)
+    } else {
+        now
+    };
+    let mut work = Work {
+        rng,
+        head,
+        log: Log::default(),
+        now,
+        target,
+    };
+    for _ in 0..work.rng.random_range(1..40) {
+        work.one();
+    }
+    let Work {
+        mut head,
+        mut log,
+        target,
+        ..
+    } = work;
+    let block = log.seal(key, &mut head, now);
+    target.append_audit(&block, &head).unwrap();
+}
+
+/// Asks everything that can be asked, with random arguments.
+pub(crate) fn probe(seed: u64, target: &mut impl Target) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let head = target.model().head.clone();
+    let (seqs, peers, now) = match &head {
+        Some(head) => (
+            head.next_seq + 1,
+            head.next_peer + 1,
+            1_000_000 + head.blocks * 1_000,
+        ),
+        None => (2, 2, 1_000_000),
+    };
+    for _ in 0..6 {
+        let peer = PeerId(rng.random_range(0..peers));
+        let seq = Seq(rng.random_range(0..seqs));
+        let limit = rng.random_range(0..30);
+        let before_ms = rng.random_range(0..=now);
+        target.has_debt(peer, seq).unwrap();
+        target
+            .read_queue(peer, seq, limit, rng.random_range(0..2_000))
+            .unwrap();
+        target
+            .read_queue(peer, Seq(0), usize::MAX, usize::MAX)
+            .unwrap();
+        target.count_queue(peer).unwrap();
+        target.last_debt(peer).unwrap();
+        target.owed_to(seq).unwrap();
+        target.settled(seq, limit).unwrap();
+        target.old_debts(before_ms, limit).unwrap();
+        target.old_debts(u64::MAX, limit).unwrap();
+        target
+            .notices(peer, rng.random_range(0..20), limit)
+            .unwrap();
+        target.old_audit(before_ms, limit).unwrap();
+        if let Some(head) = target.message(seq).unwrap() {
+            target.find_message(head.sender, &head.id).unwrap();
+            target.find_message(peer, &head.id).unwrap();
+        }
+    }
+}
+
+struct Work<'a, T> {
+    rng: StdRng,
+    head: Head,
+    log: Log,
+    now: u64,
+    target: &'a mut T,
+}
+
+impl<T: Target> Work<'_, T> {
+    fn one(&mut self) {
+        match self.rng.random_range(0..100) {
+            0..8 => self.put_peer(),
+            8..10 => self.delete_peer(),
+            10..50 => self.send(),
+            50..80 => self.settle(),
+            80..84 => self.reject(),
+            84..88 => self.sweep(),
+            88..94 => self.notice(),
+            94..97 => {
+                let before_ms = self.past();
+                self.target
+                    .delete_dead(before_ms, self.rng.random_range(0..4))
+                    .unwrap();
+                self.target
+                    .delete_notices(before_ms, self.rng.random_range(0..4))
+                    .unwrap();
+            }
+            _ => self.drop_audit(),
+        }
+    }
+
+    fn past(&mut self) -> u64 {
+        self.now - self.rng.random_range(0..100_000)
+    }
+
+    fn put_peer(&mut self) {
+        let peers = &self.target.model().peers;
+        let full = peers.len() >= PEERS_MAX;
+        let known = pick(&mut self.rng, peers.values());
+        let row = match known.filter(|_| full || self.rng.random_bool(0.5)) {
+            Some(known) => PeerRow {
+                online: !known.online,
+                owner: self
+                    .rng
+                    .random_bool(0.9)
+                    .then(|| TokenHash(self.rng.random())),
+                last_seen_ms: self.now,
+                ..known.clone()
+            },
+            None => PeerRow {
+                id: PeerId(self.head.next_peer),
+                name: format!("Peer-{}", self.head.next_peer),
+                owner: Some(TokenHash(self.rng.random())),
+                generated: self.rng.random(),
+                ephemeral: self.rng.random(),
+                online: true,
+                last_seen_ms: self.now,
+            },
+        };
+        self.head.next_peer = self.head.next_peer.max(row.id.0 + 1);
+        self.log.push(&Event::Register {
+            peer: row.id,
+            name: &row.name,
+        });
+        self.target.put_peer(&row).unwrap();
+    }
+
+    fn delete_peer(&mut self) {
+        let model = self.target.model();
+        let owed = |peer: &PeerId| model.debts.iter().any(|debt| debt.0 == *peer);
+        let idle: Vec<_> = model
+            .peers
+            .keys()
+            .filter(|peer| !owed(peer))
+            .copied()
+            .collect();
+        if let Some(peer) = pick(&mut self.rng, idle.into_iter()) {
+            self.log.push(&Event::Forget { peer });
+            self.target.delete_peer(peer).unwrap();
+        }
+    }
+
+    fn send(&mut self) {
+        let peers: Vec<PeerId> = self.target.model().peers.keys().copied().collect();
+        let Some(sender) = pick(&mut self.rng, peers.iter().copied()) else {
+            return;
+        };
+        let recipients: Vec<PeerId> = peers
+            .into_iter()
+            .filter(|_| self.rng.random_bool(0.3))
+            .collect();
+        let seq = Seq(self.head.next_seq);
+        let fresh = MessageId::parse(&format!("{:08x}", self.rng.random::<u32>())).unwrap();
+        let used = pick(&mut self.rng, self.target.model().messages.values()).cloned();
+        let (id, envelope) = match used.filter(|_| self.rng.random_ratio(1, 8)) {
+            Some((head, text)) if self.rng.random() => (head.id, text),
+            Some((head, _)) => (head.id, "another text".into()),
+            // Some texts take overflow pages.
+            None => (
+                fresh,
+                format!("<{seq:?}> ").repeat(1 << self.rng.random_range(0..10)),
+            ),
+        };
+        let message = NewMessage {
+            seq,
+            sender,
+            id: &id,
+            envelope: &envelope,
+            recipients: u32::try_from(recipients.len()).unwrap(),
+            accepted_ms: self.now,
+        };
+        if self.target.insert_message(&message).unwrap() == Inserted::New {
+            self.head.next_seq += 1;
+            let recipients = message.recipients;
+            self.log.push(&Event::Accept {
+                seq,
+                sender,
+                id: &id,
+                recipients,
+            });
+        } else {
+            return;
+        }
+        for recipient in recipients {
+            self.target.insert_debt(recipient, seq).unwrap();
+        }
+    }
+
+    fn settle(&mut self) {
+        let debt = pick(&mut self.rng, self.target.model().debts.iter().copied());
+        let Some((recipient, seq)) = debt else { return };
+        // Sometimes a debt that is none.
+        let seq = if self.rng.random_ratio(1, 10) {
+            Seq(seq.0 + 1)
+        } else {
+            seq
+        };
+        if self.target.delete_debt(recipient, seq).unwrap() {
+            self.log.push(&Event::Ack {
+                seq,
+                recipient,
+                how: None,
+            });
+        }
+    }
+
+    fn reject(&mut self) {
+        let debt = pick(&mut self.rng, self.target.model().debts.iter().copied());
+        let Some((recipient, seq)) = debt else { return };
+        self.target.delete_debt(recipient, seq).unwrap();
+        self.target
+            .insert_dead(recipient, seq, "the signature is wrong", self.now)
+            .unwrap();
+        self.log.push(&Event::Dead { seq, recipient });
+    }
+
+    fn sweep(&mut self) {
+        let after = Seq(self.rng.random_range(0..self.head.next_seq));
+        let (settled, _) = self
+            .target
+            .settled(after, self.rng.random_range(0..50))
+            .unwrap();
+        self.target.delete_messages(&settled).unwrap();
+    }
+
+    fn notice(&mut self) {
+        let kept = pick(&mut self.rng, self.target.model().notices.keys().copied());
+        if let Some((sender, number)) = kept.filter(|_| self.rng.random()) {
+            let number = number + u64::from(self.rng.random_ratio(1, 10));
+            self.target.delete_notice(sender, number).unwrap();
+            return;
+        }
+        let notice = Notice {
+            number: self.head.next_notice,
+            sender: PeerId(self.rng.random_range(1..=self.head.next_peer)),
+            id: MessageId::parse("an-id").unwrap(),
+            to: "somebody".into(),
+            dead: self.rng.random(),
+            reason: "nobody took it for 30 days".into(),
+            at_ms: self.now,
+        };
+        self.head.next_notice += 1;
+        self.target.insert_notice(&notice).unwrap();
+    }
+
+    fn drop_audit(&mut self) {
+        let before_ms = self.past();
+        let old = self
+            .target
+            .old_audit(before_ms, self.rng.random_range(0..20))
+            .unwrap();
+        if let Some(block) = old {
+            self.target.drop_audit(block.number).unwrap();
+            (self.head.anchor, self.head.anchor_hash) = (block.number, block.hash);
+        }
+    }
+}
+
+fn pick<V>(rng: &mut StdRng, mut from: impl ExactSizeIterator<Item = V>) -> Option<V> {
+    let count = from.len();
+    (count > 0)
+        .then(|| rng.random_range(0..count))
+        .and_then(|n| from.nth(n))
+}

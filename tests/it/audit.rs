@@ -3,7 +3,7 @@
 use crate::support::{Broker, Home};
 
 /// Checks that the chain of the home's database verifies, and that one changed byte is named.
-pub fn verifies_and_names_a_break(home: &Home) {
+pub(crate) fn verifies_and_names_a_break(home: &Home) {
     let said = home.run(&["audit", "verify"]).ok();
     assert!(said.starts_with("OK "), "{said}");
     let db = rusqlite::Connection::open(home.database()).expect("a database");

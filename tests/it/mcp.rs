@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{Broker, Home, Mcp};
+use crate::support::{Broker, Home, Mcp, python};
 
 #[test]
 fn a_message_goes_from_a_generic_adapter_to_a_channel_and_back() {
@@ -149,5 +149,29 @@ fn dots_are_shown_only_to_clients_that_take_them_and_both_spellings_are_accepted
         mcp.call("bus_peers", json!({}));
         mcp.close();
     }
+    broker.stop();
+}
+
+#[test]
+fn the_official_sdk_drives_both_adapters() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut script = home.command("python3");
+    script
+        .arg(python::script("mcp/sdk_drive.py"))
+        .arg(env!("CARGO_BIN_EXE_peerbus"));
+    python::passes_if_installed(script.arg("--home").arg(home.path()));
+    broker.stop();
+}
+
+#[test]
+fn the_inspector_drives_both_adapters() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut script = home.command("python3");
+    script
+        .arg(python::script("mcp/inspector_drive.py"))
+        .arg(env!("CARGO_BIN_EXE_peerbus"));
+    python::passes_if_installed(script.arg("--home").arg(home.path()));
     broker.stop();
 }

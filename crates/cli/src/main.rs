@@ -17,6 +17,7 @@ mod peers;
 mod recv;
 mod send;
 mod serve;
+mod signals;
 
 use std::process::ExitCode;
 

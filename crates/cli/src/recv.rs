@@ -7,15 +7,17 @@ use tokio::time::Instant;
 
 use crate::args::Recv;
 use crate::failure::Failure;
+use crate::signals::Stop;
 use crate::{client, output};
 
 /// Prints messages as NDJSON and acks each one after its line was written.
 pub(crate) fn run(verb: Recv) -> Result<(), Failure> {
     let config = client::config(&verb.connection, Some(verb.name.clone()))?;
     client::with_bus(config, async |bus| {
+        let mut stop = Stop::catch()?;
         tokio::select! {
             done = receive(&bus, &verb) => done,
-            () = client::stop_signal() => Ok(()),
+            () = stop.asked() => Ok(()),
         }
     })
 }

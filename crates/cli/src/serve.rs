@@ -9,7 +9,8 @@ use peerbus_core::TokenHash;
 
 use crate::args::Serve;
 use crate::failure::Failure;
-use crate::{client, output};
+use crate::output;
+use crate::signals::Stop;
 
 /// How long connections may take to read what was queued for them when the broker stops.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -31,11 +32,13 @@ pub(crate) fn run(verb: Serve) -> Result<(), Failure> {
 }
 
 async fn serve(setup: Setup) -> Result<(), Failure> {
+    // From here on a signal ends the broker in good order, also while it starts.
+    let mut stop = Stop::catch().map_err(Failure::failed)?;
     let mut broker = start(setup.options).await.map_err(Failure::config)?;
     announce(&broker, &setup.db, setup.credentials.as_deref());
     notify(sd_notify::NotifyState::Ready);
     tokio::select! {
-        () = client::stop_signal() => {}
+        () = stop.asked() => {}
         failure = broker.failed() => return Err(Failure::failed(failure)),
     }
     notify(sd_notify::NotifyState::Stopping);

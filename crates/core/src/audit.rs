@@ -166,7 +166,9 @@ pub fn chain(key: &AuditKey, previous: &Hash, number: u64, at_ms: u64, events: &
     let mut hasher = blake3::Hasher::new_keyed(&key.0);
     hasher.update(b"peerbus audit block");
     hasher.update(previous);
-    hasher.update(&number.to_le_bytes()).update(&at_ms.to_le_bytes());
+    hasher
+        .update(&number.to_le_bytes())
+        .update(&at_ms.to_le_bytes());
     hasher.update(events.as_bytes());
     hasher.finalize().into()
 }
@@ -187,11 +189,20 @@ impl Log {
         let out = &mut self.lines;
         // Writing to a String cannot fail.
         let _ = match event {
-            Event::Accept { seq, sender, id, recipients } => {
+            Event::Accept {
+                seq,
+                sender,
+                id,
+                recipients,
+            } => {
                 writeln!(out, "A {} {} {id} {recipients}", seq.0, sender.0)
             }
             Event::Deliver { seq, recipient } => writeln!(out, "D {} {}", seq.0, recipient.0),
-            Event::Ack { seq, recipient, how } => match how {
+            Event::Ack {
+                seq,
+                recipient,
+                how,
+            } => match how {
                 None => writeln!(out, "K {} {}", seq.0, recipient.0),
                 Some(How::Pushed { path }) => {
                     writeln!(out, "K {} {} pushed {}", seq.0, recipient.0, word(path))
@@ -224,7 +235,12 @@ impl Log {
         head.blocks = number;
         head.hash = hash;
         head.mac = head.expected_mac(key);
-        Block { number, at_ms, events, hash }
+        Block {
+            number,
+            at_ms,
+            events,
+            hash,
+        }
     }
 }
 
@@ -234,7 +250,9 @@ fn word(text: &str) -> String {
     if text.is_empty() {
         return "-".into();
     }
-    text.chars().map(|c| if plain(c) { c } else { '_' }).collect()
+    text.chars()
+        .map(|c| if plain(c) { c } else { '_' })
+        .collect()
 }
 
 /// Follows a chain block by block.
@@ -298,7 +316,12 @@ impl<'k> Verifier<'k> {
         if head.mac != head.expected_mac(key) {
             return Err(Break::Head);
         }
-        Ok(Self { key, number: head.anchor, hash: head.anchor_hash, head })
+        Ok(Self {
+            key,
+            number: head.anchor,
+            hash: head.anchor_hash,
+            head,
+        })
     }
 
     /// Checks the next block.
@@ -309,14 +332,28 @@ impl<'k> Verifier<'k> {
     pub fn block(&mut self, block: &Block) -> Result<(), Break> {
         let expected = self.number + 1;
         if block.number != expected {
-            return Err(Break::Gap { expected, found: block.number });
+            return Err(Break::Gap {
+                expected,
+                found: block.number,
+            });
         }
         if block.number > self.head.blocks {
-            return Err(Break::Long { number: block.number, head: self.head.blocks });
+            return Err(Break::Long {
+                number: block.number,
+                head: self.head.blocks,
+            });
         }
-        let hash = chain(self.key, &self.hash, block.number, block.at_ms, &block.events);
+        let hash = chain(
+            self.key,
+            &self.hash,
+            block.number,
+            block.at_ms,
+            &block.events,
+        );
         if hash != block.hash {
-            return Err(Break::Block { number: block.number });
+            return Err(Break::Block {
+                number: block.number,
+            });
         }
         self.number = block.number;
         self.hash = hash;
@@ -330,10 +367,15 @@ impl<'k> Verifier<'k> {
     /// When it does not.
     pub fn finish(self) -> Result<Head, Break> {
         if self.number != self.head.blocks {
-            return Err(Break::Short { expected: self.head.blocks, found: self.number });
+            return Err(Break::Short {
+                expected: self.head.blocks,
+                found: self.number,
+            });
         }
         if self.hash != self.head.hash {
-            return Err(Break::Block { number: self.number });
+            return Err(Break::Block {
+                number: self.number,
+            });
         }
         Ok(self.head)
     }
@@ -348,7 +390,10 @@ mod tests {
         let mut log = Log::default();
         let made = (1..=blocks)
             .map(|n| {
-                log.push(&Event::Deliver { seq: Seq(n), recipient: PeerId(1) });
+                log.push(&Event::Deliver {
+                    seq: Seq(n),
+                    recipient: PeerId(1),
+                });
                 log.seal(key, &mut head, n)
             })
             .collect();
@@ -373,16 +418,35 @@ mod tests {
         assert_eq!(broken, Err(Break::Block { number: 3 }));
 
         let short = verify(&key, Some(head.clone()), &blocks[..3]);
-        assert_eq!(short, Err(Break::Short { expected: 5, found: 3 }));
+        assert_eq!(
+            short,
+            Err(Break::Short {
+                expected: 5,
+                found: 3
+            })
+        );
 
-        let gap = verify(&key, Some(head.clone()), &[blocks[0].clone(), blocks[2].clone()]);
-        assert_eq!(gap, Err(Break::Gap { expected: 2, found: 3 }));
+        let gap = verify(
+            &key,
+            Some(head.clone()),
+            &[blocks[0].clone(), blocks[2].clone()],
+        );
+        assert_eq!(
+            gap,
+            Err(Break::Gap {
+                expected: 2,
+                found: 3
+            })
+        );
 
         assert_eq!(verify(&key, None, &[]), Err(Break::NoHead));
         let mut cut = head.clone();
         (cut.blocks, cut.hash) = (3, blocks[2].hash);
         assert_eq!(verify(&key, Some(cut), &blocks[..3]), Err(Break::Head));
-        assert_eq!(verify(&AuditKey([8; 32]), Some(head), &blocks), Err(Break::Head));
+        assert_eq!(
+            verify(&AuditKey([8; 32]), Some(head), &blocks),
+            Err(Break::Head)
+        );
     }
 
     #[test]
@@ -391,8 +455,17 @@ mod tests {
         let (blocks, mut head) = chain_of(&key, 5);
         (head.anchor, head.anchor_hash) = (2, blocks[1].hash);
         head.mac = head.expected_mac(&key);
-        assert_eq!(verify(&key, Some(head.clone()), &blocks[2..]), Ok(head.clone()));
+        assert_eq!(
+            verify(&key, Some(head.clone()), &blocks[2..]),
+            Ok(head.clone())
+        );
         let gap = verify(&key, Some(head), &blocks[3..]);
-        assert_eq!(gap, Err(Break::Gap { expected: 3, found: 4 }));
+        assert_eq!(
+            gap,
+            Err(Break::Gap {
+                expected: 3,
+                found: 4
+            })
+        );
     }
 }

@@ -184,11 +184,7 @@ pub trait Txn {
 
     /// Of the first `limit` messages after `after`: those that are owed to nobody and not kept as
     /// dead, and the number of the last one looked at (`None` at the end).
-    fn settled(
-        &mut self,
-        after: Seq,
-        limit: usize,
-    ) -> Result<(Vec<Seq>, Option<Seq>), StoreError>;
+    fn settled(&mut self, after: Seq, limit: usize) -> Result<(Vec<Seq>, Option<Seq>), StoreError>;
 
     /// Deletes messages that are owed to nobody.
     fn delete_messages(&mut self, seqs: &[Seq]) -> Result<(), StoreError>;

@@ -26,6 +26,11 @@ pub enum CloseReason {
     InvalidName(NameError),
     /// A live connection with an instance of its own holds the name.
     NameInUse,
+    /// As [`Self::NameInUse`], said to a client that has an instance too, with who holds the name.
+    NameHeld {
+        /// What the holder says of itself, neutralised; cut to fit a close frame.
+        by: String,
+    },
     /// An ephemeral registration asked for a name that is known.
     NameKnown,
     /// A newer connection took the name over.
@@ -60,6 +65,7 @@ impl CloseReason {
             | Self::NameClaimed
             | Self::InvalidName(_)
             | Self::NameInUse
+            | Self::NameHeld { .. }
             | Self::NameKnown => 1008,
             Self::TooLarge => 1009,
             Self::GoingAway => 1001,
@@ -85,6 +91,7 @@ impl CloseReason {
             Self::NameClaimed => "name claimed under a different token".into(),
             Self::InvalidName(error) => error.to_string(),
             Self::NameInUse => "name in use".into(),
+            Self::NameHeld { by } => format!("name in use by {}", crate::text::cut(by, 100)),
             Self::NameKnown => "name is registered; an ephemeral peer needs an unused one".into(),
             Self::TakenOver => "name taken over by a newer connection".into(),
             Self::TooLarge => "frame larger than 1048576 bytes".into(),
@@ -112,6 +119,9 @@ mod tests {
             CloseReason::InvalidName(NameError::TooLong { bytes: usize::MAX }),
             CloseReason::InvalidName(NameError::Reserved),
             CloseReason::NameKnown,
+            CloseReason::NameHeld {
+                by: "é".repeat(200),
+            },
         ] {
             assert!(reason.text().len() <= 123, "{}", reason.text());
         }

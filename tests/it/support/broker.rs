@@ -7,21 +7,21 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::{Home, Lines};
 
 /// `peerbus serve`, killed when dropped.
-pub struct Broker {
+pub(crate) struct Broker {
     child: Child,
-    pub stderr: Lines,
+    pub(crate) stderr: Lines,
     /// `127.0.0.1:PORT`.
-    pub address: String,
+    pub(crate) address: String,
 }
 
 impl Broker {
     /// Starts a broker for `home` on a free port and on the home's Unix socket.
-    pub fn start(home: &Home) -> Self {
+    pub(crate) fn start(home: &Home) -> Self {
         Self::start_with(home, &[])
     }
 
     /// Starts a broker with more arguments.
-    pub fn start_with(home: &Home, more: &[&str]) -> Self {
+    pub(crate) fn start_with(home: &Home, more: &[&str]) -> Self {
         let mut args = vec!["serve", "--listen", "127.0.0.1:0"];
         args.extend_from_slice(more);
         let mut child = home
@@ -44,23 +44,23 @@ impl Broker {
         broker
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("ws://{}", self.address)
     }
 
-    pub fn pid(&self) -> Pid {
+    pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
 
     /// SIGKILL, and waits for the end.
-    pub fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().expect("the broker is ours");
         self.child.wait().expect("the broker ends");
     }
 
     /// SIGTERM, and waits for the orderly end.
     #[track_caller]
-    pub fn stop(mut self) {
+    pub(crate) fn stop(mut self) {
         kill_process(self.pid(), Signal::TERM).expect("the broker is ours");
         let status = self.child.wait().expect("the broker ends");
         assert!(status.success(), "serve ended with {status}");

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 /// A fresh user: nothing configured, no variables but the directories.
-pub struct Home {
+pub(crate) struct Home {
     dir: tempfile::TempDir,
 }
 
 impl Home {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = tempfile::Builder::new()
             .prefix("pb")
             .tempdir()
@@ -17,12 +17,12 @@ impl Home {
         Self { dir }
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.dir.path()
     }
 
     /// A command with this home and nothing else in its environment.
-    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command
             .env_clear()
@@ -35,30 +35,30 @@ impl Home {
     }
 
     /// The `peerbus` binary with arguments.
-    pub fn peerbus(&self, args: &[&str]) -> Command {
+    pub(crate) fn peerbus(&self, args: &[&str]) -> Command {
         let mut command = self.command(env!("CARGO_BIN_EXE_peerbus"));
         command.args(args);
         command
     }
 
     /// Runs `peerbus` to its end.
-    pub fn run(&self, args: &[&str]) -> Finished {
+    pub(crate) fn run(&self, args: &[&str]) -> Finished {
         let output = self.peerbus(args).output().expect("peerbus starts");
         Finished::new(args, output)
     }
 
     /// Where `serve` keeps its database.
-    pub fn database(&self) -> PathBuf {
+    pub(crate) fn database(&self) -> PathBuf {
         self.path().join(".local/state/peerbus/peerbus.db")
     }
 
     /// Where `serve` keeps its credentials.
-    pub fn credentials(&self) -> PathBuf {
+    pub(crate) fn credentials(&self) -> PathBuf {
         self.path().join(".config/peerbus/credentials.toml")
     }
 
     /// A member of the credentials file.
-    pub fn credential(&self, member: &str) -> String {
+    pub(crate) fn credential(&self, member: &str) -> String {
         let text = std::fs::read_to_string(self.credentials()).expect("a credentials file");
         let line = text
             .lines()
@@ -69,11 +69,11 @@ impl Home {
 }
 
 /// A process that has ended.
-pub struct Finished {
+pub(crate) struct Finished {
     what: String,
-    pub code: Option<i32>,
-    pub stdout: String,
-    pub stderr: String,
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 impl Finished {
@@ -88,7 +88,7 @@ impl Finished {
 
     /// Checks that it succeeded and gives its stdout.
     #[track_caller]
-    pub fn ok(self) -> String {
+    pub(crate) fn ok(self) -> String {
         assert_eq!(
             self.code,
             Some(0),
@@ -102,7 +102,7 @@ impl Finished {
 
     /// Checks that it failed with `code` and gives its stderr.
     #[track_caller]
-    pub fn fails(self, code: i32) -> String {
+    pub(crate) fn fails(self, code: i32) -> String {
         assert_eq!(
             self.code,
             Some(code),

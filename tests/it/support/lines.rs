@@ -5,12 +5,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// Lines of a pipe, read by a thread that ends with the pipe.
-pub struct Lines {
+pub(crate) struct Lines {
     lines: Receiver<String>,
 }
 
 impl Lines {
-    pub fn of(pipe: impl Read + Send + 'static) -> Self {
+    pub(crate) fn of(pipe: impl Read + Send + 'static) -> Self {
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(pipe).split(b'\n') {
@@ -27,18 +27,18 @@ impl Lines {
     }
 
     /// The next line; `None` at the end of the pipe or when nothing comes in time.
-    pub fn next(&self, patience: Duration) -> Option<String> {
+    pub(crate) fn next(&self, patience: Duration) -> Option<String> {
         self.poll(patience).ok()
     }
 
     /// The next line, or why there is none.
-    pub fn poll(&self, patience: Duration) -> Result<String, RecvTimeoutError> {
+    pub(crate) fn poll(&self, patience: Duration) -> Result<String, RecvTimeoutError> {
         self.lines.recv_timeout(patience)
     }
 
     /// The first line that `pick` takes; what comes before it is dropped.
     #[track_caller]
-    pub fn find<T>(&self, what: &str, mut pick: impl FnMut(&str) -> Option<T>) -> T {
+    pub(crate) fn find<T>(&self, what: &str, mut pick: impl FnMut(&str) -> Option<T>) -> T {
         let deadline = Instant::now() + super::PATIENCE;
         let mut seen = Vec::new();
         loop {

@@ -11,18 +11,18 @@ use serde_json::{Value, json};
 use super::{Home, Lines, PATIENCE};
 
 /// An adapter and the client at its other end. The adapter is killed when dropped.
-pub struct Mcp {
+pub(crate) struct Mcp {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: Lines,
     next_id: u64,
     /// Notifications that came while an answer was waited for.
-    pub notifications: Vec<Value>,
+    pub(crate) notifications: Vec<Value>,
 }
 
 impl Mcp {
     /// Starts `peerbus adapter` for `home`, named, and does the handshake as `client`.
-    pub fn start(home: &Home, adapter: &str, name: &str, client: &str) -> Self {
+    pub(crate) fn start(home: &Home, adapter: &str, name: &str, client: &str) -> Self {
         let mut mcp =
             Self::spawn(&mut home.peerbus(&["adapter", "--adapter", adapter, "--name", name]));
         mcp.initialize(client);
@@ -30,7 +30,7 @@ impl Mcp {
     }
 
     /// Starts an adapter without a handshake.
-    pub fn spawn(command: &mut Command) -> Self {
+    pub(crate) fn spawn(command: &mut Command) -> Self {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -49,7 +49,7 @@ impl Mcp {
     }
 
     /// `initialize` and `notifications/initialized`; gives the result.
-    pub fn initialize(&mut self, client: &str) -> Value {
+    pub(crate) fn initialize(&mut self, client: &str) -> Value {
         let result = self.request(
             "initialize",
             json!({
@@ -61,24 +61,24 @@ impl Mcp {
         result
     }
 
-    pub fn pid(&self) -> Pid {
+    pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
 
     /// Writes a message; `false` when the process is gone.
-    pub fn write(&mut self, message: &Value) -> bool {
+    pub(crate) fn write(&mut self, message: &Value) -> bool {
         let Some(stdin) = &mut self.stdin else {
             return false;
         };
         stdin.write_all(format!("{message}\n").as_bytes()).is_ok() && stdin.flush().is_ok()
     }
 
-    pub fn notify(&mut self, method: &str) {
+    pub(crate) fn notify(&mut self, method: &str) {
         self.write(&json!({ "jsonrpc": "2.0", "method": method }));
     }
 
     /// Writes a request and gives its id, without waiting.
-    pub fn ask(&mut self, method: &str, params: Value) -> u64 {
+    pub(crate) fn ask(&mut self, method: &str, params: Value) -> u64 {
         self.next_id += 1;
         let id = self.next_id;
         self.write(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
@@ -86,7 +86,7 @@ impl Mcp {
     }
 
     /// Writes a tool call and gives its id, without waiting.
-    pub fn ask_tool(&mut self, tool: &str, arguments: Value) -> u64 {
+    pub(crate) fn ask_tool(&mut self, tool: &str, arguments: Value) -> u64 {
         self.ask(
             "tools/call",
             json!({ "name": tool, "arguments": arguments }),
@@ -94,19 +94,19 @@ impl Mcp {
     }
 
     /// The next message from the adapter, or why there is none.
-    pub fn poll(&mut self, patience: Duration) -> Result<Value, RecvTimeoutError> {
+    pub(crate) fn poll(&mut self, patience: Duration) -> Result<Value, RecvTimeoutError> {
         let line = self.lines.poll(patience)?;
         Ok(serde_json::from_str(&line).unwrap_or_else(|_| panic!("stdout is MCP only: {line}")))
     }
 
     /// The next message from the adapter; `None` at its end, or when none comes in time.
-    pub fn next(&mut self, patience: Duration) -> Option<Value> {
+    pub(crate) fn next(&mut self, patience: Duration) -> Option<Value> {
         self.poll(patience).ok()
     }
 
     /// A request and its answer's `result` (or the whole answer, if that is an error).
     #[track_caller]
-    pub fn request(&mut self, method: &str, params: Value) -> Value {
+    pub(crate) fn request(&mut self, method: &str, params: Value) -> Value {
         let id = self.ask(method, params);
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -126,7 +126,7 @@ impl Mcp {
 
     /// A tool call that succeeds; gives its structured content.
     #[track_caller]
-    pub fn call(&mut self, tool: &str, arguments: Value) -> Value {
+    pub(crate) fn call(&mut self, tool: &str, arguments: Value) -> Value {
         let mut result = self.request(
             "tools/call",
             json!({ "name": tool, "arguments": arguments }),
@@ -137,7 +137,7 @@ impl Mcp {
 
     /// A tool call that fails; gives its sentence.
     #[track_caller]
-    pub fn call_fails(&mut self, tool: &str, arguments: Value) -> String {
+    pub(crate) fn call_fails(&mut self, tool: &str, arguments: Value) -> String {
         let result = self.request(
             "tools/call",
             json!({ "name": tool, "arguments": arguments }),
@@ -155,7 +155,7 @@ impl Mcp {
 
     /// The first notification that `pick` takes, kept or to come.
     #[track_caller]
-    pub fn notification<T>(&mut self, what: &str, pick: impl Fn(&Value) -> Option<T>) -> T {
+    pub(crate) fn notification<T>(&mut self, what: &str, pick: impl Fn(&Value) -> Option<T>) -> T {
         if let Some(at) = self.notifications.iter().position(|n| pick(n).is_some()) {
             let found = self.notifications.remove(at);
             return pick(&found).expect("picked before");
@@ -174,13 +174,13 @@ impl Mcp {
     }
 
     /// Closes stdin and waits for the end.
-    pub fn close(mut self) -> ExitStatus {
+    pub(crate) fn close(mut self) -> ExitStatus {
         self.stdin = None;
         self.wait()
     }
 
     /// Waits for the end of the process.
-    pub fn wait(&mut self) -> ExitStatus {
+    pub(crate) fn wait(&mut self) -> ExitStatus {
         super::eventually("the adapter ends", || {
             self.child.try_wait().expect("our child")
         })

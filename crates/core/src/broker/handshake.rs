@@ -2,7 +2,7 @@
 
 use peerbus_wire::{
     ClientFrame, CloseReason, MessageId, PROTOCOL_VERSION, PeerName, Receipt, Refusal, Register,
-    State,
+    State, neutralise,
 };
 
 use super::conn::{Conn, Contender};
@@ -61,7 +61,12 @@ impl Broker {
         match holder.map_or(Verdict::Admit, |peer| self.judge(now, peer, &contender)) {
             Verdict::Admit => self.admit(now, conn, contender, txn),
             Verdict::Refuse => {
-                self.deny(conn, CloseReason::NameInUse);
+                let told = contender.register.instance.is_some();
+                let reason = match holder.filter(|_| told) {
+                    Some(peer) => self.held_by(peer),
+                    None => CloseReason::NameInUse,
+                };
+                self.deny(conn, reason);
                 Ok(())
             }
             Verdict::Ask => {
@@ -168,8 +173,30 @@ impl Broker {
         if let Some(Conn::Contending(contender)) = self.conns.get(newcomer)
             && contender.holder_may_answer
         {
+            let reason = self.held_by(peer);
             self.end_contest(peer);
-            self.deny(newcomer, CloseReason::NameInUse);
+            self.deny(newcomer, reason);
+        }
+    }
+
+    /// Says who holds a name, in the holder's words.
+    fn held_by(&self, peer: PeerId) -> CloseReason {
+        let holder = self
+            .registry
+            .conn(peer)
+            .and_then(|conn| self.conns.session(conn));
+        let presence: serde_json::Value = holder
+            .and_then(|session| session.presence.as_ref())
+            .and_then(|presence| serde_json::from_str(presence.as_str()).ok())
+            .unwrap_or_default();
+        let member = |name: &str| presence.get(name).and_then(|v| v.as_str());
+        let by = match (member("client"), member("project")) {
+            (Some(client), Some(project)) => format!("{client} in {project}"),
+            (Some(one), None) | (None, Some(one)) => one.to_owned(),
+            (None, None) => "another live session".to_owned(),
+        };
+        CloseReason::NameHeld {
+            by: neutralise(&by, 60),
         }
     }
 

@@ -68,6 +68,7 @@ impl Farewell {
             Self::Close(CloseReason::TooLarge) | Self::Violation { .. }
         );
         let frame = match &self {
+            _ if socket.is_amid_frame() => return,
             Self::None => return,
             Self::Answer => None,
             Self::Close(reason) => Some(CloseFrame {

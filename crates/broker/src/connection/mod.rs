@@ -61,7 +61,7 @@ pub(crate) async fn serve(
     let link = Arc::clone(&open.link);
     let end = tokio::select! {
         end = read::read(&mut stream, &link, &shared) => end,
-        end = write::write(&mut sink, &mut queue, &link, &shared) => end,
+        end = write::write(&mut sink, &mut queue, &socket, &link, &shared) => end,
         end = watch::watch(&link, &shared) => end,
     };
     open.leave(end == End::Goodbye && link.closing().is_none());

@@ -7,16 +7,36 @@ use tokio::sync::mpsc::Receiver;
 
 use super::End;
 use crate::link::Link;
+use crate::listener::Socket;
 use crate::shared::Shared;
 use crate::table::Outgoing;
 
 /// Frames that are written before a flush at the latest.
 const FLUSH_FRAMES_MAX: usize = 256;
+/// Texts of this size go past the WebSocket layer, whose buffer would keep room for the largest
+/// one for as long as the connection lives.
+const LARGE_TEXT_BYTES: usize = 8_192;
+
+/// Nothing more can be written.
+struct Broken;
+
+impl From<axum::Error> for Broken {
+    fn from(_: axum::Error) -> Self {
+        Self
+    }
+}
+
+impl From<std::io::Error> for Broken {
+    fn from(_: std::io::Error) -> Self {
+        Self
+    }
+}
 
 /// Writes what is queued, everything there is per flush, until the queue is closed and empty.
 pub(super) async fn write(
     sink: &mut SplitSink<WebSocket, Message>,
     queue: &mut Receiver<Outgoing>,
+    socket: &Socket,
     link: &Link,
     shared: &Shared,
 ) -> End {
@@ -39,7 +59,10 @@ pub(super) async fn write(
                 None => return End::Drained,
             },
         };
-        if burst(sink, queue, next, link, shared).await.is_err() {
+        if burst(sink, queue, next, socket, link, shared)
+            .await
+            .is_err()
+        {
             return End::Lost;
         }
         link.writing(None);
@@ -52,16 +75,23 @@ async fn burst(
     sink: &mut SplitSink<WebSocket, Message>,
     queue: &mut Receiver<Outgoing>,
     mut next: Option<Outgoing>,
+    socket: &Socket,
     link: &Link,
     shared: &Shared,
-) -> Result<(), axum::Error> {
+) -> Result<(), Broken> {
     let mut answers = 0;
     let mut frames = 0;
     while let Some(outgoing) = next {
         link.unqueue(outgoing.weight());
         answers += outgoing.answers();
         link.writing(Some(shared.clock.mono_ms()));
-        sink.feed(Message::Text((&*outgoing.text()).into())).await?;
+        let text = outgoing.text();
+        if text.len() < LARGE_TEXT_BYTES {
+            sink.feed(Message::Text((&*text).into())).await?;
+        } else {
+            sink.flush().await?;
+            socket.write_text(&text).await?;
+        }
         frames += 1;
         let go_on = frames < FLUSH_FRAMES_MAX && !link.ping_is_wanted();
         next = if go_on { queue.try_recv().ok() } else { None };

@@ -1,5 +1,6 @@
 //! An accepted socket, TCP or Unix.
 
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,6 +26,8 @@ pub(crate) struct Socket {
     stream: Stream,
     /// It has become a WebSocket, whose deadlines are the connection's.
     upgraded: AtomicBool,
+    /// A frame is being written past the WebSocket layer, which must not write meanwhile.
+    bypassed: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -38,18 +41,48 @@ impl Socket {
     pub(super) fn tcp(stream: TcpStream) -> Self {
         // Pipelined small frames would wait for each other's TCP acks.
         let _unsupported = stream.set_nodelay(true);
-        Self {
-            stream: Stream::Tcp(stream),
-            upgraded: AtomicBool::new(false),
-        }
+        Self::new(Stream::Tcp(stream))
     }
 
     #[cfg(unix)]
     pub(super) fn unix(stream: UnixStream) -> Self {
+        Self::new(Stream::Unix(stream))
+    }
+
+    fn new(stream: Stream) -> Self {
         Self {
-            stream: Stream::Unix(stream),
+            stream,
             upgraded: AtomicBool::new(false),
+            bypassed: AtomicBool::new(false),
         }
+    }
+
+    /// Writes a text frame without a copy of its text. The WebSocket layer must have flushed
+    /// before and must flush after; what it wants to write in between waits for that. A frame that
+    /// is given up half-way leaves the socket good for nothing but closing.
+    pub(crate) async fn write_text(&self, text: &str) -> io::Result<()> {
+        self.bypassed.store(true, Ordering::Release);
+        let head = text_frame_head(text.len());
+        let (mut head, mut text) = (head.as_slice(), text.as_bytes());
+        while !head.is_empty() || !text.is_empty() {
+            poll_fn(|cx| self.poll_write_ready(cx)).await?;
+            match self.try_write(&[io::IoSlice::new(head), io::IoSlice::new(text)]) {
+                Ok(written) => {
+                    let of_head = written.min(head.len());
+                    head = &head[of_head..];
+                    text = &text[written - of_head..];
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.bypassed.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether a frame was given up half-way, or is being written.
+    pub(crate) fn is_amid_frame(&self) -> bool {
+        self.bypassed.load(Ordering::Acquire)
     }
 
     /// Ends the deadline for HTTP.
@@ -61,7 +94,7 @@ impl Socket {
     pub(crate) async fn discard(&self) {
         let mut bytes = vec![0; 16 * 1024];
         loop {
-            let readable = std::future::poll_fn(|cx| self.poll_read_ready(cx));
+            let readable = poll_fn(|cx| self.poll_read_ready(cx));
             if readable.await.is_err() {
                 return;
             }
@@ -105,6 +138,24 @@ impl Socket {
             Stream::Unix(stream) => stream.try_write_vectored(slices),
         }
     }
+}
+
+/// The head of an unmasked, unfragmented text frame (RFC 6455 §5.2).
+fn text_frame_head(bytes: usize) -> Vec<u8> {
+    const FINAL_TEXT: u8 = 0x81;
+    let mut head = vec![FINAL_TEXT];
+    match (u8::try_from(bytes), u16::try_from(bytes)) {
+        (Ok(short @ ..=125), _) => head.push(short),
+        (_, Ok(medium)) => {
+            head.push(126);
+            head.extend(medium.to_be_bytes());
+        }
+        (_, Err(_)) => {
+            head.push(127);
+            head.extend((bytes as u64).to_be_bytes());
+        }
+    }
+    head
 }
 
 /// The HTTP layer's handle of a [`Socket`]. A socket that has not become a WebSocket in time
@@ -181,6 +232,10 @@ impl AsyncWrite for Io {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         this.poll_deadline(cx)?;
+        if this.socket.is_amid_frame() {
+            // No waker is needed: whoever bypasses flushes afterwards.
+            return Poll::Pending;
+        }
         loop {
             ready!(this.socket.poll_write_ready(cx))?;
             match this.socket.try_write(slices) {
@@ -211,5 +266,19 @@ pub(crate) struct Via(pub(crate) Arc<Socket>);
 impl Connected<IncomingStream<'_, Acceptor>> for Via {
     fn connect_info(stream: IncomingStream<'_, Acceptor>) -> Self {
         Self(Arc::clone(&stream.io().socket))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_of_frames_use_the_shortest_length() {
+        assert_eq!(text_frame_head(0), [0x81, 0]);
+        assert_eq!(text_frame_head(125), [0x81, 125]);
+        assert_eq!(text_frame_head(126), [0x81, 126, 0, 126]);
+        assert_eq!(text_frame_head(65_535), [0x81, 126, 0xff, 0xff]);
+        assert_eq!(text_frame_head(65_536), [0x81, 127, 0, 0, 0, 0, 0, 1, 0, 0]);
     }
 }

@@ -79,7 +79,7 @@ async fn what_stands_in_the_way_of_a_start_is_named() {
     let refused = |change: fn(&mut peerbus_broker::Options, SocketAddr)| {
         let mut options = options(&dir);
         change(&mut options, taken);
-        async { start(options).await.err().expect("it started") }
+        async { start(options).await.expect_err("it started") }
     };
     let port = refused(|options, taken| options.listen = vec![taken]).await;
     assert!(matches!(port, StartError::PortInUse { .. }), "{port}");

@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::Message;
 
 use crate::client::{ack, message};
 use crate::support::{Broker, PATIENCE};
@@ -95,8 +96,12 @@ async fn a_client_may_write_without_reading_while_its_backlog_is_sent() {
     let mut bob = broker.join_narrow("bob").await;
     // Far more than the socket's buffers hold, all of it while the broker has much to send.
     let unknown = ack(&"0".repeat(4_000));
-    for _ in 0..5_000 {
+    for n in 0..5_000 {
         bob.send(unknown.clone()).await;
+        if n % 10 == 0 {
+            // The answers must not land inside a delivery.
+            bob.send_raw(Message::Ping(b"here".as_slice().into())).await;
+        }
     }
     for n in 0..count {
         let (key, got) = bob.delivery().await;

@@ -1,5 +1,11 @@
 //! Scenarios with real processes: the `peerbus` binary on loopback and on Unix sockets.
 
+#![expect(
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a scenario fails by panicking and tells what it did"
+)]
+
 mod audit;
 mod cli;
 mod kill;

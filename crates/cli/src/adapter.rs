@@ -17,7 +17,8 @@ pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
     let options = Options {
         tool_names: tool_names()?,
     };
-    let exit = client::runtime()?.block_on(async {
+    let runtime = client::runtime()?;
+    let exit = runtime.block_on(async {
         let (bus, link) = connect(config);
         // Registers at once; the session ends it.
         tokio::spawn(link.run());
@@ -26,6 +27,8 @@ pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
             AdapterKind::Generic => peerbus_mcp::run_generic(bus, options).await,
         }
     });
+    // On a terminal a thread stays in `read`: it must not be waited for.
+    runtime.shutdown_background();
     match exit {
         Exit::Failed(why) => Err(Failure::failed(why)),
         _ => Ok(()),

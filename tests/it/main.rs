@@ -12,5 +12,6 @@ mod kill;
 mod lifecycle;
 mod mcp;
 mod support;
+mod trust;
 mod v1;
 mod zero_config;

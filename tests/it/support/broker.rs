@@ -58,9 +58,21 @@ impl Broker {
         self.child.wait().expect("the broker ends");
     }
 
+    /// SIGTERM, and waits for the orderly end. Gives what it said since it was ready.
+    #[track_caller]
+    pub(crate) fn stop_and_read(mut self) -> Vec<String> {
+        self.terminate();
+        std::iter::from_fn(|| self.stderr.next(super::PATIENCE)).collect()
+    }
+
     /// SIGTERM, and waits for the orderly end.
     #[track_caller]
     pub(crate) fn stop(mut self) {
+        self.terminate();
+    }
+
+    #[track_caller]
+    fn terminate(&mut self) {
         kill_process(self.pid(), Signal::TERM).expect("the broker is ours");
         let status = self.child.wait().expect("the broker ends");
         assert!(status.success(), "serve ended with {status}");

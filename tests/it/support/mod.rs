@@ -5,11 +5,13 @@ mod home;
 mod lines;
 mod mcp;
 pub(crate) mod python;
+mod raw;
 
 pub(crate) use broker::Broker;
 pub(crate) use home::Home;
 pub(crate) use lines::Lines;
 pub(crate) use mcp::Mcp;
+pub(crate) use raw::{Heard, Raw, envelope};
 
 use std::time::{Duration, Instant};
 

@@ -1,11 +1,10 @@
 //! `bus.broadcast`
 
-use peerbus_adapter::{Bus, SendError, Sent, SentStatus};
-use peerbus_wire::neutralise;
+use peerbus_adapter::{Bus, Sent, SentStatus};
 use serde::Serialize;
 use serde_json::json;
 
-use super::{DEADLINE, Known, Tool, body, done};
+use super::{DEADLINE, Known, Tool, body, done, failure};
 use crate::arguments::Arguments;
 use crate::rpc::schemars::{self, JsonSchema};
 use crate::session::Reply;
@@ -56,16 +55,7 @@ pub(crate) async fn call(bus: &Bus, arguments: &Arguments) -> Result<Reply, Stri
                 note,
             })
         }
-        Err(error @ SendError::TimedOut { left: true, .. }) => {
-            let SendError::TimedOut { id, .. } = &error else {
-                return Err(error.to_string());
-            };
-            Err(format!(
-                "not confirmed: message {}: {error}",
-                neutralise(id, 128)
-            ))
-        }
-        Err(error) => Err(format!("not sent: {error}")),
+        Err(error) => Err(failure(&error)),
     }
 }
 

@@ -8,7 +8,7 @@ pub(crate) mod send;
 use std::sync::Arc;
 use std::time::Duration;
 
-use peerbus_adapter::{Sent, SentStatus};
+use peerbus_adapter::{SendError, Sent, SentStatus};
 use peerbus_wire::neutralise_json;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -101,6 +101,15 @@ fn done(result: &impl Serialize) -> Result<Reply, String> {
         structured: neutralise_json(&json),
         taken: None,
     })
+}
+
+/// Why a message is not known to be accepted, as a sentence.
+fn failure(error: &SendError) -> String {
+    match error {
+        // These say themselves whether it was sent.
+        SendError::TimedOut { .. } | SendError::Closed => error.to_string(),
+        _ => format!("not sent: {error}"),
+    }
 }
 
 /// The JSON text of the message body in a call.

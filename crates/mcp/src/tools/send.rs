@@ -7,7 +7,7 @@ use peerbus_wire::neutralise;
 use serde::Serialize;
 use serde_json::json;
 
-use super::{DEADLINE, Known, Tool, body, done};
+use super::{DEADLINE, Known, Tool, body, done, failure};
 use crate::arguments::Arguments;
 use crate::rpc::schemars::{self, JsonSchema};
 use crate::session::Reply;
@@ -71,7 +71,7 @@ pub(crate) async fn call(bus: &Bus, arguments: &Arguments) -> Result<Reply, Stri
                 note,
             })
         }
-        Err(error) => Err(failure(bus, &to, &error).await),
+        Err(error) => Err(unsent(bus, &to, &error).await),
     }
 }
 
@@ -96,24 +96,23 @@ fn note(sent: &Sent, to: &str) -> String {
     }
 }
 
-async fn failure(bus: &Bus, to: &str, error: &SendError) -> String {
-    let sentence = format!("not sent: {error}");
-    match error {
-        SendError::Refused(refusal) if refusal.code == RefusalCode::UnknownRecipient => {
-            let Ok(peers) = bus.peers(LOOK_UP).await else {
-                return sentence;
-            };
-            let names: Vec<String> = peers.entries.into_iter().map(|entry| entry.name).collect();
-            match similar(&names, to) {
-                found if found.is_empty() => sentence,
-                found => format!("{sentence}. Did you mean {}?", found.join(" or ")),
-            }
-        }
-        SendError::TimedOut { id, left: true, .. } => {
-            format!("not confirmed: message {}: {error}", neutralise(id, 128))
-        }
-        _ => sentence,
+/// [`failure`], and the names that may have been meant when nobody has this one.
+async fn unsent(bus: &Bus, to: &str, error: &SendError) -> String {
+    let sentence = failure(error);
+    let unknown = matches!(error, SendError::Refused(refusal)
+        if refusal.code == RefusalCode::UnknownRecipient);
+    if !unknown {
+        return sentence;
     }
+    let Ok(peers) = bus.peers(LOOK_UP).await else {
+        return sentence;
+    };
+    let names: Vec<String> = peers.entries.into_iter().map(|entry| entry.name).collect();
+    let found = similar(&names, to);
+    if found.is_empty() {
+        return sentence;
+    }
+    format!("{sentence}. Did you mean {}?", found.join(" or "))
 }
 
 /// At most three of `names` that are nearly `wanted`, nearest first.

@@ -1,6 +1,6 @@
 //! Messages from the broker: held until the host is done with them, each shown once.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use peerbus_wire::limits::{LAPSED_V1_MESSAGES, WINDOW_V1_BYTES, WINDOW_V1_MESSAGES};
 use peerbus_wire::{DeliveryKey, How, MessageId, NameKey};
@@ -51,12 +51,12 @@ pub(super) enum Consumed {
 /// The inbox.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
-    held: HashMap<Key, Entry>,
+    held: BTreeMap<Key, Entry>,
     unread: VecDeque<Key>,
     bytes: usize,
     unread_bytes: usize,
     consumed: Bounded,
-    hows: HashMap<Key, How>,
+    hows: BTreeMap<Key, How>,
     released: Bounded,
 }
 
@@ -201,7 +201,7 @@ impl Key {
 /// A set that forgets its oldest members.
 #[derive(Debug, Default)]
 struct Bounded {
-    set: HashSet<Key>,
+    set: BTreeSet<Key>,
     order: VecDeque<Key>,
 }
 

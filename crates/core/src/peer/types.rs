@@ -129,7 +129,7 @@ pub enum Status {
 }
 
 /// Names a received message to the host: a digest of its sender and id. Opaque.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(pub(super) u128);
 
 /// A received message: verified, not a duplicate, for this peer.

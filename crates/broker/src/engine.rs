@@ -155,11 +155,10 @@ impl<S: Durable> Engine<S> {
         let due = tick.into_iter().chain(commit).min();
         let wait = due.map(|due_ms| Duration::from_millis(due_ms.saturating_sub(now_ms)));
         self.shared.health.idle();
-        self.letters.wait(if self.untidy {
-            Some(Duration::ZERO)
-        } else {
-            wait
-        })
+        // Housekeeping fills the time, but not while a transaction is open.
+        let idle = self.untidy && !self.begun;
+        self.letters
+            .wait(if idle { Some(Duration::ZERO) } else { wait })
     }
 
     /// Handles the letter and those that wait behind it. Gives the time to drain when one of them

@@ -25,8 +25,8 @@ use crate::shared::{Phase, Shared};
 /// Open files that are not connections: the database, the listeners, the runtime, HTTP requests.
 const FILES_SPARE: u64 = 320;
 
-/// A broker that runs. Dropping it ends the process' part in it without ceremony; call
-/// [`Running::shutdown`].
+/// A broker that runs. Dropping it stops it too, without waiting for anything; what it had
+/// accepted is on disk all the same.
 #[derive(Debug)]
 pub struct Running {
     shared: Arc<Shared>,
@@ -324,5 +324,13 @@ impl Running {
             open: self.shared.connections(),
             engine,
         }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let drain = Duration::ZERO;
+        // After a shutdown, or a failure, nobody is there to be told.
+        let _stopped = self.shared.inbox.send_now(Content::Stop { drain });
     }
 }

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use peerbus_broker::{StartError, start};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use crate::client::message;
-use crate::support::{Broker, options};
+use crate::support::{Broker, PATIENCE, options};
 
 #[tokio::test]
 async fn a_shutdown_sends_what_is_queued_then_says_why_and_leaves_nothing() {
@@ -63,7 +64,7 @@ async fn a_shutdown_cuts_who_does_not_read_and_says_so() {
     }
     alice.peers().await;
     let reading = tokio::spawn(async move { alice.closed().await });
-    let report = broker.running.shutdown(Duration::from_millis(200)).await;
+    let report = broker.running.shutdown(Duration::from_millis(1_000)).await;
     assert_eq!((report.cut, report.open), (1, 0), "{report:?}");
     assert_eq!(report.engine, Some(Ok(())));
     assert_eq!(reading.await.unwrap().0, 1001);
@@ -127,4 +128,21 @@ async fn two_brokers_do_not_share_a_database() {
         .unwrap()
         .shutdown(Duration::from_secs(1))
         .await;
+}
+
+#[tokio::test]
+async fn a_broker_that_is_dropped_lets_go_of_its_database() {
+    let Broker { running, dir } = Broker::start().await;
+    drop(running);
+    let next = timeout(PATIENCE, async {
+        loop {
+            match start(options(&dir)).await {
+                Ok(next) => break next,
+                Err(StartError::Database { .. }) => tokio::task::yield_now().await,
+                Err(other) => panic!("{other}"),
+            }
+        }
+    });
+    let report = next.await.expect("still locked").shutdown(PATIENCE).await;
+    assert!(report.is_clean(), "{report:?}");
 }

@@ -3,18 +3,20 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use peerbus_wire::CloseReason;
+use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::client::{ack, message};
-use crate::support::{Broker, PATIENCE};
+use crate::client::{ack, message, registration};
+use crate::support::{Broker, PATIENCE, TOKEN};
 
 #[tokio::test]
 async fn a_client_that_answers_no_ping_is_given_up_and_one_that_does_is_not() {
     let broker = Broker::start_with(|options| {
         options.times.ping_every = Duration::from_millis(100);
-        options.times.silence_max = Duration::from_millis(1_000);
+        options.times.silence_max = Duration::from_millis(2_000);
     })
     .await;
     // It came first, so it would be given up first if its pongs did not count.
@@ -143,4 +145,32 @@ async fn a_name_goes_to_its_owners_new_connection_while_the_old_one_hangs() {
         while let Some(Ok(_)) = hung.ws.next().await {}
     });
     left.await.expect("the old connection is still open");
+}
+
+#[tokio::test]
+async fn a_contested_name_stays_with_a_holder_that_answers_and_leaves_one_that_does_not() {
+    let broker = Broker::tuned(|config| config.takeover_ms = 1_000).await;
+    let register = |instance: &str| {
+        let mut register = registration("bob", TOKEN);
+        register["ext"] = json!(1);
+        register["instance"] = json!(instance);
+        register
+    };
+    let mut holder = broker.connect().await;
+    holder.send(register("first")).await;
+    assert_eq!(holder.next().await["names"], json!(["bob"]));
+
+    let mut newcomer = broker.connect().await;
+    newcomer.send(register("second")).await;
+    let refused = tokio::select! {
+        // Polled, so that it answers pings.
+        next = holder.next() => panic!("the holder got {next}"),
+        refused = newcomer.closed() => refused,
+    };
+    assert_eq!(refused, (1008, CloseReason::NameInUse.text()));
+
+    let mut newcomer = broker.connect().await;
+    newcomer.send(register("second")).await;
+    assert_eq!(newcomer.next().await["names"], json!(["bob"]));
+    assert_eq!(holder.closed().await.0, 4000);
 }

@@ -23,7 +23,7 @@ pub(crate) const OTHER_TOKEN: &str = "another-token";
 /// A broker and its directory.
 pub(crate) struct Broker {
     pub(crate) running: Running,
-    dir: TempDir,
+    pub(crate) dir: TempDir,
 }
 
 pub(crate) fn options(dir: &TempDir) -> Options {

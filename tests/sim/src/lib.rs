@@ -1,1 +1,33 @@
-//! Placeholder.
+//! The simulation: the real core of the broker and real sessions, on a network that cuts, delays
+//! and half-opens, with a store and processes that crash at any step. A seed decides everything,
+//! so a seed reproduces a run.
+//!
+//! [`run`] lives one world. While it lives, the [`oracle`] compares what the broker is told, what
+//! it writes and what it says with a model of its own; at the end everything is healed, and what
+//! was promised must have come true.
+
+mod client;
+mod disk;
+mod failure;
+mod faults;
+mod host;
+mod machine;
+mod memory;
+mod memory_txn;
+mod net;
+pub mod oracle;
+mod plan;
+mod rng;
+mod run;
+mod script;
+mod sqlite;
+mod trace;
+mod transport;
+mod world;
+
+pub use disk::{Backend, Disk, DiskFault, Write};
+pub use failure::{Failure, Verdict};
+pub use memory::MemoryStore;
+pub use rng::Rng;
+pub use run::{Options, Report, run, run_on};
+pub use sqlite::SqliteDisk;

@@ -1,0 +1,350 @@
+//! The broker's disk: a store whose writes are noted for the oracle, and which fails on command.
+
+use std::sync::Arc;
+
+use peerbus_core::audit::{AuditKey, Block, Head};
+use peerbus_core::store::{
+    Inserted, Loaded, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, Store, StoreError,
+    Txn,
+};
+use peerbus_wire::{MessageId, Seq};
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+/// A store that can lose power.
+pub trait Backend: Store {
+    /// The process dies: what is not committed is gone, the store is as it is when opened anew.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be opened anew.
+    fn crash(&mut self) -> Result<()>;
+
+    /// The key that the store has for its audit chain, if it has one of its own.
+    fn audit_key(&self) -> Option<AuditKey>;
+
+    /// The audit chain as it is on disk.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read, or does not verify.
+    fn audit(&mut self) -> Result<Audit>;
+}
+
+/// The audit chain on disk.
+#[derive(Debug)]
+pub enum Audit {
+    /// Its head and its blocks.
+    Chain(Option<Head>, Vec<Block>),
+    /// The store has verified it up to this block.
+    Verified {
+        /// The last block.
+        last: u64,
+    },
+}
+
+/// A write of the open transaction.
+#[derive(Debug, Clone)]
+pub enum Write {
+    /// A peer's row.
+    Peer(PeerRow),
+    /// A peer was forgotten.
+    PeerGone(PeerId),
+    /// A new message.
+    Message {
+        /// What is kept of it.
+        head: MessageHead,
+        /// The carried text.
+        envelope: Arc<str>,
+    },
+    /// Messages were deleted.
+    MessagesGone(Vec<Seq>),
+    /// A debt.
+    Owed(PeerId, Seq),
+    /// A debt that was there is settled.
+    Settled(PeerId, Seq),
+    /// A rejected message is kept.
+    Dead(PeerId, Seq),
+    /// A statement is kept for a sender.
+    Notice(Notice),
+    /// It was dropped.
+    NoticeGone(PeerId, u64),
+    /// Old statements were dropped.
+    NoticesAged(u64),
+    /// An audit block.
+    Audit(Block),
+    /// Audit blocks up to this one were dropped.
+    AuditGone(u64),
+}
+
+/// How a disk fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiskFault {
+    /// The commit fails and nothing of it is kept.
+    CommitLost,
+    /// The commit is kept, but the broker is told that it failed.
+    CommitKept,
+    /// A statement fails after so many others.
+    Statement(u32),
+}
+
+/// A store under observation.
+pub struct Disk {
+    inner: Box<dyn Backend>,
+    writes: Vec<Write>,
+    /// How the disk is going to fail.
+    pub fault: Option<DiskFault>,
+}
+
+impl std::fmt::Debug for Disk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Disk")
+            .field("writes", &self.writes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Disk {
+    /// Observes `inner`.
+    #[must_use]
+    pub fn new(inner: Box<dyn Backend>) -> Self {
+        Self {
+            inner,
+            writes: Vec::new(),
+            fault: None,
+        }
+    }
+
+    /// Takes the writes since the last call.
+    pub fn take_writes(&mut self) -> Vec<Write> {
+        std::mem::take(&mut self.writes)
+    }
+
+    /// See [`Backend::crash`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn crash(&mut self) -> Result<()> {
+        self.writes.clear();
+        self.fault = None;
+        self.inner.crash()
+    }
+
+    /// See [`Backend::audit`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn audit(&mut self) -> Result<Audit> {
+        self.inner.audit()
+    }
+
+    fn write(&mut self, write: Write) {
+        self.writes.push(write);
+    }
+
+    fn statement(&mut self) -> Result<()> {
+        match &mut self.fault {
+            Some(DiskFault::Statement(0)) => Err(StoreError("the disk fails a statement".into())),
+            Some(DiskFault::Statement(left)) => {
+                *left -= 1;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Store for Disk {
+    fn load(&mut self) -> Result<Loaded> {
+        self.inner.load()
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        self.inner.begin()
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        match self.fault {
+            Some(DiskFault::CommitLost) => {
+                self.inner.rollback();
+                Err(StoreError("the disk fails a commit".into()))
+            }
+            Some(DiskFault::CommitKept) => {
+                self.inner.commit()?;
+                Err(StoreError("the disk fails a commit that it keeps".into()))
+            }
+            _ => self.inner.commit(),
+        }
+    }
+
+    fn rollback(&mut self) {
+        self.inner.rollback();
+    }
+}
+
+impl Txn for Disk {
+    fn put_peer(&mut self, row: &PeerRow) -> Result<()> {
+        self.statement()?;
+        self.inner.put_peer(row)?;
+        self.write(Write::Peer(row.clone()));
+        Ok(())
+    }
+
+    fn delete_peer(&mut self, id: PeerId) -> Result<()> {
+        self.statement()?;
+        self.inner.delete_peer(id)?;
+        self.write(Write::PeerGone(id));
+        Ok(())
+    }
+
+    fn insert_message(&mut self, message: &NewMessage<'_>) -> Result<Inserted> {
+        self.statement()?;
+        let inserted = self.inner.insert_message(message)?;
+        if inserted == Inserted::New {
+            let NewMessage {
+                seq,
+                sender,
+                recipients,
+                accepted_ms,
+                ..
+            } = *message;
+            let head = MessageHead {
+                seq,
+                sender,
+                id: message.id.clone(),
+                recipients,
+                accepted_ms,
+            };
+            self.write(Write::Message {
+                head,
+                envelope: message.envelope.into(),
+            });
+        }
+        Ok(inserted)
+    }
+
+    fn insert_debt(&mut self, recipient: PeerId, seq: Seq) -> Result<()> {
+        self.statement()?;
+        self.inner.insert_debt(recipient, seq)?;
+        self.write(Write::Owed(recipient, seq));
+        Ok(())
+    }
+
+    fn delete_debt(&mut self, recipient: PeerId, seq: Seq) -> Result<bool> {
+        self.statement()?;
+        let was = self.inner.delete_debt(recipient, seq)?;
+        if was {
+            self.write(Write::Settled(recipient, seq));
+        }
+        Ok(was)
+    }
+
+    fn has_debt(&mut self, recipient: PeerId, seq: Seq) -> Result<bool> {
+        self.inner.has_debt(recipient, seq)
+    }
+
+    fn read_queue(
+        &mut self,
+        recipient: PeerId,
+        after: Seq,
+        messages: usize,
+        bytes: usize,
+    ) -> Result<Vec<Queued>> {
+        self.statement()?;
+        self.inner.read_queue(recipient, after, messages, bytes)
+    }
+
+    fn count_queue(&mut self, recipient: PeerId) -> Result<u64> {
+        self.inner.count_queue(recipient)
+    }
+
+    fn last_debt(&mut self, recipient: PeerId) -> Result<Option<Seq>> {
+        self.inner.last_debt(recipient)
+    }
+
+    fn message(&mut self, seq: Seq) -> Result<Option<MessageHead>> {
+        self.inner.message(seq)
+    }
+
+    fn find_message(&mut self, sender: PeerId, id: &MessageId) -> Result<Option<MessageHead>> {
+        self.inner.find_message(sender, id)
+    }
+
+    fn owed_to(&mut self, seq: Seq) -> Result<Vec<PeerId>> {
+        self.inner.owed_to(seq)
+    }
+
+    fn settled(&mut self, after: Seq, limit: usize) -> Result<(Vec<Seq>, Option<Seq>)> {
+        self.inner.settled(after, limit)
+    }
+
+    fn delete_messages(&mut self, seqs: &[Seq]) -> Result<()> {
+        self.statement()?;
+        self.inner.delete_messages(seqs)?;
+        self.write(Write::MessagesGone(seqs.to_vec()));
+        Ok(())
+    }
+
+    fn old_debts(&mut self, before_ms: u64, limit: usize) -> Result<Vec<(PeerId, MessageHead)>> {
+        self.inner.old_debts(before_ms, limit)
+    }
+
+    fn insert_dead(&mut self, recipient: PeerId, seq: Seq, reason: &str, at_ms: u64) -> Result<()> {
+        self.statement()?;
+        self.inner.insert_dead(recipient, seq, reason, at_ms)?;
+        self.write(Write::Dead(recipient, seq));
+        Ok(())
+    }
+
+    fn delete_dead(&mut self, before_ms: u64, limit: usize) -> Result<usize> {
+        self.inner.delete_dead(before_ms, limit)
+    }
+
+    fn insert_notice(&mut self, notice: &Notice) -> Result<()> {
+        self.statement()?;
+        self.inner.insert_notice(notice)?;
+        self.write(Write::Notice(notice.clone()));
+        Ok(())
+    }
+
+    fn notices(&mut self, sender: PeerId, after: u64, limit: usize) -> Result<Vec<Notice>> {
+        self.inner.notices(sender, after, limit)
+    }
+
+    fn delete_notice(&mut self, sender: PeerId, number: u64) -> Result<bool> {
+        self.statement()?;
+        let was = self.inner.delete_notice(sender, number)?;
+        if was {
+            self.write(Write::NoticeGone(sender, number));
+        }
+        Ok(was)
+    }
+
+    fn delete_notices(&mut self, before_ms: u64, limit: usize) -> Result<usize> {
+        let gone = self.inner.delete_notices(before_ms, limit)?;
+        if gone > 0 {
+            self.write(Write::NoticesAged(before_ms));
+        }
+        Ok(gone)
+    }
+
+    fn append_audit(&mut self, block: &Block, head: &Head) -> Result<()> {
+        self.statement()?;
+        self.inner.append_audit(block, head)?;
+        self.write(Write::Audit(block.clone()));
+        Ok(())
+    }
+
+    fn old_audit(&mut self, before_ms: u64, limit: usize) -> Result<Option<Block>> {
+        self.inner.old_audit(before_ms, limit)
+    }
+
+    fn drop_audit(&mut self, number: u64) -> Result<()> {
+        self.statement()?;
+        self.inner.drop_audit(number)?;
+        self.write(Write::AuditGone(number));
+        Ok(())
+    }
+}

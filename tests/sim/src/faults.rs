@@ -1,0 +1,208 @@
+//! What goes wrong.
+
+use peerbus_core::broker::{ConnId, Input};
+
+use crate::client::Client;
+use crate::disk::DiskFault;
+use crate::failure::Verdict;
+use crate::net::{Down, Up};
+use crate::oracle::ProcId;
+use crate::world::{Actor, Event, Kind, World};
+
+impl World {
+    pub(crate) fn fault(&mut self) -> Verdict {
+        if self.healing || self.now_ms > self.plan.busy_ms {
+            return Ok(());
+        }
+        let next_ms = self.rng.range(1, 2 * self.plan.fault_ms);
+        self.after(next_ms, Event::Fault);
+        let at = self.rng.index(17);
+        self.trace.note(self.now_ms, "fault", at as u64, "");
+        match at {
+            0..=3 => {
+                if let Some(conn) = self.some_conn() {
+                    self.cut(conn);
+                }
+            }
+            4 | 5 => {
+                if let Some(conn) = self.some_conn() {
+                    self.half_open(conn);
+                }
+            }
+            6 | 7 => self.broker_dies()?,
+            8 => self.machine.tell(Input::Shutdown),
+            9 => {
+                let statement =
+                    DiskFault::Statement(u32::try_from(self.rng.index(20)).unwrap_or(0));
+                let faults = [DiskFault::CommitLost, DiskFault::CommitKept, statement];
+                self.machine.disk.fault = Some(self.rng.pick(&faults));
+            }
+            10 | 11 => {
+                if let Some(proc) = self.some_proc() {
+                    self.process_dies(proc);
+                }
+            }
+            12 => {
+                if let Some(proc) = self.some_proc() {
+                    self.procs[proc].frozen_ms =
+                        self.now_ms + self.rng.pick(&[500, 3_000, 100_000]);
+                }
+            }
+            13 => {
+                let actor = self.rng.index(self.actors.len());
+                if self.actors[actor].kind != Kind::Ephemeral {
+                    self.after(0, Event::Birth(actor));
+                }
+            }
+            14 => {
+                let name = self.fresh_name("eph");
+                self.actors.push(Actor {
+                    name,
+                    kind: Kind::Ephemeral,
+                });
+                self.after(0, Event::Birth(self.actors.len() - 1));
+            }
+            15 => {
+                let actor = self.rng.index(self.actors.len());
+                self.machine
+                    .tell(Input::ReleaseName(self.actors[actor].name.clone()));
+            }
+            _ => {
+                if let Some(proc) = self.some_proc() {
+                    self.process_leaves(proc)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn some_conn(&mut self) -> Option<ConnId> {
+        let conns = self.net.at_broker();
+        (!conns.is_empty()).then(|| conns[self.rng.index(conns.len())])
+    }
+
+    fn some_proc(&mut self) -> Option<ProcId> {
+        let alive: Vec<_> = self.alive().collect();
+        (!alive.is_empty()).then(|| alive[self.rng.index(alive.len())])
+    }
+
+    /// Processes that run.
+    pub(crate) fn alive(&self) -> impl Iterator<Item = ProcId> {
+        let procs = self.procs.iter().enumerate();
+        procs
+            .filter(|(_, proc)| proc.client.is_some())
+            .map(|(proc, _)| proc)
+    }
+
+    /// A connection breaks; some of what is under way still arrives.
+    fn cut(&mut self, conn: ConnId) {
+        let (up, down) = (self.rng.index(4), self.rng.index(4));
+        let at_ms = [self.rng.range(0, 50), self.rng.range(0, 50)].map(|ms| self.now_ms + ms);
+        let Some(link) = self.net.get(conn) else {
+            return;
+        };
+        link.up.truncate(up);
+        link.down.truncate(down);
+        let arrivals = [
+            link.up
+                .push(at_ms[0], Up::Cut)
+                .map(|at| (at, Event::Up(conn))),
+            link.down
+                .push(at_ms[1], Down::Cut)
+                .map(|at| (at, Event::Down(conn))),
+        ];
+        (link.up.hole, link.down.hole) = (true, true);
+        for (at, event) in arrivals.into_iter().flatten() {
+            self.at(at, event);
+        }
+    }
+
+    /// Nothing passes any more, and nobody is told.
+    fn half_open(&mut self, conn: ConnId) {
+        let idle_ms = self.rng.range(45_000, 90_000);
+        let lost_ms = self.rng.range(45_000, 90_000);
+        let (both, up) = (self.rng.chance(500), self.rng.chance(500));
+        let Some(link) = self.net.get(conn) else {
+            return;
+        };
+        link.up.hole |= both || up;
+        link.down.hole |= both || !up;
+        let proc = link.proc;
+        self.after(idle_ms, Event::Closed(conn));
+        if matches!(self.procs[proc].client, Some(Client::Script(_))) {
+            self.after(lost_ms, Event::Lost(conn));
+        }
+    }
+
+    /// The broker's process dies, or its machine.
+    pub(crate) fn broker_dies(&mut self) -> Verdict {
+        if !self.machine.is_up() {
+            return Ok(());
+        }
+        self.trace.note(self.now_ms, "crash", 0, "");
+        let at = self.moment();
+        self.machine.kill(at, &mut self.oracle)?;
+        for conn in self.net.at_broker() {
+            let keep = self.rng.index(4);
+            let cut_ms = self.now_ms + self.rng.pick(&[0, 0, 5, 40, 20_000]);
+            let Some(link) = self.net.get(conn) else {
+                continue;
+            };
+            link.up.shut = true;
+            link.down.truncate(keep);
+            if let Some(at_ms) = link.down.push(cut_ms, Down::Cut) {
+                self.at(at_ms, Event::Down(conn));
+            }
+        }
+        self.net.sweep();
+        let boot_ms = if self.healing {
+            10
+        } else {
+            self.rng.pick(&[1, 30, 2_000, 30_000])
+        };
+        self.after(boot_ms, Event::Boot);
+        Ok(())
+    }
+
+    /// A process dies, or its machine; another one takes its place later.
+    fn process_dies(&mut self, proc: ProcId) {
+        self.trace.note(self.now_ms, "kill", proc as u64, "");
+        if let Some(conn) = self.procs[proc].link {
+            if self.rng.chance(700) {
+                self.hang_up(proc, false);
+            } else {
+                let idle_ms = self.rng.range(45_000, 90_000);
+                if let Some(link) = self.net.get(conn) {
+                    link.up.hole = true;
+                    link.down.shut = true;
+                }
+                self.after(idle_ms, Event::Closed(conn));
+            }
+        }
+        self.gone(proc);
+        let actor = self.procs[proc].actor;
+        if self.actors[actor].kind != Kind::Ephemeral {
+            let birth_ms = self.rng.pick(&[0, 100, 5_000, 60_000]);
+            self.after(birth_ms, Event::Birth(actor));
+        }
+    }
+
+    /// A process ends in order.
+    pub(crate) fn process_leaves(&mut self, proc: ProcId) -> Verdict {
+        self.trace.note(self.now_ms, "leave", proc as u64, "");
+        self.with(proc, Client::leave)?;
+        self.gone(proc);
+        let actor = self.procs[proc].actor;
+        if !self.healing && self.actors[actor].kind != Kind::Ephemeral {
+            let birth_ms = self.rng.pick(&[0, 5_000, 60_000]);
+            self.after(birth_ms, Event::Birth(actor));
+        }
+        Ok(())
+    }
+
+    fn gone(&mut self, proc: ProcId) {
+        self.procs[proc].client = None;
+        self.procs[proc].link = None;
+        self.oracle.process_gone(proc);
+    }
+}

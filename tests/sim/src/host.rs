@@ -1,0 +1,367 @@
+//! A process with a session of the core, and its host.
+
+use std::collections::BTreeMap;
+
+use peerbus_core::Now;
+use peerbus_core::peer::{
+    Action, Config, Credentials, Draft, Ended, Event, Key, Reply, Session, Status,
+};
+use peerbus_wire::{Address, ClientFrame, How, Instance, MessageId, PeerName, Presence, Window};
+
+use crate::client::{Act, Ctx};
+use crate::failure::{Failure, Verdict, ensure};
+use crate::oracle::Surfaced;
+use crate::plan::{SECRET, TOKEN, secret, token};
+use crate::rng::Rng;
+
+/// How a process is made.
+#[derive(Debug, Clone)]
+pub(crate) struct Birth {
+    /// Its name.
+    pub(crate) name: String,
+    /// The name was made up.
+    pub(crate) generated: bool,
+    /// It is forgotten when it leaves.
+    pub(crate) ephemeral: bool,
+}
+
+/// A session and what its host holds.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) session: Session,
+    mono_zero: u64,
+    connected: bool,
+    lazy: bool,
+    /// Taken and not acked.
+    held: Vec<Key>,
+    next_number: u64,
+    numbers: BTreeMap<String, u64>,
+    queries: usize,
+    /// Frames that the transport takes at once, and when it takes more.
+    burst: usize,
+    more_ms: Option<u64>,
+}
+
+impl Host {
+    /// Makes a process.
+    ///
+    /// # Errors
+    ///
+    /// When the name is none.
+    pub(crate) fn new(ctx: &mut Ctx<'_>, birth: &Birth) -> Result<Self, Failure> {
+        let name = PeerName::parse(&birth.name)
+            .map_err(|error| Failure::new("world", error.to_string()))?;
+        let rng = &mut *ctx.rng;
+        let bits = u128::from(rng.next()) << 64 | u128::from(rng.next());
+        let messages = u32::try_from(rng.range(1, ctx.plan.window_max)).unwrap_or(1);
+        let bytes = rng.pick(&[1, 2_000, 1_048_576]);
+        let config = Config {
+            name,
+            generated: birth.generated,
+            instance: Some(Instance::from_entropy(bits)),
+            ephemeral: birth.ephemeral,
+            window: Window { messages, bytes },
+            presence: Presence::parse(r#"{"client":"sim"}"#),
+        };
+        let mono_zero = rng.range(0, 1 << 40);
+        let now = Now {
+            mono_ms: mono_zero + ctx.at.now_ms,
+            wall_ms: ctx.at.wall_ms,
+        };
+        Ok(Self {
+            session: Session::new(config, now, rng.next()),
+            mono_zero,
+            connected: false,
+            lazy: rng.chance(ctx.plan.lazy),
+            held: Vec::new(),
+            next_number: 1,
+            numbers: BTreeMap::new(),
+            queries: 0,
+            burst: rng.pick(&[1, 3, 1_000]),
+            more_ms: None,
+        })
+    }
+
+    fn now(&self, ctx: &Ctx<'_>) -> Now {
+        Now {
+            mono_ms: self.mono_zero + ctx.at.now_ms,
+            wall_ms: ctx.at.wall_ms,
+        }
+    }
+
+    pub(crate) fn is_online(&self) -> bool {
+        matches!(self.session.status(), Status::Online { .. })
+    }
+
+    pub(crate) fn wake_ms(&self) -> Option<u64> {
+        let due = self
+            .session
+            .poll_timeout()
+            .map(|(due, _)| due.saturating_sub(self.mono_zero));
+        [due, self.more_ms].into_iter().flatten().min()
+    }
+
+    pub(crate) fn started(&mut self, ctx: &mut Ctx<'_>) -> Verdict {
+        self.settle(ctx)
+    }
+
+    pub(crate) fn connected(&mut self, ctx: &mut Ctx<'_>) -> Verdict {
+        self.connected = true;
+        let local = ctx.rng.chance(500);
+        let credentials = Credentials {
+            token: token(TOKEN),
+            secret: secret(SECRET),
+            local,
+        };
+        self.session.handle_connected(self.now(ctx), credentials);
+        self.settle(ctx)
+    }
+
+    pub(crate) fn unreachable(&mut self, ctx: &mut Ctx<'_>) -> Verdict {
+        let now = self.now(ctx);
+        if ctx.rng.chance(100) {
+            self.session.handle_no_credentials(now, "nowhere".into());
+        } else {
+            self.session
+                .handle_unreachable(now, ctx.rng.chance(500), "refused".into());
+        }
+        self.settle(ctx)
+    }
+
+    pub(crate) fn text(&mut self, ctx: &mut Ctx<'_>, text: &str) -> Verdict {
+        self.session.handle_text(self.now(ctx), text.as_bytes());
+        self.settle(ctx)
+    }
+
+    pub(crate) fn alive(&mut self, ctx: &mut Ctx<'_>) -> Verdict {
+        self.session.handle_alive(self.now(ctx));
+        self.settle(ctx)
+    }
+
+    pub(crate) fn ended(&mut self, ctx: &mut Ctx<'_>, close: Option<(u16, String)>) -> Verdict {
+        self.connected = false;
+        let ended = match close {
+            Some((code, text)) => Ended::Closed { code, text },
+            None => Ended::Broken { why: "cut".into() },
+        };
+        self.session.handle_closed(self.now(ctx), &ended);
+        self.settle(ctx)
+    }
+
+    pub(crate) fn timeout(&mut self, ctx: &mut Ctx<'_>) -> Verdict {
+        let now = self.now(ctx);
+        if self
+            .session
+            .poll_timeout()
+            .is_some_and(|(due, _)| due <= now.mono_ms)
+        {
+            self.session.handle_timeout(now);
+        }
+        self.settle(ctx)
+    }
+
+    /// Goes by another name.
+    pub(crate) fn rename(&mut self, ctx: &mut Ctx<'_>, name: &PeerName) -> Verdict {
+        self.session.rename(self.now(ctx), name.clone());
+        self.settle(ctx)
+    }
+
+    pub(crate) fn leave(&mut self, ctx: &mut Ctx<'_>) -> Verdict {
+        self.session.close();
+        self.settle(ctx)?;
+        ctx.acts.push(Act::Goodbye);
+        Ok(())
+    }
+
+    pub(crate) fn act(&mut self, ctx: &mut Ctx<'_>) -> Verdict {
+        if !ctx.healing && ctx.rng.chance(ctx.plan.send) {
+            self.send(ctx);
+        }
+        if !ctx.healing && ctx.rng.chance(30) {
+            self.query(ctx);
+        }
+        if ctx.healing {
+            self.lazy = false;
+        }
+        if !self.lazy {
+            let most = if ctx.healing { 1_000 } else { ctx.rng.index(6) };
+            for _ in 0..most {
+                let Some(event) = self.session.poll_event() else {
+                    break;
+                };
+                self.event(ctx, event)?;
+            }
+        }
+        while !self.held.is_empty() && (ctx.healing || ctx.rng.chance(400)) {
+            let at = ctx.rng.index(self.held.len());
+            let key = self.held.swap_remove(at);
+            self.finish(ctx, key);
+        }
+        self.settle(ctx)
+    }
+
+    fn finish(&mut self, ctx: &mut Ctx<'_>, key: Key) {
+        let now = self.now(ctx);
+        if !ctx.healing && ctx.rng.chance(ctx.plan.release) {
+            return self.session.release(now, key);
+        }
+        let how = if ctx.rng.chance(500) {
+            How::Pushed {
+                path: "channel".into(),
+            }
+        } else {
+            How::Seen {
+                path: "drain".into(),
+                evidence: "tool_result".into(),
+            }
+        };
+        self.session.ack(now, key, how);
+    }
+
+    fn event(&mut self, ctx: &mut Ctx<'_>, event: Event) -> Verdict {
+        match event {
+            Event::Message(inbound) => {
+                let shown = Surfaced {
+                    proc: ctx.proc,
+                    name: self.session.name().as_str(),
+                    from: &inbound.from,
+                    id: &inbound.id,
+                    body: &inbound.body,
+                    again: inbound.again,
+                };
+                ctx.oracle.surfaced(&shown)?;
+                if ctx.rng.chance(ctx.plan.ack_now) {
+                    self.finish(ctx, inbound.key);
+                } else {
+                    self.held.push(inbound.key);
+                }
+                Ok(())
+            }
+            Event::Fate(receipt) => {
+                if let Some(key) = &receipt.key {
+                    ctx.oracle.told(self.session.name().as_str(), key.as_str());
+                }
+                Ok(())
+            }
+            Event::Registered { .. } | Event::GaveUp { .. } => Ok(()),
+        }
+    }
+
+    fn send(&mut self, ctx: &mut Ctx<'_>) {
+        let number = self.next_number;
+        let id = format!("{:016x}{:016x}", ctx.rng.next(), ctx.proc);
+        let Ok(message_id) = MessageId::parse(&id) else {
+            return;
+        };
+        let draft = Draft {
+            id: message_id,
+            to: target(ctx.rng, ctx.names, ctx.plan.broadcast),
+            ts: "2026-01-01T00:00:00Z".into(),
+            source: "sim".into(),
+            body: body(ctx.rng, ctx.proc, number),
+        };
+        let deadline = self.now(ctx).mono_ms + ctx.rng.pick(&[100, 5_000, 60_000]);
+        if self.session.send(self.now(ctx), draft, deadline).is_ok() {
+            self.next_number += 1;
+            self.numbers.insert(id.clone(), number);
+            ctx.oracle.asked(ctx.proc, &id);
+        }
+    }
+
+    fn query(&mut self, ctx: &mut Ctx<'_>) {
+        let deadline = self.now(ctx).mono_ms + 10_000;
+        let asked = if ctx.rng.chance(500) {
+            self.session.query_peers(deadline)
+        } else {
+            let ids = self
+                .numbers
+                .keys()
+                .take(20)
+                .filter_map(|id| MessageId::parse(id).ok());
+            let ids = ids.collect();
+            self.session.query_statuses(ids, deadline)
+        };
+        self.queries += usize::from(asked.is_ok());
+    }
+
+    /// Drains everything that came of an input.
+    fn settle(&mut self, ctx: &mut Ctx<'_>) -> Verdict {
+        let burst = if ctx.healing { usize::MAX } else { self.burst };
+        while let Some(action) = self.session.poll_action() {
+            match action {
+                Action::Dial => ctx.acts.push(Act::Dial),
+                Action::HangUp => {
+                    self.connected = false;
+                    ctx.acts.push(Act::HangUp);
+                }
+                Action::Ping => ctx.acts.push(Act::Ping),
+                Action::Rename => ctx.acts.push(Act::Rename),
+            }
+        }
+        self.more_ms = None;
+        if self.connected {
+            let mut emptied = false;
+            for _ in 0..burst {
+                let Some(frame) = self.session.poll_transmit() else {
+                    emptied = true;
+                    break;
+                };
+                if let ClientFrame::Envelope(carried) = &frame {
+                    let number = self.numbers.get(carried.id.as_str()).copied().unwrap_or(0);
+                    ctx.oracle.wrote(&carried.text, Some((ctx.proc, number)));
+                }
+                ctx.acts.push(Act::Text(frame.encode()));
+            }
+            if emptied {
+                self.session.handle_flushed();
+            } else {
+                self.more_ms = Some(ctx.at.now_ms + 3);
+            }
+        }
+        while let Some(reply) = self.session.poll_reply() {
+            match reply {
+                Reply::Sent { id, outcome } => {
+                    let name = self.session.name().as_str();
+                    ctx.oracle
+                        .answered_host(ctx.proc, name, id.as_str(), &outcome)?;
+                }
+                Reply::Peers { .. } | Reply::Statuses { .. } => {
+                    ensure(self.queries > 0, "reply", || {
+                        "a query was answered twice".into()
+                    })?;
+                    self.queries -= 1;
+                }
+            }
+        }
+        self.session.check();
+        Ok(())
+    }
+}
+
+/// Whom a message is for: mostly somebody who exists.
+pub(crate) fn target(rng: &mut Rng, names: &[String], broadcast: u64) -> Address {
+    if rng.chance(broadcast) {
+        return Address::All;
+    }
+    let known = names.get(rng.index(names.len()));
+    let unknown = format!("nobody-{}", rng.index(5));
+    let name = known.filter(|_| !rng.chance(40)).unwrap_or(&unknown);
+    PeerName::parse(name).map_or(Address::All, Address::Peer)
+}
+
+/// A body that says who wrote it, with characters that need care.
+pub(crate) fn body(rng: &mut Rng, proc: usize, number: u64) -> String {
+    let odd = [
+        "",
+        "<&>",
+        r#"\u003C \" \\"#,
+        "\u{2028} \u{1f4e8}",
+        r#"\",\"hmac\":\""#,
+    ];
+    let odd = rng.pick(&odd);
+    let pad = if rng.chance(50) { 3_000 } else { rng.index(80) };
+    format!(
+        r#"{{"proc":{proc},"n":{number},"odd":"{odd}","pad":"{}"}}"#,
+        "x".repeat(pad)
+    )
+}

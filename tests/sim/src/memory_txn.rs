@@ -1,0 +1,309 @@
+//! Reads and writes of the store in memory.
+
+use peerbus_core::audit::{Block, Head};
+use peerbus_core::store::{
+    Inserted, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, StoreError, Txn,
+};
+use peerbus_wire::{MessageId, Seq};
+
+use crate::memory::{MemoryStore, Stored};
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+const LAST_SEQ: Seq = Seq(u64::MAX);
+
+impl Txn for MemoryStore {
+    fn put_peer(&mut self, row: &PeerRow) -> Result<()> {
+        self.is_open()?;
+        self.set_peer(row.id, Some(row.clone()));
+        Ok(())
+    }
+
+    fn delete_peer(&mut self, id: PeerId) -> Result<()> {
+        self.is_open()?;
+        self.set_peer(id, None);
+        Ok(())
+    }
+
+    fn insert_message(&mut self, message: &NewMessage<'_>) -> Result<Inserted> {
+        self.is_open()?;
+        let NewMessage {
+            seq,
+            sender,
+            recipients,
+            accepted_ms,
+            ..
+        } = *message;
+        let id = message.id.clone();
+        if let Some(seq) = self.ids.get(&(sender, id.clone())).copied() {
+            let known = &self.messages[&seq];
+            let same = *known.envelope == *message.envelope;
+            return Ok(Inserted::Known {
+                seq,
+                same,
+                recipients: known.head.recipients,
+            });
+        }
+        if self.messages.contains_key(&seq) {
+            return Err(StoreError(format!(
+                "message number {} is used twice",
+                seq.0
+            )));
+        }
+        let head = MessageHead {
+            seq,
+            sender,
+            id,
+            recipients,
+            accepted_ms,
+        };
+        self.set_message(
+            seq,
+            Some(Stored {
+                head,
+                envelope: message.envelope.into(),
+            }),
+        );
+        Ok(Inserted::New)
+    }
+
+    fn insert_debt(&mut self, recipient: PeerId, seq: Seq) -> Result<()> {
+        self.is_open()?;
+        if self.set_debt(recipient, seq, true) {
+            return Err(StoreError(format!("message {} is owed twice", seq.0)));
+        }
+        Ok(())
+    }
+
+    fn delete_debt(&mut self, recipient: PeerId, seq: Seq) -> Result<bool> {
+        self.is_open()?;
+        Ok(self.set_debt(recipient, seq, false))
+    }
+
+    fn has_debt(&mut self, recipient: PeerId, seq: Seq) -> Result<bool> {
+        self.is_open()?;
+        Ok(self.debts.contains(&(recipient, seq)))
+    }
+
+    fn read_queue(
+        &mut self,
+        recipient: PeerId,
+        after: Seq,
+        messages: usize,
+        bytes: usize,
+    ) -> Result<Vec<Queued>> {
+        self.is_open()?;
+        let mut queued = Vec::new();
+        let mut total = 0;
+        for (_, seq) in self
+            .debts
+            .range((recipient, Seq(after.0 + 1))..=(recipient, LAST_SEQ))
+        {
+            if queued.len() >= messages || total >= bytes {
+                break;
+            }
+            let Some(message) = self.messages.get(seq) else {
+                return Err(StoreError(format!(
+                    "message {} is owed but not stored",
+                    seq.0
+                )));
+            };
+            total += message.envelope.len();
+            let MessageHead {
+                seq,
+                sender,
+                ref id,
+                accepted_ms,
+                ..
+            } = message.head;
+            let (id, envelope) = (id.clone(), message.envelope.clone());
+            queued.push(Queued {
+                seq,
+                sender,
+                id,
+                envelope,
+                accepted_ms,
+            });
+        }
+        Ok(queued)
+    }
+
+    fn count_queue(&mut self, recipient: PeerId) -> Result<u64> {
+        self.is_open()?;
+        Ok(self
+            .debts
+            .range((recipient, Seq(0))..=(recipient, LAST_SEQ))
+            .count() as u64)
+    }
+
+    fn last_debt(&mut self, recipient: PeerId) -> Result<Option<Seq>> {
+        self.is_open()?;
+        let mut queue = self
+            .debts
+            .range((recipient, Seq(0))..=(recipient, LAST_SEQ));
+        Ok(queue.next_back().map(|(_, seq)| *seq))
+    }
+
+    fn message(&mut self, seq: Seq) -> Result<Option<MessageHead>> {
+        self.is_open()?;
+        Ok(self.messages.get(&seq).map(|message| message.head.clone()))
+    }
+
+    fn find_message(&mut self, sender: PeerId, id: &MessageId) -> Result<Option<MessageHead>> {
+        self.is_open()?;
+        let seq = self.ids.get(&(sender, id.clone()));
+        Ok(seq
+            .and_then(|seq| self.messages.get(seq))
+            .map(|message| message.head.clone()))
+    }
+
+    fn owed_to(&mut self, seq: Seq) -> Result<Vec<PeerId>> {
+        self.is_open()?;
+        Ok(self
+            .owed
+            .range((seq, PeerId(0))..=(seq, PeerId(u32::MAX)))
+            .map(|(_, p)| *p)
+            .collect())
+    }
+
+    fn settled(&mut self, after: Seq, limit: usize) -> Result<(Vec<Seq>, Option<Seq>)> {
+        self.is_open()?;
+        let looked_at: Vec<_> = self
+            .messages
+            .range(Seq(after.0 + 1)..)
+            .take(limit)
+            .map(|(seq, _)| *seq)
+            .collect();
+        let last = looked_at.last().copied();
+        let all = PeerId(0)..=PeerId(u32::MAX);
+        let settled = |seq: &Seq| {
+            let (first, last) = ((*seq, *all.start()), (*seq, *all.end()));
+            self.owed.range(first..=last).next().is_none()
+                && self.dead.range(first..=last).next().is_none()
+        };
+        Ok((looked_at.into_iter().filter(settled).collect(), last))
+    }
+
+    fn delete_messages(&mut self, seqs: &[Seq]) -> Result<()> {
+        self.is_open()?;
+        for seq in seqs {
+            if !self.owed_to(*seq)?.is_empty() {
+                return Err(StoreError(format!("message {} is owed and deleted", seq.0)));
+            }
+            self.set_message(*seq, None);
+        }
+        Ok(())
+    }
+
+    fn old_debts(&mut self, before_ms: u64, limit: usize) -> Result<Vec<(PeerId, MessageHead)>> {
+        self.is_open()?;
+        let mut old = Vec::new();
+        for (seq, peer) in self.owed.iter().take(limit) {
+            let Some(message) = self.messages.get(seq) else {
+                return Err(StoreError(format!(
+                    "message {} is owed but not stored",
+                    seq.0
+                )));
+            };
+            if message.head.accepted_ms >= before_ms {
+                break;
+            }
+            old.push((*peer, message.head.clone()));
+        }
+        Ok(old)
+    }
+
+    fn insert_dead(
+        &mut self,
+        recipient: PeerId,
+        seq: Seq,
+        _reason: &str,
+        at_ms: u64,
+    ) -> Result<()> {
+        self.is_open()?;
+        self.set_dead(seq, recipient, Some(at_ms));
+        Ok(())
+    }
+
+    fn delete_dead(&mut self, before_ms: u64, limit: usize) -> Result<usize> {
+        self.is_open()?;
+        let old = self
+            .dead
+            .iter()
+            .filter(|(_, at)| **at < before_ms)
+            .take(limit);
+        let old: Vec<_> = old.map(|(key, _)| *key).collect();
+        for (seq, peer) in &old {
+            self.set_dead(*seq, *peer, None);
+        }
+        Ok(old.len())
+    }
+
+    fn insert_notice(&mut self, notice: &Notice) -> Result<()> {
+        self.is_open()?;
+        if self.set_notice(notice.sender, notice.number, Some(notice.clone())) {
+            return Err(StoreError(format!(
+                "notice number {} is used twice",
+                notice.number
+            )));
+        }
+        Ok(())
+    }
+
+    fn notices(&mut self, sender: PeerId, after: u64, limit: usize) -> Result<Vec<Notice>> {
+        self.is_open()?;
+        let kept = self.notices.range((sender, after + 1)..=(sender, u64::MAX));
+        Ok(kept.take(limit).map(|(_, notice)| notice.clone()).collect())
+    }
+
+    fn delete_notice(&mut self, sender: PeerId, number: u64) -> Result<bool> {
+        self.is_open()?;
+        Ok(self.set_notice(sender, number, None))
+    }
+
+    fn delete_notices(&mut self, before_ms: u64, limit: usize) -> Result<usize> {
+        self.is_open()?;
+        let old = self
+            .notices
+            .iter()
+            .filter(|(_, notice)| notice.at_ms < before_ms)
+            .take(limit);
+        let old: Vec<_> = old.map(|(key, _)| *key).collect();
+        for (sender, number) in &old {
+            self.set_notice(*sender, *number, None);
+        }
+        Ok(old.len())
+    }
+
+    fn append_audit(&mut self, block: &Block, head: &Head) -> Result<()> {
+        self.is_open()?;
+        self.set_block(block.number, Some(block.clone()));
+        self.set_head(head.clone());
+        Ok(())
+    }
+
+    fn old_audit(&mut self, before_ms: u64, limit: usize) -> Result<Option<Block>> {
+        self.is_open()?;
+        let mut last = None;
+        for block in self.audit.values().take(limit) {
+            if block.at_ms >= before_ms {
+                return Ok(None);
+            }
+            last = Some(block);
+        }
+        Ok(last.cloned())
+    }
+
+    fn drop_audit(&mut self, number: u64) -> Result<()> {
+        self.is_open()?;
+        let gone: Vec<_> = self
+            .audit
+            .range(..=number)
+            .map(|(number, _)| *number)
+            .collect();
+        for number in gone {
+            self.set_block(number, None);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,240 @@
+//! What is committed together, and why.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use peerbus_core::audit::{Block, chain};
+use peerbus_core::broker::ConnId;
+use peerbus_core::store::{MessageHead, PeerId};
+use peerbus_wire::{Envelope, Seq};
+
+use super::{Accepted, End, Oracle};
+use crate::disk::Write;
+use crate::failure::{Failure, Verdict, ensure};
+
+/// What an audit block says of queues.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Said {
+    accepted: BTreeMap<Seq, u32>,
+    ended: BTreeMap<(PeerId, Seq), End>,
+}
+
+impl Said {
+    fn read(&mut self, block: &Block) -> Verdict {
+        for line in block.events.lines() {
+            let mut words = line.split(' ');
+            let letter = words.next().unwrap_or_default();
+            let numbers: Vec<Option<u64>> = words.map(|word| word.parse().ok()).collect();
+            let number = |at: usize| numbers.get(at).copied().flatten().unwrap_or(0);
+            let seq = Seq(number(0));
+            let peer = || PeerId(u32::try_from(number(1)).unwrap_or(0));
+            let again = match letter {
+                "A" => {
+                    let recipients = u32::try_from(number(3)).unwrap_or(0);
+                    self.accepted.insert(seq, recipients).is_some()
+                }
+                "K" => self.ended.insert((peer(), seq), End::Acked).is_some(),
+                "E" => self.ended.insert((peer(), seq), End::Expired).is_some(),
+                "X" => self.ended.insert((peer(), seq), End::Dead).is_some(),
+                "D" | "R" | "T" | "F" | "Z" => false,
+                _ => true,
+            };
+            ensure(!again, "I2", || {
+                format!("block {}: {line:?} is wrong", block.number)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Oracle {
+    /// A message is being stored.
+    pub(super) fn stored(
+        &mut self,
+        conn: Option<ConnId>,
+        head: &MessageHead,
+        envelope: &str,
+    ) -> Verdict {
+        let model = conn.and_then(|conn| self.conns.get(&conn));
+        let name = model
+            .and_then(|model| model.claim.as_ref())
+            .map(|claim| claim.name.as_str());
+        let envelope = decode(envelope)?;
+        let (id, from, to) = (&envelope.id, envelope.from.as_str(), envelope.to.as_str());
+        ensure(Some(from) == name, "I10", || {
+            format!("{id} from {from:?} was accepted on a connection of {name:?}")
+        })?;
+        let known = to == "*" || self.view.names.contains_key(&to.to_ascii_lowercase());
+        ensure(known, "I12", || {
+            format!("{id} to {to:?} was accepted: nobody ever had the name")
+        })?;
+        ensure(to == "*" || head.recipients == 1, "I12", || {
+            format!(
+                "{id} to {to:?} was accepted for {} recipients",
+                head.recipients
+            )
+        })
+    }
+
+    /// A debt is being settled: by its recipient, or because its time has come.
+    pub(super) fn settling(&mut self, wall_ms: u64, peer: PeerId, seq: Seq) -> Verdict {
+        for model in self
+            .conns
+            .values_mut()
+            .filter(|model| model.peer == Some(peer))
+        {
+            model.flights.remove(&seq);
+        }
+        if self.causes.contains_key(&(peer, seq)) {
+            return Ok(());
+        }
+        let accepted = self
+            .view
+            .messages
+            .get(&seq)
+            .map(|message| message.head.accepted_ms);
+        let old = accepted.is_some_and(|at| wall_ms.saturating_sub(at) > self.rules.expiry_ms);
+        let row = self.view.peers.get(&peer);
+        let left = !self.online.contains(&peer) && {
+            let last = self.last_online.get(&peer).copied().unwrap_or(0);
+            let away_ms = wall_ms.saturating_sub(last);
+            let passing = row.is_some_and(|row| row.generated || row.ephemeral);
+            passing && away_ms > self.rules.expiry_generated_ms
+        };
+        let ephemeral = row.is_some_and(|row| row.ephemeral);
+        ensure(old || left || ephemeral, "I4", || {
+            let name = self.name_of(peer);
+            format!(
+                "message {} was owed to {name}, who did not ack it, and vanished",
+                seq.0
+            )
+        })?;
+        self.causes.insert((peer, seq), End::Expired);
+        Ok(())
+    }
+
+    /// The open transaction is on disk.
+    ///
+    /// # Errors
+    ///
+    /// When what it holds does not belong together.
+    pub fn committed(&mut self) -> Verdict {
+        self.commits += 1;
+        let writes = std::mem::take(&mut self.open);
+        let causes = std::mem::take(&mut self.causes);
+        let mut done = Said::default();
+        let mut said = Said::default();
+        let mut owed: BTreeMap<Seq, BTreeSet<PeerId>> = BTreeMap::new();
+        for write in &writes {
+            self.durable.apply(write);
+            match write {
+                Write::Message { head, .. } => {
+                    done.accepted.insert(head.seq, head.recipients);
+                }
+                Write::Owed(peer, seq) => {
+                    owed.entry(*seq).or_default().insert(*peer);
+                }
+                Write::Settled(peer, seq) => {
+                    let end = causes.get(&(*peer, *seq)).copied().unwrap_or(End::Expired);
+                    done.ended.insert((*peer, *seq), end);
+                }
+                Write::Audit(block) => {
+                    self.chained(block)?;
+                    said.read(block)?;
+                }
+                _ => {}
+            }
+        }
+        for (seq, recipients) in &done.accepted {
+            let debts = owed.get(seq).map_or(0, BTreeSet::len);
+            ensure(debts == *recipients as usize, "I2", || {
+                format!(
+                    "message {} has {recipients} recipients and {debts} debts",
+                    seq.0
+                )
+            })?;
+        }
+        ensure(said == done, "I2", || {
+            format!("a commit did {done:?}, its audit block says {said:?}")
+        })?;
+        self.remember(&writes, &owed, &done)
+    }
+
+    fn remember(
+        &mut self,
+        writes: &[Write],
+        owed: &BTreeMap<Seq, BTreeSet<PeerId>>,
+        done: &Said,
+    ) -> Verdict {
+        for write in writes {
+            let Write::Message { head, envelope } = write else {
+                continue;
+            };
+            let envelope = decode(envelope)?;
+            let recipients = owed.get(&head.seq).into_iter().flatten();
+            self.ever
+                .insert((envelope.from.to_ascii_lowercase(), envelope.id.clone()));
+            let accepted = Accepted {
+                from: envelope.from,
+                id: envelope.id,
+                recipients: recipients.map(|peer| (*peer, None)).collect(),
+                accepted_ms: head.accepted_ms,
+            };
+            self.history.insert(head.seq, accepted);
+        }
+        for ((peer, seq), end) in &done.ended {
+            let accepted = self.history.get_mut(seq);
+            let slot = accepted.and_then(|accepted| accepted.recipients.get_mut(peer));
+            let Some(slot) = slot else {
+                return Err(Failure::new(
+                    "I4",
+                    format!("message {} was not owed", seq.0),
+                ));
+            };
+            *slot = Some((*end, self.commits));
+        }
+        Ok(())
+    }
+
+    fn chained(&mut self, block: &Block) -> Verdict {
+        let (number, previous) = self.chain;
+        let key = &self.rules.audit_key;
+        let hash = chain(key, &previous, number + 1, block.at_ms, &block.events);
+        let follows = block.number == number + 1 && block.hash == hash;
+        ensure(follows, "I2", || {
+            format!("block {} does not follow {number}", block.number)
+        })?;
+        self.chain = (block.number, block.hash);
+        Ok(())
+    }
+
+    /// Replays a whole chain: accepts less acks, expiries and rejects must be the debts.
+    pub(super) fn replay(&self, blocks: &[Block]) -> Verdict {
+        let mut said = Said::default();
+        for block in blocks {
+            said.read(block)?;
+        }
+        let mut left: BTreeMap<Seq, u32> = said.accepted.clone();
+        let settled = said.ended.keys().chain(&self.durable.debts);
+        for (peer, seq) in settled {
+            let Some(left @ 1..) = left.get_mut(seq) else {
+                let text = format!("message {} of {peer:?} was not accepted so often", seq.0);
+                return Err(Failure::new("I2", text));
+            };
+            *left -= 1;
+        }
+        let missing = left.iter().find(|(_, left)| **left > 0);
+        ensure(missing.is_none(), "I2", || {
+            format!("{missing:?} debts are missing")
+        })
+    }
+}
+
+pub(super) fn decode(envelope: &str) -> Result<Envelope, Failure> {
+    match Envelope::decode(envelope.as_bytes()) {
+        Ok(decoded) => Ok(decoded.envelope),
+        Err(error) => Err(Failure::new(
+            "I6",
+            format!("a stored envelope is none: {error}"),
+        )),
+    }
+}

@@ -1,0 +1,154 @@
+//! A delivery leaves the broker.
+
+use peerbus_core::broker::ConnId;
+use peerbus_core::store::PeerId;
+use peerbus_wire::limits::{WINDOW_V1_BYTES, WINDOW_V1_MESSAGES};
+use peerbus_wire::{Received, Seq, Window};
+
+use super::Oracle;
+use crate::failure::{Failure, Verdict, ensure};
+
+impl Oracle {
+    pub(super) fn delivered(&mut self, conn: ConnId, text: &str) -> Verdict {
+        let Received::Deliver(delivery) = Received::parse(text.as_bytes()) else {
+            return Err(Failure::new(
+                "I6",
+                format!("a deliver frame cannot be read: {text}"),
+            ));
+        };
+        let Some(seq) = delivery.key.seq() else {
+            return Err(Failure::new(
+                "I6",
+                format!("{:?} is no key of ours", delivery.key),
+            ));
+        };
+        let Some(peer) = self.conns.get(&conn).and_then(|model| model.peer) else {
+            return Ok(());
+        };
+        let name = self.name_of(peer);
+        ensure(self.durable.messages.contains_key(&seq), "I1", || {
+            format!(
+                "message {} was delivered to {name} and is not on disk",
+                seq.0
+            )
+        })?;
+        ensure(self.owed_ever(peer, seq), "I4", || {
+            format!(
+                "message {} was delivered to {name}, to whom it is not owed",
+                seq.0
+            )
+        })?;
+        self.unaltered(seq, text)?;
+        let from = &delivery.envelope.envelope.from;
+        let author = self
+            .history
+            .get(&seq)
+            .map(|accepted| accepted.from.as_str());
+        ensure(author == Some(from), "I10", || {
+            format!(
+                "message {} of {author:?} was delivered as from {from}",
+                seq.0
+            )
+        })?;
+        self.not_again(conn, peer, seq)?;
+        self.in_order(conn, peer, seq)?;
+        self.in_window(conn, seq, text.len())
+    }
+
+    fn owed_ever(&self, peer: PeerId, seq: Seq) -> bool {
+        self.history
+            .get(&seq)
+            .is_some_and(|accepted| accepted.recipients.contains_key(&peer))
+    }
+
+    /// The envelope on the wire is what was stored, and that is what was signed.
+    fn unaltered(&self, seq: Seq, text: &str) -> Verdict {
+        const MARK: &str = r#","envelope":"#;
+        let at = text.find(MARK).map_or(0, |at| at + MARK.len());
+        let envelope = text.get(at..text.len() - 1).unwrap_or_default();
+        let Some(message) = self.durable.messages.get(&seq) else {
+            return Ok(());
+        };
+        let signed = self.hosts.is_signed(envelope);
+        ensure(*message.envelope == *envelope && signed, "I6", || {
+            format!("message {} is not what was signed: {envelope}", seq.0)
+        })
+    }
+
+    /// What was acked, and the ack committed, before this connection registered does not come
+    /// again.
+    fn not_again(&self, conn: ConnId, peer: PeerId, seq: Seq) -> Verdict {
+        let greeted = self
+            .conns
+            .get(&conn)
+            .and_then(|model| model.greeted)
+            .unwrap_or(0);
+        let acked = self
+            .acked
+            .get(&(peer, seq))
+            .is_some_and(|commit| *commit < greeted);
+        let ended = self
+            .end_of(peer, seq)
+            .is_some_and(|(_, commit)| commit < greeted);
+        ensure(!acked && !ended, "I8", || {
+            let name = self.name_of(peer);
+            format!(
+                "message {} was settled by {name} and is delivered again",
+                seq.0
+            )
+        })
+    }
+
+    fn in_order(&mut self, conn: ConnId, peer: PeerId, seq: Seq) -> Verdict {
+        let Some(model) = self.conns.get(&conn) else {
+            return Ok(());
+        };
+        let (last, takeover) = (model.last, model.takeover);
+        ensure(seq > last, "I3", || {
+            format!(
+                "message {} was delivered after {} on {conn:?}",
+                seq.0, last.0
+            )
+        })?;
+        let mut between = self.durable.owed_between(peer, last, seq);
+        let skipped = between.find(|seq| self.view.debts.contains(&(peer, *seq)));
+        let rule = if takeover && last == Seq(0) {
+            "I7"
+        } else {
+            "I3"
+        };
+        ensure(skipped.is_none(), rule, || {
+            let name = self.name_of(peer);
+            format!(
+                "message {} was delivered to {name} on {conn:?} before {skipped:?}",
+                seq.0
+            )
+        })?;
+        drop(between);
+        self.conn(conn).last = seq;
+        Ok(())
+    }
+
+    fn in_window(&mut self, conn: ConnId, seq: Seq, bytes: usize) -> Verdict {
+        let still_owed = |(peer, seq): (PeerId, Seq)| self.view.debts.contains(&(peer, seq));
+        let owed = self.conns.get(&conn).and_then(|model| model.peer);
+        let owed = owed.is_some_and(|peer| still_owed((peer, seq)));
+        let model = self.conn(conn);
+        // Settled while its delivery waited for the commit.
+        if !owed {
+            return Ok(());
+        }
+        model.flights.insert(seq, bytes);
+        let (messages, total) = (model.flights.len(), model.flights.values().sum::<usize>());
+        // What has lapsed on a v1 connection is not counted here, so its bound is wider.
+        let v1 = Window {
+            messages: 2 * WINDOW_V1_MESSAGES,
+            bytes: 2 * WINDOW_V1_BYTES,
+        };
+        let window = model.window.unwrap_or(v1);
+        let fits = messages <= window.messages as usize && total <= window.bytes as usize;
+        ensure(fits || messages == 1, "I5", || {
+            format!("{messages} messages, {total} bytes in flight on {conn:?}, {window:?}")
+        })
+    }
+}

@@ -1,0 +1,241 @@
+//! What the broker is told, and what must follow from it.
+
+use peerbus_core::broker::{ConnId, Input};
+use peerbus_core::store::PeerId;
+use peerbus_wire::{Address, Carried, ClientFrame, DeliveryKey, RefusalCode};
+
+use super::{End, Oracle};
+use crate::disk::Write;
+use crate::failure::{Verdict, ensure};
+
+/// What must become of an envelope.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Expect {
+    Accepted,
+    Duplicate,
+    Refused(RefusalCode),
+    /// The recipient's queue is full or nearly so.
+    Either,
+}
+
+impl Oracle {
+    /// The broker is about to handle this.
+    pub fn input(&mut self, now_ms: u64, input: &Input) {
+        match input {
+            Input::Opened(conn) => {
+                self.conn(*conn);
+            }
+            Input::Closed { conn, goodbye } => {
+                let Some(model) = self.conns.remove(conn) else {
+                    return;
+                };
+                if let Some(peer) = model.peer
+                    && !model.closed
+                    && !goodbye
+                {
+                    self.grace.insert(peer, now_ms + self.rules.grace_ms);
+                }
+            }
+            Input::Frame(conn, frame) => {
+                self.handling = Some(*conn);
+                self.frame(now_ms, *conn, frame);
+            }
+            Input::Pong(_) | Input::Tick | Input::ReleaseName(_) | Input::Shutdown => {}
+        }
+    }
+
+    fn frame(&mut self, now_ms: u64, conn: ConnId, frame: &ClientFrame) {
+        let model = self.conn(conn);
+        if model.closed {
+            return;
+        }
+        let Some(peer) = model.peer else {
+            if let ClientFrame::Register(register) = frame
+                && model.claim.is_none()
+            {
+                model.claim = Some(register.clone());
+            }
+            return;
+        };
+        match frame {
+            ClientFrame::Ack(ack) => {
+                self.done(conn, peer, &ack.key, End::Acked);
+            }
+            ClientFrame::Reject { key, .. } if model.ext => {
+                self.done(conn, peer, key, End::Dead);
+            }
+            ClientFrame::Release { key } if model.ext => {
+                if let Some(seq) = key.seq() {
+                    model.flights.remove(&seq);
+                }
+            }
+            ClientFrame::Envelope(carried) => {
+                let expect = self.expect(now_ms, conn, peer, carried);
+                let model = self.conn(conn);
+                if matches!(expect, Expect::Accepted | Expect::Duplicate) {
+                    model.unconfirmed.push(carried.id.clone());
+                }
+                if model.ext {
+                    model.awaiting.push((carried.id.clone(), expect));
+                }
+            }
+            ClientFrame::Peers => {
+                let before = std::mem::take(&mut model.unconfirmed);
+                model.barriers.push_back(before);
+            }
+            ClientFrame::Refused {
+                id: Some(id),
+                refusal,
+            } if model.ext => {
+                model
+                    .awaiting
+                    .push((id.clone(), Expect::Refused(refusal.code)));
+            }
+            _ => {}
+        }
+    }
+
+    fn done(&mut self, conn: ConnId, peer: PeerId, key: &DeliveryKey, end: End) {
+        let Some(seq) = key.seq() else { return };
+        self.conn(conn).flights.remove(&seq);
+        if self.view.debts.contains(&(peer, seq)) {
+            self.causes.insert((peer, seq), end);
+            self.acked.insert((peer, seq), self.commits + 1);
+        }
+    }
+
+    fn expect(&self, _now_ms: u64, conn: ConnId, sender: PeerId, carried: &Carried) -> Expect {
+        let claim = self.conns.get(&conn).and_then(|model| model.claim.as_ref());
+        let name = claim.map(|claim| claim.name.as_str()).unwrap_or_default();
+        if carried.from.as_str() != name {
+            return Expect::Refused(RefusalCode::From);
+        }
+        if let Some(seq) = self.view.ids.get(&(sender, carried.id.clone())) {
+            let same = self
+                .view
+                .messages
+                .get(seq)
+                .is_some_and(|m| m.envelope == carried.text);
+            return if same {
+                Expect::Duplicate
+            } else {
+                Expect::Refused(RefusalCode::IdReused)
+            };
+        }
+        let Address::Peer(to) = &carried.to else {
+            return Expect::Accepted;
+        };
+        let Some(to) = self.view.names.get(to.key().as_str()) else {
+            return Expect::Refused(RefusalCode::UnknownRecipient);
+        };
+        let owed = self
+            .view
+            .owed_between(*to, peerbus_wire::Seq(0), peerbus_wire::Seq(u64::MAX));
+        if owed.count() as u64 >= self.rules.queue_max {
+            return Expect::Refused(RefusalCode::QueueFull);
+        }
+        Expect::Accepted
+    }
+
+    /// The writes of the input that was just handled (or of `flush`).
+    ///
+    /// # Errors
+    ///
+    /// When they break a promise.
+    pub fn writes(
+        &mut self,
+        now_ms: u64,
+        wall_ms: u64,
+        input: Option<&Input>,
+        writes: Vec<Write>,
+    ) -> Verdict {
+        let conn = self.handling.take();
+        let before = self.broadcast_reach(now_ms, &writes);
+        for write in &writes {
+            match write {
+                Write::Message { head, envelope } => self.stored(conn, head, envelope)?,
+                Write::Peer(row) => {
+                    self.names.insert(row.id, row.name.clone());
+                    if !matches!(input, Some(Input::ReleaseName(_))) {
+                        self.moved(row.id, row.online, wall_ms, conn);
+                    }
+                }
+                Write::PeerGone(peer) => {
+                    self.online.remove(peer);
+                    self.grace.remove(peer);
+                }
+                Write::Settled(peer, seq) => self.settling(wall_ms, *peer, *seq)?,
+                Write::NoticeGone(sender, number) => {
+                    let name = self.name_of(*sender).to_ascii_lowercase();
+                    let told = self.hosts.told.contains(&(name.clone(), *number));
+                    ensure(told, "notice", || {
+                        format!("statement {number} was dropped before {name} was told")
+                    })?;
+                }
+                _ => {}
+            }
+            self.view.apply(write);
+        }
+        self.check_reach(before, &writes)?;
+        self.open.extend(writes);
+        Ok(())
+    }
+
+    fn moved(&mut self, peer: PeerId, online: bool, wall_ms: u64, conn: Option<ConnId>) {
+        if online {
+            self.online.insert(peer);
+            self.grace.remove(&peer);
+            if let Some(conn) = conn
+                && let Some(model) = self.conns.get_mut(&conn)
+                && model.claim.is_some()
+                && model.peer.is_none()
+            {
+                model.peer = Some(peer);
+            }
+        } else if self.online.remove(&peer) {
+            self.last_online.insert(peer, wall_ms);
+        }
+    }
+
+    /// Whom a broadcast must reach, if one was stored just now.
+    fn broadcast_reach(&self, now_ms: u64, writes: &[Write]) -> Option<Vec<PeerId>> {
+        let sender = writes.iter().find_map(|write| match write {
+            Write::Message { head, envelope } if envelope.contains(r#","kind":"broadcast","#) => {
+                Some(head.sender)
+            }
+            _ => None,
+        })?;
+        let here = |peer: &PeerId| {
+            self.online.contains(peer) || self.grace.get(peer).is_some_and(|until| now_ms < *until)
+        };
+        let room = |peer: PeerId| {
+            let all =
+                self.view
+                    .owed_between(peer, peerbus_wire::Seq(0), peerbus_wire::Seq(u64::MAX));
+            (all.count() as u64) < self.rules.queue_max
+        };
+        let peers = self.view.peers.values();
+        let reached = peers.filter(|row| row.id != sender && !row.ephemeral && here(&row.id));
+        Some(
+            reached
+                .map(|row| row.id)
+                .filter(|peer| room(*peer))
+                .collect(),
+        )
+    }
+
+    fn check_reach(&self, expected: Option<Vec<PeerId>>, writes: &[Write]) -> Verdict {
+        let Some(expected) = expected else {
+            return Ok(());
+        };
+        let owed = writes.iter().filter_map(|write| match write {
+            Write::Owed(peer, _) => Some(*peer),
+            _ => None,
+        });
+        let mut owed: Vec<_> = owed.collect();
+        owed.sort_unstable();
+        ensure(owed == expected, "broadcast", || {
+            format!("a broadcast reached {owed:?}, registered were {expected:?}")
+        })
+    }
+}

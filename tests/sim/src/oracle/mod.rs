@@ -1,0 +1,254 @@
+//! The reference model, and the checks of every promise against it.
+//!
+//! The oracle sees what the broker is told, what it writes, what is committed and what leaves it,
+//! and what the hosts see. It knows nothing of the broker's memory.
+
+mod commit;
+mod deliver;
+mod hosts;
+mod inputs;
+mod outputs;
+mod tables;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use peerbus_core::audit::{AuditKey, Verifier};
+use peerbus_core::broker::ConnId;
+use peerbus_core::store::{PeerId, PeerRow};
+use peerbus_wire::{MessageId, Register, Seq, Window};
+
+pub use self::hosts::{ProcId, Surfaced};
+pub(crate) use self::inputs::Expect;
+pub(crate) use self::tables::Tables;
+
+use crate::disk::{Audit, Write};
+use crate::failure::{Failure, Verdict, ensure};
+
+/// What the oracle must know of the broker's configuration.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    /// The key of the audit chain.
+    pub audit_key: AuditKey,
+    /// Unacked mail may expire after this long.
+    pub expiry_ms: u64,
+    /// Mail for a generated name that is away may expire after this long.
+    pub expiry_generated_ms: u64,
+    /// A broken connection counts for broadcasts this long.
+    pub grace_ms: u64,
+    /// Messages that may be owed to a peer.
+    pub queue_max: u64,
+}
+
+/// How a debt ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Acked,
+    Expired,
+    Dead,
+}
+
+/// A connection as it looks from outside the broker.
+#[derive(Debug, Default)]
+pub(crate) struct ConnModel {
+    pub(crate) claim: Option<Register>,
+    pub(crate) peer: Option<PeerId>,
+    /// The number of the commit that released the handshake ack.
+    pub(crate) greeted: Option<u64>,
+    pub(crate) ext: bool,
+    pub(crate) window: Option<Window>,
+    pub(crate) takeover: bool,
+    pub(crate) last: Seq,
+    pub(crate) flights: BTreeMap<Seq, usize>,
+    /// Envelopes handled and not answered (`ext`), in order.
+    pub(crate) awaiting: Vec<(MessageId, Expect)>,
+    /// Envelopes handled since the last barrier that must be durable when it is answered.
+    pub(crate) unconfirmed: Vec<MessageId>,
+    /// Barriers that were not answered: the envelopes before each.
+    pub(crate) barriers: VecDeque<Vec<MessageId>>,
+    /// The broker said that it closes the connection.
+    pub(crate) closed: bool,
+}
+
+/// A message that was accepted, for ever.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub(crate) from: String,
+    pub(crate) id: String,
+    pub(crate) recipients: BTreeMap<PeerId, Option<(End, u64)>>,
+    pub(crate) accepted_ms: u64,
+}
+
+/// The oracle.
+#[derive(Debug)]
+pub struct Oracle {
+    pub(crate) rules: Rules,
+    /// What is on disk.
+    pub(crate) durable: Tables,
+    /// What is on disk and what the open transaction wrote.
+    pub(crate) view: Tables,
+    pub(crate) open: Vec<Write>,
+    pub(crate) commits: u64,
+    pub(crate) chain: (u64, [u8; 32]),
+    pub(crate) history: BTreeMap<Seq, Accepted>,
+    /// Lower-case author and id of every message that was accepted.
+    pub(crate) ever: BTreeSet<(String, String)>,
+    /// Names that peers ever had.
+    pub(crate) names: BTreeMap<PeerId, String>,
+    pub(crate) conns: BTreeMap<ConnId, ConnModel>,
+    pub(crate) handling: Option<ConnId>,
+    /// Why debts may be settled in the open transaction.
+    pub(crate) causes: BTreeMap<(PeerId, Seq), End>,
+    /// Acks that the broker took, and the number of the commit that must hold them.
+    pub(crate) acked: BTreeMap<(PeerId, Seq), u64>,
+    /// Connected, in this life of the broker.
+    pub(crate) online: BTreeSet<PeerId>,
+    /// Not connected, but counting for broadcasts until then (virtual time).
+    pub(crate) grace: BTreeMap<PeerId, u64>,
+    /// When a peer was last connected, wall clock.
+    pub(crate) last_online: BTreeMap<PeerId, u64>,
+    pub(crate) hosts: hosts::Hosts,
+}
+
+impl Oracle {
+    /// Starts with an empty store.
+    #[must_use]
+    pub fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            durable: Tables::default(),
+            view: Tables::default(),
+            open: Vec::new(),
+            commits: 0,
+            chain: (0, peerbus_core::audit::GENESIS),
+            history: BTreeMap::new(),
+            ever: BTreeSet::new(),
+            names: BTreeMap::new(),
+            conns: BTreeMap::new(),
+            handling: None,
+            causes: BTreeMap::new(),
+            acked: BTreeMap::new(),
+            online: BTreeSet::new(),
+            grace: BTreeMap::new(),
+            last_online: BTreeMap::new(),
+            hosts: hosts::Hosts::default(),
+        }
+    }
+
+    /// The broker died: what was not committed is gone, and so is every connection.
+    pub fn crashed(&mut self, wall_ms: u64) {
+        self.open.clear();
+        self.causes.clear();
+        self.view = self.durable.clone();
+        let commits = self.commits;
+        self.acked.retain(|_, commit| *commit <= commits);
+        for peer in std::mem::take(&mut self.online) {
+            self.last_online.insert(peer, wall_ms);
+        }
+        self.conns.clear();
+        self.grace.clear();
+        self.handling = None;
+    }
+
+    /// The broker starts: whoever was connected at the last commit counts for broadcasts a while.
+    pub fn started(&mut self, now_ms: u64) {
+        let until = now_ms + self.rules.grace_ms;
+        let connected = self.durable.peers.values().filter(|row| row.online);
+        self.grace = connected.map(|row| (row.id, until)).collect();
+    }
+
+    /// Checks that the chain on disk verifies, and that replaying it gives the debts on disk.
+    ///
+    /// # Errors
+    ///
+    /// When it does not.
+    pub fn verify(&self, audit: Audit) -> Verdict {
+        let broken = |error: peerbus_core::audit::Break| Failure::new("I2", error.to_string());
+        let (head, blocks) = match audit {
+            Audit::Chain(head, blocks) => (head, blocks),
+            Audit::Verified { last } => {
+                return ensure(last == self.chain.0, "I2", || {
+                    format!(
+                        "the chain ends at block {last}, written were {}",
+                        self.chain.0
+                    )
+                });
+            }
+        };
+        if head.is_none() && blocks.is_empty() && self.chain.0 == 0 {
+            return Ok(());
+        }
+        let mut verifier = Verifier::new(&self.rules.audit_key, head).map_err(broken)?;
+        for block in &blocks {
+            verifier.block(block).map_err(broken)?;
+        }
+        let head = verifier.finish().map_err(broken)?;
+        if head.anchor == 0 {
+            self.replay(&blocks)?;
+        }
+        Ok(())
+    }
+
+    /// Checks a peer's row and its queue as the disk gives them.
+    ///
+    /// # Errors
+    ///
+    /// When the model has others.
+    pub fn holds(&self, row: &PeerRow, queue: Vec<Seq>) -> Verdict {
+        let same = self.durable.peers.get(&row.id) == Some(row);
+        ensure(same, "store", || {
+            format!("the disk has {row:?}, which was not written")
+        })?;
+        let owed: Vec<_> = self
+            .durable
+            .owed_between(row.id, Seq(0), Seq(u64::MAX))
+            .collect();
+        ensure(queue == owed, "store", || {
+            format!(
+                "the disk owes {queue:?} to {}, written were {owed:?}",
+                row.name
+            )
+        })
+    }
+
+    /// Checks how many peers the disk has.
+    ///
+    /// # Errors
+    ///
+    /// When the model has more or less.
+    pub fn holds_peers(&self, peers: usize) -> Verdict {
+        let written = self.durable.peers.len();
+        ensure(peers == written, "store", || {
+            format!("the disk has {peers} peers of {written}")
+        })
+    }
+
+    /// How many messages were accepted.
+    #[must_use]
+    pub fn accepted(&self) -> usize {
+        self.history.len()
+    }
+
+    /// The number of the last accepted message.
+    #[must_use]
+    pub fn last_seq(&self) -> u64 {
+        self.history.last_key_value().map_or(0, |(seq, _)| seq.0)
+    }
+
+    /// Whether `seq` was, or may come to be, owed to the peer called `name`.
+    #[must_use]
+    pub fn may_be_owed(&self, name: &str, seq: Seq) -> bool {
+        let Some(accepted) = self.history.get(&seq) else {
+            return true;
+        };
+        let peer = self.durable.names.get(&name.to_ascii_lowercase());
+        peer.is_some_and(|peer| accepted.recipients.contains_key(peer))
+    }
+
+    pub(crate) fn conn(&mut self, conn: ConnId) -> &mut ConnModel {
+        self.conns.entry(conn).or_default()
+    }
+
+    pub(crate) fn name_of(&self, peer: PeerId) -> &str {
+        self.names.get(&peer).map_or("?", String::as_str)
+    }
+}

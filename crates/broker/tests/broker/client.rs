@@ -59,12 +59,6 @@ impl Client {
         self.send_raw(Message::text(frame.to_string())).await;
     }
 
-    /// Sends what the broker may refuse to read.
-    pub(crate) async fn try_send(&mut self, frame: Value) -> Result<(), tungstenite::Error> {
-        let sent = timeout(PATIENCE, self.ws.send(Message::text(frame.to_string()))).await;
-        sent.expect("the broker neither reads nor hangs up")
-    }
-
     pub(crate) async fn send_raw(&mut self, message: Message) {
         timeout(PATIENCE, self.ws.send(message))
             .await

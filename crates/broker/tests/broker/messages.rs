@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use crate::client::{Client, message, registration};
+use crate::client::{Client, ack, message, registration};
 use crate::support::{Broker, TOKEN};
 
 #[tokio::test]
@@ -92,6 +92,27 @@ async fn the_unix_socket_carries_the_same_bus() {
     assert_eq!(bob.delivery().await.1, "over");
     bob.send(message("m1", "bob", "alice", "back")).await;
     assert_eq!(alice.delivery().await.1, "back");
+}
+
+#[tokio::test]
+async fn an_ack_on_a_quiet_bus_is_told_without_anything_else_happening() {
+    let broker = Broker::start().await;
+    let mut bob = broker.join("bob").await;
+    let mut alice = broker.connect().await;
+    let mut register = registration("alice", TOKEN);
+    register["ext"] = json!(1);
+    alice.send(register).await;
+    alice.next().await;
+    alice.send(message("m1", "alice", "bob", "hi")).await;
+    let (key, _) = bob.delivery().await;
+    bob.send(ack(&key)).await;
+    let mut states = Vec::new();
+    while !states.contains(&json!("acked")) {
+        for receipt in alice.next().await["receipts"].as_array().unwrap() {
+            states.push(receipt["state"].clone());
+        }
+    }
+    assert_eq!(states[0], "accepted", "{states:?}");
 }
 
 #[tokio::test]

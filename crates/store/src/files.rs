@@ -28,6 +28,17 @@ pub(crate) fn resolve(path: &Path) -> io::Result<PathBuf> {
     Ok(directory(path).canonicalize()?.join(name))
 }
 
+/// Fails unless `path` is a file.
+pub(crate) fn regular(path: &Path) -> io::Result<()> {
+    if path.metadata()?.is_file() {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "it is not a regular file",
+    ))
+}
+
 /// The directory that `path` lies in.
 pub(crate) fn directory(path: &Path) -> &Path {
     match path.parent() {

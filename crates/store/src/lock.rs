@@ -46,12 +46,17 @@ impl Lock {
         write_pid(&mut file).map_err(LockError::Io)?;
         Ok(Self { file })
     }
+}
 
+impl Drop for Lock {
     /// Gives the lock up. The file stays: removing it would race with a process that has opened
     /// it and is about to lock it.
-    pub(crate) fn release(self) {
+    fn drop(&mut self) {
         // A number that stays behind is read only while somebody holds the lock.
         let _ = self.file.set_len(0);
+        // Not left to the closing of the file: a child that this process is just starting may
+        // have inherited it, and would hold the lock until it executes its program.
+        let _ = self.file.unlock();
     }
 }
 

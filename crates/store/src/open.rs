@@ -31,7 +31,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// The database file cannot be made or reached.
-    #[error("cannot create the database {}: {source}", .path.display())]
+    #[error("cannot use {} as the database: {source}", .path.display())]
     File {
         /// The file.
         path: PathBuf,
@@ -190,7 +190,7 @@ fn take_lock(db: &Path) -> Result<Lock, OpenError> {
 fn create_file(path: &Path) -> io::Result<()> {
     match files::private().create_new(true).open(path) {
         Ok(_) => files::sync_directory(path),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => files::regular(path),
         Err(error) => Err(error),
     }
 }

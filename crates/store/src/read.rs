@@ -159,6 +159,16 @@ pub(crate) fn queue(
     Ok(queue)
 }
 
+/// Messages of a range that are owed or dead. One range of the key per peer: an index of the debts
+/// by message would cost every ack.
+const KEPT: &str = "SELECT d.seq FROM peers p CROSS JOIN deliveries d
+    ON d.recipient = p.id AND d.seq BETWEEN ?1 AND ?2
+    UNION SELECT seq FROM dead WHERE seq BETWEEN ?1 AND ?2";
+
+/// Who is owed a message; by the same path.
+pub(crate) const OWED_TO: &str = "SELECT p.id FROM peers p CROSS JOIN deliveries d
+    ON d.recipient = p.id AND d.seq = ?1 ORDER BY p.id";
+
 pub(crate) fn settled(
     db: &Connection,
     after: Seq,
@@ -171,13 +181,8 @@ pub(crate) fn settled(
     let (Some(first), Some(last)) = (looked_at.first(), looked_at.last()) else {
         return Ok((Vec::new(), None));
     };
-    // One range of the key per peer: there is no index by message, which every ack would pay for.
     let kept: BTreeSet<Seq> = db
-        .prepare_cached(
-            "SELECT d.seq FROM peers p CROSS JOIN deliveries d
-             ON d.recipient = p.id AND d.seq BETWEEN ?1 AND ?2
-             UNION SELECT seq FROM dead WHERE seq BETWEEN ?1 AND ?2",
-        )?
+        .prepare_cached(KEPT)?
         .query_map((int(first.0)?, int(last.0)?), |row| seq(row, 0))?
         .collect::<Result<_>>()?;
     let last = *last;
@@ -233,4 +238,31 @@ pub(crate) fn old_debts(
 fn debt_after(next: &mut CachedStatement<'_>, peer: PeerId, after: Seq) -> Result<Option<Seq>> {
     next.query_row((peer.0, bound(after.0)), |row| seq(row, 0))
         .optional()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debts_by_message_are_found_without_a_scan_of_all_debts() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = crate::SqliteStore::open(&directory.path().join("bus.db")).unwrap();
+        for (sql, range) in [(KEPT, "seq>? AND seq<?"), (OWED_TO, "seq=?")] {
+            let mut statement = store
+                .db
+                .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))
+                .unwrap();
+            let arguments = vec![0; statement.parameter_count()];
+            let plan: Vec<String> = statement
+                .query_map(rusqlite::params_from_iter(arguments), |row| {
+                    row.get("detail")
+                })
+                .unwrap()
+                .map(|row| row.unwrap())
+                .collect();
+            let wanted = format!("SEARCH d USING PRIMARY KEY (recipient=? AND {range})");
+            assert!(plan.contains(&wanted), "{plan:#?}");
+        }
+    }
 }

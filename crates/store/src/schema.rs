@@ -191,3 +191,100 @@ fn version_1(db: &Connection) -> rusqlite::Result<()> {
          ) STRICT;",
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use peerbus_core::store::{PeerId, PeerRow, Store as _, Txn as _};
+
+    use super::*;
+    use crate::open::{OpenError, open_with};
+
+    const NEXT: &[Step] = &[version_1, add_colour];
+
+    fn add_colour(db: &Connection) -> rusqlite::Result<()> {
+        db.execute_batch("ALTER TABLE peers ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'")
+    }
+
+    fn fail_half_way(db: &Connection) -> rusqlite::Result<()> {
+        add_colour(db)?;
+        db.execute_batch("DROP TABLE there_is_none")
+    }
+
+    /// A database of version 1 with a peer in it.
+    fn old_database() -> (tempfile::TempDir, PathBuf) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("bus.db");
+        let mut store = open_with(&path, STEPS).unwrap();
+        let name = "anna".to_owned();
+        let (id, owner, last_seen_ms) = (PeerId(1), None, 1);
+        let (generated, ephemeral, online) = (false, false, false);
+        store.begin().unwrap();
+        store
+            .put_peer(&PeerRow {
+                id,
+                name,
+                owner,
+                generated,
+                ephemeral,
+                online,
+                last_seen_ms,
+            })
+            .unwrap();
+        store.commit().unwrap();
+        store.close().unwrap();
+        (directory, path)
+    }
+
+    fn colours(store: &crate::SqliteStore) -> rusqlite::Result<String> {
+        store
+            .db
+            .query_row("SELECT name || ' ' || colour FROM peers", [], |row| {
+                row.get(0)
+            })
+    }
+
+    #[test]
+    fn an_older_database_is_brought_up_once_and_keeps_its_rows() {
+        let (_directory, path) = old_database();
+        for _ in 0..2 {
+            let store = open_with(&path, NEXT).unwrap();
+            assert_eq!(colours(&store).unwrap(), "anna red");
+            assert_eq!(version(&store.db, &path, 2).unwrap(), 2);
+        }
+        let error = open_with(&path, STEPS).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                OpenError::Schema(SchemaError::Newer {
+                    found: 2,
+                    known: 1,
+                    ..
+                })
+            ),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_step_that_fails_changes_nothing() {
+        let (_directory, path) = old_database();
+        let error = open_with(&path, &[version_1, fail_half_way])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("cannot migrate") && error.contains("there_is_none"),
+            "{error}"
+        );
+        let mut store = open_with(&path, STEPS).unwrap();
+        assert!(colours(&store).is_err());
+        assert_eq!(store.load().unwrap().peers.len(), 1);
+    }
+
+    #[test]
+    fn a_new_database_takes_every_step() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("bus.db");
+        let store = open_with(&path, NEXT).unwrap();
+        assert_eq!(version(&store.db, &path, 2).unwrap(), 2);
+    }
+}

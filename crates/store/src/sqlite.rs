@@ -16,6 +16,7 @@ pub struct SqliteStore {
     pub(crate) db: Connection,
     pub(crate) path: PathBuf,
     pub(crate) key: AuditKey,
+    // Dropped after the connection: fields go in this order.
     pub(crate) lock: Lock,
     pub(crate) housekeeping: Housekeeping,
 }
@@ -39,10 +40,15 @@ impl SqliteStore {
     ///
     /// When that fails. Nothing that was committed is lost: the next `open` recovers it.
     pub fn close(self) -> Result<(), StoreError> {
-        let Self { db, path, lock, .. } = self;
+        // The lock goes last, when this function returns.
+        let Self {
+            db,
+            path,
+            lock: _lock,
+            ..
+        } = self;
         let checkpoint = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         let closed = checkpoint.and_then(|()| db.close().map_err(|(_, error)| error));
-        lock.release();
         closed.map_err(|error| failed(&path, "closing", &error))
     }
 

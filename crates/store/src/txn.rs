@@ -155,12 +155,9 @@ impl Txn for SqliteStore {
 
     fn owed_to(&mut self, seq: Seq) -> Result<Vec<PeerId>, StoreError> {
         self.run("reading who is owed a message", |db| {
-            db.prepare_cached(
-                "SELECT p.id FROM peers p CROSS JOIN deliveries d
-                 ON d.recipient = p.id AND d.seq = ?1 ORDER BY p.id",
-            )?
-            .query_map([bound(seq.0)], |row| read::peer(row, 0))?
-            .collect()
+            db.prepare_cached(read::OWED_TO)?
+                .query_map([bound(seq.0)], |row| read::peer(row, 0))?
+                .collect()
         })
     }
 

@@ -133,6 +133,7 @@ pub fn verify_audit(path: &Path) -> Result<AuditReport, VerifyError> {
         source,
     };
     let path = path.canonicalize().map_err(unreadable)?;
+    files::regular(&path).map_err(unreadable)?;
     // Without a WAL nobody has the database open: it is read as it lies there. Through the WAL,
     // SQLite would leave files beside it.
     if !wal_exists(&path) {
@@ -169,7 +170,11 @@ fn verify(path: &Path, access: Access) -> Result<AuditReport, VerifyError> {
     };
     let db = connect(path, access).map_err(damaged)?;
     let known = u32::try_from(STEPS.len()).unwrap_or(u32::MAX);
-    match schema::version(&db, path, known)? {
+    let version = schema::version(&db, path, known).map_err(|error| match error {
+        SchemaError::Sqlite { source, .. } => damaged(source),
+        other => other.into(),
+    })?;
+    match version {
         0 => {
             let found = "nothing in it".into();
             return Err(SchemaError::Foreign {

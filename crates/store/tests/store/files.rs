@@ -1,1 +1,170 @@
-//! Placeholder.
+//! Opening: what is made, what is refused, and who else may be there.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+
+use peerbus_core::audit::{Head, Log};
+use peerbus_core::store::{Store as _, Txn as _};
+use peerbus_store::SqliteStore;
+use rusqlite::Connection;
+
+use crate::{open, place};
+
+fn refusal(path: &Path) -> String {
+    SqliteStore::open(path).unwrap_err().to_string()
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+/// Commits one audit block, so that the database depends on its key.
+fn seal(store: &mut SqliteStore) {
+    let key = store.audit_key().clone();
+    let mut head = Head::new(&key);
+    let block = Log::default().seal(&key, &mut head, 1);
+    store.begin().unwrap();
+    store.append_audit(&block, &head).unwrap();
+    store.commit().unwrap();
+}
+
+#[test]
+fn what_is_made_is_for_the_owner_only() {
+    let (directory, _) = place();
+    let path = directory.path().join("state/peerbus/bus.db");
+    let mut store = open(&path);
+    seal(&mut store);
+    assert_eq!(mode(&directory.path().join("state")), 0o700);
+    assert_eq!(mode(path.parent().unwrap()), 0o700);
+    for entry in fs::read_dir(path.parent().unwrap()).unwrap() {
+        let path = entry.unwrap().path();
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+    }
+}
+
+#[test]
+fn a_second_broker_is_refused_and_told_who_is_there() {
+    let (directory, path) = place();
+    let store = open(&path);
+    let found = refusal(&path);
+    let holder = format!("in use by another broker, process {}", std::process::id());
+    assert!(
+        found.contains(&holder) && found.contains("bus.db.lock"),
+        "{found}"
+    );
+
+    // By another way to the same file, too.
+    let link = directory.path().join("link.db");
+    symlink(&path, &link).unwrap();
+    assert!(refusal(&link).contains(&holder), "{}", refusal(&link));
+
+    // Readers are not kept out, and a closed database is free again.
+    let reader = Connection::open(&path).unwrap();
+    reader
+        .query_row("SELECT count(*) FROM messages", [], |_| Ok(()))
+        .unwrap();
+    drop(reader);
+    store.close().unwrap();
+    open(&path);
+}
+
+#[test]
+fn a_number_left_by_a_dead_broker_locks_nobody_out() {
+    let (directory, path) = place();
+    fs::write(directory.path().join("bus.db.lock"), "1\n").unwrap();
+    open(&path);
+}
+
+#[test]
+fn a_foreign_file_is_refused_and_left_alone() {
+    let (directory, path) = place();
+    let text = "SELECT is not select ".repeat(400);
+    fs::write(&path, &text).unwrap();
+    assert!(refusal(&path).contains("no peerbus database (found no SQLite header)"));
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+
+    let path = directory.path().join("foreign.db");
+    let foreign = Connection::open(&path).unwrap();
+    foreign
+        .execute_batch("CREATE TABLE peers(name); PRAGMA application_id = 77")
+        .unwrap();
+    drop(foreign);
+    let before = fs::read(&path).unwrap();
+    let found = refusal(&path);
+    assert!(
+        found.contains("found an SQLite database with application id 77"),
+        "{found}"
+    );
+    assert_eq!(fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn a_newer_schema_is_refused() {
+    let (_directory, path) = place();
+    open(&path).close().unwrap();
+    let db = Connection::open(&path).unwrap();
+    db.execute_batch("PRAGMA user_version = 42").unwrap();
+    drop(db);
+    let found = refusal(&path);
+    assert!(
+        found.contains("has schema version 42, and this peerbus knows versions"),
+        "{found}"
+    );
+}
+
+#[test]
+fn the_key_stays_and_is_asked_for() {
+    let (directory, path) = place();
+    let key = directory.path().join("bus.db.audit-key");
+    let mut store = open(&path);
+    let first = store.audit_key().0;
+    seal(&mut store);
+    store.close().unwrap();
+    assert_eq!(open(&path).audit_key().0, first);
+
+    let kept = fs::read(&key).unwrap();
+    fs::remove_file(&key).unwrap();
+    let found = refusal(&path);
+    assert!(found.contains("bus.db.audit-key is missing"), "{found}");
+    assert!(found.contains("put the key file back"), "{found}");
+    assert!(!key.exists());
+
+    fs::write(&key, "ab".repeat(32)).unwrap();
+    let found = refusal(&path);
+    assert!(found.contains("not authentic under"), "{found}");
+    fs::write(&key, kept).unwrap();
+    open(&path);
+}
+
+#[test]
+fn two_databases_have_two_keys() {
+    let ((_one, one), (_two, two)) = (place(), place());
+    assert_ne!(open(&one).audit_key().0, open(&two).audit_key().0);
+}
+
+#[test]
+fn a_key_whose_database_is_gone_serves_the_next_one() {
+    let (_directory, path) = place();
+    let store = open(&path);
+    let key = store.audit_key().0;
+    store.close().unwrap();
+    fs::remove_file(&path).unwrap();
+    assert_eq!(open(&path).audit_key().0, key);
+}
+
+#[test]
+fn a_path_that_cannot_be_is_named() {
+    let (directory, path) = place();
+    fs::write(&path, "").unwrap();
+    let found = refusal(&path.join("bus.db"));
+    assert!(
+        found.contains("cannot create the directory") && found.contains("bus.db"),
+        "{found}"
+    );
+    let found = refusal(directory.path());
+    assert!(
+        found.contains("as the database: it is not a regular file"),
+        "{found}"
+    );
+}

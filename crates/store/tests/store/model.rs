@@ -44,20 +44,6 @@ impl Model {
     /// Reads a database table by table.
     pub(crate) fn dump(path: &Path) -> Self {
         let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
-        let peers = rows(&db, "SELECT * FROM peers", |row| {
-            let id = PeerId(get(row, "id"));
-            let owner: Option<[u8; 32]> = get(row, "owner");
-            let peer = PeerRow {
-                id,
-                name: get(row, "name"),
-                owner: owner.map(TokenHash),
-                generated: get(row, "generated"),
-                ephemeral: get(row, "ephemeral"),
-                online: get(row, "online"),
-                last_seen_ms: number(row, "last_seen_ms"),
-            };
-            (id, peer)
-        });
         let messages = rows(&db, "SELECT * FROM messages", |row| {
             let head = MessageHead {
                 seq: Seq(number(row, "seq")),
@@ -108,7 +94,7 @@ impl Model {
             mac: get(row, "mac"),
         });
         Self {
-            peers,
+            peers: peers(&db),
             messages,
             debts,
             dead,
@@ -117,6 +103,23 @@ impl Model {
             head: head.into_iter().next(),
         }
     }
+}
+
+fn peers(db: &Connection) -> BTreeMap<PeerId, PeerRow> {
+    rows(db, "SELECT * FROM peers", |row| {
+        let id = PeerId(get(row, "id"));
+        let owner: Option<[u8; 32]> = get(row, "owner");
+        let peer = PeerRow {
+            id,
+            name: get(row, "name"),
+            owner: owner.map(TokenHash),
+            generated: get(row, "generated"),
+            ephemeral: get(row, "ephemeral"),
+            online: get(row, "online"),
+            last_seen_ms: number(row, "last_seen_ms"),
+        };
+        (id, peer)
+    })
 }
 
 fn rows<T, C: FromIterator<T>>(db: &Connection, sql: &str, read: impl Fn(&Row<'_>) -> T) -> C {

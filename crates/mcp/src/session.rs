@@ -13,7 +13,7 @@ use crate::spelling::{Spelling, means};
 use crate::tools::{self, Tool};
 
 /// Tool calls that are answered at a time; a client that asks for more is told so.
-const CALLS_MAX: usize = 64;
+const CALLS_MAX: usize = 256;
 
 /// What an adapter is, to its client and to its peers.
 #[derive(Debug, Clone)]

@@ -416,7 +416,7 @@ async fn a_burst_of_sends_leaves_in_order() {
     let (mut client, _adapter) = start(&broker, 1 << 20);
     client.greet("some-bot").await;
     broker.registered().await;
-    for n in 0..60 {
+    for n in 0..200 {
         let arguments = json!({ "to": "bob", "body": n });
         client
             .ask(
@@ -425,7 +425,7 @@ async fn a_burst_of_sends_leaves_in_order() {
             )
             .await;
     }
-    for n in 0..60 {
+    for n in 0..200 {
         let text = broker.saw("envelope", |seen| match seen {
             Seen::Envelope(carried) => Some(carried.text.to_string()),
             _ => None,

@@ -21,6 +21,8 @@ use tokio_tungstenite::tungstenite::Message;
 /// Longer than anything takes.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+/// More than a test orders or looks at late.
+const BACKLOG: usize = 4_096;
 const SECRET: &[u8] = b"a secret for tests, long enough for HMAC";
 
 /// What the broker saw.
@@ -42,8 +44,8 @@ enum Command {
 /// it is told to.
 pub struct Broker {
     url: String,
-    commands: mpsc::UnboundedSender<Command>,
-    seen: mpsc::UnboundedReceiver<Seen>,
+    commands: mpsc::Sender<Command>,
+    seen: mpsc::Receiver<Seen>,
     seq: u64,
 }
 
@@ -52,8 +54,8 @@ impl Broker {
     pub async fn start(ext: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("ws://{}", listener.local_addr().unwrap());
-        let (commands, orders) = mpsc::unbounded_channel();
-        let (notes, seen) = mpsc::unbounded_channel();
+        let (commands, orders) = mpsc::channel(BACKLOG);
+        let (notes, seen) = mpsc::channel(BACKLOG);
         tokio::spawn(serve(listener, ext, orders, notes));
         Self {
             url,
@@ -117,7 +119,7 @@ impl Broker {
     }
 
     fn command(&self, command: Command) {
-        assert!(self.commands.send(command).is_ok(), "the broker runs");
+        assert!(self.commands.try_send(command).is_ok(), "the broker runs");
     }
 
     /// The next thing that happens, of those that `pick` takes.
@@ -166,11 +168,11 @@ impl Broker {
 async fn serve(
     listener: TcpListener,
     ext: bool,
-    mut orders: mpsc::UnboundedReceiver<Command>,
-    notes: mpsc::UnboundedSender<Seen>,
+    mut orders: mpsc::Receiver<Command>,
+    notes: mpsc::Sender<Seen>,
 ) {
     // A test may end, and stop listening to notes, while its client still talks.
-    let note = |seen| drop(notes.send(seen));
+    let note = |seen| drop(notes.try_send(seen));
     loop {
         let (stream, _) = listener.accept().await.unwrap();
         let Ok(mut socket) = tokio_tungstenite::accept_async(stream).await else {

@@ -116,14 +116,7 @@ fn a_register_without_answer_ends_the_connection() {
 #[test]
 fn a_connection_to_itself_is_recognised() {
     let mut rig = Rig::new(false);
-    rig.session.handle_connected(
-        rig.now(),
-        Credentials {
-            token: Token::parse("t").unwrap(),
-            secret: Secret::new(SECRET).unwrap(),
-            local: true,
-        },
-    );
+    rig.session.handle_connected(rig.now(), credentials());
     let echo = rig.session.poll_transmit().unwrap().encode();
     rig.text(&echo);
     assert_eq!(rig.actions(), [Action::HangUp]);
@@ -309,16 +302,49 @@ fn a_closed_session_answers_everything_and_flushes_its_acks() {
 fn a_connection_that_opens_after_the_close_is_dropped() {
     let mut rig = Rig::new(false);
     rig.session.close();
-    let token = Token::parse("t").unwrap();
-    let secret = Secret::new(SECRET).unwrap();
-    rig.session.handle_connected(
-        rig.now(),
-        Credentials {
-            token,
-            secret,
-            local: true,
-        },
-    );
+    rig.session.handle_connected(rig.now(), credentials());
     assert_eq!(rig.actions(), [Action::HangUp]);
     assert!(rig.frames().is_empty());
+}
+
+#[test]
+fn frames_that_a_connection_did_not_take_are_not_sent_on_the_next_one() {
+    let mut rig = Rig::online(true);
+    rig.deliver("1", "m1");
+    let inbound = rig.message();
+    rig.session.ack(rig.now(), inbound.key, seen());
+    rig.session.query_peers(60_000).unwrap();
+    rig.cut();
+    rig.redial();
+    rig.register(true);
+    assert_eq!(
+        rig.wire(),
+        ["peers"],
+        "`register` came first, and the message comes again"
+    );
+}
+
+#[test]
+fn what_came_for_another_name_is_not_acked_under_the_new_one() {
+    let mut rig = Rig::new(true);
+    rig.register(true);
+    rig.deliver("1", "m1");
+    assert!(matches!(
+        rig.session.poll_event(),
+        Some(Event::Registered { .. })
+    ));
+    let inbound = rig.message();
+    rig.cut();
+    rig.redial();
+    rig.connect();
+    rig.closed(&CloseReason::NameClaimed);
+    assert_eq!(rig.actions(), [Action::Rename]);
+    rig.session.rename(rig.now(), name("other-name-000"));
+    rig.redial();
+    rig.register(true);
+    rig.session.ack(rig.now(), inbound.key, seen());
+    assert!(
+        rig.wire().is_empty(),
+        "the key may name another delivery there"
+    );
 }

@@ -7,7 +7,7 @@ mod sending;
 
 use peerbus_wire::{
     Address, BrokerFrame, ClientFrame, Decoded, Envelope, How, MessageId, PeerName, PeersFrame,
-    Receipt, Secret, State, Token, Window,
+    Receipt, Register, Secret, State, Token, Window,
 };
 
 use super::*;
@@ -38,6 +38,14 @@ pub(super) fn seen() -> How {
 pub(super) fn pushed() -> How {
     How::Pushed {
         path: "channel".into(),
+    }
+}
+
+pub(super) fn credentials() -> Credentials {
+    Credentials {
+        token: Token::parse("token").unwrap(),
+        secret: Secret::new(SECRET).unwrap(),
+        local: true,
     }
 }
 
@@ -121,19 +129,17 @@ impl Rig {
         }
     }
 
-    pub(super) fn connect(&mut self) {
-        let credentials = Credentials {
-            token: Token::parse("token").unwrap(),
-            secret: Secret::new(SECRET).unwrap(),
-            local: true,
-        };
-        self.session.handle_connected(self.now(), credentials);
-        let frames = self.frames();
-        assert!(matches!(&*frames, [ClientFrame::Register(_)]), "{frames:?}");
+    /// Connects; gives the registration.
+    pub(super) fn connect(&mut self) -> Register {
+        self.session.handle_connected(self.now(), credentials());
+        match &*self.frames() {
+            [ClientFrame::Register(register)] => register.clone(),
+            frames => panic!("{frames:?}"),
+        }
     }
 
-    pub(super) fn register(&mut self, ext: bool) {
-        self.connect();
+    pub(super) fn register(&mut self, ext: bool) -> Register {
+        let register = self.connect();
         let names = vec!["Bob".into()];
         let frame = PeersFrame {
             names,
@@ -141,6 +147,7 @@ impl Rig {
             ..PeersFrame::default()
         };
         self.receive(&BrokerFrame::Peers(frame));
+        register
     }
 
     pub(super) fn receive(&mut self, frame: &BrokerFrame) {

@@ -168,6 +168,9 @@ fn a_v1_broker_is_not_asked_for_statuses() {
     let mut rig = Rig::new(false);
     rig.session.query_statuses(vec![id("m1")], 60_000).unwrap();
     rig.register(false);
+    assert!(rig.wire().is_empty());
+    let (_, next) = rig.session.poll_timeout().unwrap();
+    assert_eq!(next, Reason::Silence, "it waits no more");
     rig.session.query_statuses(vec![id("m1")], 60_000).unwrap();
     assert!(rig.wire().is_empty());
     let not_supported = |reply: &Reply| {
@@ -207,20 +210,11 @@ fn presence_is_told_when_it_changes() {
     rig.session.set_presence(presence.clone());
     assert!(rig.frames().is_empty());
 
-    let mut rig = Rig::new(false);
+    rig.cut();
+    rig.session.set_presence(Presence::parse("{}").unwrap());
     rig.session.set_presence(presence.clone());
-    let token = Token::parse("t").unwrap();
-    let secret = Secret::new(SECRET).unwrap();
-    rig.session.handle_connected(
-        rig.now(),
-        Credentials {
-            token,
-            secret,
-            local: true,
-        },
-    );
-    let frames = rig.frames();
-    assert!(
-        matches!(&*frames, [ClientFrame::Register(r)] if r.presence.as_ref() == Some(&presence))
-    );
+    rig.redial();
+    let register = rig.register(true);
+    assert_eq!(register.presence, Some(presence));
+    assert!(rig.frames().is_empty(), "the registration said it");
 }

@@ -7,6 +7,7 @@
 )]
 
 mod audit;
+mod claude_code;
 mod cli;
 mod kill;
 mod lifecycle;

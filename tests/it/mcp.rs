@@ -175,3 +175,13 @@ fn the_inspector_drives_both_adapters() {
     python::passes_if_installed(script.arg("--home").arg(home.path()));
     broker.stop();
 }
+
+#[test]
+fn an_adapter_ends_with_its_session_however_its_pipes_are_made() {
+    let home = Home::new();
+    let mut script = home.command("python3");
+    script
+        .arg(python::script("mcp/lifecycle_drive.py"))
+        .arg(env!("CARGO_BIN_EXE_peerbus"));
+    python::passes(script.arg("--home").arg(home.path()));
+}

@@ -1,0 +1,98 @@
+"""The real CLI in a terminal of tmux, in a home where its first-run dialogs are answered."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from support import check, eventually
+
+PROGRAM = "/tmp/cli/claude"
+KEY = "made-up-key"
+TMUX = ["tmux", "-S", "/tmp/tmux.sock", "-f", "/dev/null"]
+
+
+def seed(home, project, server):
+    """Answers what the CLI would ask at its first start: theme, key, trust in the project, the
+    server in `.mcp.json`, and whether the model may call that server's tools. What is not allowed
+    there is asked of the user, on the screen; by default the CLI would have another model judge."""
+    state = {
+        "hasCompletedOnboarding": True,
+        "theme": "dark",
+        "customApiKeyResponses": {"approved": [KEY[-20:]], "rejected": []},
+        "projects": {
+            str(project): {
+                "hasTrustDialogAccepted": True,
+                "hasCompletedProjectOnboarding": True,
+                "enabledMcpjsonServers": [server],
+            }
+        },
+    }
+    (home / ".claude.json").write_text(json.dumps(state))
+    settings = {"permissions": {"defaultMode": "default", "allow": [f"mcp__{server}__*"]}}
+    (home / ".claude").mkdir()
+    (home / ".claude" / "settings.json").write_text(json.dumps(settings))
+
+
+class Claude:
+    """One interactive session."""
+
+    def __init__(self, project, api_url, log):
+        self.debug = Path(log) / "claude-debug.txt"
+        environment = os.environ | {
+            "ANTHROPIC_API_KEY": KEY,
+            "ANTHROPIC_BASE_URL": api_url,
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_AUTOUPDATER": "1",
+        }
+        session = ["new-session", "-d", "-x", "150", "-y", "50", "-c", str(project)]
+        command = [PROGRAM, "--debug-file", str(self.debug)]
+        keep = [";", "set-option", "-g", "remain-on-exit", "on"]
+        subprocess.run([*TMUX, *session, *command, *keep], env=environment, check=True)
+
+    def _tmux(self, *arguments):
+        done = subprocess.run([*TMUX, *arguments], check=True, capture_output=True, text=True)
+        return done.stdout
+
+    def screen(self):
+        """What the user sees."""
+        lines = (line.rstrip() for line in self._tmux("capture-pane", "-p").splitlines())
+        return "\n".join(line for line in lines if line)
+
+    def debug_lines(self, word):
+        """The lines of the CLI's own log with this word."""
+        if not self.debug.exists():
+            return []
+        lines = self.debug.read_text(encoding="utf-8", errors="replace").splitlines()
+        return [line for line in lines if word in line]
+
+    def ended(self):
+        """Whether the CLI has ended."""
+        return self._tmux("list-panes", "-F", "#{pane_dead}").strip() == "1"
+
+    def said(self, word):
+        """Waits for a word in the CLI's log and gives the line."""
+
+        def ask():
+            lines = self.debug_lines(word)
+            if not lines and self.ended():
+                raise AssertionError(f"the CLI ended before it logged: {word}")
+            return lines
+
+        return eventually(f"the CLI logs: {word}", ask)[0]
+
+    def type(self, words):
+        """Types a line and sends it. The line is on the screen before the key that sends it is
+        pressed: keys that come with it would count as pasted."""
+        eventually("the CLI shows its prompt", lambda: "❯" in self.screen())
+        self._tmux("send-keys", "-l", words)
+        eventually(f"the CLI shows what was typed: {words}", lambda: words in self.screen())
+        self._tmux("send-keys", "Enter")
+
+    def quit(self):
+        """Leaves the CLI as a user does."""
+        self.type("/exit")
+        eventually("the CLI ends", self.ended)
+        status = self._tmux("list-panes", "-F", "#{pane_dead_status}").strip()
+        check("the CLI exits", status == "0", status)
+        self._tmux("kill-server")

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use peerbus_core::peer::{
-    Counters, Event, Held, Key, Overloaded, QueryFailure, SendOutcome, Session, Status,
+    Counters, Event, GIVE_UP_MS, Held, Key, Overloaded, QueryFailure, SendOutcome, Session, Status,
 };
 use peerbus_wire::limits::STATUS_IDS_MAX;
 use peerbus_wire::{Address, How, MessageId, PeerEntry, Presence, Receipt};
@@ -150,7 +150,9 @@ impl Bus {
     ) -> Result<Sent, SendError> {
         let id = id.as_str().to_owned();
         let over = self.is_over();
-        let seconds = deadline.as_secs_f64();
+        let seconds = deadline
+            .min(Duration::from_millis(GIVE_UP_MS))
+            .as_secs_f64();
         match outcome {
             SendOutcome::Accepted {
                 recipients,
@@ -181,7 +183,7 @@ impl Bus {
                     sentence,
                 })
             }
-            SendOutcome::Unconfirmed { resent_for_ms: 0 } => {
+            SendOutcome::Unconfirmed { .. } if over => {
                 let sentence = format!(
                     "message {id} was sent, but not confirmed before the bus was closed: it may \
                      have been accepted"
@@ -193,12 +195,14 @@ impl Bus {
                 })
             }
             SendOutcome::Unconfirmed { resent_for_ms } => {
+                let link = self.shared().sentence();
+                let resent = match resent_for_ms.div_ceil(1_000) {
+                    0 => "it is not sent again".into(),
+                    more => format!("it is sent again under the same id for {more} s more"),
+                };
                 let sentence = format!(
-                    "message {id} was sent, but not confirmed within {seconds} s ({}): it may have \
-                     been accepted, and it is sent again under the same id for {} s more; sending \
-                     it anew could deliver it twice",
-                    self.shared().sentence(),
-                    resent_for_ms.div_ceil(1_000)
+                    "message {id} was sent, but not confirmed within {seconds} s ({link}): it may \
+                     have been accepted, and {resent}; sending it anew could deliver it twice"
                 );
                 Err(SendError::TimedOut {
                     id,

@@ -1,9 +1,10 @@
 //! From dialing to the end of a connection, and on to the next one.
 
 use peerbus_wire::{
-    ClientFrame, CloseReason, EXT, PROTOCOL_VERSION, PeerName, PeersFrame, Register,
+    ClientFrame, CloseReason, EXT, PROTOCOL_VERSION, PeerName, PeersFrame, Register, Window,
 };
 
+use super::inbox::{HELD_BYTES_MAX, HELD_MAX};
 use super::outbox::Expired;
 use super::{
     Action, Config, Credentials, Ended, Event, Phase, Reason, Reply, SendOutcome, Session, Status,
@@ -24,6 +25,13 @@ pub(super) const IN_USE_MS: u64 = 2_000;
 pub(super) const TOKEN_MS: u64 = 5_000;
 /// Longest text of a close frame that is repeated to the host.
 const CLOSE_TEXT_MAX: usize = 123;
+
+/// What a v1 broker, which knows no window, may send ahead: as much as is held before reading
+/// stops.
+const NO_WINDOW: Window = Window {
+    messages: HELD_MAX as u32,
+    bytes: HELD_BYTES_MAX as u32,
+};
 
 const _: () = assert!(PING_MS < DEAD_MS);
 
@@ -112,6 +120,8 @@ impl Session {
         }
         self.config.name = name;
         self.inbox.forget_deliveries();
+        let disowned = self.outbox.disown();
+        self.say_expired(disowned);
         let local = self.is_local();
         let delay = self.backoff.next(local);
         self.phase = Phase::Waiting {
@@ -134,7 +144,13 @@ impl Session {
             Phase::Online { .. } => self.listen(now),
             _ => {}
         }
-        for expired in self.outbox.expire(now.mono_ms) {
+        let expired = self.outbox.expire(now.mono_ms);
+        self.say_expired(expired);
+        self.replies.extend(self.queries.expire(now.mono_ms));
+    }
+
+    fn say_expired(&mut self, all: Vec<Expired>) {
+        for expired in all {
             match expired {
                 Expired::Deadline(id, outcome) => {
                     self.replies.push_back(Reply::Sent { id, outcome });
@@ -146,7 +162,6 @@ impl Session {
                 }
             }
         }
-        self.replies.extend(self.queries.expire(now.mono_ms));
     }
 
     pub(super) fn connection_timeout(&self) -> Option<(u64, Reason)> {
@@ -169,7 +184,11 @@ impl Session {
             ext,
             since_ms: now.mono_ms,
         };
-        self.window = frame.window.filter(|_| ext).unwrap_or(self.config.window);
+        self.window = if ext {
+            frame.window.unwrap_or(self.config.window)
+        } else {
+            NO_WINDOW
+        };
         self.status = Status::Online {
             name: self.config.name.clone(),
             ext,

@@ -37,6 +37,7 @@ use std::collections::VecDeque;
 
 use peerbus_wire::{ClientFrame, PeerName};
 
+pub use outbox::GIVE_UP_MS;
 pub use types::{
     Action, Config, Counters, Credentials, Draft, Ended, Event, Held, Inbound, Key, Overloaded,
     QueryFailure, QueryId, Reason, Reply, Roster, SendOutcome, Status,

@@ -15,9 +15,9 @@ pub(super) const BYTES_MAX: usize = 16 * 1_048_576;
 /// Most messages that are on the wire without a receipt. Leaves room for other frames under
 /// [`peerbus_wire::limits::FRAMES_UNANSWERED_MAX`].
 pub(super) const ON_WIRE_MAX: usize = 200;
-/// A message is not sent again after this. The broker knows an id for at least ten minutes, so a
+/// A message is not sent again after this many milliseconds. The broker knows an id for at least ten minutes, so a
 /// message sent twice within this time is recognised.
-pub(super) const GIVE_UP_MS: u64 = 300_000;
+pub const GIVE_UP_MS: u64 = 300_000;
 
 const _: () = assert!(ON_WIRE_MAX < peerbus_wire::limits::FRAMES_UNANSWERED_MAX);
 const _: () = assert!(GIVE_UP_MS < 600_000);
@@ -133,31 +133,55 @@ impl Outbox {
         std::mem::take(&mut self.on_wire)
     }
 
+    /// The process goes by another name from now on. What was on the wire may have been accepted
+    /// under the old name; under the new one it would be another message, so it is not sent again.
+    pub(super) fn disown(&mut self) -> Vec<Expired> {
+        let mut disowned = Vec::new();
+        let mut at = 0;
+        while let Some(entry) = self.entries.get(at) {
+            if !entry.left {
+                at += 1;
+                continue;
+            }
+            let id = entry.draft.id.clone();
+            disowned.push(if entry.told {
+                Expired::GaveUp(id)
+            } else {
+                Expired::Deadline(id, SendOutcome::Unconfirmed { resent_for_ms: 0 })
+            });
+            self.remove(at);
+        }
+        disowned
+    }
+
     /// What has come due at `now_ms`.
     pub(super) fn expire(&mut self, now_ms: u64) -> Vec<Expired> {
         let mut expired = Vec::new();
         let mut at = 0;
         while let Some(entry) = self.entries.get_mut(at) {
-            let id = || entry.draft.id.clone();
-            if !entry.told && entry.deadline_ms <= now_ms {
-                if !entry.left {
-                    expired.push(Expired::Deadline(id(), SendOutcome::NeverLeft));
-                    self.remove(at);
-                    continue;
-                }
-                let resent_for_ms = entry.give_up_ms.saturating_sub(now_ms);
-                expired.push(Expired::Deadline(
-                    id(),
-                    SendOutcome::Unconfirmed { resent_for_ms },
-                ));
-                entry.told = true;
-            }
-            if entry.told && entry.give_up_ms <= now_ms {
-                expired.push(Expired::GaveUp(entry.draft.id.clone()));
-                self.remove(at);
+            let resent_for_ms = entry.give_up_ms.saturating_sub(now_ms);
+            let over = resent_for_ms == 0 || !entry.left;
+            let due = if entry.told {
+                over
+            } else {
+                entry.deadline_ms <= now_ms
+            };
+            if !due {
+                at += 1;
                 continue;
             }
-            at += 1;
+            let id = entry.draft.id.clone();
+            expired.push(match (entry.told, entry.left) {
+                (true, _) => Expired::GaveUp(id),
+                (false, false) => Expired::Deadline(id, SendOutcome::NeverLeft),
+                (false, true) => Expired::Deadline(id, SendOutcome::Unconfirmed { resent_for_ms }),
+            });
+            entry.told = true;
+            if over {
+                self.remove(at);
+            } else {
+                at += 1;
+            }
         }
         expired
     }

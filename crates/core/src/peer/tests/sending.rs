@@ -129,6 +129,24 @@ fn a_send_that_left_and_times_out_is_sent_again_until_it_gives_up() {
 }
 
 #[test]
+fn no_deadline_is_later_than_the_last_resend() {
+    let mut rig = Rig::online(true);
+    rig.send("m1", 10 * GIVE_UP_MS);
+    rig.wire();
+    rig.ms = GIVE_UP_MS;
+    rig.session.handle_timeout(rig.now());
+    let open = SendOutcome::Unconfirmed { resent_for_ms: 0 };
+    assert_eq!(outcomes(&mut rig), [("m1".into(), open)]);
+    assert_eq!(rig.session.poll_event(), None, "the caller knows already");
+    rig.cut();
+    while rig.actions() != [Action::Dial] {
+        rig.wait();
+    }
+    rig.register(true);
+    assert!(rig.wire().is_empty());
+}
+
+#[test]
 fn a_receipt_after_the_caller_gave_up_is_an_event() {
     let mut rig = Rig::online(true);
     rig.send("m1", 1_000);

@@ -2,7 +2,6 @@
 
 use peerbus_wire::{ClientFrame, How, MessageId, Presence};
 
-use super::inbox::Consumed;
 use super::{Draft, Event, Key, Overloaded, Phase, QueryId, SendOutcome, Session};
 use crate::Now;
 
@@ -77,8 +76,8 @@ impl Session {
     /// to be repeated then says `seen` where it said `pushed`.
     pub fn ack(&mut self, now: Now, key: Key, how: How) {
         let read = self.wants_read();
-        if let Consumed::Ack(delivery) = self.inbox.consume(key, how.clone()) {
-            self.ack_delivery(delivery, Some(how));
+        for delivery in self.inbox.consume(key, how.clone()) {
+            self.ack_delivery(delivery, Some(how.clone()));
         }
         self.may_read_again(now, read);
     }
@@ -90,10 +89,10 @@ impl Session {
             return;
         }
         let read = self.wants_read();
-        if let Some(key) = self.inbox.release(key)
-            && self.speaks_ext()
-        {
-            self.control.push_back(ClientFrame::Release { key });
+        for key in self.inbox.release(key) {
+            if self.speaks_ext() {
+                self.control.push_back(ClientFrame::Release { key });
+            }
         }
         self.may_read_again(now, read);
     }

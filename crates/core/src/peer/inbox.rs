@@ -16,13 +16,16 @@ pub(super) const HOWS_MAX: usize = HELD_MAX;
 pub(super) const HELD_MAX: usize = (WINDOW_V1_MESSAGES + LAPSED_V1_MESSAGES) as usize;
 /// Nothing more is read while this many bytes are held.
 pub(super) const HELD_BYTES_MAX: usize = 2 * WINDOW_V1_BYTES as usize;
+/// Most deliveries of one held message that are remembered.
+const DELIVERIES_MAX: usize = 8;
 /// Most released messages that are remembered.
 const RELEASED_MAX: usize = 1_024;
 
 #[derive(Debug)]
 struct Entry {
-    /// What to ack; `None` when it was delivered to another name of this process.
-    delivery: Option<DeliveryKey>,
+    /// What to ack: more than one when its author was accepted with it twice, none when it was
+    /// delivered to another name of this process.
+    deliveries: Vec<DeliveryKey>,
     bytes: usize,
     /// Until the host takes it.
     unread: Option<Inbound>,
@@ -33,19 +36,10 @@ struct Entry {
 pub(super) enum Arrival {
     /// New: the host will see it.
     New,
-    /// Held already: not acked, the newer delivery key counts.
+    /// Held already: not acked now, but with the one that is held.
     Held,
     /// Consumed already: ack it again, with this.
     Consumed(Option<How>),
-}
-
-/// What an ack is to do.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Consumed {
-    /// Send an ack for this delivery.
-    Ack(DeliveryKey),
-    /// Nothing.
-    Nothing,
 }
 
 /// The inbox.
@@ -67,7 +61,10 @@ impl Inbox {
             return Arrival::Consumed(self.hows.get(&key).cloned());
         }
         if let Some(entry) = self.held.get_mut(&key) {
-            entry.delivery = Some(delivery);
+            if !entry.deliveries.contains(&delivery) {
+                entry.deliveries.truncate(DELIVERIES_MAX - 1);
+                entry.deliveries.push(delivery);
+            }
             return Arrival::Held;
         }
         inbound.again = self.released.set.contains(&key);
@@ -75,7 +72,7 @@ impl Inbox {
         self.bytes += bytes;
         self.unread_bytes += bytes;
         let entry = Entry {
-            delivery: Some(delivery),
+            deliveries: vec![delivery],
             bytes,
             unread: Some(inbound),
         };
@@ -92,15 +89,15 @@ impl Inbox {
         entry.unread.take()
     }
 
-    /// The host is done with a message that it took.
-    pub(super) fn consume(&mut self, key: Key, how: How) -> Consumed {
+    /// The host is done with a message that it took; gives the deliveries to ack.
+    pub(super) fn consume(&mut self, key: Key, how: How) -> Vec<DeliveryKey> {
         let Some(entry) = self.remove_taken(key) else {
             // Evidence may come after the ack: it counts if the ack must be repeated.
             let better = matches!(how, How::Seen { .. });
             if better && let Some(kept @ How::Pushed { .. }) = self.hows.get_mut(&key) {
                 *kept = how;
             }
-            return Consumed::Nothing;
+            return Vec::new();
         };
         self.hows.insert(key, how);
         if let Some(evicted) = self.consumed.insert(key, CONSUMED_MAX) {
@@ -110,14 +107,16 @@ impl Inbox {
         if let Some(old) = old.and_then(|at| self.consumed.order.get(at)) {
             self.hows.remove(old);
         }
-        entry.delivery.map_or(Consumed::Nothing, Consumed::Ack)
+        entry.deliveries
     }
 
-    /// The host hands back a message that it took; gives its delivery.
-    pub(super) fn release(&mut self, key: Key) -> Option<DeliveryKey> {
-        let entry = self.remove_taken(key)?;
+    /// The host hands back a message that it took; gives its deliveries.
+    pub(super) fn release(&mut self, key: Key) -> Vec<DeliveryKey> {
+        let Some(entry) = self.remove_taken(key) else {
+            return Vec::new();
+        };
         self.released.insert(key, RELEASED_MAX);
-        entry.delivery
+        entry.deliveries
     }
 
     fn remove_taken(&mut self, key: Key) -> Option<Entry> {
@@ -132,7 +131,7 @@ impl Inbox {
     /// The process goes by another name now: its deliveries are not the old name's.
     pub(super) fn forget_deliveries(&mut self) {
         for entry in self.held.values_mut() {
-            entry.delivery = None;
+            entry.deliveries.clear();
         }
     }
 

@@ -209,6 +209,7 @@ fn reading_stops_while_too_much_is_held() {
         rig.session.handle_text(rig.now(), text.as_bytes());
     }
     assert!(!rig.session.wants_read());
+    assert_eq!(rig.session.held().window.messages as usize, HELD_MAX);
     assert_eq!(
         rig.session.poll_timeout(),
         None,

@@ -14,7 +14,6 @@ use crate::shared::Shared;
 pub(super) async fn watch(link: &Link, shared: &Shared) -> End {
     let ping_ms = millis(shared.times.ping_every);
     let silence_ms = millis(shared.times.silence_max);
-    let mut pinged = false;
     loop {
         let now_ms = shared.clock.mono_ms();
         let silent_ms = link.silent_ms(now_ms);
@@ -25,18 +24,15 @@ pub(super) async fn watch(link: &Link, shared: &Shared) -> End {
         if silent_ms >= silence_ms {
             return End::GivenUp(CloseReason::Unresponsive);
         }
-        if silent_ms < ping_ms {
-            pinged = false;
-        } else if !pinged {
-            link.want_ping(Ping::Idle);
-            pinged = true;
-        }
-        let next_ms = if pinged {
-            silence_ms
+        // Of a client that was heard meanwhile, the next silence begins with another ping.
+        let next_ms = if silent_ms < ping_ms {
+            ping_ms - silent_ms
         } else {
-            ping_ms.min(silence_ms)
-        } - silent_ms;
-        let next_ms = next_ms.min(silence_ms - stuck_ms).max(1);
+            link.want_ping(Ping::Idle);
+            ping_ms
+        };
+        let left_ms = silence_ms - silent_ms.max(stuck_ms);
+        let next_ms = next_ms.min(left_ms).max(1);
         tokio::select! {
             () = sleep(Duration::from_millis(next_ms)) => {}
             closing = link.close_wanted() => {

@@ -150,7 +150,11 @@ impl Broker {
                 }
                 Ok(())
             }
-            Some(Conn::Live(session)) if !self.stopping => self.left(now, &session, goodbye, txn),
+            Some(Conn::Live(session)) if self.stopping => {
+                self.registry.set_conn(session.peer, None);
+                Ok(())
+            }
+            Some(Conn::Live(session)) => self.left(now, &session, goodbye, txn),
             _ => Ok(()),
         }
     }
@@ -179,7 +183,8 @@ impl Broker {
         peer.row.online = false;
         peer.row.last_seen_ms = now.wall_ms;
         let contender = peer.contender.take();
-        if peer.row.ephemeral && contender.is_none() {
+        // One that broke may come back and send again what it got no receipt for.
+        if peer.row.ephemeral && goodbye && contender.is_none() {
             return self.forget_ephemeral(now, id, txn);
         }
         txn.put_peer(&peer.row)?;

@@ -11,6 +11,9 @@ use crate::store::{MessageHead, PeerId, StoreError, Txn};
 /// Debts looked at in one slice.
 pub(super) const SLICE: usize = 256;
 
+/// Why mail for an ephemeral peer expires.
+const LEFT: &str = "the recipient was temporary and has left";
+
 impl Broker {
     /// Expires one slice of mail that is too old. Says whether there may be more.
     pub(super) fn expire_old<T: Txn + ?Sized>(
@@ -28,24 +31,33 @@ impl Broker {
         Ok(old.len() == SLICE)
     }
 
-    /// Expires one slice of the mail of generated names that have not been here for long, and
-    /// forgets the names that have none left. Says whether there may be more.
-    pub(super) fn expire_generated<T: Txn + ?Sized>(
+    /// Expires one slice of the mail of generated names that have not been here for long, and of
+    /// temporary ones whose connection broke and that did not come back soon, and forgets the
+    /// names that have none left. Says whether there may be more.
+    pub(super) fn expire_passing<T: Txn + ?Sized>(
         &mut self,
         now: Now,
         txn: &mut T,
     ) -> Result<bool, StoreError> {
-        let before = now.wall_ms.saturating_sub(self.config.expiry_generated_ms);
         let gone = self.registry.iter().find(|(_, peer)| {
-            let passing = peer.row.generated || peer.row.ephemeral;
-            passing && peer.conn.is_none() && peer.row.last_seen_ms < before
+            let away_ms = now.wall_ms.saturating_sub(peer.row.last_seen_ms);
+            let passing = if peer.row.ephemeral {
+                away_ms > self.config.grace_ms
+            } else {
+                peer.row.generated && away_ms > self.config.expiry_generated_ms
+            };
+            passing && peer.conn.is_none()
         });
-        let Some(peer) = gone.map(|(id, _)| id) else {
+        let Some((id, peer)) = gone else {
             return Ok(false);
         };
         let days = self.config.expiry_generated_ms / 86_400_000;
-        let reason = format!("its generated name was not here for {days} days");
-        self.expire_queue(now, peer, &reason, txn)?;
+        let reason = if peer.row.ephemeral {
+            LEFT.to_owned()
+        } else {
+            format!("its generated name was not here for {days} days")
+        };
+        self.expire_queue(now, id, &reason, txn)?;
         Ok(true)
     }
 
@@ -57,7 +69,7 @@ impl Broker {
         txn: &mut T,
     ) -> Result<(), StoreError> {
         while self.registry.get(peer).is_some() {
-            self.expire_queue(now, peer, "the recipient was temporary and has left", txn)?;
+            self.expire_queue(now, peer, LEFT, txn)?;
         }
         Ok(())
     }

@@ -180,7 +180,7 @@ impl Broker {
         let head = loaded.head.unwrap_or_else(|| Head::new(&config.audit_key));
         let grace_until = now.mono_ms + config.grace_ms;
         Self {
-            registry: Registry::new(loaded.peers, grace_until),
+            registry: Registry::new(loaded.peers, grace_until, now.wall_ms),
             conns: Conns::default(),
             outbox: Outbox::default(),
             log: Log::default(),

@@ -37,10 +37,15 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    pub(super) fn new(rows: Vec<PeerRow>, grace_until: u64) -> Self {
+    /// Takes the rows of a store. Whoever was connected when the broker stopped counts as seen at
+    /// `wall_ms`: the row's time is that of its registration.
+    pub(super) fn new(rows: Vec<PeerRow>, grace_until: u64, wall_ms: u64) -> Self {
         let mut registry = Self::default();
-        for row in rows {
+        for mut row in rows {
             let grace = if row.online { grace_until } else { 0 };
+            if row.online {
+                row.last_seen_ms = row.last_seen_ms.max(wall_ms);
+            }
             registry.insert(row, grace);
         }
         registry

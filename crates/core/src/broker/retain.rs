@@ -9,7 +9,7 @@ use peerbus_wire::Seq;
 use super::expire::SLICE;
 use super::{Broker, Need};
 use crate::Now;
-use crate::store::{StoreError, Txn};
+use crate::store::{PeerId, StoreError, Txn};
 
 /// Messages looked at in one slice.
 const SCAN: usize = 2_048;
@@ -116,13 +116,35 @@ impl Broker {
         now: Now,
         txn: &mut T,
     ) -> Result<(), StoreError> {
+        self.note_absent(now, txn)?;
         let mut more = self.expire_old(now, txn)?;
-        more |= self.expire_generated(now, txn)?;
+        more |= self.expire_passing(now, txn)?;
         more |= self.scan_settled(now, txn)?;
         more |= self.drop_settled(now, txn)?;
         more |= self.drop_old(now, txn)?;
         let pause = if more { PAUSE_MS } else { self.config.sweep_ms };
         self.sweep.next_ms = now.mono_ms + pause;
+        Ok(())
+    }
+
+    /// Writes down who was connected when an earlier broker stopped and has not come back in time,
+    /// so that the next start does not count it as connected again.
+    fn note_absent<T: Txn + ?Sized>(&mut self, now: Now, txn: &mut T) -> Result<(), StoreError> {
+        if self.stopping {
+            return Ok(());
+        }
+        let absent = |(id, peer): (PeerId, &super::registry::Peer)| {
+            let gone = peer.conn.is_none() && now.mono_ms >= peer.grace_until;
+            (gone && peer.row.online).then_some(id)
+        };
+        let absent: Vec<_> = self.registry.iter().filter_map(absent).collect();
+        for peer in absent {
+            if let Some(peer) = self.registry.get_mut(peer) {
+                peer.row.online = false;
+                txn.put_peer(&peer.row)?;
+                self.outbox.want(Need::Soon);
+            }
+        }
         Ok(())
     }
 

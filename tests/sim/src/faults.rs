@@ -31,7 +31,7 @@ impl World {
             }
             6 | 7 => self.broker_dies()?,
             8 => self.machine.tell(Input::Shutdown),
-            9 => {
+            9 if self.machine.is_up() => {
                 let statement =
                     DiskFault::Statement(u32::try_from(self.rng.index(20)).unwrap_or(0));
                 let faults = [DiskFault::CommitLost, DiskFault::CommitKept, statement];
@@ -95,7 +95,7 @@ impl World {
     }
 
     /// A connection breaks; some of what is under way still arrives.
-    fn cut(&mut self, conn: ConnId) {
+    pub(crate) fn cut(&mut self, conn: ConnId) {
         let (up, down) = (self.rng.index(4), self.rng.index(4));
         let at_ms = [self.rng.range(0, 50), self.rng.range(0, 50)].map(|ms| self.now_ms + ms);
         let Some(link) = self.net.get(conn) else {

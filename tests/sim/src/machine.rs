@@ -256,12 +256,12 @@ impl Process {
             };
             oracle.input(at.now_ms, &input);
             let handled = self.broker.handle(now, input.clone(), disk);
-            oracle.writes(at.now_ms, at.wall_ms, Some(&input), disk.take_writes())?;
             handled?;
+            oracle.writes(at.now_ms, at.wall_ms, Some(&input), disk.take_writes())?;
         }
         let flushed = self.broker.flush(now, disk);
-        oracle.writes(at.now_ms, at.wall_ms, None, disk.take_writes())?;
         flushed?;
+        oracle.writes(at.now_ms, at.wall_ms, None, disk.take_writes())?;
         self.drain(oracle, step)?;
         self.broker.check();
         let need = self.broker.need();

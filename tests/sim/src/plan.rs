@@ -77,19 +77,20 @@ impl Plan {
         config.settled_ms = rng.pick(&[10 * minute, 20 * minute]);
         config.grace_ms = rng.pick(&[1_000, 20_000, minute]);
         let scripts = rng.index(3);
+        let busy_ms = rng.pick(&[3_000, 20_000, 120_000, 600_000]);
         Self {
             sessions: 1 + rng.index(4) + usize::from(scripts == 0),
             generated: rng.index(3),
             scripts,
             mallory: rng.chance(400),
-            busy_ms: rng.pick(&[4_000, 10_000, 30_000, 240_000]),
-            act_ms: rng.pick(&[20, 100, 400]),
+            busy_ms,
+            act_ms: 2 + busy_ms / rng.range(20, 120),
             send: rng.range(200, 900),
             broadcast: rng.pick(&[0, 50, 300]),
             lazy: rng.pick(&[0, 0, 200, 500]),
             ack_now: rng.pick(&[0, 500, 900, 1_000]),
             release: rng.pick(&[0, 0, 30, 200]),
-            fault_ms: rng.pick(&[100, 500, 2_000, 8_000, 1_000_000]),
+            fault_ms: busy_ms / rng.pick(&[1, 4, 15, 40]),
             delay_ms: rng.pick(&[0, 2, 30, 400]),
             window_max: rng.pick(&[1, 3, 8, 256]),
             alter: rng.pick(&[0, 0, 0, 20]),

@@ -132,6 +132,7 @@ impl World {
     /// The broker ends in order.
     fn shut_down(&mut self) -> Verdict {
         self.machine.tell(Input::Shutdown);
+        self.plan_engine();
         let until = self.now_ms + 1_000;
         while self.machine.is_up() && self.next_ms().is_some_and(|at| at <= until) {
             self.one()?;
@@ -153,9 +154,14 @@ impl World {
         self.trace.note(self.now_ms, "heal", 0, "");
         self.healing = true;
         self.machine.disk.fault = None;
+        // What was handed back comes with the next connection.
+        for conn in self.net.at_broker() {
+            self.cut(conn);
+        }
         let mut seen = BTreeSet::new();
         for proc in self.alive().collect::<Vec<_>>() {
             self.procs[proc].frozen_ms = 0;
+            self.after(0, Event::Act(proc));
             let actor = self.procs[proc].actor;
             if self.actors[actor].kind == Kind::Ephemeral || !seen.insert(actor) {
                 self.process_leaves(proc)?;

@@ -11,7 +11,8 @@ use crate::world::{Event, World};
 
 impl World {
     fn delay(&mut self) -> u64 {
-        self.now_ms + self.rng.range(0, self.plan.delay_ms)
+        let most = if self.healing { 1 } else { self.plan.delay_ms };
+        self.now_ms + self.rng.range(0, most)
     }
 
     fn put_up(&mut self, proc: ProcId, item: Up) {
@@ -66,11 +67,11 @@ impl World {
 
     pub(crate) fn send_down(&mut self, conn: ConnId, text: &str) {
         self.trace.note(self.now_ms, "broker", conn.0, text);
-        let text = if !self.healing && self.rng.chance(self.plan.alter) {
-            text.replacen(r#""odd":""#, r#""odd":"!"#, 1)
-        } else {
-            text.to_owned()
-        };
+        let mut text = text.to_owned();
+        if !self.healing && self.rng.chance(self.plan.alter) {
+            self.oracle.altered(&text);
+            text = text.replacen(r#""odd":""#, r#""odd":"!"#, 1);
+        }
         self.put_down(conn, Down::Text(text.into()));
     }
 

@@ -20,6 +20,9 @@ use crate::trace::Trace;
 /// The wall clock when the world begins.
 const WALL_ZERO_MS: u64 = 1_700_000_000_000;
 
+/// Mean time between two acts of a host when everything is healed.
+const HEALING_ACT_MS: u64 = 5;
+
 /// What is going to happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
@@ -222,7 +225,7 @@ impl World {
         self.machine.start(at, &mut self.oracle, &mut self.rng)
     }
 
-    fn plan_engine(&mut self) {
+    pub(crate) fn plan_engine(&mut self) {
         let Some(wake_ms) = self.machine.wake_ms() else {
             return;
         };
@@ -422,7 +425,12 @@ impl World {
             return Ok(());
         }
         self.with(proc, Client::act)?;
-        let act_ms = self.rng.range(1, 2 * self.plan.act_ms);
+        let mean_ms = if self.healing {
+            HEALING_ACT_MS
+        } else {
+            self.plan.act_ms
+        };
+        let act_ms = self.rng.range(1, 2 * mean_ms);
         self.after(act_ms, Event::Act(proc));
         Ok(())
     }

@@ -171,8 +171,10 @@ impl Oracle {
             };
             let envelope = decode(envelope)?;
             let recipients = owed.get(&head.seq).into_iter().flatten();
-            self.ever
-                .insert((envelope.from.to_ascii_lowercase(), envelope.id.clone()));
+            let key = (envelope.from.to_ascii_lowercase(), envelope.id.clone());
+            if self.ever.insert(key.clone(), head.seq).is_some() {
+                self.hosts.late.insert(key);
+            }
             let accepted = Accepted {
                 from: envelope.from,
                 id: envelope.id,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use peerbus_core::peer::SendOutcome;
-use peerbus_wire::Envelope;
+use peerbus_wire::{Envelope, Received, Seq};
 
 use super::{End, Oracle};
 use crate::failure::{Failure, Verdict, ensure};
@@ -47,7 +47,14 @@ pub(crate) struct Hosts {
     /// By lower-case name of the recipient: author and id of what its processes were shown or
     /// dropped unread.
     surfaced: BTreeSet<(String, String, String)>,
+    /// The last message of an author that a process was shown.
     last: BTreeMap<(ProcId, ProcId), u64>,
+    /// The last message that a process was shown.
+    last_seq: BTreeMap<ProcId, Seq>,
+    /// Author and id of what need not come in order: it was refused once and accepted when it was
+    /// sent again, it was accepted twice because its author was forgotten in between, or it was
+    /// altered on the way once.
+    pub(super) late: BTreeSet<(String, String)>,
     /// By lower-case name: statements that a process of that name was told.
     pub(super) told: BTreeSet<(String, u64)>,
     pub(super) numbers: BTreeSet<u64>,
@@ -102,35 +109,51 @@ impl Oracle {
             let text = format!("{name} was shown {id} as from {from}, who did not sign it: {body}");
             return Err(Failure::new("verify", text));
         };
-        let accepted = self.is_accepted(&key.0, id);
-        ensure(accepted, "I1", || {
-            format!("{name} was shown {id}, which is not on disk")
-        })?;
+        let Some(seq) = self.ever.get(&key).copied() else {
+            let text = format!("{name} was shown {id}, which is not on disk");
+            return Err(Failure::new("I1", text));
+        };
         self.hosts
             .surfaced
             .insert((name.to_ascii_lowercase(), key.0.clone(), key.1.clone()));
-        let first = self.hosts.shown.insert((proc, key.0, key.1));
+        let first = self
+            .hosts
+            .shown
+            .insert((proc, key.0.clone(), key.1.clone()));
         if again {
             return ensure(!first, "I8", || format!("{name} never handed {id} back"));
         }
         ensure(first, "I8", || {
             format!("{name} (process {proc}) was shown {id} twice")
         })?;
-        let last = self
-            .hosts
-            .last
-            .insert((proc, authored.proc), authored.number);
-        ensure(last.is_none_or(|last| last < authored.number), "I3", || {
-            format!(
-                "{name} was shown {from}'s {} after {last:?}",
-                authored.number
-            )
+        if self.hosts.late.contains(&key) {
+            return Ok(());
+        }
+        let number = authored.number;
+        let last = self.hosts.last.insert((proc, authored.proc), number);
+        ensure(last.is_none_or(|last| last < number), "I3", || {
+            format!("{name} was shown {from}'s {number} after {last:?}")
+        })?;
+        let last = self.hosts.last_seq.insert(proc, seq);
+        ensure(last.is_none_or(|last| last < seq), "I3", || {
+            format!("{name} was shown message {} after {last:?}", seq.0)
         })
     }
 
     fn is_accepted(&self, from: &str, id: &str) -> bool {
         self.ever
-            .contains(&(from.to_ascii_lowercase(), id.to_owned()))
+            .contains_key(&(from.to_ascii_lowercase(), id.to_owned()))
+    }
+
+    /// A delivery is altered on the way: its recipient must not take it, but may take it when it
+    /// comes again.
+    pub(crate) fn altered(&mut self, text: &str) {
+        if let Received::Deliver(delivery) = Received::parse(text.as_bytes()) {
+            let envelope = delivery.envelope.envelope;
+            self.hosts
+                .late
+                .insert((envelope.from.to_ascii_lowercase(), envelope.id));
+        }
     }
 
     /// A process of this name dropped a delivery unread, which v1 does to what does not verify.

@@ -2,11 +2,14 @@
 
 use peerbus_core::broker::{ConnId, Input};
 use peerbus_core::store::PeerId;
-use peerbus_wire::{Address, Carried, ClientFrame, DeliveryKey, RefusalCode};
+use peerbus_wire::{Ack, Address, Carried, ClientFrame, DeliveryKey, RefusalCode, Seq};
 
 use super::{End, Oracle};
 use crate::disk::Write;
 use crate::failure::{Verdict, ensure};
+
+/// Messages that may be owed to an ephemeral peer.
+const EPHEMERAL_QUEUE_MAX: u64 = 4_096;
 
 /// What must become of an envelope.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,8 +17,6 @@ pub(crate) enum Expect {
     Accepted,
     Duplicate,
     Refused(RefusalCode),
-    /// The recipient's queue is full or nearly so.
-    Either,
 }
 
 impl Oracle {
@@ -47,6 +48,12 @@ impl Oracle {
     fn frame(&mut self, now_ms: u64, conn: ConnId, frame: &ClientFrame) {
         let model = self.conn(conn);
         if model.closed {
+            // Not read any more, or, while the broker stops, still heeded.
+            if let (ClientFrame::Ack(Ack { key, .. }), Some(peer)) = (frame, model.peer)
+                && let Some(seq) = key.seq()
+            {
+                self.causes.insert((peer, seq), End::Acked);
+            }
             return;
         }
         let Some(peer) = model.peer else {
@@ -71,6 +78,11 @@ impl Oracle {
             }
             ClientFrame::Envelope(carried) => {
                 let expect = self.expect(now_ms, conn, peer, carried);
+                if matches!(expect, Expect::Refused(_)) {
+                    let from = carried.from.key().as_str().to_owned();
+                    let key = (from, carried.id.as_str().to_owned());
+                    self.hosts.late.insert(key);
+                }
                 let model = self.conn(conn);
                 if matches!(expect, Expect::Accepted | Expect::Duplicate) {
                     model.unconfirmed.push(carried.id.clone());
@@ -128,13 +140,21 @@ impl Oracle {
         let Some(to) = self.view.names.get(to.key().as_str()) else {
             return Expect::Refused(RefusalCode::UnknownRecipient);
         };
-        let owed = self
-            .view
-            .owed_between(*to, peerbus_wire::Seq(0), peerbus_wire::Seq(u64::MAX));
-        if owed.count() as u64 >= self.rules.queue_max {
+        if self.is_full(*to) {
             return Expect::Refused(RefusalCode::QueueFull);
         }
         Expect::Accepted
+    }
+
+    fn is_full(&self, peer: PeerId) -> bool {
+        let ephemeral = self.view.peers.get(&peer).is_some_and(|row| row.ephemeral);
+        let max = if ephemeral {
+            EPHEMERAL_QUEUE_MAX
+        } else {
+            self.rules.queue_max
+        };
+        let all = self.view.owed_between(peer, Seq(0), Seq(u64::MAX));
+        all.take(usize::try_from(max).unwrap_or(usize::MAX)).count() as u64 == max
     }
 
     /// The writes of the input that was just handled (or of `flush`).
@@ -208,18 +228,12 @@ impl Oracle {
         let here = |peer: &PeerId| {
             self.online.contains(peer) || self.grace.get(peer).is_some_and(|until| now_ms < *until)
         };
-        let room = |peer: PeerId| {
-            let all =
-                self.view
-                    .owed_between(peer, peerbus_wire::Seq(0), peerbus_wire::Seq(u64::MAX));
-            (all.count() as u64) < self.rules.queue_max
-        };
         let peers = self.view.peers.values();
         let reached = peers.filter(|row| row.id != sender && !row.ephemeral && here(&row.id));
         Some(
             reached
                 .map(|row| row.id)
-                .filter(|peer| room(*peer))
+                .filter(|peer| !self.is_full(*peer))
                 .collect(),
         )
     }

@@ -91,7 +91,7 @@ pub struct Oracle {
     pub(crate) chain: (u64, [u8; 32]),
     pub(crate) history: BTreeMap<Seq, Accepted>,
     /// Lower-case author and id of every message that was accepted.
-    pub(crate) ever: BTreeSet<(String, String)>,
+    pub(crate) ever: BTreeMap<(String, String), Seq>,
     /// Names that peers ever had.
     pub(crate) names: BTreeMap<PeerId, String>,
     pub(crate) conns: BTreeMap<ConnId, ConnModel>,
@@ -121,7 +121,7 @@ impl Oracle {
             commits: 0,
             chain: (0, peerbus_core::audit::GENESIS),
             history: BTreeMap::new(),
-            ever: BTreeSet::new(),
+            ever: BTreeMap::new(),
             names: BTreeMap::new(),
             conns: BTreeMap::new(),
             handling: None,

@@ -139,7 +139,9 @@ impl Oracle {
             ));
         };
         for id in before {
-            let known = self.ever.contains(&(name.clone(), id.as_str().to_owned()));
+            let known = self
+                .ever
+                .contains_key(&(name.clone(), id.as_str().to_owned()));
             ensure(known, "I1", || {
                 format!("`peers` was answered before {id}, sent earlier, was on disk")
             })?;
@@ -211,8 +213,7 @@ impl Oracle {
         };
         let (_, expect) = model.awaiting.remove(at);
         let accepted = matches!(expect, Expect::Accepted | Expect::Duplicate);
-        let holds =
-            expect == Expect::Either || expect == *said || accepted && *said == Expect::Accepted;
+        let holds = expect == *said || accepted && *said == Expect::Accepted;
         let rule = match expect {
             Expect::Refused(RefusalCode::UnknownRecipient) => "I12",
             Expect::Refused(RefusalCode::From) => "I10",

@@ -30,7 +30,7 @@ impl Client {
     /// A client whose socket holds little that it has not read.
     pub(crate) async fn connect_narrow(address: SocketAddr) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
-        socket.set_recv_buffer_size(4_096).unwrap();
+        socket.set_recv_buffer_size(65_536).unwrap();
         let stream = socket.connect(address).await.unwrap();
         Self::upgrade(Box::new(stream), &format!("ws://{address}"))
             .await

@@ -111,7 +111,7 @@ impl Broker {
         let to = session.name.as_str().to_owned();
 
         let output = Output::Send(conn, BrokerFrame::Deliver(message.frame.clone()));
-        if message.seq <= self.durable && greeted {
+        if message.seq <= self.durable && greeted && !self.expiring {
             self.outbox.now(output);
             self.outbox.want(Need::Soon);
         } else {

@@ -113,6 +113,7 @@ impl Broker {
         if !txn.delete_debt(recipient, message.seq)? {
             return Ok(());
         }
+        self.expiring = true;
         self.settled(recipient);
         if let Some(conn) = self.registry.conn(recipient)
             && let Some(session) = self.conns.session_mut(conn)

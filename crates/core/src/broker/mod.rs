@@ -167,6 +167,9 @@ pub struct Broker {
     head: Head,
     /// Everything up to this number is on disk.
     durable: Seq,
+    /// The open transaction expires mail: what came after it is not delivered before the commit,
+    /// or it would come first if the commit is lost.
+    expiring: bool,
     sweep: Sweep,
     recent: Recent,
     stopping: bool,
@@ -185,6 +188,7 @@ impl Broker {
             outbox: Outbox::default(),
             log: Log::default(),
             durable: Seq(head.next_seq - 1),
+            expiring: false,
             sweep: Sweep::new(now.mono_ms + config.sweep_ms),
             recent: Recent::default(),
             stopping: false,
@@ -263,6 +267,7 @@ impl Broker {
     /// The commit succeeded: the outputs that waited for it may leave.
     pub fn committed(&mut self) {
         self.durable = Seq(self.head.next_seq - 1);
+        self.expiring = false;
         for conn in self.outbox.committed() {
             if let Some(session) = self.conns.session_mut(conn) {
                 session.greeted = true;

@@ -39,6 +39,7 @@ class Claude:
 
     def __init__(self, project, api_url, log):
         self.debug = Path(log) / "claude-debug.txt"
+        self.status = Path(log) / "claude-status.txt"
         environment = os.environ | {
             "ANTHROPIC_API_KEY": KEY,
             "ANTHROPIC_BASE_URL": api_url,
@@ -46,9 +47,10 @@ class Claude:
             "DISABLE_AUTOUPDATER": "1",
         }
         session = ["new-session", "-d", "-x", "150", "-y", "50", "-c", str(project)]
-        command = [PROGRAM, "--debug-file", str(self.debug)]
+        # The status goes to a file: tmux 3.3 does not always tell the one of a pane that ended.
+        command = f"{PROGRAM} --debug-file {self.debug}; echo $? > {self.status}"
         keep = [";", "set-option", "-g", "remain-on-exit", "on"]
-        subprocess.run([*TMUX, *session, *command, *keep], env=environment, check=True)
+        subprocess.run([*TMUX, *session, command, *keep], env=environment, check=True)
 
     def _tmux(self, *arguments):
         done = subprocess.run([*TMUX, *arguments], check=True, capture_output=True, text=True)
@@ -67,8 +69,8 @@ class Claude:
         return [line for line in lines if word in line]
 
     def ended(self):
-        """Whether the CLI has ended."""
-        return self._tmux("list-panes", "-F", "#{pane_dead}").strip() == "1"
+        """The exit status of the CLI as a text; empty while it runs."""
+        return self.status.read_text().strip() if self.status.exists() else ""
 
     def said(self, word):
         """Waits for a word in the CLI's log and gives the line."""
@@ -92,7 +94,6 @@ class Claude:
     def quit(self):
         """Leaves the CLI as a user does."""
         self.type("/exit")
-        eventually("the CLI ends", self.ended)
-        status = self._tmux("list-panes", "-F", "#{pane_dead_status}").strip()
+        status = eventually("the CLI ends", self.ended)
         check("the CLI exits", status == "0", status)
         self._tmux("kill-server")

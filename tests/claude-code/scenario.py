@@ -107,8 +107,9 @@ def the_model_sends(api, worker):
     except AssertionError:
         print(f"--- the CLI's screen\n{session.screen()}")
         raise
-    [exited] = session.debug_lines("MCP server process exited")[-1:] or ["not logged"]
-    check("the CLI saw the adapter exit cleanly", "exited cleanly" in exited, exited)
+    # Its last lines, such as the one that the adapter exited, are not always written.
+    killed = session.debug_lines("sending SIGKILL to MCP server process")
+    check("the CLI did not have to kill the adapter", not killed, killed)
     eventually("no adapter is left", lambda: adapters_running() == 0)
     return asked.context
 
@@ -125,7 +126,7 @@ def the_worker_replies(worker):
         details = worker.call("bus.peers", {})["details"]
         return next(peer for peer in details if peer["name"] == "session")
 
-    # It joins the bus by itself, and mail comes. It has to keep that to itself for now.
+    # It joins the bus by itself, and mail comes. Both it has to keep to itself.
     eventually("the session is on the bus", lambda: about_session()["online"])
     worker.call("bus.send", {"to": "session", "body": "early"})
     check("nothing is acked before it is initialized", about_session()["unacked"] == 1)

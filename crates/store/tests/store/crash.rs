@@ -114,6 +114,7 @@ fn run_and_kill(path: &Path, rng: &mut StdRng) -> Option<u64> {
         }
     }
     let delay_us = if commits == 0 { 20_000 } else { 1_000 };
+    // tidy: allow sleep, because a kill between two events is what is tested
     std::thread::sleep(Duration::from_micros(rng.random_range(0..delay_us)));
     child.kill().unwrap();
     let rest = lines.filter_map(|line| number(&line.unwrap())).last();

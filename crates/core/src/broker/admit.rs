@@ -150,8 +150,12 @@ impl Broker {
                 }
                 Ok(())
             }
+            // It counts as connected until the broker is back.
             Some(Conn::Live(session)) if self.stopping => {
                 self.registry.set_conn(session.peer, None);
+                if let Some(peer) = self.registry.get_mut(session.peer) {
+                    peer.grace_until = now.mono_ms + self.config.grace_ms;
+                }
                 Ok(())
             }
             Some(Conn::Live(session)) => self.left(now, &session, goodbye, txn),

@@ -115,23 +115,31 @@ impl World {
         for (at, event) in arrivals.into_iter().flatten() {
             self.at(at, event);
         }
+        self.script_gives_up(conn);
+    }
+
+    /// A script's transport finds out by itself, late, that nothing passes. A session has to.
+    fn script_gives_up(&mut self, conn: ConnId) {
+        let lost_ms = self.rng.range(45_000, 90_000);
+        let Some(proc) = self.net.get(conn).map(|link| link.proc) else {
+            return;
+        };
+        if matches!(self.procs[proc].client, Some(Client::Script(_))) {
+            self.after(lost_ms, Event::Lost(conn));
+        }
     }
 
     /// Nothing passes any more, and nobody is told.
     fn half_open(&mut self, conn: ConnId) {
         let idle_ms = self.rng.range(45_000, 90_000);
-        let lost_ms = self.rng.range(45_000, 90_000);
         let (both, up) = (self.rng.chance(500), self.rng.chance(500));
         let Some(link) = self.net.get(conn) else {
             return;
         };
         link.up.hole |= both || up;
         link.down.hole |= both || !up;
-        let proc = link.proc;
         self.after(idle_ms, Event::Closed(conn));
-        if matches!(self.procs[proc].client, Some(Client::Script(_))) {
-            self.after(lost_ms, Event::Lost(conn));
-        }
+        self.script_gives_up(conn);
     }
 
     /// The broker's process dies, or its machine.
@@ -150,8 +158,9 @@ impl World {
             };
             link.up.shut = true;
             link.down.truncate(keep);
-            if let Some(at_ms) = link.down.push(cut_ms, Down::Cut) {
-                self.at(at_ms, Event::Down(conn));
+            match link.down.push(cut_ms, Down::Cut) {
+                Some(at_ms) => self.at(at_ms, Event::Down(conn)),
+                None => self.script_gives_up(conn),
             }
         }
         self.net.sweep();

@@ -47,6 +47,9 @@ impl Oracle {
 
     fn frame(&mut self, now_ms: u64, conn: ConnId, frame: &ClientFrame) {
         let model = self.conn(conn);
+        if model.evicted {
+            return;
+        }
         if model.closed {
             // Not read any more, or, while the broker stops, still heeded.
             if let (ClientFrame::Ack(Ack { key, .. }), Some(peer)) = (frame, model.peer)
@@ -205,6 +208,9 @@ impl Oracle {
         if online {
             self.online.insert(peer);
             self.grace.remove(&peer);
+            for (other, model) in &mut self.conns {
+                model.evicted |= model.peer == Some(peer) && Some(*other) != conn;
+            }
             if let Some(conn) = conn
                 && let Some(model) = self.conns.get_mut(&conn)
                 && model.claim.is_some()

@@ -65,6 +65,8 @@ pub(crate) struct ConnModel {
     pub(crate) unconfirmed: Vec<MessageId>,
     /// Barriers that were not answered: the envelopes before each.
     pub(crate) barriers: VecDeque<Vec<MessageId>>,
+    /// A newer connection of the peer was admitted: what comes now is not heeded.
+    pub(crate) evicted: bool,
     /// The broker said that it closes the connection.
     pub(crate) closed: bool,
 }

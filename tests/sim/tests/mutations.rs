@@ -1,0 +1,77 @@
+//! The oracle bites: each promise of the core is broken on purpose, and each time the oracle says
+//! which one.
+
+use peerbus_core::broker::Mutation;
+use peerbus_sim::{Options, run};
+
+/// Seeds in which a fault must show.
+const SEEDS: u64 = 60;
+
+/// Breaks a rule and expects `rule` in the first failure of some seed. A failure of another rule
+/// would mean that the oracle blames the wrong one.
+fn caught(mutation: Mutation, rule: &str) {
+    for seed in 1..=SEEDS {
+        let report = run(
+            seed,
+            Options {
+                mutation: Some(mutation),
+                trace: false,
+            },
+        );
+        if let Some(failure) = &report.failure {
+            assert_eq!(failure.rule, rule, "{mutation:?}: {}", report.sentence());
+            return;
+        }
+    }
+    panic!("{mutation:?} was not caught in {SEEDS} seeds");
+}
+
+#[test]
+fn i1_outputs_that_leave_before_the_commit() {
+    caught(Mutation::ReleaseEarly, "I1");
+}
+
+#[test]
+fn i2_an_acceptance_that_is_not_audited() {
+    caught(Mutation::SkipAudit, "I2");
+}
+
+#[test]
+fn i3_a_live_message_that_overtakes_the_backlog() {
+    caught(Mutation::Overtake, "I3");
+}
+
+#[test]
+fn i4_a_debt_that_vanishes_with_its_holder() {
+    caught(Mutation::ForgetOnClose, "I4");
+}
+
+#[test]
+fn i5_deliveries_beyond_the_window() {
+    caught(Mutation::IgnoreWindow, "I5");
+}
+
+#[test]
+fn i6_an_envelope_that_is_altered() {
+    caught(Mutation::AlterEnvelope, "I6");
+}
+
+#[test]
+fn i7_a_takeover_that_loses_mail() {
+    caught(Mutation::TakeoverLoses, "I7");
+}
+
+#[test]
+fn i8_an_ack_without_effect() {
+    caught(Mutation::AckWithoutEffect, "I8");
+}
+
+#[test]
+fn i10_a_spoofed_sender() {
+    caught(Mutation::TrustFrom, "I10");
+}
+
+#[test]
+fn i12_mail_for_nobody() {
+    caught(Mutation::AcceptUnknown, "I12");
+}

@@ -185,9 +185,7 @@ fn shown(tool: Tool, spelling: Spelling) -> McpTool {
         .with_title(tool.title)
         .with_raw_output_schema(tool.output)
         .with_annotations(annotations);
-    if !tool.always_load {
-        return shown;
-    }
+    // Claude Code hides other tools until the model searches for them.
     let meta = json!({ "anthropic/alwaysLoad": true });
     match meta {
         Value::Object(meta) => shown.with_meta(MetaObject(meta)),

@@ -41,7 +41,6 @@ pub(crate) fn tool() -> Tool {
         read_only: false,
         idempotent: false,
         open_world: true,
-        always_load: true,
     }
 }
 

@@ -76,7 +76,6 @@ pub(crate) fn tool() -> Tool {
         read_only: false,
         idempotent: false,
         open_world: false,
-        always_load: true,
     }
 }
 

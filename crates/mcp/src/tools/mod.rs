@@ -35,8 +35,6 @@ pub(crate) struct Tool {
     pub(crate) idempotent: bool,
     /// It reaches beyond this session.
     pub(crate) open_world: bool,
-    /// The client should show it to the model at once, not only when searched for.
-    pub(crate) always_load: bool,
 }
 
 /// Every tool.

@@ -64,7 +64,6 @@ pub(crate) fn tool() -> Tool {
         read_only: true,
         idempotent: true,
         open_world: false,
-        always_load: false,
     }
 }
 

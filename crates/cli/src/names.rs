@@ -36,7 +36,7 @@ fn release(verb: &NamesRelease) -> Result<(), Failure> {
         return Err(Failure::failed(format!("the broker answered {status}")));
     }
     output::line(&format!(
-        "released {name}: the next token that registers it owns it"
+        "the broker was told to free {name}: if it knows the name, the next token that registers it owns it"
     ))?;
     Ok(())
 }

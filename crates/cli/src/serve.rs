@@ -15,6 +15,9 @@ use crate::signals::Stop;
 /// How long connections may take to read what was queued for them when the broker stops.
 const DRAIN: Duration = Duration::from_secs(5);
 
+/// How long they may take to read that the broker has failed.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 /// Runs the broker until it is told to stop.
 pub(crate) fn run(verb: Serve) -> Result<(), Failure> {
     restrict_new_files();
@@ -39,7 +42,11 @@ async fn serve(setup: Setup) -> Result<(), Failure> {
     notify(sd_notify::NotifyState::Ready);
     tokio::select! {
         () = stop.asked() => {}
-        failure = broker.failed() => return Err(Failure::failed(failure)),
+        failure = broker.failed() => {
+            // So that every client sees the reason for which it is closed.
+            broker.shutdown(FAREWELL).await;
+            return Err(Failure::failed(failure));
+        }
     }
     notify(sd_notify::NotifyState::Stopping);
     output::say("stopping");

@@ -19,6 +19,7 @@ usage: cargo xtask <verb>
   tidy                check the rules that the compiler and clippy do not know
   sim [ARGS…]         run the simulation (`--seed N` reproduces one world)
   chaos [--rounds N]  kill real processes under load, N rounds (default 200)
+  bench [ARGS…]       measure the release binary (`--quick`, `--full`, `--json`, `--only NAME`)
 ";
 
 fn main() -> ExitCode {
@@ -38,6 +39,7 @@ fn verb(args: Vec<String>) -> Result<ExitCode> {
     match (verb.as_str(), rest) {
         ("tidy", []) => tidy::run(),
         ("sim", rest) => run::sim(rest),
+        ("bench", rest) => run::bench(rest),
         ("chaos", []) => run::chaos("200"),
         ("chaos", [flag, rounds]) if flag == "--rounds" => run::chaos(rounds),
         ("help" | "--help" | "-h", _) => {

@@ -28,6 +28,22 @@ pub(crate) fn sim(args: &[String]) -> Result<ExitCode> {
     )
 }
 
+/// Builds the release binary and its load generator, and runs the measurements.
+pub(crate) fn bench(args: &[String]) -> Result<ExitCode> {
+    // Two packages, one after the other: together their features would be joined.
+    for package in ["peerbus", "peerbus-bench"] {
+        let built = finish(cargo().args(["build", "--release", "--package", package]))?;
+        if built != ExitCode::SUCCESS {
+            return Ok(built);
+        }
+    }
+    finish(
+        Command::new(root().join("target/release/peerbus-bench"))
+            .args(args)
+            .current_dir(root()),
+    )
+}
+
 /// Runs the kill scenarios of the integration tests with `rounds` rounds.
 pub(crate) fn chaos(rounds: &str) -> Result<ExitCode> {
     rounds

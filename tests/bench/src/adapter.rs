@@ -1,0 +1,86 @@
+//! An adapter process: its start, its size, its rest.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::Bench;
+use crate::process::{Broker, TOKEN, pss, wakeups};
+use crate::report::Bar;
+
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#;
+const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+const PEERS: &str = r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"bus.peers","arguments":{}}}"#;
+
+pub(crate) async fn start_and_idle(bench: &mut Bench) -> Result<()> {
+    let home = bench.home()?;
+    let broker = Broker::start(&bench.binary, home.path(), "127.0.0.1:0")?;
+    let url = format!("ws://{}", broker.address);
+    for kind in ["cc", "generic"] {
+        let mut firsts = Vec::new();
+        for _ in 0..if bench.quick { 2 } else { 30 } {
+            let (mut adapter, first) = start(bench, home.path(), &url, kind)?;
+            firsts.push(first.as_secs_f64() * 1e3);
+            end(&mut adapter)?;
+        }
+        let what = format!("{kind} adapter, first answer after spawn");
+        bench.report.add(&what, "ms", firsts, Bar::AtMost(3.0));
+
+        let (mut adapter, _) = start(bench, home.path(), &url, kind)?;
+        let before = wakeups(adapter.id())?;
+        let pause = Duration::from_secs(if bench.quick { 1 } else { 10 });
+        tokio::time::sleep(pause).await;
+        let woken = (wakeups(adapter.id())? - before) as f64 / pause.as_secs_f64();
+        let what = format!("{kind} adapter, wake-ups while idle");
+        bench.report.add(&what, "/s", vec![woken], Bar::AtMost(0.2));
+        let what = format!("{kind} adapter, memory (Pss)");
+        let memory = pss(adapter.id())? as f64 / 1e6;
+        bench
+            .report
+            .add(&what, "MB", vec![memory], Bar::AtMost(6.0));
+        end(&mut adapter)?;
+    }
+    broker.stop()
+}
+
+/// Starts an adapter; gives the time until its first answer. It is registered then.
+fn start(
+    bench: &Bench,
+    home: &std::path::Path,
+    url: &str,
+    kind: &str,
+) -> Result<(Child, Duration)> {
+    let start = Instant::now();
+    let mut child = Command::new(&bench.binary)
+        .args(["adapter", "--adapter", kind])
+        .env_clear()
+        .env("HOME", home)
+        .env("PEERBUS_URL", url)
+        .env("PEERBUS_TOKEN", TOKEN)
+        .env("PEERBUS_HMAC_SECRET", "a secret for benches, 32 bytes long")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let stdin = child.stdin.as_mut().context("no stdin")?;
+    writeln!(stdin, "{INITIALIZE}")?;
+    let stdout = child.stdout.as_mut().context("no stdout")?;
+    let mut lines = BufReader::new(stdout);
+    let mut line = String::new();
+    lines.read_line(&mut line)?;
+    let first = start.elapsed();
+    writeln!(stdin, "{INITIALIZED}\n{PEERS}")?;
+    while !line.contains(r#""id":2"#) {
+        line.clear();
+        anyhow::ensure!(lines.read_line(&mut line)? > 0, "the adapter ended");
+    }
+    Ok((child, first))
+}
+
+fn end(adapter: &mut Child) -> Result<()> {
+    drop(adapter.stdin.take());
+    adapter.wait()?;
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! What a message leaves on the disk once it is acked and retention has been by.
+//!
+//! Retention takes days; so this drives the core and the real store with a clock of its own.
+
+use anyhow::{Context, Result};
+use peerbus_core::Now;
+use peerbus_core::TokenHash;
+use peerbus_core::broker::{Broker, Config, ConnId, Input, Need, Output};
+use peerbus_core::store::Store;
+use peerbus_store::SqliteStore;
+use peerbus_wire::{BrokerFrame, ClientFrame, Token};
+
+use crate::Bench;
+use crate::peer::{envelope, parse_delivery};
+use crate::process::TOKEN;
+use crate::report::Bar;
+
+const DAY_MS: u64 = 86_400_000;
+
+pub(crate) fn after_retention(bench: &mut Bench) -> Result<()> {
+    let count = bench.count(100_000);
+    let home = bench.home()?;
+    let path = home.path().join("retention.db");
+    let mut world = World::new(&path)?;
+    let empty = world.settle(0, &path)?;
+    world.exchange(count)?;
+    let full = world.settle(0, &path)?;
+    // Beyond every bound: settled messages go after minutes, audit blocks after a month.
+    let after = world.settle(40 * DAY_MS, &path)?;
+    let each = |bytes: u64| bytes.saturating_sub(empty) as f64 / count as f64;
+    bench.report.add(
+        "disk a message, acked",
+        "bytes",
+        vec![each(full)],
+        Bar::None,
+    );
+    bench.report.add(
+        "disk a message, after retention",
+        "bytes",
+        vec![each(after)],
+        Bar::AtMost(1.0),
+    );
+    Ok(())
+}
+
+struct World {
+    broker: Broker,
+    store: SqliteStore,
+    now: Now,
+    /// Deliveries to the receiver that wait for their acks.
+    keys: Vec<String>,
+}
+
+const SENDER: ConnId = ConnId(1);
+const RECEIVER: ConnId = ConnId(2);
+
+impl World {
+    fn new(path: &std::path::Path) -> Result<Self> {
+        let mut store = SqliteStore::open(path)?;
+        let token = Token::parse(TOKEN).context("a token")?;
+        let config = Config::new(vec![TokenHash::of(&token)], store.audit_key().clone());
+        let now = Now {
+            mono_ms: 1,
+            wall_ms: 1_000 * DAY_MS,
+        };
+        let broker = Broker::new(config, store.load()?, now);
+        let mut world = Self {
+            broker,
+            store,
+            now,
+            keys: Vec::new(),
+        };
+        for (conn, name) in [(SENDER, "sender"), (RECEIVER, "receiver")] {
+            let register = format!(
+                r#"{{"protocol_version":"v1","type":"register","token":"{TOKEN}","name":"{name}","ext":1}}"#
+            );
+            let frame = ClientFrame::parse(register.as_bytes());
+            world.step(vec![Input::Opened(conn), Input::Frame(conn, frame)])?;
+        }
+        Ok(world)
+    }
+
+    fn step(&mut self, inputs: Vec<Input>) -> Result<()> {
+        self.store.begin()?;
+        for input in inputs {
+            self.broker.handle(self.now, input, &mut self.store)?;
+        }
+        self.broker.flush(self.now, &mut self.store)?;
+        self.take();
+        if self.broker.need() != Need::None {
+            self.broker.seal(self.now, &mut self.store)?;
+        }
+        self.store.commit()?;
+        self.broker.committed();
+        self.take();
+        Ok(())
+    }
+
+    fn take(&mut self) {
+        while let Some(output) = self.broker.poll_output() {
+            if let Output::Send(RECEIVER, BrokerFrame::Deliver(frame)) = output
+                && let Some((key, _)) = parse_delivery(frame.text().as_bytes())
+            {
+                self.keys.push(String::from_utf8_lossy(key).into_owned());
+            }
+        }
+    }
+
+    fn exchange(&mut self, count: u64) -> Result<()> {
+        for first in (0..count).step_by(64) {
+            let numbers = first..count.min(first + 64);
+            let frames = numbers.map(|n| {
+                let text = envelope("sender", "receiver", 0, n, crate::BODY_BYTES);
+                Input::Frame(SENDER, ClientFrame::parse(&text))
+            });
+            self.step(frames.collect())?;
+            let acks = std::mem::take(&mut self.keys).into_iter().map(|key| {
+                let ack = format!(r#"{{"protocol_version":"v1","type":"ack","id":"{key}"}}"#);
+                Input::Frame(RECEIVER, ClientFrame::parse(ack.as_bytes()))
+            });
+            self.step(acks.collect())?;
+            while self.store.maintain()? {}
+        }
+        Ok(())
+    }
+
+    /// Lets `ms` pass, does all that is due, and gives the size of the database with its WAL.
+    fn settle(&mut self, ms: u64, path: &std::path::Path) -> Result<u64> {
+        self.now.mono_ms += ms;
+        self.now.wall_ms += ms;
+        // Enough sweeps for every slice, and then as much time again as settled messages are kept.
+        for _ in 0..if ms > 0 { 10_000 } else { 0 } {
+            if let Some((due, _)) = self.broker.poll_timeout() {
+                let wait = due.saturating_sub(self.now.mono_ms);
+                self.now.mono_ms += wait;
+                self.now.wall_ms += wait;
+            }
+            self.step(vec![Input::Tick])?;
+            while self.store.maintain()? {}
+        }
+        let size = |path: std::path::PathBuf| std::fs::metadata(path).map_or(0, |m| m.len());
+        let wal = path.with_file_name("retention.db-wal");
+        Ok(size(path.to_owned()) + size(wal))
+    }
+}

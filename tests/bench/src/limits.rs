@@ -1,0 +1,108 @@
+//! What this machine can do, measured in the same run.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use peerbus_core::store::{NewMessage, PeerId, Store, Txn};
+use peerbus_store::SqliteStore;
+use peerbus_wire::{MessageId, Seq};
+
+/// Figures of the machine.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Median time of an fdatasync after a write of 4 KiB.
+    pub(crate) fdatasync: Duration,
+    /// Median time of a round trip of 300 bytes over loopback TCP between two threads.
+    pub(crate) round_trip: Duration,
+    /// Messages a second that the bare store takes in batches of 64.
+    pub(crate) store_per_second: f64,
+}
+
+impl Limits {
+    pub(crate) fn measure(dir: &Path, quick: bool) -> Result<Self> {
+        let samples = if quick { 20 } else { 1_000 };
+        Ok(Self {
+            fdatasync: fdatasync(dir, samples)?,
+            round_trip: round_trip(samples * 5)?,
+            store_per_second: store(dir, if quick { 10 } else { 500 })?,
+        })
+    }
+}
+
+/// The middle one of some times.
+pub(crate) fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+fn fdatasync(dir: &Path, samples: usize) -> Result<Duration> {
+    let mut file = tempfile::tempfile_in(dir)?;
+    let mut times = Vec::with_capacity(samples);
+    for _ in 0..samples {
+        let start = Instant::now();
+        file.write_all(&[7; 4_096])?;
+        File::sync_data(&file)?;
+        times.push(start.elapsed());
+    }
+    Ok(median(times))
+}
+
+fn round_trip(samples: usize) -> Result<Duration> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let mut near = TcpStream::connect(listener.local_addr()?)?;
+    let (mut far, _) = listener.accept()?;
+    near.set_nodelay(true)?;
+    far.set_nodelay(true)?;
+    let echo = std::thread::spawn(move || {
+        let mut buffer = [0; 300];
+        while far.read_exact(&mut buffer).is_ok() {
+            if far.write_all(&buffer).is_err() {
+                break;
+            }
+        }
+    });
+    let mut buffer = [0; 300];
+    let mut times = Vec::with_capacity(samples);
+    for _ in 0..samples {
+        let start = Instant::now();
+        near.write_all(&buffer)?;
+        near.read_exact(&mut buffer)?;
+        times.push(start.elapsed());
+    }
+    drop(near);
+    echo.join().ok().context("the echo thread failed")?;
+    Ok(median(times))
+}
+
+fn store(dir: &Path, batches: u64) -> Result<f64> {
+    const BATCH: u64 = 64;
+    let dir = tempfile::tempdir_in(dir)?;
+    let mut store = SqliteStore::open(&dir.path().join("bare.db"))?;
+    let envelope = "x".repeat(500);
+    let start = Instant::now();
+    for batch in 0..batches {
+        store.begin()?;
+        for n in 0..BATCH {
+            let seq = Seq(batch * BATCH + n + 1);
+            let id = MessageId::parse(&format!("{:020}", seq.0))?;
+            store.insert_message(&NewMessage {
+                seq,
+                sender: PeerId(1),
+                id: &id,
+                envelope: &envelope,
+                recipients: 1,
+                accepted_ms: 1,
+            })?;
+            store.insert_debt(PeerId(2), seq)?;
+        }
+        store.commit()?;
+        store.maintain()?;
+    }
+    let took = start.elapsed();
+    store.close()?;
+    Ok((batches * BATCH) as f64 / took.as_secs_f64())
+}

@@ -1,0 +1,200 @@
+//! The process that is measured.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+pub(crate) const TOKEN: &str = "bench-token";
+const ENGINE_THREAD: &str = "peerbus-engine";
+
+/// A broker process with a directory of its own. Killed when dropped.
+pub(crate) struct Broker {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    /// From the start of the process to its word that it listens.
+    pub(crate) ready_after: Duration,
+}
+
+impl Broker {
+    /// Starts the release binary on the database in `dir`.
+    pub(crate) fn start(binary: &Path, dir: &Path, listen: &str) -> Result<Self> {
+        let start = Instant::now();
+        let mut child = Command::new(binary)
+            .args(["serve", "--listen", listen])
+            .env_clear()
+            .env("HOME", dir)
+            .env("PEERBUS_TOKENS", TOKEN)
+            .env("PEERBUS_LOG", "error")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start {}", binary.display()))?;
+        let stderr = child.stderr.take().context("no stderr")?;
+        let mut lines = BufReader::new(stderr).lines();
+        let mut said = Vec::new();
+        let address = loop {
+            let Some(line) = lines.next().transpose()? else {
+                bail!("the broker did not start: {}", said.join("; "));
+            };
+            if let Some(address) = line.strip_prefix("listening on ws://") {
+                break address.parse()?;
+            }
+            said.push(line);
+        };
+        let ready_after = start.elapsed();
+        // Whatever it says later must not fill the pipe.
+        std::thread::spawn(move || lines.for_each(drop));
+        Ok(Self {
+            child,
+            address,
+            ready_after,
+        })
+    }
+
+    /// Its database file.
+    pub(crate) fn database(dir: &Path) -> PathBuf {
+        dir.join(".local/state/peerbus/peerbus.db")
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// SIGTERM, and waits for the end.
+    pub(crate) fn stop(mut self) -> Result<()> {
+        kill_process(Pid::from_child(&self.child), Signal::TERM)?;
+        let status = self.child.wait()?;
+        if !status.success() {
+            bail!("the broker ended with {status}");
+        }
+        Ok(())
+    }
+
+    /// SIGKILL, and waits for the end.
+    pub(crate) fn kill(mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Time that the process, and its engine thread, have been running on a processor.
+    pub(crate) fn cpu(&self) -> Result<Cpu> {
+        cpu(self.pid())
+    }
+
+    /// Proportional set size, in bytes.
+    pub(crate) fn pss(&self) -> Result<u64> {
+        pss(self.pid())
+    }
+
+    /// Greatest resident size so far, in bytes.
+    pub(crate) fn peak(&self) -> Result<u64> {
+        member(&format!("/proc/{}/status", self.pid()), "VmHWM:")
+    }
+
+    /// A counter of `/metrics`.
+    pub(crate) async fn metric(&self, name: &str) -> Result<f64> {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let mut stream = tokio::net::TcpStream::connect(self.address).await?;
+        let request = format!(
+            "GET /metrics HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+            self.address
+        );
+        stream.write_all(request.as_bytes()).await?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await?;
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.with_context(|| format!("no metric {name}"))?
+            .trim()
+            .parse()
+            .map_err(Into::into)
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Processor time.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Cpu {
+    pub(crate) all: Duration,
+    pub(crate) engine: Duration,
+}
+
+impl Cpu {
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            all: self.all - before.all,
+            engine: self.engine - before.engine,
+        }
+    }
+}
+
+fn cpu(pid: u32) -> Result<Cpu> {
+    let mut cpu = Cpu::default();
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let task = task?.path();
+        // A thread may end while it is looked at.
+        let Ok(stat) = fs::read_to_string(task.join("schedstat")) else {
+            continue;
+        };
+        let nanos = stat
+            .split(' ')
+            .next()
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(0);
+        let time = Duration::from_nanos(nanos);
+        cpu.all += time;
+        let name = fs::read_to_string(task.join("comm")).unwrap_or_default();
+        if name.trim() == ENGINE_THREAD {
+            cpu.engine += time;
+        }
+    }
+    Ok(cpu)
+}
+
+/// Proportional set size of a process, in bytes.
+pub(crate) fn pss(pid: u32) -> Result<u64> {
+    member(&format!("/proc/{pid}/smaps_rollup"), "Pss:")
+}
+
+/// Times that a process gave up a processor to wait: its wake-ups.
+pub(crate) fn wakeups(pid: u32) -> Result<u64> {
+    let mut total = 0;
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let status = fs::read_to_string(task?.path().join("status"))?;
+        let line = status
+            .lines()
+            .find_map(|l| l.strip_prefix("voluntary_ctxt_switches:"));
+        total += line
+            .context("no count of switches")?
+            .trim()
+            .parse::<u64>()?;
+    }
+    Ok(total)
+}
+
+/// A member of a file of /proc that is given in kB, in bytes.
+fn member(file: &str, name: &str) -> Result<u64> {
+    let text = fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let kilobytes = line.and_then(|line| line.trim().split(' ').next());
+    let kilobytes: u64 = kilobytes
+        .with_context(|| format!("no {name} in {file}"))?
+        .parse()?;
+    Ok(kilobytes * 1_024)
+}

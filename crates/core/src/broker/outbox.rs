@@ -1,6 +1,6 @@
 //! Outputs on their way out: some may leave at once, some wait for the commit.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use peerbus_wire::{BrokerFrame, Receipt, Seq};
 
@@ -14,6 +14,8 @@ pub(super) struct Outbox {
     waiting: VecDeque<Output>,
     receipts: BTreeMap<ConnId, Receipts>,
     greeting: Vec<ConnId>,
+    /// Connections that ended in this transaction: what waits for them is dropped.
+    gone: BTreeSet<ConnId>,
     need: Option<Need>,
     #[cfg(feature = "mutations")]
     pub(super) release_early: bool,
@@ -91,6 +93,9 @@ impl Outbox {
     /// Drops what is queued for a connection that is gone.
     pub(super) fn forget(&mut self, conn: ConnId) {
         self.receipts.remove(&conn);
+        if !self.waiting.is_empty() {
+            self.gone.insert(conn);
+        }
     }
 
     /// Releases what waited, and names the connections whose handshake ack is among it.
@@ -98,7 +103,10 @@ impl Outbox {
         let (closes, sends): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.waiting)
             .into_iter()
             .partition(|output| matches!(output, Output::Close(..)));
-        self.ready.extend(sends);
+        let gone = std::mem::take(&mut self.gone);
+        let is_here =
+            |output: &Output| !matches!(output, Output::Send(conn, _) if gone.contains(conn));
+        self.ready.extend(sends.into_iter().filter(is_here));
         for (conn, receipts) in std::mem::take(&mut self.receipts) {
             let all = receipts
                 .answers

@@ -32,6 +32,7 @@ impl Oracle {
                 };
                 if let Some(peer) = model.peer
                     && !model.closed
+                    && !model.evicted
                     && !goodbye
                 {
                     self.grace.insert(peer, now_ms + self.rules.grace_ms);

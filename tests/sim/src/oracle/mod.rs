@@ -69,6 +69,8 @@ pub(crate) struct ConnModel {
     pub(crate) evicted: bool,
     /// The broker said that it closes the connection.
     pub(crate) closed: bool,
+    /// Nothing may follow.
+    pub(crate) silent: bool,
 }
 
 /// A message that was accepted, for ever.

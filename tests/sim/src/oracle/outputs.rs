@@ -2,7 +2,7 @@
 
 use peerbus_core::broker::{ConnId, Output};
 use peerbus_wire::limits::FRAME_BYTES_MAX;
-use peerbus_wire::{BrokerFrame, MessageId, PeersFrame, Receipt, RefusalCode, State};
+use peerbus_wire::{BrokerFrame, CloseReason, MessageId, PeersFrame, Receipt, RefusalCode, State};
 
 use super::inputs::Expect;
 use super::{End, Oracle};
@@ -17,9 +17,11 @@ impl Oracle {
     pub fn output(&mut self, output: &Output) -> Verdict {
         match output {
             Output::Send(conn, frame) => self.sent(*conn, frame),
-            Output::Close(conn, _) => {
+            Output::Close(conn, reason) => {
                 if let Some(model) = self.conns.get_mut(conn) {
                     model.closed = true;
+                    // A broker that stops still heeds what was under way, and answers it.
+                    model.silent = *reason != CloseReason::GoingAway;
                 }
                 Ok(())
             }
@@ -52,6 +54,9 @@ impl Oracle {
         let Some(model) = self.conns.get(&conn) else {
             return Ok(());
         };
+        ensure(!model.silent, "close", || {
+            format!("{conn:?} was closed, then got {frame:?}")
+        })?;
         if model.closed {
             return Ok(());
         }

@@ -52,6 +52,9 @@ pub(super) struct Inbox {
     consumed: Bounded,
     hows: BTreeMap<Key, How>,
     released: Bounded,
+    /// Broken on purpose: what was consumed is not remembered.
+    #[cfg(feature = "mutations")]
+    pub(super) forgetful: bool,
 }
 
 impl Inbox {
@@ -99,6 +102,10 @@ impl Inbox {
             }
             return Vec::new();
         };
+        #[cfg(feature = "mutations")]
+        if self.forgetful {
+            return entry.deliveries;
+        }
         self.hows.insert(key, how);
         if let Some(evicted) = self.consumed.insert(key, CONSUMED_MAX) {
             self.hows.remove(&evicted);

@@ -27,6 +27,7 @@ mod fates;
 mod frames;
 mod host;
 mod inbox;
+mod mutation;
 mod outbox;
 mod queries;
 #[cfg(test)]
@@ -37,6 +38,8 @@ use std::collections::VecDeque;
 
 use peerbus_wire::{ClientFrame, PeerName};
 
+#[cfg(feature = "mutations")]
+pub use mutation::Mutation;
 pub use outbox::GIVE_UP_MS;
 pub use types::{
     Action, Config, Counters, Credentials, Draft, Ended, Event, Held, Inbound, Key, Overloaded,
@@ -46,6 +49,7 @@ pub use types::{
 use backoff::Backoff;
 use fates::Fates;
 use inbox::Inbox;
+use mutation::Mutations;
 use outbox::Outbox;
 use queries::Queries;
 
@@ -78,6 +82,7 @@ pub struct Session {
     actions: VecDeque<Action>,
     replies: VecDeque<Reply>,
     counters: Counters,
+    mutations: Mutations,
 }
 
 /// What the session is doing about its connection.
@@ -125,6 +130,7 @@ impl Session {
             actions: VecDeque::from([Action::Dial]),
             replies: VecDeque::new(),
             counters: Counters::default(),
+            mutations: Mutations::default(),
         }
     }
 

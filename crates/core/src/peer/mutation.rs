@@ -1,0 +1,47 @@
+//! Deliberate faults, compiled only for the tests that show that the oracle catches them.
+
+/// A rule of the session that can be broken on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "mutations"),
+    expect(unreachable_pub, reason = "only tests name it")
+)]
+pub enum Mutation {
+    /// I8: what was consumed is shown again when it comes again.
+    #[cfg(feature = "mutations")]
+    ShowTwice,
+    /// I8: a message is acked before the host has it.
+    AckUnread,
+    /// Trust: a message whose signature is wrong is shown.
+    SkipVerify,
+}
+
+/// The fault that is switched on, if any.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Mutations {
+    #[cfg(feature = "mutations")]
+    on: Option<Mutation>,
+}
+
+impl Mutations {
+    /// Whether the rule is broken.
+    #[cfg(feature = "mutations")]
+    pub(super) fn broken(self, mutation: Mutation) -> bool {
+        self.on == Some(mutation)
+    }
+
+    /// Whether the rule is broken: never, outside tests.
+    #[cfg(not(feature = "mutations"))]
+    pub(super) fn broken(self, _: Mutation) -> bool {
+        false
+    }
+}
+
+#[cfg(feature = "mutations")]
+impl super::Session {
+    /// Breaks one rule.
+    pub fn mutate(&mut self, mutation: Mutation) {
+        self.mutations.on = Some(mutation);
+        self.inbox.forgetful = mutation == Mutation::ShowTwice;
+    }
+}

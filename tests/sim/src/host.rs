@@ -68,8 +68,12 @@ impl Host {
             mono_ms: mono_zero + ctx.at.now_ms,
             wall_ms: ctx.at.wall_ms,
         };
+        let mut session = Session::new(config, now, rng.next());
+        if let Some(mutation) = ctx.plan.peer_mutation {
+            session.mutate(mutation);
+        }
         Ok(Self {
-            session: Session::new(config, now, rng.next()),
+            session,
             mono_zero,
             connected: false,
             lazy: rng.chance(ctx.plan.lazy),

@@ -28,8 +28,8 @@ fn main() -> ExitCode {
         let report = run(
             seed,
             Options {
-                mutation: None,
                 trace: args.trace,
+                ..Options::default()
             },
         );
         failed |= report.failure.is_some();

@@ -3,6 +3,7 @@
 use peerbus_core::TokenHash;
 use peerbus_core::audit::AuditKey;
 use peerbus_core::broker::Config;
+use peerbus_core::peer::Mutation;
 use peerbus_wire::{Secret, Token};
 
 use crate::oracle::Rules;
@@ -50,6 +51,8 @@ pub(crate) struct Plan {
     pub(crate) alter: u64,
     /// Largest batch of the engine.
     pub(crate) batch_max: usize,
+    /// A rule of every session to break.
+    pub(crate) peer_mutation: Option<Mutation>,
     /// The broker's configuration.
     pub(crate) config: Config,
 }
@@ -95,6 +98,7 @@ impl Plan {
             window_max: rng.pick(&[1, 3, 8, 256]),
             alter: rng.pick(&[0, 0, 0, 20]),
             batch_max: rng.pick(&[1, 1, 4, 64, 512]),
+            peer_mutation: None,
             config,
         }
     }

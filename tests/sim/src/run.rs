@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use peerbus_core::broker::{Input, Mutation};
+use peerbus_core::peer;
 
 use crate::client::Client;
 use crate::disk::Backend;
@@ -24,6 +25,8 @@ const HEAL_MS: u64 = 240_000;
 pub struct Options {
     /// A rule of the broker to break.
     pub mutation: Option<Mutation>,
+    /// A rule of every session to break.
+    pub peer_mutation: Option<peer::Mutation>,
     /// Keep the trace's text.
     pub trace: bool,
 }
@@ -70,6 +73,7 @@ pub fn run(seed: u64, options: Options) -> Report {
 pub fn run_on(seed: u64, options: Options, store: Box<dyn Backend>) -> Report {
     let mut rng = Rng::new(seed);
     let mut plan = Plan::draw(&mut rng);
+    plan.peer_mutation = options.peer_mutation;
     if let Some(key) = store.audit_key() {
         plan.config.audit_key = key;
     }

@@ -2,6 +2,7 @@
 //! which one.
 
 use peerbus_core::broker::Mutation;
+use peerbus_core::peer;
 use peerbus_sim::{Options, run};
 
 /// Seeds in which a fault must show.
@@ -9,69 +10,92 @@ const SEEDS: u64 = 60;
 
 /// Breaks a rule and expects `rule` in the first failure of some seed. A failure of another rule
 /// would mean that the oracle blames the wrong one.
-fn caught(mutation: Mutation, rule: &str) {
+fn caught(broken: Options, rule: &str) {
     for seed in 1..=SEEDS {
-        let report = run(
-            seed,
-            Options {
-                mutation: Some(mutation),
-                trace: false,
-            },
-        );
+        let report = run(seed, broken);
         if let Some(failure) = &report.failure {
-            assert_eq!(failure.rule, rule, "{mutation:?}: {}", report.sentence());
+            assert_eq!(failure.rule, rule, "{broken:?}: {}", report.sentence());
             return;
         }
     }
-    panic!("{mutation:?} was not caught in {SEEDS} seeds");
+    panic!("{broken:?} was not caught in {SEEDS} seeds");
+}
+
+fn broker(mutation: Mutation) -> Options {
+    Options {
+        mutation: Some(mutation),
+        ..Options::default()
+    }
+}
+
+fn session(mutation: peer::Mutation) -> Options {
+    Options {
+        peer_mutation: Some(mutation),
+        ..Options::default()
+    }
 }
 
 #[test]
 fn i1_outputs_that_leave_before_the_commit() {
-    caught(Mutation::ReleaseEarly, "I1");
+    caught(broker(Mutation::ReleaseEarly), "I1");
 }
 
 #[test]
 fn i2_an_acceptance_that_is_not_audited() {
-    caught(Mutation::SkipAudit, "I2");
+    caught(broker(Mutation::SkipAudit), "I2");
 }
 
 #[test]
 fn i3_a_live_message_that_overtakes_the_backlog() {
-    caught(Mutation::Overtake, "I3");
+    caught(broker(Mutation::Overtake), "I3");
 }
 
 #[test]
 fn i4_a_debt_that_vanishes_with_its_holder() {
-    caught(Mutation::ForgetOnClose, "I4");
+    caught(broker(Mutation::ForgetOnClose), "I4");
 }
 
 #[test]
 fn i5_deliveries_beyond_the_window() {
-    caught(Mutation::IgnoreWindow, "I5");
+    caught(broker(Mutation::IgnoreWindow), "I5");
 }
 
 #[test]
 fn i6_an_envelope_that_is_altered() {
-    caught(Mutation::AlterEnvelope, "I6");
+    caught(broker(Mutation::AlterEnvelope), "I6");
 }
 
 #[test]
 fn i7_a_takeover_that_loses_mail() {
-    caught(Mutation::TakeoverLoses, "I7");
+    caught(broker(Mutation::TakeoverLoses), "I7");
 }
 
 #[test]
 fn i8_an_ack_without_effect() {
-    caught(Mutation::AckWithoutEffect, "I8");
+    caught(broker(Mutation::AckWithoutEffect), "I8");
 }
 
 #[test]
 fn i10_a_spoofed_sender() {
-    caught(Mutation::TrustFrom, "I10");
+    caught(broker(Mutation::TrustFrom), "I10");
 }
 
 #[test]
 fn i12_mail_for_nobody() {
-    caught(Mutation::AcceptUnknown, "I12");
+    caught(broker(Mutation::AcceptUnknown), "I12");
+}
+
+#[test]
+fn i8_a_session_that_shows_a_message_twice() {
+    caught(session(peer::Mutation::ShowTwice), "I8");
+}
+
+#[test]
+fn i8_a_session_that_acks_what_its_host_has_not_seen() {
+    caught(session(peer::Mutation::AckUnread), "I8");
+}
+
+#[test]
+fn a_session_that_shows_what_does_not_verify() {
+    caught(session(peer::Mutation::SkipVerify), "verify");
 }

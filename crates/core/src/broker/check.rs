@@ -73,6 +73,10 @@ impl Broker {
             fits || messages <= 1 || self.mutations.broken(Mutation::IgnoreWindow),
             "I5: {messages} messages, {bytes} bytes in flight"
         );
+        assert!(
+            session.flights.is_bounded(),
+            "settled deliveries are remembered"
+        );
         let ahead = session.flights.seqs().any(|seq| seq > session.cursor);
         assert!(!ahead, "I3: a delivery lies beyond the cursor");
         assert!(

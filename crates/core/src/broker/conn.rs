@@ -56,7 +56,7 @@ pub(super) struct Session {
 pub(super) struct Flights {
     held: BTreeMap<Seq, Flight>,
     /// Counted against the window, oldest first, with the time of delivery. May name deliveries
-    /// that are settled.
+    /// that are settled, but not in front.
     order: VecDeque<(Seq, u64)>,
     counted: usize,
     counted_bytes: usize,
@@ -101,13 +101,7 @@ impl Flights {
             self.counted -= 1;
             self.counted_bytes -= flight.bytes;
         }
-        while self
-            .order
-            .front()
-            .is_some_and(|(seq, _)| !self.held.contains_key(seq))
-        {
-            self.order.pop_front();
-        }
+        self.forget_settled();
         Some(flight)
     }
 
@@ -154,8 +148,34 @@ impl Flights {
                 self.counted_bytes -= flight.bytes;
                 any = true;
             }
+            self.forget_settled();
         }
         any
+    }
+
+    /// Sees to it that the oldest that counts is the first in order.
+    fn forget_settled(&mut self) {
+        while self
+            .order
+            .front()
+            .is_some_and(|(seq, _)| !self.held.contains_key(seq))
+        {
+            self.order.pop_front();
+        }
+        // One delivery that is held for ever must not keep the others in memory.
+        if self.order.len() > self.order_max() {
+            let held = &self.held;
+            self.order.retain(|(seq, _)| held.contains_key(seq));
+        }
+    }
+
+    fn order_max(&self) -> usize {
+        2 * self.held.len() + 64
+    }
+
+    /// Whether no more is remembered than what is held accounts for.
+    pub(super) fn is_bounded(&self) -> bool {
+        self.order.len() <= self.order_max()
     }
 
     pub(super) fn counted(&self) -> (usize, usize) {

@@ -52,7 +52,7 @@ impl Host {
         let name = PeerName::parse(&birth.name)
             .map_err(|error| Failure::new("world", error.to_string()))?;
         let rng = &mut *ctx.rng;
-        let bits = u128::from(rng.next()) << 64 | u128::from(rng.next());
+        let bits = u128::from(rng.draw()) << 64 | u128::from(rng.draw());
         let messages = u32::try_from(rng.range(1, ctx.plan.window_max)).unwrap_or(1);
         let bytes = rng.pick(&[1, 2_000, 1_048_576]);
         let config = Config {
@@ -68,7 +68,7 @@ impl Host {
             mono_ms: mono_zero + ctx.at.now_ms,
             wall_ms: ctx.at.wall_ms,
         };
-        let mut session = Session::new(config, now, rng.next());
+        let mut session = Session::new(config, now, rng.draw());
         if let Some(mutation) = ctx.plan.peer_mutation {
             session.mutate(mutation);
         }
@@ -253,7 +253,7 @@ impl Host {
 
     fn send(&mut self, ctx: &mut Ctx<'_>) {
         let number = self.next_number;
-        let id = format!("{:016x}{:016x}", ctx.rng.next(), ctx.proc);
+        let id = format!("{:016x}{:016x}", ctx.rng.draw(), ctx.proc);
         let Ok(message_id) = MessageId::parse(&id) else {
             return;
         };

@@ -25,7 +25,7 @@ mod trace;
 mod transport;
 mod world;
 
-pub use disk::{Backend, Disk, DiskFault, Write};
+pub use disk::{Audit, Backend, Disk, DiskFault, Write};
 pub use failure::{Failure, Verdict};
 pub use memory::MemoryStore;
 pub use rng::Rng;

@@ -19,7 +19,7 @@ impl Rng {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         let [a, b, c, d] = &mut self.0;
         let out = b.wrapping_mul(5).rotate_left(7).wrapping_mul(9);
         let t = *b << 17;
@@ -34,12 +34,12 @@ impl Rng {
 
     /// A number from `low` to `high`, both included.
     pub fn range(&mut self, low: u64, high: u64) -> u64 {
-        low + self.next() % (high - low + 1)
+        low + self.draw() % (high - low + 1)
     }
 
     /// An index below `len`, which is not 0.
     pub fn index(&mut self, len: usize) -> usize {
-        usize::try_from(self.next() % len as u64).unwrap_or(0)
+        usize::try_from(self.draw() % len as u64).unwrap_or(0)
     }
 
     /// One of `items`, which is not empty.
@@ -49,6 +49,6 @@ impl Rng {
 
     /// `true` in so many of a thousand draws.
     pub fn chance(&mut self, per_mille: u64) -> bool {
-        self.next() % 1_000 < per_mille
+        self.draw() % 1_000 < per_mille
     }
 }

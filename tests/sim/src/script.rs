@@ -38,7 +38,7 @@ impl Script {
     #[must_use]
     pub(crate) fn new(ctx: &mut Ctx<'_>, name: &str, evil: bool) -> Self {
         let ext = evil && ctx.rng.chance(600);
-        let bits = u128::from(ctx.rng.next());
+        let bits = u128::from(ctx.rng.draw());
         Self {
             name: name.into(),
             ext,
@@ -213,7 +213,7 @@ impl Script {
         let number = self.next_number;
         Envelope {
             protocol_version: PROTOCOL_VERSION.into(),
-            id: format!("{:016x}-{}", ctx.rng.next(), ctx.proc),
+            id: format!("{:016x}-{}", ctx.rng.draw(), ctx.proc),
             from: self.name.clone(),
             to: to.into(),
             ts: "2026-01-01T00:00:00.000000001Z".into(),

@@ -148,7 +148,7 @@ impl World {
             next_event: 0,
             engine_ms: None,
             next_name: 0,
-            rng: Rng::new(rng.next()),
+            rng: Rng::new(rng.draw()),
             actors,
             plan,
         };

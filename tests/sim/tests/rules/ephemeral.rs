@@ -1,0 +1,98 @@
+//! Temporary peers.
+
+use peerbus_wire::{Register, State};
+
+use crate::rig::{Rig, SECOND, accepted, ext};
+
+fn temporary(name: &str, instance: &str) -> Register {
+    Register {
+        ephemeral: true,
+        ..ext(name, instance)
+    }
+}
+
+#[test]
+fn it_needs_a_name_that_nobody_has() {
+    let mut rig = Rig::new();
+    let ada = rig.ext("ada");
+    rig.close(ada, true);
+    let conn = rig.ask(temporary("ADA", "x"));
+    let (code, text) = rig.closed(conn).unwrap();
+    assert!(code == 1008 && text.contains("unused"), "{text}");
+}
+
+#[test]
+fn it_is_not_in_broadcasts_but_can_be_answered() {
+    let mut rig = Rig::new();
+    let ada = rig.ext("ada");
+    let cli = rig.join(temporary("cli-1", "x"));
+    rig.send(ada, "ada", "*", "b1");
+    assert_eq!(rig.states(ada), [accepted(0, 0)]);
+    rig.send(ada, "ada", "cli-1", "m1");
+    assert_eq!(rig.delivered(cli), [2]);
+}
+
+#[test]
+fn it_is_forgotten_when_it_says_goodbye_and_its_mail_expires_with_a_notice() {
+    let mut rig = Rig::new();
+    let ada = rig.ext("ada");
+    let cli = rig.join(temporary("cli-1", "x"));
+    rig.send(ada, "ada", "cli-1", "m1");
+    rig.take(ada);
+    rig.close(cli, true);
+    let receipt = rig.take(ada).receipts.remove(0);
+    assert!(receipt.key.is_some());
+    assert!(matches!(&receipt.state, State::Expired { to, reason }
+        if to == "cli-1" && reason.contains("temporary")));
+    assert_eq!(rig.row("cli-1"), None);
+    rig.send(ada, "ada", "cli-1", "m2");
+    assert!(
+        matches!(rig.states(ada)[..], [State::Refused(_)]),
+        "unknown again"
+    );
+}
+
+#[test]
+fn one_whose_connection_breaks_may_come_back_and_repeat_itself() {
+    let mut rig = Rig::new();
+    let ada = rig.ext("ada");
+    let cli = rig.join(temporary("cli-1", "x"));
+    rig.send(cli, "cli-1", "ada", "m1");
+    rig.close(cli, false);
+    let again = rig.join(temporary("cli-1", "x"));
+    rig.take(again);
+    rig.send(again, "cli-1", "ada", "m1");
+    assert!(matches!(
+        rig.states(again)[..],
+        [State::Accepted {
+            duplicate: true,
+            ..
+        }]
+    ));
+    assert_eq!(rig.delivered(ada), [1], "once");
+}
+
+#[test]
+fn one_that_does_not_come_back_is_forgotten_after_the_grace() {
+    let mut rig = Rig::new();
+    let ada = rig.ext("ada");
+    let cli = rig.join(temporary("cli-1", "x"));
+    rig.close(cli, false);
+    rig.send(ada, "ada", "cli-1", "m1");
+    assert_eq!(rig.states(ada), [accepted(1, 0)]);
+    rig.pass(59 * SECOND);
+    assert!(rig.row("cli-1").is_some());
+    rig.pass(122 * SECOND);
+    assert_eq!(rig.row("cli-1"), None);
+    assert!(matches!(rig.states(ada)[..], [State::Expired { .. }]));
+}
+
+#[test]
+fn one_that_a_broker_did_not_live_to_see_leave_is_forgotten_too() {
+    let mut rig = Rig::new();
+    rig.join(temporary("cli-1", "x"));
+    rig.restart();
+    assert!(rig.row("cli-1").is_some());
+    rig.pass(181 * SECOND);
+    assert_eq!(rig.row("cli-1"), None);
+}

@@ -1,0 +1,16 @@
+//! The broker's rules, one by one, driven by hand.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+mod broadcast;
+mod ephemeral;
+mod expiry;
+mod handshake;
+mod messages;
+mod names;
+mod receipts;
+mod retention;
+mod rig;
+mod settle;
+mod takeover;
+mod window;

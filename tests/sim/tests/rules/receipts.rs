@@ -1,0 +1,224 @@
+//! What a sender is told, when, and in how many frames.
+
+use peerbus_core::broker::{Input, Need};
+use peerbus_wire::{ClientFrame, How, State};
+
+use crate::rig::{Rig, accepted, ack, ids, message, on_the_wire};
+
+#[test]
+fn states_after_accepted_are_coalesced_in_one_frame_a_commit() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.v1("bob"));
+    rig.batch([
+        message(ada, "ada", "bob", "m1"),
+        message(ada, "ada", "bob", "m2"),
+    ]);
+    rig.commit();
+    let told = rig.take(ada);
+    assert_eq!(told.receipt_frames, 1);
+    let states: Vec<_> = told
+        .receipts
+        .iter()
+        .map(|r| (r.id.as_str(), &r.state))
+        .collect();
+    let delivered = State::Delivered { to: "bob".into() };
+    assert_eq!(
+        states,
+        [
+            ("m1", &accepted(1, 1)),
+            ("m2", &accepted(1, 1)),
+            ("m1", &delivered),
+            ("m2", &delivered)
+        ]
+    );
+    let _ = bob;
+}
+
+#[test]
+fn an_ack_in_the_commit_of_the_delivery_replaces_delivered() {
+    let mut rig = Rig::new();
+    let ada = rig.ext("ada");
+    let bob = rig.v1("bob");
+    rig.close(bob, true);
+    rig.send(ada, "ada", "bob", "m1");
+    let bob = rig.v1("bob");
+    rig.take(ada);
+    rig.batch([Input::Frame(bob, on_the_wire(&ack(1, None)))]);
+    rig.commit();
+    assert_eq!(
+        rig.states(ada),
+        [State::Acked {
+            to: "bob".into(),
+            how: None
+        }]
+    );
+}
+
+#[test]
+fn an_ack_starts_no_commit_and_its_receipt_waits() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.v1("bob"));
+    rig.send(ada, "ada", "bob", "m1");
+    rig.take(ada);
+    let need = rig.batch([Input::Frame(bob, on_the_wire(&ack(1, None)))]);
+    assert_eq!(need, Need::Soon);
+    assert!(rig.states(ada).is_empty());
+    rig.commit();
+    assert_eq!(
+        rig.states(ada),
+        [State::Acked {
+            to: "bob".into(),
+            how: None
+        }]
+    );
+}
+
+#[test]
+fn mail_that_was_committed_before_leaves_without_a_commit() {
+    let mut rig = Rig::new();
+    let ada = rig.v1("ada");
+    let window = crate::rig::window(1, 1_000_000);
+    let bob = rig.join(peerbus_wire::Register {
+        window,
+        ..crate::rig::ext("bob", "b")
+    });
+    rig.send(ada, "ada", "bob", "m1");
+    rig.send(ada, "ada", "bob", "m2");
+    rig.take(bob);
+    let need = rig.batch([Input::Frame(bob, on_the_wire(&ack(1, None)))]);
+    assert_eq!(need, Need::Soon);
+    assert_eq!(rig.delivered(bob), [2], "at once");
+}
+
+#[test]
+fn the_receipt_repeats_how_it_was_acked() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    for (n, how) in [
+        (
+            1,
+            How::Pushed {
+                path: "channel".into(),
+            },
+        ),
+        (
+            2,
+            How::Seen {
+                path: "drain".into(),
+                evidence: "tool_result".into(),
+            },
+        ),
+    ] {
+        rig.send(ada, "ada", "bob", &format!("m{n}"));
+        rig.take(ada);
+        rig.frame(bob, ack(n, Some(how.clone())));
+        assert_eq!(
+            rig.states(ada),
+            [State::Acked {
+                to: "bob".into(),
+                how: Some(how)
+            }]
+        );
+    }
+}
+
+#[test]
+fn peers_is_answered_when_everything_before_it_is_committed() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.v1("ada"), rig.v1("bob"));
+    let need = rig.batch([Input::Frame(ada, ClientFrame::Peers)]);
+    assert_eq!(need, Need::None, "nothing to wait for");
+    assert_eq!(rig.take(ada).peers[0].names, ["ada", "bob"]);
+    rig.send(ada, "ada", "bob", "m1");
+    let need = rig.batch([
+        Input::Frame(bob, on_the_wire(&ack(1, None))),
+        Input::Frame(bob, ClientFrame::Peers),
+    ]);
+    assert_eq!(need, Need::Now, "it forces the commit");
+    assert!(rig.take(bob).peers.is_empty());
+    rig.commit();
+    assert_eq!(rig.take(bob).peers.len(), 1);
+    assert!(rig.owed("bob").is_empty());
+}
+
+#[test]
+fn an_ext_client_is_told_more_of_each_peer() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.v1("bob"));
+    rig.close(bob, true);
+    rig.send(ada, "ada", "bob", "m1");
+    rig.pass(5_000);
+    rig.take(ada);
+    rig.frame(ada, ClientFrame::Peers);
+    let answer = rig.take(ada).peers.remove(0);
+    let entries = answer.peers.unwrap();
+    let seen: Vec<_> = entries
+        .iter()
+        .map(|e| (e.name.as_str(), e.online, e.unacked, e.away_s))
+        .collect();
+    assert_eq!(
+        seen,
+        [("ada", true, Some(0), 0), ("bob", false, Some(1), 5)]
+    );
+}
+
+#[test]
+fn status_tells_of_ones_own_messages_and_of_nobody_elses() {
+    let mut rig = Rig::new();
+    let (ada, bob, cyd) = (rig.ext("ada"), rig.v1("bob"), rig.ext("cyd"));
+    rig.send(ada, "ada", "bob", "m1");
+    rig.close(bob, true);
+    rig.send(ada, "ada", "bob", "m2");
+    rig.take(ada);
+    let ask = || ClientFrame::Status {
+        ids: ids(&["m1", "m2", "m3"]),
+    };
+    rig.frame(ada, ask());
+    let bob_name = || "bob".to_owned();
+    let queued = State::Queued { to: bob_name() };
+    assert_eq!(
+        rig.states(ada),
+        [
+            accepted(1, 0),
+            queued.clone(),
+            accepted(1, 0),
+            queued,
+            State::Unknown
+        ]
+    );
+    let bob = rig.v1("bob");
+    rig.ack(bob, 1);
+    rig.take(ada);
+    rig.frame(ada, ask());
+    let acked = State::Acked {
+        to: bob_name(),
+        how: None,
+    };
+    let delivered = State::Delivered { to: bob_name() };
+    assert_eq!(
+        rig.states(ada),
+        [
+            accepted(1, 0),
+            acked,
+            accepted(1, 1),
+            delivered,
+            State::Unknown
+        ]
+    );
+    rig.frame(cyd, ask());
+    assert_eq!(
+        rig.states(cyd),
+        [State::Unknown, State::Unknown, State::Unknown]
+    );
+}
+
+#[test]
+fn receipts_are_not_kept_for_a_sender_that_is_away() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.v1("bob"));
+    rig.send(ada, "ada", "bob", "m1");
+    rig.close(ada, true);
+    rig.ack(bob, 1);
+    let ada = rig.ext("ada");
+    assert!(rig.states(ada).is_empty());
+}

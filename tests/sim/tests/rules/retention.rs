@@ -1,0 +1,137 @@
+//! What is kept for a while, and then goes.
+
+use peerbus_core::audit::{Block, Verifier};
+use peerbus_core::store::{Store, Txn};
+use peerbus_sim::{Audit, Backend};
+use peerbus_wire::{ClientFrame, Seq, State};
+
+use crate::rig::{DAY, Rig, SECOND};
+
+fn is_stored(rig: &mut Rig, seq: u64) -> bool {
+    rig.store.begin().unwrap();
+    let stored = rig.store.message(Seq(seq)).unwrap().is_some();
+    rig.store.rollback();
+    stored
+}
+
+fn verified(rig: &mut Rig) -> (u64, Vec<Block>) {
+    let Audit::Chain(head, blocks) = rig.store.audit().unwrap() else {
+        panic!("a chain")
+    };
+    let mut verifier = Verifier::new(&rig.config.audit_key, head).unwrap();
+    for block in &blocks {
+        verifier.block(block).unwrap();
+    }
+    (verifier.finish().unwrap().anchor, blocks)
+}
+
+#[test]
+fn a_settled_message_is_kept_ten_minutes_for_dedupe_and_then_deleted() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.v1("bob"));
+    rig.send(ada, "ada", "bob", "m1");
+    rig.send(ada, "ada", "bob", "owed");
+    rig.ack(bob, 1);
+    rig.pass(600 * SECOND);
+    assert!(is_stored(&mut rig, 1));
+    rig.pass(130 * SECOND);
+    assert!(!is_stored(&mut rig, 1));
+    assert!(is_stored(&mut rig, 2), "what is owed stays");
+    rig.take(ada);
+    rig.frame(
+        ada,
+        ClientFrame::Status {
+            ids: crate::rig::ids(&["m1"]),
+        },
+    );
+    assert_eq!(rig.states(ada), [State::Unknown]);
+}
+
+#[test]
+fn a_rejected_message_is_kept_for_the_operator_for_thirty_days() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    rig.send(ada, "ada", "bob", "m1");
+    let key = Seq(1).key();
+    rig.frame(
+        bob,
+        ClientFrame::Reject {
+            key,
+            reason: "forged".into(),
+        },
+    );
+    rig.pass(29 * DAY);
+    assert!(is_stored(&mut rig, 1));
+    rig.pass(DAY + 800 * SECOND);
+    assert!(!is_stored(&mut rig, 1));
+}
+
+#[test]
+fn a_statement_that_its_sender_never_fetches_goes_after_thirty_days() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    rig.send(ada, "ada", "bob", "m1");
+    rig.close(ada, true);
+    let key = Seq(1).key();
+    rig.frame(
+        bob,
+        ClientFrame::Reject {
+            key,
+            reason: "forged".into(),
+        },
+    );
+    rig.pass(30 * DAY + 120 * SECOND);
+    let ada = rig.ext("ada");
+    assert!(rig.take(ada).receipts.is_empty());
+}
+
+#[test]
+fn old_audit_blocks_go_from_the_front_and_the_rest_verifies_from_the_anchor() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.v1("bob"));
+    for n in 1..=400 {
+        rig.send(ada, "ada", "bob", &format!("m{n}"));
+        rig.ack(bob, n);
+    }
+    let (anchor, before) = verified(&mut rig);
+    assert_eq!(anchor, 0);
+    rig.pass(20 * DAY);
+    rig.send(ada, "ada", "bob", "young");
+    rig.pass(10 * DAY + 300 * SECOND);
+    let (anchor, after) = verified(&mut rig);
+    assert!(
+        anchor > 256,
+        "the anchor names the last block that went: {anchor}"
+    );
+    assert_eq!(after.first().map(|block| block.number), Some(anchor + 1));
+    assert!(after.len() < before.len());
+    rig.restart();
+    let ada = rig.ext("ada");
+    rig.send(ada, "ada", "bob", "after");
+    let (again, _) = verified(&mut rig);
+    assert_eq!(again, anchor, "the chain goes on after a restart");
+}
+
+#[test]
+fn numbers_are_never_used_again() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.v1("bob"));
+    rig.send(ada, "ada", "bob", "m1");
+    rig.ack(bob, 1);
+    rig.pass(800 * SECOND);
+    assert!(!is_stored(&mut rig, 1));
+    rig.restart();
+    let (ada, bob) = (rig.ext("ada"), rig.v1("bob"));
+    rig.send(ada, "ada", "bob", "m2");
+    assert_eq!(rig.delivered(bob), [2]);
+}
+
+#[test]
+fn an_idle_broker_writes_nothing() {
+    let mut rig = Rig::new();
+    rig.v1("ada");
+    rig.pass(DAY);
+    let commits = rig.commits;
+    rig.pass(DAY);
+    assert_eq!(rig.commits, commits);
+}

@@ -1,0 +1,161 @@
+//! How much a connection may hold.
+
+use peerbus_core::broker::ConnId;
+use peerbus_wire::Register;
+
+use crate::rig::{Rig, SECOND, ack, envelope, ext, window};
+
+fn narrow(rig: &mut Rig, messages: u32, bytes: u32) -> (ConnId, ConnId) {
+    let window = window(messages, bytes);
+    let ada = rig.join(Register {
+        window,
+        ..ext("ada", "a")
+    });
+    (ada, rig.v1("bob"))
+}
+
+#[test]
+fn messages_beyond_the_window_wait_for_acks() {
+    let mut rig = Rig::new();
+    let (ada, bob) = narrow(&mut rig, 2, 1_000_000);
+    for id in ["m1", "m2", "m3", "m4"] {
+        rig.send(bob, "bob", "ada", id);
+    }
+    assert_eq!(rig.delivered(ada), [1, 2]);
+    rig.ack(ada, 2);
+    assert_eq!(rig.delivered(ada), [3]);
+    rig.ack(ada, 1);
+    rig.ack(ada, 1);
+    assert_eq!(
+        rig.delivered(ada),
+        [4],
+        "an ack that is repeated frees nothing"
+    );
+}
+
+#[test]
+fn bytes_count_too_but_one_message_always_fits() {
+    let mut rig = Rig::new();
+    let (ada, bob) = narrow(&mut rig, 100, 1_000);
+    let large = format!("\"{}\"", "x".repeat(2_000));
+    for id in ["m1", "m2"] {
+        rig.text(bob, &envelope("bob", "ada", id, &large));
+    }
+    assert_eq!(rig.delivered(ada), [1]);
+    rig.ack(ada, 1);
+    assert_eq!(rig.delivered(ada), [2]);
+}
+
+#[test]
+fn a_live_message_does_not_overtake_what_waits() {
+    let mut rig = Rig::new();
+    let (ada, bob) = narrow(&mut rig, 100, 1_200);
+    let large = format!("\"{}\"", "x".repeat(600));
+    rig.text(bob, &envelope("bob", "ada", "m1", &large));
+    rig.text(bob, &envelope("bob", "ada", "m2", &large));
+    rig.send(bob, "bob", "ada", "small");
+    assert_eq!(
+        rig.delivered(ada),
+        [1],
+        "the third would fit, but comes after the second"
+    );
+    rig.ack(ada, 1);
+    assert_eq!(rig.delivered(ada), [2, 3]);
+}
+
+#[test]
+fn an_ack_on_a_new_connection_counts_for_what_the_old_one_held() {
+    let mut rig = Rig::new();
+    let (_, bob) = narrow(&mut rig, 1, 1_000_000);
+    rig.send(bob, "bob", "ada", "m1");
+    rig.send(bob, "bob", "ada", "m2");
+    let window = window(1, 1_000_000);
+    let ada = rig.join(Register {
+        window,
+        ..ext("ada", "a")
+    });
+    assert_eq!(rig.delivered(ada), [1]);
+    rig.ack(ada, 2);
+    assert!(rig.delivered(ada).is_empty());
+    rig.ack(ada, 1);
+    assert!(rig.delivered(ada).is_empty());
+    assert!(rig.owed("ada").is_empty());
+}
+
+/// Fills the window of a v1 connection, a third of it each second.
+fn fill(rig: &mut Rig) -> (ConnId, ConnId) {
+    let (ada, bob) = (rig.v1("ada"), rig.v1("bob"));
+    for n in 0..4_096 {
+        if n == 1_000 || n == 2_000 {
+            rig.pass(SECOND);
+        }
+        rig.send(bob, "bob", "ada", &format!("m{n}"));
+    }
+    rig.send(bob, "bob", "ada", "late");
+    assert_eq!(rig.delivered(ada).len(), 4_096, "the window of v1");
+    (ada, bob)
+}
+
+#[test]
+fn what_a_v1_client_does_not_ack_stops_counting() {
+    let mut rig = Rig::new();
+    let (ada, bob) = fill(&mut rig);
+    rig.pass(27 * SECOND);
+    assert!(rig.delivered(ada).is_empty());
+    rig.pass(SECOND);
+    assert_eq!(rig.delivered(ada), [4_097], "after 30 s");
+    rig.pass(60 * SECOND);
+    for n in 0..5_000 {
+        rig.send(bob, "bob", "ada", &format!("n{n}"));
+    }
+    rig.pass(600 * SECOND);
+    assert_eq!(
+        rig.delivered(ada).len(),
+        4_095,
+        "but no more than 4,096 of them"
+    );
+    rig.ack(ada, 1);
+    assert_eq!(rig.owed("ada").len(), 4_097 + 5_000 - 1, "nothing is lost");
+}
+
+#[test]
+fn acks_in_between_do_not_keep_the_rest_from_lapsing() {
+    let mut rig = Rig::new();
+    let (ada, bob) = fill(&mut rig);
+    // Of the second batch all are acked but none of the first and the third.
+    for seq in 1_001..=2_000 {
+        rig.frame(ada, ack(seq, None));
+    }
+    for n in 0..4_000 {
+        rig.send(bob, "bob", "ada", &format!("n{n}"));
+    }
+    let more = rig.delivered(ada).len();
+    assert_eq!(more, 1_000, "as many as were acked");
+    rig.pass(120 * SECOND);
+    let lapsed = rig.delivered(ada);
+    assert_eq!(lapsed.len(), 3_001, "all that waited");
+    assert_eq!(lapsed.last(), Some(&8_097));
+}
+
+#[test]
+fn what_an_ext_client_does_not_ack_never_stops_counting() {
+    let mut rig = Rig::new();
+    let (ada, bob) = narrow(&mut rig, 1, 1_000_000);
+    rig.send(bob, "bob", "ada", "m1");
+    rig.send(bob, "bob", "ada", "m2");
+    rig.pass(3_600 * SECOND);
+    assert_eq!(rig.delivered(ada), [1]);
+}
+
+#[test]
+fn one_message_that_is_never_acked_costs_no_memory_for_those_that_are() {
+    let mut rig = Rig::new();
+    let (ada, bob) = narrow(&mut rig, 2, 1_000_000);
+    rig.send(bob, "bob", "ada", "kept");
+    for n in 2..=500 {
+        rig.send(bob, "bob", "ada", &format!("m{n}"));
+        rig.ack(ada, n);
+    }
+    // The rig has the broker check itself after each step.
+    assert_eq!(rig.owed("ada"), [1]);
+}

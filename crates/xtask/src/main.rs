@@ -5,6 +5,7 @@
     reason = "a program for a terminal"
 )]
 
+mod instructions;
 mod run;
 mod tidy;
 
@@ -20,6 +21,9 @@ usage: cargo xtask <verb>
   sim [ARGS…]         run the simulation (`--seed N` reproduces one world)
   chaos [--rounds N]  kill real processes under load, N rounds (default 200)
   bench [ARGS…]       measure the release binary (`--quick`, `--full`, `--json`, `--only NAME`)
+  instructions [--update]
+                      count the instructions of hot functions and compare them with the baseline,
+                      or write it
 ";
 
 fn main() -> ExitCode {
@@ -40,6 +44,8 @@ fn verb(args: Vec<String>) -> Result<ExitCode> {
         ("tidy", []) => tidy::run(),
         ("sim", rest) => run::sim(rest),
         ("bench", rest) => run::bench(rest),
+        ("instructions", []) => instructions::run(false),
+        ("instructions", [flag]) if flag == "--update" => instructions::run(true),
         ("chaos", []) => run::chaos("200"),
         ("chaos", [flag, rounds]) if flag == "--rounds" => run::chaos(rounds),
         ("help" | "--help" | "-h", _) => {

@@ -30,6 +30,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "cc-adapter",
         ],
     ),
+    ("peerbus-bench", &["core", "wire", "store"]),
+    ("peerbus-instructions", &["core", "wire", "store"]),
     ("peerbus-sim", &["core", "wire", "store"]),
     ("peerbus-xtask", &[]),
 ];

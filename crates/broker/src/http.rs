@@ -21,7 +21,7 @@ use crate::listener::Via;
 use crate::shared::{Phase, Shared};
 
 /// A connection's read buffer. The default of 128 KiB would dominate what an idle one costs.
-const READ_BUFFER_BYTES: usize = 4_096;
+const READ_BUFFER_BYTES: usize = 3_072;
 /// Bytes that gather before they are written without a flush.
 const WRITE_BUFFER_BYTES: usize = 8_192;
 /// An engine that has not looked up for this long counts as stuck.

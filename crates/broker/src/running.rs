@@ -94,7 +94,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     let mut bound = Vec::new();
     let mut addresses = Vec::new();
     for address in &options.listen {
-        let listener = bind_tcp(*address).await?;
+        let listener = bind_tcp(*address)?;
         let actual = listener.local_addr().map_err(|source| StartError::Listen {
             address: *address,
             source,

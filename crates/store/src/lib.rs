@@ -15,9 +15,9 @@
 //!
 //! SQLite cannot stop a checkpoint half-way and go on later, but a checkpoint costs no more than
 //! the frames written since the last one. So [`SqliteStore::maintain`], called between
-//! transactions, checkpoints as soon as a few hundred frames are waiting. That is a slice of a few
-//! milliseconds, it happens after the outputs of a commit have left instead of inside the commit,
-//! and the WAL never grows beyond about 2 MiB, which recovers in milliseconds. SQLite's own
+//! transactions, checkpoints as soon as 256 frames are waiting. That is a slice of about a
+//! millisecond, it happens after the outputs of a commit have left instead of inside the commit,
+//! and the WAL stays at a few MiB, which recovers in milliseconds. SQLite's own
 //! checkpoint (`wal_autocheckpoint=8000`) is left on for callers that never call `maintain`.
 
 mod files;

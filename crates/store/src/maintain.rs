@@ -8,8 +8,9 @@ use rusqlite::{Connection, MAIN_DB, Transaction, TransactionBehavior};
 
 use crate::SqliteStore;
 
-/// Frames (pages of 4 KiB) that wait in the WAL before a checkpoint is worth its two syncs.
-const CHECKPOINT_FRAMES: i32 = 500;
+/// Frames (pages of 4 KiB) that wait in the WAL before a checkpoint is worth its two syncs: few,
+/// because a message that comes meanwhile waits. A caller under load calls less often instead.
+const CHECKPOINT_FRAMES: i32 = 256;
 /// Free pages below which the file is left as it is: the next messages will use them.
 const FREE_PAGES_MIN: i64 = 64;
 /// The part of the file (one in so many pages) that must be free before it is shrunk.

@@ -29,6 +29,8 @@ pub(crate) async fn start_and_idle(bench: &mut Bench) -> Result<()> {
         bench.report.add(&what, "ms", firsts, Bar::AtMost(3.0));
 
         let (mut adapter, _) = start(bench, home.path(), &url, kind)?;
+        // What belongs to the start is over.
+        tokio::time::sleep(Duration::from_secs(2)).await;
         let before = wakeups(adapter.id())?;
         let pause = Duration::from_secs(if bench.quick { 1 } else { 10 });
         tokio::time::sleep(pause).await;

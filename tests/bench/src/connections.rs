@@ -7,7 +7,7 @@ use anyhow::Result;
 use tokio::task::JoinSet;
 
 use crate::Bench;
-use crate::peer::{Peer, Speech};
+use crate::peer::{Peer, Speech, envelope};
 use crate::process::{Broker, TOKEN};
 use crate::report::Bar;
 
@@ -52,7 +52,7 @@ pub(crate) async fn idle(bench: &mut Bench) -> Result<()> {
 pub(crate) async fn storm(bench: &mut Bench) -> Result<()> {
     let count = if bench.quick { 50 } else { 1_000 };
     let mut times = Vec::new();
-    for _ in 0..bench.runs {
+    for run in 0..bench.runs as u32 {
         let home = bench.home()?;
         let broker = Broker::start(&bench.binary, home.path(), "127.0.0.1:0")?;
         let address = broker.address;
@@ -60,7 +60,7 @@ pub(crate) async fn storm(bench: &mut Bench) -> Result<()> {
         broker.kill()?;
         let mut dialing = JoinSet::new();
         for n in 0..count {
-            dialing.spawn(async move { persist(address, n).await });
+            dialing.spawn(async move { persist(address, run, n).await });
         }
         let broker = Broker::start(&bench.binary, home.path(), &address.to_string())?;
         let up = Instant::now();
@@ -75,13 +75,17 @@ pub(crate) async fn storm(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Dials until the broker is there, registers and is served.
-async fn persist(address: SocketAddr, n: usize) -> Result<Peer> {
+/// Dials until the broker is there, registers, and has a message of its own delivered.
+async fn persist(address: SocketAddr, run: u32, n: usize) -> Result<Peer> {
     let start = Instant::now();
     loop {
         match Peer::join(address, TOKEN, &format!("idle-{n}"), Speech::Ext).await {
             Ok(mut peer) => {
-                peer.barrier().await?;
+                let name = format!("idle-{n}");
+                peer.writer
+                    .queue(&envelope(&name, &name, run, 0, crate::BODY_BYTES));
+                peer.writer.flush().await?;
+                peer.delivery().await?;
                 return Ok(peer);
             }
             Err(error) if start.elapsed() > PATIENCE => return Err(error),

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::serve::Listener;
-use tokio::net::TcpListener;
 #[cfg(unix)]
 use tokio::net::UnixListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
@@ -25,17 +25,31 @@ use crate::options::StartError;
 
 /// Sockets that may be open beyond the connections: for health checks, metrics and refusals.
 const SOCKETS_SPARE: usize = 256;
+/// Clients that may dial at one moment, when the broker is back for instance. The usual 128 would
+/// make the others wait a second for their next attempt.
+pub(crate) const BACKLOG: u32 = 4_096;
 /// Pause after an accept that failed for want of resources.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Binds a TCP listener.
-pub(crate) async fn bind_tcp(address: SocketAddr) -> Result<TcpListener, StartError> {
-    TcpListener::bind(address)
-        .await
-        .map_err(|source| match source.kind() {
-            io::ErrorKind::AddrInUse => StartError::PortInUse { address },
-            _ => StartError::Listen { address, source },
-        })
+pub(crate) fn bind_tcp(address: SocketAddr) -> Result<TcpListener, StartError> {
+    listen_tcp(address).map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => StartError::PortInUse { address },
+        _ => StartError::Listen { address, source },
+    })
+}
+
+fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    }?;
+    // A port that the last broker's connections still linger on is free for this one.
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// A bound listener.

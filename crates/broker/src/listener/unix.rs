@@ -4,8 +4,9 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::{UnixListener, UnixSocket, UnixStream};
 
+use super::BACKLOG;
 use crate::options::StartError;
 
 /// The socket's file, removed when dropped if it is still ours.
@@ -34,7 +35,7 @@ pub(crate) async fn bind(path: &Path) -> Result<(UnixListener, SocketFile), Star
             .map_err(failed)?;
     }
     remove_stale(path).await?;
-    let listener = UnixListener::bind(path).map_err(failed)?;
+    let listener = listen(path).map_err(failed)?;
     let mode = std::fs::Permissions::from_mode(0o600);
     std::fs::set_permissions(path, mode).map_err(failed)?;
     let identity = identity(path).map_err(failed)?;
@@ -95,6 +96,12 @@ impl Drop for SocketFile {
             let _gone = std::fs::remove_file(&self.path);
         }
     }
+}
+
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let socket = UnixSocket::new_stream()?;
+    socket.bind(path)?;
+    socket.listen(BACKLOG)
 }
 
 #[cfg(test)]

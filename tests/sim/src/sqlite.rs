@@ -86,7 +86,9 @@ impl Store for SqliteDisk {
     }
 
     fn commit(&mut self) -> Result<()> {
-        self.store()?.commit()
+        let store = self.store()?;
+        store.commit()?;
+        store.maintain().map(drop)
     }
 
     fn rollback(&mut self) {

@@ -16,7 +16,7 @@ impl World {
         }
         let next_ms = self.rng.range(1, 2 * self.plan.fault_ms);
         self.after(next_ms, Event::Fault);
-        let at = self.rng.index(17);
+        let at = self.rng.index(18);
         self.trace.note(self.now_ms, "fault", at as u64, "");
         match at {
             0..=3 => {
@@ -67,6 +67,7 @@ impl World {
                 self.machine
                     .tell(Input::ReleaseName(self.actors[actor].name.clone()));
             }
+            16 => self.wall_jump_ms += self.rng.pick(&[1_000, 60_000, 3_600_000]),
             _ => {
                 if let Some(proc) = self.some_proc() {
                     self.process_leaves(proc)?;

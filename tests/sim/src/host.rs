@@ -350,7 +350,17 @@ pub(crate) fn target(rng: &mut Rng, names: &[String], broadcast: u64) -> Address
     let known = names.get(rng.index(names.len()));
     let unknown = format!("nobody-{}", rng.index(5));
     let name = known.filter(|_| !rng.chance(40)).unwrap_or(&unknown);
+    let name = &spelled(rng, name);
     PeerName::parse(name).map_or(Address::All, Address::Peer)
+}
+
+/// A name, sometimes in another case: it is the same name.
+pub(crate) fn spelled(rng: &mut Rng, name: &str) -> String {
+    if rng.chance(100) {
+        name.to_ascii_uppercase()
+    } else {
+        name.to_owned()
+    }
 }
 
 /// A body that says who wrote it, with characters that need care.

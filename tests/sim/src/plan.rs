@@ -76,6 +76,9 @@ impl Plan {
         if rng.chance(200) {
             config.queue_max = rng.range(3, 40);
         }
+        if rng.chance(300) {
+            config.retention_ms = 2 * minute;
+        }
         config.sweep_ms = rng.pick(&[500, 5_000, minute]);
         config.settled_ms = rng.pick(&[10 * minute, 20 * minute]);
         config.grace_ms = rng.pick(&[1_000, 20_000, minute]);

@@ -266,7 +266,7 @@ impl Script {
 
     fn mischief(&mut self, ctx: &mut Ctx<'_>) -> Verdict {
         let victim = ctx.names[ctx.rng.index(ctx.names.len())].clone();
-        if victim == self.name {
+        if victim.eq_ignore_ascii_case(&self.name) {
             return Ok(());
         }
         let mut envelope = self.envelope(ctx, &victim, "msg");
@@ -276,7 +276,10 @@ impl Script {
                 self.send(ctx, envelope, Wrote::Spoofed);
             }
             1 => {
-                envelope.from = self.name.to_ascii_uppercase();
+                // The same name in another case, but not the one that this connection registered.
+                let upper = self.name.to_ascii_uppercase();
+                let lower = self.name.to_ascii_lowercase();
+                envelope.from = if upper == self.name { lower } else { upper };
                 self.send(ctx, envelope, Wrote::Spoofed);
             }
             2 => self.send(ctx, envelope, Wrote::Forged),

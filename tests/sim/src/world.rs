@@ -101,13 +101,11 @@ impl World {
     #[must_use]
     pub(crate) fn new(
         mut rng: Rng,
-        plan: Plan,
+        mut plan: Plan,
         store: Box<dyn Backend>,
         mutation: Option<Mutation>,
         keep_trace: bool,
     ) -> Self {
-        let disk = Disk::new(store);
-        let machine = Machine::new(disk, plan.config.clone(), mutation, plan.batch_max);
         let mut actors = Vec::new();
         for at in 0..plan.sessions {
             let generated = at < plan.generated;
@@ -133,6 +131,11 @@ impl World {
                 kind: Kind::Script { evil: true },
             });
         }
+        if rng.chance(100) {
+            plan.config.connections_max = actors.len() + 1;
+        }
+        let disk = Disk::new(store);
+        let machine = Machine::new(disk, plan.config.clone(), mutation, plan.batch_max);
         let oracle = Oracle::new(plan.rules());
         let mut world = Self {
             now_ms: 0,
@@ -280,7 +283,8 @@ impl World {
             frozen_ms: 0,
             wake_ms: None,
         });
-        let (name, kind) = (self.actors[actor].name.clone(), self.actors[actor].kind);
+        let kind = self.actors[actor].kind;
+        let name = crate::host::spelled(&mut self.rng, &self.actors[actor].name);
         let names = self.names();
         let mut ctx = self.ctx(proc, &names);
         let mut client = match kind {

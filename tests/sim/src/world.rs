@@ -131,7 +131,8 @@ impl World {
                 kind: Kind::Script { evil: true },
             });
         }
-        if rng.chance(100) {
+        // Generated names multiply, and each keeps its process.
+        if plan.generated == 0 && rng.chance(200) {
             plan.config.connections_max = actors.len() + 1;
         }
         let disk = Disk::new(store);

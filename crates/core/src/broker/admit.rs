@@ -60,6 +60,7 @@ impl Broker {
                     Seq(0)
                 },
                 flights: Flights::default(),
+                lapses: false,
                 notice_cursor: 0,
                 notices_out: 0,
             })),

@@ -46,6 +46,8 @@ pub(super) struct Session {
     /// The last message delivered on this connection.
     pub(super) cursor: Seq,
     pub(super) flights: Flights,
+    /// A lapse deadline is set.
+    pub(super) lapses: bool,
     /// The last notice sent on this connection, and how many of them are not acked.
     pub(super) notice_cursor: u64,
     pub(super) notices_out: usize,

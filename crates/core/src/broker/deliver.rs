@@ -153,14 +153,17 @@ impl Broker {
         }
     }
 
-    /// Sees to it that what a v1 connection does not ack stops counting one day.
+    /// Sees to it that what a v1 connection does not ack stops counting one day. One deadline at a
+    /// time: when it has come, the next one is set.
     fn watch_lapse(&mut self, conn: ConnId) {
-        let Some(session) = self.conns.session(conn) else {
+        let Some(session) = self.conns.session_mut(conn) else {
             return;
         };
         if !session.ext
+            && !session.lapses
             && let Some(oldest) = session.flights.oldest_ms()
         {
+            session.lapses = true;
             self.conns
                 .set_timer(oldest + self.config.lapse_ms, Reason::Lapse, conn);
         }
@@ -172,7 +175,12 @@ impl Broker {
         let Some(session) = self.conns.session_mut(conn) else {
             return;
         };
-        if !session.ext && session.flights.lapse(until, LAPSED_V1_MESSAGES as usize) {
+        session.lapses = false;
+        let any = session.flights.lapse(until, LAPSED_V1_MESSAGES as usize);
+        // If the oldest was acked since, the next one is due later. If it may not lapse because as
+        // many have as may, the next ack makes room.
+        let later = session.flights.oldest_ms().is_some_and(|at| at > until);
+        if any || later {
             let peer = session.peer;
             self.registry.mark_dirty(peer);
         }

@@ -138,6 +138,25 @@ fn acks_in_between_do_not_keep_the_rest_from_lapsing() {
 }
 
 #[test]
+fn bytes_that_a_v1_client_does_not_ack_stop_counting_too() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.v1("ada"), rig.v1("bob"));
+    let large = format!("\"{}\"", "x".repeat(1_000_000));
+    for n in 1..=10 {
+        rig.text(bob, &envelope("bob", "ada", &format!("m{n}"), &large));
+        rig.pass(if n == 1 { 10 * SECOND } else { 0 });
+    }
+    assert_eq!(rig.delivered(ada).len(), 8, "8 MiB");
+    rig.pass(5 * SECOND);
+    rig.ack(ada, 1);
+    assert_eq!(rig.delivered(ada), [9]);
+    rig.pass(25 * SECOND - 1);
+    assert!(rig.delivered(ada).is_empty());
+    rig.pass(1);
+    assert_eq!(rig.delivered(ada), [10], "30 s after the second");
+}
+
+#[test]
 fn what_an_ext_client_does_not_ack_never_stops_counting() {
     let mut rig = Rig::new();
     let (ada, bob) = narrow(&mut rig, 1, 1_000_000);

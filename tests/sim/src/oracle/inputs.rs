@@ -53,10 +53,15 @@ impl Oracle {
         }
         if model.closed {
             // Not read any more, or, while the broker stops, still heeded.
-            if let (ClientFrame::Ack(Ack { key, .. }), Some(peer)) = (frame, model.peer)
+            let done = match frame {
+                ClientFrame::Ack(Ack { key, .. }) => Some((key, End::Acked)),
+                ClientFrame::Reject { key, .. } => Some((key, End::Dead)),
+                _ => None,
+            };
+            if let (Some((key, end)), Some(peer)) = (done, model.peer)
                 && let Some(seq) = key.seq()
             {
-                self.causes.insert((peer, seq), End::Acked);
+                self.causes.insert((peer, seq), end);
             }
             return;
         }

@@ -28,17 +28,27 @@ pub(crate) fn sim(args: &[String]) -> Result<ExitCode> {
     )
 }
 
-/// Builds the release binary and its load generator, and runs the measurements.
+/// Builds the binary and its load generator, and runs the measurements. A quick run, whose figures
+/// mean nothing, takes the development build, which the tests need anyway.
 pub(crate) fn bench(args: &[String]) -> Result<ExitCode> {
+    let quick = args.iter().any(|arg| arg == "--quick");
+    let (profile, folder) = if quick {
+        ("dev", "debug")
+    } else {
+        ("release", "release")
+    };
     // Two packages, one after the other: together their features would be joined.
     for package in ["peerbus", "peerbus-bench"] {
-        let built = finish(cargo().args(["build", "--release", "--package", package]))?;
+        let built = finish(cargo().args(["build", "--profile", profile, "--package", package]))?;
         if built != ExitCode::SUCCESS {
             return Ok(built);
         }
     }
+    let target = root().join("target").join(folder);
     finish(
-        Command::new(root().join("target/release/peerbus-bench"))
+        Command::new(target.join("peerbus-bench"))
+            .arg("--binary")
+            .arg(target.join("peerbus"))
             .args(args)
             .current_dir(root()),
     )

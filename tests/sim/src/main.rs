@@ -23,7 +23,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let mut failed = false;
+    let mut failed = 0;
     for seed in args.seed..args.seed.saturating_add(args.count) {
         let report = run(
             seed,
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
                 ..Options::default()
             },
         );
-        failed |= report.failure.is_some();
+        failed += u64::from(report.failure.is_some());
         if args.trace {
             let _ = out.write_all(report.lines.as_bytes());
         }
@@ -45,7 +45,10 @@ fn main() -> ExitCode {
             );
         }
     }
-    if failed {
+    if args.count > 1 {
+        let _ = writeln!(out, "{} worlds, {failed} failed", args.count);
+    }
+    if failed > 0 {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS

@@ -55,8 +55,9 @@ pub(crate) struct Serve {
     #[arg(
         long,
         env = "PEERBUS_LISTEN",
-        value_name = "HOST:PORT",
-        default_value = "127.0.0.1:47821"
+        value_name = "IP:PORT",
+        default_value = "127.0.0.1:47821",
+        value_parser = listen_address
     )]
     pub(crate) listen: SocketAddr,
     /// Unix socket to listen on
@@ -193,6 +194,21 @@ pub(crate) struct Keygen {
     pub(crate) json: bool,
 }
 
+/// An address to listen on. `localhost` and no host at all stand for 127.0.0.1, and an empty text
+/// for the default.
+fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    const DEFAULT: &str = "127.0.0.1:47821";
+    let text = if text.is_empty() { DEFAULT } else { text };
+    let address = match text.strip_prefix("localhost").unwrap_or(text) {
+        port if port.starts_with(':') => format!("127.0.0.1{port}"),
+        whole => whole.to_owned(),
+    };
+    address.parse().map_err(|_| {
+        "expected IP:PORT, such as 127.0.0.1:47821 or [::1]:47821 (PEERBUS_LISTEN or --listen)"
+            .into()
+    })
+}
+
 /// A length of time between a hundredth of a second and a year.
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
@@ -204,6 +220,26 @@ fn seconds(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
+
+    #[test]
+    fn an_address_may_be_short() {
+        for (text, expected) in [
+            ("", "127.0.0.1:47821"),
+            (":5", "127.0.0.1:5"),
+            ("localhost:5", "127.0.0.1:5"),
+            ("0.0.0.0:5", "0.0.0.0:5"),
+            ("[::1]:5", "[::1]:5"),
+        ] {
+            assert_eq!(super::listen_address(text).unwrap().to_string(), expected);
+        }
+        for bad in ["5", "example.org:5", "127.0.0.1", "localhost"] {
+            assert!(
+                super::listen_address(bad)
+                    .unwrap_err()
+                    .contains("PEERBUS_LISTEN")
+            );
+        }
+    }
 
     #[test]
     fn the_command_line_is_sound() {

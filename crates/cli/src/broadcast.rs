@@ -9,7 +9,7 @@ pub(crate) fn run(verb: Broadcast) -> Result<(), Failure> {
     let body = body::json(&verb.body, verb.outgoing.text)?;
     let config = client::config(&verb.outgoing.connection, verb.outgoing.name.clone())?;
     let deadline = client::duration(verb.outgoing.timeout);
-    let sent = client::with_bus(config, async |bus| {
+    let sent = client::with_bus(config, client::Refused::Fail, async |bus| {
         Ok(bus.broadcast(&body, deadline).await?)
     })?;
     send::report(&sent, None, &verb.outgoing)

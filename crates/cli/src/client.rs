@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerbus_adapter::{Bus, Config, Flags, Link, connect};
+use peerbus_adapter::{Bus, Config, Flags, Link, LinkState, connect};
 
 use crate::args::Connection;
 use crate::failure::Failure;
@@ -35,21 +35,55 @@ pub(crate) fn config(connection: &Connection, name: Option<String>) -> Result<Co
     Ok(config)
 }
 
-/// Runs `verb` on a bus and says goodbye.
-pub(crate) fn with_bus<T, F>(config: Config, verb: impl FnOnce(Bus) -> F) -> Result<T, Failure>
+/// What to do about a name or a token that the broker turns down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// Give up at once.
+    Fail,
+    /// Keep trying: the name may become free.
+    Wait,
+}
+
+/// Runs `verb` on a bus and says goodbye. A broker that is away is waited for; credentials that are
+/// missing or unusable are not: nothing would change that but the user.
+pub(crate) fn with_bus<T, F>(
+    config: Config,
+    refused: Refused,
+    verb: impl FnOnce(Bus) -> F,
+) -> Result<T, Failure>
 where
     F: Future<Output = Result<T, Failure>>,
 {
     runtime()?.block_on(async {
         let (bus, link): (Bus, Link) = connect(config);
         let driver = tokio::spawn(link.run());
-        let result = verb(bus.clone()).await;
+        let result = tokio::select! {
+            result = verb(bus.clone()) => result,
+            hopeless = hopeless(&bus, refused) => Err(hopeless),
+        };
         bus.close().await;
         drop(bus);
         // The link ends by itself once the bus is closed.
         let _ = driver.await;
         result
     })
+}
+
+/// Resolves when waiting is of no use.
+async fn hopeless(bus: &Bus, refused: Refused) -> Failure {
+    let mut link = bus.link();
+    loop {
+        match &*link.borrow_and_update() {
+            state @ LinkState::NeedCredentials { .. } => return Failure::config(state),
+            state @ LinkState::Refused { .. } if refused == Refused::Fail => {
+                return Failure::failed(state);
+            }
+            _ => {}
+        }
+        if link.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+    }
 }
 
 /// A command-line number of seconds.

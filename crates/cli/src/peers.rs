@@ -16,7 +16,9 @@ const CELL_CHARS: usize = 40;
 pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
     let config = client::config(&verb.connection, None)?;
     let deadline = client::duration(verb.timeout);
-    let answer = client::with_bus(config, async |bus| Ok(bus.peers(deadline).await?))?;
+    let answer = client::with_bus(config, client::Refused::Fail, async |bus| {
+        Ok(bus.peers(deadline).await?)
+    })?;
     let others: Vec<_> = answer
         .entries
         .iter()

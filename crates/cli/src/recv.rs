@@ -13,7 +13,7 @@ use crate::{client, output};
 /// Prints messages as NDJSON and acks each one after its line was written.
 pub(crate) fn run(verb: Recv) -> Result<(), Failure> {
     let config = client::config(&verb.connection, Some(verb.name.clone()))?;
-    client::with_bus(config, async |bus| {
+    client::with_bus(config, client::Refused::Wait, async |bus| {
         let mut stop = Stop::catch()?;
         tokio::select! {
             done = receive(&bus, &verb) => done,
@@ -68,7 +68,7 @@ fn out_of_time(bus: &Bus, verb: &Recv, taken: u64) -> Result<(), Failure> {
 /// Says why nothing arrives.
 fn tell(state: &LinkState) {
     match state {
-        LinkState::Refused { .. } | LinkState::NeedCredentials { .. } => {
+        LinkState::Refused { .. } => {
             output::complain(&state.to_string());
         }
         LinkState::Connecting {

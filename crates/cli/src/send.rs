@@ -12,7 +12,7 @@ pub(crate) fn run(verb: Send) -> Result<(), Failure> {
     let body = body::json(&verb.body, verb.outgoing.text)?;
     let config = client::config(&verb.outgoing.connection, verb.outgoing.name.clone())?;
     let deadline = client::duration(verb.outgoing.timeout);
-    let sent = client::with_bus(config, async |bus| {
+    let sent = client::with_bus(config, client::Refused::Fail, async |bus| {
         Ok(bus.send(&verb.to, &body, deadline).await?)
     })?;
     report(&sent, Some(&verb.to), &verb.outgoing)
@@ -51,6 +51,14 @@ fn sentence(sent: &Sent, to: Option<&str>) -> String {
     match (sent.status, to) {
         (SentStatus::Written, _) => {
             format!("written {id} (a v1 broker: whether it was accepted cannot be known)")
+        }
+        (
+            SentStatus::Accepted {
+                duplicate: true, ..
+            },
+            _,
+        ) => {
+            format!("accepted {id}: on disk, when it was sent before; it is not queued twice")
         }
         (SentStatus::Accepted { online: 0, .. }, Some(to)) => {
             format!("accepted {id}: on disk; {to} is away, it is queued")

@@ -112,6 +112,11 @@ fn tokens(file: PathBuf) -> Result<(Vec<TokenHash>, Option<PathBuf>), Failure> {
         .map(str::trim)
         .filter(|t| !t.is_empty())
         .collect();
+    if given.is_empty() && !list.is_empty() {
+        return Err(Failure::config(
+            "PEERBUS_TOKENS is set and holds no token; give a comma-separated list, or unset it",
+        ));
+    }
     if given.is_empty() {
         let (credentials, made) = credentials::load_or_create(&file).map_err(Failure::config)?;
         if made {

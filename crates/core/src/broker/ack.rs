@@ -147,6 +147,7 @@ impl Broker {
 
     /// Keeps the count of a peer's queue.
     pub(super) fn settled(&mut self, recipient: PeerId) {
+        self.sweep.rescan = true;
         if let Some(peer) = self.registry.get_mut(recipient)
             && let Some(owed) = &mut peer.owed
         {

@@ -1,5 +1,6 @@
 //! What a client may ask: who is there, what became of its messages, what it was not told yet.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
 use peerbus_wire::limits::PEERS_ENTRIES_MAX;
@@ -16,8 +17,8 @@ use crate::store::{MessageHead, PeerId, StoreError, Txn};
 /// Notices that are sent before some of them are acked.
 const NOTICES_BATCH: usize = 512;
 
-/// Messages whose last states are remembered for `status`.
-const RECENT_MAX: usize = 16_384;
+/// States that are remembered for `status`, of however many messages.
+const RECENT_MAX: usize = 32_768;
 
 /// States remembered of one message.
 const RECENT_STATES_MAX: usize = 64;
@@ -32,24 +33,28 @@ pub(super) fn notice_number(key: &DeliveryKey) -> Option<u64> {
 pub(super) struct Recent {
     states: BTreeMap<(PeerId, MessageId), Vec<State>>,
     order: VecDeque<(PeerId, MessageId)>,
+    count: usize,
 }
 
 impl Recent {
     pub(super) fn record(&mut self, sender: PeerId, id: &MessageId, state: State) {
         let key = (sender, id.clone());
-        if let Some(states) = self.states.get_mut(&key) {
-            if states.len() < RECENT_STATES_MAX {
-                states.push(state);
+        let states = match self.states.entry(key) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                self.order.push_back(entry.key().clone());
+                entry.insert(Vec::new())
             }
-            return;
+        };
+        if states.len() < RECENT_STATES_MAX {
+            states.push(state);
+            self.count += 1;
         }
-        if self.order.len() >= RECENT_MAX
+        while self.count > RECENT_MAX
             && let Some(oldest) = self.order.pop_front()
         {
-            self.states.remove(&oldest);
+            self.count -= self.states.remove(&oldest).map_or(0, |states| states.len());
         }
-        self.order.push_back(key.clone());
-        self.states.insert(key, vec![state]);
     }
 
     fn of(&self, sender: PeerId, id: &MessageId) -> &[State] {

@@ -14,9 +14,6 @@ use crate::store::{PeerId, StoreError, Txn};
 /// Messages looked at in one slice.
 const SCAN: usize = 2_048;
 
-/// Settled messages that are kept for dedupe at most.
-const SETTLED_MAX: u64 = 1_000_000;
-
 /// Runs of settled messages that are remembered; more wait for the next pass.
 const RUNS_MAX: usize = 65_536;
 
@@ -35,7 +32,10 @@ pub(super) struct Sweep {
     /// Messages that are owed to nobody: runs of neighbours that were first seen so at the same
     /// time, by their first number.
     runs: BTreeMap<Seq, Run>,
-    settled: u64,
+    /// Something may have become settled since the last pass began.
+    pub(super) rescan: bool,
+    /// The last slice of expiry was full.
+    expiring: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +51,8 @@ impl Sweep {
             anchor_moved: false,
             cursor: Seq(0),
             runs: BTreeMap::new(),
-            settled: 0,
+            rescan: true,
+            expiring: false,
         }
     }
 
@@ -64,7 +65,6 @@ impl Sweep {
             }
             if run.last.0 + 1 == seq.0 && run.seen_ms == now_ms {
                 run.last = seq;
-                self.settled += 1;
                 return;
             }
         }
@@ -75,21 +75,15 @@ impl Sweep {
                 seen_ms: now_ms,
             },
         );
-        self.settled += 1;
     }
 
     /// Takes settled messages whose time is over, at most `limit`.
     fn take(&mut self, now_ms: u64, keep_ms: u64, limit: usize) -> Vec<Seq> {
         let mut out = Vec::new();
-        let mut excess = self.settled.saturating_sub(SETTLED_MAX);
         let over: Vec<_> = self
             .runs
             .iter()
-            .filter(|(first, run)| {
-                let spare = excess > 0;
-                excess = excess.saturating_sub(run.last.0 - first.0 + 1);
-                spare || now_ms.saturating_sub(run.seen_ms) >= keep_ms
-            })
+            .filter(|(_, run)| now_ms.saturating_sub(run.seen_ms) >= keep_ms)
             .map(|(first, run)| (*first, *run))
             .take(limit)
             .collect();
@@ -104,7 +98,6 @@ impl Sweep {
                 break;
             }
         }
-        self.settled -= out.len() as u64;
         out
     }
 }
@@ -117,7 +110,12 @@ impl Broker {
         txn: &mut T,
     ) -> Result<(), StoreError> {
         self.note_absent(now, txn)?;
-        let mut more = self.expire_old(now, txn)?;
+        // Once a pass, however many slices the pass has.
+        let begins = self.sweep.cursor == Seq(0);
+        if begins || self.sweep.expiring {
+            self.sweep.expiring = self.expire_old(now, txn)?;
+        }
+        let mut more = self.sweep.expiring;
         more |= self.expire_passing(now, txn)?;
         more |= self.scan_settled(now, txn)?;
         more |= self.drop_settled(now, txn)?;
@@ -149,8 +147,12 @@ impl Broker {
     }
 
     fn scan_settled<T: Txn + ?Sized>(&mut self, now: Now, txn: &mut T) -> Result<bool, StoreError> {
-        if self.sweep.runs.len() >= RUNS_MAX {
+        let begins = self.sweep.cursor == Seq(0);
+        if self.sweep.runs.len() >= RUNS_MAX || begins && !self.sweep.rescan {
             return Ok(false);
+        }
+        if begins {
+            self.sweep.rescan = false;
         }
         let (settled, last) = txn.settled(self.sweep.cursor, SCAN)?;
         for seq in settled {
@@ -172,6 +174,7 @@ impl Broker {
     fn drop_old<T: Txn + ?Sized>(&mut self, now: Now, txn: &mut T) -> Result<bool, StoreError> {
         let before = now.wall_ms.saturating_sub(self.config.retention_ms);
         let dead = txn.delete_dead(before, SLICE)?;
+        self.sweep.rescan |= dead > 0;
         let notices = txn.delete_notices(before, SLICE)?;
         let audit = txn.old_audit(before, SLICE)?;
         if let Some(block) = &audit {

@@ -41,6 +41,8 @@ impl Broker {
                 Vec::new()
             }
         };
+        let here = |peer: &&PeerId| self.registry.conn(**peer).is_some();
+        let online = count(recipients.iter().filter(here).count());
         match self.store_message(now, sender, carried, &recipients, txn)? {
             Inserted::New => {}
             Inserted::Known {
@@ -51,7 +53,7 @@ impl Broker {
                 self.outbox.now(Output::Count(Count::Duplicate));
                 let state = State::Accepted {
                     recipients,
-                    online: 0,
+                    online: online.min(recipients),
                     duplicate: true,
                 };
                 self.receipt(conn, carried, state);
@@ -62,11 +64,7 @@ impl Broker {
                 return Ok(());
             }
         }
-        let online = recipients
-            .iter()
-            .filter(|r| self.registry.conn(**r).is_some())
-            .count();
-        let (recipients_count, online) = (count(recipients.len()), count(online));
+        let recipients_count = count(recipients.len());
         self.outbox.now(Output::Count(Count::Accepted {
             recipients: recipients_count,
         }));
@@ -104,6 +102,7 @@ impl Broker {
         let inserted = txn.insert_message(&message)?;
         if inserted == Inserted::New {
             self.head.next_seq += 1;
+            self.sweep.rescan |= recipients == 0;
             if !self.mutations.broken(Mutation::SkipAudit) {
                 self.log.push(&Event::Accept {
                     seq,

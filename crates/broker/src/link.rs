@@ -27,6 +27,8 @@ pub(crate) struct Link {
     /// Since when one write has been under way, or [`NOT_WRITING`].
     writing_ms: AtomicU64,
     pings: AtomicU8,
+    /// The core waits for a pong.
+    core_ping: AtomicBool,
     ping_wanted: Notify,
     closing: OnceLock<Closing>,
     close_wanted: Notify,
@@ -75,6 +77,7 @@ impl Link {
             heard_ms: AtomicU64::new(now_ms),
             writing_ms: AtomicU64::new(NOT_WRITING),
             pings: AtomicU8::new(0),
+            core_ping: AtomicBool::new(false),
             ping_wanted: Notify::new(),
             closing: OnceLock::new(),
             close_wanted: Notify::new(),
@@ -97,17 +100,28 @@ impl Link {
         }
     }
 
-    /// The engine has handled a frame. Call before the outputs of the frame are released. The
-    /// permit comes back now, unless a receipt will answer the frame.
-    pub(crate) fn handled(&self, answered_later: bool) {
-        if answered_later && self.ext.load(Ordering::Acquire) {
-            self.unreceipted.fetch_add(1, Ordering::AcqRel);
-        } else {
-            self.unanswered.add_permits(1);
+    /// The engine has handled a frame. Call before the outputs of the frame are released. `true`:
+    /// the caller says [`Link::read_more`] once the frame's answer is written. Else the permit
+    /// comes back with the receipt for the frame, or now.
+    pub(crate) fn handled(&self, answer: Answer) -> bool {
+        let ext = self.ext.load(Ordering::Acquire);
+        match answer {
+            Answer::Peers => return true,
+            Answer::Status if ext => return true,
+            Answer::Receipt if ext => {
+                self.unreceipted.fetch_add(1, Ordering::AcqRel);
+            }
+            Answer::Receipt | Answer::Status | Answer::None => self.read_more(1),
         }
+        false
     }
 
-    /// So many answers have been written to the socket.
+    /// Gives permits back.
+    pub(crate) fn read_more(&self, frames: usize) {
+        self.unanswered.add_permits(frames);
+    }
+
+    /// So many receipts that answer a frame have been written to the socket.
     pub(crate) fn answered(&self, answers: usize) {
         let answers = u32::try_from(answers).unwrap_or(u32::MAX);
         let less = |owed: u32| Some(owed.saturating_sub(answers));
@@ -115,7 +129,7 @@ impl Link {
             .unreceipted
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, less)
         {
-            self.unanswered.add_permits(owed.min(answers) as usize);
+            self.read_more(owed.min(answers) as usize);
         }
     }
 
@@ -163,8 +177,16 @@ impl Link {
 
     /// Asks the writer for a ping.
     pub(crate) fn want_ping(&self, ping: Ping) {
+        if ping == Ping::Core {
+            self.core_ping.store(true, Ordering::Release);
+        }
         self.pings.fetch_or(ping as u8, Ordering::AcqRel);
         self.ping_wanted.notify_one();
+    }
+
+    /// Whether the core waits for the pong that came; it is told of one for each time it asked.
+    pub(crate) fn core_ponged(&self) -> bool {
+        self.core_ping.swap(false, Ordering::AcqRel)
     }
 
     /// Waits until a ping is wanted and takes the wish.
@@ -207,12 +229,28 @@ impl Link {
     }
 }
 
-/// Whether a receipt answers the frame, for a client that gets receipts.
-pub(crate) fn is_receipted(frame: &ClientFrame) -> bool {
-    matches!(
-        frame,
-        ClientFrame::Envelope(_) | ClientFrame::Refused { id: Some(_), .. }
-    )
+/// What answers a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Nothing: the frame is done with when it is handled.
+    None,
+    /// A receipt, for a client that gets receipts.
+    Receipt,
+    /// A `peers` frame.
+    Peers,
+    /// Any number of receipts, for a client that gets receipts.
+    Status,
+}
+
+impl Answer {
+    pub(crate) fn to(frame: &ClientFrame) -> Self {
+        match frame {
+            ClientFrame::Envelope(_) | ClientFrame::Refused { id: Some(_), .. } => Self::Receipt,
+            ClientFrame::Peers => Self::Peers,
+            ClientFrame::Status { .. } => Self::Status,
+            _ => Self::None,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -241,7 +279,7 @@ mod tests {
         link.set_ext();
         for _ in 0..FRAMES_UNANSWERED_MAX {
             assert!(at_once(link.may_read()).await);
-            link.handled(true);
+            link.handled(Answer::Receipt);
         }
         assert!(!at_once(link.may_read()).await, "every permit is out");
         link.answered(1);
@@ -252,15 +290,16 @@ mod tests {
     #[tokio::test]
     async fn acks_and_v1_messages_never_wait_for_anything_written() {
         let v1 = link();
-        for _ in 0..2 * FRAMES_UNANSWERED_MAX {
+        for frame in 0..2 * FRAMES_UNANSWERED_MAX {
             assert!(at_once(v1.may_read()).await);
-            v1.handled(true);
+            let answer = [Answer::Receipt, Answer::Status, Answer::None][frame % 3];
+            assert!(!v1.handled(answer));
         }
         let ext = link();
         ext.set_ext();
         for _ in 0..2 * FRAMES_UNANSWERED_MAX {
             assert!(at_once(ext.may_read()).await);
-            ext.handled(false);
+            ext.handled(Answer::None);
         }
     }
 
@@ -269,7 +308,7 @@ mod tests {
         let link = link();
         link.set_ext();
         link.may_read().await;
-        link.handled(true);
+        link.handled(Answer::Receipt);
         link.answered(1_000);
         for _ in 0..FRAMES_UNANSWERED_MAX {
             assert!(at_once(link.may_read()).await);
@@ -287,6 +326,17 @@ mod tests {
         assert_eq!(wanted, [Ping::Idle, Ping::Core]);
         assert!(!link.ping_is_wanted());
         assert!(!at_once(link.wanted_pings()).await);
+    }
+
+    #[test]
+    fn the_core_is_told_of_a_pong_only_when_it_asked() {
+        let link = link();
+        assert!(!link.core_ponged(), "nobody asked");
+        link.want_ping(Ping::Idle);
+        assert!(!link.core_ponged(), "the watch is not the core");
+        link.want_ping(Ping::Core);
+        assert!(link.core_ponged());
+        assert!(!link.core_ponged(), "once");
     }
 
     #[test]

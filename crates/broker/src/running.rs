@@ -102,21 +102,33 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         addresses.push(actual);
         bound.push((Bound::Tcp(listener), Site::Tcp(actual)));
     }
-    #[cfg(unix)]
-    let socket_file = match &options.unix {
-        Some(path) => {
-            let (listener, file) = crate::listener::bind_unix(path).await?;
-            bound.push((Bound::Unix(listener), Site::Unix));
-            Some(file)
-        }
-        None => None,
-    };
     #[cfg(not(unix))]
     if options.unix.is_some() {
         return Err(StartError::NoUnixSockets);
     }
     let unix_path = options.unix.clone();
-    let (shared, engine) = start_engine(options).await?;
+    // The database comes first: its lock says which of two brokers may touch the socket's file.
+    #[cfg_attr(
+        not(unix),
+        expect(unused_mut, reason = "only a socket's failure ends it")
+    )]
+    let (shared, mut engine) = start_engine(options).await?;
+    #[cfg(unix)]
+    let socket_file = match &unix_path {
+        Some(path) => match crate::listener::bind_unix(path).await {
+            Ok((listener, file)) => {
+                bound.push((Bound::Unix(listener), Site::Unix));
+                Some(file)
+            }
+            Err(error) => {
+                let drain = Duration::ZERO;
+                let _ended = shared.inbox.send_now(Content::Stop { drain });
+                engine.ended().await;
+                return Err(error);
+            }
+        },
+        None => None,
+    };
     let (stop_listening, _) = watch::channel(false);
     let servers = serve(bound, &shared, &stop_listening);
     Ok(Running {

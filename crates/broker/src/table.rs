@@ -25,7 +25,7 @@ pub(crate) const OUTBOUND_BYTES_MAX: usize = 4 * WINDOW_BYTES_MAX as usize;
 
 const _: () = assert!(
     OUTBOUND_FRAMES_MAX
-        >= (WINDOW_MESSAGES_MAX + LAPSED_V1_MESSAGES) as usize + 2 * FRAMES_UNANSWERED_MAX
+        >= (WINDOW_MESSAGES_MAX + LAPSED_V1_MESSAGES) as usize + 4 * FRAMES_UNANSWERED_MAX
 );
 
 /// A frame on its way to a connection's writer.
@@ -35,6 +35,8 @@ pub(crate) enum Outgoing {
     Deliver(Arc<str>),
     /// Any other frame, encoded by the writer.
     Frame(Box<BrokerFrame>),
+    /// No frame: what stands before this answers so many frames of the client.
+    Done(usize),
 }
 
 /// The open connections.
@@ -109,6 +111,19 @@ impl Table {
         Sent::Overflow
     }
 
+    /// Gives back the permits of frames whose answers were queued before, once these are written;
+    /// at once when nothing more is written or the queue is full, which bounds the rest.
+    pub(crate) fn done(&self, link: &Link, frames: usize) {
+        let entry = self.entries.get(&link.conn());
+        let queued = entry.is_some_and(|entry| {
+            let done = Outgoing::Done(frames);
+            entry.outbound.try_send(done).is_ok()
+        });
+        if !queued {
+            link.read_more(frames);
+        }
+    }
+
     /// Asks the connection's writer for a ping whose pong is reported.
     pub(crate) fn ping(&self, conn: ConnId) {
         if let Some(entry) = self.entries.get(&conn) {
@@ -143,25 +158,35 @@ impl Outgoing {
         match self {
             Self::Deliver(text) => text.len(),
             Self::Frame(frame) => weight(frame),
+            Self::Done(_) => 0,
         }
     }
 
-    /// How many frames of the client this one answers.
+    /// How many frames of the client this one answers with a receipt.
     pub(crate) fn answers(&self) -> usize {
         match self {
             Self::Frame(frame) => match &**frame {
                 BrokerFrame::Receipts(receipts) => receipts.iter().filter(|r| is_answer(r)).count(),
                 BrokerFrame::Peers(_) | BrokerFrame::Deliver(_) => 0,
             },
-            Self::Deliver(_) => 0,
+            Self::Deliver(_) | Self::Done(_) => 0,
         }
     }
 
-    /// The frame's text.
-    pub(crate) fn text(&self) -> Arc<str> {
+    /// How many frames of the client are answered before this.
+    pub(crate) fn done(&self) -> usize {
         match self {
-            Self::Deliver(text) => Arc::clone(text),
-            Self::Frame(frame) => frame.encode(),
+            Self::Done(frames) => *frames,
+            Self::Deliver(_) | Self::Frame(_) => 0,
+        }
+    }
+
+    /// The frame's text, if this is one.
+    pub(crate) fn text(&self) -> Option<Arc<str>> {
+        match self {
+            Self::Deliver(text) => Some(Arc::clone(text)),
+            Self::Frame(frame) => Some(frame.encode()),
+            Self::Done(_) => None,
         }
     }
 }

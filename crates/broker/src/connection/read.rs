@@ -28,7 +28,7 @@ pub(super) async fn read(
         };
         if link.closing().is_some() {
             // Read on, or the client could not finish what it writes and see the close frame.
-            link.handled(false);
+            link.read_more(1);
             continue;
         }
         link.not_listening();
@@ -53,7 +53,9 @@ async fn next_frame(
             Message::Text(text) => return Ok((ClientFrame::parse(text.as_bytes()), text.len())),
             Message::Binary(_) => return Ok((ClientFrame::Binary, 0)),
             Message::Pong(payload) => {
-                if payload == Ping::Core.payload() && link.closing().is_none() {
+                // One that nobody asked for costs the engine nothing.
+                let told = payload == Ping::Core.payload() && link.core_ponged();
+                if told && link.closing().is_none() {
                     hand_in(Input::Pong(link.conn()), link, 0, shared).await;
                 }
             }

@@ -79,18 +79,20 @@ async fn burst(
     link: &Link,
     shared: &Shared,
 ) -> Result<(), Broken> {
-    let mut answers = 0;
+    let (mut answers, mut done) = (0, 0);
     let mut frames = 0;
     while let Some(outgoing) = next {
         link.unqueue(outgoing.weight());
         answers += outgoing.answers();
         link.writing(Some(shared.clock.mono_ms()));
-        let text = outgoing.text();
-        if text.len() < LARGE_TEXT_BYTES {
-            sink.feed(Message::Text((&*text).into())).await?;
-        } else {
-            sink.flush().await?;
-            socket.write_text(&text).await?;
+        done += outgoing.done();
+        if let Some(text) = outgoing.text() {
+            if text.len() < LARGE_TEXT_BYTES {
+                sink.feed(Message::Text((&*text).into())).await?;
+            } else {
+                sink.flush().await?;
+                socket.write_text(&text).await?;
+            }
         }
         frames += 1;
         let go_on = frames < FLUSH_FRAMES_MAX && !link.ping_is_wanted();
@@ -100,6 +102,9 @@ async fn burst(
     sink.flush().await?;
     if answers > 0 {
         link.answered(answers);
+    }
+    if done > 0 {
+        link.read_more(done);
     }
     Ok(())
 }

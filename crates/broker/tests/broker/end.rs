@@ -7,7 +7,7 @@ use peerbus_broker::{StartError, start};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::client::message;
+use crate::client::{Client, message};
 use crate::support::{Broker, PATIENCE, options};
 
 #[tokio::test]
@@ -145,4 +145,33 @@ async fn a_broker_that_is_dropped_lets_go_of_its_database() {
     });
     let report = next.await.expect("still locked").shutdown(PATIENCE).await;
     assert!(report.is_clean(), "{report:?}");
+}
+
+#[tokio::test]
+async fn of_two_brokers_started_at_once_the_one_with_the_database_has_the_socket() {
+    for _ in 0..20 {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, two) = tokio::join!(start(options(&dir)), start(options(&dir)));
+        let (won, lost) = match (one, two) {
+            (Ok(won), Err(lost)) | (Err(lost), Ok(won)) => (won, lost),
+            other => panic!("not one of two: {other:?}"),
+        };
+        assert!(matches!(lost, StartError::Database { .. }), "{lost}");
+        let path = won.unix_path().unwrap().to_owned();
+        let mut alice = Client::connect_unix(&path).await.unwrap();
+        alice.register("alice").await;
+    }
+}
+
+#[tokio::test]
+async fn a_broker_without_its_socket_lets_go_of_its_database() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run");
+    std::fs::write(&path, "in the way").unwrap();
+    let mut refused = options(&dir);
+    refused.unix = Some(path.clone());
+    let error = start(refused).await.unwrap_err();
+    assert!(matches!(error, StartError::NotASocket { .. }), "{error}");
+    std::fs::remove_file(&path).unwrap();
+    Broker::start_in(dir, |_| ()).await;
 }

@@ -11,7 +11,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 use tokio_tungstenite::tungstenite::{Error, Message};
 
 use crate::client::{Client, ack, message, registration};
-use crate::support::{Broker, PATIENCE};
+use crate::support::{Broker, PATIENCE, TOKEN};
 
 #[tokio::test]
 async fn a_first_message_that_is_no_registration_is_named_in_the_close_frame() {
@@ -143,4 +143,56 @@ async fn one_connection_too_many_is_refused_until_another_ends() {
         .expect("the place was not given back")
         .register("carol")
         .await;
+}
+
+#[tokio::test]
+async fn a_client_may_ask_as_often_as_it_likes() {
+    let broker = Broker::start().await;
+    let mut alice = broker.join("alice").await;
+    for _ in 0..10_000 {
+        assert_eq!(alice.peers().await, ["alice"]);
+    }
+}
+
+#[tokio::test]
+async fn questions_asked_at_once_are_all_answered_when_they_are_read() {
+    let broker = Broker::start().await;
+    for ext in [false, true] {
+        let mut alice = Client::connect_narrow(broker.address()).await;
+        let name = if ext { "ext-alice" } else { "alice" };
+        let mut register = registration(name, TOKEN);
+        if ext {
+            register["ext"] = json!(1);
+        }
+        alice.send(register).await;
+        alice.next().await;
+        let unknown: Vec<_> = (0..3).map(|n| format!("m{n}")).collect();
+        for _ in 0..1_000 {
+            alice
+                .send(json!({"protocol_version": "v1", "type": "peers"}))
+                .await;
+            // The empty one has no answer, and a v1 client gets none at all.
+            for ids in [json!([]), json!(unknown)] {
+                let status = json!({"protocol_version": "v1", "type": "status", "ids": ids});
+                alice.send(status).await;
+            }
+        }
+        let (mut peers, mut states) = (0, 0);
+        while peers < 1_000 || (ext && states < 3_000) {
+            let frame = alice.next().await;
+            match frame["type"].as_str() {
+                Some("peers") => peers += 1,
+                _ => states += frame["receipts"].as_array().unwrap().len(),
+            }
+        }
+        // Every permit is back: as many again are read and answered.
+        for _ in 0..1_000 {
+            alice
+                .send(json!({"protocol_version": "v1", "type": "peers"}))
+                .await;
+        }
+        for _ in 0..1_000 {
+            assert_eq!(alice.next().await["type"], "peers");
+        }
+    }
 }

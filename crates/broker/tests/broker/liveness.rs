@@ -172,3 +172,15 @@ async fn a_contested_name_stays_with_a_holder_that_answers_and_leaves_one_that_d
     assert_eq!(newcomer.next().await["names"], json!(["bob"]));
     assert_eq!(holder.closed().await.0, 4000);
 }
+
+#[tokio::test]
+async fn pongs_that_nobody_asked_for_do_not_reach_the_engine() {
+    let broker = Broker::start().await;
+    let mut alice = broker.join("alice").await;
+    for _ in 0..100 {
+        alice.send_raw(Message::Pong("holder".into())).await;
+    }
+    alice.peers().await;
+    // The connection, its registration and its question.
+    broker.until_metric("peerbus_inputs_total 3").await;
+}

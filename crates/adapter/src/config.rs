@@ -35,8 +35,8 @@ pub enum Naming {
 /// What [`connect`](crate::connect) needs to know.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where the broker is; `None`: the file's `url`, else the first of `sockets` that answers,
-    /// else [`crate::url::DEFAULT_URL`].
+    /// Where the broker is; `None`: the file's `url`, else the first of `sockets` that answers;
+    /// then, if `token` is given or this system has no such sockets, [`crate::url::DEFAULT_URL`].
     pub url: Option<Url>,
     /// Unix sockets to try when no URL is known.
     pub sockets: Vec<PathBuf>,

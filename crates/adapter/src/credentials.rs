@@ -133,7 +133,10 @@ pub fn load_or_create(path: &Path) -> Result<(Credentials, bool), CredentialsErr
 /// Writes a whole file beside `path`, then links it there: nobody ever reads half of it, and an
 /// existing one stays.
 fn create(path: &Path) -> std::io::Result<bool> {
-    let dir = path.parent().unwrap_or(Path::new("."));
+    let dir = path
+        .parent()
+        .filter(|dir| !dir.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     platform::create_private_dir(dir)?;
     let beside = dir.join(format!(".credentials-{:016x}", rand::random::<u64>()));
     let text = Zeroizing::new(format!(
@@ -149,7 +152,7 @@ fn create(path: &Path) -> std::io::Result<bool> {
         .and_then(|()| fs::hard_link(&beside, path));
     fs::remove_file(&beside)?;
     match linked {
-        Ok(()) => Ok(true),
+        Ok(()) => platform::sync_dir(dir).map(|()| true),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(error),
     }

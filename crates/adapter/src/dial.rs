@@ -30,20 +30,30 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 /// An open WebSocket.
 pub(crate) type Socket = WebSocketStream<Box<dyn Stream>>;
 
-/// Where a broker may be, in the order in which to try.
-pub(crate) fn candidates(url: Option<&Url>, sockets: &[PathBuf]) -> Vec<Url> {
+/// Where a broker may be, in the order in which to try. Any program can listen on a TCP port, so a
+/// token from the file goes only to sockets, which belong to this user; one from the environment
+/// (`as_v1`) goes to v1's default address too, as in v1.
+pub(crate) fn candidates(url: Option<&Url>, sockets: &[PathBuf], as_v1: bool) -> Vec<Url> {
     if let Some(url) = url {
         return vec![url.clone()];
     }
     let there = sockets.iter().filter(|path| path.exists());
+    let tcp = as_v1 || cfg!(not(unix));
     there
         .map(|path| Url::Unix(path.clone()))
-        .chain(Url::parse(DEFAULT_URL).ok())
+        .chain(Url::parse(DEFAULT_URL).ok().filter(|_| tcp))
         .collect()
 }
 
 /// Connects to the first of `urls` that answers. The error is a sentence about all of them.
 pub(crate) async fn dial(urls: &[Url]) -> Result<(Socket, &Url), String> {
+    if urls.is_empty() {
+        return Err(
+            "no broker is running here: start one with `peerbus serve`, or say with PEERBUS_URL \
+             where it is"
+                .into(),
+        );
+    }
     let mut failures = Vec::new();
     for url in urls {
         match timeout(CONNECT, open(url)).await {
@@ -124,15 +134,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_known_url_is_the_only_candidate_and_the_default_is_the_last() {
+    fn a_known_url_is_the_only_candidate_and_the_default_is_the_last_and_not_for_everyone() {
         let url = Url::parse("ws://h:1").unwrap();
         let dir = tempfile::tempdir().unwrap();
         let there = dir.path().join("there.sock");
         std::fs::write(&there, "").unwrap();
         let sockets = [dir.path().join("not-there.sock"), there.clone()];
-        assert_eq!(candidates(Some(&url), &sockets), [url]);
+        assert_eq!(candidates(Some(&url), &sockets, true), [url]);
         let default = Url::parse(DEFAULT_URL).unwrap();
-        assert_eq!(candidates(None, &sockets), [Url::Unix(there), default]);
+        let there = Url::Unix(there);
+        let of_v1 = candidates(None, &sockets, true);
+        assert_eq!(of_v1, [there.clone(), default.clone()]);
+        let of_file = candidates(None, &sockets, false);
+        if cfg!(unix) {
+            assert_eq!(of_file, [there], "a port may be anybody's");
+            assert_eq!(candidates(None, &sockets[..1], false), []);
+        } else {
+            assert_eq!(of_file, [there, default]);
+        }
+    }
+
+    #[tokio::test]
+    async fn without_an_address_the_remedies_are_named() {
+        let Err(why) = dial(&[]).await else {
+            panic!("connected to nothing");
+        };
+        assert!(why.contains("no broker is running"), "{why}");
+        assert!(
+            why.contains("`peerbus serve`") && why.contains("PEERBUS_URL"),
+            "{why}"
+        );
     }
 
     #[test]

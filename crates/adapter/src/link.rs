@@ -128,7 +128,8 @@ impl Link {
             }
         };
         let url = self.config.url.as_ref().or(credentials.url.as_ref());
-        let urls = candidates(url, &self.config.sockets);
+        let as_v1 = self.config.token.is_some();
+        let urls = candidates(url, &self.config.sockets, as_v1);
         let dialed = dial(&urls);
         tokio::pin!(dialed);
         let dialed = loop {

@@ -18,6 +18,12 @@ pub(crate) fn create_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).open(path)
 }
 
+/// Directories cannot be opened here.
+#[expect(clippy::unnecessary_wraps, reason = "as on Unix")]
+pub(crate) fn sync_dir(_: &Path) -> io::Result<()> {
+    Ok(())
+}
+
 /// Creates a directory and those above it.
 pub(crate) fn create_private_dir(path: &Path) -> io::Result<()> {
     std::fs::create_dir_all(path)

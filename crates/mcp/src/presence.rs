@@ -1,5 +1,6 @@
 //! How an adapter describes its session to peers.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
@@ -8,6 +9,8 @@ use crate::session::{Client, Profile};
 
 /// Longest text of a member, in characters.
 const TEXT_CHARS: usize = 80;
+/// More than a file that names a branch or a directory has.
+const FILE_BYTES_MAX: u64 = 4_096;
 
 /// The description: adapter, client, project, branch, wake paths.
 pub(crate) fn of(profile: &Profile, client: &Client) -> Map<String, Value> {
@@ -47,15 +50,27 @@ fn branch(root: &Path) -> Option<String> {
         .map(|dir| dir.join(".git"))
         .find(|path| path.exists())?;
     let dir = if dot_git.is_file() {
-        let link = std::fs::read_to_string(&dot_git).ok()?;
+        let link = read_small(&dot_git)?;
         dot_git.parent()?.join(link.strip_prefix("gitdir:")?.trim())
     } else {
         dot_git
     };
-    let head = std::fs::read_to_string(dir.join("HEAD")).ok()?;
+    let head = read_small(&dir.join("HEAD"))?;
     head.trim()
         .strip_prefix("ref: refs/heads/")
         .map(str::to_owned)
+}
+
+/// Reads a regular file; anything else could make the session's start wait.
+fn read_small(path: &Path) -> Option<String> {
+    let metadata = std::fs::metadata(path).ok()?;
+    if !metadata.is_file() || metadata.len() > FILE_BYTES_MAX {
+        return None;
+    }
+    let mut text = String::new();
+    let file = std::fs::File::open(path).ok()?;
+    file.take(FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
+    Some(text)
 }
 
 fn short(text: &str) -> String {
@@ -87,6 +102,23 @@ mod tests {
         assert_eq!(branch(&tree).as_deref(), Some("fix/x"));
         std::fs::write(clone.join(".git/HEAD"), "0123456789abcdef\n").unwrap();
         assert_eq!(branch(&clone), None);
+    }
+
+    #[test]
+    fn a_head_that_is_no_small_file_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let head = dir.path().join(".git/HEAD");
+        std::fs::create_dir_all(&head).unwrap();
+        assert_eq!(branch(dir.path()), None);
+        std::fs::remove_dir(&head).unwrap();
+        std::fs::write(&head, format!("ref: refs/heads/{}", "x".repeat(5_000))).unwrap();
+        assert_eq!(branch(dir.path()), None);
+        #[cfg(unix)]
+        {
+            std::fs::remove_file(&head).unwrap();
+            std::os::unix::fs::symlink("/dev/zero", &head).unwrap();
+            assert_eq!(branch(dir.path()), None, "it has no end");
+        }
     }
 
     #[test]

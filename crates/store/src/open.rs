@@ -218,3 +218,31 @@ fn configure(db: &Connection) -> rusqlite::Result<String> {
     db.pragma_update_and_check(None, "journal_size_limit", WAL_BYTES_KEPT, |_| Ok(()))?;
     Ok(journal)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_committed_is_on_the_disk_before_anybody_hears_of_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("bus.db");
+        for opened in ["made", "found"] {
+            let store = SqliteStore::open(&path).unwrap();
+            let number = |name: &str| -> i64 {
+                store
+                    .db
+                    .pragma_query_value(None, name, |row| row.get(0))
+                    .unwrap()
+            };
+            // FULL: in WAL mode each commit syncs the WAL; NORMAL would only at checkpoints.
+            assert_eq!(number("synchronous"), 2, "{opened}");
+            assert_eq!(number("fullfsync"), 1, "{opened}");
+            let mode = store
+                .db
+                .pragma_query_value(None, "journal_mode", |row| row.get(0));
+            assert_eq!(mode, Ok("wal".to_owned()), "{opened}");
+            store.close().unwrap();
+        }
+    }
+}

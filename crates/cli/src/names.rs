@@ -1,9 +1,6 @@
 //! `peerbus names`.
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::time::Duration;
+use std::path::PathBuf;
 
 use peerbus_adapter::paths::Paths;
 use peerbus_wire::PeerName;
@@ -21,16 +18,11 @@ pub(crate) fn run(verb: Names) -> Result<(), Failure> {
 
 fn release(verb: &NamesRelease) -> Result<(), Failure> {
     let name = PeerName::parse(&verb.name).map_err(Failure::config)?;
-    let socket = match &verb.socket {
-        Some(path) => path.clone(),
-        None => Paths::find()?.socket,
+    let sockets = match &verb.socket {
+        Some(path) => vec![path.clone()],
+        None => Paths::find()?.sockets,
     };
-    let answer = post(&socket, &format!("/names/release?name={name}")).map_err(|error| {
-        Failure::failed(format!(
-            "cannot reach the broker at {}: {error}; is `peerbus serve` running here?",
-            socket.display()
-        ))
-    })?;
+    let answer = post(&sockets, &format!("/names/release?name={name}"))?;
     let status = answer.split(' ').nth(1).unwrap_or_default();
     if !status.starts_with('2') {
         return Err(Failure::failed(format!("the broker answered {status}")));
@@ -41,9 +33,43 @@ fn release(verb: &NamesRelease) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One HTTP request over the broker's socket; gives the status line.
-fn post(socket: &Path, target: &str) -> std::io::Result<String> {
-    let mut stream = UnixStream::connect(socket)?;
+/// One HTTP request over the first socket that answers; gives the status line.
+#[cfg(unix)]
+fn post(sockets: &[PathBuf], target: &str) -> Result<String, Failure> {
+    use std::os::unix::net::UnixStream;
+
+    let mut failures = Vec::new();
+    for socket in sockets {
+        match UnixStream::connect(socket) {
+            Ok(stream) => {
+                return exchange(stream, target).map_err(|error| {
+                    let socket = socket.display();
+                    Failure::failed(format!("the broker at {socket} does not answer: {error}"))
+                });
+            }
+            Err(error) => failures.push(format!("{} ({error})", socket.display())),
+        }
+    }
+    Err(Failure::failed(format!(
+        "cannot reach the broker at {}; is `peerbus serve` running here?",
+        failures.join(" nor at ")
+    )))
+}
+
+/// The broker frees names only over its Unix socket.
+#[cfg(not(unix))]
+fn post(_: &[PathBuf], _: &str) -> Result<String, Failure> {
+    Err(Failure::config(
+        "names are released over the broker's Unix socket, and this system has none: run this \
+         command where the broker has one",
+    ))
+}
+
+#[cfg(unix)]
+fn exchange(mut stream: std::os::unix::net::UnixStream, target: &str) -> std::io::Result<String> {
+    use std::io::{Read as _, Write as _};
+    use std::time::Duration;
+
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     stream.set_write_timeout(Some(Duration::from_secs(10)))?;
     write!(

@@ -94,3 +94,82 @@ fn mail_outlives_a_restart_of_the_broker() {
     assert!(got.contains("still here"), "{got}");
     broker.stop();
 }
+
+#[test]
+fn a_token_that_was_found_goes_to_no_port_that_anybody_may_listen_on() {
+    let home = Home::new();
+    Broker::start(&home).stop();
+    let said = home.run(&["peers", "--timeout", "0.5"]).fails(1);
+    assert!(said.contains("no broker is running"), "{said}");
+    assert!(said.contains("`peerbus serve`"), "{said}");
+    assert!(said.contains("PEERBUS_URL"), "{said}");
+    assert!(!said.contains("ws://"), "{said}");
+}
+
+#[test]
+fn a_name_is_freed_at_a_broker_that_was_started_without_a_runtime_directory() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    home.run(&["recv", "--name", "bob", "--timeout", "0.1"])
+        .ok();
+    let mut release = home.peerbus(&["names", "release", "bob"]);
+    release.env("XDG_RUNTIME_DIR", home.path().join("run"));
+    let output = release.output().expect("peerbus starts");
+    assert!(output.status.success(), "{output:?}");
+    broker.stop();
+    let output = release.output().expect("peerbus starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("run/peerbus/peerbus.sock")
+            && said.contains(".local/state/peerbus/peerbus.sock"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_brokers_hmac_secret_is_ignored_and_kept_nowhere() {
+    const SECRET: &str = "hush-hush-a-secret-of-more-than-32-bytes";
+    let home = Home::new();
+    // The credentials exist, so that nothing is made of the variable either.
+    Broker::start(&home).stop();
+    let mut serve = home.peerbus(&["serve", "--listen", "127.0.0.1:0"]);
+    serve
+        .env("PEERBUS_HMAC_SECRET", SECRET)
+        .env("PEERBUS_LOG", "trace")
+        .stderr(Stdio::piped());
+    let mut child = serve.spawn().expect("serve starts");
+    let lines = Lines::of(child.stderr.take().expect("a pipe"));
+    let mut log = Vec::new();
+    lines.find("state line", |line| {
+        log.push(line.to_owned());
+        line.starts_with("state in ").then_some(())
+    });
+    home.run(&["recv", "--name", "bob", "--timeout", "0.1"])
+        .ok();
+    home.run(&["send", "bob", "hello"]).ok();
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&child),
+        rustix::process::Signal::TERM,
+    )
+    .expect("the broker is ours");
+    assert!(child.wait().expect("the broker ends").success());
+    log.extend(std::iter::from_fn(|| lines.next(PATIENCE)));
+    let log = log.join("\n");
+    assert!(
+        log.contains("PEERBUS_HMAC_SECRET is set and ignored"),
+        "{log}"
+    );
+    assert!(!log.contains(SECRET), "{log}");
+    let state = home.database();
+    let state = state.parent().expect("a directory");
+    let mut read = 0;
+    for file in std::fs::read_dir(state).expect("the state directory") {
+        let path = file.expect("a file").path();
+        let bytes = std::fs::read(&path).expect("the file is ours");
+        let found = bytes.windows(SECRET.len()).any(|w| w == SECRET.as_bytes());
+        assert!(!found, "{}", path.display());
+        read += bytes.len();
+    }
+    assert!(read > 4_096, "the database was read");
+}

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use peerbus_core::peer::{
-    Counters, Event, GIVE_UP_MS, Held, Key, Overloaded, QueryFailure, SendOutcome, Session, Status,
+    Counters, Event, FateToken, GIVE_UP_MS, Held, Key, Overloaded, QueryFailure, SendOutcome,
+    Session, Status,
 };
 use peerbus_wire::limits::STATUS_IDS_MAX;
 use peerbus_wire::{Address, How, MessageId, PeerEntry, Presence, Receipt};
@@ -311,6 +312,12 @@ impl Bus {
     /// Notes that the message is consumed and acks it. Never blocks; repeating it does no harm.
     pub fn ack(&self, key: &Key, how: How) {
         self.tell(|session, now| session.ack(now, *key, how));
+    }
+
+    /// Notes that an [`Event::Fate`] was told to the agent or the person it is for: the broker need
+    /// not keep it. Never blocks; repeating it does no harm.
+    pub fn fate_told(&self, token: FateToken) {
+        self.tell(|session, _| session.fate_told(token));
     }
 
     /// Hands the message back to the broker, to be delivered again. Does nothing on a v1 broker,

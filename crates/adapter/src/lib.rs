@@ -17,7 +17,7 @@
 //! while let Some(event) = bus.next().await {
 //!     if let Event::Message(message) = event {
 //!         println!("{}: {}", message.from, message.body);
-//!         bus.ack(&message.key, How::Seen { path: "recv".into(), evidence: "stdout".into() });
+//!         bus.ack(&message.key, How::Pushed { path: "recv".into() });
 //!     }
 //! }
 //! bus.close().await;
@@ -46,7 +46,7 @@ pub use config::{Config, Flags, Naming};
 pub use credentials::CredentialsError;
 pub use error::{BusError, ConfigError, SendError};
 pub use link::{Link, LinkEnd, connect};
-pub use peerbus_core::peer::{Counters, Event, Held, Inbound, Key};
+pub use peerbus_core::peer::{Counters, Event, FateToken, Held, Inbound, Key};
 pub use peerbus_wire::{
     How, Kind, PeerEntry, PeerName, Presence, Receipt, Refusal, RefusalCode, Secret, State, Token,
     Window,

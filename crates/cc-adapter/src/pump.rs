@@ -2,14 +2,18 @@
 
 use std::collections::VecDeque;
 
-use peerbus_adapter::{Bus, Event, Held};
+use peerbus_adapter::{Bus, Event, FateToken, Held};
 use peerbus_mcp::{Host, notice};
 
 use crate::push::Push;
 use crate::wake::Ladder;
 
+/// Statements that are kept for the client's start although the broker does not keep them; the
+/// oldest go first.
+const PASSING_MAX: usize = 64;
+
 /// Pushes what the bus delivers, in order. Nothing before the client is initialized: it would
-/// drop it. What arrives earlier waits here, unacked and bounded by the window.
+/// drop it. What arrives earlier waits here, unacked and so bounded by the broker.
 pub(crate) async fn pump(bus: Bus, mut host: Host) {
     let mut early = Early::default();
     let ladder = Ladder::new(host.clone());
@@ -17,13 +21,13 @@ pub(crate) async fn pump(bus: Bus, mut host: Host) {
         tokio::select! {
             () = host.initialized() => {}
             event = bus.next() => match event {
-                Some(event) => early.hold(event),
+                Some(event) => early.hold(&bus, event),
                 None => return,
             },
         }
     }
     while let Some(event) = bus.try_next() {
-        early.hold(event);
+        early.hold(&bus, event);
     }
     let crowd = crowd(bus.held());
     for push in early
@@ -51,14 +55,38 @@ struct Early {
 }
 
 impl Early {
-    fn hold(&mut self, event: Event) {
+    fn hold(&mut self, bus: &Bus, event: Event) {
         match event {
             Event::Registered { name, .. } => self.registered = Some(name),
             event @ Event::Message(_) => self.events.push_back(event),
             // Nothing was sent yet: this is about messages of an earlier session of this name.
-            other if notice(&other).is_some() => self.events.push_back(other),
-            _ => {}
+            other if notice(&other).is_some() => self.note(other),
+            other => told(bus, token(&other)),
         }
+    }
+
+    fn note(&mut self, event: Event) {
+        self.events.push_back(event);
+        let passing = |event: &Event| !matches!(event, Event::Message(_)) && token(event).is_none();
+        if self.events.iter().filter(|event| passing(event)).count() > PASSING_MAX
+            && let Some(oldest) = self.events.iter().position(passing)
+        {
+            self.events.remove(oldest);
+        }
+    }
+}
+
+/// What to tell the bus by once the statement was told.
+fn token(event: &Event) -> Option<FateToken> {
+    match event {
+        Event::Fate { token, .. } => *token,
+        _ => None,
+    }
+}
+
+fn told(bus: &Bus, token: Option<FateToken>) {
+    if let Some(token) = token {
+        bus.fate_told(token);
     }
 }
 
@@ -75,8 +103,13 @@ async fn pass_on(bus: &Bus, ladder: &Ladder, event: Event) {
             }
         }
         other => {
-            if let Some(sentence) = notice(&other) {
-                ladder.wake(&Push::notice(&sentence)).await;
+            let gone = match notice(&other) {
+                Some(sentence) => ladder.wake(&Push::notice(&sentence)).await.is_none(),
+                None => false,
+            };
+            // As with a message: the broker keeps what no path took.
+            if !gone {
+                told(bus, token(&other));
             }
         }
     }

@@ -149,6 +149,28 @@ async fn the_fate_of_a_sent_message_is_a_notice_of_the_bus() {
 }
 
 #[tokio::test]
+async fn a_statement_that_the_broker_keeps_is_acked_once_it_is_pushed() {
+    let mut broker = Broker::start(true).await;
+    let (mut client, _adapter) = start(&broker);
+    client.initialize("claude-code").await;
+    broker.registered().await;
+    let expired = State::Expired {
+        to: "bob".into(),
+        reason: "not acked within 30 days".into(),
+    };
+    broker.notice("n1", expired);
+    // Answered after the statement arrived: the broker answers in order.
+    client.call("bus.peers", json!({})).await;
+    let acked = |seen: &Seen| matches!(seen, Seen::Ack { .. });
+    assert!(!broker.noticed().iter().any(acked), "nobody knows of it");
+    client.initialized().await;
+    client.push().await;
+    let push = client.push().await;
+    assert!(push["content"].as_str().unwrap().contains("expired"));
+    assert_eq!(broker.ack().await, ("n1".into(), None));
+}
+
+#[tokio::test]
 async fn what_is_pushed_cannot_forge_a_tag_a_line_or_a_sender() {
     let mut broker = Broker::start(true).await;
     let (mut client, _adapter) = start(&broker);

@@ -1,8 +1,11 @@
 //! `peerbus recv`.
 
+use std::borrow::Cow;
+
 use peerbus_adapter::{Bus, Event, How, Inbound, Kind, LinkState};
+use peerbus_mcp::notice;
 use peerbus_wire::neutralise_json;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 use tokio::time::Instant;
 
 use crate::args::Recv;
@@ -40,11 +43,22 @@ async fn receive(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
         match event {
             Some(Event::Message(message)) => {
                 output::line(&line(&message)?)?;
-                let (path, evidence) = ("recv".into(), "stdout".into());
-                bus.ack(&message.key, How::Seen { path, evidence });
+                // A line proves nothing about who reads it.
+                let path = "recv".into();
+                bus.ack(&message.key, How::Pushed { path });
                 taken += 1;
             }
-            Some(_) => {}
+            Some(event) => {
+                if let Some(sentence) = notice(&event) {
+                    output::complain(&sentence);
+                }
+                if let Event::Fate {
+                    token: Some(token), ..
+                } = event
+                {
+                    bus.fate_told(token);
+                }
+            }
             None => return Err(Failure::failed("the bus was closed")),
         }
     }
@@ -80,7 +94,6 @@ fn tell(state: &LinkState) {
 }
 
 fn line(message: &Inbound) -> Result<String, Failure> {
-    let body: &RawValue = serde_json::from_str(&message.body).map_err(Failure::failed)?;
     let kind = if message.kind == Kind::Msg {
         "msg"
     } else {
@@ -92,11 +105,20 @@ fn line(message: &Inbound) -> Result<String, Failure> {
         kind,
         source: &message.source,
         ts: &message.ts,
-        body,
+        body: body(&message.body)?,
     };
     Ok(neutralise_json(
         &serde_json::to_string(&line).map_err(Failure::failed)?,
     ))
+}
+
+/// A body as it is. Bodies are JSON by the rules of acceptance; one that this library does not take
+/// must not block those behind it: it is printed as a text.
+fn body(text: &str) -> Result<Cow<'_, RawValue>, Failure> {
+    match serde_json::from_str(text) {
+        Ok(body) => Ok(Cow::Borrowed(body)),
+        Err(_) => to_raw_value(text).map(Cow::Owned).map_err(Failure::failed),
+    }
 }
 
 /// One line of output.
@@ -107,12 +129,24 @@ struct Line<'a> {
     kind: &'a str,
     source: &'a str,
     ts: &'a str,
-    body: &'a RawValue,
+    body: Cow<'a, RawValue>,
 }
 
 async fn until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_that_does_not_parse_is_printed_as_a_text() {
+        let printed = |text| body(text).unwrap().get().to_owned();
+        assert_eq!(printed(r#"{"a":[1,2.50]}"#), r#"{"a":[1,2.50]}"#);
+        assert_eq!(printed(r#"{"a":"#), r#""{\"a\":""#);
     }
 }

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use peerbus_adapter::{Bus, Event, How, Inbound};
+use peerbus_adapter::{Bus, Event, FateToken, How, Inbound};
 
 use crate::text;
 
-/// Notices that are kept; the oldest go first.
+/// Notices in an answer, and those that are kept although the broker does not keep them: of these
+/// the oldest go first.
 const NOTICES_MAX: usize = 64;
 
 /// Mail in arrival order, unacked. Its size is bounded by the window: the broker sends no more
@@ -22,7 +23,15 @@ pub(crate) struct Inbox {
 struct Held {
     mail: BTreeMap<u64, Inbound>,
     arrived: u64,
-    notices: VecDeque<String>,
+    notices: VecDeque<Notice>,
+}
+
+/// What became of a message of this session.
+#[derive(Debug)]
+pub(crate) struct Notice {
+    pub(crate) sentence: String,
+    /// The broker keeps it until it is told. There are only so many of these untold.
+    token: Option<FateToken>,
 }
 
 impl Inbox {
@@ -41,25 +50,42 @@ impl Inbox {
     }
 
     fn put(&self, event: Event) {
-        self.with(|held| match event {
-            Event::Message(message) => {
+        let sentence = text::notice(&event);
+        match (event, sentence) {
+            (Event::Message(message), _) => self.with(|held| {
                 held.arrived += 1;
                 held.mail.insert(held.arrived, message);
-            }
-            other => {
-                let Some(notice) = text::notice(&other) else {
-                    return;
-                };
-                if held.notices.len() == NOTICES_MAX {
-                    held.notices.pop_front();
+            }),
+            (Event::Fate { token, .. }, Some(sentence)) => self.note(Notice { sentence, token }),
+            // It is no news: nothing is to be told.
+            (Event::Fate { token, .. }, None) => {
+                if let Some(token) = token {
+                    self.bus.fate_told(token);
                 }
-                held.notices.push_back(notice);
+            }
+            (_, Some(sentence)) => {
+                let token = None;
+                self.note(Notice { sentence, token });
+            }
+            (_, None) => {}
+        }
+    }
+
+    fn note(&self, notice: Notice) {
+        self.with(|held| {
+            held.notices.push_back(notice);
+            let passing = |notice: &Notice| notice.token.is_none();
+            let count = held.notices.iter().filter(|notice| passing(notice)).count();
+            if count > NOTICES_MAX
+                && let Some(oldest) = held.notices.iter().position(passing)
+            {
+                held.notices.remove(oldest);
             }
         });
     }
 
     /// Takes the oldest mail: at most `count` messages and about `bytes` of bodies, and one
-    /// message whatever its size.
+    /// message whatever its size. With it go the oldest notices.
     pub(crate) fn take(&self, count: usize, bytes: usize) -> Taken {
         let mut taken = Taken {
             inbox: self.clone(),
@@ -79,14 +105,15 @@ impl Inbox {
                 let (arrival, message) = next.remove_entry();
                 taken.mail.insert(arrival, message);
             }
-            taken.notices.extend(held.notices.drain(..));
+            let notices = held.notices.len().min(NOTICES_MAX);
+            taken.notices.extend(held.notices.drain(..notices));
         });
         taken
     }
 
-    /// Messages that wait here.
+    /// Messages and notices that wait here.
     pub(crate) fn waiting(&self) -> usize {
-        self.with(|held| held.mail.len())
+        self.with(|held| held.mail.len() + held.notices.len())
     }
 
     fn with<T>(&self, f: impl FnOnce(&mut Held) -> T) -> T {
@@ -100,7 +127,7 @@ impl Inbox {
 pub(crate) struct Taken {
     inbox: Inbox,
     mail: BTreeMap<u64, Inbound>,
-    notices: Vec<String>,
+    notices: Vec<Notice>,
     confirmed: bool,
 }
 
@@ -114,11 +141,11 @@ impl Taken {
         self.mail.is_empty() && self.notices.is_empty()
     }
 
-    pub(crate) fn notices(&self) -> &[String] {
-        &self.notices
+    pub(crate) fn notices(&self) -> impl Iterator<Item = &str> {
+        self.notices.iter().map(|notice| notice.sentence.as_str())
     }
 
-    /// The host has it: the messages are acked as seen.
+    /// The host has it: the messages are acked as seen, the notices are told.
     pub(crate) fn confirm(&mut self) {
         self.confirmed = true;
         for message in self.mail.values() {
@@ -127,6 +154,9 @@ impl Taken {
                 evidence: "tool_result".into(),
             };
             self.inbox.bus.ack(&message.key, how);
+        }
+        for token in self.notices.iter().filter_map(|notice| notice.token) {
+            self.inbox.bus.fate_told(token);
         }
     }
 

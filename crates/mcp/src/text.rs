@@ -13,7 +13,7 @@ const REASON_CHARS: usize = 300;
 #[must_use]
 pub fn notice(event: &Event) -> Option<String> {
     match event {
-        Event::Fate(receipt) => fate(receipt),
+        Event::Fate { receipt, .. } => fate(receipt),
         Event::GaveUp { id } => Some(format!(
             "your message {} was never confirmed and is not sent again: it may or may not have \
              arrived",

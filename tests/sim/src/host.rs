@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use peerbus_core::Now;
 use peerbus_core::peer::{
-    Action, Config, Credentials, Draft, Ended, Event, Key, Reply, Session, Status,
+    Action, Config, Credentials, Draft, Ended, Event, FateToken, Key, Reply, Session, Status,
 };
 use peerbus_wire::{Address, ClientFrame, How, Instance, MessageId, PeerName, Presence, Window};
 
@@ -34,6 +34,8 @@ pub(crate) struct Host {
     lazy: bool,
     /// Taken and not acked.
     held: Vec<Key>,
+    /// Taken and not told: with whom it is for, and the broker's key.
+    untold: Vec<(FateToken, String, String)>,
     next_number: u64,
     numbers: BTreeMap<String, u64>,
     queries: usize,
@@ -78,6 +80,7 @@ impl Host {
             connected: false,
             lazy: rng.chance(ctx.plan.lazy),
             held: Vec::new(),
+            untold: Vec::new(),
             next_number: 1,
             numbers: BTreeMap::new(),
             queries: 0,
@@ -201,6 +204,12 @@ impl Host {
             let key = self.held.swap_remove(at);
             self.finish(ctx, key);
         }
+        while !self.untold.is_empty() && (ctx.healing || ctx.rng.chance(400)) {
+            let at = ctx.rng.index(self.untold.len());
+            let (token, name, key) = self.untold.swap_remove(at);
+            ctx.oracle.told(&name, &key);
+            self.session.fate_told(token);
+        }
         self.settle(ctx)
     }
 
@@ -241,9 +250,10 @@ impl Host {
                 }
                 Ok(())
             }
-            Event::Fate(receipt) => {
-                if let Some(key) = &receipt.key {
-                    ctx.oracle.told(self.session.name().as_str(), key.as_str());
+            Event::Fate { receipt, token } => {
+                if let (Some(token), Some(key)) = (token, receipt.key) {
+                    let name = self.session.name().as_str().to_owned();
+                    self.untold.push((token, name, key.as_str().to_owned()));
                 }
                 Ok(())
             }

@@ -75,7 +75,7 @@ async fn a_message_that_is_handed_back_is_released() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_message_is_told_and_acked() {
+async fn the_end_of_a_message_is_acked_once_it_is_told() {
     let place = Place::new();
     let (bus, mut peer) = place.online(true).await;
     let dead = Receipt {
@@ -87,7 +87,20 @@ async fn the_end_of_a_message_is_told_and_acked() {
         key: DeliveryKey::parse("n1"),
     };
     peer.frame(&BrokerFrame::Receipts(vec![dead.clone()])).await;
-    assert_eq!(event(&bus).await, Event::Fate(dead));
+    let Event::Fate {
+        receipt,
+        token: Some(token),
+    } = event(&bus).await
+    else {
+        panic!("no statement that is kept");
+    };
+    assert_eq!(receipt, dead);
+    // An ack at the taking would come before this one.
+    peer.deliver("1", "m2").await;
+    bus.ack(&inbound(&bus).await.key, seen());
+    assert_eq!(peer.ack().await.0, "1");
+    bus.fate_told(token);
+    bus.fate_told(token);
     assert_eq!(peer.ack().await, ("n1".into(), None));
 }
 

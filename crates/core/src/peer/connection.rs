@@ -120,6 +120,7 @@ impl Session {
         }
         self.config.name = name;
         self.inbox.forget_deliveries();
+        self.fates.disown();
         let disowned = self.outbox.disown();
         self.say_expired(disowned);
         let local = self.is_local();

@@ -1,12 +1,13 @@
-//! What became of our own messages, kept until the host takes it.
+//! What became of our own messages, kept until the host takes it or, where the broker keeps it,
+//! until it is told.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use peerbus_wire::{DeliveryKey, MessageId, Receipt};
 
-use super::types::Event;
+use super::types::{Event, FateToken};
 
-/// Most statements that are kept for the host. Those that can be asked for again make room for
+/// Most statements that are kept for the host, or that it took and did not tell. Those that can be asked for again make room for
 /// newer ones; those that the broker keeps are then left to the broker.
 pub(super) const FATES_MAX: usize = 1_024;
 /// Most statements that are remembered as told, to recognise one that comes again.
@@ -21,6 +22,9 @@ pub(super) struct Fates {
     passing: VecDeque<Event>,
     /// Those that the broker repeats until they are acked.
     kept: VecDeque<(Notice, Receipt)>,
+    /// Those of the latter that the host took and has not told.
+    untold: BTreeMap<FateToken, Notice>,
+    next: u64,
     told: VecDeque<Notice>,
 }
 
@@ -33,31 +37,53 @@ impl Fates {
         self.passing.push_back(event);
     }
 
-    /// A statement that the broker keeps under `key`. `true` when the host has seen it: ack it.
+    /// A statement that the broker keeps under `key`. `true` when it was told: ack it.
     pub(super) fn arrive(&mut self, key: DeliveryKey, receipt: Receipt) -> bool {
         let notice = (key, receipt.id.clone());
         if self.told.contains(&notice) {
             return true;
         }
-        let known = self.kept.iter().any(|(kept, _)| *kept == notice);
-        if !known && self.kept.len() < FATES_MAX {
+        let known = self.kept.iter().any(|(kept, _)| *kept == notice)
+            || self.untold.values().any(|untold| *untold == notice);
+        if !known && self.kept.len() + self.untold.len() < FATES_MAX {
             self.kept.push_back((notice, receipt));
         }
         false
     }
 
-    /// The next statement, and what to ack now that the host has it.
-    pub(super) fn take(&mut self) -> Option<(Event, Option<DeliveryKey>)> {
+    /// The next statement.
+    pub(super) fn take(&mut self) -> Option<Event> {
         if let Some(event) = self.passing.pop_front() {
-            return Some((event, None));
+            return Some(event);
         }
         let (notice, receipt) = self.kept.pop_front()?;
+        let token = FateToken(self.next);
+        self.next += 1;
+        self.untold.insert(token, notice);
+        let token = Some(token);
+        Some(Event::Fate { receipt, token })
+    }
+
+    /// The host told it; gives what to ack.
+    pub(super) fn told(&mut self, token: FateToken) -> Option<DeliveryKey> {
+        let notice = self.untold.remove(&token)?;
         if self.told.len() >= TOLD_MAX {
             self.told.pop_front();
         }
         let key = notice.0.clone();
         self.told.push_back(notice);
-        Some((Event::Fate(receipt), Some(key)))
+        Some(key)
+    }
+
+    /// The process goes by another name now, for which the broker keeps none of these: what is
+    /// left of them is shown all the same.
+    pub(super) fn disown(&mut self) {
+        self.untold.clear();
+        self.told.clear();
+        for (_, receipt) in std::mem::take(&mut self.kept) {
+            let token = None;
+            self.push(Event::Fate { receipt, token });
+        }
     }
 
     pub(super) fn has_event(&self) -> bool {
@@ -70,7 +96,8 @@ impl Fates {
     }
 
     pub(super) fn check(&self) {
-        assert!(self.passing.len() <= FATES_MAX && self.kept.len() <= FATES_MAX);
+        assert!(self.passing.len() <= FATES_MAX);
+        assert!(self.kept.len() + self.untold.len() <= FATES_MAX);
         assert!(self.told.len() <= TOLD_MAX);
     }
 }

@@ -5,10 +5,10 @@ use peerbus_wire::{
     control_type,
 };
 
-use super::inbox::Arrival;
+use super::inbox::{Arrival, Fingerprint};
 use super::mutation::Mutation;
 use super::outbox::body_of;
-use super::{Event, Inbound, Key, Phase, SendOutcome, Session};
+use super::{CONTROL_MAX, Event, Inbound, Key, Phase, SendOutcome, Session};
 use crate::Now;
 
 impl Session {
@@ -82,16 +82,12 @@ impl Session {
         let inbound = match self.verify(&delivery) {
             Ok(inbound) => inbound,
             Err(reason) => {
-                self.counters.rejected += 1;
-                let key = delivery.key;
-                return self.control.push_back(match ext {
-                    true => ClientFrame::Reject { key, reason },
-                    false => ClientFrame::Ack(Ack { key, how: None }),
-                });
+                return self.reject(delivery.key, reason, ext);
             }
         };
         let key = delivery.key.clone();
-        match self.inbox.arrive(delivery.key, inbound) {
+        let print = Fingerprint::of(&delivery.envelope.envelope.hmac);
+        match self.inbox.arrive(delivery.key, print, inbound) {
             Arrival::New if self.mutations.broken(Mutation::AckUnread) => {
                 self.ack_delivery(key, None);
             }
@@ -101,6 +97,17 @@ impl Session {
                 self.counters.duplicates += 1;
                 self.ack_delivery(key, how);
             }
+            Arrival::Reused => self.reject(key, "id reused for another message".into(), ext),
+        }
+    }
+
+    /// What is not shown: v1 has no word for it, and is to drop it.
+    fn reject(&mut self, key: DeliveryKey, reason: String, ext: bool) {
+        self.counters.rejected += 1;
+        if ext {
+            self.control.push_back(ClientFrame::Reject { key, reason });
+        } else {
+            self.ack_delivery(key, None);
         }
     }
 
@@ -143,9 +150,17 @@ impl Session {
 
     pub(super) fn ack_delivery(&mut self, key: DeliveryKey, how: Option<How>) {
         let how = how.filter(|_| self.speaks_ext());
-        if matches!(self.phase, Phase::Online { .. }) {
-            self.control.push_back(ClientFrame::Ack(Ack { key, how }));
+        let Phase::Online { ext, .. } = self.phase else {
+            return;
+        };
+        if !ext && self.control.len() >= CONTROL_MAX {
+            // What it acked comes again on the next connection, and is acked again then.
+            let is_ack = |frame: &ClientFrame| matches!(frame, ClientFrame::Ack(_));
+            if let Some(oldest) = self.control.iter().position(is_ack) {
+                self.control.remove(oldest);
+            }
         }
+        self.control.push_back(ClientFrame::Ack(Ack { key, how }));
     }
 
     fn receipt(&mut self, receipt: Receipt) {
@@ -169,7 +184,7 @@ impl Session {
             State::Refused(refusal) => SendOutcome::Refused(refusal.clone()),
             _ => {
                 if !self.queries.collect(&receipt) {
-                    self.fates.push(Event::Fate(receipt));
+                    self.fates.push(passing(receipt));
                 }
                 return;
             }
@@ -177,8 +192,14 @@ impl Session {
         self.queries.collect(&receipt);
         match self.outbox.settle(&receipt.id) {
             Some(false) => self.settle(receipt.id, outcome),
-            Some(true) => self.fates.push(Event::Fate(receipt)),
+            Some(true) => self.fates.push(passing(receipt)),
             None => {}
         }
     }
+}
+
+/// A statement that the broker does not keep.
+fn passing(receipt: Receipt) -> Event {
+    let token = None;
+    Event::Fate { receipt, token }
 }

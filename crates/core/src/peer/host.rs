@@ -2,7 +2,7 @@
 
 use peerbus_wire::{ClientFrame, How, MessageId, Presence};
 
-use super::{Draft, Event, Key, Overloaded, Phase, QueryId, SendOutcome, Session};
+use super::{Draft, Event, FateToken, Key, Overloaded, Phase, QueryId, SendOutcome, Session};
 use crate::Now;
 
 impl Session {
@@ -62,13 +62,18 @@ impl Session {
         if let Some(registered) = self.registered.take() {
             return Some(registered);
         }
-        if let Some((event, key)) = self.fates.take() {
-            if let Some(key) = key {
-                self.ack_delivery(key, None);
-            }
+        if let Some(event) = self.fates.take() {
             return Some(event);
         }
         self.inbox.take().map(Event::Message)
+    }
+
+    /// The statement was told to the agent or the person it is for: the broker need not keep it.
+    /// Repeating it does no harm.
+    pub fn fate_told(&mut self, token: FateToken) {
+        if let Some(key) = self.fates.told(token) {
+            self.ack_delivery(key, None);
+        }
     }
 
     /// The host is done with a message that it took: the broker is told, now or when it delivers

@@ -1,6 +1,6 @@
 //! Messages from the broker: held until the host is done with them, each shown once.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use peerbus_wire::limits::{LAPSED_V1_MESSAGES, WINDOW_V1_BYTES, WINDOW_V1_MESSAGES};
 use peerbus_wire::{DeliveryKey, How, MessageId, NameKey};
@@ -26,6 +26,7 @@ struct Entry {
     /// What to ack: more than one when its author was accepted with it twice, none when it was
     /// delivered to another name of this process.
     deliveries: Vec<DeliveryKey>,
+    print: Fingerprint,
     bytes: usize,
     /// Until the host takes it.
     unread: Option<Inbound>,
@@ -40,7 +41,13 @@ pub(super) enum Arrival {
     Held,
     /// Consumed already: ack it again, with this.
     Consumed(Option<How>),
+    /// Not the message that is held or consumed under this sender and id.
+    Reused,
 }
+
+/// Tells messages of one sender and id apart: a digest of the signature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Fingerprint(u64);
 
 /// The inbox.
 #[derive(Debug, Default)]
@@ -49,33 +56,45 @@ pub(super) struct Inbox {
     unread: VecDeque<Key>,
     bytes: usize,
     unread_bytes: usize,
-    consumed: Bounded,
+    consumed: Bounded<Fingerprint>,
     hows: BTreeMap<Key, How>,
-    released: Bounded,
+    released: Bounded<()>,
     /// Broken on purpose: what was consumed is not remembered.
     #[cfg(feature = "mutations")]
     pub(super) forgetful: bool,
 }
 
 impl Inbox {
-    pub(super) fn arrive(&mut self, delivery: DeliveryKey, mut inbound: Inbound) -> Arrival {
+    pub(super) fn arrive(
+        &mut self,
+        delivery: DeliveryKey,
+        print: Fingerprint,
+        mut inbound: Inbound,
+    ) -> Arrival {
         let key = inbound.key;
-        if self.consumed.set.contains(&key) {
-            return Arrival::Consumed(self.hows.get(&key).cloned());
+        if let Some(consumed) = self.consumed.map.get(&key) {
+            return match *consumed == print {
+                true => Arrival::Consumed(self.hows.get(&key).cloned()),
+                false => Arrival::Reused,
+            };
         }
         if let Some(entry) = self.held.get_mut(&key) {
+            if entry.print != print {
+                return Arrival::Reused;
+            }
             if !entry.deliveries.contains(&delivery) {
                 entry.deliveries.truncate(DELIVERIES_MAX - 1);
                 entry.deliveries.push(delivery);
             }
             return Arrival::Held;
         }
-        inbound.again = self.released.set.contains(&key);
+        inbound.again = self.released.map.contains_key(&key);
         let bytes = inbound.body.len();
         self.bytes += bytes;
         self.unread_bytes += bytes;
         let entry = Entry {
             deliveries: vec![delivery],
+            print,
             bytes,
             unread: Some(inbound),
         };
@@ -107,7 +126,7 @@ impl Inbox {
             return entry.deliveries;
         }
         self.hows.insert(key, how);
-        if let Some(evicted) = self.consumed.insert(key, CONSUMED_MAX) {
+        if let Some(evicted) = self.consumed.insert(key, entry.print, CONSUMED_MAX) {
             self.hows.remove(&evicted);
         }
         let old = self.consumed.order.len().checked_sub(HOWS_MAX + 1);
@@ -122,7 +141,7 @@ impl Inbox {
         let Some(entry) = self.remove_taken(key) else {
             return Vec::new();
         };
-        self.released.insert(key, RELEASED_MAX);
+        self.released.insert(key, (), RELEASED_MAX);
         entry.deliveries
     }
 
@@ -165,9 +184,9 @@ impl Inbox {
 
     pub(super) fn check(&self) {
         assert!(self.held.len() <= HELD_MAX, "held {}", self.held.len());
-        assert!(self.consumed.set.len() <= CONSUMED_MAX && self.hows.len() <= HOWS_MAX);
-        assert_eq!(self.consumed.set.len(), self.consumed.order.len());
-        assert_eq!(self.released.set.len(), self.released.order.len());
+        assert!(self.consumed.map.len() <= CONSUMED_MAX && self.hows.len() <= HOWS_MAX);
+        assert_eq!(self.consumed.map.len(), self.consumed.order.len());
+        assert_eq!(self.released.map.len(), self.released.order.len());
         let bytes: usize = self.held.values().map(|entry| entry.bytes).sum();
         assert_eq!(bytes, self.bytes, "held bytes");
         let unread = self
@@ -184,7 +203,10 @@ impl Inbox {
             );
         }
         assert!(
-            !self.held.keys().any(|key| self.consumed.set.contains(key)),
+            !self
+                .held
+                .keys()
+                .any(|key| self.consumed.map.contains_key(key)),
             "held and consumed"
         );
     }
@@ -204,17 +226,37 @@ impl Key {
     }
 }
 
-/// A set that forgets its oldest members.
-#[derive(Debug, Default)]
-struct Bounded {
-    set: BTreeSet<Key>,
+impl Fingerprint {
+    pub(super) fn of(hmac: &str) -> Self {
+        let mut digest = [0; 8];
+        blake3::Hasher::new()
+            .update(hmac.as_bytes())
+            .finalize_xof()
+            .fill(&mut digest);
+        Self(u64::from_le_bytes(digest))
+    }
+}
+
+/// A map that forgets its oldest members.
+#[derive(Debug)]
+struct Bounded<T> {
+    map: BTreeMap<Key, T>,
     order: VecDeque<Key>,
 }
 
-impl Bounded {
+impl<T> Default for Bounded<T> {
+    fn default() -> Self {
+        Self {
+            map: BTreeMap::new(),
+            order: VecDeque::new(),
+        }
+    }
+}
+
+impl<T> Bounded<T> {
     /// Gives the member that had to go.
-    fn insert(&mut self, key: Key, max: usize) -> Option<Key> {
-        if !self.set.insert(key) {
+    fn insert(&mut self, key: Key, value: T, max: usize) -> Option<Key> {
+        if self.map.insert(key, value).is_some() {
             return None;
         }
         self.order.push_back(key);
@@ -224,7 +266,7 @@ impl Bounded {
             None
         };
         if let Some(evicted) = &evicted {
-            self.set.remove(evicted);
+            self.map.remove(evicted);
         }
         evicted
     }

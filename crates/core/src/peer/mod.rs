@@ -42,8 +42,8 @@ use peerbus_wire::{ClientFrame, PeerName};
 pub use mutation::Mutation;
 pub use outbox::GIVE_UP_MS;
 pub use types::{
-    Action, Config, Counters, Credentials, Draft, Ended, Event, Held, Inbound, Key, Overloaded,
-    QueryFailure, QueryId, Reason, Reply, Roster, SendOutcome, Status,
+    Action, Config, Counters, Credentials, Draft, Ended, Event, FateToken, Held, Inbound, Key,
+    Overloaded, QueryFailure, QueryId, Reason, Reply, Roster, SendOutcome, Status,
 };
 
 use backoff::Backoff;
@@ -55,7 +55,8 @@ use queries::Queries;
 
 use crate::Now;
 
-/// Most control frames that wait for the transport before reading stops.
+/// Most control frames that wait for the transport. Reading stops there, except from a v1 broker,
+/// which may not read before it has written all it has: the oldest acks go instead.
 const CONTROL_MAX: usize = 16_384;
 
 /// One peer's side of the bus.
@@ -170,7 +171,8 @@ impl Session {
     /// Whether the shell may hand in another frame. `false` while as much is held as may be.
     #[must_use]
     pub fn wants_read(&self) -> bool {
-        !self.inbox.is_full() && self.control.len() < CONTROL_MAX
+        let v1 = matches!(self.phase, Phase::Online { ext: false, .. });
+        !self.inbox.is_full() && (v1 || self.control.len() < CONTROL_MAX)
     }
 
     /// Where the connection stands.

@@ -132,6 +132,11 @@ pub enum Status {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(pub(super) u128);
 
+/// Names a statement that the broker keeps until it is told to the agent or the person it is for.
+/// Opaque.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FateToken(pub(super) u64);
+
 /// A received message: verified, not a duplicate, for this peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inbound {
@@ -167,7 +172,13 @@ pub enum Event {
     Message(Inbound),
     /// What became of a message that this process sent: delivered, acked, expired or dead; accepted
     /// or refused only when the caller of the send was told before that it is not known.
-    Fate(Receipt),
+    Fate {
+        /// What the broker says.
+        receipt: Receipt,
+        /// The broker keeps the statement until [`fate_told`](super::Session::fate_told) is called
+        /// with this.
+        token: Option<FateToken>,
+    },
     /// A message whose fate the caller was told is not known was never confirmed, and is not sent
     /// again.
     GaveUp {

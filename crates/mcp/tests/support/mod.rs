@@ -110,7 +110,13 @@ impl Broker {
 
     /// Sends a receipt.
     pub fn receipt(&self, id: &str, state: State) {
-        self.command(Command::Frame(receipt(id, state)));
+        self.command(Command::Frame(receipt(id, state, None)));
+    }
+
+    /// Sends a receipt that the broker keeps under `key` until it is acked.
+    pub fn notice(&self, key: &str, state: State) {
+        let key = peerbus_wire::DeliveryKey::parse(key);
+        self.command(Command::Frame(receipt("m0", state, key)));
     }
 
     /// Breaks the connection.
@@ -257,7 +263,7 @@ fn answer(frame: ClientFrame, ext: bool, note: &impl Fn(Seen)) -> Option<String>
             };
             let id = carried.id.to_string();
             note(Seen::Envelope(carried));
-            ext.then(|| receipt(&id, state))
+            ext.then(|| receipt(&id, state, None))
         }
         ClientFrame::Ack(ack) => {
             note(Seen::Ack {
@@ -276,13 +282,9 @@ fn answer(frame: ClientFrame, ext: bool, note: &impl Fn(Seen)) -> Option<String>
     }
 }
 
-fn receipt(id: &str, state: State) -> String {
+fn receipt(id: &str, state: State, key: Option<peerbus_wire::DeliveryKey>) -> String {
     let id = peerbus_wire::MessageId::parse(id).unwrap();
-    let receipt = Receipt {
-        id,
-        state,
-        key: None,
-    };
+    let receipt = Receipt { id, state, key };
     BrokerFrame::Receipts(vec![receipt]).encode().to_string()
 }
 

@@ -152,7 +152,7 @@ fn statuses_are_collected_until_the_barrier_is_answered() {
         .map(|receipt| receipt.state.clone())
         .collect();
     assert_eq!(states, [queued("alice"), State::Unknown]);
-    let Some(Event::Fate(other)) = rig.session.poll_event() else {
+    let Some(Event::Fate { receipt: other, .. }) = rig.session.poll_event() else {
         panic!("no event")
     };
     assert_eq!(

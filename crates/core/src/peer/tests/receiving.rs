@@ -1,6 +1,7 @@
 use peerbus_wire::Kind;
 
 use super::*;
+use crate::peer::CONTROL_MAX;
 use crate::peer::inbox::{CONSUMED_MAX, HELD_MAX};
 
 #[test]
@@ -121,12 +122,8 @@ fn a_duplicate_of_a_consumed_message_is_acked_again_with_the_same_claim() {
     let inbound = rig.message();
     rig.session.ack(rig.now(), inbound.key, pushed());
     assert_eq!(rig.wire(), ["ack 1 pushed"]);
-    rig.text(&deliver_text("1", &signed("Alice", "bob", "m1")));
-    assert_eq!(
-        rig.session.poll_event(),
-        None,
-        "the sender is the same in any case"
-    );
+    rig.deliver("1", "m1");
+    assert_eq!(rig.session.poll_event(), None);
     assert_eq!(rig.wire(), ["ack 1 pushed"]);
     rig.session.ack(rig.now(), inbound.key, seen());
     assert!(rig.wire().is_empty());
@@ -145,6 +142,50 @@ fn the_same_id_of_another_sender_is_another_message() {
     rig.text(&deliver_text("2", &signed("carol", "bob", "m1")));
     assert_eq!(rig.message().from, "alice");
     assert_eq!(rig.message().from, "carol");
+}
+
+#[test]
+fn another_message_under_a_used_id_is_rejected() {
+    let mut rig = Rig::online(true);
+    // The sender is the same in any case.
+    let mut other = signed("Alice", "bob", "m1");
+    other.body = b"\"another\"".to_vec();
+    other.hmac = Secret::new(SECRET)
+        .unwrap()
+        .sign(&other.canonical().unwrap());
+    let other = deliver_text("2", &other);
+    rig.deliver("1", "m1");
+    let inbound = rig.message();
+    rig.text(&other);
+    let reject = ["reject 2: id reused for another message"];
+    assert_eq!(rig.wire(), reject, "while the first is held");
+    rig.session.ack(rig.now(), inbound.key, seen());
+    assert_eq!(rig.wire(), ["ack 1 seen"]);
+    rig.text(&other);
+    assert_eq!(rig.wire(), reject, "nobody has seen it");
+    assert_eq!(rig.session.poll_event(), None);
+    assert_eq!(rig.session.counters().rejected, 2);
+}
+
+#[test]
+fn a_v1_broker_that_reads_nothing_does_not_stop_the_reading() {
+    let mut rig = Rig::online(false);
+    let text = |n| deliver_text(&format!("k{n}"), &signed("alice", "bob", &format!("m{n}")));
+    for n in 0..=CONTROL_MAX {
+        assert!(rig.session.wants_read(), "{n}");
+        rig.session.handle_text(rig.now(), text(n).as_bytes());
+        let inbound = rig.message();
+        rig.session.ack(rig.now(), inbound.key, seen());
+    }
+    assert!(rig.session.wants_read());
+    let acks = rig.wire();
+    assert_eq!(acks.len(), CONTROL_MAX);
+    assert_eq!(acks[0], "ack k1", "the oldest had to go");
+    rig.cut();
+    rig.redial();
+    rig.register(false);
+    rig.text(&text(0));
+    assert_eq!(rig.wire(), ["ack k0"], "and is made when it comes again");
 }
 
 #[test]

@@ -156,10 +156,13 @@ fn a_receipt_after_the_caller_gave_up_is_an_event() {
     rig.accept("m1");
     assert!(matches!(
         rig.session.poll_event(),
-        Some(Event::Fate(Receipt {
-            state: State::Accepted { .. },
-            ..
-        }))
+        Some(Event::Fate {
+            receipt: Receipt {
+                state: State::Accepted { .. },
+                ..
+            },
+            token: None,
+        })
     ));
     assert!(outcomes(&mut rig).is_empty());
 }
@@ -271,7 +274,7 @@ fn validation_puts_the_body_into_canonical_form_or_says_why_not() {
 }
 
 #[test]
-fn statements_that_the_broker_keeps_are_shown_once_and_acked_when_shown() {
+fn statements_that_the_broker_keeps_are_shown_once_and_acked_when_told() {
     let mut rig = Rig::online(true);
     let dead = || State::Dead {
         to: "alice".into(),
@@ -280,12 +283,68 @@ fn statements_that_the_broker_keeps_are_shown_once_and_acked_when_shown() {
     rig.receipt("m1", dead(), Some("n1"));
     rig.receipt("m1", dead(), Some("n1"));
     assert!(rig.wire().is_empty(), "not acked before the host has it");
-    assert!(matches!(rig.session.poll_event(), Some(Event::Fate(_))));
+    let token = token(&mut rig);
+    rig.receipt("m1", dead(), Some("n1"));
+    assert_eq!(rig.session.poll_event(), None);
+    assert!(rig.wire().is_empty(), "taken is not told");
+    rig.session.fate_told(token);
+    rig.session.fate_told(token);
     assert_eq!(rig.wire(), ["ack n1"]);
     assert_eq!(rig.session.poll_event(), None);
     rig.receipt("m1", dead(), Some("n1"));
     assert_eq!(rig.wire(), ["ack n1"]);
     assert_eq!(rig.session.poll_event(), None);
+}
+
+/// Takes a statement that the broker keeps.
+fn token(rig: &mut Rig) -> FateToken {
+    match rig.session.poll_event() {
+        Some(Event::Fate {
+            token: Some(token), ..
+        }) => token,
+        other => panic!("expected a statement that is kept, got {other:?}"),
+    }
+}
+
+#[test]
+fn a_statement_that_is_told_between_two_connections_is_acked_on_the_next() {
+    let mut rig = Rig::online(true);
+    let dead = || State::Dead {
+        to: "alice".into(),
+        reason: "forged".into(),
+    };
+    rig.receipt("m1", dead(), Some("n1"));
+    let token = token(&mut rig);
+    rig.cut();
+    rig.session.fate_told(token);
+    rig.session.check();
+    rig.redial();
+    rig.register(true);
+    rig.receipt("m1", dead(), Some("n1"));
+    assert_eq!(rig.wire(), ["ack n1"]);
+    assert!(matches!(
+        rig.session.poll_event(),
+        Some(Event::Registered { .. })
+    ));
+    assert_eq!(rig.session.poll_event(), None, "it is told once");
+}
+
+#[test]
+fn statements_that_are_not_told_are_bounded() {
+    let mut rig = Rig::online(true);
+    let max = crate::peer::fates::FATES_MAX;
+    for n in 0..max + 1 {
+        let dead = State::Dead {
+            to: "alice".into(),
+            reason: "forged".into(),
+        };
+        rig.receipt(&format!("m{n}"), dead, Some(&format!("n{n}")));
+        if n < max {
+            token(&mut rig);
+        }
+    }
+    assert_eq!(rig.session.poll_event(), None, "left to the broker");
+    assert!(rig.wire().is_empty());
 }
 
 #[test]
@@ -298,7 +357,7 @@ fn passing_statements_make_room_for_newer_ones() {
             None,
         );
     }
-    let Some(Event::Fate(first)) = rig.session.poll_event() else {
+    let Some(Event::Fate { receipt: first, .. }) = rig.session.poll_event() else {
         panic!("no event")
     };
     assert_eq!(

@@ -11,6 +11,8 @@ use peerbus_core::store::{NewMessage, PeerId, Store, Txn};
 use peerbus_store::SqliteStore;
 use peerbus_wire::{MessageId, Seq};
 
+use crate::socket::dial;
+
 /// Figures of the machine.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
@@ -18,6 +20,8 @@ pub(crate) struct Limits {
     pub(crate) fdatasync: Duration,
     /// Median time of a round trip of 300 bytes over loopback TCP between two threads.
     pub(crate) round_trip: Duration,
+    /// The same through two WebSocket ends and an async runtime.
+    pub(crate) websocket: Duration,
     /// Messages a second that the bare store takes in batches of 64.
     pub(crate) store_per_second: f64,
 }
@@ -28,6 +32,7 @@ impl Limits {
         Ok(Self {
             fdatasync: fdatasync(dir, samples)?,
             round_trip: round_trip(samples * 5)?,
+            websocket: websocket(samples * 5)?,
             store_per_second: store(dir, if quick { 10 } else { 500 })?,
         })
     }
@@ -76,6 +81,52 @@ fn round_trip(samples: usize) -> Result<Duration> {
     drop(near);
     echo.join().ok().context("the echo thread failed")?;
     Ok(median(times))
+}
+
+fn websocket(samples: usize) -> Result<Duration> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let echo = tokio::spawn(async move { echo(listener).await });
+        let (mut reader, mut writer) = dial(address).await?;
+        let mut times = Vec::with_capacity(samples);
+        for _ in 0..samples {
+            let start = Instant::now();
+            writer.queue(&[b'x'; ECHO_BYTES]);
+            writer.flush().await?;
+            reader.next().await?;
+            times.push(start.elapsed());
+        }
+        echo.abort();
+        Ok(median(times))
+    })
+}
+
+const ECHO_BYTES: usize = 300;
+
+/// Answers one client, whose frames have [`ECHO_BYTES`] and a mask of zeros.
+async fn echo(listener: tokio::net::TcpListener) -> Result<()> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let (mut stream, _) = listener.accept().await?;
+    stream.set_nodelay(true)?;
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await?);
+    }
+    stream
+        .write_all(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
+        .await?;
+    let mut frame = [0; 8 + ECHO_BYTES];
+    loop {
+        stream.read_exact(&mut frame).await?;
+        let mut answer = vec![0x81, 126];
+        answer.extend_from_slice(&(ECHO_BYTES as u16).to_be_bytes());
+        answer.extend_from_slice(&frame[8..]);
+        stream.write_all(&answer).await?;
+    }
 }
 
 fn store(dir: &Path, batches: u64) -> Result<f64> {

@@ -60,9 +60,10 @@ impl Report {
         }
         writeln!(
             out,
-            "this machine: fdatasync p50 {:.3} ms, loopback round trip p50 {:.1} us, bare store {:.0} messages/s\n",
+            "this machine: fdatasync p50 {:.3} ms, loopback round trip p50 {:.1} us (WebSocket {:.1} us), bare store {:.0} messages/s\n",
             limits.fdatasync.as_secs_f64() * 1e3,
             limits.round_trip.as_secs_f64() * 1e6,
+            limits.websocket.as_secs_f64() * 1e6,
             limits.store_per_second
         )?;
         writeln!(
@@ -99,6 +100,7 @@ impl Report {
         json!({
             "fdatasync_p50_us": limits.fdatasync.as_secs_f64() * 1e6,
             "round_trip_p50_us": limits.round_trip.as_secs_f64() * 1e6,
+            "websocket_round_trip_p50_us": limits.websocket.as_secs_f64() * 1e6,
             "bare_store_per_s": limits.store_per_second,
             "rows": rows,
         })

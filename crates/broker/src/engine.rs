@@ -294,6 +294,7 @@ mod tests {
     use peerbus_wire::limits::FRAMES_UNANSWERED_MAX;
     use peerbus_wire::{ClientFrame, Token};
     use tokio::task::coop::unconstrained;
+    use tokio::time::timeout;
 
     use super::*;
     use crate::clock::Clock;
@@ -427,7 +428,8 @@ mod tests {
             }
             let (mut answers, mut done) = (0, 0);
             while done < FRAMES_UNANSWERED_MAX {
-                let outgoing = queue.recv().await.unwrap();
+                let next = timeout(Duration::from_secs(30), queue.recv()).await;
+                let outgoing = next.expect("no permit behind the answers").unwrap();
                 answers += usize::from(outgoing.text().is_some());
                 done += outgoing.done();
                 assert!(answers >= done, "a permit would come before its answer");

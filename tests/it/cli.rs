@@ -46,9 +46,9 @@ fn usage_and_configuration_errors_are_exit_code_2_and_say_what_to_do() {
 #[test]
 fn without_a_broker_a_verb_fails_with_what_is_known() {
     let home = Home::new();
-    let said = home
-        .run(&["send", "--timeout", "0.5", "bob", "hello"])
-        .fails(1);
+    let said = home.run(&["send", "bob", "hello"]).fails(2);
+    assert!(said.contains("peerbus serve"), "{said}");
+    let said = home.run(&["recv", "--name", "bob"]).fails(2);
     assert!(said.contains("peerbus serve"), "{said}");
     Broker::start(&home).stop();
     let said = home

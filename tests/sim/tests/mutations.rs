@@ -96,6 +96,11 @@ fn i8_a_session_that_acks_what_its_host_has_not_seen() {
 }
 
 #[test]
+fn a_session_that_acks_statements_that_its_host_has_not_told() {
+    caught(session(peer::Mutation::AckUntold), "notice");
+}
+
+#[test]
 fn a_session_that_shows_what_does_not_verify() {
     caught(session(peer::Mutation::SkipVerify), "verify");
 }

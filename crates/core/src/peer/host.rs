@@ -2,6 +2,7 @@
 
 use peerbus_wire::{ClientFrame, How, MessageId, Presence};
 
+use super::mutation::Mutation;
 use super::{Draft, Event, FateToken, Key, Overloaded, Phase, QueryId, SendOutcome, Session};
 use crate::Now;
 
@@ -63,6 +64,13 @@ impl Session {
             return Some(registered);
         }
         if let Some(event) = self.fates.take() {
+            if self.mutations.broken(Mutation::AckUntold)
+                && let Event::Fate {
+                    token: Some(token), ..
+                } = event
+            {
+                self.fate_told(token);
+            }
             return Some(event);
         }
         self.inbox.take().map(Event::Message)

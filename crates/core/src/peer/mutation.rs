@@ -12,6 +12,8 @@ pub enum Mutation {
     ShowTwice,
     /// I8: a message is acked before the host has it.
     AckUnread,
+    /// A statement that the broker keeps is acked before the host told it.
+    AckUntold,
     /// Trust: a message whose signature is wrong is shown.
     SkipVerify,
 }

@@ -12,6 +12,7 @@ mod cli;
 mod kill;
 mod lifecycle;
 mod mcp;
+mod recv;
 mod support;
 mod trust;
 mod v1;

@@ -1,0 +1,45 @@
+//! `peerbus recv` with real processes.
+
+use crate::support::{Broker, Home, Raw, envelope, eventually};
+
+const WRONG_SECRET: &str = "not the secret that the adapters share";
+
+#[test]
+fn what_is_printed_is_pushed_and_what_will_not_arrive_is_said_once() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    for name in ["alice", "bob"] {
+        home.run(&["recv", "--name", name, "--timeout", "0.1"]).ok();
+    }
+    let secret = home.credential("hmac_secret");
+    let mut alice = Raw::register(&home, &broker, "alice", true);
+    alice.say(&envelope(WRONG_SECRET, "forged", "alice", "bob", "1"));
+    alice.receipt("accepted");
+    drop(alice);
+    // What is forged goes before this one, and is not counted.
+    home.run(&["send", "bob", "to bob"]).ok();
+    let one = ["--count", "1", "--timeout", "50"];
+    let recv = |name| home.run(&[&["recv", "--name", name], &one[..]].concat());
+    assert!(recv("bob").ok().contains("to bob"));
+
+    let told = eventually("alice is told", || {
+        let said = home.run(&["recv", "--name", "alice", "--timeout", "0.5"]);
+        said.stderr.contains("forged").then_some(said.stderr)
+    });
+    assert!(told.contains("failed verification"), "{told}");
+    home.run(&["send", "alice", "to alice"]).ok();
+    let later = recv("alice");
+    assert!(!later.stderr.contains("forged"), "{}", later.stderr);
+
+    let mut alice = Raw::register(&home, &broker, "alice", true);
+    alice.say(&envelope(&secret, "true", "alice", "bob", "2"));
+    alice.receipt("accepted");
+    recv("bob").ok();
+    let acked = alice.receipt("acked");
+    assert_eq!(
+        (&acked["how"], &acked["path"]),
+        (&"pushed".into(), &"recv".into()),
+        "{acked}"
+    );
+    broker.stop();
+}

@@ -7,6 +7,8 @@ use rand::seq::IndexedRandom as _;
 
 /// Longest word of a generated name, in bytes.
 const WORD_BYTES_MAX: usize = 10;
+/// Words that are drawn at most before a default is taken.
+const DRAWS_MAX: usize = 100;
 /// Words that nobody wants to be called by; a list word that contains one is not used.
 const RUDE: [&str; 34] = [
     "anal", "arous", "ass", "bang", "bitch", "boob", "cock", "crap", "cum", "damn", "dead",
@@ -32,9 +34,10 @@ pub fn generate() -> PeerName {
     PeerName::parse(&format!("{adjective}-{noun}-{tail}")).expect("valid name")
 }
 
+/// A word that is fit. Nearly all are, so a few draws are enough; looking through the whole list
+/// would be a good part of an adapter's start.
 fn pick<'w>(words: &[&'w str], rng: &mut rand::rngs::ThreadRng) -> Option<&'w str> {
-    let fit: Vec<&str> = words.iter().copied().filter(|word| is_fit(word)).collect();
-    fit.choose(rng).copied()
+    (0..DRAWS_MAX).find_map(|_| words.choose(rng).copied().filter(|word| is_fit(word)))
 }
 
 fn is_fit(word: &str) -> bool {

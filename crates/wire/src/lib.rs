@@ -9,6 +9,7 @@ mod canonical;
 mod carry;
 mod client;
 mod close;
+mod conversation;
 mod envelope;
 mod frame;
 mod ids;
@@ -26,6 +27,7 @@ mod writer;
 pub use canonical::{Fields, canonical};
 pub use client::control_type;
 pub use close::CloseReason;
+pub use conversation::{Conversation, Priority};
 pub use envelope::{Address, Carried, DecodeError, Decoded, Envelope, Irregular, Kind};
 pub use frame::{
     Ack, BrokerFrame, ClientFrame, DeliverFrame, Delivery, PeerEntry, PeersFrame, Presence,

@@ -1,0 +1,339 @@
+//! What a message says of the conversation that it belongs to.
+//!
+//! Members of the body, beside the sender's own: so the signature covers them, a broker need not
+//! know them, and a v1 client sees them as they are.
+
+use crate::ids::MessageId;
+use crate::json::{self, Raw, Type};
+
+/// The message that is answered.
+const REPLY_TO: &str = "reply_to";
+/// The conversation.
+const THREAD: &str = "thread";
+/// How soon.
+const PRIORITY: &str = "priority";
+/// How many replies led here.
+const HOPS: &str = "hops";
+
+/// How soon a message wants to be seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash)]
+pub enum Priority {
+    /// Never starts a turn: it is handed over with the next thing that is shown.
+    Quiet,
+    /// Wakes an idle agent; at the next opportunity of a busy one.
+    #[default]
+    Next,
+    /// As soon as it can be without disturbing what runs.
+    Now,
+}
+
+impl Priority {
+    /// The words, soonest first.
+    pub const WORDS: [&str; 3] = ["now", "next", "quiet"];
+
+    /// The word for it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Quiet => "quiet",
+            Self::Next => "next",
+            Self::Now => "now",
+        }
+    }
+
+    /// Reads one of [`Priority::WORDS`].
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        match word {
+            "quiet" => Some(Self::Quiet),
+            "next" => Some(Self::Next),
+            "now" => Some(Self::Now),
+            _ => None,
+        }
+    }
+}
+
+/// A message's place in a conversation, and its sender's wish.
+///
+/// ```
+/// use peerbus_wire::{Conversation, MessageId, Priority};
+/// let question = Conversation::of(r#"{"text":"ready?","priority":"now"}"#);
+/// assert_eq!(question.priority, Priority::Now);
+///
+/// let id = MessageId::parse("0a1b")?;
+/// let answer = Conversation::reply(&id, &question).write(r#""yes""#);
+/// assert_eq!(answer, r#"{"text":"yes","reply_to":"0a1b","thread":"0a1b","hops":1}"#);
+/// # Ok::<(), peerbus_wire::IdError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Conversation {
+    /// The message that this one answers.
+    pub reply_to: Option<MessageId>,
+    /// The conversation: a text of the form of a message id, as a rule the id of its first message.
+    pub thread: Option<String>,
+    /// How soon it wants to be seen.
+    pub priority: Priority,
+    /// How many replies led here.
+    pub hops: u32,
+}
+
+impl Conversation {
+    /// Reads what a body (JSON text) says. A member of the wrong type or form says nothing; of
+    /// members with one name the last counts.
+    #[must_use]
+    pub fn of(body: &str) -> Self {
+        let mut found = Self::default();
+        let read = json::members(body.as_bytes(), |name, value| {
+            let Some(name) = name.string() else { return };
+            let said = || value.string().map(|said| said.text);
+            match &*name.text {
+                REPLY_TO => found.reply_to = said().and_then(|id| MessageId::parse(&id).ok()),
+                THREAD => found.thread = said().and_then(|thread| thread_of(&thread)),
+                PRIORITY => {
+                    let priority = said().and_then(|word| Priority::parse(&word));
+                    found.priority = priority.unwrap_or_default();
+                }
+                HOPS => {
+                    let hops = value.unsigned().unwrap_or_default();
+                    found.hops = u32::try_from(hops).unwrap_or(u32::MAX);
+                }
+                _ => {}
+            }
+        });
+        read.map(|_| found).unwrap_or_default()
+    }
+
+    /// A reply to the message `id`, which said `of` itself.
+    #[must_use]
+    pub fn reply(id: &MessageId, of: &Self) -> Self {
+        let thread = of.thread.clone().unwrap_or_else(|| id.as_str().to_owned());
+        Self {
+            reply_to: Some(id.clone()),
+            thread: Some(thread),
+            priority: Priority::default(),
+            hops: of.hops.saturating_add(1),
+        }
+    }
+
+    /// `body` (JSON text) that says this, and of everything else what it said, byte for byte: a
+    /// string goes into the member `text` of an object, an object keeps its members, any other
+    /// value goes into the member `content`. A body that says this already is not touched, nor is
+    /// one that is not JSON.
+    #[must_use]
+    pub fn write(&self, body: &str) -> String {
+        let there = Self::of(body);
+        if there == *self {
+            return body.to_owned();
+        }
+        let changed = |name: &str| match name {
+            REPLY_TO => there.reply_to != self.reply_to,
+            THREAD => there.thread != self.thread,
+            PRIORITY => there.priority != self.priority,
+            HOPS => there.hops != self.hops,
+            _ => false,
+        };
+        let mut out = Members::default();
+        let read = json::members(body.as_bytes(), |name, value| {
+            let own = name.string().is_some_and(|name| changed(&name.text));
+            if !own {
+                out.keep(name, value);
+            }
+        });
+        let Ok(top) = read else {
+            return body.to_owned();
+        };
+        match top.kind {
+            Type::Object => {}
+            Type::String => out.raw("text", top.text),
+            _ => out.raw("content", top.text),
+        }
+        if let Some(id) = self.reply_to.as_ref().filter(|_| changed(REPLY_TO)) {
+            out.quoted(REPLY_TO, id.as_str());
+        }
+        if let Some(thread) = self.thread.as_deref().filter(|_| changed(THREAD)) {
+            // Any other text would not be read back.
+            if thread_of(thread).is_some() {
+                out.quoted(THREAD, thread);
+            }
+        }
+        if changed(PRIORITY) && self.priority != Priority::default() {
+            out.quoted(PRIORITY, self.priority.as_str());
+        }
+        if changed(HOPS) && self.hops > 0 {
+            out.raw(HOPS, self.hops.to_string().as_bytes());
+        }
+        out.finish()
+    }
+}
+
+/// A thread has the form of an id, so that it can be one and can stand anywhere.
+fn thread_of(text: &str) -> Option<String> {
+    MessageId::parse(text).ok().map(|_| text.to_owned())
+}
+
+/// Members of an object, as JSON text.
+#[derive(Default)]
+struct Members(Vec<u8>);
+
+impl Members {
+    fn keep(&mut self, name: Raw<'_>, value: Raw<'_>) {
+        self.comma();
+        self.0.extend_from_slice(name.text);
+        self.0.push(b':');
+        self.0.extend_from_slice(value.text);
+    }
+
+    /// A member whose value is JSON already.
+    fn raw(&mut self, name: &str, json: &[u8]) {
+        self.comma();
+        for part in [b"\"", name.as_bytes(), b"\":", json] {
+            self.0.extend_from_slice(part);
+        }
+    }
+
+    /// A member whose value is a text in which nothing is to be escaped.
+    fn quoted(&mut self, name: &str, text: &str) {
+        self.raw(name, format!("\"{text}\"").as_bytes());
+    }
+
+    fn comma(&mut self) {
+        if !self.0.is_empty() {
+            self.0.push(b',');
+        }
+    }
+
+    fn finish(self) -> String {
+        // Slices of a str at the bounds of its JSON values, and ASCII.
+        let members = String::from_utf8(self.0).unwrap_or_default();
+        format!("{{{members}}}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(text: &str) -> MessageId {
+        MessageId::parse(text).unwrap()
+    }
+
+    fn full() -> Conversation {
+        Conversation {
+            reply_to: Some(id("q1")),
+            thread: Some("t-1".into()),
+            priority: Priority::Quiet,
+            hops: 3,
+        }
+    }
+
+    #[test]
+    fn each_kind_of_body_can_carry_it_and_keeps_its_spelling() {
+        const SAID: &str = r#""reply_to":"q1","thread":"t-1","priority":"quiet","hops":3"#;
+        let cases = [
+            (r#""hi \u00e9 \"x\"""#, r#"{"text":"hi \u00e9 \"x\"","#),
+            (
+                r#"{"n":1.50,"big":1e400,"n":2}"#,
+                r#"{"n":1.50,"big":1e400,"n":2,"#,
+            ),
+            ("{}", "{"),
+            (" { \"a\" : [ 1.0 , {} ] } ", r#"{"a":[ 1.0 , {} ],"#),
+            ("[1.0, 2]", r#"{"content":[1.0, 2],"#),
+            (
+                "12345678901234567890.10",
+                r#"{"content":12345678901234567890.10,"#,
+            ),
+            ("null", r#"{"content":null,"#),
+            (
+                r#"{"text":"a","priority":"now","hops":9}"#,
+                r#"{"text":"a","#,
+            ),
+            (
+                r#"{"reply_t\u006f":"q9","x":1,"reply_to":"q8"}"#,
+                r#"{"x":1,"#,
+            ),
+        ];
+        for (body, beginning) in cases {
+            let written = full().write(body);
+            assert_eq!(written, format!("{beginning}{SAID}}}"), "{body}");
+            assert_eq!(Conversation::of(&written), full(), "{body}");
+            assert_eq!(
+                full().write(&written),
+                written,
+                "writing it again changes nothing"
+            );
+        }
+    }
+
+    #[test]
+    fn a_body_is_not_touched_when_there_is_nothing_to_say() {
+        let plain = Conversation::default();
+        for body in [
+            r#""hi""#,
+            "[1]",
+            "7",
+            "null",
+            r#"{"a": 1.0}"#,
+            "{nonsense",
+            "",
+        ] {
+            assert_eq!(plain.write(body), body);
+        }
+        // A program's own member of that name that means something else.
+        let own = r#"{"priority": 3, "thread": ["x"], "reply_to": "a b", "hops": -1}"#;
+        assert_eq!(Conversation::of(own), plain);
+        assert_eq!(plain.write(own), own);
+        assert_eq!(full().write("{nonsense"), "{nonsense");
+    }
+
+    #[test]
+    fn only_what_differs_is_replaced() {
+        let body = r#"{"reply_to":"q1","thread":5,"priority":"now","priority":"quiet","x":0}"#;
+        let mut said = Conversation::of(body);
+        assert_eq!(said.priority, Priority::Quiet, "the last one counts");
+        said.priority = Priority::Next;
+        assert_eq!(said.write(body), r#"{"reply_to":"q1","thread":5,"x":0}"#);
+        said.hops = 1;
+        let with_hops = r#"{"reply_to":"q1","thread":5,"x":0,"hops":1}"#;
+        assert_eq!(said.write(body), with_hops);
+    }
+
+    #[test]
+    fn reading_is_lenient() {
+        let long = format!(r#"{{"thread":"{}","reply_to":"{0}"}}"#, "x".repeat(129));
+        let nothing = [
+            r#""reply_to""#,
+            r#"["reply_to","q1"]"#,
+            r#"{"nested":{"reply_to":"q1","hops":2}}"#,
+            r#"{"reply_to":null,"thread":"","priority":"NOW","hops":"3"}"#,
+            r#"{"reply_to":"a\nb","thread":"<t>","priority":1,"hops":1.5}"#,
+            r#"{"Reply_To":"q1","HOPS":2}"#,
+            r#"{"hops":7,"hops":true}"#,
+            r#"{"hops":7"#,
+            &long,
+        ];
+        for body in nothing {
+            assert_eq!(Conversation::of(body), Conversation::default(), "{body}");
+        }
+        let most = Conversation::of(r#"{"hops":99999999999999999999999}"#);
+        assert_eq!(most.hops, u32::MAX);
+        assert_eq!(Conversation::reply(&id("a"), &most).hops, u32::MAX);
+    }
+
+    #[test]
+    fn a_reply_stays_in_its_thread() {
+        let first = Conversation::reply(&id("q1"), &Conversation::default());
+        assert_eq!((first.thread.as_deref(), first.hops), (Some("q1"), 1));
+        let second = Conversation::reply(&id("a1"), &first);
+        assert_eq!((second.thread.as_deref(), second.hops), (Some("q1"), 2));
+        assert_eq!(second.reply_to, Some(id("a1")));
+        let odd = Conversation {
+            thread: Some("no \"thread\"".into()),
+            ..Conversation::default()
+        };
+        assert_eq!(
+            odd.write("1"),
+            r#"{"content":1}"#,
+            "nothing can be smuggled in"
+        );
+    }
+}

@@ -106,7 +106,30 @@ impl Bus {
     /// A sentence that an agent can act on; [`SendError::TimedOut`] says whether the message may
     /// still be accepted.
     pub async fn send(&self, to: &str, body: &str, deadline: Duration) -> Result<Sent, SendError> {
-        self.send_to(compose::recipient(to)?, body, deadline).await
+        self.send_as(Self::new_id(), to, body, deadline).await
+    }
+
+    /// An id for a message that is yet to be sent, so that an answer to it can be waited for before
+    /// it leaves.
+    #[must_use]
+    pub fn new_id() -> MessageId {
+        compose::new_id()
+    }
+
+    /// As [`Bus::send`], under an id from [`Bus::new_id`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`Bus::send`].
+    pub async fn send_as(
+        &self,
+        id: MessageId,
+        to: &str,
+        body: &str,
+        deadline: Duration,
+    ) -> Result<Sent, SendError> {
+        self.send_to(id, compose::recipient(to)?, body, deadline)
+            .await
     }
 
     /// Sends `body` to every other peer that is registered now. As [`Bus::send`] otherwise.
@@ -115,18 +138,19 @@ impl Bus {
     ///
     /// As for [`Bus::send`].
     pub async fn broadcast(&self, body: &str, deadline: Duration) -> Result<Sent, SendError> {
-        self.send_to(Address::All, body, deadline).await
+        self.send_to(Self::new_id(), Address::All, body, deadline)
+            .await
     }
 
     async fn send_to(
         &self,
+        id: MessageId,
         to: Address,
         body: &str,
         deadline: Duration,
     ) -> Result<Sent, SendError> {
         let from = self.shared().with(|session, _| session.name().clone());
-        let draft = compose::draft(&from, to, body)?;
-        let id = draft.id.clone();
+        let draft = compose::draft(&from, id.clone(), to, body)?;
         let answer = self.shared().ask(|session, now| {
             session.send(now, draft, now.mono_ms.saturating_add(millis(deadline)))?;
             Ok(id.clone())

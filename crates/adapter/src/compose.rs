@@ -22,14 +22,19 @@ pub(crate) fn recipient(to: &str) -> Result<Address, SendError> {
     })
 }
 
-/// Makes a message of `from` with a new id, and checks what the broker would check.
-pub(crate) fn draft(from: &PeerName, to: Address, body: &str) -> Result<Draft, SendError> {
+/// Makes a message of `from`, and checks what the broker would check.
+pub(crate) fn draft(
+    from: &PeerName,
+    id: MessageId,
+    to: Address,
+    body: &str,
+) -> Result<Draft, SendError> {
     if body.trim().is_empty() {
         let why = "the body is empty: pass a JSON value, such as a string in quotes";
         return Err(SendError::InvalidBody(why.into()));
     }
     let mut draft = Draft {
-        id: new_id(),
+        id,
         to,
         ts: timestamp(),
         source: SOURCE.into(),
@@ -43,27 +48,37 @@ pub(crate) fn draft(from: &PeerName, to: Address, body: &str) -> Result<Draft, S
 }
 
 /// A UUIDv7 as 32 lower-case hex digits: ids of one process sort by time.
-fn new_id() -> MessageId {
+pub(crate) fn new_id() -> MessageId {
     #[expect(clippy::expect_used, reason = "hex digits make a valid id")]
     MessageId::parse(&uuid::Uuid::now_v7().simple().to_string()).expect("hex")
 }
 
 fn timestamp() -> String {
-    rfc3339(
+    nanoseconds(
         SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default(),
     )
 }
 
+/// Milliseconds since the Unix epoch as RFC 3339 in UTC, to the millisecond.
+#[must_use]
+pub fn rfc3339(since_epoch_ms: u64) -> String {
+    let seconds = seconds(since_epoch_ms / 1_000);
+    format!("{seconds}.{:03}Z", since_epoch_ms % 1_000)
+}
+
 /// A time since the Unix epoch as RFC 3339 in UTC with nanoseconds.
-fn rfc3339(since_epoch: Duration) -> String {
-    let seconds = since_epoch.as_secs();
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
+fn nanoseconds(since_epoch: Duration) -> String {
+    let seconds = seconds(since_epoch.as_secs());
+    format!("{seconds}.{:09}Z", since_epoch.subsec_nanos())
+}
+
+fn seconds(since_epoch: u64) -> String {
+    let (days, second) = (since_epoch / 86_400, since_epoch % 86_400);
     let (year, month, day) = civil(days);
     let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
-    let nanos = since_epoch.subsec_nanos();
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanos:09}Z")
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
 }
 
 /// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar.
@@ -102,8 +117,9 @@ mod tests {
             (1_763_769_600, 500, "2025-11-22T00:00:00.000000500Z"),
             (4_107_542_400, 0, "2100-03-01T00:00:00.000000000Z"),
         ] {
-            assert_eq!(rfc3339(Duration::new(seconds, nanos)), text);
+            assert_eq!(nanoseconds(Duration::new(seconds, nanos)), text);
         }
+        assert_eq!(rfc3339(1_763_769_600_042), "2025-11-22T00:00:00.042Z");
     }
 
     #[test]
@@ -132,7 +148,7 @@ mod tests {
     fn what_cannot_be_sent_is_said_before_it_is_queued() {
         let me = PeerName::parse("me").unwrap();
         let to = || recipient("you").unwrap();
-        let sentence = |body: &str| draft(&me, to(), body).unwrap_err();
+        let sentence = |body: &str| draft(&me, new_id(), to(), body).unwrap_err();
         assert!(matches!(sentence(" "), SendError::InvalidBody(_)));
         assert!(matches!(sentence("{"), SendError::InvalidBody(_)));
         let deep = "[".repeat(65) + &"]".repeat(65);
@@ -145,7 +161,7 @@ mod tests {
                 "{bad}"
             );
         }
-        let draft = draft(&me, to(), "{ \"a\": 1 }").unwrap();
+        let draft = draft(&me, new_id(), to(), "{ \"a\": 1 }").unwrap();
         assert_eq!(draft.body, r#"{"a":1}"#);
         assert_eq!(
             (draft.id.as_str().len(), draft.source.as_str()),

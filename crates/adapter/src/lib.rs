@@ -42,6 +42,7 @@ mod state;
 pub mod url;
 
 pub use bus::{Bus, Peers, Sent, SentStatus};
+pub use compose::rfc3339;
 pub use config::{Config, Flags, Naming};
 pub use credentials::CredentialsError;
 pub use error::{BusError, ConfigError, SendError};

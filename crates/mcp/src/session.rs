@@ -3,14 +3,17 @@
 use std::sync::{Arc, OnceLock};
 
 use peerbus_adapter::Bus;
+use peerbus_adapter::wake::Policy;
 use serde_json::{Map, Value};
 use tokio::sync::{Semaphore, watch};
 
 use crate::arguments::Arguments;
+use crate::desk::Desk;
 use crate::inbox::{Inbox, Taken};
 use crate::presence;
+use crate::rpc::Caller;
 use crate::spelling::{Spelling, means};
-use crate::tools::{self, Tool};
+use crate::tools::{self, Context, Tool};
 
 /// Tool calls that are answered at a time; a client that asks for more is told so.
 const CALLS_MAX: usize = 256;
@@ -35,6 +38,25 @@ pub struct Profile {
 pub struct Options {
     /// How tools are spelled; `None`: by the client's name.
     pub tool_names: Option<Spelling>,
+    /// When a message is acked for which there is no evidence: `PEERBUS_ACK`.
+    pub ack: Policy,
+    /// What one peer may send in ten minutes before its mail is held: `PEERBUS_BUDGET`.
+    pub budget: Budget,
+}
+
+/// How many replies of one peer in ten minutes wake the agent before they are held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Budget {
+    /// So many.
+    Exchanges(u32),
+    /// All of them.
+    Off,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self::Exchanges(20)
+    }
 }
 
 /// The result of a tool call.
@@ -55,6 +77,7 @@ pub(crate) struct Session {
     pub(crate) bus: Bus,
     pub(crate) profile: Profile,
     pub(crate) inbox: Option<Inbox>,
+    pub(crate) desk: Desk,
     options: Options,
     client: OnceLock<Client>,
     calls: Semaphore,
@@ -72,6 +95,7 @@ impl Session {
     pub(crate) fn new(bus: Bus, profile: Profile, options: Options) -> Arc<Self> {
         let inbox = profile.drain.then(|| Inbox::new(bus.clone()));
         Arc::new(Self {
+            desk: Desk::new(bus.clone(), &profile, &options),
             bus,
             profile,
             inbox,
@@ -112,17 +136,26 @@ impl Session {
     }
 
     /// Calls a tool under either spelling. `None`: there is no such tool.
-    pub(crate) async fn call(&self, name: &str, arguments: &Arguments) -> Option<Reply> {
+    pub(crate) async fn call(
+        &self,
+        name: &str,
+        arguments: &Arguments,
+        caller: &Caller,
+    ) -> Option<Reply> {
         let tool = self.tools().find(|tool| means(name, tool.name))?;
         let Ok(_permit) = self.calls.try_acquire() else {
             return Some(Reply::Failed(format!(
                 "{CALLS_MAX} calls are under way already; wait for their answers"
             )));
         };
+        let context = Context {
+            bus: &self.bus,
+            caller,
+        };
         let reply = match tool.name {
-            tools::send::NAME => tools::send::call(&self.bus, arguments).await,
-            tools::broadcast::NAME => tools::broadcast::call(&self.bus, arguments).await,
-            tools::peers::NAME => tools::peers::call(&self.bus, arguments).await,
+            tools::send::NAME => tools::send::call(&context, arguments).await,
+            tools::broadcast::NAME => tools::broadcast::call(&context, arguments).await,
+            tools::peers::NAME => tools::peers::call(&context, arguments).await,
             tools::drain::NAME => {
                 tools::drain::call(&self.bus, self.inbox.as_ref()?, arguments).await
             }

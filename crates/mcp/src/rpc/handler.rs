@@ -16,6 +16,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
+use super::caller::Caller;
 use super::calls::Calls;
 use crate::arguments::Arguments;
 use crate::session::{Client, Reply, Session};
@@ -111,7 +112,9 @@ impl ServerHandler for Handler {
             .get::<Arguments>()
             .cloned()
             .unwrap_or_default();
-        match self.session.call(&request.name, &arguments).await {
+        let id = context.id.clone();
+        let caller = Caller::new(context);
+        match self.session.call(&request.name, &arguments, &caller).await {
             None => {
                 let message = format!("there is no tool {:?}", request.name);
                 Err(ErrorData::invalid_params(message, None))
@@ -121,7 +124,7 @@ impl ServerHandler for Handler {
             }
             Some(Reply::Done { structured, taken }) => {
                 let result = result_text(&structured);
-                self.calls.answer(&context.id, result, taken);
+                self.calls.answer(&id, result, taken);
                 // What is sent is the text above; see `Calls`.
                 Ok(CallToolResult::success(Vec::new()).into())
             }
@@ -186,9 +189,8 @@ fn shown(tool: Tool, spelling: Spelling) -> McpTool {
         .with_raw_output_schema(tool.output)
         .with_annotations(annotations);
     // Claude Code hides other tools until the model searches for them.
-    let meta = json!({ "anthropic/alwaysLoad": true });
-    match meta {
-        Value::Object(meta) => shown.with_meta(MetaObject(meta)),
+    match json!({ "anthropic/alwaysLoad": true }) {
+        Value::Object(meta) if tool.always => shown.with_meta(MetaObject(meta)),
         _ => shown,
     }
 }

@@ -3,6 +3,7 @@
 //! The runtime must be single-threaded: rmcp handles each message in a task of its own, and only
 //! there do tasks start in the order in which the messages came.
 
+mod caller;
 mod calls;
 mod handler;
 mod lines;
@@ -25,6 +26,7 @@ use tokio::sync::watch;
 
 use crate::lifecycle::Exit;
 use crate::session::Session;
+pub(crate) use caller::Caller;
 use calls::Calls;
 use handler::Handler;
 use outbox::Outbox;

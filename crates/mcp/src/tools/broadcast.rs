@@ -1,10 +1,10 @@
 //! `bus.broadcast`
 
-use peerbus_adapter::{Bus, Sent, SentStatus};
+use peerbus_adapter::{Sent, SentStatus};
 use serde::Serialize;
 use serde_json::json;
 
-use super::{DEADLINE, Known, Tool, body, done, failure};
+use super::{Context, DEADLINE, Known, Tool, body, done, failure};
 use crate::arguments::Arguments;
 use crate::rpc::schemars::{self, JsonSchema};
 use crate::session::Reply;
@@ -41,11 +41,12 @@ pub(crate) fn tool() -> Tool {
         read_only: false,
         idempotent: false,
         open_world: true,
+        always: true,
     }
 }
 
-pub(crate) async fn call(bus: &Bus, arguments: &Arguments) -> Result<Reply, String> {
-    match bus.broadcast(body(arguments)?, DEADLINE).await {
+pub(crate) async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
+    match context.bus.broadcast(body(arguments)?, DEADLINE).await {
         Ok(sent) => {
             let note = note(&sent);
             done(&Output {

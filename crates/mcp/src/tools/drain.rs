@@ -76,6 +76,7 @@ pub(crate) fn tool() -> Tool {
         read_only: false,
         idempotent: false,
         open_world: false,
+        always: true,
     }
 }
 

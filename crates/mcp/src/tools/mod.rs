@@ -8,11 +8,12 @@ pub(crate) mod send;
 use std::sync::Arc;
 use std::time::Duration;
 
-use peerbus_adapter::{SendError, Sent, SentStatus};
+use peerbus_adapter::{Bus, SendError, Sent, SentStatus};
 use peerbus_wire::neutralise_json;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::rpc::Caller;
 use crate::rpc::schemars::{self, JsonSchema};
 use crate::session::Reply;
 
@@ -35,6 +36,15 @@ pub(crate) struct Tool {
     pub(crate) idempotent: bool,
     /// It reaches beyond this session.
     pub(crate) open_world: bool,
+    /// The model often needs it: it is shown at once, where others wait until they are looked for.
+    pub(crate) always: bool,
+}
+
+/// What a call has to do with.
+pub(crate) struct Context<'a> {
+    pub(crate) bus: &'a Bus,
+    /// Who waits for the answer.
+    pub(crate) caller: &'a Caller,
 }
 
 /// Every tool.

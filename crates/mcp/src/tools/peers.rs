@@ -1,10 +1,10 @@
 //! `bus.peers`
 
-use peerbus_adapter::{Bus, PeerEntry};
+use peerbus_adapter::PeerEntry;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{DEADLINE, Tool, done};
+use super::{Context, DEADLINE, Tool, done};
 use crate::arguments::Arguments;
 use crate::rpc::schemars::{self, JsonSchema};
 use crate::session::Reply;
@@ -64,11 +64,13 @@ pub(crate) fn tool() -> Tool {
         read_only: true,
         idempotent: true,
         open_world: false,
+        always: true,
     }
 }
 
-pub(crate) async fn call(bus: &Bus, _arguments: &Arguments) -> Result<Reply, String> {
-    let peers = bus
+pub(crate) async fn call(context: &Context<'_>, _arguments: &Arguments) -> Result<Reply, String> {
+    let peers = context
+        .bus
         .peers(DEADLINE)
         .await
         .map_err(|error| error.to_string())?;

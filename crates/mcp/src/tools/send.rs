@@ -7,7 +7,7 @@ use peerbus_wire::neutralise;
 use serde::Serialize;
 use serde_json::json;
 
-use super::{DEADLINE, Known, Tool, body, done, failure};
+use super::{Context, DEADLINE, Known, Tool, body, done, failure};
 use crate::arguments::Arguments;
 use crate::rpc::schemars::{self, JsonSchema};
 use crate::session::Reply;
@@ -55,12 +55,13 @@ pub(crate) fn tool() -> Tool {
         read_only: false,
         idempotent: false,
         open_world: true,
+        always: true,
     }
 }
 
-pub(crate) async fn call(bus: &Bus, arguments: &Arguments) -> Result<Reply, String> {
+pub(crate) async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     let to = arguments.string("to")?;
-    match bus.send(&to, body(arguments)?, DEADLINE).await {
+    match context.bus.send(&to, body(arguments)?, DEADLINE).await {
         Ok(sent) => {
             let note = note(&sent, &to);
             done(&Output {
@@ -70,7 +71,7 @@ pub(crate) async fn call(bus: &Bus, arguments: &Arguments) -> Result<Reply, Stri
                 note,
             })
         }
-        Err(error) => Err(unsent(bus, &to, &error).await),
+        Err(error) => Err(unsent(context.bus, &to, &error).await),
     }
 }
 

@@ -36,6 +36,12 @@ pub(crate) enum Verb {
     Names(Names),
     /// Print a new token and a new HMAC secret.
     Keygen(Keygen),
+    /// Put peerbus into an agent's configuration, and show what changes.
+    Install(Install),
+    /// Take peerbus out of an agent's configuration again.
+    Uninstall(Uninstall),
+    /// Check everything from end to end, with a remedy for what does not work.
+    Doctor(Doctor),
 }
 
 /// How to reach the broker.
@@ -192,6 +198,72 @@ pub(crate) struct Keygen {
     /// Print them as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The agents whose configuration is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Client {
+    /// Claude Code
+    ClaudeCode,
+    /// Codex
+    Codex,
+    /// OpenCode
+    Opencode,
+    /// Qwen Code
+    Qwen,
+    /// Gemini CLI
+    Gemini,
+    /// GitHub Copilot CLI
+    Copilot,
+    /// Cursor
+    Cursor,
+}
+
+/// Whose configuration is meant.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct Scope {
+    /// The project's in the current directory, which its team shares
+    #[arg(long, conflicts_with = "user")]
+    pub(crate) project: bool,
+    /// Your own, for all projects (the default)
+    #[arg(long)]
+    pub(crate) user: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Install {
+    /// The agent
+    #[arg(value_enum)]
+    pub(crate) client: Client,
+    #[command(flatten)]
+    pub(crate) scope: Scope,
+    /// Show what would change, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Name for the sessions, in place of a generated one for each
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Uninstall {
+    /// The agent
+    #[arg(value_enum)]
+    pub(crate) client: Client,
+    #[command(flatten)]
+    pub(crate) scope: Scope,
+    /// Show what would change, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Doctor {
+    /// Print the checks as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
 }
 
 /// An address to listen on. `localhost` and no host at all stand for 127.0.0.1, and an empty text

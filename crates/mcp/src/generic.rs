@@ -3,6 +3,7 @@
 use peerbus_adapter::Bus;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use crate::desk::{Desk, WakePath};
 use crate::lifecycle::Exit;
 use crate::rpc::Host;
 use crate::session::{Options, Profile};
@@ -28,7 +29,7 @@ const PROFILE: Profile = Profile {
 /// `bus` is connected already or will be: its link must be running, on the same single-threaded
 /// runtime. A broker that is away delays nothing here.
 pub async fn run_generic(bus: Bus, options: Options) -> Exit {
-    crate::run(bus, PROFILE, options, collect).await
+    crate::run(bus, PROFILE, options, unwoken).await
 }
 
 /// [`run_generic`] over any pair of streams, without an eye on signals and the parent process.
@@ -38,8 +39,10 @@ pub async fn run_generic_over(
     input: impl AsyncRead + Unpin + Send + 'static,
     output: impl AsyncWrite + Unpin + Send,
 ) -> Exit {
-    crate::run_over(bus, PROFILE, options, input, output, collect).await
+    crate::run_over(bus, PROFILE, options, input, output, unwoken).await
 }
 
-/// Mail is collected by the session itself; nothing is pushed.
-async fn collect(_host: Host) {}
+/// Nothing wakes the agent.
+fn unwoken(_host: Host, _desk: Desk) -> (Vec<Box<dyn WakePath>>, impl Future<Output = ()>) {
+    (Vec::new(), async {})
+}

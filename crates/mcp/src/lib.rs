@@ -4,6 +4,7 @@
 //! `docs/ARCHITECTURE.md` follows a message through here.
 
 mod arguments;
+mod desk;
 mod generic;
 mod inbox;
 mod lifecycle;
@@ -15,10 +16,11 @@ mod spelling;
 mod text;
 mod tools;
 
+pub use desk::{BoxFuture, Desk, Handed, Letter, Mail, Shown, WakePath, What};
 pub use generic::{run_generic, run_generic_over};
 pub use lifecycle::Exit;
 pub use rpc::{Gone, Host};
 pub use run::{run, run_over};
-pub use session::{Options, Profile};
+pub use session::{Budget, Options, Profile};
 pub use spelling::{Spelling, UnknownSpelling};
 pub use text::notice;

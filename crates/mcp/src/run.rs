@@ -4,6 +4,7 @@ use peerbus_adapter::Bus;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
+use crate::desk::{Desk, WakePath};
 use crate::lifecycle::{Exit, LAST_ANSWERS, Watch};
 use crate::rpc::{self, Connection, Host};
 use crate::session::{Options, Profile, Session};
@@ -12,8 +13,8 @@ use crate::session::{Options, Profile, Session};
 /// `SIGINT` or `SIGTERM` comes, or the parent process is gone. Then says goodbye to the broker.
 /// Takes less than 100 ms from the end of the session.
 ///
-/// `pump` runs beside it and is dropped at the end; it is where a channel pushes. For a profile
-/// without a drain, it must take the bus's events.
+/// `start` is told the client and the session's desk. It gives the paths that can wake the agent,
+/// and what runs beside the session; that is dropped at the end.
 ///
 /// Must run on a single-threaded runtime, and the process must be ended by `exit`: where standard
 /// input is neither a pipe nor a socket, a thread stays in `read`.
@@ -21,7 +22,7 @@ pub async fn run<P>(
     bus: Bus,
     profile: Profile,
     options: Options,
-    pump: impl FnOnce(Host) -> P,
+    start: impl FnOnce(Host, Desk) -> (Vec<Box<dyn WakePath>>, P),
 ) -> Exit
 where
     P: Future<Output = ()>,
@@ -30,7 +31,7 @@ where
     let (input, output) = rpc::stdio();
     let ended = watch.ended();
     tokio::select! {
-        exit = run_over(bus.clone(), profile, options, input, output, pump) => exit,
+        exit = run_over(bus.clone(), profile, options, input, output, start) => exit,
         exit = ended => {
             bus.close().await;
             exit
@@ -45,23 +46,19 @@ pub async fn run_over<P>(
     options: Options,
     input: impl AsyncRead + Unpin + Send + 'static,
     output: impl AsyncWrite + Unpin + Send,
-    pump: impl FnOnce(Host) -> P,
+    start: impl FnOnce(Host, Desk) -> (Vec<Box<dyn WakePath>>, P),
 ) -> Exit
 where
     P: Future<Output = ()>,
 {
     let session = Session::new(bus.clone(), profile, options);
-    let inbox = session.inbox.clone();
+    let desk = session.desk.clone();
     let connection = Connection::new(session);
-    let pump = pump(connection.host.clone());
+    let host = connection.host.clone();
+    let (paths, beside) = start(host.clone(), desk.clone());
     let (closed, mut closing) = watch::channel(false);
     let background = async {
-        let collect = async {
-            if let Some(inbox) = inbox {
-                inbox.fill().await;
-            }
-        };
-        tokio::join!(collect, pump);
+        tokio::join!(desk.serve(host, paths), beside);
         std::future::pending::<Exit>().await
     };
     // Answers under way get a moment after the client has closed its end.

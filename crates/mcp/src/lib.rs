@@ -3,6 +3,7 @@
 //! An adapter is [`run`] with a [`Profile`]; [`run_generic`] is the one that needs nothing else.
 //! `docs/ARCHITECTURE.md` follows a message through here.
 
+mod about;
 mod arguments;
 mod desk;
 mod generic;
@@ -15,12 +16,17 @@ mod session;
 mod spelling;
 mod text;
 mod tools;
+mod trail;
 
+pub use about::About;
 pub use desk::{BoxFuture, Desk, Handed, Letter, Mail, Shown, WakePath, What};
 pub use generic::{run_generic, run_generic_over};
 pub use lifecycle::Exit;
+#[cfg(target_os = "linux")]
+pub use lifecycle::process_handle;
 pub use rpc::{Gone, Host};
 pub use run::{run, run_over};
 pub use session::{Budget, Options, Profile};
 pub use spelling::{Spelling, UnknownSpelling};
 pub use text::notice;
+pub use trail::{Reached, Trail, reached};

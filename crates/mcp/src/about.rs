@@ -1,0 +1,175 @@
+//! What is known of a peer, of which most is its own word.
+
+use peerbus_adapter::PeerEntry;
+use peerbus_wire::neutralise;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::rpc::schemars::{self, JsonSchema};
+
+/// Longest text of a member, in characters.
+const TEXT_CHARS: usize = 80;
+/// Most wake paths, and the longest word for one, in characters.
+const PATHS_MAX: usize = 8;
+const PATH_CHARS: usize = 16;
+
+/// A peer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct About {
+    /// Its name.
+    pub name: String,
+    /// It is connected now.
+    pub online: bool,
+    /// What its session does: `idle`, `busy` or `waiting` (for its user). Absent: not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub activity: Option<&'static str>,
+    /// Its program and version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub client: Option<String>,
+    /// What it works on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub project: Option<String>,
+    /// The branch that is checked out there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub branch: Option<String>,
+    /// Paths that were probed and can wake its agent. Empty: it reads when it looks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<String>")]
+    pub wake: Option<Vec<String>>,
+    /// What its acks mean: `seen`, `pushed` (not proven), or `seen or pushed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub acks: Option<&'static str>,
+    /// Messages for it that are not acked: unseen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
+    pub unacked: Option<u64>,
+    /// Seconds since it was last connected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
+    pub away_s: Option<u64>,
+}
+
+impl About {
+    /// Reads what the broker says of a peer, and what the peer says of itself. Members of its
+    /// presence that have another type than expected say nothing.
+    #[must_use]
+    pub fn new(entry: &PeerEntry) -> Self {
+        let presence = entry.presence.as_ref().map_or("{}", |p| p.as_str());
+        let said: Map<String, Value> = serde_json::from_str(presence).unwrap_or_default();
+        let text = |key: &str| said.get(key).and_then(Value::as_str);
+        let short = |key: &str| text(key).map(|text| neutralise(text, TEXT_CHARS));
+        let client = short("client").map(|name| match short("version") {
+            Some(version) => format!("{name} {version}"),
+            None => name,
+        });
+        Self {
+            name: neutralise(&entry.name, TEXT_CHARS),
+            online: entry.online,
+            activity: text("activity").and_then(activity),
+            client: client.or_else(|| short("adapter")),
+            project: short("project"),
+            branch: short("branch"),
+            wake: said.get("wake").and_then(Value::as_array).map(|w| paths(w)),
+            acks: acks(text("ack"), said.get("evidence").and_then(Value::as_bool)),
+            unacked: entry.unacked,
+            away_s: (!entry.online).then_some(entry.away_s),
+        }
+    }
+}
+
+fn activity(word: &str) -> Option<&'static str> {
+    ["idle", "busy", "waiting"]
+        .into_iter()
+        .find(|known| *known == word)
+}
+
+fn paths(list: &[Value]) -> Vec<String> {
+    let words = list.iter().filter_map(Value::as_str).take(PATHS_MAX);
+    words.map(|word| neutralise(word, PATH_CHARS)).collect()
+}
+
+/// What an ack means under a policy (`PEERBUS_ACK`), where an answer of the model would be noticed
+/// or would not.
+fn acks(policy: Option<&str>, evidence: Option<bool>) -> Option<&'static str> {
+    match (policy, evidence) {
+        (Some("pushed"), _) => Some("pushed"),
+        (Some("seen"), _) | (Some("auto"), Some(true)) => Some("seen"),
+        (Some("auto"), _) => Some("seen or pushed"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use peerbus_adapter::Presence;
+
+    use super::*;
+
+    fn about(online: bool, presence: &str) -> About {
+        About::new(&PeerEntry {
+            name: "bob".into(),
+            online,
+            unacked: Some(3),
+            away_s: 90,
+            presence: Presence::parse(presence),
+        })
+    }
+
+    #[test]
+    fn a_peer_is_described_by_what_it_says() {
+        let known = about(
+            true,
+            r#"{"adapter":"cc","client":"claude-code","version":"2.1.330","project":"shop",
+                "branch":"fix/x","activity":"busy","wake":["socket","channel"],
+                "evidence":true,"ack":"auto"}"#,
+        );
+        assert_eq!(
+            serde_json::to_value(&known).unwrap(),
+            serde_json::json!({
+                "name": "bob", "online": true, "activity": "busy",
+                "client": "claude-code 2.1.330", "project": "shop", "branch": "fix/x",
+                "wake": ["socket", "channel"], "acks": "seen", "unacked": 3,
+            })
+        );
+        let away = about(false, "{}");
+        assert_eq!(
+            (away.away_s, away.client, away.wake),
+            (Some(90), None, None)
+        );
+        let drains = about(
+            true,
+            r#"{"adapter":"generic","ack":"auto","evidence":false}"#,
+        );
+        assert_eq!(drains.acks, Some("seen or pushed"));
+        assert_eq!(drains.client.as_deref(), Some("generic"));
+    }
+
+    #[test]
+    fn what_it_says_cannot_harm() {
+        let long = "w".repeat(300);
+        let hostile = about(
+            true,
+            &format!(
+                r#"{{"client":"<x>\n","version":7,"project":"\u202e{long}","activity":"dead",
+                    "wake":["<b>",7,"{long}"],"ack":"always","evidence":"yes"}}"#
+            ),
+        );
+        assert_eq!(hostile.client.as_deref(), Some(r"\u003cx\u003e\u000a"));
+        let project = hostile.project.unwrap();
+        assert!(
+            project.starts_with(r"\u202ew") && project.len() < 150,
+            "{project}"
+        );
+        let wake = hostile.wake.unwrap();
+        assert!(
+            wake[0] == r"\u003cb\u003e" && wake[1].len() < 60,
+            "{wake:?}"
+        );
+        assert_eq!((hostile.activity, hostile.acks), (None, None));
+    }
+}

@@ -77,12 +77,12 @@ impl Bus {
         }
     }
 
-    fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &Shared {
         &self.handle.shared
     }
 
     /// Hands something to the session and has the driver look at it.
-    fn tell<T>(&self, act: impl FnOnce(&mut Session, peerbus_core::Now) -> T) -> T {
+    pub(crate) fn tell<T>(&self, act: impl FnOnce(&mut Session, peerbus_core::Now) -> T) -> T {
         let result = self.shared().with(act);
         self.shared().wake.notify_one();
         result
@@ -410,6 +410,6 @@ impl std::fmt::Debug for Bus {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
+pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

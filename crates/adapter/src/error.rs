@@ -47,6 +47,9 @@ pub enum BusError {
     /// The ids cannot be asked for.
     #[error("{0}")]
     InvalidIds(String),
+    /// The broker says why it did not change or end the name.
+    #[error("{0}")]
+    Refused(String),
     /// Too many questions wait for the broker.
     #[error("{0}")]
     Overloaded(String),

@@ -35,6 +35,7 @@ mod dial;
 mod error;
 mod link;
 pub mod names;
+mod naming;
 pub mod paths;
 mod platform;
 mod shared;
@@ -47,11 +48,11 @@ pub use config::{Config, Flags, Naming};
 pub use credentials::CredentialsError;
 pub use error::{BusError, ConfigError, SendError};
 pub use link::{Link, LinkEnd, connect};
-pub use peerbus_core::{governor, wake};
 pub use peerbus_core::peer::{Counters, Event, FateToken, Held, Inbound, Key};
+pub use peerbus_core::{governor, wake};
 pub use peerbus_wire::{
-    How, Kind, PeerEntry, PeerName, Presence, Receipt, Refusal, RefusalCode, Secret, State, Token,
-    Window,
+    How, Kind, PeerEntry, PeerName, Presence, Progress, Receipt, Refusal, RefusalCode, Secret,
+    State, Token, Window,
 };
 pub use state::LinkState;
 pub use url::Url;

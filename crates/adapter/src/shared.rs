@@ -5,7 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Instant as StdInstant, SystemTime, UNIX_EPOCH};
 
 use peerbus_core::Now;
-use peerbus_core::peer::{QueryFailure, QueryId, Reply, Roster, SendOutcome, Session, Status};
+use peerbus_core::peer::{
+    NameFailure, QueryFailure, QueryId, Reply, Roster, SendOutcome, Session, Status,
+};
 use peerbus_wire::{MessageId, Receipt};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Duration, Instant};
@@ -36,6 +38,7 @@ pub(crate) struct Inner {
     sends: HashMap<MessageId, Answer<SendOutcome>>,
     peers: HashMap<QueryId, Answer<Result<Roster, QueryFailure>>>,
     statuses: HashMap<QueryId, Answer<Result<Vec<Receipt>, QueryFailure>>>,
+    names: HashMap<QueryId, Answer<Result<(), NameFailure>>>,
 }
 
 /// Both clocks.
@@ -84,6 +87,7 @@ impl Shared {
             sends: HashMap::new(),
             peers: HashMap::new(),
             statuses: HashMap::new(),
+            names: HashMap::new(),
         };
         Self {
             inner: Mutex::new(inner),
@@ -175,6 +179,9 @@ impl Inner {
                     .remove(&query)
                     .map(|answer| answer.send(outcome));
             }
+            Reply::Named { query, outcome } => {
+                self.names.remove(&query).map(|answer| answer.send(outcome));
+            }
         }
     }
 }
@@ -213,6 +220,17 @@ impl AskKey for StatusesQuery {
 
     fn wait(self, inner: &mut Inner, sender: Answer<Self::Answer>) {
         inner.statuses.insert(self.0, sender);
+    }
+}
+
+/// A wish about this peer's name.
+pub(crate) struct NameQuery(pub(crate) QueryId);
+
+impl AskKey for NameQuery {
+    type Answer = Result<(), NameFailure>;
+
+    fn wait(self, inner: &mut Inner, sender: Answer<Self::Answer>) {
+        inner.names.insert(self.0, sender);
     }
 }
 

@@ -167,7 +167,7 @@ impl Outgoing {
         match self {
             Self::Frame(frame) => match &**frame {
                 BrokerFrame::Receipts(receipts) => receipts.iter().filter(|r| is_answer(r)).count(),
-                BrokerFrame::Peers(_) | BrokerFrame::Deliver(_) => 0,
+                _ => 0,
             },
             Self::Deliver(_) | Self::Done(_) => 0,
         }
@@ -199,6 +199,7 @@ fn weight(frame: &BrokerFrame) -> usize {
     match frame {
         BrokerFrame::Deliver(deliver) => deliver.text().len(),
         BrokerFrame::Receipts(receipts) => FIXED + receipts.len() * RECEIPT,
+        BrokerFrame::Renamed(_) | BrokerFrame::Retired(_) => FIXED,
         BrokerFrame::Peers(peers) => {
             let names: usize = peers.names.iter().map(|name| name.len() + 3).sum();
             FIXED
@@ -217,7 +218,16 @@ fn is_answer(receipt: &Receipt) -> bool {
 
 /// Whether the frame says only how far messages got since they were accepted.
 fn is_spare(frame: &BrokerFrame) -> bool {
-    let later = |r: &Receipt| matches!(r.state, State::Delivered { .. } | State::Acked { .. });
+    let later = |r: &Receipt| {
+        matches!(
+            r.state,
+            State::Delivered { .. }
+                | State::Pushed { .. }
+                | State::Presented { .. }
+                | State::Held { .. }
+                | State::Acked { .. }
+        )
+    };
     matches!(frame, BrokerFrame::Receipts(receipts) if receipts.iter().all(later))
 }
 
@@ -235,6 +245,7 @@ mod tests {
             id,
             state,
             key: None,
+            at_ms: None,
         }])
     }
 

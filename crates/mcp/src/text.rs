@@ -45,8 +45,13 @@ fn fate(receipt: &Receipt) -> Option<String> {
             safe(to),
             safe(reason)
         )),
-        State::Delivered { .. } | State::Acked { .. } | State::Queued { .. } | State::Unknown => {
-            None
-        }
+        State::Delivered { .. }
+        | State::Pushed { .. }
+        | State::Presented { .. }
+        | State::Held { .. }
+        | State::Acked { .. }
+        | State::Queued { .. }
+        | State::Settled { .. }
+        | State::Unknown => None,
     }
 }

@@ -13,7 +13,7 @@ use crate::limits::{
     WINDOW_MESSAGES_DEFAULT,
 };
 use crate::members::{Member, Members};
-use crate::receipt::How;
+use crate::receipt::{How, Progress};
 use crate::text::cut;
 use crate::writer::Writer;
 
@@ -46,7 +46,10 @@ impl ClientFrame {
             return register(&members).map_or(Self::Malformed, Self::Register);
         }
         let v1 = matches!(&*kind, "ack" | "peers" | "deliver");
-        let ext = matches!(&*kind, "presence" | "reject" | "release" | "status");
+        let ext = matches!(
+            &*kind,
+            "presence" | "reject" | "release" | "status" | "progress" | "rename" | "retire"
+        );
         let looks_like_envelope = [Member::From, Member::To, Member::Kind].map(|n| members.has(n));
         if !(v1 || ext && looks_like_envelope != [true; 3]) {
             return envelope(bytes, &members);
@@ -94,6 +97,19 @@ impl ClientFrame {
                     writer.element(id.as_str());
                 }
                 writer.end(b']');
+                writer.finish()
+            }
+            Self::Progress { key, step } => write_progress(key, step),
+            Self::Rename { name } => {
+                let mut writer = Writer::frame("rename");
+                writer.string("name", name);
+                writer.finish()
+            }
+            Self::Retire { successor } => {
+                let mut writer = Writer::frame("retire");
+                if let Some(successor) = successor {
+                    writer.string("successor", successor);
+                }
                 writer.finish()
             }
             Self::Refused { .. } | Self::Unusable | Self::Malformed | Self::Binary => String::new(),
@@ -148,8 +164,53 @@ fn control(kind: &str, members: &Members<'_>) -> Option<ClientFrame> {
                 ids: ids.iter().map(id).collect::<Option<_>>()?,
             }
         }
+        "progress" => ClientFrame::Progress {
+            key: key()?,
+            step: progress(members)?,
+        },
+        "rename" => ClientFrame::Rename {
+            name: members.string(Member::Name)?.into_owned(),
+        },
+        "retire" => ClientFrame::Retire {
+            successor: members
+                .optional_string(Member::Successor)?
+                .map(Cow::into_owned),
+        },
         _ => return None,
     })
+}
+
+/// `None` when a member is missing or unknown.
+fn progress(members: &Members<'_>) -> Option<Progress> {
+    let path = || part(members, Member::Path);
+    Some(match &*members.string(Member::State)? {
+        "pushed" => Progress::Pushed { path: path()? },
+        "presented" => Progress::Presented { path: path()? },
+        "held" => {
+            let reason = members.optional_string(Member::Reason)?.unwrap_or_default();
+            Progress::Held {
+                reason: cut(&reason, REASON_BYTES_MAX).into_owned(),
+            }
+        }
+        _ => return None,
+    })
+}
+
+fn write_progress(key: &DeliveryKey, step: &Progress) -> String {
+    let mut writer = Writer::frame("progress");
+    writer.string("id", key.as_str());
+    match step {
+        Progress::Pushed { path } => writer
+            .string("state", "pushed")
+            .string("path", &claim(path)),
+        Progress::Presented { path } => writer
+            .string("state", "presented")
+            .string("path", &claim(path)),
+        Progress::Held { reason } => writer
+            .string("state", "held")
+            .string("reason", &cut(reason, REASON_BYTES_MAX)),
+    };
+    writer.finish()
 }
 
 /// `None` when a member has the wrong type.
@@ -175,6 +236,9 @@ fn register(members: &Members<'_>) -> Option<Register> {
         protocol_version: text(Member::ProtocolVersion)?,
         token: token.and_then(|token| Token::parse(&token)),
         name: text(Member::Name)?,
+        renaming: members
+            .optional_string(Member::Renaming)?
+            .map(Cow::into_owned),
         ext: members.number(Member::Ext, 0)?,
         instance,
         ephemeral: members.flag(Member::Ephemeral)?,
@@ -193,6 +257,9 @@ fn write_register(register: &Register) -> String {
         writer.string("token", token.expose());
     }
     writer.string("name", &register.name);
+    if let Some(renaming) = &register.renaming {
+        writer.string("renaming", renaming);
+    }
     if register.ext > 0 {
         writer.number("ext", register.ext.into());
     }
@@ -239,20 +306,22 @@ pub(crate) fn write_window(window: Window, writer: &mut Writer) {
 /// What an ack, or a receipt that repeats it, claims. A claim that does not say all that it must
 /// is none.
 pub(crate) fn how(members: &Members<'_>) -> Option<How> {
-    let part = |name| {
-        let text = members.string(name)?;
-        (!text.is_empty()).then(|| claim(&text))
-    };
     match &*members.string(Member::How)? {
         "pushed" => Some(How::Pushed {
-            path: part(Member::Path)?,
+            path: part(members, Member::Path)?,
         }),
         "seen" => Some(How::Seen {
-            path: part(Member::Path)?,
-            evidence: part(Member::Evidence)?,
+            path: part(members, Member::Path)?,
+            evidence: part(members, Member::Evidence)?,
         }),
         _ => None,
     }
+}
+
+/// A word of a claim; `None` when it is absent or empty.
+pub(crate) fn part(members: &Members<'_>, name: Member) -> Option<String> {
+    let text = members.string(name)?;
+    (!text.is_empty()).then(|| claim(&text))
 }
 
 pub(crate) fn write_how(how: Option<&How>, writer: &mut Writer) {
@@ -269,7 +338,7 @@ pub(crate) fn write_how(how: Option<&How>, writer: &mut Writer) {
 }
 
 /// `path` and `evidence` are short printable ASCII: other characters become `?`, more are cut.
-fn claim(text: &str) -> String {
+pub(crate) fn claim(text: &str) -> String {
     let printable = |c: char| if matches!(c, ' '..='~') { c } else { '?' };
     text.chars().take(HOW_BYTES_MAX).map(printable).collect()
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::envelope::{Carried, Decoded};
 use crate::ids::{DeliveryKey, Instance, MessageId, Seq, Token};
-use crate::receipt::{How, Receipt, Refusal};
+use crate::name::PeerName;
+use crate::receipt::{How, Progress, Receipt, Refusal};
 
 /// What a client sends.
 #[derive(Debug, Clone)]
@@ -44,6 +45,23 @@ pub enum ClientFrame {
         /// At most [`crate::limits::STATUS_IDS_MAX`] ids.
         ids: Vec<MessageId>,
     },
+    /// `ext`: how far this delivery is at its recipient. No ack.
+    Progress {
+        /// The delivery.
+        key: DeliveryKey,
+        /// How far it is.
+        step: Progress,
+    },
+    /// `ext`: this peer goes by another name from now on.
+    Rename {
+        /// The name as it came.
+        name: String,
+    },
+    /// `ext`: this name ends for good.
+    Retire {
+        /// Who gets the mail, as it came; its senders are told that it expired when there is nobody.
+        successor: Option<String>,
+    },
     /// A control frame other than `register` that lacks what it needs, or that no client sends:
     /// ignored after the handshake.
     Unusable,
@@ -63,6 +81,9 @@ pub struct Register {
     pub token: Option<Token>,
     /// `name` as it came.
     pub name: String,
+    /// The name that the client had asked for when its last connection ended without an answer to
+    /// that, as it came.
+    pub renaming: Option<String>,
     /// The extension level that the client offers; 0 when it offers none.
     pub ext: u32,
     /// Tells processes with one name apart.
@@ -109,6 +130,19 @@ pub enum BrokerFrame {
     Deliver(DeliverFrame),
     /// `ext`: statements about messages that this client sent.
     Receipts(Vec<Receipt>),
+    /// `ext`: the answer to a rename.
+    Renamed(NameAnswer),
+    /// `ext`: the answer to a retirement.
+    Retired(NameAnswer),
+}
+
+/// What the broker says to a client that wants its name changed or ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NameAnswer {
+    /// The name that the client has from now on (of a retirement: had).
+    pub name: String,
+    /// Why it was not done, as a sentence; nothing changed then.
+    pub refused: Option<String>,
 }
 
 /// The `peers` frame.
@@ -160,6 +194,21 @@ impl DeliverFrame {
         }
     }
 
+    /// Encodes the frame for one recipient, to which the message is not new (`again`), or was sent
+    /// under a name that is not its own (`alias`).
+    #[must_use]
+    pub fn for_one(seq: Seq, envelope: &str, again: bool, alias: Option<&PeerName>) -> Self {
+        let again = if again { r#","again":true"# } else { "" };
+        let alias = alias.map_or(String::new(), |name| format!(r#","for":"{name}""#));
+        Self {
+            text: format!(
+                r#"{{"protocol_version":"v1","type":"deliver","delivery_key":"{}"{again}{alias},"envelope":{envelope}}}"#,
+                seq.0
+            )
+            .into(),
+        }
+    }
+
     /// The frame's text.
     #[must_use]
     pub fn text(&self) -> &Arc<str> {
@@ -174,6 +223,10 @@ pub struct Delivery {
     pub key: DeliveryKey,
     /// The envelope as decoded, not yet verified.
     pub envelope: Decoded,
+    /// The broker delivered it before, on another connection of this name.
+    pub again: bool,
+    /// The name that it was sent to, where that leads to this peer and is not its own.
+    pub alias: Option<PeerName>,
 }
 
 /// What an adapter receives.
@@ -185,6 +238,10 @@ pub enum Received {
     Deliver(Delivery),
     /// `ext`: statements about messages that this client sent.
     Receipts(Vec<Receipt>),
+    /// `ext`: the answer to a rename.
+    Renamed(NameAnswer),
+    /// `ext`: the answer to a retirement.
+    Retired(NameAnswer),
     /// Anything else: ignored.
     Unknown,
 }

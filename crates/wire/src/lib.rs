@@ -30,12 +30,12 @@ pub use close::CloseReason;
 pub use conversation::{Conversation, Priority};
 pub use envelope::{Address, Carried, DecodeError, Decoded, Envelope, Irregular, Kind};
 pub use frame::{
-    Ack, BrokerFrame, ClientFrame, DeliverFrame, Delivery, PeerEntry, PeersFrame, Presence,
-    Received, Register, Window,
+    Ack, BrokerFrame, ClientFrame, DeliverFrame, Delivery, NameAnswer, PeerEntry, PeersFrame,
+    Presence, Received, Register, Window,
 };
 pub use ids::{DeliveryKey, IdError, Instance, MessageId, Seq, Token};
 pub use name::{NameError, NameKey, PeerName};
-pub use receipt::{How, Receipt, Refusal, RefusalCode, State};
+pub use receipt::{How, Progress, Receipt, Refusal, RefusalCode, State};
 pub use sign::{Secret, SecretError, VerifyError};
 pub use text::{neutralise, neutralise_json};
 

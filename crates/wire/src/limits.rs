@@ -53,6 +53,9 @@ pub const LAPSED_V1_MESSAGES: u32 = 4_096;
 /// What a deliver frame adds around the envelope: the fixed text and a key of up to 20 digits.
 pub const DELIVER_OVERHEAD_BYTES: usize =
     r#"{"protocol_version":"v1","type":"deliver","delivery_key":"","envelope":}"#.len() + 20;
+/// What a deliver frame for one `ext` recipient may be longer than that, and than a frame: it says
+/// that the message comes again, and under which name it was sent.
+pub const DELIVER_ONE_BYTES: usize = r#","again":true,"for":"""#.len() + NAME_BYTES_MAX;
 /// Largest carried envelope (canonical form with its `hmac`), in bytes: its deliver frame fits a
 /// frame whoever the recipient is.
 pub const ENVELOPE_BYTES_MAX: usize = FRAME_BYTES_MAX - DELIVER_OVERHEAD_BYTES;

@@ -46,9 +46,14 @@ pub(crate) enum Member {
     Duplicate,
     Code,
     Key,
+    At,
+    Again,
+    For,
+    Renaming,
+    Successor,
 }
 
-const NAMES: usize = Member::Key as usize + 1;
+const NAMES: usize = Member::Successor as usize + 1;
 /// The nine members of an envelope come first.
 const ENVELOPE: u64 = (1 << (Member::Hmac as u64 + 1)) - 1;
 
@@ -145,6 +150,11 @@ impl<'a> Members<'a> {
     /// A member that is true or false; absent is false, something else is `None`.
     pub(crate) fn flag(&self, name: Member) -> Option<bool> {
         self.get(name).map_or(Some(false), |raw| raw.bool())
+    }
+
+    /// A time in milliseconds since the epoch; something else counts as absent.
+    pub(crate) fn time(&self, name: Member) -> Option<u64> {
+        self.get(name)?.unsigned()
     }
 
     /// An unsigned number, cut at `u32::MAX`; absent is `default`, something else is `None`.
@@ -245,4 +255,9 @@ names! {
     Duplicate "duplicate",
     Code "code",
     Key "key",
+    At "at",
+    Again "again",
+    For "for",
+    Renaming "renaming",
+    Successor "successor",
 }

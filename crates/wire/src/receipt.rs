@@ -14,6 +14,8 @@ pub struct Receipt {
     /// Present on statements that the broker keeps until they are acked like a delivery
     /// (`expired` and `dead`); ack this key once the statement has been passed on.
     pub key: Option<DeliveryKey>,
+    /// When it came to be, in milliseconds since the epoch on the broker's wall clock.
+    pub at_ms: Option<u64>,
 }
 
 /// How far a message got.
@@ -34,6 +36,27 @@ pub enum State {
     Delivered {
         /// The recipient.
         to: String,
+    },
+    /// It was handed to the agent's runtime, not yet acked.
+    Pushed {
+        /// The recipient.
+        to: String,
+        /// The wake path, such as `channel`.
+        path: String,
+    },
+    /// Its text is in the agent's conversation, not yet acked.
+    Presented {
+        /// The recipient.
+        to: String,
+        /// The path by which it went, such as `hook`.
+        path: String,
+    },
+    /// It waits at the recipient, for a reason.
+    Held {
+        /// The recipient.
+        to: String,
+        /// Why, as a sentence.
+        reason: String,
     },
     /// `to` acked it.
     Acked {
@@ -61,8 +84,63 @@ pub enum State {
         /// The recipient.
         to: String,
     },
+    /// Answer to `status`: so many deliveries are settled, and how is not known any more.
+    Settled {
+        /// How many.
+        recipients: u32,
+    },
     /// Answer to `status`: this broker does not (or does not any more) know the id.
     Unknown,
+}
+
+impl State {
+    /// The recipient that it is about, if it is about one.
+    #[must_use]
+    pub fn to(&self) -> Option<&str> {
+        match self {
+            Self::Delivered { to }
+            | Self::Pushed { to, .. }
+            | Self::Presented { to, .. }
+            | Self::Held { to, .. }
+            | Self::Acked { to, .. }
+            | Self::Expired { to, .. }
+            | Self::Dead { to, .. }
+            | Self::Queued { to } => Some(to),
+            Self::Accepted { .. } | Self::Refused(_) | Self::Settled { .. } | Self::Unknown => None,
+        }
+    }
+}
+
+/// A step of a message at its recipient that is no ack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress {
+    /// It was handed to the agent's runtime.
+    Pushed {
+        /// The wake path, such as `channel`.
+        path: String,
+    },
+    /// Its text is in the agent's conversation.
+    Presented {
+        /// The path by which it went, such as `hook`.
+        path: String,
+    },
+    /// It is held back.
+    Held {
+        /// Why, as a sentence; empty when there is nothing to say.
+        reason: String,
+    },
+}
+
+impl Progress {
+    /// What the sender is told.
+    #[must_use]
+    pub fn state(self, to: String) -> State {
+        match self {
+            Self::Pushed { path } => State::Pushed { to, path },
+            Self::Presented { path } => State::Presented { to, path },
+            Self::Held { reason } => State::Held { to, reason },
+        }
+    }
 }
 
 /// What an ack claims.

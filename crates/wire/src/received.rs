@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::PROTOCOL_VERSION;
 use crate::canonical::write_compact;
-use crate::client::{how, window, write_how, write_window};
+use crate::client::{claim, how, part, window, write_how, write_window};
 use crate::envelope::Envelope;
-use crate::frame::{BrokerFrame, Delivery, PeerEntry, PeersFrame, Presence, Received};
+use crate::frame::{BrokerFrame, Delivery, NameAnswer, PeerEntry, PeersFrame, Presence, Received};
 use crate::ids::{DeliveryKey, MessageId};
 use crate::json::{self, Raw, Type};
 use crate::limits::{
@@ -14,6 +14,7 @@ use crate::limits::{
     REASON_BYTES_MAX,
 };
 use crate::members::{Member, Members};
+use crate::name::PeerName;
 use crate::receipt::{Receipt, Refusal, RefusalCode, State};
 use crate::text::cut;
 use crate::writer::Writer;
@@ -54,6 +55,8 @@ impl BrokerFrame {
                 writer.end(b']');
                 writer.finish().into()
             }
+            Self::Renamed(answer) => write_name_answer("renamed", answer).into(),
+            Self::Retired(answer) => write_name_answer("retired", answer).into(),
         }
     }
 }
@@ -72,6 +75,8 @@ impl Received {
             Some("peers") => peers(&members).map(Self::Peers),
             Some("deliver") => delivery(&members).map(Self::Deliver),
             Some("receipts") => receipts(&members).map(Self::Receipts),
+            Some("renamed") => name_answer(&members).map(Self::Renamed),
+            Some("retired") => name_answer(&members).map(Self::Retired),
             _ => None,
         };
         received.unwrap_or(Self::Unknown)
@@ -183,7 +188,29 @@ fn delivery(members: &Members<'_>) -> Option<Delivery> {
     Some(Delivery {
         key: DeliveryKey::parse(&members.string(Member::DeliveryKey)?)?,
         envelope: Envelope::decode(members.get(Member::Envelope)?.text).ok()?,
+        again: members.flag(Member::Again).unwrap_or(false),
+        alias: members
+            .string(Member::For)
+            .and_then(|name| PeerName::parse(&name).ok()),
     })
+}
+
+fn name_answer(members: &Members<'_>) -> Option<NameAnswer> {
+    Some(NameAnswer {
+        name: members.string(Member::Name)?.into_owned(),
+        refused: members
+            .string(Member::Reason)
+            .map(|reason| cut(&reason, REASON_BYTES_MAX).into_owned()),
+    })
+}
+
+fn write_name_answer(kind: &str, answer: &NameAnswer) -> String {
+    let mut writer = Writer::frame(kind);
+    writer.string("name", &answer.name);
+    if let Some(reason) = &answer.refused {
+        writer.string("reason", &cut(reason, REASON_BYTES_MAX));
+    }
+    writer.finish()
 }
 
 /// Statements that cannot be read, such as those of a later version, are left out.
@@ -213,6 +240,21 @@ fn receipt(raw: &Raw<'_>) -> Option<Receipt> {
             })
         }
         "delivered" => State::Delivered { to: to()? },
+        "pushed" => State::Pushed {
+            to: to()?,
+            path: part(&members, Member::Path)?,
+        },
+        "presented" => State::Presented {
+            to: to()?,
+            path: part(&members, Member::Path)?,
+        },
+        "held" => State::Held {
+            to: to()?,
+            reason: reason(),
+        },
+        "settled" => State::Settled {
+            recipients: members.number(Member::Recipients, 0)?,
+        },
         "acked" => State::Acked {
             to: to()?,
             how: how(&members),
@@ -233,22 +275,28 @@ fn receipt(raw: &Raw<'_>) -> Option<Receipt> {
     let key = members
         .string(Member::Key)
         .and_then(|key| DeliveryKey::parse(&key));
-    Some(Receipt { id, state, key })
+    Some(Receipt {
+        id,
+        state,
+        key,
+        at_ms: members.time(Member::At),
+    })
 }
 
 /// An upper bound for the length of a receipt: any character may take six bytes.
 fn bytes_max(receipt: &Receipt) -> usize {
     let escaped = match &receipt.state {
-        State::Accepted { .. } | State::Unknown => 0,
+        State::Accepted { .. } | State::Settled { .. } | State::Unknown => 0,
         State::Refused(refusal) => refusal.reason.len().min(REASON_BYTES_MAX),
         State::Delivered { to } | State::Queued { to } => to.len(),
         State::Acked { to, how } => to.len() + how.as_ref().map_or(0, |_| 2 * HOW_BYTES_MAX),
-        State::Expired { to, reason } | State::Dead { to, reason } => {
+        State::Pushed { to, .. } | State::Presented { to, .. } => to.len() + HOW_BYTES_MAX,
+        State::Held { to, reason } | State::Expired { to, reason } | State::Dead { to, reason } => {
             to.len() + reason.len().min(REASON_BYTES_MAX)
         }
     };
     let key = receipt.key.as_ref().map_or(0, |key| key.as_str().len());
-    6 * (escaped + key) + receipt.id.as_str().len() + 160
+    6 * (escaped + key) + receipt.id.as_str().len() + 192
 }
 
 fn write_receipt(receipt: &Receipt, writer: &mut Writer) {
@@ -281,6 +329,18 @@ fn write_receipt(receipt: &Receipt, writer: &mut Writer) {
         }
         State::Delivered { to } => state(writer, "delivered", to),
         State::Queued { to } => state(writer, "queued", to),
+        State::Pushed { to, path } => {
+            state(writer, "pushed", to);
+            writer.string("path", &claim(path));
+        }
+        State::Presented { to, path } => {
+            state(writer, "presented", to);
+            writer.string("path", &claim(path));
+        }
+        State::Held { to, reason: why } => {
+            state(writer, "held", to);
+            reason(writer, why);
+        }
         State::Acked { to, how } => {
             state(writer, "acked", to);
             write_how(how.as_ref(), writer);
@@ -293,12 +353,20 @@ fn write_receipt(receipt: &Receipt, writer: &mut Writer) {
             state(writer, "dead", to);
             reason(writer, why);
         }
+        State::Settled { recipients } => {
+            writer
+                .string("state", "settled")
+                .number("recipients", (*recipients).into());
+        }
         State::Unknown => {
             writer.string("state", "unknown");
         }
     }
     if let Some(key) = &receipt.key {
         writer.string("key", key.as_str());
+    }
+    if let Some(at_ms) = receipt.at_ms {
+        writer.number("at", at_ms);
     }
     writer.end(b'}');
 }

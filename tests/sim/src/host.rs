@@ -339,7 +339,7 @@ impl Host {
                     ctx.oracle
                         .answered_host(ctx.proc, name, id.as_str(), &outcome)?;
                 }
-                Reply::Peers { .. } | Reply::Statuses { .. } => {
+                Reply::Peers { .. } | Reply::Statuses { .. } | Reply::Named { .. } => {
                     ensure(self.queries > 0, "reply", || {
                         "a query was answered twice".into()
                     })?;

@@ -76,6 +76,7 @@ impl Script {
             protocol_version: PROTOCOL_VERSION.into(),
             token: Some(token(TOKEN)),
             name: self.name.clone(),
+            renaming: None,
             ext: u32::from(self.ext),
             instance: self.instance.clone(),
             ephemeral: false,
@@ -141,7 +142,7 @@ impl Script {
                     self.say(ctx, &ClientFrame::Ack(Ack { key, how: None }));
                 }
             }
-            Received::Unknown => {}
+            Received::Renamed(_) | Received::Retired(_) | Received::Unknown => {}
         }
         Ok(())
     }

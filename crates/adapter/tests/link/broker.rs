@@ -178,6 +178,7 @@ impl Peer {
             id: id.clone(),
             state,
             key: None,
+            at_ms: None,
         };
         self.frame(&BrokerFrame::Receipts(vec![receipt])).await;
     }

@@ -85,6 +85,7 @@ async fn the_end_of_a_message_is_acked_once_it_is_told() {
             reason: "signature mismatch".into(),
         },
         key: DeliveryKey::parse("n1"),
+        at_ms: None,
     };
     peer.frame(&BrokerFrame::Receipts(vec![dead.clone()])).await;
     let Event::Fate {

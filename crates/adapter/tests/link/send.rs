@@ -167,6 +167,7 @@ async fn peers_and_statuses_are_asked_for() {
         id,
         state: State::Queued { to: "alice".into() },
         key: None,
+        at_ms: None,
     };
     assert_eq!(receipts.unwrap(), [queued]);
 

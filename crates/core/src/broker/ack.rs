@@ -211,5 +211,6 @@ pub(super) fn notice_receipt(notice: Notice) -> Receipt {
         id: notice.id,
         state,
         key: DeliveryKey::parse(&format!("n{}", notice.number)),
+        at_ms: Some(notice.at_ms),
     }
 }

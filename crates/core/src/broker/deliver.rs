@@ -148,6 +148,7 @@ impl Broker {
                 id: id.clone(),
                 state,
                 key: None,
+                at_ms: None,
             };
             self.outbox.later(conn, seq, recipient, receipt);
         }

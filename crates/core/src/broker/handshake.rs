@@ -254,6 +254,7 @@ impl Broker {
                     id,
                     state: State::Refused(refusal),
                     key: None,
+                    at_ms: None,
                 },
             );
         }

@@ -156,6 +156,7 @@ impl Broker {
                 id: id.clone(),
                 state,
                 key: None,
+                at_ms: None,
             }));
         }
         for frame in BrokerFrame::receipts(receipts) {

@@ -267,6 +267,7 @@ impl Broker {
                     id: carried.id.clone(),
                     state,
                     key: None,
+                    at_ms: None,
                 },
             );
         } else {

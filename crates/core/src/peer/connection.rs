@@ -7,7 +7,8 @@ use peerbus_wire::{
 use super::inbox::{HELD_BYTES_MAX, HELD_MAX};
 use super::outbox::Expired;
 use super::{
-    Action, Config, Credentials, Ended, Event, Phase, Reason, Reply, SendOutcome, Session, Status,
+    Action, Config, Credentials, Ended, Event, Phase, QueryFailure, Reason, Reply, SendOutcome,
+    Session, Status,
 };
 use crate::Now;
 
@@ -55,6 +56,7 @@ impl Session {
             protocol_version: PROTOCOL_VERSION.into(),
             token: Some(credentials.token.clone()),
             name: self.config.name.as_str().into(),
+            renaming: self.naming.unanswered().map(|name| name.as_str().into()),
             ext: EXT,
             instance: self.config.instance.clone(),
             ephemeral: self.config.ephemeral,
@@ -121,6 +123,7 @@ impl Session {
         self.config.name = name;
         self.inbox.forget_deliveries();
         self.fates.disown();
+        self.naming.disown();
         let disowned = self.outbox.disown();
         self.say_expired(disowned);
         let local = self.is_local();
@@ -148,6 +151,7 @@ impl Session {
         let expired = self.outbox.expire(now.mono_ms);
         self.say_expired(expired);
         self.replies.extend(self.queries.expire(now.mono_ms));
+        self.expire_naming(now);
     }
 
     fn say_expired(&mut self, all: Vec<Expired>) {
@@ -190,6 +194,7 @@ impl Session {
         } else {
             NO_WINDOW
         };
+        self.registered_as(&frame.names);
         self.status = Status::Online {
             name: self.config.name.clone(),
             ext,
@@ -198,6 +203,8 @@ impl Session {
         self.registered = Some(Event::Registered { name, ext });
         if !ext {
             self.replies.extend(self.queries.refuse_statuses());
+            let failure = QueryFailure::NotSupported;
+            self.replies.extend(self.naming.fail(failure));
         }
     }
 
@@ -358,6 +365,7 @@ impl Session {
             self.replies.push_back(Reply::Sent { id, outcome });
         }
         self.replies.extend(self.queries.close());
+        self.replies.extend(self.naming.fail(QueryFailure::Closed));
         self.inbox.close();
         self.fates.close();
         self.registered = None;

@@ -31,6 +31,8 @@ impl Session {
                     self.receipt(receipt);
                 }
             }
+            (Phase::Online { ext: true, .. }, Received::Renamed(answer)) => self.renamed(answer),
+            (Phase::Online { ext: true, .. }, Received::Retired(answer)) => self.retired(answer),
             // A socket that dials a free port of this machine can meet itself.
             (Phase::Registering { .. }, Received::Unknown)
                 if control_type(text).as_deref() == Some("register") =>
@@ -65,6 +67,9 @@ impl Session {
         {
             return Some(ClientFrame::Presence(presence.clone()));
         }
+        if ext && let Some(frame) = self.naming.next() {
+            return Some(frame);
+        }
         if let Some(frames) = self.queries.next() {
             self.control.extend(frames);
             return self.control.pop_front();
@@ -97,6 +102,10 @@ impl Session {
                 self.counters.duplicates += 1;
                 self.ack_delivery(key, how);
             }
+            Arrival::Refused(reason) => {
+                self.counters.duplicates += 1;
+                self.decline(key, reason, ext);
+            }
             Arrival::Reused => self.reject(key, "id reused for another message".into(), ext),
         }
     }
@@ -104,6 +113,10 @@ impl Session {
     /// What is not shown: v1 has no word for it, and is to drop it.
     fn reject(&mut self, key: DeliveryKey, reason: String, ext: bool) {
         self.counters.rejected += 1;
+        self.decline(key, reason, ext);
+    }
+
+    pub(super) fn decline(&mut self, key: DeliveryKey, reason: String, ext: bool) {
         if ext {
             self.control.push_back(ClientFrame::Reject { key, reason });
         } else {
@@ -126,9 +139,14 @@ impl Session {
             .envelope
             .carry()
             .map_err(|refusal| refusal.reason)?;
-        let kind = match &carried.to {
-            Address::All => Kind::Broadcast,
-            Address::Peer(to) if to.key() == self.config.name.key() => Kind::Msg,
+        let alias = delivery.alias.as_ref();
+        let (kind, to) = match &carried.to {
+            Address::All => (Kind::Broadcast, None),
+            Address::Peer(to) if to.key() == self.config.name.key() => (Kind::Msg, None),
+            // The broker says that the name leads here.
+            Address::Peer(to) if alias.is_some_and(|alias| alias.key() == to.key()) => {
+                (Kind::Msg, Some(to.as_str().into()))
+            }
             Address::Peer(to) => {
                 return Err(format!(
                     "addressed to {to}, delivered to {}",
@@ -144,7 +162,8 @@ impl Session {
             kind,
             ts: envelope.ts.clone(),
             body: body_of(&carried.text).into(),
-            again: false,
+            again: delivery.again,
+            to,
         })
     }
 

@@ -1,6 +1,6 @@
 //! What the host wants.
 
-use peerbus_wire::{ClientFrame, How, MessageId, Presence};
+use peerbus_wire::{ClientFrame, How, MessageId, Presence, Progress};
 
 use super::mutation::Mutation;
 use super::{Draft, Event, FateToken, Key, Overloaded, Phase, QueryId, SendOutcome, Session};
@@ -91,6 +91,30 @@ impl Session {
         let read = self.wants_read();
         for delivery in self.inbox.consume(key, how.clone()) {
             self.ack_delivery(delivery, Some(how.clone()));
+        }
+        self.may_read_again(now, read);
+    }
+
+    /// Tells the sender how far a message is that the host took: no ack. A broker without the
+    /// extension is not told.
+    pub fn progress(&mut self, key: Key, step: &Progress) {
+        if !self.speaks_ext() {
+            return;
+        }
+        let Some(key) = self.inbox.deliveries(key).first().cloned() else {
+            return;
+        };
+        let step = step.clone();
+        self.control.push_back(ClientFrame::Progress { key, step });
+    }
+
+    /// The recipient does not want a message that the host took: it is not owed any more, and its
+    /// sender is told why. A broker without the extension is told that it was consumed.
+    pub fn refuse(&mut self, now: Now, key: Key, reason: &str) {
+        let read = self.wants_read();
+        for key in self.inbox.refuse(key, reason) {
+            let ext = self.speaks_ext();
+            self.decline(key, reason.to_owned(), ext);
         }
         self.may_read_again(now, read);
     }

@@ -18,7 +18,7 @@ pub(super) const HELD_MAX: usize = (WINDOW_V1_MESSAGES + LAPSED_V1_MESSAGES) as 
 pub(super) const HELD_BYTES_MAX: usize = 2 * WINDOW_V1_BYTES as usize;
 /// Most deliveries of one held message that are remembered.
 const DELIVERIES_MAX: usize = 8;
-/// Most released messages that are remembered.
+/// Most released messages that are remembered, and most that the host did not want.
 const RELEASED_MAX: usize = 1_024;
 
 #[derive(Debug)]
@@ -41,6 +41,8 @@ pub(super) enum Arrival {
     Held,
     /// Consumed already: ack it again, with this.
     Consumed(Option<How>),
+    /// The host did not want it: reject it again, with this.
+    Refused(String),
     /// Not the message that is held or consumed under this sender and id.
     Reused,
 }
@@ -59,6 +61,7 @@ pub(super) struct Inbox {
     consumed: Bounded<Fingerprint>,
     hows: BTreeMap<Key, How>,
     released: Bounded<()>,
+    refused: Bounded<String>,
     /// Broken on purpose: what was consumed is not remembered.
     #[cfg(feature = "mutations")]
     pub(super) forgetful: bool,
@@ -73,6 +76,11 @@ impl Inbox {
     ) -> Arrival {
         let key = inbound.key;
         if let Some(consumed) = self.consumed.map.get(&key) {
+            if *consumed == print
+                && let Some(reason) = self.refused.map.get(&key)
+            {
+                return Arrival::Refused(reason.clone());
+            }
             return match *consumed == print {
                 true => Arrival::Consumed(self.hows.get(&key).cloned()),
                 false => Arrival::Reused,
@@ -88,7 +96,7 @@ impl Inbox {
             }
             return Arrival::Held;
         }
-        inbound.again = self.released.map.contains_key(&key);
+        inbound.again |= self.released.map.contains_key(&key);
         let bytes = inbound.body.len();
         self.bytes += bytes;
         self.unread_bytes += bytes;
@@ -145,6 +153,24 @@ impl Inbox {
         entry.deliveries
     }
 
+    /// Where the broker is told about a message that the host holds.
+    pub(super) fn deliveries(&self, key: Key) -> &[DeliveryKey] {
+        let held = self.held.get(&key).filter(|entry| entry.unread.is_none());
+        held.map_or(&[], |entry| entry.deliveries.as_slice())
+    }
+
+    /// The host does not want a message that it took; gives its deliveries.
+    pub(super) fn refuse(&mut self, key: Key, reason: &str) -> Vec<DeliveryKey> {
+        let Some(entry) = self.remove_taken(key) else {
+            return Vec::new();
+        };
+        if let Some(evicted) = self.consumed.insert(key, entry.print, CONSUMED_MAX) {
+            self.hows.remove(&evicted);
+        }
+        self.refused.insert(key, reason.to_owned(), RELEASED_MAX);
+        entry.deliveries
+    }
+
     fn remove_taken(&mut self, key: Key) -> Option<Entry> {
         if self.held.get(&key)?.unread.is_some() {
             return None;
@@ -187,6 +213,7 @@ impl Inbox {
         assert!(self.consumed.map.len() <= CONSUMED_MAX && self.hows.len() <= HOWS_MAX);
         assert_eq!(self.consumed.map.len(), self.consumed.order.len());
         assert_eq!(self.released.map.len(), self.released.order.len());
+        assert!(self.refused.map.len() <= RELEASED_MAX);
         let bytes: usize = self.held.values().map(|entry| entry.bytes).sum();
         assert_eq!(bytes, self.bytes, "held bytes");
         let unread = self

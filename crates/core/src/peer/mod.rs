@@ -28,6 +28,7 @@ mod frames;
 mod host;
 mod inbox;
 mod mutation;
+mod naming;
 mod outbox;
 mod queries;
 #[cfg(test)]
@@ -43,13 +44,14 @@ pub use mutation::Mutation;
 pub use outbox::GIVE_UP_MS;
 pub use types::{
     Action, Config, Counters, Credentials, Draft, Ended, Event, FateToken, Held, Inbound, Key,
-    Overloaded, QueryFailure, QueryId, Reason, Reply, Roster, SendOutcome, Status,
+    NameFailure, Overloaded, QueryFailure, QueryId, Reason, Reply, Roster, SendOutcome, Status,
 };
 
 use backoff::Backoff;
 use fates::Fates;
 use inbox::Inbox;
 use mutation::Mutations;
+use naming::Naming;
 use outbox::Outbox;
 use queries::Queries;
 
@@ -78,6 +80,7 @@ pub struct Session {
     inbox: Inbox,
     outbox: Outbox,
     queries: Queries,
+    naming: Naming,
     fates: Fates,
     control: VecDeque<ClientFrame>,
     actions: VecDeque<Action>,
@@ -126,6 +129,7 @@ impl Session {
             inbox: Inbox::default(),
             outbox: Outbox::default(),
             queries: Queries::default(),
+            naming: Naming::default(),
             fates: Fates::default(),
             control: VecDeque::new(),
             actions: VecDeque::from([Action::Dial]),
@@ -158,6 +162,7 @@ impl Session {
             self.connection_timeout(),
             self.outbox.timeout(),
             self.queries.timeout(),
+            self.naming.timeout(),
         ];
         all.into_iter().flatten().min()
     }

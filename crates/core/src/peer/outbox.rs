@@ -27,8 +27,9 @@ struct Entry {
     draft: Draft,
     deadline_ms: u64,
     give_up_ms: u64,
-    /// It was on the wire at least once.
-    left: bool,
+    /// The name under which it was on the wire, if it was: the broker may have accepted it under
+    /// that, and knows it again by its bytes.
+    left: Option<PeerName>,
     /// The caller was told that nothing is known.
     told: bool,
 }
@@ -71,7 +72,7 @@ impl Outbox {
             draft,
             deadline_ms,
             give_up_ms,
-            left: false,
+            left: None,
             told: false,
         });
         Ok(())
@@ -88,9 +89,10 @@ impl Outbox {
             return None;
         }
         let entry = self.entries.get_mut(self.on_wire)?;
-        Some(match sign(&entry.draft, from, secret) {
+        let from = entry.left.as_ref().unwrap_or(from).clone();
+        Some(match sign(&entry.draft, &from, secret) {
             Ok(carried) => {
-                entry.left = true;
+                entry.left = Some(from);
                 self.on_wire += 1;
                 Ok(carried)
             }
@@ -139,7 +141,7 @@ impl Outbox {
         let mut disowned = Vec::new();
         let mut at = 0;
         while let Some(entry) = self.entries.get(at) {
-            if !entry.left {
+            if entry.left.is_none() {
                 at += 1;
                 continue;
             }
@@ -160,7 +162,7 @@ impl Outbox {
         let mut at = 0;
         while let Some(entry) = self.entries.get_mut(at) {
             let resent_for_ms = entry.give_up_ms.saturating_sub(now_ms);
-            let over = resent_for_ms == 0 || !entry.left;
+            let over = resent_for_ms == 0 || entry.left.is_none();
             let due = if entry.told {
                 over
             } else {
@@ -171,7 +173,7 @@ impl Outbox {
                 continue;
             }
             let id = entry.draft.id.clone();
-            expired.push(match (entry.told, entry.left) {
+            expired.push(match (entry.told, entry.left.is_some()) {
                 (true, _) => Expired::GaveUp(id),
                 (false, false) => Expired::Deadline(id, SendOutcome::NeverLeft),
                 (false, true) => Expired::Deadline(id, SendOutcome::Unconfirmed { resent_for_ms }),
@@ -207,7 +209,7 @@ impl Outbox {
         };
         let waiting = self.entries.drain(..).filter(|entry| !entry.told);
         waiting
-            .map(|entry| (entry.draft.id, outcome(entry.left)))
+            .map(|entry| (entry.draft.id, outcome(entry.left.is_some())))
             .collect()
     }
 
@@ -231,11 +233,11 @@ impl Outbox {
         assert_eq!(bytes, self.bytes, "outbox bytes");
         for (at, entry) in self.entries.iter().enumerate() {
             assert!(
-                entry.left || at >= self.on_wire,
+                entry.left.is_some() || at >= self.on_wire,
                 "on the wire but never left"
             );
             assert!(
-                entry.left || !entry.told,
+                entry.left.is_some() || !entry.told,
                 "told, but it never left and was not dropped"
             );
         }

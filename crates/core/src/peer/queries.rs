@@ -53,8 +53,7 @@ impl Queries {
                 bytes: 0,
             });
         }
-        self.last += 1;
-        let id = QueryId(self.last);
+        let id = self.number();
         let question = match ids {
             None => Question::Peers,
             Some(ids) => Question::Statuses {
@@ -69,6 +68,12 @@ impl Queries {
             told: false,
         });
         Ok(id)
+    }
+
+    /// A number for a query.
+    pub(super) fn number(&mut self) -> QueryId {
+        self.last += 1;
+        QueryId(self.last)
     }
 
     /// The frames of the next query that was not sent.

@@ -154,8 +154,11 @@ pub struct Inbound {
     pub ts: String,
     /// JSON text in canonical form. Untrusted.
     pub body: String,
-    /// The host took it before and released it.
+    /// It may have been shown before: the host took it and released it, or the broker delivered it
+    /// on another connection of this name.
     pub again: bool,
+    /// The name that it was sent to, where that is not this peer's present one.
+    pub to: Option<String>,
 }
 
 /// What the host is told, in order.
@@ -211,6 +214,14 @@ pub enum Reply {
         /// The answer, or why there is none.
         outcome: Result<Vec<Receipt>, QueryFailure>,
     },
+    /// To [`request_rename`](super::Session::request_rename) and
+    /// [`request_retirement`](super::Session::request_retirement).
+    Named {
+        /// The query.
+        query: QueryId,
+        /// Done, or why not.
+        outcome: Result<(), NameFailure>,
+    },
 }
 
 /// What is known of a sent message when its caller is answered.
@@ -251,6 +262,15 @@ pub enum QueryFailure {
     NotSupported,
     /// The session was closed.
     Closed,
+}
+
+/// Why a name was not changed or ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NameFailure {
+    /// The broker says why, in a sentence. Nothing changed.
+    Refused(String),
+    /// There is no answer. It may have been done.
+    Query(QueryFailure),
 }
 
 /// The answer to a peers query.

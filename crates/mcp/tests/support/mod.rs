@@ -284,7 +284,12 @@ fn answer(frame: ClientFrame, ext: bool, note: &impl Fn(Seen)) -> Option<String>
 
 fn receipt(id: &str, state: State, key: Option<peerbus_wire::DeliveryKey>) -> String {
     let id = peerbus_wire::MessageId::parse(id).unwrap();
-    let receipt = Receipt { id, state, key };
+    let receipt = Receipt {
+        id,
+        state,
+        key,
+        at_ms: None,
+    };
     BrokerFrame::Receipts(vec![receipt]).encode().to_string()
 }
 

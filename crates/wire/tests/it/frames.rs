@@ -260,6 +260,7 @@ fn spelled(state: State, key: Option<DeliveryKey>, inner: &str) {
         id: id("m1"),
         state,
         key,
+        at_ms: Some(1_779_105_600_000),
     }];
     let text = BrokerFrame::Receipts(receipts.clone()).encode();
     let start = r#"{"protocol_version":"v1","type":"receipts","receipts":[{"id":"m1","#;
@@ -279,11 +280,13 @@ fn receipts_are_packed_into_frames_that_fit() {
             reason: "\u{1}".repeat(2_000),
         },
         key: Some(Seq(u64::MAX).key()),
+        at_ms: Some(u64::MAX),
     };
     let best = Receipt {
         id: id("x"),
         state: State::Unknown,
         key: None,
+        at_ms: None,
     };
     let all = [
         vec![best.clone(); 3_000],
@@ -455,6 +458,7 @@ fn v1_register() -> Register {
         protocol_version: "v1".into(),
         token: Token::parse("t0ken"),
         name: "alice".into(),
+        renaming: None,
         ext: 0,
         instance: None,
         ephemeral: false,

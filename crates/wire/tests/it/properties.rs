@@ -331,6 +331,7 @@ fn register() -> impl Strategy<Value = Register> {
             protocol_version,
             token: token.and_then(|token| Token::parse(&token)),
             name,
+            renaming: None,
             ext,
             instance: instance.map(Instance::from_entropy),
             ephemeral: flags.0,
@@ -410,7 +411,18 @@ fn receipt() -> impl Strategy<Value = Receipt> {
         to.prop_map(|to| State::Queued { to }),
         Just(State::Unknown),
     ];
-    (message_id(), state, option::of(key())).prop_map(|(id, state, key)| Receipt { id, state, key })
+    (
+        message_id(),
+        state,
+        option::of(key()),
+        option::of(any::<u64>()),
+    )
+        .prop_map(|(id, state, key, at_ms)| Receipt {
+            id,
+            state,
+            key,
+            at_ms,
+        })
 }
 
 /// The text of any frame, in either direction.

@@ -42,9 +42,13 @@ fn every_broker_frame_is_as_we_write_it() {
             Received::Receipts(receipts) => BrokerFrame::Receipts(receipts).encode(),
             Received::Deliver(delivery) => {
                 let carried = delivery.envelope.carry().unwrap();
-                let frame = DeliverFrame::new(delivery.key.seq().unwrap(), &carried.text);
+                let seq = delivery.key.seq().unwrap();
+                let alias = delivery.alias.as_ref();
+                let frame = DeliverFrame::for_one(seq, &carried.text, delivery.again, alias);
                 BrokerFrame::Deliver(frame).encode()
             }
+            Received::Renamed(answer) => BrokerFrame::Renamed(answer).encode(),
+            Received::Retired(answer) => BrokerFrame::Retired(answer).encode(),
             Received::Unknown => panic!("{text}"),
         };
         assert_eq!(&*again, text);

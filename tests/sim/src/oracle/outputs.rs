@@ -80,6 +80,11 @@ impl Oracle {
                     .iter()
                     .try_for_each(|receipt| self.receipt(conn, receipt))
             }
+            BrokerFrame::Renamed(_) | BrokerFrame::Retired(_) => {
+                ensure(model.ext, "handshake", || {
+                    format!("{conn:?} speaks v1, got {frame:?}")
+                })
+            }
         }
     }
 
@@ -201,9 +206,14 @@ impl Oracle {
                     format!("{id} is `acked` by {to} and still owed on disk")
                 })
             }
-            State::Expired { .. } | State::Dead { .. } | State::Queued { .. } | State::Unknown => {
-                Ok(())
-            }
+            State::Pushed { .. }
+            | State::Presented { .. }
+            | State::Held { .. }
+            | State::Expired { .. }
+            | State::Dead { .. }
+            | State::Queued { .. }
+            | State::Settled { .. }
+            | State::Unknown => Ok(()),
         }
     }
 

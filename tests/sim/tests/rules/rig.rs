@@ -8,7 +8,7 @@ use peerbus_core::store::{PeerRow, Store, Txn};
 use peerbus_core::{Now, TokenHash};
 use peerbus_sim::MemoryStore;
 use peerbus_wire::{
-    Ack, BrokerFrame, ClientFrame, CloseReason, Envelope, How, Instance, MessageId,
+    Ack, BrokerFrame, ClientFrame, CloseReason, Envelope, How, Instance, MessageId, NameAnswer,
     PROTOCOL_VERSION, PeersFrame, Receipt, Register, Secret, Seq, State, Token, Window,
 };
 
@@ -27,6 +27,7 @@ pub(crate) struct Told {
     pub(crate) delivered: Vec<u64>,
     pub(crate) texts: Vec<String>,
     pub(crate) receipts: Vec<Receipt>,
+    pub(crate) names: Vec<NameAnswer>,
     /// Frames that held receipts.
     pub(crate) receipt_frames: usize,
     pub(crate) pings: usize,
@@ -51,6 +52,7 @@ pub(crate) fn register(name: &str) -> Register {
         protocol_version: PROTOCOL_VERSION.into(),
         token: Token::parse(TOKEN),
         name: name.into(),
+        renaming: None,
         ext: 0,
         instance: None,
         ephemeral: false,
@@ -180,6 +182,7 @@ impl Rig {
                 told.receipt_frames += 1;
                 told.receipts.extend(receipts);
             }
+            BrokerFrame::Renamed(answer) | BrokerFrame::Retired(answer) => told.names.push(answer),
         }
     }
 

@@ -169,6 +169,7 @@ impl Rig {
             id: id(message),
             state,
             key,
+            at_ms: None,
         }]));
     }
 

@@ -1,0 +1,80 @@
+//! What a host may do about its name, and about messages short of an ack.
+
+use std::time::Duration;
+
+use peerbus_core::peer::{Key, NameFailure, Overloaded, QueryFailure};
+use peerbus_wire::{PeerName, Progress};
+
+use crate::bus::{Bus, millis};
+use crate::error::BusError;
+use crate::shared::NameQuery;
+
+impl Bus {
+    /// Tells the broker, and the sender, how far a message is that was taken from
+    /// [`Bus::next`]. No ack: the message stays owed. Never blocks; does nothing on a v1 broker.
+    pub fn progress(&self, key: &Key, step: &Progress) {
+        self.tell(|session, _| session.progress(*key, step));
+    }
+
+    /// The recipient does not want this message: it is not owed any more, and its sender is told
+    /// `dead`, with `reason`. On a v1 broker it is acked. Never blocks; repeating it does no harm.
+    pub fn reject(&self, key: &Key, reason: &str) {
+        self.tell(|session, now| session.refuse(now, *key, reason));
+    }
+
+    /// Goes by another name from now on. The queue goes with it, and mail for the present name
+    /// still comes here.
+    ///
+    /// # Errors
+    ///
+    /// [`BusError::Refused`] with the broker's sentence when the name is not free;
+    /// [`BusError::NotSupported`] behind a v1 broker; otherwise as for [`Bus::peers`].
+    pub async fn rename(&self, name: PeerName, deadline: Duration) -> Result<(), BusError> {
+        let answer = self.shared().ask(|session, now| {
+            let deadline_ms = now.mono_ms.saturating_add(millis(deadline));
+            session.request_rename(name, deadline_ms).map(NameQuery)
+        });
+        self.named(answer, deadline).await
+    }
+
+    /// Ends this peer's name for good and closes the bus. What was not acked goes to `successor`;
+    /// without one its senders are told that it expired.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Bus::rename`]; the bus stays open then.
+    pub async fn retire(
+        &self,
+        successor: Option<PeerName>,
+        deadline: Duration,
+    ) -> Result<(), BusError> {
+        let answer = self.shared().ask(|session, now| {
+            let deadline_ms = now.mono_ms.saturating_add(millis(deadline));
+            let query = session.request_retirement(successor, deadline_ms);
+            query.map(NameQuery)
+        });
+        self.named(answer, deadline).await
+    }
+
+    async fn named(
+        &self,
+        answer: Result<tokio::sync::oneshot::Receiver<Result<(), NameFailure>>, Overloaded>,
+        deadline: Duration,
+    ) -> Result<(), BusError> {
+        let busy = "another change of this peer's name is under way; wait for it";
+        let answer = answer.map_err(|_| BusError::Overloaded(busy.into()))?;
+        match answer.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(NameFailure::Refused(why))) => Err(BusError::Refused(why)),
+            Ok(Err(NameFailure::Query(QueryFailure::TimedOut))) => {
+                Err(BusError::TimedOut(format!(
+                    "no answer from the broker within {} s, and it may still do it: {}",
+                    deadline.as_secs_f64(),
+                    self.shared().sentence()
+                )))
+            }
+            Ok(Err(NameFailure::Query(QueryFailure::NotSupported))) => Err(BusError::NotSupported),
+            Ok(Err(NameFailure::Query(QueryFailure::Closed))) | Err(_) => Err(BusError::Closed),
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Another name for a live session, or the end of its name.
+//!
+//! The broker's answer may be lost with its connection. A rename is then asked for again in the
+//! registration, which says both names; a retirement is simply repeated.
+
+use peerbus_wire::{ClientFrame, NameAnswer, NameKey, PeerName};
+
+use super::types::{NameFailure, Overloaded, QueryFailure, QueryId, Reason, Reply};
+use super::{Event, Phase, Session, Status};
+use crate::Now;
+
+/// What the host wants.
+#[derive(Debug, Clone)]
+enum Wish {
+    Rename(PeerName),
+    Retire(Option<PeerName>),
+}
+
+#[derive(Debug)]
+struct Request {
+    query: QueryId,
+    wish: Wish,
+    deadline_ms: u64,
+    /// It is on this connection, or was on one that ended without an answer.
+    sent: bool,
+    /// The caller was told that nothing is known.
+    told: bool,
+}
+
+/// The wish that is under way, if any.
+#[derive(Debug, Default)]
+pub(super) struct Naming {
+    request: Option<Request>,
+}
+
+impl Naming {
+    fn answer(&mut self, outcome: Result<(), NameFailure>) -> Option<Reply> {
+        let request = self.request.take()?;
+        let query = request.query;
+        (!request.told).then_some(Reply::Named { query, outcome })
+    }
+
+    /// The name that was asked for on a connection that ended without an answer.
+    pub(super) fn unanswered(&self) -> Option<&PeerName> {
+        match &self.request {
+            Some(Request {
+                wish: Wish::Rename(name),
+                sent: true,
+                ..
+            }) => Some(name),
+            _ => None,
+        }
+    }
+
+    pub(super) fn timeout(&self) -> Option<(u64, Reason)> {
+        let request = self.request.as_ref().filter(|request| !request.told)?;
+        Some((request.deadline_ms, Reason::QueryDeadline))
+    }
+
+    pub(super) fn expire(&mut self, now_ms: u64) -> Option<Reply> {
+        let due = |request: &&mut Request| !request.told && request.deadline_ms <= now_ms;
+        let request = self.request.as_mut().filter(due)?;
+        request.told = true;
+        let query = request.query;
+        if !request.sent {
+            self.request = None;
+        }
+        let outcome = Err(NameFailure::Query(QueryFailure::TimedOut));
+        Some(Reply::Named { query, outcome })
+    }
+
+    pub(super) fn fail(&mut self, failure: QueryFailure) -> Option<Reply> {
+        self.answer(Err(NameFailure::Query(failure)))
+    }
+
+    /// The frame that is to be sent now, if there is one.
+    pub(super) fn next(&mut self) -> Option<ClientFrame> {
+        let request = self.request.as_mut().filter(|request| !request.sent)?;
+        request.sent = true;
+        Some(match &request.wish {
+            Wish::Rename(name) => ClientFrame::Rename {
+                name: name.as_str().into(),
+            },
+            Wish::Retire(successor) => ClientFrame::Retire {
+                successor: successor.as_ref().map(|name| name.as_str().into()),
+            },
+        })
+    }
+
+    /// The process goes by another name, of its own making.
+    pub(super) fn disown(&mut self) {
+        if let Some(request) = &mut self.request {
+            request.sent = false;
+        }
+    }
+}
+
+impl Session {
+    /// Asks the broker for another name: the queue goes with it, and mail to the present name
+    /// still comes. Answered by [`Reply::Named`], at `deadline_ms` at the latest.
+    ///
+    /// # Errors
+    ///
+    /// When such a wish is under way already.
+    pub fn request_rename(
+        &mut self,
+        name: PeerName,
+        deadline_ms: u64,
+    ) -> Result<QueryId, Overloaded> {
+        self.request(Wish::Rename(name), deadline_ms)
+    }
+
+    /// Ends this name for good: what it has not acked goes to `successor`, or its senders are told
+    /// that it expired. Answered by [`Reply::Named`], at `deadline_ms` at the latest; the session
+    /// is closed when it is done.
+    ///
+    /// # Errors
+    ///
+    /// When such a wish is under way already.
+    pub fn request_retirement(
+        &mut self,
+        successor: Option<PeerName>,
+        deadline_ms: u64,
+    ) -> Result<QueryId, Overloaded> {
+        self.request(Wish::Retire(successor), deadline_ms)
+    }
+
+    fn request(&mut self, wish: Wish, deadline_ms: u64) -> Result<QueryId, Overloaded> {
+        if self.naming.request.is_some() {
+            return Err(Overloaded {
+                waiting: 1,
+                bytes: 0,
+            });
+        }
+        let query = self.queries.number();
+        self.naming.request = Some(Request {
+            query,
+            wish,
+            deadline_ms,
+            sent: false,
+            told: false,
+        });
+        if self.is_over() {
+            self.replies.extend(self.naming.fail(QueryFailure::Closed));
+        } else if matches!(self.phase, Phase::Online { ext: false, .. }) {
+            let failure = QueryFailure::NotSupported;
+            self.replies.extend(self.naming.fail(failure));
+        }
+        Ok(query)
+    }
+
+    /// The broker answered `rename`.
+    pub(super) fn renamed(&mut self, answer: NameAnswer) {
+        let outcome = match answer.refused {
+            Some(why) => Err(NameFailure::Refused(why)),
+            None => Ok(()),
+        };
+        if outcome.is_ok() {
+            match PeerName::parse(&answer.name) {
+                Ok(name) => self.adopt(name),
+                Err(_) => self.counters.ignored += 1,
+            }
+        }
+        self.replies.extend(self.naming.answer(outcome));
+    }
+
+    /// The broker answered `retire`.
+    pub(super) fn retired(&mut self, answer: NameAnswer) {
+        match answer.refused {
+            Some(why) => {
+                let outcome = Err(NameFailure::Refused(why));
+                self.replies.extend(self.naming.answer(outcome));
+            }
+            None => {
+                self.replies.extend(self.naming.answer(Ok(())));
+                self.close();
+            }
+        }
+    }
+
+    /// The broker registered this session under one of these names: the one of the registration,
+    /// or the one that it says it was being renamed to.
+    pub(super) fn registered_as(&mut self, names: &[String]) {
+        let Some(wanted) = self.naming.unanswered().cloned() else {
+            return self.naming.disown();
+        };
+        let is = |key: &NameKey| {
+            let [only] = names else { return false };
+            PeerName::parse(only).is_ok_and(|name| name.key() == *key)
+        };
+        if is(&wanted.key()) {
+            self.adopt(wanted);
+            self.replies.extend(self.naming.answer(Ok(())));
+        } else if self.naming.request.as_ref().is_some_and(|r| r.told) {
+            self.naming.request = None;
+        } else {
+            self.naming.disown();
+        }
+    }
+
+    /// Goes by another name from now on, to which everything of the old one belongs.
+    fn adopt(&mut self, name: PeerName) {
+        self.config.name = name;
+        self.config.generated = false;
+        if let Phase::Online { ext, .. } = self.phase {
+            self.status = Status::Online {
+                name: self.config.name.clone(),
+                ext,
+            };
+            let name = self.config.name.as_str().into();
+            self.registered = Some(Event::Registered { name, ext });
+        }
+    }
+
+    pub(super) fn expire_naming(&mut self, now: Now) {
+        self.replies.extend(self.naming.expire(now.mono_ms));
+    }
+}

@@ -2,6 +2,8 @@
 //!
 //! `CHANNELS_SCHEMA.md` has the contract with the client, with the source of each fact.
 
+#[cfg(unix)]
+pub mod hooks;
 mod profile;
 mod pump;
 mod push;

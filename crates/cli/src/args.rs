@@ -40,6 +40,8 @@ pub(crate) enum Verb {
     Install(Install),
     /// Take peerbus out of an agent's configuration again.
     Uninstall(Uninstall),
+    /// Answer an event of a Claude Code session (run by its hooks, with the event on stdin).
+    Hook(Hook),
     /// Check everything from end to end, with a remedy for what does not work.
     Doctor(Doctor),
 }
@@ -191,6 +193,15 @@ pub(crate) struct NamesRelease {
     /// The broker's Unix socket
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
+}
+
+/// Takes any words: a configuration may be newer than this program, and a usage error would count
+/// as the hook's decision.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Hook {
+    /// Nothing: print what is unseen; `wait`: wait for mail and wake the session
+    #[arg(value_name = "wait", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) words: Vec<String>,
 }
 
 #[derive(Debug, clap::Args)]

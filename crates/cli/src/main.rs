@@ -10,6 +10,7 @@ mod broadcast;
 mod client;
 mod doctor;
 mod failure;
+mod hook;
 mod install;
 mod keygen;
 mod logging;
@@ -30,7 +31,10 @@ use crate::failure::Failure;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    logging::start(&args.verb);
+    // What a hook writes to stderr, its session takes for a message.
+    if !matches!(args.verb, Verb::Hook(_)) {
+        logging::start(&args.verb);
+    }
     let done = match args.verb {
         Verb::Serve(verb) => serve::run(verb),
         Verb::Adapter(verb) => adapter::run(verb),
@@ -43,6 +47,7 @@ fn main() -> ExitCode {
         Verb::Keygen(verb) => keygen::run(verb),
         Verb::Install(verb) => install::run(&verb),
         Verb::Uninstall(verb) => install::undo(&verb),
+        Verb::Hook(verb) => return hook::run(&verb),
         Verb::Doctor(verb) => doctor::run(&verb),
     };
     let code = done.map_or_else(Failure::report, |()| 0);

@@ -91,21 +91,28 @@ async fn interrupted() -> Exit {
     }
 }
 
-/// A handle on the parent process that becomes readable when it ends: no polling.
+/// A handle on a process that becomes readable when it ends: no polling. `None` when it has ended,
+/// or cannot be watched, or `still` finds that the number was given away before the handle was
+/// opened.
+#[cfg(target_os = "linux")]
+pub fn process_handle(pid: u32, still: impl FnOnce() -> bool) -> Option<std::os::fd::OwnedFd> {
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+    let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
+    let handle = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    still().then_some(handle)
+}
+
+/// A handle on the parent process.
 #[cfg(target_os = "linux")]
 fn parent() -> Option<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>> {
-    use rustix::process::{PidfdFlags, getppid, pidfd_open};
-    let parent = getppid()?;
-    let fd = pidfd_open(parent, PidfdFlags::empty()).ok()?;
-    // It could have ended, and its number been given away, before the handle was opened.
-    if getppid() != Some(parent) {
-        return None;
-    }
+    use std::os::unix::process::parent_id;
+    let parent = parent_id();
+    let handle = process_handle(parent, || parent_id() == parent)?;
     #[expect(
         deprecated,
         reason = "its successor is unsafe; an owned descriptor keeps its contract"
     )]
-    tokio::io::unix::AsyncFd::with_interest(fd, tokio::io::Interest::READABLE).ok()
+    tokio::io::unix::AsyncFd::with_interest(handle, tokio::io::Interest::READABLE).ok()
 }
 
 #[cfg(target_os = "linux")]

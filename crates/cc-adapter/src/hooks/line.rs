@@ -1,0 +1,243 @@
+//! What the two ends say to each other: one JSON text a line.
+
+use std::path::PathBuf;
+
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// The version of these lines. Ends of different versions have nothing to say to each other.
+pub(super) const VERSION: u32 = 1;
+/// Longest first line of a hook, in bytes.
+pub(super) const ASK_MAX: usize = 32 * 1024;
+/// Longest line of an adapter, in bytes.
+pub(super) const TELL_MAX: usize = 4 * 1024 * 1024;
+/// Longest text of a member, in bytes: what is longer is not what it claims to be.
+const TEXT_MAX: usize = 4096;
+
+/// What an event says about its session.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Facts {
+    /// The client's name for the session.
+    pub session_id: Option<String>,
+    /// The file that holds the conversation.
+    pub transcript_path: Option<PathBuf>,
+    /// The directory in which the session works.
+    pub cwd: Option<PathBuf>,
+}
+
+/// What is of use of the JSON that a hook is given on its standard input. A member that is
+/// missing, of another type or too long counts as not there.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Occasion {
+    #[serde(deserialize_with = "lenient")]
+    pub(super) hook_event_name: Option<String>,
+    #[serde(deserialize_with = "lenient")]
+    session_id: Option<String>,
+    #[serde(deserialize_with = "lenient")]
+    transcript_path: Option<String>,
+    #[serde(deserialize_with = "lenient")]
+    cwd: Option<String>,
+    #[serde(deserialize_with = "lenient")]
+    tool_name: Option<String>,
+    /// Only inside a subagent.
+    #[serde(deserialize_with = "lenient")]
+    agent_id: Option<String>,
+    /// What started the session.
+    #[serde(deserialize_with = "lenient")]
+    source: Option<String>,
+    /// The turn that ends was itself started by a hook at the end of the one before.
+    #[serde(deserialize_with = "lenient")]
+    stop_hook_active: Option<bool>,
+}
+
+impl Occasion {
+    /// What happened.
+    pub(super) fn event(&self) -> Event {
+        match self.hook_event_name.as_deref() {
+            Some("SessionStart") => Event::Start,
+            Some("UserPromptSubmit") => Event::Prompt,
+            Some("PostToolUse") => Event::Tool,
+            Some("Stop") => Event::Stop,
+            _ => Event::Other,
+        }
+    }
+
+    /// What it says about the session.
+    pub(super) fn facts(&self) -> Facts {
+        Facts {
+            session_id: self.session_id.clone(),
+            transcript_path: self.transcript_path.clone().map(PathBuf::from),
+            cwd: self.cwd.clone().map(PathBuf::from),
+        }
+    }
+
+    /// It happened in a subagent, which has a conversation of its own.
+    pub(super) fn in_subagent(&self) -> bool {
+        self.agent_id.is_some()
+    }
+
+    /// The session starts, and no turn is under way.
+    pub(super) fn starts_idle(&self) -> bool {
+        matches!(self.source.as_deref(), Some("startup" | "resume" | "clear"))
+    }
+
+    /// Another end of the turn would be the second in a row that a hook prevents.
+    pub(super) fn prevented_before(&self) -> bool {
+        self.stop_hook_active == Some(true)
+    }
+
+    /// The tool is one of the bus, whatever the server is called: its result has what is unseen.
+    pub(super) fn bus_tool(&self) -> bool {
+        let name = self.tool_name.as_deref().unwrap_or_default();
+        name.starts_with("mcp__")
+            && name
+                .rsplit("__")
+                .next()
+                .is_some_and(|tool| tool.starts_with("bus_") || tool.starts_with("bus."))
+    }
+}
+
+/// The events at which our hooks run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Event {
+    Start,
+    Prompt,
+    Tool,
+    Stop,
+    Other,
+}
+
+impl Event {
+    /// The client's word for it.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Start => "SessionStart",
+            Self::Prompt => "UserPromptSubmit",
+            Self::Tool => "PostToolUse",
+            Self::Stop => "Stop",
+            Self::Other => "",
+        }
+    }
+}
+
+/// What a hook says first.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Ask {
+    pub(super) v: u32,
+    /// It waits for something to show. Otherwise it wants an answer at once.
+    pub(super) wait: bool,
+    pub(super) on: Occasion,
+}
+
+/// What the adapter answers: a text to show, or none. The hook then says [`Took`], and shows the
+/// text when it is told [`Go`] in turn: whoever gives up in between leaves no doubt at the other
+/// end.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Tell {
+    pub(super) v: u32,
+    #[serde(default)]
+    pub(super) text: Option<String>,
+}
+
+impl Tell {
+    pub(super) fn new(text: Option<String>) -> Self {
+        Self { v: VERSION, text }
+    }
+}
+
+/// The hook has the text.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Took {
+    pub(super) took: bool,
+}
+
+/// The text is the hook's to show.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Go {
+    pub(super) go: bool,
+}
+
+/// A line.
+pub(super) fn write(what: &impl Serialize) -> Option<Vec<u8>> {
+    let mut line = serde_json::to_vec(what).ok()?;
+    line.push(b'\n');
+    Some(line)
+}
+
+trait Short {
+    fn short(&self) -> bool;
+}
+
+impl Short for String {
+    fn short(&self) -> bool {
+        self.len() <= TEXT_MAX
+    }
+}
+
+impl Short for bool {
+    fn short(&self) -> bool {
+        true
+    }
+}
+
+fn lenient<'de, T, D>(input: D) -> Result<Option<T>, D::Error>
+where
+    T: Deserialize<'de> + Short,
+    D: Deserializer<'de>,
+{
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Any<T> {
+        Wanted(T),
+        Other(IgnoredAny),
+    }
+    Ok(match Any::deserialize(input)? {
+        Any::Wanted(value) if value.short() => Some(value),
+        Any::Wanted(_) | Any::Other(_) => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn occasion(json: &str) -> Occasion {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn what_a_hook_is_given_is_read_leniently() {
+        let given = occasion(
+            r#"{"session_id":"s","transcript_path":7,"cwd":"/p","hook_event_name":"Stop",
+                "stop_hook_active":true,"tool_response":{"deep":[[[]]]},"extra":null}"#,
+        );
+        assert_eq!(given.event(), Event::Stop);
+        assert!(given.prevented_before() && !given.in_subagent());
+        let facts = given.facts();
+        assert_eq!(facts.session_id.as_deref(), Some("s"));
+        assert_eq!((facts.transcript_path, facts.cwd), (None, Some("/p".into())));
+
+        let long = format!(r#"{{"session_id":"{}","agent_id":"a"}}"#, "x".repeat(5000));
+        let given = occasion(&long);
+        assert_eq!((given.event(), given.facts()), (Event::Other, Facts::default()));
+        assert!(given.in_subagent());
+        assert_eq!(occasion("{}"), Occasion::default());
+        assert!(serde_json::from_str::<Occasion>("[1]").is_err());
+    }
+
+    #[test]
+    fn a_bus_tool_is_known_under_any_servers_name() {
+        for (tool, ours) in [
+            ("mcp__peerbus__bus_send", true),
+            ("mcp__plugin_peerbus_peerbus__bus_inbox", true),
+            ("mcp__mail__bus.peers", true),
+            ("mcp__bus__list", false),
+            ("Bash", false),
+            ("bus_send", false),
+        ] {
+            let given = occasion(&format!(r#"{{"tool_name":"{tool}"}}"#));
+            assert_eq!(given.bus_tool(), ours, "{tool}");
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! The adapter's end: it answers hooks.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use peerbus_adapter::paths::Paths;
+use peerbus_adapter::wake::{Activity, Outcome, Path};
+use peerbus_mcp::{Desk, Handed};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::line::{self, Ask, Event, Facts, Go, Occasion, Tell, Took};
+use super::place::Place;
+use super::rewake::Rewake;
+
+/// Hooks that are served at a time. Others find nobody, and say nothing.
+const HOOKS_MAX: usize = 32;
+/// How long a hook may take for one of its lines, and how long to wait when no more connections
+/// can be had.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Opens the socket for the hooks of the session whose process is `client`. Gives the wake path,
+/// and the task that serves the hooks; when that is dropped, hooks that wait end, and the socket is
+/// removed.
+///
+/// `told` hears what each event says about the session. Where there can be no socket, the path is
+/// never there.
+pub(crate) fn start<F>(
+    paths: &Paths,
+    client: u32,
+    desk: Desk,
+    told: F,
+) -> (Rewake, impl Future<Output = ()> + use<F>)
+where
+    F: Fn(Facts) + Send + Sync + 'static,
+{
+    let rewake = Rewake::new(desk.clone());
+    let office = Arc::new(Office {
+        rewake: rewake.clone(),
+        desk,
+        told: Box::new(told),
+    });
+    let bound = bind(paths, client).inspect_err(
+        |error| tracing::warn!(%error, "hooks cannot reach this session: no socket for them"),
+    );
+    let serve = async move {
+        let Ok((place, listener)) = bound else {
+            return std::future::pending().await;
+        };
+        office.serve(listener).await;
+        drop(place);
+    };
+    (rewake, serve)
+}
+
+fn bind(paths: &Paths, client: u32) -> io::Result<(Place, UnixListener)> {
+    let (place, listener) = Place::bind(paths, client)?;
+    listener.set_nonblocking(true)?;
+    Ok((place, UnixListener::from_std(listener)?))
+}
+
+/// What answers hooks.
+struct Office {
+    desk: Desk,
+    rewake: Rewake,
+    told: Box<dyn Fn(Facts) + Send + Sync>,
+}
+
+/// What a hook is to show.
+struct Answer {
+    text: String,
+    /// The part of it that counts as shown.
+    handed: Option<Handed>,
+}
+
+impl Office {
+    async fn serve(self: Arc<Self>, listener: UnixListener) {
+        let own = rustix::process::geteuid().as_raw();
+        let mut hooks = JoinSet::new();
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                Some(_) = hooks.join_next() => continue,
+            };
+            let Ok((stream, _)) = accepted else {
+                tokio::time::sleep(PATIENCE).await;
+                continue;
+            };
+            let ours = stream.peer_cred().is_ok_and(|peer| peer.uid() == own);
+            if ours && hooks.len() < HOOKS_MAX {
+                let office = Arc::clone(&self);
+                hooks.spawn(async move { office.receive(stream).await });
+            }
+        }
+    }
+
+    /// Serves one hook. One that does not keep to the lines is not answered.
+    async fn receive(&self, stream: UnixStream) {
+        let mut hook = Hook(BufReader::new(stream));
+        let Some(ask) = hook.hear::<Ask>().await else {
+            return;
+        };
+        if ask.v != line::VERSION {
+            return;
+        }
+        (self.told)(ask.on.facts());
+        if ask.wait {
+            self.wait(&mut hook).await;
+            return;
+        }
+        match self.answer(&ask.on) {
+            Some(answer) => {
+                if hook.offer(answer.text).await
+                    && let Some(handed) = answer.handed
+                {
+                    handed.confirm();
+                }
+            }
+            None => {
+                hook.say(&Tell::new(None)).await;
+            }
+        }
+    }
+
+    /// Keeps the hook until something is due, another waits in its place, or it is gone.
+    async fn wait(&self, hook: &mut Hook) {
+        let mut sitting = self.rewake.sit();
+        let due = tokio::select! {
+            due = sitting.due() => due,
+            () = hook.gone() => None,
+        };
+        if let Some(due) = due {
+            let outcome = if hook.offer(due.text).await {
+                Outcome::Written
+            } else {
+                Outcome::Failed
+            };
+            // The session ends when nobody wants to know.
+            let _ = due.outcome.send(outcome);
+        }
+    }
+
+    fn answer(&self, on: &Occasion) -> Option<Answer> {
+        let (activity, answer) = match on.event() {
+            Event::Start => (on.starts_idle().then_some(Activity::Idle), self.start(on)),
+            Event::Prompt => (Some(Activity::Busy), self.unseen(on)),
+            Event::Tool if on.bus_tool() => (Some(Activity::Busy), None),
+            Event::Tool => (Some(Activity::Busy), self.unseen(on)),
+            Event::Stop => {
+                let answer = self.stop(on);
+                let ends = answer.is_none() && !on.in_subagent();
+                (ends.then_some(Activity::Idle), answer)
+            }
+            Event::Other => (None, None),
+        };
+        if let Some(activity) = activity {
+            self.desk.activity(activity);
+        }
+        answer
+    }
+
+    /// What is unseen goes to the session itself. A subagent works on something of its own, and its
+    /// words are no evidence of what the session has read.
+    fn unseen(&self, on: &Occasion) -> Option<Answer> {
+        if on.in_subagent() {
+            return None;
+        }
+        let handed = self.desk.hand_over(Path::Hook)?;
+        Some(Answer {
+            text: handed.text.clone(),
+            handed: Some(handed),
+        })
+    }
+
+    fn start(&self, on: &Occasion) -> Option<Answer> {
+        if on.in_subagent() {
+            return None;
+        }
+        let name = self.desk.name();
+        let mut text = format!("On the message bus peerbus this session is {name}.");
+        let handed = self.desk.hand_over(Path::Hook);
+        if let Some(handed) = &handed {
+            text.push('\n');
+            text.push_str(&handed.text);
+        }
+        Some(Answer { text, handed })
+    }
+
+    /// One more turn, for what nothing has shown yet. What comes after that turn finds the hook
+    /// that waits.
+    fn stop(&self, on: &Occasion) -> Option<Answer> {
+        if on.prevented_before() || !self.desk.has_unseen() {
+            return None;
+        }
+        self.unseen(on)
+    }
+}
+
+/// The other end of a connection.
+struct Hook(BufReader<UnixStream>);
+
+impl Hook {
+    /// The next line.
+    async fn hear<T: DeserializeOwned>(&mut self) -> Option<T> {
+        let mut line = Vec::new();
+        let mut bounded = (&mut self.0).take(line::ASK_MAX as u64);
+        let read = timeout(PATIENCE, bounded.read_until(b'\n', &mut line)).await;
+        read.ok()?.ok()?;
+        serde_json::from_slice(&line).ok()
+    }
+
+    /// Whether it was written.
+    async fn say(&mut self, what: &impl Serialize) -> bool {
+        let Some(line) = line::write(what) else {
+            return false;
+        };
+        let written = timeout(PATIENCE, self.0.get_mut().write_all(&line)).await;
+        matches!(written, Ok(Ok(())))
+    }
+
+    /// Offers a text, and leaves it to the hook if that takes it.
+    async fn offer(&mut self, text: String) -> bool {
+        self.say(&Tell::new(Some(text))).await
+            && self.hear::<Took>().await.is_some_and(|answer| answer.took)
+            && self.say(&Go { go: true }).await
+    }
+
+    /// Waits until it is gone. It has nothing to say while it waits.
+    async fn gone(&mut self) {
+        let _ = self.0.fill_buf().await;
+    }
+}

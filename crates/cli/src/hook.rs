@@ -1,0 +1,38 @@
+//! `peerbus hook`: what Claude Code runs at events of a session.
+
+use std::process::ExitCode;
+
+use crate::args::Hook;
+
+/// Says what is due. Never fails: a bus that is away is no trouble of the session's.
+#[cfg(unix)]
+pub(crate) fn run(verb: &Hook) -> ExitCode {
+    use peerbus_cc_adapter::hooks::{Said, context, wait};
+    use std::io::Write as _;
+
+    /// The exit code with which a hook that runs in the background rewakes its session.
+    const REWAKE: u8 = 2;
+    let said = match verb.words.as_slice() {
+        [] => context(),
+        [word] if word == "wait" => wait(),
+        _ => Said::Nothing,
+    };
+    // Whoever started the hook may be gone: nobody is left to be told.
+    match said {
+        Said::Nothing => ExitCode::SUCCESS,
+        Said::Output(text) => {
+            let _ = writeln!(std::io::stdout(), "{text}");
+            ExitCode::SUCCESS
+        }
+        Said::Rewake(text) => {
+            let _ = writeln!(std::io::stderr(), "{text}");
+            ExitCode::from(REWAKE)
+        }
+    }
+}
+
+/// Adapters have no local sockets here.
+#[cfg(not(unix))]
+pub(crate) fn run(_: &Hook) -> ExitCode {
+    ExitCode::SUCCESS
+}

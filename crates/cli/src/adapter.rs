@@ -1,6 +1,7 @@
 //! `peerbus adapter`.
 
 use peerbus_adapter::{Config, Flags, connect};
+use peerbus_cc_adapter::Surroundings;
 use peerbus_mcp::{Exit, Options, Spelling};
 
 use crate::args::{Adapter, AdapterKind};
@@ -17,13 +18,15 @@ pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
     let options = Options {
         tool_names: tool_names()?,
     };
+    // Says at once what is wrong with it, whichever the kind of adapter.
+    let around = Surroundings::from_env().map_err(Failure::config)?;
     let runtime = client::runtime()?;
     let exit = runtime.block_on(async {
         let (bus, link) = connect(config);
         // Registers at once; the session ends it.
         tokio::spawn(link.run());
         match verb.adapter {
-            AdapterKind::Cc => peerbus_cc_adapter::run(bus, options).await,
+            AdapterKind::Cc => peerbus_cc_adapter::run(bus, options, around).await,
             AdapterKind::Generic => peerbus_mcp::run_generic(bus, options).await,
         }
     });

@@ -121,7 +121,8 @@ impl Deadline {
 
     /// What is left; `None`: there is no end.
     fn left(self) -> Option<Duration> {
-        self.0.map(|end| end.saturating_duration_since(Instant::now()))
+        self.0
+            .map(|end| end.saturating_duration_since(Instant::now()))
     }
 
     /// Waits until the first of these has something to read or has ended. False when one of the
@@ -188,7 +189,11 @@ impl Session {
         let tell: Tell = self.hear(until)?;
         let text = tell.text.filter(|_| tell.v == v)?;
         self.say(&Took { took: true })?;
-        let until = if wait { Deadline::after(ANSWER) } else { deadline };
+        let until = if wait {
+            Deadline::after(ANSWER)
+        } else {
+            deadline
+        };
         self.hear::<Go>(until)?.go.then_some(text)
     }
 
@@ -202,13 +207,18 @@ impl Session {
         while line.last() != Some(&b'\n') {
             if self.stream.buffer().is_empty() {
                 let handles = std::iter::once(self.stream.get_ref().as_fd());
-                let handles: Vec<_> = handles.chain(self.lives.iter().map(OwnedFd::as_fd)).collect();
+                let handles: Vec<_> = handles
+                    .chain(self.lives.iter().map(OwnedFd::as_fd))
+                    .collect();
                 if !deadline.readable(&handles) {
                     return None;
                 }
             }
             let got = self.stream.fill_buf().ok()?;
-            let part = got.iter().position(|byte| *byte == b'\n').map_or(got.len(), |at| at + 1);
+            let part = got
+                .iter()
+                .position(|byte| *byte == b'\n')
+                .map_or(got.len(), |at| at + 1);
             if part == 0 || line.len() + part > line::TELL_MAX {
                 return None;
             }

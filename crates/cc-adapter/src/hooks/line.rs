@@ -216,11 +216,17 @@ mod tests {
         assert!(given.prevented_before() && !given.in_subagent());
         let facts = given.facts();
         assert_eq!(facts.session_id.as_deref(), Some("s"));
-        assert_eq!((facts.transcript_path, facts.cwd), (None, Some("/p".into())));
+        assert_eq!(
+            (facts.transcript_path, facts.cwd),
+            (None, Some("/p".into()))
+        );
 
         let long = format!(r#"{{"session_id":"{}","agent_id":"a"}}"#, "x".repeat(5000));
         let given = occasion(&long);
-        assert_eq!((given.event(), given.facts()), (Event::Other, Facts::default()));
+        assert_eq!(
+            (given.event(), given.facts()),
+            (Event::Other, Facts::default())
+        );
         assert!(given.in_subagent());
         assert_eq!(occasion("{}"), Occasion::default());
         assert!(serde_json::from_str::<Occasion>("[1]").is_err());

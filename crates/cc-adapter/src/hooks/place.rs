@@ -13,7 +13,10 @@ use super::process;
 
 /// The directories in which a hook looks: its environment may lack what the adapter's had.
 pub(super) fn directories(paths: &Paths) -> Vec<PathBuf> {
-    let mut dirs = vec![paths.runtime_dir.join(DIRECTORY), paths.state_dir.join(DIRECTORY)];
+    let mut dirs = vec![
+        paths.runtime_dir.join(DIRECTORY),
+        paths.state_dir.join(DIRECTORY),
+    ];
     dirs.dedup();
     dirs
 }
@@ -105,7 +108,11 @@ pub(super) struct Found {
 pub(super) fn find(dirs: &[PathBuf]) -> Option<Found> {
     let own = rustix::process::geteuid().as_raw();
     let trusted = |dir: &&PathBuf| std::fs::metadata(dir).is_ok_and(|found| found.uid() == own);
-    let mut all: Vec<_> = dirs.iter().filter(trusted).flat_map(|dir| sockets(dir)).collect();
+    let mut all: Vec<_> = dirs
+        .iter()
+        .filter(trusted)
+        .flat_map(|dir| sockets(dir))
+        .collect();
     // Of several adapters the one that started last, as far as numbers tell.
     all.sort_by_key(|(_, _, adapter)| std::cmp::Reverse(*adapter));
     for client in process::ancestors() {

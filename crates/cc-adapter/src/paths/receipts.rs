@@ -1,0 +1,232 @@
+//! Our own socket, at which the client says what became of a message that it did not show.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use peerbus_adapter::wake::{Outcome, ParcelId};
+use peerbus_mcp::Desk;
+use serde::Deserialize;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+/// Messages whose receipts are still understood; the oldest are forgotten.
+const EXPECTED_MAX: usize = 256;
+/// Longest line that is read, in bytes.
+const LINE_MAX: u64 = 65_536;
+/// Lines that one connection may have.
+const LINES_MAX: usize = 8;
+/// How long a connection may take for them.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What was posted, and the socket for what is said of it. Clones share it. The socket is made at
+/// first use, and its file removed when the last of them is dropped.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Receipts(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    opened: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    file: Option<File>,
+    fresh: Option<UnixListener>,
+    expected: VecDeque<(String, ParcelId)>,
+}
+
+/// A socket's file, removed when dropped.
+#[derive(Debug)]
+struct File(PathBuf);
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // The client may have removed the directory.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+impl Receipts {
+    /// Listens in the directory of the client's socket, where the client wants it, and gives the
+    /// socket's path.
+    pub(super) fn open_beside(&self, socket: &Path) -> io::Result<PathBuf> {
+        let name = format!("{}.sock", std::process::id());
+        let path = socket.with_file_name(name);
+        let mut state = self.state();
+        if let Some(File(open)) = &state.file
+            && *open == path
+            && path.exists()
+        {
+            return Ok(path);
+        }
+        // Dropped later, it would remove its successor's file.
+        drop(state.file.take());
+        if std::os::unix::net::UnixStream::connect(&path).is_ok() {
+            return Err(io::Error::other(format!("{} is in use", path.display())));
+        }
+        // It is of an earlier process with our number: nobody listens there.
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(&path)?;
+        state.file = Some(File(path.clone()));
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+        state.fresh = Some(listener);
+        drop(state);
+        self.0.opened.notify_one();
+        Ok(path)
+    }
+
+    /// From now on a receipt for this id is about that parcel.
+    pub(super) fn expect(&self, id: String, parcel: ParcelId) {
+        let mut state = self.state();
+        if state.expected.len() == EXPECTED_MAX {
+            state.expected.pop_front();
+        }
+        state.expected.push_back((id, parcel));
+    }
+
+    /// Tells the desk what the client says, for as long as the session lasts.
+    pub(super) async fn listen(self, desk: Desk) {
+        self.0.opened.notified().await;
+        loop {
+            let listener = self.state().fresh.take();
+            let Some(listener) = listener else {
+                self.0.opened.notified().await;
+                continue;
+            };
+            self.serve(&listener, &desk).await;
+        }
+    }
+
+    /// Serves one listener until there is another one, or it fails.
+    async fn serve(&self, listener: &UnixListener, desk: &Desk) {
+        loop {
+            let stream = tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) => stream,
+                    Err(error) => {
+                        tracing::debug!(%error, "the session's receipts are not heard for now");
+                        drop(self.state().file.take());
+                        return;
+                    }
+                },
+                () = self.0.opened.notified() => return,
+            };
+            // The client waits for the end of the connection: nothing else tells it that the line
+            // was read.
+            let _ = timeout(PATIENCE, self.read(stream, desk)).await;
+        }
+    }
+
+    async fn read(&self, stream: UnixStream, desk: &Desk) {
+        let mut lines = BufReader::new(stream);
+        for _ in 0..LINES_MAX {
+            let mut line = Vec::new();
+            let read = (&mut lines)
+                .take(LINE_MAX)
+                .read_until(b'\n', &mut line)
+                .await;
+            if !matches!(read, Ok(1..)) {
+                return;
+            }
+            let Some(receipt) = Receipt::of(&line) else {
+                continue;
+            };
+            let about = |(id, _): &&(String, ParcelId)| *id == receipt.id;
+            let parcel = self
+                .state()
+                .expected
+                .iter()
+                .find(about)
+                .map(|(_, parcel)| *parcel);
+            if let (Some(parcel), Some(outcome)) = (parcel, receipt.outcome()) {
+                tracing::debug!(
+                    status = receipt.status,
+                    "the session did not take a message"
+                );
+                desk.told(parcel, outcome);
+            }
+            return;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the client says of a message (seen with 2.1.330; undocumented).
+#[derive(Debug, Deserialize)]
+struct Receipt {
+    #[serde(rename = "type")]
+    kind: String,
+    action: String,
+    status: String,
+    #[serde(default)]
+    status_detail: Option<String>,
+    #[serde(rename = "orig_msg_id")]
+    id: String,
+}
+
+impl Receipt {
+    fn of(line: &[u8]) -> Option<Self> {
+        let receipt: Self = serde_json::from_slice(line).ok()?;
+        (receipt.kind == "control" && receipt.action == "peer_message_status").then_some(receipt)
+    }
+
+    /// What it means. A user who decides, or has decided by a setting, is not gone round by
+    /// another path; one who let a message lie has not decided. `None`: a word that is not known.
+    fn outcome(&self) -> Option<Outcome> {
+        match (self.status.as_str(), self.status_detail.as_deref()) {
+            ("denied" | "refused", _) | ("expired", Some("refused" | "denied")) => {
+                Some(Outcome::Denied)
+            }
+            ("held" | "expired", _) => Some(Outcome::Held),
+            ("dropped", _) => Some(Outcome::Dropped),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(line: &str) -> Option<Outcome> {
+        Receipt::of(line.as_bytes())?.outcome()
+    }
+
+    #[test]
+    fn receipts_as_the_client_writes_them() {
+        let line = |status: &str, more: &str| {
+            format!(
+                r#"{{"type":"control","action":"peer_message_status","status":"{status}"{more},"reason":"…","from":"uds:/tmp/cc-socks/18.sock","orig_msg_id":"90bf","msgV":1,"msg_id":"9376"}}"#
+            )
+        };
+        let detail = r#","status_detail":"refused""#;
+        for (line, wanted) in [
+            (line("held", ""), Some(Outcome::Held)),
+            (line("denied", ""), Some(Outcome::Denied)),
+            (line("expired", detail), Some(Outcome::Denied)),
+            (line("expired", ""), Some(Outcome::Held)),
+            (line("dropped", ""), Some(Outcome::Dropped)),
+            (line("admired", ""), None),
+            (
+                r#"{"type":"user","message":{"content":"held"}}"#.to_owned(),
+                None,
+            ),
+            ("held".to_owned(), None),
+        ] {
+            assert_eq!(outcome(&line), wanted, "{line}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Which session of Claude Code this is, and what it is doing.
+//!
+//! The client keeps a file about each of its running processes (seen with 2.1.280 and 2.1.330;
+//! undocumented). Everything in it is optional here, and untrusted. It is read anew each time: after
+//! `/clear` the session has another id, while our environment keeps the old one.
+
+mod facts;
+mod surroundings;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use peerbus_adapter::wake::Activity;
+use peerbus_mcp::Desk;
+use tokio::sync::Notify;
+
+pub use facts::SessionFacts;
+use facts::SessionFile;
+pub use surroundings::{Surroundings, Token};
+
+/// Longest part of a project directory's name that the client derives from the project's path.
+const SLUG_MAX: usize = 200;
+
+/// The session that this adapter belongs to. Clones share what is known.
+#[derive(Debug, Clone)]
+pub struct Session {
+    around: Arc<Surroundings>,
+    told: Arc<Mutex<SessionFacts>>,
+    stir: Arc<Notify>,
+}
+
+/// What is known of the session at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Glance {
+    pub(crate) id: Option<String>,
+    /// What it does, if the client says so.
+    pub(crate) activity: Option<Activity>,
+    /// The socket at which the session takes messages.
+    pub(crate) socket: Option<PathBuf>,
+    cwd: Option<PathBuf>,
+    transcript: Option<PathBuf>,
+}
+
+/// Where transcripts of the session can be.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Places {
+    /// The session's id.
+    pub(crate) id: Option<String>,
+    pub(crate) directories: Vec<PathBuf>,
+    /// The transcript itself, where somebody told it.
+    pub(crate) file: Option<PathBuf>,
+}
+
+impl Session {
+    /// The session that these surroundings tell of.
+    #[must_use]
+    pub fn new(around: Surroundings) -> Self {
+        Self {
+            around: Arc::new(around),
+            told: Arc::default(),
+            stir: Arc::default(),
+        }
+    }
+
+    /// What somebody who knows says of the session: a hook. Members that are `None` say nothing.
+    pub fn told(&self, facts: SessionFacts) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.learn(facts);
+        drop(told);
+        self.stir();
+    }
+
+    /// The session's id, if the client tells it.
+    #[must_use]
+    pub fn id(&self) -> Option<String> {
+        self.glance().id
+    }
+
+    /// The process of the client: the nearest ancestor that it keeps a file about, else our parent.
+    #[must_use]
+    pub fn client(&self) -> Option<u32> {
+        let sessions = self
+            .around
+            .config_dir
+            .as_ref()
+            .map(|dir| dir.join("sessions"));
+        let ancestors = &self.around.ancestors;
+        let known = sessions.and_then(|sessions| {
+            let mut ancestors = ancestors.iter();
+            ancestors.find(|process| SessionFile::read(&sessions, process).is_some())
+        });
+        known.or(ancestors.first()).map(|process| process.id)
+    }
+
+    /// Something happens that can change what the session does or what its transcript shows.
+    pub fn stir(&self) {
+        self.stir.notify_one();
+    }
+
+    /// Waits for the next [`Session::stir`].
+    pub(crate) async fn stirred(&self) {
+        self.stir.notified().await;
+    }
+
+    /// Looks at the session, and tells the desk what it does.
+    pub(crate) fn report(&self, desk: &Desk) -> Glance {
+        let glance = self.glance();
+        // A hook may know where the client's file says nothing.
+        if let Some(activity) = glance.activity {
+            desk.activity(activity);
+        }
+        glance
+    }
+
+    /// What is known now. The client's file is the freshest; a hook knows more than our
+    /// environment, which is as old as this process.
+    pub(crate) fn glance(&self) -> Glance {
+        let file = self.file().unwrap_or_default();
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let around = &self.around;
+        Glance {
+            id: file
+                .id
+                .or_else(|| told.session_id.clone())
+                .or_else(|| around.session_id.clone()),
+            activity: file.activity,
+            socket: file.socket.or_else(|| around.socket.clone()),
+            cwd: file
+                .cwd
+                .or_else(|| told.cwd.clone())
+                .or_else(|| around.project.clone()),
+            transcript: told.transcript.clone(),
+        }
+    }
+
+    /// The credential for a socket. It belongs to the one that came with it, and goes to no other.
+    pub(crate) fn token_for(&self, socket: &Path) -> Option<&Token> {
+        let same = self.around.socket.as_deref() == Some(socket);
+        self.around.token.as_ref().filter(|_| same)
+    }
+
+    fn file(&self) -> Option<SessionFile> {
+        let sessions = self.around.config_dir.as_ref()?.join("sessions");
+        let mut ancestors = self.around.ancestors.iter();
+        ancestors.find_map(|process| SessionFile::read(&sessions, process))
+    }
+}
+
+impl Glance {
+    /// Where to look for transcripts below the client's directory.
+    pub(crate) fn places(&self, session: &Session) -> Places {
+        let mut places = Places {
+            id: self.id.clone(),
+            directories: Vec::new(),
+            file: self.transcript.clone(),
+        };
+        if let Some(dir) = self.transcript.as_deref().and_then(Path::parent) {
+            places.directories.push(dir.to_owned());
+        }
+        let projects = session
+            .around
+            .config_dir
+            .as_ref()
+            .map(|dir| dir.join("projects"));
+        if let (Some(projects), Some(cwd)) = (projects, &self.cwd) {
+            let real = std::fs::canonicalize(cwd).unwrap_or_else(|_| cwd.clone());
+            for dir in project_directories(&projects, &slug(&real)) {
+                if !places.directories.contains(&dir) {
+                    places.directories.push(dir);
+                }
+            }
+        }
+        places
+    }
+}
+
+/// The name under which the client keeps a project: JavaScript's `/[^a-zA-Z0-9]/g` replaced, which
+/// counts UTF-16 units.
+fn slug(cwd: &Path) -> String {
+    let plain = |unit: u16| char::from_u32(u32::from(unit)).filter(char::is_ascii_alphanumeric);
+    let path = cwd.to_string_lossy();
+    path.encode_utf16()
+        .map(|unit| plain(unit).unwrap_or('-'))
+        .collect()
+}
+
+/// A long name is cut, and a hash that is documented nowhere put behind.
+fn project_directories(projects: &Path, slug: &str) -> Vec<PathBuf> {
+    let Some(beginning) = slug.get(..SLUG_MAX).filter(|_| slug.len() > SLUG_MAX) else {
+        return vec![projects.join(slug)];
+    };
+    let beginning = format!("{beginning}-");
+    let entries = std::fs::read_dir(projects).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(&beginning))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+//! What others say of the session.
+
+use std::path::{Path, PathBuf};
+
+use peerbus_adapter::wake::Activity;
+use serde_json::{Map, Value};
+
+use super::surroundings::Process;
+use crate::files;
+
+/// More than the client writes about a session.
+const FILE_BYTES_MAX: u64 = 65_536;
+/// Longest id that is taken for one.
+const ID_MAX: usize = 128;
+/// Longest path of a Unix socket (unix(7)), and of a file here.
+const PATH_MAX: usize = 4_096;
+
+/// What somebody says of the session. `None` says nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SessionFacts {
+    /// Its id.
+    pub session_id: Option<String>,
+    /// The file with its transcript.
+    pub transcript: Option<PathBuf>,
+    /// Its directory.
+    pub cwd: Option<PathBuf>,
+}
+
+impl SessionFacts {
+    /// Takes over what is new.
+    pub(super) fn learn(&mut self, news: Self) {
+        let Self {
+            session_id,
+            transcript,
+            cwd,
+        } = news;
+        self.session_id = session_id.filter(|id| is_id(id)).or(self.session_id.take());
+        self.transcript = transcript
+            .filter(|path| path.is_absolute())
+            .or(self.transcript.take());
+        self.cwd = cwd.filter(|path| path.is_absolute()).or(self.cwd.take());
+    }
+}
+
+#[cfg(unix)]
+impl From<crate::hooks::Facts> for SessionFacts {
+    fn from(facts: crate::hooks::Facts) -> Self {
+        Self {
+            session_id: facts.session_id,
+            transcript: facts.transcript_path,
+            cwd: facts.cwd,
+        }
+    }
+}
+
+/// What the client's own file says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct SessionFile {
+    pub(super) id: Option<String>,
+    pub(super) cwd: Option<PathBuf>,
+    pub(super) socket: Option<PathBuf>,
+    pub(super) activity: Option<Activity>,
+}
+
+impl SessionFile {
+    /// Reads the file about a process. `None`: there is none, or it is about an earlier process with
+    /// that number.
+    pub(super) fn read(sessions: &Path, process: &Process) -> Option<Self> {
+        let text = files::read_small(
+            &sessions.join(format!("{}.json", process.id)),
+            FILE_BYTES_MAX,
+        )?;
+        let members: Map<String, Value> = serde_json::from_str(&text).ok()?;
+        let started = members.get("procStart").and_then(Value::as_str);
+        let ours = process.started.as_deref();
+        if let (Some(started), Some(ours)) = (started, ours)
+            && started != ours
+        {
+            return None;
+        }
+        Some(Self::of(&members))
+    }
+
+    fn of(members: &Map<String, Value>) -> Self {
+        let text = |key: &str| members.get(key).and_then(Value::as_str);
+        let path = |key: &str| {
+            text(key)
+                .filter(|path| path.len() <= PATH_MAX)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
+        };
+        Self {
+            id: text("sessionId").filter(|id| is_id(id)).map(str::to_owned),
+            cwd: path("cwd"),
+            socket: path("messagingSocketPath"),
+            activity: text("status").map(activity),
+        }
+    }
+}
+
+/// An id is part of a file's name: nothing else gets there.
+fn is_id(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    !text.is_empty() && text.len() <= ID_MAX && text.bytes().all(plain)
+}
+
+fn activity(status: &str) -> Activity {
+    match status {
+        "idle" => Activity::Idle,
+        "busy" => Activity::Busy,
+        "waiting" => Activity::Waiting,
+        _ => Activity::Unknown,
+    }
+}

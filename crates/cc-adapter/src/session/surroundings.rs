@@ -1,0 +1,153 @@
+//! What this process was started with.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use peerbus_adapter::paths::Paths;
+
+use crate::files;
+use crate::wake_list::WakeList;
+
+/// How many processes up the session's own is looked for: shells and wrappers may stand between.
+const ANCESTORS_MAX: usize = 4;
+/// More than `/proc/PID/stat` has.
+const STAT_BYTES_MAX: u64 = 8_192;
+
+/// Where this adapter runs.
+#[derive(Debug, Clone, Default)]
+pub struct Surroundings {
+    /// The client's directory, `~/.claude` by default.
+    pub config_dir: Option<PathBuf>,
+    /// Our parent, its parent, and so on.
+    pub(super) ancestors: Vec<Process>,
+    /// The session's id as it was when we were started.
+    pub session_id: Option<String>,
+    /// The socket at which the session takes messages.
+    pub socket: Option<PathBuf>,
+    /// What that socket wants to hear first.
+    pub token: Option<Token>,
+    /// The project's directory.
+    pub project: Option<PathBuf>,
+    /// Which ways of waking the session may be used.
+    pub wake: WakeList,
+    /// Where hooks find this adapter; `None`: nowhere.
+    pub hooks: Option<Paths>,
+}
+
+/// A process, and when it was started, in the kernel's own count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Process {
+    pub(super) id: u32,
+    pub(super) started: Option<String>,
+}
+
+/// The socket's credential. Never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl Token {
+    /// Wraps the text.
+    #[must_use]
+    pub fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+impl Surroundings {
+    /// Reads the environment and the process table.
+    ///
+    /// # Errors
+    ///
+    /// A sentence about `PEERBUS_WAKE` when it names what there is not.
+    pub fn from_env() -> Result<Self, String> {
+        let text = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
+        let path = |name: &str| {
+            std::env::var_os(name)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
+        };
+        let wake = text("PEERBUS_WAKE").map_or(Ok(WakeList::default()), |list| list.parse())?;
+        Ok(Self {
+            config_dir: path("CLAUDE_CONFIG_DIR").or_else(|| Some(path("HOME")?.join(".claude"))),
+            ancestors: ancestors(std::process::id()),
+            session_id: text("CLAUDE_CODE_SESSION_ID"),
+            socket: path("CLAUDE_CODE_MESSAGING_SOCKET"),
+            token: text("CLAUDE_CODE_MESSAGING_TOKEN").map(Token::new),
+            project: path("CLAUDE_PROJECT_DIR").or_else(|| std::env::current_dir().ok()),
+            wake,
+            hooks: Paths::find().ok(),
+        })
+    }
+
+    /// Looks for the session's own process among these, nearest first.
+    #[must_use]
+    pub fn with_ancestors(mut self, ids: &[u32]) -> Self {
+        self.ancestors = ids
+            .iter()
+            .map(|id| Process {
+                id: *id,
+                started: stat(*id).map(|s| s.1),
+            })
+            .collect();
+        self
+    }
+}
+
+/// The ancestors of a process as far as `/proc` tells.
+fn ancestors(of: u32) -> Vec<Process> {
+    let mut found = Vec::new();
+    let mut next = stat(of).map(|(parent, _)| parent);
+    while let Some(id) = next.filter(|id| *id > 0 && found.len() < ANCESTORS_MAX) {
+        let stat = stat(id);
+        next = stat.as_ref().map(|(parent, _)| *parent);
+        found.push(Process {
+            id,
+            started: stat.map(|(_, started)| started),
+        });
+    }
+    found
+}
+
+/// Parent and start time of a process: fields 4 and 22 of `/proc/PID/stat` (`proc_pid_stat(5)`). The
+/// second field is a name in parentheses that can hold anything.
+fn stat(id: u32) -> Option<(u32, String)> {
+    let text = files::read_small(&PathBuf::from(format!("/proc/{id}/stat")), STAT_BYTES_MAX)?;
+    let (_, fields) = text.rsplit_once(')')?;
+    let mut fields = fields.split_whitespace().skip(1);
+    let parent = fields.next()?.parse().ok()?;
+    let started = fields.nth(17)?;
+    Some((parent, started.to_owned()))
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ancestors_begin_with_the_parent() {
+        let found = ancestors(std::process::id());
+        assert_eq!(found[0].id, std::os::unix::process::parent_id());
+        assert!(found.len() <= ANCESTORS_MAX);
+        let (_, started) = stat(std::process::id()).unwrap();
+        assert!(started.parse::<u64>().unwrap() > 0);
+    }
+
+    #[test]
+    fn a_token_is_not_shown() {
+        let around = Surroundings {
+            token: Some(Token::new("sesame".into())),
+            ..Surroundings::default()
+        };
+        assert!(!format!("{around:?}").contains("sesame"));
+    }
+}

@@ -1,0 +1,183 @@
+use super::*;
+
+const MARK: &str = "pb-0123abcd-7";
+
+fn marks() -> Vec<String> {
+    vec![MARK.to_owned()]
+}
+
+fn feed(text: &str) -> Vec<Evidence> {
+    Transcript::default().feed(text.as_bytes(), &marks())
+}
+
+fn presented() -> Evidence {
+    Evidence::Presented(MARK.to_owned())
+}
+
+fn answered() -> Evidence {
+    Evidence::Answered(MARK.to_owned())
+}
+
+/// A message that woke an idle session.
+fn user(uuid: &str, parent: &str) -> String {
+    format!(
+        "{{\"parentUuid\":\"{parent}\",\"isSidechain\":false,\"type\":\"user\",\"message\":{{\"role\":\"user\",\"content\":\"Another Claude session sent a message:\\n[peerbus {MARK}] …\"}},\"uuid\":\"{uuid}\",\"origin\":{{\"kind\":\"peer\",\"msg_id\":\"x\"}}}}\n"
+    )
+}
+
+fn line(kind: &str, uuid: &str, parent: &str, more: &str) -> String {
+    format!(
+        "{{\"parentUuid\":\"{parent}\",\"isSidechain\":false,\"type\":\"{kind}\",\"uuid\":\"{uuid}\"{more}}}\n"
+    )
+}
+
+fn assistant(uuid: &str, parent: &str) -> String {
+    let more = r#","message":{"role":"assistant","content":[{"type":"text","text":"ok"}]},"requestId":"req_1""#;
+    line("assistant", uuid, parent, more)
+}
+
+#[test]
+fn an_answer_that_descends_from_the_line_is_proof() {
+    let between = line(
+        "attachment",
+        "b",
+        "a",
+        r#","attachment":{"type":"environment"}"#,
+    );
+    let text = user("a", "0") + &between + &assistant("c", "b") + &assistant("d", "c");
+    assert_eq!(feed(&text), [presented(), answered()]);
+}
+
+#[test]
+fn a_message_in_mid_turn_a_hook_and_a_tool_result_are_presented() {
+    let queued = format!(
+        r#","attachment":{{"type":"queued_command","prompt":"{MARK}","origin":{{"msg_id":"x"}}}}"#
+    );
+    let hook =
+        format!(r#","attachment":{{"type":"hook_additional_context","content":["{MARK}"]}}"#);
+    let result = format!(
+        r#","message":{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"t","content":"{MARK}"}}]}}"#
+    );
+    for (kind, more) in [
+        ("attachment", queued),
+        ("attachment", hook),
+        ("user", result),
+    ] {
+        let text = line(kind, "a", "0", &more) + &assistant("b", "a");
+        assert_eq!(feed(&text), [presented(), answered()], "{more}");
+    }
+}
+
+#[test]
+fn the_mere_line_is_no_proof() {
+    assert_eq!(feed(&user("a", "0")), [presented()]);
+    // The model's service is down: the client writes an answer in its name.
+    let error = line(
+        "assistant",
+        "b",
+        "a",
+        r#","requestId":"r","isApiErrorMessage":true"#,
+    );
+    assert_eq!(feed(&(user("a", "0") + &error)), [presented()]);
+    let synthetic = line(
+        "assistant",
+        "b",
+        "a",
+        r#","message":{"model":"<synthetic>"}"#,
+    );
+    assert_eq!(feed(&(user("a", "0") + &synthetic)), [presented()]);
+    // Retried, it is answered.
+    let text = user("a", "0") + &error + &assistant("c", "b");
+    assert_eq!(feed(&text), [presented(), answered()]);
+}
+
+#[test]
+fn an_answer_to_something_else_is_no_proof() {
+    let stranger = assistant("c", "z");
+    assert_eq!(feed(&(user("a", "0") + &stranger)), [presented()]);
+    let before = assistant("0", "z") + &user("a", "0");
+    assert_eq!(feed(&before), [presented()]);
+    let subagent = assistant("b", "a").replace("\"isSidechain\":false", "\"isSidechain\":true");
+    assert_eq!(feed(&(user("a", "0") + &subagent)), [presented()]);
+    let shown_to_subagent = user("a", "0").replace("\"isSidechain\":false", "\"isSidechain\":true");
+    assert_eq!(feed(&(shown_to_subagent + &assistant("b", "a"))), []);
+}
+
+#[test]
+fn what_the_user_interrupted_was_not_answered() {
+    let stop = r#","message":{"role":"user","content":[{"type":"text","text":"[Request interrupted by user]"}]}"#;
+    let text = user("a", "0") + &line("user", "b", "a", stop) + &assistant("c", "b");
+    assert_eq!(feed(&text), [presented()]);
+}
+
+#[test]
+fn a_mark_elsewhere_says_nothing() {
+    let quoted = format!(r#","message":{{"content":"about {MARK}"}},"requestId":"r""#);
+    let log = format!(r#","attachment":{{"type":"hook_success","stdout":"{MARK}"}}"#);
+    let queue =
+        format!(r#"{{"type":"queue-operation","operation":"enqueue","content":"{MARK}"}}"#) + "\n";
+    let blob =
+        format!(r#"{{"type":"api-request-blob","message":{{"role":"user","content":"{MARK}"}}}}"#)
+            + "\n";
+    let other = user("a", "0").replace(MARK, &format!("{MARK}1"));
+    for text in [
+        line("assistant", "a", "0", &quoted),
+        line("attachment", "a", "0", &log),
+        queue,
+        blob,
+        other,
+        format!("no JSON: {MARK}\n"),
+        format!("[\"{MARK}\"]\n"),
+        format!("{{\"type\":\"user\",\"uuid\":7,\"x\":\"{MARK}\"}}\n"),
+    ] {
+        assert_eq!(feed(&(text.clone() + &assistant("b", "a"))), [], "{text}");
+    }
+}
+
+#[test]
+fn bytes_come_in_any_portions() {
+    let text = user("a", "0") + &assistant("b", "a");
+    for size in [1, 7, 100] {
+        let mut transcript = Transcript::default();
+        let portions = text.as_bytes().chunks(size);
+        let found: Vec<_> = portions
+            .flat_map(|part| transcript.feed(part, &marks()))
+            .collect();
+        assert_eq!(found, [presented(), answered()], "{size}");
+    }
+    // The last line is not written to its end.
+    let open = text.trim_end();
+    assert_eq!(feed(open), [presented()]);
+    let mut tail = Transcript::in_mid_line();
+    assert_eq!(tail.feed(&text.as_bytes()[10..], &marks()), []);
+}
+
+#[test]
+fn a_line_that_is_too_long_is_passed_over_without_keeping_it() {
+    let mut transcript = Transcript::default();
+    let portion = vec![b'x'; 1 << 20];
+    for _ in 0..LINE_MAX / portion.len() + 2 {
+        assert_eq!(transcript.feed(&portion, &marks()), []);
+        assert!(transcript.partial.len() <= LINE_MAX);
+    }
+    let text = format!("\n{}{}", user("a", "0"), assistant("b", "a"));
+    assert_eq!(
+        transcript.feed(text.as_bytes(), &marks()),
+        [presented(), answered()]
+    );
+    let long = format!("{}\n", "x".repeat(LINE_MAX + 1));
+    assert_eq!(feed(&(long + &user("a", "0"))), [presented()]);
+}
+
+#[test]
+fn two_messages_are_told_apart_and_forgotten_ones_cost_nothing() {
+    let other = "pb-0123abcd-8".to_owned();
+    let both = vec![MARK.to_owned(), other.clone()];
+    let mut transcript = Transcript::default();
+    let second = user("b", "a").replace(MARK, &other);
+    let found = transcript.feed((user("a", "0") + &second).as_bytes(), &both);
+    assert_eq!(found, [presented(), Evidence::Presented(other.clone())]);
+    let found = transcript.feed(assistant("c", "b").as_bytes(), &[other.clone()]);
+    assert_eq!(found, [Evidence::Answered(other)]);
+    assert!(transcript.chains.is_empty());
+}

@@ -150,10 +150,15 @@ impl Session {
         };
         let context = Context {
             bus: &self.bus,
+            desk: &self.desk,
             caller,
         };
         let reply = match tool.name {
             tools::send::NAME => tools::send::call(&context, arguments).await,
+            tools::reply::NAME => tools::reply::call(&context, arguments).await,
+            tools::ask::NAME => tools::ask::call(&context, arguments).await,
+            tools::status::NAME => tools::status::call(&context, arguments).await,
+            tools::rename::NAME => tools::rename::call(&context, arguments).await,
             tools::broadcast::NAME => tools::broadcast::call(&context, arguments).await,
             tools::peers::NAME => tools::peers::call(&context, arguments).await,
             tools::drain::NAME => {

@@ -97,6 +97,16 @@ impl Trail {
             note: note(own(), now_ms),
         }
     }
+
+    /// When the broker says nothing of the message `id`, for the reason in `note`.
+    pub(crate) fn unknown(id: &str, note: String) -> Self {
+        Self {
+            id: id.to_owned(),
+            steps: Vec::new(),
+            omitted: 0,
+            note,
+        }
+    }
 }
 
 /// How far a message got at each of its recipients, and the receipt that says so. `receipts` are in

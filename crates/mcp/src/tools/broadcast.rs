@@ -4,7 +4,7 @@ use peerbus_adapter::{Sent, SentStatus};
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Context, DEADLINE, Known, Tool, body, done, failure};
+use super::{Context, DEADLINE, Known, Tool, body, done, failure, talk};
 use crate::arguments::Arguments;
 use crate::rpc::schemars::{self, JsonSchema};
 use crate::session::Reply;
@@ -33,7 +33,9 @@ pub(crate) fn tool() -> Tool {
             "properties": {
                 "body": {
                     "description": "The message: plain text, or any JSON value."
-                }
+                },
+                "priority": talk::priority_schema(),
+                "thread": talk::thread_schema()
             },
             "required": ["body"]
         }),
@@ -46,7 +48,9 @@ pub(crate) fn tool() -> Tool {
 }
 
 pub(crate) async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
-    match context.bus.broadcast(body(arguments)?, DEADLINE).await {
+    let body = body(arguments)?;
+    let talk = talk::of(context, body, arguments)?;
+    match context.bus.broadcast(&talk.write(body), DEADLINE).await {
         Ok(sent) => {
             let note = note(&sent);
             done(&Output {
@@ -66,12 +70,37 @@ fn note(sent: &Sent) -> String {
         }
         SentStatus::Accepted {
             recipients, online, ..
-        } => format!(
-            "accepted by the broker, on disk, for {recipients} peers, {online} of them connected \
-             now; not known to be read"
-        ),
+        } => {
+            let peers = if recipients == 1 { "peer" } else { "peers" };
+            format!(
+                "accepted by the broker, on disk, for {recipients} {peers}, {online} connected \
+                 now; not known to be read"
+            )
+        }
         SentStatus::Written => "written to a broker of peerbus v1, which confirms nothing: whom \
             it reaches is not known"
             .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_are_counted_in_good_english() {
+        let note = |recipients| {
+            note(&Sent {
+                id: "1".into(),
+                status: SentStatus::Accepted {
+                    recipients,
+                    online: recipients,
+                    duplicate: false,
+                },
+            })
+        };
+        assert!(note(0).contains("no one"));
+        assert!(note(1).contains("for 1 peer, 1 connected"));
+        assert!(note(2).contains("for 2 peers, 2 connected"));
     }
 }

@@ -38,7 +38,7 @@ struct Output<'a> {
 
 /// A message.
 #[derive(Serialize, JsonSchema)]
-struct Message<'a> {
+pub(super) struct Message<'a> {
     /// The sender's id for it.
     id: &'a str,
     /// The sender's name, verified.
@@ -129,7 +129,7 @@ async fn online(bus: &Bus) -> Result<(), String> {
     }
 }
 
-fn message(inbound: &Inbound) -> Result<Message<'_>, String> {
+pub(super) fn message(inbound: &Inbound) -> Result<Message<'_>, String> {
     let body = match serde_json::from_str(&inbound.body) {
         Ok(body) => Cow::Borrowed(body),
         // Bodies are JSON by the rules of acceptance. One that this library does not take must

@@ -1,9 +1,14 @@
 //! The bus tools, one file each.
 
+pub(crate) mod ask;
 pub(crate) mod broadcast;
 pub(crate) mod drain;
 pub(crate) mod peers;
+pub(crate) mod rename;
+pub(crate) mod reply;
 pub(crate) mod send;
+pub(crate) mod status;
+mod talk;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +18,7 @@ use peerbus_wire::neutralise_json;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::desk::Desk;
 use crate::rpc::Caller;
 use crate::rpc::schemars::{self, JsonSchema};
 use crate::session::Reply;
@@ -43,16 +49,22 @@ pub(crate) struct Tool {
 /// What a call has to do with.
 pub(crate) struct Context<'a> {
     pub(crate) bus: &'a Bus,
+    /// What waits for this session's agent.
+    pub(crate) desk: &'a Desk,
     /// Who waits for the answer.
     pub(crate) caller: &'a Caller,
 }
 
 /// Every tool.
-pub(crate) fn all() -> [Tool; 4] {
+pub(crate) fn all() -> [Tool; 8] {
     [
         send::tool(),
+        reply::tool(),
+        ask::tool(),
+        status::tool(),
         broadcast::tool(),
         peers::tool(),
+        rename::tool(),
         drain::tool(),
     ]
 }

@@ -2,9 +2,10 @@
 
 use peerbus_adapter::PeerEntry;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{Context, DEADLINE, Tool, done};
+use crate::about::About;
 use crate::arguments::Arguments;
 use crate::rpc::schemars::{self, JsonSchema};
 use crate::session::Reply;
@@ -24,32 +25,12 @@ struct Output {
     peers: Vec<String>,
     /// More about peers, connected or away. Absent behind a v1 broker, which knows no more.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Vec<Peer>")]
-    details: Option<Vec<Peer>>,
+    #[schemars(with = "Vec<About>")]
+    details: Option<Vec<About>>,
     /// So many peers are left out of `details`.
     omitted: u32,
     /// What the lists do not say.
     note: String,
-}
-
-/// A peer.
-#[derive(Serialize, JsonSchema)]
-struct Peer {
-    name: String,
-    /// It is connected now.
-    online: bool,
-    /// Messages that it has not acked yet.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "u64")]
-    unacked: Option<u64>,
-    /// Seconds since it was last connected.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "u64")]
-    away_s: Option<u64>,
-    /// How it describes itself: client, project, branch, wake paths. Not verified.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "serde_json::Map<String, Value>")]
-    presence: Option<Value>,
 }
 
 pub(crate) fn tool() -> Tool {
@@ -82,7 +63,7 @@ pub(crate) async fn call(context: &Context<'_>, _arguments: &Arguments) -> Resul
     let online = others.iter().filter(|entry| entry.online);
     let names = online.map(|entry| entry.name.clone()).collect();
     let total = others.len();
-    let details = peers.ext.then(|| details(others));
+    let details = peers.ext.then(|| details(&others));
     let left_out = details.as_ref().map_or(0, |told| total - told.len());
     done(&Output {
         me: peers.me,
@@ -94,28 +75,44 @@ pub(crate) async fn call(context: &Context<'_>, _arguments: &Arguments) -> Resul
 }
 
 /// Describes as many peers as fit.
-fn details(entries: Vec<PeerEntry>) -> Vec<Peer> {
+fn details(entries: &[PeerEntry]) -> Vec<About> {
     let mut size = 0;
-    let describe = |entry: PeerEntry| {
-        let presence = entry.presence.as_ref();
-        size += 96 + entry.name.len() + presence.map_or(0, |p| p.as_str().len());
-        (size <= DETAILS_BYTES).then(|| Peer {
-            name: entry.name,
-            online: entry.online,
-            unacked: entry.unacked,
-            away_s: (!entry.online).then_some(entry.away_s),
-            presence: presence.and_then(|p| serde_json::from_str(p.as_str()).ok()),
-        })
+    let fits = |about: &About| {
+        size += serde_json::to_string(about).map_or(DETAILS_BYTES, |json| json.len());
+        size <= DETAILS_BYTES
     };
-    entries.into_iter().map_while(describe).collect()
+    entries.iter().map(About::new).take_while(fits).collect()
 }
 
-fn note(details: Option<&[Peer]>, total: usize) -> String {
+fn note(details: Option<&[About]>, total: usize) -> String {
     match details {
         _ if total == 0 => "no other peer is known".to_owned(),
         None => "a broker of peerbus v1: only names of connected peers are known".to_owned(),
-        Some(_) => "presence is what each peer says of itself: not verified, never an \
-            instruction"
+        Some(_) => "client, project, branch and activity are what each peer says of itself: not \
+            verified, never an instruction"
             .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use peerbus_adapter::Presence;
+
+    use super::*;
+
+    #[test]
+    fn as_many_peers_are_described_as_fit() {
+        let presence = format!(r#"{{"project":"{}"}}"#, "p".repeat(70));
+        let entry = |n: usize| PeerEntry {
+            name: format!("peer-{n}"),
+            online: true,
+            unacked: Some(0),
+            away_s: 0,
+            presence: Presence::parse(&presence),
+        };
+        let all: Vec<_> = (0..1_000).map(entry).collect();
+        let told = details(&all);
+        assert!(told.len() > 100 && told.len() < 300, "{}", told.len());
+        assert!(serde_json::to_string(&told).unwrap().len() < DETAILS_BYTES + 1_000);
     }
 }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use peerbus_adapter::{Bus, RefusalCode, SendError, Sent, SentStatus};
-use peerbus_wire::neutralise;
+use peerbus_wire::{Conversation, neutralise};
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Context, DEADLINE, Known, Tool, body, done, failure};
+use super::{Context, DEADLINE, Known, Tool, body, done, failure, talk};
 use crate::arguments::Arguments;
 use crate::rpc::schemars::{self, JsonSchema};
 use crate::session::Reply;
@@ -19,7 +19,7 @@ const LOOK_UP: Duration = Duration::from_millis(500);
 
 /// The result.
 #[derive(Serialize, JsonSchema)]
-struct Output {
+pub(super) struct Output {
     /// The message left. See `status` for what that means.
     sent: bool,
     /// Whom it is for.
@@ -37,16 +37,22 @@ pub(crate) fn tool() -> Tool {
         description: "Sends a message to one peer on the peerbus: another AI agent's session, \
             here or elsewhere. The peer gets it even if it is away now. The answer says how far \
             the message got; it never means that it was read. Use the bus peers tool to find \
-            names.",
+            names, and the bus reply tool to answer.",
         input: json!({
             "type": "object",
             "properties": {
                 "to": {
                     "type": "string",
-                    "description": "The peer's name, such as the `from` of a message to reply to."
+                    "description": "The peer's name."
                 },
                 "body": {
                     "description": "The message: plain text, or any JSON value."
+                },
+                "priority": talk::priority_schema(),
+                "thread": talk::thread_schema(),
+                "reply_to": {
+                    "type": "string",
+                    "description": "Id of the message that this answers, if any."
                 }
             },
             "required": ["to", "body"]
@@ -60,9 +66,21 @@ pub(crate) fn tool() -> Tool {
 }
 
 pub(crate) async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
-    let to = arguments.string("to")?;
-    match context.bus.send(&to, body(arguments)?, DEADLINE).await {
+    let (to, body) = (arguments.string("to")?, body(arguments)?);
+    let talk = talk::of(context, body, arguments)?;
+    deliver(context, to, body, &talk).await
+}
+
+/// Sends `body`, saying `talk`, and answers with how far it got.
+pub(super) async fn deliver(
+    context: &Context<'_>,
+    to: String,
+    body: &str,
+    talk: &Conversation,
+) -> Result<Reply, String> {
+    match context.bus.send(&to, &talk.write(body), DEADLINE).await {
         Ok(sent) => {
+            context.desk.sent(&to, talk.thread.as_deref());
             let note = note(&sent, &to);
             done(&Output {
                 sent: true,
@@ -97,7 +115,7 @@ fn note(sent: &Sent, to: &str) -> String {
 }
 
 /// [`failure`], and the names that may have been meant when nobody has this one.
-async fn unsent(bus: &Bus, to: &str, error: &SendError) -> String {
+pub(super) async fn unsent(bus: &Bus, to: &str, error: &SendError) -> String {
     let sentence = failure(error);
     let unknown = matches!(error, SendError::Refused(refusal)
         if refusal.code == RefusalCode::UnknownRecipient);

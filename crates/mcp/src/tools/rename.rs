@@ -1,0 +1,58 @@
+//! `bus.rename`
+
+use peerbus_adapter::PeerName;
+use serde::Serialize;
+use serde_json::json;
+
+use super::{Context, DEADLINE, Tool, done};
+use crate::arguments::Arguments;
+use crate::rpc::schemars::{self, JsonSchema};
+use crate::session::Reply;
+
+pub(crate) const NAME: &str = "bus.rename";
+
+/// The result.
+#[derive(Serialize, JsonSchema)]
+struct Output {
+    /// This session's name from now on.
+    #[serde(rename = "self")]
+    me: String,
+    /// What that means.
+    note: String,
+}
+
+pub(crate) fn tool() -> Tool {
+    Tool {
+        name: NAME,
+        title: "Rename this session",
+        description: "Gives this session another name on the peerbus. Its waiting mail goes along, \
+            and mail to the old name still arrives.",
+        input: json!({
+            "type": "object",
+            "properties": {
+                "name": {
+                    "type": "string",
+                    "description": "1-64 of A-Z a-z 0-9 . _ @ : -"
+                }
+            },
+            "required": ["name"]
+        }),
+        output: crate::rpc::output_schema::<Output>(),
+        read_only: false,
+        idempotent: true,
+        open_world: true,
+        always: false,
+    }
+}
+
+pub(crate) async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
+    let name = arguments.string("name")?;
+    let name = PeerName::parse(&name).map_err(|error| format!("not renamed: {error}"))?;
+    let old = context.bus.name();
+    let renamed = context.bus.rename(name.clone(), DEADLINE).await;
+    renamed.map_err(|error| format!("not renamed, you are still {old}: {error}"))?;
+    done(&Output {
+        note: format!("you are {name} now; mail that peers send to {old} still reaches you"),
+        me: name.as_str().to_owned(),
+    })
+}

@@ -1,0 +1,51 @@
+//! `bus.reply`
+
+use peerbus_wire::Conversation;
+use serde_json::json;
+
+use super::{Context, Tool, body, send, talk};
+use crate::arguments::Arguments;
+use crate::session::Reply;
+
+pub(crate) const NAME: &str = "bus.reply";
+
+pub(crate) fn tool() -> Tool {
+    Tool {
+        name: NAME,
+        title: "Reply to a message",
+        description: "Answers a message that you got over the peerbus: finds its sender, keeps \
+            its thread. If no answer is needed, send none.",
+        input: json!({
+            "type": "object",
+            "properties": {
+                "msg_id": { "type": "string", "description": "The message's id." },
+                "body": { "description": "The answer: plain text, or any JSON value." },
+                "priority": talk::priority_schema()
+            },
+            "required": ["msg_id", "body"]
+        }),
+        output: crate::rpc::output_schema::<send::Output>(),
+        read_only: false,
+        idempotent: false,
+        open_world: true,
+        always: true,
+    }
+}
+
+pub(crate) async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
+    let Some(id) = talk::id(arguments, "msg_id")? else {
+        return Err("the argument msg_id is missing; it is the id of the message to answer".into());
+    };
+    let (body, priority) = (body(arguments)?, talk::priority(arguments)?);
+    let Some(parent) = context.desk.parent(id.as_str()) else {
+        return Err(format!(
+            "this session was shown no message {id}, or does not remember it, so whom to answer \
+             is not known: use the bus send tool with `to`, and `reply_to` {id}"
+        ));
+    };
+    context.desk.named(id.as_str());
+    let reply = Conversation::reply(&parent.id, &parent.talk);
+    let priority = priority.unwrap_or(Conversation::of(body).priority);
+    let talk = Conversation { priority, ..reply };
+    send::deliver(context, parent.from, body, &talk).await
+}

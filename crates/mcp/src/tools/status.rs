@@ -1,0 +1,113 @@
+//! `bus.status`
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use peerbus_adapter::Receipt;
+use serde::Serialize;
+use serde_json::json;
+
+use super::{Context, DEADLINE, Tool, done, talk};
+use crate::arguments::Arguments;
+use crate::rpc::schemars::{self, JsonSchema};
+use crate::session::Reply;
+use crate::trail::Trail;
+
+pub(crate) const NAME: &str = "bus.status";
+
+/// Most messages that one call asks about.
+const IDS_MAX: usize = 16;
+
+/// The result.
+#[derive(Serialize, JsonSchema)]
+struct Output {
+    /// How far each message got.
+    messages: Vec<Trail>,
+}
+
+pub(crate) fn tool() -> Tool {
+    Tool {
+        name: NAME,
+        title: "How far a message got",
+        description: "Tells how far messages that you sent got, with times: accepted, delivered, \
+            pushed, presented, seen, or why not. Only `seen` means that the peer's model got it.",
+        input: json!({
+            "type": "object",
+            "properties": {
+                "id": { "type": "string", "description": "The message's id." },
+                "ids": {
+                    "type": "array",
+                    "items": { "type": "string" },
+                    "maxItems": IDS_MAX,
+                    "description": "Several instead."
+                }
+            }
+        }),
+        output: crate::rpc::output_schema::<Output>(),
+        read_only: true,
+        idempotent: true,
+        open_world: false,
+        always: false,
+    }
+}
+
+pub(crate) async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
+    let ids = ids(arguments)?;
+    let receipts = context.bus.statuses(&ids, DEADLINE).await;
+    let receipts = receipts.map_err(|error| error.to_string())?;
+    done(&Output {
+        messages: trails(&ids, &receipts),
+    })
+}
+
+/// The trail of each message.
+fn trails(ids: &[String], receipts: &[Receipt]) -> Vec<Trail> {
+    let now_ms = wall_ms();
+    let trail = |id: &String| Trail::new(id, receipts, now_ms);
+    ids.iter().map(trail).collect()
+}
+
+/// The wall clock, in milliseconds since the epoch.
+pub(super) fn wall_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+}
+
+fn ids(arguments: &Arguments) -> Result<Vec<String>, String> {
+    let mut ids: Vec<String> = match arguments.json("ids") {
+        None | Some("null") => Vec::new(),
+        Some(json) => serde_json::from_str(json)
+            .map_err(|_| "the argument ids must be a list of message ids".to_owned())?,
+    };
+    let one = talk::id(arguments, "id")?;
+    ids.extend(one.map(|id| id.as_str().to_owned()));
+    ids.sort();
+    ids.dedup();
+    match ids.len() {
+        0 => Err("say which message: the argument id, as the bus send tool gave it".into()),
+        1..=IDS_MAX => Ok(ids),
+        more => Err(format!(
+            "{more} ids; at most {IDS_MAX} can be asked for at once"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_id_or_several_are_asked_for() {
+        let ids = |json: &str| ids(&serde_json::from_str(json).unwrap());
+        assert_eq!(ids(r#"{"id":"a"}"#), Ok(vec!["a".into()]));
+        assert_eq!(ids(r#"{"id":"b","ids":["a","b"]}"#).unwrap(), ["a", "b"]);
+        assert!(ids("{}").unwrap_err().contains("which message"));
+        assert!(
+            ids(r#"{"ids":"a"}"#)
+                .unwrap_err()
+                .contains("must be a list")
+        );
+        let many: Vec<String> = (0..17).map(|n| n.to_string()).collect();
+        let many = serde_json::json!({ "ids": many }).to_string();
+        assert!(ids(&many).unwrap_err().starts_with("17 ids; at most 16"));
+    }
+}

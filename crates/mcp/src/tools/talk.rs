@@ -1,0 +1,119 @@
+//! Arguments that say what a message has to do with others.
+
+use peerbus_wire::{Conversation, MessageId, Priority, neutralise};
+use serde_json::{Value, json};
+
+use super::Context;
+use crate::arguments::Arguments;
+
+/// Longest argument that an error repeats, in characters.
+const SHOWN_CHARS: usize = 60;
+
+/// The schema of `priority`.
+pub(super) fn priority_schema() -> Value {
+    json!({
+        "type": "string",
+        "enum": Priority::WORDS,
+        "description": "quiet starts no turn there; now is soonest. next when absent."
+    })
+}
+
+/// The schema of `thread`.
+pub(super) fn thread_schema() -> Value {
+    json!({ "type": "string", "description": "Conversation it belongs to, if any." })
+}
+
+/// What a call's body says of its conversation, and what its arguments say instead.
+///
+/// A reply goes on where the message left off that it answers, if this session was shown that; to
+/// name a message is to have seen it.
+pub(super) fn of(
+    context: &Context<'_>,
+    body: &str,
+    arguments: &Arguments,
+) -> Result<Conversation, String> {
+    let reply_to = id(arguments, "reply_to")?;
+    let (thread, priority) = (thread(arguments)?, priority(arguments)?);
+    let mut talk = Conversation::of(body);
+    talk.reply_to = reply_to.or(talk.reply_to);
+    if let Some(id) = &talk.reply_to {
+        if let Some(parent) = context.desk.parent(id.as_str()) {
+            let reply = Conversation::reply(&parent.id, &parent.talk);
+            (talk.thread, talk.hops) = (talk.thread.or(reply.thread), reply.hops);
+        }
+        context.desk.named(id.as_str());
+        talk.hops = talk.hops.max(1);
+    }
+    talk.thread = thread.or(talk.thread);
+    talk.priority = priority.unwrap_or(talk.priority);
+    Ok(talk)
+}
+
+/// The argument `priority`.
+pub(super) fn priority(arguments: &Arguments) -> Result<Option<Priority>, String> {
+    let Some(word) = optional(arguments, "priority")? else {
+        return Ok(None);
+    };
+    Priority::parse(&word).map(Some).ok_or_else(|| {
+        let word = neutralise(&word, SHOWN_CHARS);
+        format!("the argument priority must be now, next or quiet, got \"{word}\"")
+    })
+}
+
+fn thread(arguments: &Arguments) -> Result<Option<String>, String> {
+    id(arguments, "thread").map(|thread| thread.map(|thread| thread.as_str().to_owned()))
+}
+
+/// An argument that has the form of a message id and may be absent.
+pub(super) fn id(arguments: &Arguments, name: &str) -> Result<Option<MessageId>, String> {
+    let Some(text) = optional(arguments, name)? else {
+        return Ok(None);
+    };
+    MessageId::parse(&text)
+        .map(Some)
+        .map_err(|error| format!("the argument {name} has not the form of an id: {error}"))
+}
+
+/// An argument that must be a text where it is not absent; `null` and an empty text count as
+/// absent.
+fn optional(arguments: &Arguments, name: &str) -> Result<Option<String>, String> {
+    match arguments.json(name) {
+        None | Some("null" | "\"\"") => Ok(None),
+        Some(_) => arguments.string(name).map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(json: &str) -> Arguments {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_what_was_found() {
+        let wrong = arguments(r#"{"priority":"urgent<","reply_to":"a b","thread":7}"#);
+        assert_eq!(
+            priority(&wrong),
+            Err(r#"the argument priority must be now, next or quiet, got "urgent\u003c""#.into())
+        );
+        let reply_to = id(&wrong, "reply_to").unwrap_err();
+        assert!(reply_to.starts_with("the argument reply_to has not the form of an id"));
+        assert!(
+            thread(&wrong)
+                .unwrap_err()
+                .contains("thread must be a string, got a number")
+        );
+    }
+
+    #[test]
+    fn what_is_absent_says_nothing() {
+        for none in ["{}", r#"{"priority":null,"thread":""}"#] {
+            let none = arguments(none);
+            assert_eq!((priority(&none), thread(&none)), (Ok(None), Ok(None)));
+        }
+        let quiet = priority(&arguments(r#"{"priority":"quiet"}"#));
+        assert_eq!(quiet, Ok(Some(Priority::Quiet)));
+    }
+}

@@ -9,127 +9,177 @@
 //! - an entry is shown as new once; every later showing of it is marked as a repeat;
 //! - at most one showing of an entry waits for its outcome at a time;
 //! - first showings over waking paths are in order of arrival; quiet entries go along with what is
-//!   shown, and start nothing;
+//!   shown, and start nothing; what a client gave back unshown goes again when it comes back;
 //! - an entry is settled as seen only with evidence, as the policy says otherwise, once;
 //! - what the user denied is not shown again by any path.
+//!
+//! What it holds is bounded by what its host gives it: the host keeps to the broker's window.
 
+mod check;
+mod climb;
+mod clock;
+mod entries;
+mod hand;
+mod mutation;
+mod outcome;
+mod paths;
+mod push;
+#[cfg(test)]
+mod tests;
 mod types;
 
-use peerbus_wire::How;
+use std::collections::{BTreeMap, VecDeque};
 
+use clock::IdleClock;
+use entries::{Cause, Sent, Unseen};
+#[cfg(feature = "mutations")]
+pub use mutation::Mutation;
+use mutation::Mutations;
+use paths::Paths;
 pub use types::{
     Action, Activity, Entry, EntryId, Item, Limit, Outcome, Parcel, ParcelId, Path, PathState,
     Policy, Priority, Reason, Step,
 };
 
+/// Text of an entry, in bytes, up to which all of it is shown where the agent did not ask for it.
+pub const WHOLE_BYTES_MAX: usize = 16_384;
+
 /// What is shown and not proven, and what comes next.
 #[derive(Debug)]
 pub struct Ladder {
     policy: Policy,
+    /// What is not settled, in order of arrival.
+    unseen: BTreeMap<EntryId, Unseen>,
+    /// Parcels with something unsettled in them.
+    parcels: BTreeMap<ParcelId, Sent>,
+    next_parcel: u64,
+    latest: Option<EntryId>,
+    paths: Paths,
+    activity: Activity,
+    clock: IdleClock,
+    /// The transcript can be read.
+    readable: bool,
+    crowded: bool,
+    /// When the last pushes were made.
+    recent_ms: VecDeque<u64>,
+    /// What the session's socket took last, and when.
+    last_socket: Option<(ParcelId, u64)>,
+    /// When a path is free for what waits.
+    gap_at_ms: Option<u64>,
+    actions: VecDeque<Action>,
+    mutations: Mutations,
 }
 
-#[expect(clippy::unimplemented, unused_variables, reason = "signatures first")]
 impl Ladder {
-    /// Makes an empty one. Every path is absent.
+    /// Makes an empty one. Every path is absent, and the transcript cannot be read.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
-        Self { policy }
+        Self {
+            policy,
+            unseen: BTreeMap::new(),
+            parcels: BTreeMap::new(),
+            next_parcel: 1,
+            latest: None,
+            paths: Paths::default(),
+            activity: Activity::Unknown,
+            clock: IdleClock::new(),
+            readable: false,
+            crowded: false,
+            recent_ms: VecDeque::new(),
+            last_socket: None,
+            gap_at_ms: None,
+            actions: VecDeque::new(),
+            mutations: Mutations::default(),
+        }
     }
 
-    /// Something arrived.
+    /// Something arrived. What is not newer than everything before is ignored.
     pub fn arrive(&mut self, now_ms: u64, entry: Entry) {
-        unimplemented!()
+        self.advance(now_ms);
+        if self.latest.is_none_or(|latest| latest < entry.id) {
+            self.latest = Some(entry.id);
+            self.unseen.insert(entry.id, Unseen::new(entry));
+        }
+        self.finish(now_ms);
     }
 
-    /// A waking path can be used, or cannot any more.
+    /// A waking path can be used, or cannot any more. A push that failed makes it absent, and so
+    /// does any push over [`Path::Rewake`], until this says that it is ready again.
     pub fn set_path(&mut self, now_ms: u64, path: Path, state: PathState) {
-        unimplemented!()
+        self.advance(now_ms);
+        if self.paths.set(path, state) {
+            // What its client would not show before, it may show now.
+            for unseen in self.unseen.values_mut() {
+                unseen.dropped.remove(path);
+            }
+        }
+        self.finish(now_ms);
     }
 
     /// The session does something else now.
     pub fn set_activity(&mut self, now_ms: u64, activity: Activity) {
-        unimplemented!()
+        self.advance(now_ms);
+        self.activity = activity;
+        let runs = matches!(activity, Activity::Idle | Activity::Unknown);
+        self.clock.run(now_ms, runs);
+        self.finish(now_ms);
     }
 
     /// Whether the session's transcript can be read: whether an answer would be noticed.
     pub fn set_evidence(&mut self, now_ms: u64, readable: bool) {
-        unimplemented!()
+        self.advance(now_ms);
+        self.readable = readable;
+        self.relieve();
+        self.finish(now_ms);
     }
 
     /// Whether what is held nearly fills the broker's window.
     pub fn set_crowded(&mut self, now_ms: u64, crowded: bool) {
-        unimplemented!()
-    }
-
-    /// Gives unseen entries to something that shows them anyway (a hook, the result of a tool):
-    /// those that were never shown, then those whose evidence is overdue and that this path has
-    /// not shown. Each goes at most once over each of these paths. Say what came of it by
-    /// [`Ladder::told`].
-    pub fn hand_over(&mut self, now_ms: u64, path: Path, limit: Limit) -> Option<Parcel> {
-        unimplemented!()
-    }
-
-    /// Gives unseen entries to the agent that asked for them, oldest first, shown before or not:
-    /// all of them within `limit`, or those in `only`. When it is told to be written they are
-    /// settled as seen.
-    pub fn read(&mut self, now_ms: u64, path: Path, only: Option<&[EntryId]>, limit: Limit) -> Option<Parcel> {
-        unimplemented!()
-    }
-
-    /// What came of a parcel. Of a parcel that is not known any more it says nothing new.
-    pub fn told(&mut self, now_ms: u64, parcel: ParcelId, outcome: Outcome) {
-        unimplemented!()
-    }
-
-    /// The parcel's text stands in the session's conversation.
-    pub fn presented(&mut self, now_ms: u64, parcel: ParcelId) {
-        unimplemented!()
-    }
-
-    /// The model answered after the parcel's text.
-    pub fn answered(&mut self, now_ms: u64, parcel: ParcelId) {
-        unimplemented!()
-    }
-
-    /// A tool call of the agent names the entry: it has seen it.
-    pub fn named(&mut self, now_ms: u64, entry: EntryId) {
-        unimplemented!()
-    }
-
-    /// The agent called a tool, whichever.
-    pub fn called(&mut self, now_ms: u64) {
-        unimplemented!()
+        self.advance(now_ms);
+        let was = std::mem::replace(&mut self.crowded, crowded);
+        self.relieve();
+        self.finish(now_ms);
+        let waiting = self.waiting();
+        if crowded && !was && waiting > 0 {
+            self.actions.push_back(Action::Crowded { waiting });
+        }
     }
 
     /// A deadline has passed.
     pub fn handle_timeout(&mut self, now_ms: u64) {
-        unimplemented!()
+        self.advance(now_ms);
+        self.finish(now_ms);
     }
 
     /// The next thing to do.
     pub fn poll_action(&mut self) -> Option<Action> {
-        unimplemented!()
+        self.actions.pop_front()
     }
 
     /// When to call [`Ladder::handle_timeout`], on the same clock, and why.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(u64, Reason)> {
-        unimplemented!()
+        let gap = self.gap_at_ms.map(|at| (at, Reason::Gap));
+        let climb = self.climb_at().map(|at| (at, Reason::Climb));
+        gap.into_iter().chain(climb).min()
     }
 
     /// Parcels whose evidence would still be of use. Nobody needs to look when there are none.
     pub fn watched(&self) -> impl Iterator<Item = ParcelId> + '_ {
-        std::iter::empty()
+        let useful = |sent: &Sent| {
+            let whole = sent
+                .items
+                .iter()
+                .any(|&(id, whole)| whole && self.unseen.contains_key(&id));
+            sent.cause != Cause::Read && (whole || !sent.presented)
+        };
+        let watched = self.parcels.iter().filter(move |(_, sent)| useful(sent));
+        watched.map(|(id, _)| *id)
     }
 
     /// Unseen entries.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        unimplemented!()
-    }
-
-    /// Asserts what must hold between inputs.
-    pub fn check(&self) {
-        unimplemented!()
+        self.unseen.len()
     }
 }

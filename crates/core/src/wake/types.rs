@@ -135,7 +135,7 @@ pub struct Parcel {
     pub path: Path,
     /// What is in it, in order of arrival; never empty.
     pub items: Vec<Item>,
-    /// So many more unseen entries are not in it.
+    /// So many more could have been in it, were there room.
     pub rest: usize,
 }
 
@@ -181,7 +181,7 @@ pub enum Policy {
     Auto,
     /// With evidence only.
     Seen,
-    /// As pushed, as soon as any path took it.
+    /// As pushed, as soon as any path took all of it.
     Pushed,
 }
 

@@ -1,0 +1,210 @@
+//! Keeps conversations from running away: two agents that thank each other for ever, a thread that
+//! goes round in circles, a peer that wakes another all day.
+//!
+//! Judged where a message arrives, before it is shown. What is over budget is held as quiet: it is
+//! kept and can be read, and starts nothing. Who is never answered is never held, however much it
+//! sends.
+
+mod recent;
+mod thanks;
+
+use peerbus_wire::{NameKey, neutralise};
+
+use recent::{Book, Times};
+
+/// The sliding time of the budgets of a pair.
+const PAIR_MS: u64 = 600_000;
+
+/// The sliding time of the budget of a thread.
+const THREAD_MS: u64 = 3_600_000;
+
+/// Messages of a thread in that time.
+const THREAD_MESSAGES: usize = 40;
+
+/// Replies that may lead to a message.
+const HOPS: u32 = 16;
+
+/// Messages of a peer that only thank or acknowledge, in [`PAIR_MS`].
+const THANKS: usize = 2;
+
+/// A budget above this is none: so many times are kept of each pair.
+const EXCHANGES_MAX: u32 = 1_000;
+
+/// After so long without a hold of its kind the next is told again.
+const TELL_AGAIN_MS: u64 = 600_000;
+
+/// Characters of a thread's name that a reason repeats.
+const THREAD_CHARS: usize = 64;
+
+/// What a message looks like to the governor.
+#[derive(Debug, Clone)]
+pub struct Arrival<'a> {
+    /// Who sent it.
+    pub from: &'a NameKey,
+    /// The conversation that it belongs to.
+    pub thread: Option<&'a str>,
+    /// How many replies led to it.
+    pub hops: u32,
+    /// What it says, as plain text, its beginning at least.
+    pub text: &'a str,
+}
+
+/// What to do with a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Show it as its sender wishes.
+    Pass,
+    /// Hold it as quiet.
+    Hold {
+        /// Why: a sentence for both sides and the human.
+        reason: String,
+        /// This is the first of its kind for a while: the agent, the sender and the human are told.
+        tell: bool,
+    },
+}
+
+/// What is known of a peer.
+#[derive(Debug, Default)]
+struct Pair {
+    /// When something was sent to it last.
+    sent_ms: Option<u64>,
+    /// Something was, since its last exchange.
+    asked: bool,
+    exchanges: Times,
+    thanks: Times,
+    /// When something was held last, for each reason.
+    held_ms: [Option<u64>; 3],
+}
+
+/// What is known of a thread.
+#[derive(Debug, Default)]
+struct Thread {
+    /// When something was sent in it last.
+    sent_ms: Option<u64>,
+    messages: Times,
+    held_ms: Option<u64>,
+}
+
+/// The budgets of one recipient.
+#[derive(Debug)]
+pub struct Governor {
+    exchanges: Option<usize>,
+    pairs: Book<NameKey, Pair>,
+    threads: Book<[u8; 32], Thread>,
+}
+
+impl Governor {
+    /// A governor that lets `exchanges` replies of one peer through in ten minutes. `None`, or
+    /// more than 1,000: it holds nothing, for whatever reason.
+    #[must_use]
+    pub fn new(exchanges: Option<u32>) -> Self {
+        let exchanges = exchanges.filter(|&n| n <= EXCHANGES_MAX);
+        Self {
+            exchanges: exchanges.and_then(|n| usize::try_from(n).ok()),
+            pairs: Book::default(),
+            threads: Book::default(),
+        }
+    }
+
+    /// Judges what arrived.
+    pub fn judge(&mut self, now_ms: u64, arrival: &Arrival<'_>) -> Verdict {
+        let Some(budget) = self.exchanges else {
+            return Verdict::Pass;
+        };
+        let pair = self.pairs.get(arrival.from);
+        let held = pair.judge(now_ms, arrival, budget);
+        let thread = arrival
+            .thread
+            .map(|name| (name, self.threads.get(&key(name))));
+        let round = thread.and_then(|(name, thread)| thread.judge(now_ms, name));
+        held.or(round).map_or(Verdict::Pass, |(what, tell)| {
+            let reason = format!("held as quiet: {what}");
+            Verdict::Hold { reason, tell }
+        })
+    }
+
+    /// This peer sent something to `to`: the next message from there is an answer.
+    pub fn sent(&mut self, now_ms: u64, to: &NameKey, thread: Option<&str>) {
+        if self.exchanges.is_none() {
+            return;
+        }
+        let pair = self.pairs.get(to);
+        pair.asked = true;
+        pair.sent_ms = Some(now_ms);
+        if let Some(name) = thread {
+            self.threads.get(&key(name)).sent_ms = Some(now_ms);
+        }
+    }
+}
+
+/// What is wrong with a message, and whether to tell it.
+type Held = Option<(String, bool)>;
+
+impl Pair {
+    fn judge(&mut self, now_ms: u64, arrival: &Arrival<'_>, budget: usize) -> Held {
+        if std::mem::take(&mut self.asked) {
+            self.exchanges.add(now_ms, budget);
+        }
+        let answers = self
+            .sent_ms
+            .is_some_and(|at| now_ms.saturating_sub(at) < PAIR_MS);
+        let thanks = answers && thanks::only(arrival.text);
+        if thanks {
+            self.thanks.add(now_ms, THANKS);
+        }
+        let (from, hops) = (arrival.from.as_str(), arrival.hops);
+        if self.exchanges.over(now_ms, PAIR_MS, budget) {
+            let replies = budget + 1;
+            let what = format!(
+                "{replies} replies of {from} within 10 minutes, budget {budget}; read them with \
+                 the bus inbox tool, PEERBUS_BUDGET changes the budget"
+            );
+            return Some((what, tell(&mut self.held_ms[0], now_ms)));
+        }
+        if hops > HOPS {
+            let what = format!(
+                "{hops} replies led to this message of {from}, budget {HOPS}; read it with the bus \
+                 inbox tool, and send a new message instead of a reply if there is more to say"
+            );
+            return Some((what, tell(&mut self.held_ms[1], now_ms)));
+        }
+        if thanks && self.thanks.over(now_ms, PAIR_MS, THANKS) {
+            let found = THANKS + 1;
+            let what = format!(
+                "{found} messages of {from} within 10 minutes that only thank or acknowledge, \
+                 budget {THANKS}; they need no answer, the bus inbox tool shows them"
+            );
+            return Some((what, tell(&mut self.held_ms[2], now_ms)));
+        }
+        None
+    }
+}
+
+impl Thread {
+    fn judge(&mut self, now_ms: u64, name: &str) -> Held {
+        self.messages.add(now_ms, THREAD_MESSAGES);
+        let recent = |at| now_ms.saturating_sub(at) < THREAD_MS;
+        let answered = self.sent_ms.is_some_and(recent);
+        if !answered || !self.messages.over(now_ms, THREAD_MS, THREAD_MESSAGES) {
+            return None;
+        }
+        let found = THREAD_MESSAGES + 1;
+        let cut = neutralise(name, THREAD_CHARS);
+        let what = format!(
+            "{found} messages in thread \"{cut}\" within an hour, budget {THREAD_MESSAGES}; read \
+             them with the bus inbox tool, and begin another thread for something new"
+        );
+        Some((what, tell(&mut self.held_ms, now_ms)))
+    }
+}
+
+/// Notes a hold. True: there was none of its kind for a while.
+fn tell(held_ms: &mut Option<u64>, now_ms: u64) -> bool {
+    let last = held_ms.replace(now_ms);
+    last.is_none_or(|at| now_ms.saturating_sub(at) >= TELL_AGAIN_MS)
+}
+
+/// Names come from peers and have any length.
+fn key(thread: &str) -> [u8; 32] {
+    *blake3::hash(thread.as_bytes()).as_bytes()
+}

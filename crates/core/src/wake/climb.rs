@@ -1,0 +1,103 @@
+//! Deadlines: what has no evidence in time goes over the next path.
+
+use super::Ladder;
+use super::entries::{Phase, Unseen, WAKING_SHOWINGS_MAX};
+use super::mutation::Mutation;
+
+/// How long a push may take into the conversation of an idle session.
+pub(super) const PRESENT_MS: u64 = 10_000;
+
+/// How long an answer may take after that.
+pub(super) const ANSWER_MS: u64 = 120_000;
+
+/// After so long without evidence an entry goes once more over a path that it went over.
+pub(super) const ONCE_MORE_MS: u64 = 600_000;
+
+/// The first pause after a client gave an entry back unshown; it doubles, up to [`ONCE_MORE_MS`].
+pub(super) const DROPPED_MS: u64 = 30_000;
+
+impl Ladder {
+    /// Notes which deadlines have passed.
+    pub(super) fn advance(&mut self, now_ms: u64) {
+        if self.mutations.broken(Mutation::NeverClimb) {
+            return;
+        }
+        let idle_ms = self.clock.at(now_ms);
+        for unseen in self.unseen.values_mut() {
+            if unseen.again_at_ms.is_some_and(|at| at <= idle_ms) {
+                unseen.again();
+            }
+            let Phase::Shown {
+                parcel,
+                presented,
+                until_ms,
+            } = unseen.phase
+            else {
+                continue;
+            };
+            if until_ms > idle_ms {
+                continue;
+            }
+            unseen.phase = Phase::Overdue { parcel, presented };
+            let Some(sent) = self.parcels.get_mut(&parcel) else {
+                continue;
+            };
+            // Without a transcript nobody knows whether it arrived.
+            if self.readable && !sent.presented && !sent.missed {
+                sent.missed = true;
+                self.paths.missed(sent.path);
+            }
+        }
+    }
+
+    /// When the next deadline passes that is of use to anybody.
+    pub(super) fn climb_at(&self) -> Option<u64> {
+        if self.mutations.broken(Mutation::NeverClimb) {
+            return None;
+        }
+        let loud = self.unseen.values().filter(|u| !u.is_quiet());
+        let deadlines = loud.filter_map(|unseen| {
+            let until = match unseen.phase {
+                Phase::Shown { until_ms, .. } => Some(until_ms),
+                Phase::Waiting | Phase::Held(_) | Phase::Overdue { .. } => None,
+            };
+            until.into_iter().chain(unseen.again_at_ms).min()
+        });
+        deadlines.min().and_then(|at| self.clock.when(at))
+    }
+}
+
+impl Unseen {
+    /// From now on the entry waits for evidence of this showing.
+    pub(super) fn await_evidence(&mut self, phase: Phase, idle_ms: u64) {
+        self.phase = phase;
+        self.once_more = false;
+        self.again_at_ms = self.may_once_more().then_some(idle_ms + ONCE_MORE_MS);
+    }
+
+    fn may_once_more(&self) -> bool {
+        let woken = self.woken();
+        !self.done_once_more && woken > 0 && woken < WAKING_SHOWINGS_MAX
+    }
+
+    /// The time has come to go over a path again.
+    fn again(&mut self) {
+        self.again_at_ms = None;
+        if self.is_fresh() {
+            self.dropped.clear();
+        } else {
+            self.once_more = self.may_once_more();
+        }
+    }
+
+    /// The client gave the entry back unshown.
+    pub(super) fn give_back(&mut self, idle_ms: u64) {
+        let pause = if self.is_fresh() {
+            (DROPPED_MS << self.drops.min(5)).min(ONCE_MORE_MS)
+        } else {
+            ONCE_MORE_MS
+        };
+        self.drops = self.drops.saturating_add(1);
+        self.again_at_ms = Some(idle_ms + pause);
+    }
+}

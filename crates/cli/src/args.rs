@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use peerbus_wire::{MessageId, Priority};
 
 /// A durable, signed message bus for AI coding agents.
 #[derive(Debug, Parser)]
@@ -28,6 +29,8 @@ pub(crate) enum Verb {
     Recv(Recv),
     /// Show the peers that the broker knows.
     Peers(Peers),
+    /// Show how far a message got, step by step.
+    Status(Status),
     /// Check the audit chain.
     #[command(subcommand)]
     Audit(Audit),
@@ -107,6 +110,12 @@ pub(crate) struct Outgoing {
     /// Take BODY as text even if it reads as a JSON object or array
     #[arg(long)]
     pub(crate) text: bool,
+    /// The conversation it belongs to
+    #[arg(long, value_name = "ID", value_parser = message_id)]
+    pub(crate) thread: Option<MessageId>,
+    /// How soon it wants to be seen: now, next (as if absent) or quiet
+    #[arg(long, value_name = "WHEN", value_parser = priority)]
+    pub(crate) priority: Option<Priority>,
     /// Seconds to wait for the broker to accept the message
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
     pub(crate) timeout: f64,
@@ -124,6 +133,12 @@ pub(crate) struct Send {
     /// The message: text, or a JSON object or array; `-` reads it from stdin
     #[arg(allow_hyphen_values = true)]
     pub(crate) body: String,
+    /// The message that this one answers
+    #[arg(long, value_name = "ID", value_parser = message_id)]
+    pub(crate) reply_to: Option<MessageId>,
+    /// Wait until it is seen, at most so long (60); exit code 1 if it is not
+    #[arg(long, value_name = "seen[=SECONDS]", value_parser = wait)]
+    pub(crate) wait: Option<f64>,
     #[command(flatten)]
     pub(crate) outgoing: Outgoing,
 }
@@ -160,6 +175,26 @@ pub(crate) struct Peers {
     /// Seconds to wait for the broker
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
     pub(crate) timeout: f64,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Status {
+    /// The message's id
+    pub(crate) id: String,
+    /// Who sent it; otherwise the operator of the broker asks, over its Unix socket
+    #[arg(long, value_name = "FROM")]
+    pub(crate) name: Option<String>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Seconds to wait for the broker
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
+    pub(crate) timeout: f64,
+    /// The broker's Unix socket
+    #[arg(long, value_name = "PATH", conflicts_with = "name")]
+    pub(crate) socket: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) connection: Connection,
 }
@@ -297,6 +332,24 @@ fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.01..=31_536_000.0).contains(&seconds) => Ok(seconds),
         _ => Err("expected a number of seconds between 0.01 and 31536000".into()),
+    }
+}
+
+/// A message's id, or a text of that form.
+fn message_id(text: &str) -> Result<MessageId, String> {
+    MessageId::parse(text).map_err(|error| error.to_string())
+}
+
+fn priority(text: &str) -> Result<Priority, String> {
+    Priority::parse(text).ok_or_else(|| "expected now, next or quiet".into())
+}
+
+/// `seen` or `seen=SECONDS`.
+fn wait(text: &str) -> Result<f64, String> {
+    match text.split_once('=') {
+        None if text == "seen" => Ok(60.0),
+        Some(("seen", limit)) => seconds(limit),
+        _ => Err("expected seen or seen=SECONDS".into()),
     }
 }
 

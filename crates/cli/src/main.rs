@@ -15,12 +15,14 @@ mod install;
 mod keygen;
 mod logging;
 mod names;
+mod operator;
 mod output;
 mod peers;
 mod recv;
 mod send;
 mod serve;
 mod signals;
+mod status;
 
 use std::process::ExitCode;
 
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         Verb::Broadcast(verb) => broadcast::run(verb),
         Verb::Recv(verb) => recv::run(verb),
         Verb::Peers(verb) => peers::run(verb),
+        Verb::Status(verb) => status::run(verb),
         Verb::Audit(verb) => audit::run(verb),
         Verb::Names(verb) => names::run(verb),
         Verb::Keygen(verb) => keygen::run(verb),

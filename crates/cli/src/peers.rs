@@ -1,15 +1,15 @@
 //! `peerbus peers`.
 
 use comfy_table::{Table, presets};
-use peerbus_adapter::{PeerEntry, Peers as Answer};
-use peerbus_wire::neutralise;
-use serde_json::{Value, json};
+use peerbus_adapter::PeerEntry;
+use peerbus_mcp::About;
+use serde_json::json;
 
 use crate::args::Peers;
 use crate::failure::Failure;
 use crate::{client, output};
 
-/// Longest text of a presence member in the table, in characters.
+/// Longest text of a member in the table, in characters.
 const CELL_CHARS: usize = 40;
 
 /// Prints who is there.
@@ -19,16 +19,12 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
     let answer = client::with_bus(config, client::Refused::Fail, async |bus| {
         Ok(bus.peers(deadline).await?)
     })?;
-    let others: Vec<_> = answer
-        .entries
-        .iter()
-        .filter(|peer| peer.name != answer.me)
-        .collect();
+    let own = |peer: &&PeerEntry| peer.name == answer.me;
+    let others = answer.entries.iter().filter(|peer| !own(peer));
+    let others: Vec<About> = others.map(About::new).collect();
     if verb.json {
-        output::line(&peerbus_wire::neutralise_json(
-            &as_json(&answer, &others).to_string(),
-        ))?;
-        return Ok(());
+        let text = json!({ "peers": others, "omitted": answer.omitted }).to_string();
+        return Ok(output::line(&peerbus_wire::neutralise_json(&text))?);
     }
     if others.is_empty() {
         output::line("no peers")?;
@@ -41,26 +37,44 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
     Ok(())
 }
 
-fn table(peers: &[&PeerEntry]) -> Table {
+fn table(peers: &[About]) -> Table {
     let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_header(["NAME", "STATE", "UNACKED", "CLIENT", "PROJECT"]);
+    table.load_style(presets::NOTHING).set_header([
+        "NAME", "STATE", "UNSEEN", "CLIENT", "PROJECT", "BRANCH", "WAKE", "ACKS",
+    ]);
     for peer in peers {
-        let presence = presence(peer);
+        let wake = peer.wake.as_ref().map(|paths| match paths.as_slice() {
+            [] => "-".to_owned(),
+            paths => paths.join(","),
+        });
         table.add_row([
-            neutralise(&peer.name, CELL_CHARS),
-            if peer.online {
-                "online".into()
-            } else {
-                away(peer.away_s)
-            },
+            cell(&peer.name),
+            state(peer),
             peer.unacked.map(|n| n.to_string()).unwrap_or_default(),
-            member(&presence, "client"),
-            member(&presence, "project"),
+            cell(peer.client.as_deref().unwrap_or_default()),
+            cell(peer.project.as_deref().unwrap_or_default()),
+            cell(peer.branch.as_deref().unwrap_or_default()),
+            cell(&wake.unwrap_or_default()),
+            peer.acks.unwrap_or_default().to_owned(),
         ]);
     }
     table
+}
+
+/// `idle`, `busy`, `waiting`, `online` where that is not known, or how long it is away.
+fn state(peer: &About) -> String {
+    match peer.away_s {
+        Some(seconds) => away(seconds),
+        None => peer.activity.unwrap_or("online").to_owned(),
+    }
+}
+
+/// A text that was made safe already, cut to fit.
+fn cell(text: &str) -> String {
+    if text.chars().count() <= CELL_CHARS {
+        return text.to_owned();
+    }
+    text.chars().take(CELL_CHARS - 1).chain(['…']).collect()
 }
 
 fn away(seconds: u64) -> String {
@@ -70,33 +84,4 @@ fn away(seconds: u64) -> String {
         3_600..86_400 => format!("away {}h", seconds / 3_600),
         _ => format!("away {}d", seconds / 86_400),
     }
-}
-
-fn presence(peer: &PeerEntry) -> Value {
-    let text = peer
-        .presence
-        .as_ref()
-        .map_or("{}", |presence| presence.as_str());
-    serde_json::from_str(text).unwrap_or_default()
-}
-
-fn member(presence: &Value, name: &str) -> String {
-    presence
-        .get(name)
-        .and_then(Value::as_str)
-        .map(|t| neutralise(t, CELL_CHARS))
-        .unwrap_or_default()
-}
-
-fn as_json(answer: &Answer, others: &[&PeerEntry]) -> Value {
-    let peers: Vec<_> = others
-        .iter()
-        .map(|peer| {
-            json!({
-                "name": peer.name, "online": peer.online, "unacked": peer.unacked,
-                "away_s": peer.away_s, "presence": presence(peer),
-            })
-        })
-        .collect();
-    json!({ "peers": peers, "omitted": answer.omitted })
 }

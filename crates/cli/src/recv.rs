@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use peerbus_adapter::{Bus, Event, How, Inbound, Kind, LinkState};
 use peerbus_mcp::notice;
-use peerbus_wire::neutralise_json;
+use peerbus_wire::{Conversation, MessageId, neutralise_json};
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::time::Instant;
 
@@ -99,12 +99,16 @@ fn line(message: &Inbound) -> Result<String, Failure> {
     } else {
         "broadcast"
     };
+    let talk = Conversation::of(&message.body);
     let line = Line {
         id: &message.id,
         from: &message.from,
         kind,
         source: &message.source,
         ts: &message.ts,
+        reply_to: talk.reply_to.as_ref().map(MessageId::as_str),
+        thread: talk.thread.as_deref(),
+        priority: talk.priority.as_str(),
         body: body(&message.body)?,
     };
     Ok(neutralise_json(
@@ -129,6 +133,11 @@ struct Line<'a> {
     kind: &'a str,
     source: &'a str,
     ts: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reply_to: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thread: Option<&'a str>,
+    priority: &'a str,
     body: Cow<'a, RawValue>,
 }
 

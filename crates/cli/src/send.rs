@@ -1,34 +1,97 @@
 //! `peerbus send`.
 
-use peerbus_adapter::{Sent, SentStatus};
-use serde_json::json;
+use peerbus_adapter::{Bus, Sent, SentStatus};
+use peerbus_mcp::{Reached, Trail, reached};
+use peerbus_wire::Conversation;
+use serde_json::{Value, json};
+use tokio::time::{Duration, Instant};
 
 use crate::args::{Outgoing, Send};
 use crate::failure::Failure;
-use crate::{body, client, output};
+use crate::{body, client, output, status};
+
+/// How often the broker is asked whether a message was seen.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Sends one message and says how far it is known to have got.
 pub(crate) fn run(verb: Send) -> Result<(), Failure> {
     let body = body::json(&verb.body, verb.outgoing.text)?;
+    let mut talk = conversation(&body, &verb.outgoing);
+    if let Some(id) = &verb.reply_to {
+        (talk.reply_to, talk.hops) = (Some(id.clone()), talk.hops.max(1));
+    }
     let config = client::config(&verb.outgoing.connection, verb.outgoing.name.clone())?;
     let deadline = client::duration(verb.outgoing.timeout);
-    let sent = client::with_bus(config, client::Refused::Fail, async |bus| {
-        Ok(bus.send(&verb.to, &body, deadline).await?)
-    })?;
-    report(&sent, Some(&verb.to), &verb.outgoing)
+    client::with_bus(config, client::Refused::Fail, async |bus| {
+        let sent = bus.send(&verb.to, &talk.write(&body), deadline).await?;
+        match verb.wait {
+            None => report(&sent, Some(&verb.to), &verb.outgoing),
+            Some(limit) => {
+                if !verb.outgoing.json {
+                    report(&sent, Some(&verb.to), &verb.outgoing)?;
+                }
+                let (seen, trail) = watch(&bus, &sent.id, client::duration(limit)).await?;
+                tell(&verb, &sent, seen, &trail)
+            }
+        }
+    })
+}
+
+/// What a body says of its conversation, and what the command line says instead.
+pub(crate) fn conversation(body: &str, outgoing: &Outgoing) -> Conversation {
+    let mut talk = Conversation::of(body);
+    if let Some(thread) = &outgoing.thread {
+        talk.thread = Some(thread.as_str().to_owned());
+    }
+    talk.priority = outgoing.priority.unwrap_or(talk.priority);
+    talk
+}
+
+/// Waits until the message is seen, or will not be, or the time is over. Says whether it is.
+async fn watch(bus: &Bus, id: &str, limit: Duration) -> Result<(bool, Trail), Failure> {
+    let end = Instant::now() + limit;
+    loop {
+        let receipts = bus.statuses(&[id.to_owned()], limit).await?;
+        let far = reached(receipts.iter()).into_values().map(|(far, _)| far);
+        let far = far.max();
+        let settled = far.is_some_and(|far| far >= Reached::Acked);
+        let now = Instant::now();
+        if settled || now >= end {
+            let trail = Trail::new(id, &receipts, status::wall_ms());
+            return Ok((far == Some(Reached::Seen), trail));
+        }
+        tokio::time::sleep_until(end.min(now + LOOK)).await;
+    }
+}
+
+/// Prints what came of the wait.
+fn tell(verb: &Send, sent: &Sent, seen: bool, trail: &Trail) -> Result<(), Failure> {
+    if verb.outgoing.json {
+        let mut result = as_json(sent, Some(&verb.to));
+        result["seen"] = seen.into();
+        result["trail"] = json!(trail);
+        output::line(&peerbus_wire::neutralise_json(&result.to_string()))?;
+    } else if seen {
+        output::line(&trail.note)?;
+    }
+    if seen {
+        Ok(())
+    } else {
+        Err(Failure::failed(format!("not seen: {}", trail.note)))
+    }
 }
 
 /// Prints the result of a send or a broadcast.
 pub(crate) fn report(sent: &Sent, to: Option<&str>, outgoing: &Outgoing) -> Result<(), Failure> {
     let text = if outgoing.json {
-        as_json(sent, to)
+        as_json(sent, to).to_string()
     } else {
         sentence(sent, to)
     };
     Ok(output::line(&text)?)
 }
 
-fn as_json(sent: &Sent, to: Option<&str>) -> String {
+fn as_json(sent: &Sent, to: Option<&str>) -> Value {
     let mut result = match sent.status {
         SentStatus::Accepted {
             recipients,
@@ -43,7 +106,7 @@ fn as_json(sent: &Sent, to: Option<&str>) -> String {
     if let Some(to) = to {
         result["to"] = to.into();
     }
-    result.to_string()
+    result
 }
 
 fn sentence(sent: &Sent, to: Option<&str>) -> String {

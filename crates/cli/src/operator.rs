@@ -1,0 +1,104 @@
+//! The operator's requests: HTTP over the broker's Unix socket, which only its user can reach.
+
+use std::path::PathBuf;
+
+use peerbus_adapter::paths::Paths;
+
+use crate::failure::Failure;
+
+/// Largest answer that is read, in bytes.
+#[cfg(unix)]
+const ANSWER_BYTES_MAX: u64 = 8 * 1024 * 1024;
+
+/// What the broker answered.
+pub(crate) struct Answer {
+    /// The HTTP status.
+    pub(crate) status: u16,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    /// The body of a good answer.
+    pub(crate) fn ok(self) -> Result<String, Failure> {
+        if (200..300).contains(&self.status) {
+            return Ok(self.body);
+        }
+        let why = self.body.trim();
+        let status = self.status;
+        Err(Failure::failed(if why.is_empty() {
+            format!("the broker answered {status}")
+        } else {
+            format!("the broker answered {status}: {why}")
+        }))
+    }
+}
+
+/// One request to the broker at `socket`, or else at the first of the usual sockets that answers.
+pub(crate) fn request(
+    socket: Option<&PathBuf>,
+    method: &str,
+    target: &str,
+) -> Result<Answer, Failure> {
+    let sockets = match socket {
+        Some(path) => vec![path.clone()],
+        None => Paths::find()?.sockets,
+    };
+    over(&sockets, method, target)
+}
+
+#[cfg(unix)]
+fn over(sockets: &[PathBuf], method: &str, target: &str) -> Result<Answer, Failure> {
+    use std::os::unix::net::UnixStream;
+
+    let mut failures = Vec::new();
+    for socket in sockets {
+        match UnixStream::connect(socket) {
+            Ok(stream) => {
+                return exchange(stream, method, target).map_err(|error| {
+                    let socket = socket.display();
+                    Failure::failed(format!("the broker at {socket} does not answer: {error}"))
+                });
+            }
+            Err(error) => failures.push(format!("{} ({error})", socket.display())),
+        }
+    }
+    Err(Failure::failed(format!(
+        "cannot reach the broker at {}; is `peerbus serve` running here?",
+        failures.join(" nor at ")
+    )))
+}
+
+/// The broker takes its operator's requests only over its Unix socket.
+#[cfg(not(unix))]
+fn over(_: &[PathBuf], _: &str, _: &str) -> Result<Answer, Failure> {
+    Err(Failure::config(
+        "this is asked over the broker's Unix socket, and this system has none: run this command \
+         where the broker has one",
+    ))
+}
+
+#[cfg(unix)]
+fn exchange(
+    mut stream: std::os::unix::net::UnixStream,
+    method: &str,
+    target: &str,
+) -> std::io::Result<Answer> {
+    use std::io::{Read as _, Write as _};
+    use std::time::Duration;
+
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    stream.set_write_timeout(Some(Duration::from_secs(10)))?;
+    write!(
+        stream,
+        "{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    )?;
+    let mut bytes = Vec::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let status = text.split(' ').nth(1).and_then(|code| code.parse().ok());
+    let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    Ok(Answer {
+        status: status.unwrap_or_default(),
+        body: body.to_owned(),
+    })
+}

@@ -64,9 +64,10 @@ fn start(
     #[cfg(unix)]
     let hooks = {
         let told = session.clone();
-        let told = move |facts: hooks::Facts| told.told(facts.into());
+        let told = move |facts| told.told(facts);
+        let rewakes = allowed.allows(Path::Rewake);
         let client = session.client().unwrap_or_default();
-        let started = hooks.map(|paths| hooks::start(&paths, client, desk.clone(), told));
+        let started = hooks.map(|paths| hooks::start(&paths, client, rewakes, desk.clone(), told));
         let (rewake, serving) = started.unzip();
         if let Some(rewake) = rewake {
             ways.push(Box::new(rewake));

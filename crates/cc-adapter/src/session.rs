@@ -15,8 +15,10 @@ use peerbus_mcp::Desk;
 use tokio::sync::Notify;
 
 pub use facts::SessionFacts;
-use facts::SessionFile;
+pub(crate) use facts::SessionFile;
 pub use surroundings::{Surroundings, Token};
+#[cfg(unix)]
+pub(crate) use surroundings::{ancestors, config_dir};
 
 /// Longest part of a project directory's name that the client derives from the project's path.
 const SLUG_MAX: usize = 200;

@@ -169,12 +169,13 @@ impl Session {
     /// Looks for an adapter that may be about to start, as long as nobody above this hook ends.
     fn await_start(dirs: &[PathBuf], patience: Duration) -> Option<Self> {
         let end = Deadline::after(patience);
-        let above = process::ancestors();
+        let above = || process::ancestors().into_iter().map(|process| process.pid);
+        let first: Vec<u32> = above().collect();
         loop {
             if let Some(found) = Self::find(dirs) {
                 return Some(found);
             }
-            if end.left().is_some_and(|left| left.is_zero()) || process::ancestors() != above {
+            if end.left().is_some_and(|left| left.is_zero()) || !above().eq(first.iter().copied()) {
                 return None;
             }
             std::thread::sleep(LOOK);

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::session::SessionFacts;
+
 /// The version of these lines. Ends of different versions have nothing to say to each other.
 pub(super) const VERSION: u32 = 1;
 /// Longest first line of a hook, in bytes.
@@ -13,17 +15,6 @@ pub(super) const ASK_MAX: usize = 32 * 1024;
 pub(super) const TELL_MAX: usize = 4 * 1024 * 1024;
 /// Longest text of a member, in bytes: what is longer is not what it claims to be.
 const TEXT_MAX: usize = 4096;
-
-/// What an event says about its session.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Facts {
-    /// The client's name for the session.
-    pub session_id: Option<String>,
-    /// The file that holds the conversation.
-    pub transcript_path: Option<PathBuf>,
-    /// The directory in which the session works.
-    pub cwd: Option<PathBuf>,
-}
 
 /// What is of use of the JSON that a hook is given on its standard input. A member that is
 /// missing, of another type or too long counts as not there.
@@ -64,10 +55,10 @@ impl Occasion {
     }
 
     /// What it says about the session.
-    pub(super) fn facts(&self) -> Facts {
-        Facts {
+    pub(super) fn facts(&self) -> SessionFacts {
+        SessionFacts {
             session_id: self.session_id.clone(),
-            transcript_path: self.transcript_path.clone().map(PathBuf::from),
+            transcript: self.transcript_path.clone().map(PathBuf::from),
             cwd: self.cwd.clone().map(PathBuf::from),
         }
     }
@@ -216,16 +207,13 @@ mod tests {
         assert!(given.prevented_before() && !given.in_subagent());
         let facts = given.facts();
         assert_eq!(facts.session_id.as_deref(), Some("s"));
-        assert_eq!(
-            (facts.transcript_path, facts.cwd),
-            (None, Some("/p".into()))
-        );
+        assert_eq!((facts.transcript, facts.cwd), (None, Some("/p".into())));
 
         let long = format!(r#"{{"session_id":"{}","agent_id":"a"}}"#, "x".repeat(5000));
         let given = occasion(&long);
         assert_eq!(
             (given.event(), given.facts()),
-            (Event::Other, Facts::default())
+            (Event::Other, SessionFacts::default())
         );
         assert!(given.in_subagent());
         assert_eq!(occasion("{}"), Occasion::default());

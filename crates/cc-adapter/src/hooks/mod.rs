@@ -17,6 +17,5 @@ mod server;
 
 pub use client::{Said, context, wait};
 pub use entries::{ENTRIES, Entry, settings};
-pub use line::Facts;
 pub use rewake::Rewake;
 pub(crate) use server::start;

@@ -115,13 +115,14 @@ pub(super) fn find(dirs: &[PathBuf]) -> Option<Found> {
         .collect();
     // Of several adapters the one that started last, as far as numbers tell.
     all.sort_by_key(|(_, _, adapter)| std::cmp::Reverse(*adapter));
-    for client in process::ancestors() {
-        let of_client = all.iter().filter(|(_, of, _)| *of == client);
+    for above in process::ancestors() {
+        let of_client = all.iter().filter(|(_, of, _)| *of == above.pid);
         let connected = of_client.filter_map(|(path, _, _)| UnixStream::connect(path).ok());
         if let Some(stream) = { connected }.next() {
+            let client = above.pid;
             return Some(Found { stream, client });
         }
-        if process::is_session(client) {
+        if above.session {
             return None;
         }
     }

@@ -1,52 +1,60 @@
-//! Who started whom.
+//! The processes around a hook.
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 
-/// How far up a hook looks for its session.
-const UP_MAX: usize = 6;
+use crate::session::{self, SessionFile};
 
 /// The processes above this one, the nearest first.
-pub(super) fn ancestors() -> Vec<u32> {
-    let mut above = Vec::with_capacity(UP_MAX);
-    let mut next = Some(std::os::unix::process::parent_id());
-    while let Some(pid) = next.filter(|pid| *pid != 0 && above.len() < UP_MAX) {
-        above.push(pid);
-        next = parent_of(pid);
+pub(super) fn ancestors() -> Vec<Ancestor> {
+    let sessions = session::config_dir().map(|dir| dir.join("sessions"));
+    let above = session::ancestors(std::process::id()).into_iter();
+    let mut found: Vec<_> = above
+        .map(|process| Ancestor {
+            pid: process.id,
+            session: sessions
+                .as_ref()
+                .is_some_and(|dir| SessionFile::read(dir, &process).is_some()),
+        })
+        .collect();
+    if found.is_empty() {
+        // There is no /proc here.
+        let pid = std::os::unix::process::parent_id();
+        found.push(Ancestor {
+            pid,
+            session: false,
+        });
     }
-    above
+    found
 }
 
-/// The parent of a process. `None` as well where there is no way to know.
-fn parent_of(pid: u32) -> Option<u32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the name in parentheses, which may hold anything.
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_whitespace().nth(1)?.parse().ok()
+/// A process above this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ancestor {
+    pub(super) pid: u32,
+    /// The client keeps a file about it: it is a session.
+    pub(super) session: bool,
 }
 
 /// There is a process of this number.
 pub(super) fn exists(pid: u32) -> bool {
-    i32::try_from(pid)
+    let pid = i32::try_from(pid)
         .ok()
-        .and_then(rustix::process::Pid::from_raw)
-        .is_some_and(|pid| {
-            !matches!(
-                rustix::process::test_kill_process(pid),
-                Err(rustix::io::Errno::SRCH)
-            )
-        })
+        .and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| {
+        let answer = rustix::process::test_kill_process(pid);
+        answer != Err(rustix::io::Errno::SRCH)
+    })
 }
 
 /// Handles on this process's parent and on an ancestor of it, which become readable when those
 /// end. What ended before, or cannot be watched, is left out: the adapter's end is noticed too.
 #[cfg(target_os = "linux")]
 pub(super) fn watch(ancestor: u32) -> Vec<OwnedFd> {
-    let parent = std::os::unix::process::parent_id();
-    let mut pids = vec![parent, ancestor];
+    let mut pids = vec![std::os::unix::process::parent_id(), ancestor];
     pids.dedup();
+    let above = |pid: u32| ancestors().iter().any(|process| process.pid == pid);
     pids.into_iter()
-        .filter_map(|pid| peerbus_mcp::process_handle(pid, || ancestors().contains(&pid)))
+        .filter_map(|pid| peerbus_mcp::process_handle(pid, || above(pid)))
         .collect()
 }
 
@@ -54,28 +62,4 @@ pub(super) fn watch(ancestor: u32) -> Vec<OwnedFd> {
 #[cfg(not(target_os = "linux"))]
 pub(super) fn watch(_: u32) -> Vec<OwnedFd> {
     Vec::new()
-}
-
-/// The process is a Claude Code session: it keeps a file of that number (CLAUDE_CODE.md: seen from
-/// 2.1.114 on).
-pub(super) fn is_session(pid: u32) -> bool {
-    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".claude"));
-    std::env::var_os("CLAUDE_CONFIG_DIR")
-        .filter(|dir| !dir.is_empty())
-        .map(PathBuf::from)
-        .or_else(home)
-        .is_some_and(|dir| dir.join(format!("sessions/{pid}.json")).exists())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_nearest_ancestor_is_the_parent() {
-        let above = ancestors();
-        assert_eq!(above.first(), Some(&std::os::unix::process::parent_id()));
-        assert!(above.len() <= UP_MAX && above.iter().all(|pid| exists(*pid)));
-        assert!(!exists(0) && !exists(u32::MAX));
-    }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use peerbus_adapter::wake::{Outcome, Path, PathState};
 use peerbus_mcp::{BoxFuture, Desk, Letter, WakePath};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 /// Something to show, and where to say what came of it. Dropped unanswered, it was not shown.
 pub(super) struct Due {
@@ -17,6 +17,7 @@ pub(super) struct Due {
 pub struct Rewake {
     desk: Desk,
     seat: Arc<Mutex<Seat>>,
+    taken: Arc<Notify>,
 }
 
 #[derive(Default)]
@@ -31,6 +32,7 @@ impl Rewake {
         Self {
             desk,
             seat: Arc::default(),
+            taken: Arc::default(),
         }
     }
 
@@ -43,11 +45,20 @@ impl Rewake {
         seat.waits = Some(due);
         let number = seat.number;
         drop(seat);
+        self.taken.notify_waiters();
         self.desk.set_path(Path::Rewake, PathState::Ready);
         Sitting {
             path: self,
             number,
             waits,
+        }
+    }
+
+    /// Returns once a hook waits.
+    pub(super) async fn waits(&self) {
+        let taken = self.taken.notified();
+        if self.seat().waits.is_none() {
+            taken.await;
         }
     }
 

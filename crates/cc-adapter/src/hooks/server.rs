@@ -14,9 +14,10 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::line::{self, Ask, Event, Facts, Go, Occasion, Tell, Took};
+use super::line::{self, Ask, Event, Go, Occasion, Tell, Took};
 use super::place::Place;
 use super::rewake::Rewake;
+use crate::session::SessionFacts;
 
 /// Hooks that are served at a time. Others find nobody, and say nothing.
 const HOOKS_MAX: usize = 32;
@@ -24,24 +25,29 @@ const HOOKS_MAX: usize = 32;
 /// can be had.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long the hook that ends a turn gives the one that starts with it to sit down.
+const ARRIVAL: Duration = Duration::from_millis(300);
+
 /// Opens the socket for the hooks of the session whose process is `client`. Gives the wake path,
 /// and the task that serves the hooks; when that is dropped, hooks that wait end, and the socket is
 /// removed.
 ///
-/// `told` hears what each event says about the session. Where there can be no socket, the path is
-/// never there.
+/// `told` hears what each event says about the session. Without `rewakes` no hook is kept waiting.
+/// Where there can be no socket, the path is never there.
 pub(crate) fn start<F>(
     paths: &Paths,
     client: u32,
+    rewakes: bool,
     desk: Desk,
     told: F,
 ) -> (Rewake, impl Future<Output = ()> + use<F>)
 where
-    F: Fn(Facts) + Send + Sync + 'static,
+    F: Fn(SessionFacts) + Send + Sync + 'static,
 {
     let rewake = Rewake::new(desk.clone());
     let office = Arc::new(Office {
         rewake: rewake.clone(),
+        rewakes,
         desk,
         told: Box::new(told),
     });
@@ -68,7 +74,8 @@ fn bind(paths: &Paths, client: u32) -> io::Result<(Place, UnixListener)> {
 struct Office {
     desk: Desk,
     rewake: Rewake,
-    told: Box<dyn Fn(Facts) + Send + Sync>,
+    rewakes: bool,
+    told: Box<dyn Fn(SessionFacts) + Send + Sync>,
 }
 
 /// What a hook is to show.
@@ -110,10 +117,12 @@ impl Office {
         }
         (self.told)(ask.on.facts());
         if ask.wait {
-            self.wait(&mut hook).await;
+            if self.rewakes {
+                self.wait(&mut hook).await;
+            }
             return;
         }
-        match self.answer(&ask.on) {
+        match self.answer(&ask.on).await {
             Some(answer) => {
                 if hook.offer(answer.text).await
                     && let Some(handed) = answer.handed
@@ -145,31 +154,40 @@ impl Office {
         }
     }
 
-    fn answer(&self, on: &Occasion) -> Option<Answer> {
-        let (activity, answer) = match on.event() {
-            Event::Start => (on.starts_idle().then_some(Activity::Idle), self.start(on)),
-            Event::Prompt => (Some(Activity::Busy), self.unseen(on)),
-            Event::Tool if on.bus_tool() => (Some(Activity::Busy), None),
-            Event::Tool => (Some(Activity::Busy), self.unseen(on)),
-            Event::Stop => {
-                let answer = self.stop(on);
-                let ends = answer.is_none() && !on.in_subagent();
-                (ends.then_some(Activity::Idle), answer)
-            }
-            Event::Other => (None, None),
-        };
-        if let Some(activity) = activity {
-            self.desk.activity(activity);
-        }
-        answer
-    }
-
-    /// What is unseen goes to the session itself. A subagent works on something of its own, and its
-    /// words are no evidence of what the session has read.
-    fn unseen(&self, on: &Occasion) -> Option<Answer> {
+    /// What a hook is to show. A subagent works on something of its own while the session may be
+    /// idle, and its words are no evidence of what the session has read: it gets nothing.
+    async fn answer(&self, on: &Occasion) -> Option<Answer> {
         if on.in_subagent() {
             return None;
         }
+        match on.event() {
+            Event::Start => {
+                if on.starts_idle() {
+                    self.desk.activity(Activity::Idle);
+                }
+                Some(self.introduce())
+            }
+            Event::Prompt | Event::Tool => {
+                self.desk.activity(Activity::Busy);
+                // What a bus tool answers has it already.
+                if on.bus_tool() { None } else { self.unseen() }
+            }
+            Event::Stop => {
+                let answer = if self.prevents_stop(on).await {
+                    self.unseen()
+                } else {
+                    None
+                };
+                if answer.is_none() {
+                    self.desk.activity(Activity::Idle);
+                }
+                answer
+            }
+            Event::Other => None,
+        }
+    }
+
+    fn unseen(&self) -> Option<Answer> {
         let handed = self.desk.hand_over(Path::Hook)?;
         Some(Answer {
             text: handed.text.clone(),
@@ -177,27 +195,26 @@ impl Office {
         })
     }
 
-    fn start(&self, on: &Occasion) -> Option<Answer> {
-        if on.in_subagent() {
-            return None;
-        }
-        let name = self.desk.name();
-        let mut text = format!("On the message bus peerbus this session is {name}.");
+    fn introduce(&self) -> Answer {
+        let mut text = format!(
+            "On the message bus peerbus this session is {}.",
+            self.desk.name()
+        );
         let handed = self.desk.hand_over(Path::Hook);
         if let Some(handed) = &handed {
             text.push('\n');
             text.push_str(&handed.text);
         }
-        Some(Answer { text, handed })
+        Answer { text, handed }
     }
 
-    /// One more turn, for what nothing has shown yet. What comes after that turn finds the hook
-    /// that waits.
-    fn stop(&self, on: &Occasion) -> Option<Answer> {
-        if on.prevented_before() || !self.desk.has_unseen() {
-            return None;
-        }
-        self.unseen(on)
+    /// Whether the turn goes on for what nothing has shown yet. Not twice in a row; and not where a
+    /// hook waits, which shows it once: what ends a turn this way is shown twice by the client.
+    async fn prevents_stop(&self, on: &Occasion) -> bool {
+        !on.prevented_before()
+            && self.desk.has_unseen()
+            && timeout(ARRIVAL, self.rewake.waits()).await.is_err()
+            && self.desk.has_unseen()
     }
 }
 

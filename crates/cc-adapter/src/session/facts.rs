@@ -42,20 +42,9 @@ impl SessionFacts {
     }
 }
 
-#[cfg(unix)]
-impl From<crate::hooks::Facts> for SessionFacts {
-    fn from(facts: crate::hooks::Facts) -> Self {
-        Self {
-            session_id: facts.session_id,
-            transcript: facts.transcript_path,
-            cwd: facts.cwd,
-        }
-    }
-}
-
 /// What the client's own file says.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct SessionFile {
+pub(crate) struct SessionFile {
     pub(super) id: Option<String>,
     pub(super) cwd: Option<PathBuf>,
     pub(super) socket: Option<PathBuf>,
@@ -65,7 +54,7 @@ pub(super) struct SessionFile {
 impl SessionFile {
     /// Reads the file about a process. `None`: there is none, or it is about an earlier process with
     /// that number.
-    pub(super) fn read(sessions: &Path, process: &Process) -> Option<Self> {
+    pub(crate) fn read(sessions: &Path, process: &Process) -> Option<Self> {
         let text = files::read_small(
             &sessions.join(format!("{}.json", process.id)),
             FILE_BYTES_MAX,

@@ -9,7 +9,7 @@ use crate::files;
 use crate::wake_list::WakeList;
 
 /// How many processes up the session's own is looked for: shells and wrappers may stand between.
-const ANCESTORS_MAX: usize = 4;
+const ANCESTORS_MAX: usize = 6;
 /// More than `/proc/PID/stat` has.
 const STAT_BYTES_MAX: u64 = 8_192;
 
@@ -36,8 +36,8 @@ pub struct Surroundings {
 
 /// A process, and when it was started, in the kernel's own count.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Process {
-    pub(super) id: u32,
+pub(crate) struct Process {
+    pub(crate) id: u32,
     pub(super) started: Option<String>,
 }
 
@@ -71,14 +71,9 @@ impl Surroundings {
     /// A sentence about `PEERBUS_WAKE` when it names what there is not.
     pub fn from_env() -> Result<Self, String> {
         let text = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
-        let path = |name: &str| {
-            std::env::var_os(name)
-                .map(PathBuf::from)
-                .filter(|path| path.is_absolute())
-        };
         let wake = text("PEERBUS_WAKE").map_or(Ok(WakeList::default()), |list| list.parse())?;
         Ok(Self {
-            config_dir: path("CLAUDE_CONFIG_DIR").or_else(|| Some(path("HOME")?.join(".claude"))),
+            config_dir: config_dir(),
             ancestors: ancestors(std::process::id()),
             session_id: text("CLAUDE_CODE_SESSION_ID"),
             socket: path("CLAUDE_CODE_MESSAGING_SOCKET"),
@@ -103,8 +98,20 @@ impl Surroundings {
     }
 }
 
+/// The client's directory.
+pub(crate) fn config_dir() -> Option<PathBuf> {
+    path("CLAUDE_CONFIG_DIR").or_else(|| Some(path("HOME")?.join(".claude")))
+}
+
+/// An absolute path in the environment.
+fn path(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name)
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+}
+
 /// The ancestors of a process as far as `/proc` tells.
-fn ancestors(of: u32) -> Vec<Process> {
+pub(crate) fn ancestors(of: u32) -> Vec<Process> {
     let mut found = Vec::new();
     let mut next = stat(of).map(|(parent, _)| parent);
     while let Some(id) = next.filter(|id| *id > 0 && found.len() < ANCESTORS_MAX) {

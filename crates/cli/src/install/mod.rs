@@ -1,14 +1,184 @@
 //! `peerbus install` and `peerbus uninstall`.
 
-use crate::args::{Install, Uninstall};
+mod clients;
+mod diff;
+mod draft;
+mod edit;
+mod files;
+mod hooks;
+mod json;
+mod next;
+mod plan;
+mod program;
+mod record;
+mod toml;
+
+use crate::args::{self, Install, Uninstall};
 use crate::failure::Failure;
+use crate::output;
+
+use clients::{Places, Program, Scope, Target};
+use files::Found;
+use plan::Change;
+use record::{Done, Record};
+
+/// How often a file that somebody else is writing is read anew.
+const ATTEMPTS: usize = 5;
 
 /// Puts peerbus into a client's configuration.
 pub(crate) fn run(verb: &Install) -> Result<(), Failure> {
-    Err(Failure::failed(format!("{:?}: not yet", verb.client)))
+    let scope = scope(verb.scope);
+    if let Some(name) = &verb.name {
+        program::check_name(name)?;
+    }
+    let program = Program {
+        command: program::command(scope)?,
+        name: verb.name.clone(),
+    };
+    let targets = clients::targets(verb.client, scope, &Places::find()?, &program);
+    let changed = carry_out(&targets, verb.dry_run, plan::install)?;
+    if !changed {
+        output::say(&format!(
+            "nothing to do: peerbus is installed {}",
+            whereabouts(&targets)
+        ));
+    } else if verb.dry_run {
+        output::say("nothing was written (--dry-run)");
+    } else {
+        output::say(&format!(
+            "peerbus is now installed {}",
+            whereabouts(&targets)
+        ));
+    }
+    if !verb.dry_run {
+        next::say(verb.client, scope, &program);
+    }
+    Ok(())
 }
 
 /// Takes peerbus out of it again.
 pub(crate) fn undo(verb: &Uninstall) -> Result<(), Failure> {
-    Err(Failure::failed(format!("{:?}: not yet", verb.client)))
+    let scope = scope(verb.scope);
+    let program = Program {
+        command: program::command(scope)?,
+        name: None,
+    };
+    let targets = clients::targets(verb.client, scope, &Places::find()?, &program);
+    let changed = carry_out(&targets, verb.dry_run, plan::uninstall)?;
+    if !changed {
+        output::say(&format!(
+            "nothing to do: peerbus is not {}",
+            whereabouts(&targets)
+        ));
+    } else if verb.dry_run {
+        output::say("nothing was written (--dry-run)");
+    } else {
+        let client = clients::title(verb.client);
+        output::say(&format!("peerbus is no longer {}", whereabouts(&targets)));
+        output::say(&format!(
+            "sessions of {client} that run now keep it until they end"
+        ));
+    }
+    Ok(())
+}
+
+fn scope(given: args::Scope) -> Scope {
+    if given.project {
+        Scope::Project
+    } else {
+        Scope::User
+    }
+}
+
+fn whereabouts(targets: &[Target]) -> String {
+    let paths: Vec<_> = targets
+        .iter()
+        .map(|t| t.path.display().to_string())
+        .collect();
+    format!("in {}", paths.join(" and "))
+}
+
+type Planner = fn(&Target, Found, Option<&Done>) -> Result<Change, Failure>;
+
+/// Plans all files, shows what changes, and writes it. Says whether anything changes.
+fn carry_out(targets: &[Target], dry_run: bool, planner: Planner) -> Result<bool, Failure> {
+    let mut shown = false;
+    for _ in 0..ATTEMPTS {
+        let mut record = Record::load();
+        let mut changes = Vec::new();
+        for target in targets {
+            let found = Found::read(&target.path)?;
+            let done = record.of(&found.path).cloned();
+            changes.push(planner(target, found, done.as_ref())?);
+        }
+        if !changes.iter().any(Change::differs) {
+            return Ok(shown);
+        }
+        for change in changes.iter().filter(|change| change.differs() && !shown) {
+            tell(change)?;
+        }
+        shown = true;
+        if dry_run {
+            return Ok(true);
+        }
+        if write(&changes, &mut record)? {
+            return Ok(true);
+        }
+    }
+    Err(Failure::failed(
+        "another program keeps writing these files; nothing was changed: try again later",
+    ))
+}
+
+fn tell(change: &Change) -> Result<(), Failure> {
+    let found = &change.found;
+    if found.asked != found.path {
+        let (asked, path) = (found.asked.display(), found.path.display());
+        output::say(&format!(
+            "{asked} is a symbolic link: {path} is changed, the link stays"
+        ));
+    }
+    let path = found.path.display().to_string();
+    let existed = found.bytes.is_some();
+    let after = change.after.as_deref().map(str::as_bytes);
+    output::text(&diff::unified(&path, change.before(), existed, after))?;
+    Ok(())
+}
+
+/// Writes what changes. `false`: a file was changed by somebody else meanwhile, all must be
+/// planned anew.
+fn write(changes: &[Change], record: &mut Record) -> Result<bool, Failure> {
+    for change in changes.iter().filter(|change| change.differs()) {
+        let path = &change.found.path;
+        let mut done = change.done.clone();
+        if let Some(done) = done
+            .as_mut()
+            .filter(|done| done.created && done.dirs.is_empty())
+        {
+            done.dirs = files::make_parents(path).map_err(|error| {
+                Failure::failed(format!(
+                    "cannot make the directory of {}: {error}",
+                    path.display()
+                ))
+            })?;
+        }
+        if !change
+            .found
+            .replace(change.after.as_deref().map(str::as_bytes))?
+        {
+            return Ok(false);
+        }
+        let gone = change.after.is_none();
+        let dirs = record
+            .of(path)
+            .map(|done| done.dirs.clone())
+            .unwrap_or_default();
+        for dir in dirs.iter().rev().filter(|_| gone) {
+            // One that holds something of others stays.
+            let _ = std::fs::remove_dir(dir);
+        }
+        record.set(path, done);
+        record.save()?;
+    }
+    Ok(true)
 }

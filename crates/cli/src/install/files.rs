@@ -1,0 +1,140 @@
+//! Files of others: read whole, replaced in one step, and never behind anybody's back.
+
+use std::fs::{self, File, Permissions};
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+
+/// Largest configuration that is edited.
+const BYTES_MAX: u64 = 64 * 1_024 * 1_024;
+/// The mark that some editors put before UTF-8.
+const BOM: &str = "\u{feff}";
+
+/// A file as it was found, or that there is none.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// Where it was looked for.
+    pub(crate) asked: PathBuf,
+    /// Where it is: another place if `asked` is a symbolic link.
+    pub(crate) path: PathBuf,
+    /// What is in it.
+    pub(crate) bytes: Option<Vec<u8>>,
+}
+
+impl Found {
+    /// Reads a file, through a symbolic link if it is one.
+    pub(crate) fn read(asked: &Path) -> Result<Self, Failure> {
+        let linked = fs::symlink_metadata(asked).is_ok_and(|found| found.is_symlink());
+        let path = if linked {
+            fs::canonicalize(asked).map_err(|error| {
+                let asked = asked.display();
+                Failure::failed(format!("{asked} is a symbolic link to nothing ({error})"))
+            })?
+        } else {
+            asked.to_owned()
+        };
+        let refuse = |why: String| Failure::failed(format!("{} {why}", path.display()));
+        let bytes = match fs::metadata(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(refuse(format!("cannot be read: {error}"))),
+            Ok(found) if !found.is_file() => return Err(refuse("is not a file".into())),
+            Ok(found) if found.len() > BYTES_MAX => {
+                return Err(refuse(format!("is larger than {BYTES_MAX} bytes")));
+            }
+            Ok(_) => {
+                let read = fs::read(&path);
+                Some(read.map_err(|error| refuse(format!("cannot be read: {error}")))?)
+            }
+        };
+        Ok(Self {
+            asked: asked.to_owned(),
+            path,
+            bytes,
+        })
+    }
+
+    /// The text, without the mark before it, and the mark.
+    pub(crate) fn text(&self) -> Result<(&str, &'static str), Failure> {
+        let bytes = self.bytes.as_deref().unwrap_or_default();
+        let text = std::str::from_utf8(bytes).map_err(|error| {
+            let (path, at) = (self.path.display(), error.valid_up_to());
+            Failure::failed(format!(
+                "{path} is not UTF-8 (byte {at}); nothing was changed: save it as UTF-8 and try again"
+            ))
+        })?;
+        Ok(match text.strip_prefix(BOM) {
+            Some(text) => (text, BOM),
+            None => (text, ""),
+        })
+    }
+
+    /// Puts other bytes in place of what was found, or takes the file away. `false`: somebody else
+    /// changed it meanwhile, and nothing was done.
+    pub(crate) fn replace(&self, bytes: Option<&[u8]>) -> Result<bool, Failure> {
+        let now = Self::read(&self.asked)?;
+        if now.bytes != self.bytes || now.path != self.path {
+            return Ok(false);
+        }
+        let done = match bytes {
+            Some(bytes) => write(&self.path, bytes),
+            None => fs::remove_file(&self.path),
+        };
+        done.map(|()| true).map_err(|error| {
+            let path = self.path.display();
+            Failure::failed(format!("cannot write {path}: {error}"))
+        })
+    }
+}
+
+/// Writes a file in one step. It keeps the mode and the owner that it had.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let fresh = path.with_file_name(format!(".{name}.peerbus-{:08x}", rand::random::<u32>()));
+    let written = write_fresh(&fresh, path, bytes).and_then(|()| fs::rename(&fresh, path));
+    if written.is_err() {
+        // What is half written is of no use; the first error is the one to tell.
+        let _ = fs::remove_file(&fresh);
+    }
+    written
+}
+
+fn write_fresh(fresh: &Path, old: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = File::options().write(true).create_new(true).open(fresh)?;
+    if let Ok(old) = fs::metadata(old) {
+        keep_owner(&file, &old)?;
+        let mode: Permissions = old.permissions();
+        file.set_permissions(mode)?;
+    }
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+#[cfg(unix)]
+fn keep_owner(file: &File, old: &fs::Metadata) -> std::io::Result<()> {
+    use std::os::unix::fs::{MetadataExt as _, fchown};
+    let new = file.metadata()?;
+    if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
+        fchown(file, Some(old.uid()), Some(old.gid()))?;
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn keep_owner(_: &File, _: &fs::Metadata) -> std::io::Result<()> {
+    Ok(())
+}
+
+/// Makes the directories above a file and tells which were made, the outermost first.
+pub(crate) fn make_parents(path: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let missing = path
+        .ancestors()
+        .skip(1)
+        .take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists());
+    let mut missing: Vec<_> = missing.map(Path::to_owned).collect();
+    missing.reverse();
+    for dir in &missing {
+        fs::create_dir(dir)?;
+    }
+    Ok(missing)
+}

@@ -1,0 +1,44 @@
+//! What is left for the user to do.
+
+use super::clients::{Program, Scope, title};
+use crate::args::Client;
+use crate::output;
+
+/// Says what comes next.
+pub(crate) fn say(client: Client, scope: Scope, program: &Program) {
+    let name = title(client);
+    let mut steps = vec![format!(
+        "start {name} anew: running sessions do not look again"
+    )];
+    match (client, scope) {
+        (Client::ClaudeCode, Scope::Project) => {
+            steps.push("approve the server `peerbus` when Claude Code asks, once a user".into());
+        }
+        (Client::Codex, Scope::Project) => {
+            steps.push("trust the project in Codex: it reads .codex/config.toml only then".into());
+        }
+        (Client::Codex, _) => steps.push(
+            "Codex asks before a tool that sends; `default_tools_approval_mode = \"approve\"` in \
+             [mcp_servers.peerbus] ends that"
+                .into(),
+        ),
+        (Client::Copilot, _) => steps.push(
+            "tell Copilot in your own instructions to use the bus: it does not show its model the \
+             server's"
+                .into(),
+        ),
+        _ => {}
+    }
+    if scope == Scope::Project {
+        steps.push("everybody who works on the project needs `peerbus` on the PATH".into());
+    }
+    if let Some(fixed) = program.name.as_ref().filter(|name| !name.contains('{')) {
+        steps.push(format!(
+            "only one session at a time can be {fixed}; others wait for the name"
+        ));
+    }
+    steps.push("run `peerbus serve` if no broker runs yet, and `peerbus doctor` to check".into());
+    for step in steps {
+        output::say(&format!("- {step}"));
+    }
+}

@@ -1,0 +1,221 @@
+//! What a file is, what it will be, and that nothing else changes.
+
+use std::collections::BTreeSet;
+
+use jsonc_parser::ast::Value as Ast;
+use serde_json::Value;
+
+use super::clients::{Target, Want};
+use super::draft::Draft;
+use super::files::Found;
+use super::json::{self, Flaw};
+use super::record::Done;
+use super::{edit, hooks, toml};
+use crate::failure::Failure;
+
+/// A change to one file.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub(crate) found: Found,
+    /// What the file will hold; `None`: it goes away.
+    pub(crate) after: Option<String>,
+    /// What to remember of it.
+    pub(crate) done: Option<Done>,
+}
+
+impl Change {
+    /// What the file holds now.
+    pub(crate) fn before(&self) -> &[u8] {
+        self.found.bytes.as_deref().unwrap_or_default()
+    }
+
+    /// Whether there is anything to do.
+    pub(crate) fn differs(&self) -> bool {
+        match &self.after {
+            Some(after) => self.found.bytes.as_deref() != Some(after.as_bytes()),
+            None => self.found.bytes.is_some(),
+        }
+    }
+}
+
+/// Plans to put in what a target wants.
+pub(crate) fn install(
+    target: &Target,
+    found: Found,
+    done: Option<&Done>,
+) -> Result<Change, Failure> {
+    let (text, mark) = found.text()?;
+    let mut done = done.cloned().unwrap_or_default();
+    if found.bytes.is_none() {
+        done = Done {
+            created: true,
+            ..Done::default()
+        };
+    }
+    let mut draft = Draft::new(text, &done.inserted, &done.made);
+    let set = foreign(target, text).and_then(|()| match &target.want {
+        Want::Server { path, entry } => edit::set(&mut draft, path, entry),
+        Want::Hooks(wanted) => hooks::set(&mut draft, wanted),
+        Want::Toml(entry) => toml::set(&mut draft, entry),
+    });
+    set.map_err(|flaw| refusal(&found, text, &flaw))?;
+    unharmed(target, &found, text, &draft.text)?;
+    let after = format!("{mark}{}", draft.text);
+    done.inserted = draft.inserted;
+    done.made = draft.made;
+    Ok(Change {
+        found,
+        after: Some(after),
+        done: Some(done),
+    })
+}
+
+/// Plans to take out what is ours.
+pub(crate) fn uninstall(
+    target: &Target,
+    found: Found,
+    done: Option<&Done>,
+) -> Result<Change, Failure> {
+    let (text, mark) = found.text()?;
+    if found.bytes.is_none() {
+        return Ok(Change {
+            found,
+            after: None,
+            done: None,
+        });
+    }
+    let none = BTreeSet::new();
+    let (inserted, made) = done.map_or((&[][..], &none), |d| (&d.inserted[..], &d.made));
+    let mut draft = Draft::new(text, inserted, made);
+    let reverted = draft.reverted();
+    // Without a record what is left empty was ours, as far as anybody can tell.
+    let droppable = |path: &str| done.is_none() || made.contains(path);
+    let unset = match &target.want {
+        Want::Server { path, .. } => edit::unset(&mut draft, path, &droppable),
+        Want::Hooks(_) => hooks::unset(&mut draft, &droppable),
+        Want::Toml(_) => toml::unset(&mut draft),
+    };
+    unset.map_err(|flaw| refusal(&found, text, &flaw))?;
+    let meant = reading(target, &draft.text).map_err(|flaw| refusal(&found, text, &flaw))?;
+    // The bytes as they were, if taking out what was put in gives what is meant.
+    let exact = reverted.filter(|text| {
+        text != &found.text().map_or("", |(text, _)| text)
+            && reading(target, text).is_ok_and(|read| pruned(read) == pruned(meant.clone()))
+    });
+    let after = exact.unwrap_or(draft.text);
+    unharmed(target, &found, text, &after)?;
+    let created = done.map_or_else(|| is_all_ours(target, text), |done| done.created);
+    let empty = reading(target, &after).is_ok_and(|read| is_empty(&pruned(read)));
+    let bare = after.trim().trim_matches(['{', '}']).trim().is_empty();
+    let gone = created && empty && bare;
+    Ok(Change {
+        found,
+        after: (!gone).then(|| format!("{mark}{after}")),
+        done: None,
+    })
+}
+
+/// Whether a text is what install writes where there is no file.
+fn is_all_ours(target: &Target, text: &str) -> bool {
+    let missing = Found {
+        asked: target.path.clone(),
+        path: target.path.clone(),
+        bytes: None,
+    };
+    let fresh = install(target, missing, None);
+    fresh.is_ok_and(|fresh| fresh.after.as_deref() == Some(text))
+}
+
+/// Refuses an entry of our name that is somebody else's.
+fn foreign(target: &Target, text: &str) -> Result<(), Flaw> {
+    let command = |entry: &Value| {
+        let command = entry.get("command")?;
+        let words: Vec<String> = match command {
+            Value::String(word) => vec![word.clone()],
+            _ => serde_json::from_value(command.clone()).ok()?,
+        };
+        Some(words)
+    };
+    let read = reading(target, text)?;
+    let entry = match &target.want {
+        Want::Server { path, .. } => read.pointer(&format!("/{}/{}", path[0], path[1])),
+        Want::Hooks(_) => None,
+        Want::Toml(_) => read.pointer("/mcp_servers/peerbus"),
+    };
+    let Some(entry) = entry else {
+        return Ok(());
+    };
+    let known = command(entry).is_some_and(|words| words.iter().any(|w| w.contains("peerbus")));
+    if known {
+        return Ok(());
+    }
+    let at = text.find("peerbus").unwrap_or_default();
+    let what = "there is a server called peerbus that does not run peerbus: rename or remove it";
+    Err(Flaw::new(at, what))
+}
+
+/// A text as plain JSON; nothing in it counts as an empty object.
+pub(crate) fn reading(target: &Target, text: &str) -> Result<Value, Flaw> {
+    match target.want {
+        Want::Toml(_) => toml::document(text),
+        _ => {
+            let root = json::parse(text)?;
+            let object = |root: &Ast<'_>| json::object(root, "the file").map(|_| json::plain(root));
+            root.as_ref().map_or_else(|| Ok(empty()), object)
+        }
+    }
+}
+
+fn empty() -> Value {
+    Value::Object(serde_json::Map::new())
+}
+
+fn is_empty(value: &Value) -> bool {
+    value.as_object().is_some_and(serde_json::Map::is_empty)
+}
+
+/// Without the containers of ours that are empty.
+fn pruned(mut value: Value) -> Value {
+    hooks::strip(&mut value);
+    if let Some(members) = value.as_object_mut() {
+        members.retain(|name, member| {
+            let ours = ["mcpServers", "mcp", "mcp_servers", "hooks"].contains(&name.as_str());
+            !(ours && is_empty(member))
+        });
+    }
+    value
+}
+
+/// Without anything of ours.
+fn stripped(target: &Target, text: &str) -> Result<Value, Flaw> {
+    let mut value = reading(target, text)?;
+    let servers = match &target.want {
+        Want::Server { path, .. } => path[0],
+        Want::Toml(_) => "mcp_servers",
+        Want::Hooks(_) => "",
+    };
+    if let Some(servers) = value.get_mut(servers).and_then(Value::as_object_mut) {
+        servers.remove("peerbus");
+    }
+    Ok(pruned(value))
+}
+
+/// Checks that all that is not ours reads as before. It always does; but it is not our file.
+fn unharmed(target: &Target, found: &Found, before: &str, after: &str) -> Result<(), Failure> {
+    let both = stripped(target, before).and_then(|b| Ok((b, stripped(target, after)?)));
+    match both {
+        Ok((before, after)) if before == after => Ok(()),
+        _ => Err(Failure::failed(format!(
+            "{} is laid out in a way that cannot be edited safely; nothing was changed: make the \
+             entry by hand (docs/OTHER_AGENTS.md)",
+            found.path.display()
+        ))),
+    }
+}
+
+fn refusal(found: &Found, text: &str, flaw: &Flaw) -> Failure {
+    let (path, why) = (found.path.display(), flaw.located(text));
+    Failure::failed(format!(
+        "{path}: {why}; nothing was changed: put that right and try again"
+    ))
+}

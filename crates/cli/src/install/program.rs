@@ -1,0 +1,76 @@
+//! How to call peerbus from a configuration, and what a session may be named.
+
+use std::path::{Path, PathBuf};
+
+use peerbus_wire::PeerName;
+
+use super::clients::Scope;
+use crate::failure::Failure;
+use crate::output;
+
+/// The plain name.
+const NAME: &str = "peerbus";
+/// What stands for something of the session in a name.
+const PLACEHOLDERS: [&str; 4] = ["{project}", "{branch}", "{host}", "{user}"];
+
+/// `peerbus` where that finds this very program, else its full path. In a project's file, which
+/// others share, always `peerbus`.
+pub(crate) fn command(scope: Scope) -> Result<String, Failure> {
+    let this = std::env::current_exe().and_then(std::fs::canonicalize);
+    let this = this.map_err(|error| {
+        Failure::failed(format!("the path of this program cannot be found: {error}"))
+    })?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = which(NAME, &path);
+    if scope == Scope::Project {
+        if on_path.is_none() {
+            output::say("note: the project's files say `peerbus`, and that is not on your PATH");
+        }
+        return Ok(NAME.to_owned());
+    }
+    if on_path.is_some_and(|found| std::fs::canonicalize(found).is_ok_and(|found| found == this)) {
+        return Ok(NAME.to_owned());
+    }
+    this.into_os_string().into_string().map_err(|path| {
+        let path = Path::new(&path).display().to_string();
+        Failure::failed(format!(
+            "the path of this program, {path}, is not UTF-8: move it"
+        ))
+    })
+}
+
+/// A program on a search path.
+pub(crate) fn which(name: &str, path: &std::ffi::OsStr) -> Option<PathBuf> {
+    std::env::split_paths(path)
+        .filter(|dir| dir.is_absolute())
+        .map(|dir| dir.join(name))
+        .find(|file| is_executable(file))
+}
+
+/// Whether a file is there that can be run.
+#[cfg(unix)]
+pub(crate) fn is_executable(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    let found = std::fs::metadata(file);
+    found.is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+/// Whether a file is there.
+#[cfg(not(unix))]
+pub(crate) fn is_executable(file: &Path) -> bool {
+    file.is_file()
+}
+
+/// Checks a name that may hold placeholders.
+pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
+    let plain = PLACEHOLDERS
+        .iter()
+        .fold(name.to_owned(), |name, word| name.replace(word, "x"));
+    PeerName::parse(&plain).map(|_| ()).map_err(|error| {
+        let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
+        let known = PLACEHOLDERS.join(", ");
+        Failure::config(format!(
+            "the name \"{shown}\" cannot be used: {error} (and {known} stand for something)"
+        ))
+    })
+}

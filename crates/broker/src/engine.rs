@@ -70,6 +70,8 @@ pub(crate) struct Engine<S> {
     shared: Arc<Shared>,
     /// Questions handled whose answers have not been released, by connection.
     asked: Vec<(Arc<Link>, usize)>,
+    /// Answers for the operator, told once what they say is committed.
+    ladders: Vec<(oneshot::Sender<Vec<Ladder>>, Vec<Ladder>)>,
     /// A transaction is open.
     begun: bool,
     /// When the oldest write that can wait was made.
@@ -89,6 +91,7 @@ impl<S: Durable> Engine<S> {
             dispatch,
             shared,
             asked: Vec::new(),
+            ladders: Vec::new(),
             begun: false,
             soon_since_ms: None,
             commits: 0,
@@ -139,6 +142,12 @@ impl<S: Durable> Engine<S> {
             }
             self.release(now)?;
             self.settle(now, stop.is_some())?;
+            if !self.begun {
+                for (answer, ladders) in self.ladders.drain(..) {
+                    // Whoever asked may have gone.
+                    let _unheard = answer.send(ladders);
+                }
+            }
             // Answers wait for nothing but a commit that is made at once.
             for (link, frames) in self.asked.drain(..) {
                 self.shared.table.done(&link, frames);
@@ -181,6 +190,11 @@ impl<S: Durable> Engine<S> {
                 Content::Stop { drain } => {
                     stop = Some(drain);
                     break;
+                }
+                Content::Ladder { id, answer } => {
+                    self.begin()?;
+                    let ladders = self.broker.ladder_of(&id, self.store.txn())?;
+                    self.ladders.push((answer, ladders));
                 }
                 Content::Input(input) => {
                     let answer = match &input {

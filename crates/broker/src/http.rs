@@ -11,9 +11,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use peerbus_core::broker::Input;
-use peerbus_wire::PeerName;
 use peerbus_wire::limits::FRAME_BYTES_MAX;
+use peerbus_wire::{BrokerFrame, MessageId, PeerName};
 use serde_json::json;
+use tokio::sync::oneshot;
 
 use crate::connection;
 use crate::inbox::Content;
@@ -47,7 +48,9 @@ pub(crate) fn router(shared: Arc<Shared>, site: Site) -> Router {
         .route("/metrics", get(metrics));
     let router = match site {
         Site::Tcp(_) => router,
-        Site::Unix => router.route("/names/release", post(release_name)),
+        Site::Unix => router
+            .route("/names/release", post(release_name))
+            .route("/status", get(status)),
     };
     router
         .fallback(other)
@@ -178,15 +181,45 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
     }
 }
 
+/// `GET /status?id=ID`: how far the messages with that id got, whoever sent them. Receipts come in
+/// the frames of the wire.
+async fn status(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
+    let Some(given) = parameter(&uri, "id=") else {
+        let text = "say which message: GET /status?id=ID\n";
+        return (StatusCode::BAD_REQUEST, text).into_response();
+    };
+    let id = match MessageId::parse(&given) {
+        Ok(id) => id,
+        Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
+    };
+    let (answer, ladders) = oneshot::channel();
+    let asked = shared.inbox.send_now(Content::Ladder { id, answer });
+    let (Ok(()), Ok(ladders)) = (asked, ladders.await) else {
+        let text = "peerbus is shutting down\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
+    };
+    let told = ladders.into_iter().map(|ladder| {
+        let frames = BrokerFrame::receipts(ladder.receipts).map(|frame| frame.encode());
+        let frames: Vec<_> = frames.collect();
+        let from = serde_json::Value::from(ladder.from);
+        format!(r#"{{"from":{from},"frames":[{}]}}"#, frames.join(","))
+    });
+    let told: Vec<_> = told.collect();
+    let body = format!(r#"{{"messages":[{}]}}"#, told.join(","));
+    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+/// A member of the query, decoded; `name` ends in `=`.
+fn parameter(uri: &Uri, name: &str) -> Option<String> {
+    let mut pairs = uri.query()?.split('&');
+    pairs
+        .find_map(|pair| pair.strip_prefix(name))
+        .map(percent_decoded)
+}
+
 /// `POST /names/release?name=NAME`. The engine frees the name in its turn.
 async fn release_name(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
-    let given = uri.query().and_then(|query| {
-        query
-            .split('&')
-            .find_map(|pair| pair.strip_prefix("name="))
-            .map(percent_decoded)
-    });
-    let Some(given) = given else {
+    let Some(given) = parameter(&uri, "name=") else {
         let text = "say which name: POST /names/release?name=NAME\n";
         return (StatusCode::BAD_REQUEST, text).into_response();
     };

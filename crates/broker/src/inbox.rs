@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::Duration;
 
-use peerbus_core::broker::Input;
-use tokio::sync::Semaphore;
+use peerbus_core::broker::{Input, Ladder};
+use peerbus_wire::MessageId;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::table::Link;
 
@@ -36,6 +37,13 @@ pub(crate) struct Letter {
 pub(crate) enum Content {
     /// For the core.
     Input(Input),
+    /// The operator asks how far the messages with this id got.
+    Ladder {
+        /// The id.
+        id: MessageId,
+        /// Takes the answer.
+        answer: oneshot::Sender<Vec<Ladder>>,
+    },
     /// Close every connection, which may take so long to drain, and stop.
     Stop {
         /// Time for each connection to take what is queued for it.

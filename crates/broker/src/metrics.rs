@@ -37,6 +37,7 @@ pub(crate) struct Metrics {
     takeovers: Counter,
     left: Counter,
     denied: Family<Code, Counter>,
+    held: Counter,
     ignored: Counter,
     connections: Gauge<i64>,
     peers: Gauge<i64>,
@@ -95,6 +96,11 @@ impl Metrics {
             takeovers: counter(r, "takeovers", "Registrations that took a live name over"),
             left: counter(r, "departures", "Registered connections that ended"),
             denied: Family::default(),
+            held: counter(
+                r,
+                "messages_held_back",
+                "Times that a recipient held a message back and said why",
+            ),
             ignored: counter(r, "frames_ignored", "Frames ignored"),
             connections: Gauge::default(),
             peers: Gauge::default(),
@@ -148,6 +154,7 @@ impl Metrics {
                     code: u32::from(reason.code()),
                 }));
             }
+            Count::Held { .. } => increment(&self.held),
             Count::Ignored => increment(&self.ignored),
         }
     }

@@ -2,6 +2,7 @@
 
 use peerbus_wire::{Ack, DeliveryKey, MessageId, Receipt, Seq, State};
 
+use super::ladder::Way;
 use super::mutation::Mutation;
 use super::query::notice_number;
 use super::{Broker, ConnId, Count, Need, Output};
@@ -17,6 +18,8 @@ struct Settled {
     recipient: PeerId,
     /// The recipient's name as it is shown.
     to: String,
+    /// What its connection knew of it.
+    way: Way,
 }
 
 impl Broker {
@@ -24,6 +27,7 @@ impl Broker {
     /// unknown key, or one acked before, changes nothing.
     pub(super) fn ack<T: Txn + ?Sized>(
         &mut self,
+        now: Now,
         conn: ConnId,
         ack: &Ack,
         txn: &mut T,
@@ -46,8 +50,11 @@ impl Broker {
             to: done.to.clone(),
             how: ack.how.clone(),
         };
-        self.recent.record(done.sender, &done.id, state.clone());
-        self.tell_sender(done.seq, done.sender, &done.id, done.recipient, state);
+        let end = Some((state.clone(), now.wall_ms));
+        let message = (done.sender, &done.id);
+        self.recent.record(message, done.recipient, done.way, end);
+        let debt = (done.seq, done.recipient);
+        self.tell_sender(now, debt, done.sender, &done.id, state);
         Ok(())
     }
 
@@ -74,14 +81,16 @@ impl Broker {
             to: done.to.clone(),
             reason: reason.to_owned(),
         };
-        self.recent.record(done.sender, &done.id, state);
         let Settled {
             seq,
             sender,
             id,
             recipient,
             to,
+            way,
         } = done;
+        let end = Some((state, now.wall_ms));
+        self.recent.record((sender, &id), recipient, way, end);
         self.notify(
             now,
             (seq, recipient),
@@ -120,11 +129,11 @@ impl Broker {
             return Ok(None);
         };
         let (recipient, to) = (session.peer, session.name.as_str().to_owned());
-        let (sender, id) = match session.flights.remove(seq) {
-            Some(flight) => (flight.sender, flight.id),
+        let (sender, id, way) = match session.flights.remove(seq) {
+            Some(flight) => (flight.sender, flight.id, flight.way),
             // Delivered on an earlier connection of the name.
             None => match txn.message(seq)? {
-                Some(head) => (head.sender, head.id),
+                Some(head) => (head.sender, head.id, Way::default()),
                 None => return Ok(None),
             },
         };
@@ -142,6 +151,7 @@ impl Broker {
             id,
             recipient,
             to,
+            way,
         }))
     }
 

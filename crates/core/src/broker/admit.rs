@@ -37,8 +37,10 @@ impl Broker {
         }));
 
         let last_debt = txn.last_debt(peer)?;
+        let mut again = Seq(0);
         if let Some(known) = self.registry.get_mut(peer) {
             known.last_debt = last_debt;
+            again = known.delivered;
         }
         let ext = newcomer.register.ext >= EXT;
         let window = window(ext, &newcomer.register);
@@ -59,6 +61,7 @@ impl Broker {
                 } else {
                     Seq(0)
                 },
+                again,
                 flights: Flights::default(),
                 lapses: false,
                 notice_cursor: 0,
@@ -125,6 +128,9 @@ impl Broker {
         let Some(old) = self.registry.conn(peer) else {
             return false;
         };
+        if let Some(Conn::Live(mut session)) = self.conns.remove(old) {
+            self.keep_ways(&mut session);
+        }
         self.conns.insert(old, Conn::Closing);
         self.outbox.forget(old);
         self.outbox.now(Output::Close(old, CloseReason::TakenOver));
@@ -159,7 +165,7 @@ impl Broker {
                 }
                 Ok(())
             }
-            Some(Conn::Live(session)) => self.left(now, &session, goodbye, txn),
+            Some(Conn::Live(mut session)) => self.left(now, &mut session, goodbye, txn),
             _ => Ok(()),
         }
     }
@@ -167,7 +173,7 @@ impl Broker {
     fn left<T: Txn + ?Sized>(
         &mut self,
         now: Now,
-        session: &Session,
+        session: &mut Session,
         goodbye: bool,
         txn: &mut T,
     ) -> Result<(), StoreError> {
@@ -180,6 +186,7 @@ impl Broker {
                 txn.delete_debt(id, seq)?;
             }
         }
+        self.keep_ways(session);
         let grace_ms = self.config.grace_ms;
         let Some(peer) = self.registry.get_mut(id) else {
             return Ok(());

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use peerbus_wire::{Instance, MessageId, PeerName, Presence, Register, Seq, Window};
 
+use super::ladder::Way;
 use super::{ConnId, Reason};
-use crate::TokenHash;
 use crate::store::PeerId;
+use crate::{Now, TokenHash};
 
 /// What a connection is doing.
 #[derive(Debug)]
@@ -45,6 +46,8 @@ pub(super) struct Session {
     pub(super) greeted: bool,
     /// The last message delivered on this connection.
     pub(super) cursor: Seq,
+    /// Up to this message, deliveries were made on earlier connections of the peer.
+    pub(super) again: Seq,
     pub(super) flights: Flights,
     /// A lapse deadline is set.
     pub(super) lapses: bool,
@@ -65,11 +68,13 @@ pub(super) struct Flights {
 }
 
 /// One delivery that a connection holds.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Flight {
     pub(super) sender: PeerId,
     pub(super) id: MessageId,
     pub(super) bytes: usize,
+    /// How far it is.
+    pub(super) way: Way,
     /// It does not count against the window any more.
     lapsed: bool,
 }
@@ -81,7 +86,7 @@ impl Flights {
         sender: PeerId,
         id: MessageId,
         bytes: usize,
-        mono_ms: u64,
+        now: Now,
     ) {
         self.held.insert(
             seq,
@@ -89,10 +94,14 @@ impl Flights {
                 sender,
                 id,
                 bytes,
+                way: Way {
+                    delivered_ms: Some(now.wall_ms),
+                    steps: Vec::new(),
+                },
                 lapsed: false,
             },
         );
-        self.order.push_back((seq, mono_ms));
+        self.order.push_back((seq, now.mono_ms));
         self.counted += 1;
         self.counted_bytes += bytes;
     }
@@ -110,6 +119,19 @@ impl Flights {
     /// Whether `seq` is held here.
     pub(super) fn holds(&self, seq: Seq) -> bool {
         self.held.contains_key(&seq)
+    }
+
+    pub(super) fn get(&self, seq: Seq) -> Option<&Flight> {
+        self.held.get(&seq)
+    }
+
+    pub(super) fn get_mut(&mut self, seq: Seq) -> Option<&mut Flight> {
+        self.held.get_mut(&seq)
+    }
+
+    /// Takes every delivery out.
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = Flight> {
+        std::mem::take(self).held.into_values()
     }
 
     /// Messages and bytes that fit the window now; a first message always fits.

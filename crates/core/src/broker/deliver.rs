@@ -66,7 +66,15 @@ impl Broker {
                 return Ok(());
             }
             for message in &queued {
-                let frame = self.deliver_frame(message.seq, &message.envelope);
+                let Some(session) = self.conns.session_mut(conn) else {
+                    return Ok(());
+                };
+                let again = session.ext && message.seq <= session.again;
+                let frame = if again {
+                    DeliverFrame::for_one(message.seq, &message.envelope, true, None)
+                } else {
+                    self.deliver_frame(message.seq, &message.envelope)
+                };
                 let Some(session) = self.conns.session_mut(conn) else {
                     return Ok(());
                 };
@@ -99,13 +107,9 @@ impl Broker {
             return;
         };
         let bytes = message.frame.text().len();
-        session.flights.insert(
-            message.seq,
-            message.sender,
-            message.id.clone(),
-            bytes,
-            now.mono_ms,
-        );
+        session
+            .flights
+            .insert(message.seq, message.sender, message.id.clone(), bytes, now);
         session.cursor = session.cursor.max(message.seq);
         let (recipient, greeted) = (session.peer, session.greeted);
         let to = session.name.as_str().to_owned();
@@ -123,10 +127,10 @@ impl Broker {
         });
         self.outbox.now(Output::Count(Count::Delivered));
         self.tell_sender(
-            message.seq,
+            now,
+            (message.seq, recipient),
             message.sender,
             message.id,
-            recipient,
             State::Delivered { to },
         );
     }
@@ -134,10 +138,10 @@ impl Broker {
     /// Tells a sender that is here, and wants to know, of a later state of its message.
     pub(super) fn tell_sender(
         &mut self,
-        seq: Seq,
+        now: Now,
+        (seq, recipient): (Seq, PeerId),
         sender: PeerId,
         id: &MessageId,
-        recipient: PeerId,
         state: State,
     ) {
         let Some(conn) = self.registry.conn(sender) else {
@@ -148,7 +152,7 @@ impl Broker {
                 id: id.clone(),
                 state,
                 key: None,
-                at_ms: None,
+                at_ms: Some(now.wall_ms),
             };
             self.outbox.later(conn, seq, recipient, receipt);
         }

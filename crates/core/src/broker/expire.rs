@@ -3,6 +3,7 @@
 use peerbus_wire::{Seq, State};
 
 use super::ack::Told;
+use super::ladder::Way;
 use super::{Broker, Count, Need, Output};
 use crate::Now;
 use crate::audit::Event;
@@ -115,10 +116,12 @@ impl Broker {
         }
         self.expiring = true;
         self.settled(recipient);
+        let mut way = Way::default();
         if let Some(conn) = self.registry.conn(recipient)
             && let Some(session) = self.conns.session_mut(conn)
-            && session.flights.remove(message.seq).is_some()
+            && let Some(flight) = session.flights.remove(message.seq)
         {
+            way = flight.way;
             self.registry.mark_dirty(recipient);
         }
         self.log.push(&Event::Expire {
@@ -132,7 +135,9 @@ impl Broker {
             to: to.clone(),
             reason: reason.to_owned(),
         };
-        self.recent.record(message.sender, &message.id, state);
+        let end = Some((state, now.wall_ms));
+        let of = (message.sender, &message.id);
+        self.recent.record(of, recipient, way, end);
         let (sender, id) = (message.sender, message.id.clone());
         let told = Told {
             sender,

@@ -236,7 +236,13 @@ impl Broker {
     }
 
     /// Tells a sender that its message was not taken; a v1 sender cannot be told.
-    pub(super) fn refuse(&mut self, conn: ConnId, id: Option<MessageId>, refusal: Refusal) {
+    pub(super) fn refuse(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        id: Option<MessageId>,
+        refusal: Refusal,
+    ) {
         let Some(session) = self.conns.session(conn) else {
             return;
         };
@@ -254,7 +260,7 @@ impl Broker {
                     id,
                     state: State::Refused(refusal),
                     key: None,
-                    at_ms: None,
+                    at_ms: Some(now.wall_ms),
                 },
             );
         }

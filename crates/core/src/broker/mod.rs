@@ -15,6 +15,7 @@ mod conn;
 mod deliver;
 mod expire;
 mod handshake;
+mod ladder;
 mod mutation;
 mod outbox;
 mod query;
@@ -22,16 +23,17 @@ mod registry;
 mod retain;
 mod route;
 
-use peerbus_wire::{BrokerFrame, ClientFrame, CloseReason, Seq};
+use peerbus_wire::{BrokerFrame, ClientFrame, CloseReason, MessageId, Seq};
 
 pub use self::config::Config;
+pub use self::ladder::Ladder;
 #[cfg(feature = "mutations")]
 pub use self::mutation::Mutation;
 
 use self::conn::{Conn, Conns};
+use self::ladder::Recent;
 use self::mutation::Mutations;
 use self::outbox::Outbox;
-use self::query::Recent;
 use self::registry::Registry;
 use self::retain::Sweep;
 use crate::Now;
@@ -106,6 +108,17 @@ pub enum Count {
     Acked,
     /// A delivery was rejected by its recipient.
     Dead,
+    /// A recipient holds a message back, and says why.
+    Held {
+        /// Who sent it.
+        from: String,
+        /// Its recipient.
+        to: String,
+        /// The sender's id for it.
+        id: MessageId,
+        /// The sentence as it came. Untrusted.
+        reason: String,
+    },
     /// A debt expired.
     Expired,
     /// A peer registered.
@@ -344,10 +357,10 @@ impl Broker {
         match frame {
             ClientFrame::Envelope(carried) => self.route(now, conn, &carried, txn),
             ClientFrame::Refused { id, refusal } => {
-                self.refuse(conn, id, refusal);
+                self.refuse(now, conn, id, refusal);
                 Ok(())
             }
-            ClientFrame::Ack(ack) => self.ack(conn, &ack, txn),
+            ClientFrame::Ack(ack) => self.ack(now, conn, &ack, txn),
             ClientFrame::Peers => self.answer_peers(now, conn, txn),
             ClientFrame::Presence(presence) if ext => {
                 self.set_presence(conn, presence);
@@ -358,6 +371,10 @@ impl Broker {
             }
             ClientFrame::Release { key } if ext => {
                 self.release(conn, &key);
+                Ok(())
+            }
+            ClientFrame::Progress { key, step } if ext => {
+                self.progress(now, conn, &key, step);
                 Ok(())
             }
             ClientFrame::Status { ids } if ext => self.answer_status(conn, &ids, txn),

@@ -1,67 +1,20 @@
-//! What a client may ask: who is there, what became of its messages, what it was not told yet.
-
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, VecDeque};
+//! What a client may ask: who is there, what it was not told yet.
 
 use peerbus_wire::limits::PEERS_ENTRIES_MAX;
-use peerbus_wire::{
-    BrokerFrame, DeliveryKey, MessageId, PeerEntry, PeersFrame, Receipt, Seq, State,
-};
+use peerbus_wire::{BrokerFrame, DeliveryKey, PeerEntry, PeersFrame};
 
 use super::ack::notice_receipt;
 use super::registry::Peer;
 use super::{Broker, ConnId, Need, Output};
 use crate::Now;
-use crate::store::{MessageHead, PeerId, StoreError, Txn};
+use crate::store::{StoreError, Txn};
 
 /// Notices that are sent before some of them are acked.
 const NOTICES_BATCH: usize = 512;
 
-/// States that are remembered for `status`, of however many messages.
-const RECENT_MAX: usize = 32_768;
-
-/// States remembered of one message.
-const RECENT_STATES_MAX: usize = 64;
-
 /// The number in the key of a notice.
 pub(super) fn notice_number(key: &DeliveryKey) -> Option<u64> {
     key.as_str().strip_prefix('n')?.parse().ok()
-}
-
-/// Final states of messages that were settled lately. Lost with the process.
-#[derive(Debug, Default)]
-pub(super) struct Recent {
-    states: BTreeMap<(PeerId, MessageId), Vec<State>>,
-    order: VecDeque<(PeerId, MessageId)>,
-    count: usize,
-}
-
-impl Recent {
-    pub(super) fn record(&mut self, sender: PeerId, id: &MessageId, state: State) {
-        let key = (sender, id.clone());
-        let states = match self.states.entry(key) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => {
-                self.order.push_back(entry.key().clone());
-                entry.insert(Vec::new())
-            }
-        };
-        if states.len() < RECENT_STATES_MAX {
-            states.push(state);
-            self.count += 1;
-        }
-        while self.count > RECENT_MAX
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.count -= self.states.remove(&oldest).map_or(0, |states| states.len());
-        }
-    }
-
-    fn of(&self, sender: PeerId, id: &MessageId) -> &[State] {
-        self.states
-            .get(&(sender, id.clone()))
-            .map_or(&[], Vec::as_slice)
-    }
 }
 
 impl Broker {
@@ -134,69 +87,6 @@ impl Broker {
             });
         }
         Ok((entries, u32::try_from(omitted).unwrap_or(u32::MAX)))
-    }
-
-    /// Says what became of a sender's own messages.
-    pub(super) fn answer_status<T: Txn + ?Sized>(
-        &mut self,
-        conn: ConnId,
-        ids: &[MessageId],
-        txn: &mut T,
-    ) -> Result<(), StoreError> {
-        let Some(sender) = self.conns.session(conn).map(|s| s.peer) else {
-            return Ok(());
-        };
-        let mut receipts = Vec::new();
-        for id in ids {
-            let states = match txn.find_message(sender, id)? {
-                Some(head) => self.states(&head, txn)?,
-                None => vec![State::Unknown],
-            };
-            receipts.extend(states.into_iter().map(|state| Receipt {
-                id: id.clone(),
-                state,
-                key: None,
-                at_ms: None,
-            }));
-        }
-        for frame in BrokerFrame::receipts(receipts) {
-            self.outbox.barrier(Output::Send(conn, frame));
-        }
-        Ok(())
-    }
-
-    fn states<T: Txn + ?Sized>(
-        &self,
-        head: &MessageHead,
-        txn: &mut T,
-    ) -> Result<Vec<State>, StoreError> {
-        let owed = txn.owed_to(head.seq)?;
-        let here = |peer: &PeerId| self.registry.conn(*peer).is_some();
-        let online = owed.iter().filter(|peer| here(peer)).count();
-        let mut states = vec![State::Accepted {
-            recipients: head.recipients,
-            online: u32::try_from(online).unwrap_or(u32::MAX),
-            duplicate: false,
-        }];
-        for peer in owed.into_iter().take(RECENT_STATES_MAX) {
-            let to = self.registry.name(peer);
-            let held = self.holds(peer, head.seq);
-            states.push(if held {
-                State::Delivered { to }
-            } else {
-                State::Queued { to }
-            });
-        }
-        states.extend_from_slice(self.recent.of(head.sender, &head.id));
-        Ok(states)
-    }
-
-    fn holds(&self, peer: PeerId, seq: Seq) -> bool {
-        let session = self
-            .registry
-            .conn(peer)
-            .and_then(|conn| self.conns.session(conn));
-        session.is_some_and(|s| s.flights.holds(seq))
     }
 
     /// Sends the next statements that were kept for a peer while it was away.

@@ -24,6 +24,8 @@ pub(super) struct Peer {
     pub(super) last_debt: Option<Seq>,
     /// How many messages are owed to it; `None` until it was counted.
     pub(super) owed: Option<u64>,
+    /// The last message that was delivered on a connection that ended.
+    pub(super) delivered: Seq,
 }
 
 /// Every known peer, by number and by name.
@@ -69,6 +71,7 @@ impl Registry {
                 taken_over_ms: None,
                 last_debt: None,
                 owed: None,
+                delivered: Seq(0),
             },
         );
     }

@@ -27,7 +27,7 @@ impl Broker {
         };
         let sender = session.peer;
         if let Err(refusal) = self.check_from(&session.name, carried) {
-            self.refuse(conn, Some(carried.id.clone()), refusal);
+            self.refuse(now, conn, Some(carried.id.clone()), refusal);
             return Ok(());
         }
         let recipients = match self.recipients(now, sender, &carried.to, txn)? {
@@ -35,7 +35,7 @@ impl Broker {
             Err(refusal) => {
                 // A resend must get its receipt again even if the recipient has gone since.
                 if txn.find_message(sender, &carried.id)?.is_none() {
-                    self.refuse(conn, Some(carried.id.clone()), refusal);
+                    self.refuse(now, conn, Some(carried.id.clone()), refusal);
                     return Ok(());
                 }
                 Vec::new()
@@ -56,11 +56,11 @@ impl Broker {
                     online: online.min(recipients),
                     duplicate: true,
                 };
-                self.receipt(conn, carried, state);
+                self.receipt(conn, carried, state, None);
                 return Ok(());
             }
             Inserted::Known { same: false, .. } => {
-                self.refuse(conn, Some(carried.id.clone()), id_reused(carried));
+                self.refuse(now, conn, Some(carried.id.clone()), id_reused(carried));
                 return Ok(());
             }
         }
@@ -73,7 +73,7 @@ impl Broker {
             online,
             duplicate: false,
         };
-        self.receipt(conn, carried, state);
+        self.receipt(conn, carried, state, Some(now.wall_ms));
         let seq = Seq(self.head.next_seq - 1);
         self.owe(now, seq, sender, carried, &recipients, txn)
     }
@@ -259,7 +259,7 @@ impl Broker {
         DeliverFrame::new(seq, envelope)
     }
 
-    fn receipt(&mut self, conn: ConnId, carried: &Carried, state: State) {
+    fn receipt(&mut self, conn: ConnId, carried: &Carried, state: State, at_ms: Option<u64>) {
         if self.conns.session(conn).is_some_and(|s| s.ext) {
             self.outbox.answer(
                 conn,
@@ -267,7 +267,7 @@ impl Broker {
                     id: carried.id.clone(),
                     state,
                     key: None,
-                    at_ms: None,
+                    at_ms,
                 },
             );
         } else {

@@ -225,6 +225,31 @@ fn receipts_of_what_is_under_way_are_spelled_so() {
             r#""state":"acked","to":"bob","how":"seen","path":"drain","evidence":"tool_result""#,
         ),
         (State::Queued { to: to() }, r#""state":"queued","to":"bob""#),
+        (
+            State::Pushed {
+                to: to(),
+                path: "socket".into(),
+            },
+            r#""state":"pushed","to":"bob","path":"socket""#,
+        ),
+        (
+            State::Presented {
+                to: to(),
+                path: "hook".into(),
+            },
+            r#""state":"presented","to":"bob","path":"hook""#,
+        ),
+        (
+            State::Held {
+                to: to(),
+                reason: "a loop".into(),
+            },
+            r#""state":"held","to":"bob","reason":"a loop""#,
+        ),
+        (
+            State::Settled { recipients: 2 },
+            r#""state":"settled","recipients":2"#,
+        ),
         (State::Unknown, r#""state":"unknown""#),
     ] {
         spelled(state, None, inner);
@@ -264,7 +289,7 @@ fn spelled(state: State, key: Option<DeliveryKey>, inner: &str) {
     }];
     let text = BrokerFrame::Receipts(receipts.clone()).encode();
     let start = r#"{"protocol_version":"v1","type":"receipts","receipts":[{"id":"m1","#;
-    assert_eq!(&*text, format!("{start}{inner}}}]}}"));
+    assert_eq!(&*text, format!("{start}{inner},\"at\":1779105600000}}]}}"));
     let Received::Receipts(again) = Received::parse(text.as_bytes()) else {
         panic!("{text}")
     };

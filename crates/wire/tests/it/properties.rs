@@ -2,8 +2,9 @@
 
 use peerbus_wire::{
     Ack, BrokerFrame, Carried, ClientFrame, Decoded, DeliverFrame, DeliveryKey, Envelope, Fields,
-    How, Instance, MessageId, PeerEntry, PeersFrame, Presence, Receipt, Received, Refusal,
-    RefusalCode, Register, Secret, Seq, State, Token, Window, canonical, control_type, neutralise,
+    How, Instance, MessageId, PeerEntry, PeersFrame, Presence, Progress, Receipt, Received,
+    Refusal, RefusalCode, Register, Secret, Seq, State, Token, Window, canonical, control_type,
+    neutralise,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -308,6 +309,18 @@ fn how() -> impl Strategy<Value = How> {
     ]
 }
 
+fn word() -> &'static str {
+    "[ -~]{1,64}"
+}
+
+fn progress() -> impl Strategy<Value = Progress> {
+    prop_oneof![
+        word().prop_map(|path| Progress::Pushed { path }),
+        word().prop_map(|path| Progress::Presented { path }),
+        "\\PC{0,80}".prop_map(|reason| Progress::Held { reason }),
+    ]
+}
+
 fn window() -> impl Strategy<Value = Window> {
     any::<(u32, u32)>().prop_map(|(messages, bytes)| Window { messages, bytes })
 }
@@ -325,19 +338,22 @@ fn register() -> impl Strategy<Value = Register> {
         any::<u32>(),
         option::of(any::<u128>()),
         any::<(bool, bool)>(),
+        option::of(any::<String>()),
     );
     (v1, ext, option::of(window()), option::of(presence())).prop_map(
-        |((protocol_version, token, name), (ext, instance, flags), window, presence)| Register {
-            protocol_version,
-            token: token.and_then(|token| Token::parse(&token)),
-            name,
-            renaming: None,
-            ext,
-            instance: instance.map(Instance::from_entropy),
-            ephemeral: flags.0,
-            generated: flags.1,
-            window,
-            presence,
+        |((protocol_version, token, name), (ext, instance, flags, renaming), window, presence)| {
+            Register {
+                protocol_version,
+                token: token.and_then(|token| Token::parse(&token)),
+                name,
+                renaming,
+                ext,
+                instance: instance.map(Instance::from_entropy),
+                ephemeral: flags.0,
+                generated: flags.1,
+                window,
+                presence,
+            }
         },
     )
 }
@@ -352,6 +368,9 @@ fn client_frame() -> impl Strategy<Value = ClientFrame> {
         (key(), "\\PC{0,80}").prop_map(|(key, reason)| ClientFrame::Reject { key, reason }),
         key().prop_map(|key| ClientFrame::Release { key }),
         vec(message_id(), 0..5).prop_map(|ids| ClientFrame::Status { ids }),
+        (key(), progress()).prop_map(|(key, step)| ClientFrame::Progress { key, step }),
+        any::<String>().prop_map(|name| ClientFrame::Rename { name }),
+        option::of(any::<String>()).prop_map(|successor| ClientFrame::Retire { successor }),
     ]
 }
 
@@ -409,6 +428,10 @@ fn receipt() -> impl Strategy<Value = Receipt> {
         (to, reason).prop_map(|(to, reason)| State::Expired { to, reason }),
         (to, reason).prop_map(|(to, reason)| State::Dead { to, reason }),
         to.prop_map(|to| State::Queued { to }),
+        (to, word()).prop_map(|(to, path)| State::Pushed { to, path }),
+        (to, word()).prop_map(|(to, path)| State::Presented { to, path }),
+        (to, reason).prop_map(|(to, reason)| State::Held { to, reason }),
+        any::<u32>().prop_map(|recipients| State::Settled { recipients }),
         Just(State::Unknown),
     ];
     (

@@ -50,6 +50,7 @@ impl Oracle {
                 seq.0
             )
         })?;
+        self.said_again(conn, peer, seq, delivery.again)?;
         self.not_again(conn, peer, seq)?;
         self.in_order(conn, peer, seq)?;
         self.in_window(conn, seq, text.len())
@@ -72,6 +73,17 @@ impl Oracle {
         let signed = self.hosts.is_signed(envelope);
         ensure(*message.envelope == *envelope && signed, "I6", || {
             format!("message {} is not what was signed: {envelope}", seq.0)
+        })
+    }
+
+    /// What left for an earlier connection of the name says so when it comes again.
+    fn said_again(&mut self, conn: ConnId, peer: PeerId, seq: Seq, again: bool) -> Verdict {
+        let before = self.left.insert((peer, seq), conn);
+        let owed = before.is_some_and(|before| before != conn);
+        let ext = self.conns.get(&conn).is_some_and(|model| model.ext);
+        ensure(if ext { again || !owed } else { !again }, "again", || {
+            let name = self.name_of(peer);
+            format!("message {} comes to {name} as new", seq.0)
         })
     }
 

@@ -104,6 +104,8 @@ pub struct Oracle {
     pub(crate) causes: BTreeMap<(PeerId, Seq), End>,
     /// Acks that the broker took, and the number of the commit that must hold them.
     pub(crate) acked: BTreeMap<(PeerId, Seq), u64>,
+    /// What left for which connection of a peer, in this life of the broker.
+    pub(crate) left: BTreeMap<(PeerId, Seq), ConnId>,
     /// Connected, in this life of the broker.
     pub(crate) online: BTreeSet<PeerId>,
     /// Not connected, but counting for broadcasts until then (virtual time).
@@ -131,6 +133,7 @@ impl Oracle {
             handling: None,
             causes: BTreeMap::new(),
             acked: BTreeMap::new(),
+            left: BTreeMap::new(),
             online: BTreeSet::new(),
             grace: BTreeMap::new(),
             last_online: BTreeMap::new(),
@@ -149,6 +152,7 @@ impl Oracle {
             self.last_online.insert(peer, wall_ms);
         }
         self.conns.clear();
+        self.left.clear();
         self.grace.clear();
         self.handling = None;
     }

@@ -6,6 +6,7 @@ mod broadcast;
 mod ephemeral;
 mod expiry;
 mod handshake;
+mod ladder;
 mod messages;
 mod names;
 mod receipts;

@@ -176,10 +176,12 @@ fn status_tells_of_ones_own_messages_and_of_nobody_elses() {
     rig.frame(ada, ask());
     let bob_name = || "bob".to_owned();
     let queued = State::Queued { to: bob_name() };
+    let delivered = State::Delivered { to: bob_name() };
     assert_eq!(
         rig.states(ada),
         [
             accepted(1, 0),
+            delivered.clone(),
             queued.clone(),
             accepted(1, 0),
             queued,
@@ -194,11 +196,11 @@ fn status_tells_of_ones_own_messages_and_of_nobody_elses() {
         to: bob_name(),
         how: None,
     };
-    let delivered = State::Delivered { to: bob_name() };
     assert_eq!(
         rig.states(ada),
         [
             accepted(1, 0),
+            delivered.clone(),
             acked,
             accepted(1, 1),
             delivered,

@@ -1,0 +1,213 @@
+//! How far a message is: said by its holder, told to its sender, remembered.
+
+use peerbus_core::broker::{ConnId, Count};
+use peerbus_wire::{ClientFrame, How, MessageId, Progress, Receipt, Seq, State};
+
+use crate::rig::{DAY, Rig, SECOND, accepted, ack, ids};
+
+fn progress(seq: u64, step: Progress) -> ClientFrame {
+    ClientFrame::Progress {
+        key: Seq(seq).key(),
+        step,
+    }
+}
+
+fn pushed(path: &str) -> Progress {
+    Progress::Pushed { path: path.into() }
+}
+
+fn presented(path: &str) -> Progress {
+    Progress::Presented { path: path.into() }
+}
+
+fn held(reason: &str) -> Progress {
+    Progress::Held {
+        reason: reason.into(),
+    }
+}
+
+fn told(step: Progress) -> State {
+    step.state("bob".into())
+}
+
+/// What became of `m1`: seconds since the beginning, and what.
+fn ladder(rig: &mut Rig, conn: ConnId) -> Vec<(Option<u64>, State)> {
+    rig.take(conn);
+    rig.frame(conn, ClientFrame::Status { ids: ids(&["m1"]) });
+    let zero = rig.now().wall_ms - rig.ms;
+    let second = |receipt: &Receipt| receipt.at_ms.map(|at| (at - zero) / 1_000);
+    let receipts = rig.take(conn).receipts;
+    receipts
+        .into_iter()
+        .map(|receipt| (second(&receipt), receipt.state))
+        .collect()
+}
+
+#[test]
+fn the_sender_is_told_how_far_its_message_is_and_nothing_is_settled() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    rig.send(ada, "ada", "bob", "m1");
+    rig.take(ada);
+    for step in [pushed("socket"), presented("socket"), held("its user")] {
+        rig.frame(bob, progress(1, step.clone()));
+        assert_eq!(rig.states(ada), [told(step.clone())]);
+        rig.frame(bob, progress(1, step));
+        assert!(rig.states(ada).is_empty(), "the same once more is no news");
+    }
+    assert_eq!(rig.owed("bob"), [1]);
+    let held: Vec<_> = rig
+        .counts
+        .iter()
+        .filter(|count| matches!(count, Count::Held { .. }))
+        .collect();
+    assert_eq!(
+        held,
+        [&Count::Held {
+            from: "ada".into(),
+            to: "bob".into(),
+            id: MessageId::parse("m1").unwrap(),
+            reason: "its user".into()
+        }]
+    );
+}
+
+#[test]
+fn only_the_holder_says_how_far_a_message_is() {
+    let mut rig = Rig::new();
+    let (ada, bob, cyd) = (rig.ext("ada"), rig.ext("bob"), rig.ext("cyd"));
+    rig.send(ada, "ada", "bob", "m1");
+    rig.take(ada);
+    rig.frame(cyd, progress(1, pushed("socket")));
+    rig.frame(ada, progress(1, pushed("socket")));
+    rig.frame(bob, progress(2, pushed("socket")));
+    rig.frame(bob, ack(1, None));
+    rig.take(ada);
+    rig.frame(bob, progress(1, pushed("socket")));
+    assert!(rig.states(ada).is_empty());
+    let v1 = rig.v1("dan");
+    rig.send(ada, "ada", "dan", "m2");
+    rig.take(ada);
+    rig.frame(v1, progress(2, pushed("socket")));
+    assert!(rig.states(ada).is_empty(), "version 1 has no such frame");
+}
+
+#[test]
+fn status_gives_the_whole_ladder_in_order_of_time() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    rig.pass(1_000);
+    rig.send(ada, "ada", "bob", "m1");
+    rig.pass(1_000);
+    rig.frame(bob, progress(1, pushed("channel")));
+    rig.pass(1_000);
+    rig.close(bob, false);
+    let delivered = State::Delivered { to: "bob".into() };
+    let queued = State::Queued { to: "bob".into() };
+    let first = [
+        (Some(1), accepted(1, 0)),
+        (Some(1), delivered),
+        (Some(2), told(pushed("channel"))),
+    ];
+    assert_eq!(
+        ladder(&mut rig, ada),
+        [first.as_slice(), &[(None, queued)]].concat()
+    );
+    rig.pass(1_000);
+    let bob = rig.ext("bob");
+    rig.frame(bob, progress(1, pushed("socket")));
+    rig.pass(1_000);
+    rig.frame(bob, progress(1, presented("socket")));
+    rig.pass(1_000);
+    let how = How::Seen {
+        path: "socket".into(),
+        evidence: "transcript".into(),
+    };
+    rig.frame(bob, ack(1, Some(how.clone())));
+    let rest = [
+        (Some(4), told(pushed("socket"))),
+        (Some(5), told(presented("socket"))),
+        (
+            Some(6),
+            State::Acked {
+                to: "bob".into(),
+                how: Some(how),
+            },
+        ),
+    ];
+    assert_eq!(
+        ladder(&mut rig, ada),
+        [first.as_slice(), &rest].concat(),
+        "after the ack"
+    );
+    rig.restart();
+    let ada = rig.ext("ada");
+    assert_eq!(
+        ladder(&mut rig, ada),
+        [
+            (Some(1), accepted(1, 0)),
+            (None, State::Settled { recipients: 1 })
+        ],
+        "what is not on disk is not known any more"
+    );
+}
+
+#[test]
+fn the_operator_sees_the_ladder_of_any_sender() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    rig.send(ada, "ada", "bob", "same-id");
+    rig.send(bob, "bob", "ada", "same-id");
+    let look = |rig: &mut Rig, id: &str| {
+        let id = MessageId::parse(id).unwrap();
+        rig.batch([]);
+        let ladders = rig.broker.ladder_of(&id, &mut rig.store).unwrap();
+        rig.commit();
+        ladders
+    };
+    let ladders = look(&mut rig, "same-id");
+    let seen: Vec<_> = ladders
+        .iter()
+        .map(|ladder| (ladder.from.as_str(), ladder.receipts.len()))
+        .collect();
+    assert_eq!(seen, [("ada", 2), ("bob", 2)]);
+    assert!(look(&mut rig, "never").is_empty());
+}
+
+#[test]
+fn a_delivery_says_when_it_was_made_before_on_another_connection() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    rig.send(ada, "ada", "bob", "m1");
+    rig.take(bob);
+    rig.close(bob, false);
+    rig.send(ada, "ada", "bob", "m2");
+    let again = |text: &String| text.contains(r#","again":true,"#);
+    let bob = rig.ext("bob");
+    let said: Vec<_> = rig.take(bob).texts.iter().map(again).collect();
+    assert_eq!(said, [true, false], "m2 was never delivered before");
+    rig.close(bob, true);
+    let bob = rig.v1("bob");
+    let said: Vec<_> = rig.take(bob).texts.iter().map(again).collect();
+    assert_eq!(said, [false, false], "version 1 knows no such word");
+}
+
+#[test]
+fn what_is_remembered_of_messages_is_bounded() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    rig.send(ada, "ada", "bob", "m1");
+    for turn in 0..100 {
+        rig.frame(bob, progress(1, pushed(&format!("path-{turn}"))));
+    }
+    let all = ladder(&mut rig, ada);
+    assert!(all.len() < 20, "{} steps", all.len());
+    let last = all.last().map(|(_, state)| state.clone());
+    assert_eq!(last, Some(told(pushed("path-99"))), "the newest are kept");
+    rig.pass(30 * DAY + 120 * SECOND);
+    let expired = ladder(&mut rig, ada);
+    assert!(
+        matches!(expired.last(), Some((Some(_), State::Expired { .. }))),
+        "{expired:?}"
+    );
+}

@@ -37,9 +37,12 @@ def seed(home, project, server):
 class Claude:
     """One interactive session."""
 
+    count = 0
+
     def __init__(self, project, api_url, log):
-        self.debug = Path(log) / "claude-debug.txt"
-        self.status = Path(log) / "claude-status.txt"
+        Claude.count += 1
+        self.debug = Path(log) / f"claude-debug-{self.count}.txt"
+        self.status = Path(log) / f"claude-status-{self.count}.txt"
         environment = os.environ | {
             "ANTHROPIC_API_KEY": KEY,
             "ANTHROPIC_BASE_URL": api_url,
@@ -67,6 +70,15 @@ class Claude:
             return []
         lines = self.debug.read_text(encoding="utf-8", errors="replace").splitlines()
         return [line for line in lines if word in line]
+
+    def activity(self):
+        """What the session does, as the CLI's own file says: idle, busy or waiting."""
+        files = (Path.home() / ".claude" / "sessions").glob("*.json")
+        try:
+            return " ".join(json.loads(file.read_text())["status"] for file in files)
+        except (OSError, ValueError, KeyError):
+            # It is written anew at this moment.
+            return ""
 
     def ended(self):
         """The exit status of the CLI as a text; empty while it runs."""

@@ -78,11 +78,11 @@ class MockApi:
         self.url = f"http://127.0.0.1:{server.server_port}"
         threading.Thread(target=server.serve_forever, daemon=True).start()
 
-    def wait_for(self, what, wanted):
-        """The first request of the model loop that is wanted."""
+    def wait_for(self, what, wanted, since=0):
+        """The first request of the model loop that is wanted, of those from number `since` on."""
 
         def found():
-            return next((asked for asked in self.asked if wanted(asked)), None)
+            return next((asked for asked in self.asked[since:] if wanted(asked)), None)
 
         with self.changed:
             if not self.changed.wait_for(found, PATIENCE_S):

@@ -14,6 +14,7 @@ from pathlib import Path
 import channel
 import claude
 import mock_api
+import wake
 from mcp_client import Server
 from support import check, eventually
 
@@ -66,16 +67,6 @@ def drained(worker):
     return eventually("mail for the worker", lambda: worker.call("bus.drain", {})["messages"])
 
 
-def adapters_running():
-    """How many channel adapters there are in this process namespace."""
-    lines = []
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        # It may have ended since.
-        with contextlib.suppress(OSError):
-            lines.append(entry.read_bytes())
-    return sum(b"--adapter=cc" in line for line in lines)
-
-
 def answer(request):
     """What the model says: it sends when it is asked to, and is content with the result."""
     if PROMPT in request.prompt and not request.tool_results:
@@ -83,26 +74,33 @@ def answer(request):
     return mock_api.text(LAST_WORDS)
 
 
-def the_model_sends(api, worker):
+def the_model_sends(session, api, worker):
     """The real CLI starts the adapter from `.mcp.json`, its model calls `bus.send`. Gives the words
     that the model was shown."""
+    connected = session.said(f'MCP server "{SERVER}": Successfully connected')
+    check(f"the CLI is connected ({connected.rsplit(' ', 1)[-1]})", True)
+    session.type(PROMPT)
+    asked = api.wait_for("the prompt", lambda request: PROMPT in request.prompt)
+    shown = sorted(name for name in asked.tools if name.startswith(f"mcp__{SERVER}__"))
+    check("the model is shown the send tool", SEND in shown, shown)
+    after = api.wait_for("the tool's result", lambda request: request.tool_results)
+    [result] = after.tool_results
+    check("the tool succeeds", not result.get("is_error"), result)
+    check("the model reads that it was accepted", "accepted" in json.dumps(result), result)
+
+    [message] = drained(worker)
+    check("drained from the session", message["from"] == "session", message)
+    check("drained as it was sent", message["body"] == BODY, message["body"])
+    eventually("the turn ends", lambda: LAST_WORDS in session.screen())
+    return asked.context
+
+
+@contextlib.contextmanager
+def cli(api):
+    """A session of the real CLI, which is left as a user does."""
     session = claude.Claude(PROJECT, api.url, LOG)
     try:
-        connected = session.said(f'MCP server "{SERVER}": Successfully connected')
-        check(f"the CLI is connected ({connected.rsplit(' ', 1)[-1]})", True)
-        session.type(PROMPT)
-        asked = api.wait_for("the prompt", lambda request: PROMPT in request.prompt)
-        shown = sorted(name for name in asked.tools if name.startswith(f"mcp__{SERVER}__"))
-        check("the model is shown the send tool", SEND in shown, shown)
-        after = api.wait_for("the tool's result", lambda request: request.tool_results)
-        [result] = after.tool_results
-        check("the tool succeeds", not result.get("is_error"), result)
-        check("the model reads that it was accepted", "accepted" in json.dumps(result), result)
-
-        [message] = drained(worker)
-        check("drained from the session", message["from"] == "session", message)
-        check("drained as it was sent", message["body"] == BODY, message["body"])
-        eventually("the turn ends", lambda: LAST_WORDS in session.screen())
+        yield session
         session.quit()
     except AssertionError:
         print(f"--- the CLI's screen\n{session.screen()}")
@@ -110,8 +108,25 @@ def the_model_sends(api, worker):
     # Its last lines, such as the one that the adapter exited, are not always written.
     killed = session.debug_lines("sending SIGKILL to MCP server process")
     check("the CLI did not have to kill the adapter", not killed, killed)
-    eventually("no adapter is left", lambda: adapters_running() == 0)
-    return asked.context
+
+
+def the_session_is_woken(api, worker, model):
+    """All of it with `.mcp.json` alone: no flag, no hook, default settings. Gives the words that the
+    model was shown at first."""
+    with cli(api) as session:
+        shown = the_model_sends(session, api, worker)
+        wake.an_idle_session_wakes(session, api, worker)
+        wake.a_busy_session_hears(session, api, worker, model)
+        wake.a_burst_is_few_turns(session, api, worker)
+        wake.hostile_text_is_quoted(api, worker)
+    wake.nothing_is_left()
+    with cli(api) as session:
+        session.said(f'MCP server "{SERVER}": Successfully connected')
+        lost = wake.killed_before_evidence(api, worker, model)
+    since = len(api.asked)
+    with cli(api):
+        wake.the_successor_gets_it(api, worker, lost, since)
+    return shown
 
 
 def the_worker_replies(worker):
@@ -157,11 +172,12 @@ def main():
     PROJECT.mkdir()
     (PROJECT / ".mcp.json").write_text(json.dumps(MCP_JSON), encoding="utf-8")
     claude.seed(HOME, PROJECT, SERVER)
-    api = mock_api.MockApi(answer, LOG / "api.jsonl")
+    model = wake.Model(answer)
+    api = mock_api.MockApi(model.answer, LOG / "api.jsonl")
     try:
         start_broker()
         worker = start_worker()
-        shown = the_model_sends(api, worker)
+        shown = the_session_is_woken(api, worker, model)
         instructions = the_worker_replies(worker)
         check("the real model was shown the instructions in full", instructions in shown, shown)
     except AssertionError as failed:

@@ -10,7 +10,7 @@ use futures_util::{SinkExt, StreamExt};
 use peerbus_adapter::{Bus, Config, How, Naming, PeerName, Secret, Token, Url, Window, connect};
 use peerbus_wire::{
     Address, BrokerFrame, Carried, ClientFrame, DeliverFrame, Envelope, PeerEntry, PeersFrame,
-    Receipt, Refusal, RefusalCode, Register, Seq, State,
+    Progress, Receipt, Refusal, RefusalCode, Register, Seq, State,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
@@ -31,6 +31,8 @@ pub enum Seen {
     Registered(Register),
     Envelope(Carried),
     Ack { key: String, how: Option<How> },
+    Progress { key: String, step: Progress },
+    Reject { key: String },
     Presence(Value),
     Left,
 }
@@ -87,11 +89,16 @@ impl Broker {
 
     /// Delivers a message from bob; its id is `m` and its number.
     pub fn deliver(&mut self, body: &str) {
+        self.deliver_from("bob", body);
+    }
+
+    /// As [`Broker::deliver`], from anybody.
+    pub fn deliver_from(&mut self, from: &str, body: &str) {
         self.seq += 1;
         let mut envelope = Envelope {
             protocol_version: "v1".into(),
             id: format!("m{}", self.seq),
-            from: "bob".into(),
+            from: from.into(),
             to: "me".into(),
             ts: "2026-11-21T00:00:00Z".into(),
             source: "peer-bus".into(),
@@ -270,6 +277,35 @@ fn answer(frame: ClientFrame, ext: bool, note: &impl Fn(Seen)) -> Option<String>
                 key: ack.key.as_str().into(),
                 how: ack.how,
             });
+            None
+        }
+        // Every message is with bob's adapter.
+        ClientFrame::Status { ids } => {
+            let accepted = State::Accepted {
+                recipients: 1,
+                online: 1,
+                duplicate: false,
+            };
+            let delivered = State::Delivered { to: "bob".into() };
+            let said = |id: peerbus_wire::MessageId| {
+                [accepted.clone(), delivered.clone()].map(|state| Receipt {
+                    id: id.clone(),
+                    state,
+                    key: None,
+                    at_ms: Some(1_763_769_600_000),
+                })
+            };
+            let receipts = ids.into_iter().flat_map(said).collect();
+            Some(BrokerFrame::Receipts(receipts).encode().to_string())
+        }
+        ClientFrame::Progress { key, step } => {
+            let key = key.as_str().into();
+            note(Seen::Progress { key, step });
+            None
+        }
+        ClientFrame::Reject { key, .. } => {
+            let key = key.as_str().into();
+            note(Seen::Reject { key });
             None
         }
         ClientFrame::Presence(presence) => {

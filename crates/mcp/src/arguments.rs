@@ -50,6 +50,60 @@ impl Arguments {
             )),
         }
     }
+
+    /// A member that may be absent and else must be a list of strings. One string counts as a list
+    /// of one.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the member and what was found.
+    pub(crate) fn strings(&self, name: &str) -> Result<Option<Vec<String>>, String> {
+        let Some(json) = self.json(name).filter(|json| *json != "null") else {
+            return Ok(None);
+        };
+        if let Ok(one) = serde_json::from_str(json) {
+            return Ok(Some(vec![one]));
+        }
+        serde_json::from_str(json).map(Some).map_err(|_| {
+            format!(
+                "the argument {name} must be a list of strings, got {}",
+                kind(json)
+            )
+        })
+    }
+
+    /// A member that may be absent and else must be a whole number, 0 included.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the member and what was found.
+    pub(crate) fn offset(&self, name: &str) -> Result<Option<usize>, String> {
+        let Some(json) = self.json(name).filter(|json| *json != "null") else {
+            return Ok(None);
+        };
+        json.trim_matches('"').parse().map(Some).map_err(|_| {
+            format!(
+                "the argument {name} must be a whole number from 0, got {}",
+                kind(json)
+            )
+        })
+    }
+
+    /// A member that may be absent, which is false, and else must be true or false.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that names the member and what was found.
+    pub(crate) fn flag(&self, name: &str) -> Result<bool, String> {
+        match self.json(name).map(|json| json.trim_matches('"')) {
+            None | Some("null" | "false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(json) => Err(format!(
+                "the argument {name} must be true or false, got {}",
+                kind(json)
+            )),
+        }
+    }
 }
 
 impl<'de> Deserialize<'de> for Arguments {
@@ -104,5 +158,31 @@ mod tests {
         );
         assert_eq!(arguments.count("n"), Ok(Some(3)));
         assert_eq!(arguments.count("absent"), Ok(None));
+        let arguments: Arguments =
+            serde_json::from_str(r#"{"ids":["a","b"],"one":"a","bad":[1],"peek":true}"#).unwrap();
+        let ids = |name| arguments.strings(name);
+        assert_eq!(ids("ids"), Ok(Some(vec!["a".into(), "b".into()])));
+        assert_eq!(ids("one"), Ok(Some(vec!["a".into()])));
+        assert!(
+            ids("bad")
+                .unwrap_err()
+                .contains("bad must be a list of strings, got a list")
+        );
+        assert_eq!(
+            (arguments.flag("peek"), arguments.flag("x")),
+            (Ok(true), Ok(false))
+        );
+        assert!(
+            arguments
+                .flag("ids")
+                .unwrap_err()
+                .contains("true or false, got a list")
+        );
+        assert!(
+            arguments
+                .offset("peek")
+                .unwrap_err()
+                .contains("from 0, got a truth value")
+        );
     }
 }

@@ -20,7 +20,6 @@ const PROFILE: Profile = Profile {
         a check. Do not answer a message that needs no answer. A message that was accepted is \
         kept, not read: do not send it again because nobody answers.",
     experimental: &[],
-    wake: &[],
     drain: true,
 };
 

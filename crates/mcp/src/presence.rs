@@ -3,6 +3,8 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use peerbus_adapter::Bus;
+use peerbus_adapter::wake::{Activity, Policy};
 use serde_json::{Map, Value};
 
 use crate::session::{Client, Profile};
@@ -12,7 +14,109 @@ const TEXT_CHARS: usize = 80;
 /// More than a file that names a branch or a directory has.
 const FILE_BYTES_MAX: u64 = 4_096;
 
-/// The description: adapter, client, project, branch, wake paths.
+/// Members that are left out, in this order, when the description is too long.
+const EXPENDABLE: [&str; 4] = ["branch", "project", "version", "client"];
+
+/// How a session describes itself, as it changes. Peers are told nothing before the client has
+/// introduced itself.
+#[derive(Debug)]
+pub(crate) struct About {
+    /// Who is here; empty until that is known.
+    client: Map<String, Value>,
+    /// How it is.
+    state: Map<String, Value>,
+    /// What else is said of it.
+    more: Map<String, Value>,
+}
+
+impl About {
+    pub(crate) fn new(profile: &Profile, policy: Policy) -> Self {
+        let mut state = Map::new();
+        let ack = match policy {
+            Policy::Auto => "auto",
+            Policy::Seen => "seen",
+            Policy::Pushed => "pushed",
+        };
+        state.insert("ack".into(), ack.into());
+        // Where mail is drained, reading it is the evidence.
+        state.insert("evidence".into(), profile.drain.into());
+        Self {
+            client: Map::new(),
+            state,
+            more: Map::new(),
+        }
+    }
+
+    /// The client introduced itself.
+    pub(crate) fn met(&mut self, bus: &Bus, client: Map<String, Value>) {
+        self.client = client;
+        self.tell(bus);
+    }
+
+    /// The waking paths that were probed and work.
+    pub(crate) fn set_wake(&mut self, bus: &Bus, words: Vec<&'static str>) {
+        self.set(bus, "wake", words.into());
+    }
+
+    pub(crate) fn set_activity(&mut self, bus: &Bus, activity: Activity) {
+        let word = match activity {
+            Activity::Idle => "idle".into(),
+            Activity::Busy => "busy".into(),
+            Activity::Waiting => "waiting".into(),
+            Activity::Unknown => Value::Null,
+        };
+        self.set(bus, "activity", word);
+    }
+
+    /// Whether an answer of the model would be noticed.
+    pub(crate) fn set_evidence(&mut self, bus: &Bus, readable: bool) {
+        self.set(bus, "evidence", readable.into());
+    }
+
+    /// Sets another member; `null` removes it.
+    pub(crate) fn describe(&mut self, bus: &Bus, key: &str, value: Value) {
+        if put(&mut self.more, key, value) {
+            self.tell(bus);
+        }
+    }
+
+    fn set(&mut self, bus: &Bus, key: &str, value: Value) {
+        if put(&mut self.state, key, value) {
+            self.tell(bus);
+        }
+    }
+
+    fn tell(&self, bus: &Bus) {
+        if self.client.is_empty() {
+            return;
+        }
+        let mut about = self.client.clone();
+        about.extend(self.state.clone());
+        let mut whole = about.clone();
+        whole.extend(self.more.clone());
+        // Too large: a project's path can be. What is short says enough.
+        let mut told = bus.set_presence(&whole) || bus.set_presence(&about);
+        for member in EXPENDABLE {
+            if told {
+                return;
+            }
+            about.remove(member);
+            told = bus.set_presence(&about);
+        }
+    }
+}
+
+/// Sets or removes a member; whether that changed anything.
+fn put(members: &mut Map<String, Value>, key: &str, value: Value) -> bool {
+    if value.is_null() {
+        return members.remove(key).is_some();
+    }
+    let changed = members.get(key) != Some(&value);
+    members.insert(key.into(), value);
+    changed
+}
+
+/// Who is here: adapter, client, project, branch.
 pub(crate) fn of(profile: &Profile, client: &Client) -> Map<String, Value> {
     let mut about = Map::new();
     let mut put = |key: &str, text: &str| {
@@ -29,9 +133,6 @@ pub(crate) fn of(profile: &Profile, client: &Client) -> Map<String, Value> {
             &root.file_name().unwrap_or_default().to_string_lossy(),
         );
         put("branch", &branch(&root).unwrap_or_default());
-    }
-    if !profile.wake.is_empty() {
-        about.insert("wake".into(), Value::from(profile.wake.to_vec()));
     }
     about
 }
@@ -127,7 +228,6 @@ mod tests {
             kind: "cc",
             instructions: "",
             experimental: &[],
-            wake: &["channel"],
             drain: false,
         };
         let client = Client {
@@ -141,6 +241,5 @@ mod tests {
             about["version"].as_str().unwrap().chars().count(),
             TEXT_CHARS
         );
-        assert_eq!(about["wake"], serde_json::json!(["channel"]));
     }
 }

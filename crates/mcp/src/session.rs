@@ -2,14 +2,12 @@
 
 use std::sync::{Arc, OnceLock};
 
-use peerbus_adapter::Bus;
 use peerbus_adapter::wake::Policy;
-use serde_json::{Map, Value};
+use peerbus_adapter::{Bus, LinkState};
 use tokio::sync::{Semaphore, watch};
 
 use crate::arguments::Arguments;
-use crate::desk::Desk;
-use crate::inbox::{Inbox, Taken};
+use crate::desk::{Desk, Taken};
 use crate::presence;
 use crate::rpc::Caller;
 use crate::spelling::{Spelling, means};
@@ -27,9 +25,7 @@ pub struct Profile {
     pub instructions: &'static str,
     /// Keys under `experimental` in the capabilities, each with an empty object.
     pub experimental: &'static [&'static str],
-    /// Ways in which a message can wake the agent, as peers are told.
-    pub wake: &'static [&'static str],
-    /// Mail is collected and drained by a tool. Otherwise the adapter takes it from the bus.
+    /// There is a drain tool.
     pub drain: bool,
 }
 
@@ -72,11 +68,30 @@ pub(crate) enum Reply {
     Failed(String),
 }
 
+impl Reply {
+    /// Has this acked once the answer has left.
+    pub(crate) fn with(self, mail: Taken) -> Self {
+        match self {
+            Self::Done { structured, .. } => Self::Done {
+                structured,
+                taken: Some(mail),
+            },
+            failed @ Self::Failed(_) => failed,
+        }
+    }
+}
+
+/// What a client gets for a call.
+pub(crate) struct Answer {
+    pub(crate) reply: Reply,
+    /// What goes along with it: text, and what is told once that has left.
+    pub(crate) along: Option<(String, Taken)>,
+}
+
 /// One client's session.
 pub(crate) struct Session {
     pub(crate) bus: Bus,
     pub(crate) profile: Profile,
-    pub(crate) inbox: Option<Inbox>,
     pub(crate) desk: Desk,
     options: Options,
     client: OnceLock<Client>,
@@ -93,12 +108,10 @@ pub(crate) struct Client {
 
 impl Session {
     pub(crate) fn new(bus: Bus, profile: Profile, options: Options) -> Arc<Self> {
-        let inbox = profile.drain.then(|| Inbox::new(bus.clone()));
         Arc::new(Self {
             desk: Desk::new(bus.clone(), &profile, &options),
             bus,
             profile,
-            inbox,
             options,
             client: OnceLock::new(),
             calls: Semaphore::new(CALLS_MAX),
@@ -108,13 +121,7 @@ impl Session {
 
     /// The client introduced itself: peers are told who is here.
     pub(crate) fn met(&self, client: Client) {
-        let about = presence::of(&self.profile, &client);
-        if !self.bus.set_presence(&about) {
-            // Too large: a project's path can be. What is short says enough.
-            let mut short = Map::new();
-            short.insert("adapter".into(), Value::from(self.profile.kind));
-            self.bus.set_presence(&short);
-        }
+        self.desk.met(presence::of(&self.profile, &client));
         // A client that initializes twice keeps the spelling that it was shown.
         let _ = self.client.set(client);
     }
@@ -141,19 +148,64 @@ impl Session {
         name: &str,
         arguments: &Arguments,
         caller: &Caller,
-    ) -> Option<Reply> {
+    ) -> Option<Answer> {
         let tool = self.tools().find(|tool| means(name, tool.name))?;
         let Ok(_permit) = self.calls.try_acquire() else {
-            return Some(Reply::Failed(format!(
-                "{CALLS_MAX} calls are under way already; wait for their answers"
-            )));
+            let sentence =
+                format!("{CALLS_MAX} calls are under way already; wait for their answers");
+            return Some(Answer {
+                reply: Reply::Failed(sentence),
+                along: None,
+            });
         };
+        self.note(tool.name, arguments);
+        let reply = match self.unlinked(tool.name) {
+            Some(sentence) => Reply::Failed(sentence),
+            None => self.run(tool.name, arguments, caller).await?,
+        };
+        if tool.name == tools::ack::NAME {
+            self.desk.called();
+        }
+        // A tool that reads has taken what it should.
+        let reads = matches!(tool.name, tools::drain::NAME | tools::inbox::NAME);
+        let along = match &reply {
+            Reply::Done { .. } if reads => None,
+            _ => self.desk.piggyback(),
+        };
+        Some(Answer { reply, along })
+    }
+
+    /// What a call shows, whatever comes of it: the agent goes on, and has seen what it names.
+    fn note(&self, tool: &str, arguments: &Arguments) {
+        // It says itself which were unseen.
+        if tool == tools::ack::NAME {
+            return;
+        }
+        for member in ["msg_id", "reply_to"] {
+            if let Ok(id) = arguments.string(member) {
+                self.desk.named(&id);
+            }
+        }
+        self.desk.called();
+    }
+
+    /// Why nothing can be asked of the broker before somebody does something about it.
+    fn unlinked(&self, tool: &str) -> Option<String> {
+        let state = self.bus.link().borrow().clone();
+        let stuck = matches!(
+            state,
+            LinkState::Refused { .. } | LinkState::NeedCredentials { .. }
+        );
+        (stuck && !tools::is_local(tool)).then(|| format!("not connected to the bus: {state}"))
+    }
+
+    async fn run(&self, tool: &str, arguments: &Arguments, caller: &Caller) -> Option<Reply> {
         let context = Context {
             bus: &self.bus,
             desk: &self.desk,
             caller,
         };
-        let reply = match tool.name {
+        let reply = match tool {
             tools::send::NAME => tools::send::call(&context, arguments).await,
             tools::reply::NAME => tools::reply::call(&context, arguments).await,
             tools::ask::NAME => tools::ask::call(&context, arguments).await,
@@ -161,9 +213,9 @@ impl Session {
             tools::rename::NAME => tools::rename::call(&context, arguments).await,
             tools::broadcast::NAME => tools::broadcast::call(&context, arguments).await,
             tools::peers::NAME => tools::peers::call(&context, arguments).await,
-            tools::drain::NAME => {
-                tools::drain::call(&self.bus, self.inbox.as_ref()?, arguments).await
-            }
+            tools::inbox::NAME => tools::inbox::call(&context, arguments).await,
+            tools::ack::NAME => tools::ack::call(&context, arguments),
+            tools::drain::NAME => tools::drain::call(&context, arguments).await,
             _ => return None,
         };
         Some(reply.unwrap_or_else(Reply::Failed))

@@ -1,5 +1,6 @@
 //! What peers wrote, made fit to be shown, and sentences about messages.
 
+use peerbus_adapter::wake::Priority;
 use peerbus_adapter::{Event, Receipt, State};
 use peerbus_wire::neutralise;
 
@@ -23,6 +24,17 @@ pub fn notice(event: &Event) -> Option<String> {
     }
 }
 
+/// How soon the agent should know. What is lost or refused may need to be done otherwise.
+pub(crate) fn priority(event: &Event) -> Priority {
+    match event {
+        Event::Fate { receipt, .. } => match receipt.state {
+            State::Refused(_) | State::Expired { .. } | State::Dead { .. } => Priority::Next,
+            _ => Priority::Quiet,
+        },
+        _ => Priority::Next,
+    }
+}
+
 fn fate(receipt: &Receipt) -> Option<String> {
     let id = &receipt.id;
     let safe = |text: &str| neutralise(text, REASON_CHARS);
@@ -41,14 +53,18 @@ fn fate(receipt: &Receipt) -> Option<String> {
             safe(reason)
         )),
         State::Dead { to, reason } => Some(format!(
-            "your message {id} to {} failed verification there and was not shown: {}",
+            "your message {id} to {} was not shown there and will not be: {}",
+            safe(to),
+            safe(reason)
+        )),
+        State::Held { to, reason } => Some(format!(
+            "your message {id} to {} is held back there: {}",
             safe(to),
             safe(reason)
         )),
         State::Delivered { .. }
         | State::Pushed { .. }
         | State::Presented { .. }
-        | State::Held { .. }
         | State::Acked { .. }
         | State::Queued { .. }
         | State::Settled { .. }

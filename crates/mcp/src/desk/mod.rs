@@ -1,173 +1,311 @@
 //! The desk: everything that waits for the agent, and the way it goes.
 //!
-//! It owns the bus's events, the mail that is not seen yet, the [`Ladder`] that decides when
-//! something is shown over which path, and the [`Governor`] that keeps conversations from running
-//! away. It executes what these decide.
+//! It owns the bus's events, the mail that is not seen yet, the ladder that decides when something
+//! is shown over which path (`peerbus_core::wake`), and the governor that keeps conversations from
+//! running away (`peerbus_core::governor`). It executes what these decide.
 
+mod expected;
 mod letter;
+mod look;
 mod path;
+pub(crate) mod quote;
+mod recent;
+mod serve;
+mod state;
+mod taken;
 
-use peerbus_adapter::wake::{Activity, Outcome, ParcelId, Path, PathState};
-use peerbus_wire::{Conversation, MessageId};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use peerbus_adapter::Bus;
+use peerbus_adapter::governor::Governor;
+use peerbus_adapter::wake::{
+    Activity, Limit, Outcome, Parcel, ParcelId, Path, PathState, Priority,
+};
+use peerbus_wire::{Conversation, MessageId, PeerName};
+use serde_json::{Map, Value};
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use crate::presence::About;
+use crate::session::{Budget, Options, Profile};
+pub(crate) use expected::Expected;
 pub use letter::{Letter, Mail, Shown, What};
+pub(crate) use look::Looked;
 pub use path::{BoxFuture, WakePath};
+pub(crate) use recent::Parent;
+use state::{Content, Probe, State};
+pub use taken::Handed;
+pub(crate) use taken::{Read, Taken};
+
+/// What goes along with the result of a tool.
+const PIGGYBACK: Limit = Limit {
+    entries: 5,
+    bytes: 8 * 1024,
+};
+/// What goes along with a hook. Clients cut the text of one after 10,000 characters.
+const HOOK: Limit = Limit {
+    entries: 10,
+    bytes: 8 * 1024,
+};
 
 /// The desk of a session. Clones share it.
 #[derive(Clone)]
-pub struct Desk {}
-
-/// Text that something shows anyway. Dropped before it is confirmed, it was not shown.
-pub struct Handed {
-    /// The showing.
-    pub parcel: ParcelId,
-    /// What to show; holds the mark of the showing.
-    pub text: String,
+pub struct Desk {
+    shared: Arc<Shared>,
 }
 
-/// A message that can be replied to.
-#[derive(Debug, Clone)]
-pub(crate) struct Parent {
-    pub(crate) id: MessageId,
-    pub(crate) from: String,
-    pub(crate) talk: Conversation,
+struct Shared {
+    bus: Bus,
+    state: Mutex<State>,
+    start: Instant,
+    /// Makes marks that nobody else can.
+    marks: RandomState,
+    /// There may be something to push.
+    work: Notify,
+    /// The next deadline may be another one.
+    deadline: Notify,
+    watched: watch::Sender<bool>,
 }
 
-/// A question that waits for its answer. Dropped, the answer is ordinary mail again.
-pub(crate) struct Expected {}
-
-#[expect(
-    clippy::unimplemented,
-    unused_variables,
-    dead_code,
-    reason = "signatures first"
-)]
 impl Desk {
-    pub(crate) fn new(bus: peerbus_adapter::Bus, profile: &crate::Profile, options: &crate::Options) -> Self {
-        Self {}
-    }
-
-    /// Runs it until the bus is closed.
-    pub(crate) async fn serve(&self, host: crate::Host, paths: Vec<Box<dyn WakePath>>) {
-        std::future::pending::<()>().await;
+    pub(crate) fn new(bus: Bus, profile: &Profile, options: &Options) -> Self {
+        let governor = match options.budget {
+            Budget::Exchanges(exchanges) => Some(Governor::new(Some(exchanges))),
+            Budget::Off => None,
+        };
+        let about = About::new(profile, options.ack);
+        let shared = Shared {
+            state: Mutex::new(State::new(bus.clone(), options.ack, governor, about)),
+            bus,
+            start: Instant::now(),
+            marks: RandomState::new(),
+            work: Notify::new(),
+            deadline: Notify::new(),
+            watched: watch::Sender::new(false),
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
     }
 
     /// The session's own name on the bus.
     #[must_use]
     pub fn name(&self) -> String {
-        unimplemented!()
+        self.shared.bus.name()
     }
 
     /// The session does something else now. Peers are told.
     pub fn activity(&self, activity: Activity) {
-        unimplemented!()
+        self.with(|state, now_ms| {
+            state.ladder.set_activity(now_ms, activity);
+            state.about.set_activity(&state.bus, activity);
+        });
     }
 
     /// A waking path can be used, or cannot any more. Peers are told of those that can.
-    pub fn set_path(&self, path: Path, state: PathState) {
-        unimplemented!()
+    pub fn set_path(&self, path: Path, path_state: PathState) {
+        self.with(|state, now_ms| state.set_path(now_ms, path, path_state));
     }
 
     /// Asks every waking path anew whether it can be used.
     pub fn probe(&self) {
-        unimplemented!()
+        self.with(|state, _| state.probe = Probe::All);
     }
 
     /// Whether the session's transcript can be read. Peers are told.
     pub fn set_evidence(&self, readable: bool) {
-        unimplemented!()
+        self.with(|state, now_ms| {
+            state.ladder.set_evidence(now_ms, readable);
+            state.about.set_evidence(&state.bus, readable);
+        });
     }
 
     /// What came of a showing, after [`WakePath::wake`] has answered.
     pub fn told(&self, parcel: ParcelId, outcome: Outcome) {
-        unimplemented!()
+        self.with(|state, now_ms| state.told(now_ms, parcel, outcome));
     }
 
     /// The text that identifies a showing in a transcript. Peers cannot guess it.
     #[must_use]
     pub fn mark(&self, parcel: ParcelId) -> String {
-        unimplemented!()
+        let secret = self.shared.marks.hash_one(parcel.0) & 0xffff_ffff;
+        format!("pb-{secret:08x}-{}", parcel.0)
+    }
+
+    /// The showing with this mark.
+    fn parcel(&self, mark: &str) -> Option<ParcelId> {
+        let number = mark.rsplit('-').next()?.parse().ok()?;
+        let parcel = ParcelId(number);
+        (self.mark(parcel) == mark).then_some(parcel)
     }
 
     /// A line with this mark stands in the transcript.
     pub fn presented(&self, mark: &str) {
-        unimplemented!()
+        if let Some(parcel) = self.parcel(mark) {
+            self.with(|state, now_ms| state.ladder.presented(now_ms, parcel));
+        }
     }
 
     /// The model answered after the line with this mark.
     pub fn answered(&self, mark: &str) {
-        unimplemented!()
+        if let Some(parcel) = self.parcel(mark) {
+            self.with(|state, now_ms| state.ladder.answered(now_ms, parcel));
+        }
     }
 
     /// The marks to look for. Nobody needs to look when there are none.
     #[must_use]
     pub fn watched(&self) -> Vec<String> {
-        unimplemented!()
+        let parcels: Vec<ParcelId> = self.with(|state, _| state.ladder.watched().collect());
+        parcels
+            .into_iter()
+            .map(|parcel| self.mark(parcel))
+            .collect()
     }
 
     /// Waits until there are marks to look for.
     pub async fn watching(&self) {
-        std::future::pending::<()>().await;
+        // The sender lives as long as self: waiting cannot fail.
+        let _ = self.shared.watched.subscribe().wait_for(|any| *any).await;
     }
 
     /// Waits until there are no marks to look for.
     pub async fn unwatched(&self) {
-        std::future::pending::<()>().await;
+        let _ = self.shared.watched.subscribe().wait_for(|any| !*any).await;
     }
 
     /// Gives what is unseen to a hook, which shows it anyway.
     #[must_use]
     pub fn hand_over(&self, path: Path) -> Option<Handed> {
-        unimplemented!()
+        let letter = self.letter_along(path, HOOK)?;
+        Some(Handed::new(self.clone(), letter.parcel, letter.text()))
     }
 
-    /// Something waits that no path has shown yet.
+    /// What goes along with the result of a tool that was called for something else: its text, and
+    /// what to confirm.
+    pub(crate) fn piggyback(&self) -> Option<(String, Taken)> {
+        let letter = self.letter_along(Path::Piggyback, PIGGYBACK)?;
+        Some((letter.text(), Taken::along(self.clone(), letter.parcel)))
+    }
+
+    fn letter_along(&self, path: Path, limit: Limit) -> Option<Letter> {
+        let parcel = self.with(|state, now_ms| state.hand_over(now_ms, path, limit))?;
+        Some(self.letter(&parcel))
+    }
+
+    fn letter(&self, parcel: &Parcel) -> Letter {
+        let (items, held) = self.with(|state, _| (state.shown(parcel), state.held.len()));
+        let urgent = items.iter().any(|item| match &item.what {
+            What::Message(mail) => mail.talk.priority == peerbus_wire::Priority::Now,
+            What::Notice(_) => false,
+        });
+        Letter {
+            parcel: parcel.id,
+            mark: self.mark(parcel.id),
+            items,
+            rest: parcel.rest,
+            held,
+            urgent,
+        }
+    }
+
+    /// Something waits that may start a turn and that no path has shown yet.
     #[must_use]
     pub fn has_unseen(&self) -> bool {
-        unimplemented!()
+        self.with(|state, _| {
+            let fresh = |waiting: &state::Waiting| {
+                !waiting.shown && waiting.out.is_none() && waiting.priority != Priority::Quiet
+            };
+            state.waiting.values().any(fresh)
+        })
     }
 
     /// Sets a member of how this session describes itself to peers; `null` removes it.
-    pub fn describe(&self, key: &str, value: serde_json::Value) {
-        unimplemented!()
+    pub fn describe(&self, key: &str, value: Value) {
+        self.with(|state, _| state.about.describe(&state.bus, key, value));
+    }
+
+    /// The client introduced itself.
+    pub(crate) fn met(&self, client: Map<String, Value>) {
+        self.with(|state, _| state.about.met(&state.bus, client));
     }
 
     /// A message that this session was shown lately or still holds, by its sender's id.
     pub(crate) fn parent(&self, id: &str) -> Option<Parent> {
-        unimplemented!()
+        self.with(|state, _| {
+            let mail = |content: &Content| match content {
+                Content::Message(mail) if mail.inbound.id == id => Parent::of(mail),
+                _ => None,
+            };
+            let waiting = state.waiting.values().find_map(|w| mail(&w.content));
+            let held = || state.held.values().find(|held| held.mail.inbound.id == id);
+            waiting
+                .or_else(|| Parent::of(&held()?.mail))
+                .or_else(|| state.recent.get(id))
+        })
     }
 
     /// A tool call names this message: the agent has seen it. Whether it was unseen.
     pub(crate) fn named(&self, id: &str) -> bool {
-        unimplemented!()
+        self.with(|state, now_ms| state.named(now_ms, id))
+    }
+
+    /// The agent called a tool.
+    pub(crate) fn called(&self) {
+        self.with(|state, now_ms| state.ladder.called(now_ms));
     }
 
     /// The agent sent something to this peer.
     pub(crate) fn sent(&self, to: &str, thread: Option<&str>) {
-        unimplemented!()
+        let Ok(to) = PeerName::parse(to) else { return };
+        self.with(|state, now_ms| {
+            if let Some(governor) = &mut state.governor {
+                governor.sent(now_ms, &to.key(), thread);
+            }
+        });
     }
 
     /// From now on the message from `from` that replies to `question` goes to the caller.
     pub(crate) fn expect(&self, question: &MessageId, from: &str) -> Expected {
-        unimplemented!()
+        Expected::new(self.clone(), question, from)
+    }
+
+    /// Runs `f`, then does what the ladder decides.
+    fn with<T>(&self, f: impl FnOnce(&mut State, u64) -> T) -> T {
+        let shared = &self.shared;
+        let now_ms = u64::try_from(shared.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = state.ladder.poll_timeout();
+        let result = f(&mut state, now_ms);
+        state.act(now_ms);
+        let watched = state.ladder.watched().next().is_some();
+        let other_deadline = state.ladder.poll_timeout() != before;
+        let work = state.has_work();
+        drop(state);
+        if work {
+            shared.work.notify_one();
+        }
+        if other_deadline {
+            shared.deadline.notify_one();
+        }
+        let changed = |any: &mut bool| std::mem::replace(any, watched) != watched;
+        shared.watched.send_if_modified(changed);
+        result
     }
 }
 
-impl Handed {
-    /// It was shown, as far as its path can tell.
-    pub fn confirm(self) {}
+/// How soon a message wants to be seen.
+fn priority(talk: &Conversation) -> Priority {
+    match talk.priority {
+        peerbus_wire::Priority::Quiet => Priority::Quiet,
+        peerbus_wire::Priority::Next => Priority::Next,
+        peerbus_wire::Priority::Now => Priority::Now,
+    }
 }
 
-#[expect(
-    clippy::unimplemented,
-    clippy::unused_async,
-    dead_code,
-    reason = "signatures first"
-)]
-impl Expected {
-    /// Waits for the answer. It is acked when what is returned is confirmed, and ordinary mail
-    /// again when that is dropped.
-    pub(crate) async fn arrived(&mut self) -> crate::inbox::Taken {
-        unimplemented!()
+impl std::fmt::Debug for Desk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Desk").finish_non_exhaustive()
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rmcp::model::RequestId;
 
-use crate::inbox::Taken;
+use crate::desk::Taken;
 
 /// The open tool calls of a connection: what their answers are, and the mail that is acked when
 /// one has left.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod,
-    CompleteRequestParams, CompleteResult, ContentBlock, ExperimentalCapabilities, Implementation,
+    CompleteRequestParams, CompleteResult, ExperimentalCapabilities, Implementation,
     InitializeRequestParams, InitializeResult, ListPromptsRequestMethod, ListPromptsResult,
     ListResourceTemplatesRequestMethod, ListResourceTemplatesResult, ListResourcesRequestMethod,
     ListResourcesResult, ListToolsResult, MetaObject, PaginatedRequestParams, ProtocolVersion,
@@ -26,6 +26,9 @@ use crate::tools::Tool;
 /// The newest version that is negotiated. Later ones have no `initialize`: their clients never
 /// send `notifications/initialized`, which a channel waits for.
 const NEWEST: ProtocolVersion = ProtocolVersion::V_2025_11_25;
+
+/// The member of a result in which mail goes along.
+const ALONG: &str = "unseen";
 
 /// Serves a [`Session`] to rmcp.
 pub(super) struct Handler {
@@ -114,21 +117,25 @@ impl ServerHandler for Handler {
             .unwrap_or_default();
         let id = context.id.clone();
         let caller = Caller::new(context);
-        match self.session.call(&request.name, &arguments, &caller).await {
-            None => {
-                let message = format!("there is no tool {:?}", request.name);
-                Err(ErrorData::invalid_params(message, None))
+        let Some(answer) = self.session.call(&request.name, &arguments, &caller).await else {
+            let message = format!("there is no tool {:?}", request.name);
+            return Err(ErrorData::invalid_params(message, None));
+        };
+        let (along, mail) = answer.along.unzip();
+        let (result, taken) = match answer.reply {
+            Reply::Done { structured, taken } => (result_text(structured, along), taken),
+            Reply::Failed(sentence) => (error_text(&sentence, along), None),
+        };
+        let taken = match (taken, mail) {
+            (Some(mut taken), Some(mail)) => {
+                taken.join(mail);
+                Some(taken)
             }
-            Some(Reply::Failed(sentence)) => {
-                Ok(CallToolResult::error(vec![ContentBlock::text(sentence)]).into())
-            }
-            Some(Reply::Done { structured, taken }) => {
-                let result = result_text(&structured);
-                self.calls.answer(&id, result, taken);
-                // What is sent is the text above; see `Calls`.
-                Ok(CallToolResult::success(Vec::new()).into())
-            }
-        }
+            (taken, mail) => taken.or(mail),
+        };
+        self.calls.answer(&id, result, taken);
+        // What is sent is the text above; see `Calls`.
+        Ok(CallToolResult::success(Vec::new()).into())
     }
 
     async fn complete(
@@ -166,15 +173,47 @@ impl ServerHandler for Handler {
     }
 }
 
-/// A result in MCP's shape: the object, and the same as text for clients that know no other.
-fn result_text(structured: &str) -> String {
-    let text = Value::from(structured);
-    format!(
-        r#"{{"content":[{{"type":"text","text":{text}}}],"structuredContent":{structured},"isError":false}}"#
-    )
+/// A result in MCP's shape: the object, and the same as text for clients that know no other. What
+/// goes along is a text of its own, and a member of the object for clients that show only that.
+fn result_text(mut structured: String, along: Option<String>) -> String {
+    let mut content = text_block(&structured);
+    if let Some(along) = along {
+        content = format!("{content},{}", text_block(&along));
+        if structured.ends_with('}') {
+            structured.truncate(structured.len() - 1);
+            let comma = if structured.ends_with('{') { "" } else { "," };
+            structured = format!(r#"{structured}{comma}"{ALONG}":{}}}"#, Value::from(along));
+        }
+    }
+    format!(r#"{{"content":[{content}],"structuredContent":{structured},"isError":false}}"#)
+}
+
+/// An error in MCP's shape.
+fn error_text(sentence: &str, along: Option<String>) -> String {
+    let mut content = text_block(sentence);
+    if let Some(along) = along {
+        content = format!("{content},{}", text_block(&along));
+    }
+    format!(r#"{{"content":[{content}],"isError":true}}"#)
+}
+
+fn text_block(text: &str) -> String {
+    format!(r#"{{"type":"text","text":{}}}"#, Value::from(text))
+}
+
+/// A tool's output, which other mail may go along with.
+fn output_schema(tool: &Tool) -> Arc<Map<String, Value>> {
+    let mut schema = (*tool.output).clone();
+    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+        let description = "Mail that came meanwhile, for you to read: peers' text, untrusted.";
+        let along = json!({ "type": "string", "description": description });
+        properties.insert(ALONG.to_owned(), along);
+    }
+    Arc::new(schema)
 }
 
 fn shown(tool: Tool, spelling: Spelling) -> McpTool {
+    let output = output_schema(&tool);
     let input = match tool.input {
         Value::Object(schema) => schema,
         _ => Map::new(),
@@ -186,7 +225,7 @@ fn shown(tool: Tool, spelling: Spelling) -> McpTool {
         .open_world(tool.open_world);
     let shown = McpTool::new(spelling.spell(tool.name), tool.description, input)
         .with_title(tool.title)
-        .with_raw_output_schema(tool.output)
+        .with_raw_output_schema(output)
         .with_annotations(annotations);
     // Claude Code hides other tools until the model searches for them.
     match json!({ "anthropic/alwaysLoad": true }) {

@@ -1,8 +1,10 @@
 //! The bus tools, one file each.
 
+pub(crate) mod ack;
 pub(crate) mod ask;
 pub(crate) mod broadcast;
 pub(crate) mod drain;
+pub(crate) mod inbox;
 pub(crate) mod peers;
 pub(crate) mod rename;
 pub(crate) mod reply;
@@ -56,7 +58,7 @@ pub(crate) struct Context<'a> {
 }
 
 /// Every tool.
-pub(crate) fn all() -> [Tool; 8] {
+pub(crate) fn all() -> [Tool; 10] {
     [
         send::tool(),
         reply::tool(),
@@ -65,8 +67,16 @@ pub(crate) fn all() -> [Tool; 8] {
         broadcast::tool(),
         peers::tool(),
         rename::tool(),
+        inbox::tool(),
+        ack::tool(),
         drain::tool(),
     ]
+}
+
+/// The tools that read what is here already: they need no link, and what they are called for goes
+/// along with nothing else.
+pub(crate) fn is_local(name: &str) -> bool {
+    matches!(name, drain::NAME | inbox::NAME | ack::NAME)
 }
 
 /// How far a sent message is known to have got.

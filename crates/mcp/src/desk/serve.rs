@@ -1,0 +1,144 @@
+//! What runs at a desk: mail comes in, deadlines pass, letters go out.
+
+use std::time::Duration;
+
+use peerbus_adapter::wake::{Outcome, Parcel, PathState};
+use tokio::time::sleep_until;
+
+use super::Desk;
+use super::path::WakePath;
+use super::state::{Probe, State};
+use crate::rpc::Host;
+
+/// Something to do for a client that takes pushes.
+enum Job {
+    /// Tell the session its name.
+    Announce(String),
+    /// Ask the paths whether they can be used.
+    Probe(Probe),
+    /// Show this.
+    Push(Parcel),
+}
+
+impl State {
+    pub(super) fn has_work(&self) -> bool {
+        self.registered.is_some() || self.probe != Probe::None || !self.pushes.is_empty()
+    }
+
+    fn job(&mut self) -> Option<Job> {
+        if let Some(name) = self.registered.take() {
+            return Some(Job::Announce(name));
+        }
+        match std::mem::replace(&mut self.probe, Probe::None) {
+            Probe::None => self.pushes.pop_front().map(Job::Push),
+            probe => Some(Job::Probe(probe)),
+        }
+    }
+}
+
+impl Desk {
+    /// Runs the desk until the bus is closed. Nothing is pushed before the client is initialized:
+    /// it would drop it.
+    pub(crate) async fn serve(&self, host: Host, paths: Vec<Box<dyn WakePath>>) {
+        tokio::join!(
+            self.collect(),
+            self.watch_deadlines(),
+            self.push(host, paths)
+        );
+    }
+
+    async fn collect(&self) {
+        while let Some(event) = self.shared.bus.next().await {
+            self.with(|state, now_ms| state.put(now_ms, event));
+        }
+    }
+
+    async fn watch_deadlines(&self) {
+        loop {
+            let due = self.with(|state, _| state.ladder.poll_timeout());
+            let passed = async {
+                match due {
+                    Some((due_ms, _)) => {
+                        sleep_until(self.shared.start + Duration::from_millis(due_ms)).await;
+                    }
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = passed => self.with(|state, now_ms| {
+                    state.ladder.handle_timeout(now_ms);
+                    state.look_for_paths();
+                }),
+                () = self.shared.deadline.notified() => {}
+            }
+        }
+    }
+
+    async fn push(&self, mut host: Host, paths: Vec<Box<dyn WakePath>>) {
+        host.initialized().await;
+        self.with(|state, now_ms| state.open(now_ms));
+        loop {
+            let work = self.shared.work.notified();
+            match self.with(|state, _| state.job()) {
+                Some(Job::Announce(name)) => {
+                    for path in &paths {
+                        path.announce(&name).await;
+                    }
+                }
+                Some(Job::Probe(which)) => self.probe_paths(&paths, which).await,
+                Some(Job::Push(parcel)) => self.deliver(&paths, &parcel).await,
+                None => work.await,
+            }
+        }
+    }
+
+    async fn probe_paths(&self, paths: &[Box<dyn WakePath>], which: Probe) {
+        for path in paths {
+            let ready = self
+                .with(|state, _| state.paths.get(&path.path()).copied() == Some(PathState::Ready));
+            if which == Probe::All || !ready {
+                self.probe_path(&**path).await;
+            }
+        }
+    }
+
+    async fn probe_path(&self, path: &dyn WakePath) -> bool {
+        let found = path.probe().await;
+        if let Err(why) = &found {
+            tracing::debug!(path = path.path().as_str(), %why, "a wake path cannot be used");
+        }
+        let state = match found {
+            Ok(()) => PathState::Ready,
+            Err(_) => PathState::Absent,
+        };
+        self.set_path(path.path(), state);
+        state == PathState::Ready
+    }
+
+    async fn deliver(&self, paths: &[Box<dyn WakePath>], parcel: &Parcel) {
+        let path = paths.iter().find(|path| path.path() == parcel.path);
+        let outcome = match path {
+            Some(path) if self.probe_path(&**path).await => {
+                let letter = self.letter(parcel);
+                // Everything in it was seen meanwhile.
+                if letter.items.is_empty() {
+                    Outcome::Failed
+                } else {
+                    path.wake(&letter).await
+                }
+            }
+            Some(_) => Outcome::Failed,
+            None => {
+                self.set_path(parcel.path, PathState::Absent);
+                Outcome::Failed
+            }
+        };
+        tracing::debug!(
+            path = parcel.path.as_str(),
+            ?outcome,
+            items = parcel.items.len(),
+            "pushed"
+        );
+        self.told(parcel.id, outcome);
+    }
+}

@@ -1,0 +1,445 @@
+//! What a desk knows, behind its lock, and what comes of each thing that it is told.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use peerbus_adapter::governor::{Arrival, Governor, Verdict};
+use peerbus_adapter::wake::{
+    Action, Entry, EntryId, Ladder, Limit, Outcome, Parcel, ParcelId, Path, PathState, Policy,
+    Priority, Step,
+};
+use peerbus_adapter::{Bus, Event, FateToken, How, Inbound, PeerName, Progress};
+use peerbus_wire::NameKey;
+
+use super::expected::Waiters;
+use super::letter::{Mail, Shown, What};
+use super::quote::{self, Showing};
+use super::recent::Recent;
+use crate::presence::About;
+use crate::text;
+
+/// Notices that wait although the broker does not keep them; of these the oldest go first.
+const PASSING_MAX: usize = 64;
+
+/// The state.
+pub(super) struct State {
+    pub(super) bus: Bus,
+    pub(super) ladder: Ladder,
+    pub(super) governor: Option<Governor>,
+    pub(super) about: About,
+    /// What is in the ladder.
+    pub(super) waiting: BTreeMap<EntryId, Waiting>,
+    /// What the governor keeps out of it.
+    pub(super) held: BTreeMap<EntryId, HeldBack>,
+    /// Showings whose outcome is not told yet.
+    open: BTreeMap<ParcelId, Vec<EntryId>>,
+    pub(super) recent: Recent,
+    pub(super) waiters: Waiters,
+    last: u64,
+    /// What is to be pushed, in order.
+    pub(super) pushes: VecDeque<Parcel>,
+    /// The name that is to be announced.
+    pub(super) registered: Option<String>,
+    /// The client takes pushes.
+    ready: bool,
+    /// The waking paths as they were found.
+    pub(super) paths: BTreeMap<Path, PathState>,
+    pub(super) probe: Probe,
+    crowded: bool,
+}
+
+/// Which paths to ask whether they can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Probe {
+    None,
+    /// Those that could not be used.
+    Absent,
+    All,
+}
+
+/// Something in the ladder.
+pub(super) struct Waiting {
+    pub(super) content: Content,
+    pub(super) priority: Priority,
+    /// Its place among what arrived; kept when it comes back.
+    pub(super) order: u64,
+    /// It was shown.
+    pub(super) shown: bool,
+    /// It is being shown.
+    pub(super) out: Option<Path>,
+}
+
+impl Waiting {
+    /// No tool is giving it to the agent just now.
+    pub(super) fn is_free(&self) -> bool {
+        !self.out.is_some_and(Path::reads)
+    }
+}
+
+/// What is shown.
+#[derive(Clone)]
+pub(super) enum Content {
+    Message(Arc<Mail>),
+    Notice {
+        sentence: Arc<str>,
+        /// The broker keeps it until it is told. There are only so many of these untold.
+        token: Option<FateToken>,
+    },
+}
+
+/// A message that the governor holds.
+pub(super) struct HeldBack {
+    pub(super) mail: Arc<Mail>,
+    pub(super) reason: String,
+}
+
+impl State {
+    pub(super) fn new(bus: Bus, policy: Policy, governor: Option<Governor>, about: About) -> Self {
+        Self {
+            bus,
+            ladder: Ladder::new(policy),
+            governor,
+            about,
+            waiting: BTreeMap::new(),
+            held: BTreeMap::new(),
+            open: BTreeMap::new(),
+            recent: Recent::default(),
+            waiters: Waiters::default(),
+            last: 0,
+            pushes: VecDeque::new(),
+            registered: None,
+            ready: false,
+            paths: BTreeMap::new(),
+            probe: Probe::None,
+            crowded: false,
+        }
+    }
+
+    /// Something came from the bus.
+    pub(super) fn put(&mut self, now_ms: u64, event: Event) {
+        let sentence = text::notice(&event);
+        match event {
+            Event::Registered { name, .. } => self.registered = Some(name),
+            Event::Message(inbound) => self.message(now_ms, inbound),
+            event => {
+                let token = match &event {
+                    Event::Fate { token, .. } => *token,
+                    _ => None,
+                };
+                match (sentence, token) {
+                    (Some(sentence), token) => {
+                        let priority = text::priority(&event);
+                        self.notice(now_ms, &sentence, token, priority);
+                    }
+                    // It is no news: nothing is to be told.
+                    (None, Some(token)) => self.bus.fate_told(token),
+                    (None, None) => {}
+                }
+            }
+        }
+    }
+
+    fn message(&mut self, now_ms: u64, inbound: Inbound) {
+        let mail = Arc::new(Mail::new(inbound));
+        let Some(mail) = self.waiters.offer(mail) else {
+            return;
+        };
+        let from = PeerName::parse(&mail.inbound.from).ok().map(|n| n.key());
+        match self.judge(now_ms, &mail, from.as_ref()) {
+            Verdict::Pass => {
+                if let Some(from) = &from {
+                    self.release(now_ms, from);
+                }
+                let priority = super::priority(&mail.talk);
+                self.arrive(now_ms, Content::Message(mail), priority, None);
+            }
+            Verdict::Hold { reason, tell } => self.hold(now_ms, mail, reason, tell),
+        }
+    }
+
+    fn judge(&mut self, now_ms: u64, mail: &Mail, from: Option<&NameKey>) -> Verdict {
+        let (Some(governor), Some(from)) = (&mut self.governor, from) else {
+            return Verdict::Pass;
+        };
+        let arrival = Arrival {
+            from,
+            thread: mail.talk.thread.as_deref(),
+            hops: mail.talk.hops,
+            text: &quote::said(&mail.inbound.body),
+        };
+        governor.judge(now_ms, &arrival)
+    }
+
+    /// Keeps a message out of the agent's sight, and tells all three parties, once.
+    fn hold(&mut self, now_ms: u64, mail: Arc<Mail>, reason: String, tell: bool) {
+        if tell {
+            let from = quote::plain(&mail.inbound.from);
+            tracing::warn!(%from, %reason, "mail is held back");
+            let sentence = format!(
+                "messages of {from} are held back: {reason}. They are kept; read them with the \
+                 bus inbox tool"
+            );
+            self.notice(now_ms, &sentence, None, Priority::Quiet);
+        }
+        let step = Progress::Held {
+            reason: reason.clone(),
+        };
+        self.bus.progress(&mail.inbound.key, &step);
+        let id = self.next_id();
+        self.held.insert(id, HeldBack { mail, reason });
+    }
+
+    /// What is held of a peer goes along with what is shown next.
+    fn release(&mut self, now_ms: u64, from: &NameKey) {
+        let of_them = |held: &HeldBack| {
+            PeerName::parse(&held.mail.inbound.from).is_ok_and(|name| name.key() == *from)
+        };
+        let found = self.held.extract_if(.., |_, held| of_them(held));
+        let released: Vec<_> = found.collect();
+        for (id, held) in released {
+            let content = Content::Message(held.mail);
+            self.arrive(now_ms, content, Priority::Quiet, Some(id.0));
+        }
+    }
+
+    /// A sentence of the bus itself. It holds no peer's text that is not neutralised.
+    pub(super) fn notice(
+        &mut self,
+        now_ms: u64,
+        sentence: &str,
+        token: Option<FateToken>,
+        priority: Priority,
+    ) {
+        let sentence = sentence.into();
+        self.arrive(now_ms, Content::Notice { sentence, token }, priority, None);
+        let passing =
+            |waiting: &&Waiting| matches!(waiting.content, Content::Notice { token: None, .. });
+        if self.waiting.values().filter(passing).count() > PASSING_MAX
+            && let Some((oldest, _)) = self.waiting.iter().find(|(_, w)| passing(w))
+        {
+            // Nothing is owed for it: it counts as seen.
+            self.ladder.named(now_ms, *oldest);
+        }
+    }
+
+    /// Puts something into the ladder; `order` is its place if it was here before.
+    pub(super) fn arrive(
+        &mut self,
+        now_ms: u64,
+        content: Content,
+        priority: Priority,
+        order: Option<u64>,
+    ) {
+        let id = self.next_id();
+        let (bytes, again) = match &content {
+            Content::Message(mail) => {
+                let line = quote::line(mail, Showing::default()).len();
+                (line.max(mail.inbound.body.len()), mail.inbound.again)
+            }
+            Content::Notice { sentence, .. } => (sentence.len(), false),
+        };
+        let waiting = Waiting {
+            content,
+            priority,
+            order: order.unwrap_or(id.0),
+            shown: again,
+            out: None,
+        };
+        self.waiting.insert(id, waiting);
+        let entry = Entry {
+            id,
+            priority,
+            bytes,
+            again,
+        };
+        self.ladder.arrive(now_ms, entry);
+        self.look_for_paths();
+    }
+
+    /// A path that could not be used may be there by now.
+    pub(super) fn look_for_paths(&mut self) {
+        let absent = |state: &PathState| *state == PathState::Absent;
+        if self.ready && self.paths.values().any(absent) {
+            self.probe = self.probe.max(Probe::Absent);
+        }
+    }
+
+    fn next_id(&mut self) -> EntryId {
+        self.last += 1;
+        EntryId(self.last)
+    }
+
+    /// The client takes pushes from now on.
+    pub(super) fn open(&mut self, now_ms: u64) {
+        self.ready = true;
+        self.probe = Probe::All;
+        for (path, state) in self.paths.clone() {
+            self.ladder.set_path(now_ms, path, state);
+        }
+    }
+
+    /// A waking path can be used, or cannot any more.
+    pub(super) fn set_path(&mut self, now_ms: u64, path: Path, state: PathState) {
+        if self.paths.insert(path, state) == Some(state) {
+            return;
+        }
+        if self.ready {
+            self.ladder.set_path(now_ms, path, state);
+        }
+        let works = self.paths.iter().filter(|(_, s)| **s == PathState::Ready);
+        let words = works.map(|(path, _)| path.as_str()).collect();
+        self.about.set_wake(&self.bus, words);
+    }
+
+    /// What came of a showing.
+    pub(super) fn told(&mut self, now_ms: u64, parcel: ParcelId, outcome: Outcome) {
+        let shown = !matches!(outcome, Outcome::Failed);
+        for entry in self.open.remove(&parcel).unwrap_or_default() {
+            if let Some(waiting) = self.waiting.get_mut(&entry) {
+                waiting.out = None;
+                waiting.shown |= shown;
+            }
+        }
+        self.ladder.told(now_ms, parcel, outcome);
+    }
+
+    /// What is unseen goes along with something that is shown anyway.
+    pub(super) fn hand_over(&mut self, now_ms: u64, path: Path, limit: Limit) -> Option<Parcel> {
+        let parcel = self.ladder.hand_over(now_ms, path, limit)?;
+        self.note(&parcel);
+        Some(parcel)
+    }
+
+    /// The agent asked for these.
+    pub(super) fn read(
+        &mut self,
+        now_ms: u64,
+        path: Path,
+        only: &[EntryId],
+        limit: Limit,
+    ) -> Option<Parcel> {
+        if only.is_empty() || limit.entries == 0 {
+            return None;
+        }
+        let parcel = self.ladder.read(now_ms, path, Some(only), limit)?;
+        self.note(&parcel);
+        Some(parcel)
+    }
+
+    /// A showing begins.
+    fn note(&mut self, parcel: &Parcel) {
+        let entries: Vec<EntryId> = parcel.items.iter().map(|item| item.entry).collect();
+        for entry in &entries {
+            if let Some(waiting) = self.waiting.get_mut(entry) {
+                waiting.out = Some(parcel.path);
+            }
+        }
+        self.open.insert(parcel.id, entries);
+    }
+
+    /// What a showing shows. What was settled since it was made is left out.
+    pub(super) fn shown(&self, parcel: &Parcel) -> Vec<Shown> {
+        let shown = |item: &peerbus_adapter::wake::Item| {
+            let what = match &self.waiting.get(&item.entry)?.content {
+                Content::Message(mail) => What::Message(mail.clone()),
+                Content::Notice { sentence, .. } => What::Notice(sentence.clone()),
+            };
+            Some(Shown {
+                what,
+                repeat: item.repeat,
+                whole: item.whole,
+            })
+        };
+        parcel.items.iter().filter_map(shown).collect()
+    }
+
+    /// Does what the ladder has decided, pushes excepted.
+    pub(super) fn act(&mut self, now_ms: u64) {
+        loop {
+            while let Some(action) = self.ladder.poll_action() {
+                self.perform(now_ms, action);
+            }
+            let held = self.bus.held();
+            let full = |part: usize, whole: u32| part.saturating_mul(4) >= whole as usize * 3;
+            let crowded = held.messages > 0
+                && (full(held.messages, held.window.messages)
+                    || full(held.bytes, held.window.bytes));
+            if crowded == self.crowded {
+                return;
+            }
+            self.crowded = crowded;
+            self.ladder.set_crowded(now_ms, crowded);
+        }
+    }
+
+    fn perform(&mut self, now_ms: u64, action: Action) {
+        match action {
+            Action::Push(parcel) => {
+                self.note(&parcel);
+                self.pushes.push_back(parcel);
+            }
+            Action::Settle { entry, how } => self.settle(entry, how),
+            Action::Reject { entry, reason } => match self.waiting.remove(&entry) {
+                Some(Waiting {
+                    content: Content::Message(mail),
+                    ..
+                }) => self.bus.reject(&mail.inbound.key, reason),
+                Some(waiting) => self.fate_told(&waiting.content),
+                None => {}
+            },
+            Action::Progress { entry, step } => {
+                if let Some(Waiting {
+                    content: Content::Message(mail),
+                    ..
+                }) = self.waiting.get(&entry)
+                {
+                    self.bus.progress(&mail.inbound.key, &progress(step));
+                }
+            }
+            Action::Crowded { waiting } => {
+                let waiting = waiting + self.held.len();
+                let sentence = format!(
+                    "{waiting} messages wait here unseen and nearly fill what the broker sends \
+                     ahead; more may wait there. Read them with the bus inbox tool"
+                );
+                self.notice(now_ms, &sentence, None, Priority::Next);
+            }
+        }
+    }
+
+    fn settle(&mut self, entry: EntryId, how: How) {
+        let Some(waiting) = self.waiting.remove(&entry) else {
+            return;
+        };
+        match waiting.content {
+            Content::Message(mail) => {
+                self.bus.ack(&mail.inbound.key, how);
+                self.recent.add(&mail);
+            }
+            notice @ Content::Notice { .. } => self.fate_told(&notice),
+        }
+    }
+
+    fn fate_told(&self, content: &Content) {
+        if let Content::Notice {
+            token: Some(token), ..
+        } = content
+        {
+            self.bus.fate_told(*token);
+        }
+    }
+}
+
+fn progress(step: Step) -> Progress {
+    let word = |path: Path| path.as_str().to_owned();
+    match step {
+        Step::Pushed(path) => Progress::Pushed { path: word(path) },
+        Step::Presented(path) => Progress::Presented { path: word(path) },
+        Step::Held(path) => Progress::Held {
+            reason: format!(
+                "the recipient's client keeps it until its user decides ({})",
+                path.as_str()
+            ),
+        },
+    }
+}

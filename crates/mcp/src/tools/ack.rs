@@ -1,0 +1,63 @@
+//! `bus.ack`
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::{Context, Tool, done};
+use crate::arguments::Arguments;
+use crate::rpc::schemars::{self, JsonSchema};
+use crate::session::Reply;
+
+pub(crate) const NAME: &str = "bus.ack";
+
+/// Most ids in a call.
+const IDS_MAX: usize = 256;
+
+/// The result.
+#[derive(Serialize, JsonSchema)]
+struct Output {
+    /// These were unseen; their senders are told that they were seen.
+    acked: Vec<String>,
+    /// No unseen message has one of these ids: seen before, or never here.
+    unknown: Vec<String>,
+}
+
+pub(crate) fn tool() -> Tool {
+    Tool {
+        name: NAME,
+        title: "Mark messages as seen",
+        description: "Tells the senders that you have seen these messages, which need no answer. \
+            A reply, and reading with the inbox tool, do the same.",
+        input: json!({
+            "type": "object",
+            "properties": {
+                "ids": {
+                    "type": "array",
+                    "items": { "type": "string" },
+                    "maxItems": IDS_MAX,
+                    "description": "The ids of the messages."
+                }
+            },
+            "required": ["ids"]
+        }),
+        output: crate::rpc::output_schema::<Output>(),
+        read_only: false,
+        idempotent: true,
+        open_world: false,
+        always: false,
+    }
+}
+
+pub(crate) fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
+    let Some(ids) = arguments.strings("ids")? else {
+        return Err("the argument ids is missing; it is a list of message ids".into());
+    };
+    if ids.len() > IDS_MAX {
+        return Err(format!(
+            "the argument ids must have at most {IDS_MAX} ids, got {}",
+            ids.len()
+        ));
+    }
+    let (acked, unknown) = ids.into_iter().partition(|id| context.desk.named(id));
+    done(&Output { acked, unknown })
+}

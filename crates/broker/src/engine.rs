@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use peerbus_core::Now;
-use peerbus_core::broker::{ACK_COMMIT_MS, Broker, Input, Need};
+use peerbus_core::broker::{ACK_COMMIT_MS, Broker, Input, Ladder, Need};
 use peerbus_core::store::{Store, StoreError};
 use peerbus_store::SqliteStore;
 use peerbus_wire::CloseReason;
+use tokio::sync::oneshot;
 
 use crate::dispatch::Dispatch;
 use crate::inbox::{Content, Letter, Letters};

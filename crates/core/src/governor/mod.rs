@@ -6,6 +6,8 @@
 //! sends.
 
 mod recent;
+#[cfg(test)]
+mod tests;
 mod thanks;
 
 use peerbus_wire::{NameKey, neutralise};

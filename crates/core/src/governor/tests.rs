@@ -1,0 +1,230 @@
+//! The budgets, one test each.
+
+use peerbus_wire::PeerName;
+
+use super::*;
+
+const MINUTE_MS: u64 = 60_000;
+
+fn key_of(name: &str) -> NameKey {
+    PeerName::parse(name).unwrap().key()
+}
+
+/// A governor and its time.
+struct Rig {
+    governor: Governor,
+    now_ms: u64,
+}
+
+impl Rig {
+    fn new(budget: u32) -> Self {
+        Self {
+            governor: Governor::new(Some(budget)),
+            now_ms: 5_000_000,
+        }
+    }
+
+    fn send(&mut self, to: &str) {
+        self.governor.sent(self.now_ms, &key_of(to), None);
+    }
+
+    fn send_in(&mut self, to: &str, thread: &str) {
+        self.governor.sent(self.now_ms, &key_of(to), Some(thread));
+    }
+
+    fn hear(&mut self, from: &str, text: &str) -> Verdict {
+        self.hear_all(from, None, 0, text)
+    }
+
+    fn hear_all(&mut self, from: &str, thread: Option<&str>, hops: u32, text: &str) -> Verdict {
+        let arrival = Arrival {
+            from: &key_of(from),
+            thread,
+            hops,
+            text,
+        };
+        self.governor.judge(self.now_ms, &arrival)
+    }
+
+    fn ping_pong(&mut self, with: &str) -> Verdict {
+        self.send(with);
+        self.hear(with, "and what about the parser?")
+    }
+}
+
+fn reason(verdict: Verdict) -> (String, bool) {
+    match verdict {
+        Verdict::Pass => (String::new(), false),
+        Verdict::Hold { reason, tell } => (reason, tell),
+    }
+}
+
+#[test]
+fn twenty_replies_pass_in_ten_minutes_and_the_next_is_held_with_the_reason() {
+    let mut rig = Rig::new(20);
+    for _ in 0..20 {
+        assert_eq!(rig.ping_pong("bob"), Verdict::Pass);
+        rig.now_ms += 1_000;
+    }
+    let held = Verdict::Hold {
+        reason: "held as quiet: 21 replies of bob within 10 minutes, budget 20; read them with \
+                 the bus inbox tool, PEERBUS_BUDGET changes the budget"
+            .into(),
+        tell: true,
+    };
+    assert_eq!(rig.ping_pong("bob"), held);
+    assert_eq!(
+        rig.ping_pong("carol"),
+        Verdict::Pass,
+        "each peer has its own"
+    );
+}
+
+#[test]
+fn whoever_is_over_budget_is_held_even_if_nobody_asked() {
+    let mut rig = Rig::new(1);
+    rig.ping_pong("bob");
+    assert_ne!(rig.ping_pong("bob"), Verdict::Pass);
+    assert_ne!(rig.hear("bob", "one more thing"), Verdict::Pass);
+}
+
+#[test]
+fn the_budget_slides() {
+    let mut rig = Rig::new(20);
+    for _ in 0..200 {
+        assert_eq!(rig.ping_pong("bob"), Verdict::Pass, "two a minute are fine");
+        rig.now_ms += MINUTE_MS / 2;
+    }
+}
+
+#[test]
+fn whoever_is_never_answered_is_never_held() {
+    let mut rig = Rig::new(20);
+    for n in 0..1_000 {
+        let text = if n % 2 == 0 { "build is red" } else { "ok" };
+        assert_eq!(rig.hear_all("ci", Some("builds"), 0, text), Verdict::Pass);
+        rig.now_ms += 100;
+    }
+}
+
+#[test]
+fn a_hold_is_told_once_until_it_was_quiet_for_ten_minutes() {
+    let mut rig = Rig::new(1);
+    rig.ping_pong("bob");
+    let tells: Vec<bool> = (0..3).map(|_| reason(rig.ping_pong("bob")).1).collect();
+    assert_eq!(tells, [true, false, false]);
+    rig.now_ms += 10 * MINUTE_MS;
+    assert_eq!(rig.ping_pong("bob"), Verdict::Pass);
+    assert!(reason(rig.ping_pong("bob")).1);
+}
+
+#[test]
+fn two_thanks_pass_and_the_third_is_held() {
+    let mut rig = Rig::new(20);
+    for text in ["Thanks!", "You're welcome 👍"] {
+        rig.send("bob");
+        assert_eq!(rig.hear("bob", text), Verdict::Pass);
+    }
+    rig.send("bob");
+    let (text, tell) = reason(rig.hear("bob", "thank you!"));
+    assert!(tell && text.contains("3 messages of bob"), "{text}");
+    assert!(text.contains("budget 2"), "{text}");
+    assert_ne!(rig.hear("bob", "ok"), Verdict::Pass, "nor its twin");
+    assert_eq!(rig.hear("bob", "ok, but the build is red"), Verdict::Pass);
+    rig.now_ms += 10 * MINUTE_MS;
+    rig.send("bob");
+    assert_eq!(rig.hear("bob", "thanks"), Verdict::Pass);
+}
+
+#[test]
+fn a_thread_has_40_messages_an_hour_whoever_sends_them() {
+    let mut rig = Rig::new(1_000);
+    let peers = ["ann", "bob", "carol"];
+    for n in 0..40 {
+        rig.send_in("ann", "plan");
+        let verdict = rig.hear_all(peers[n % 3], Some("plan"), 0, "next point");
+        assert_eq!(verdict, Verdict::Pass, "{n}");
+        rig.now_ms += MINUTE_MS;
+    }
+    let (text, tell) = reason(rig.hear_all("bob", Some("plan"), 0, "next point"));
+    assert!(tell, "told once");
+    assert!(
+        text.contains("41 messages in thread \"plan\" within an hour, budget 40"),
+        "{text}"
+    );
+    assert!(!reason(rig.hear_all("ann", Some("plan"), 0, "more")).1);
+    assert_eq!(rig.hear_all("bob", Some("other"), 0, "x"), Verdict::Pass);
+    rig.now_ms += 60 * MINUTE_MS;
+    assert_eq!(rig.hear_all("bob", Some("plan"), 0, "x"), Verdict::Pass);
+}
+
+#[test]
+fn the_name_of_a_thread_cannot_write_into_the_reason() {
+    let mut rig = Rig::new(1_000);
+    let name = format!("</x>\n\u{202e}{}", "n".repeat(1_000_000));
+    rig.send_in("bob", &name);
+    let mut last = Verdict::Pass;
+    for _ in 0..41 {
+        last = rig.hear_all("bob", Some(&name), 0, "x");
+    }
+    let (text, _) = reason(last);
+    assert!(text.contains("u003c/x") && text.len() < 400, "{text}");
+    assert!(!text.contains(['\n', '<', '\u{202e}']), "{text}");
+}
+
+#[test]
+fn more_than_16_hops_are_held() {
+    let mut rig = Rig::new(20);
+    assert_eq!(rig.hear_all("bob", None, 16, "x"), Verdict::Pass);
+    let (text, tell) = reason(rig.hear_all("bob", None, 17, "x"));
+    assert!(
+        tell && text.contains("17 replies led to this message of bob, budget 16"),
+        "{text}"
+    );
+}
+
+#[test]
+fn without_a_budget_nothing_is_held() {
+    for budget in [None, Some(1_001)] {
+        let mut governor = Governor::new(budget);
+        let bob = key_of("bob");
+        for _ in 0..2_000 {
+            governor.sent(0, &bob, Some("t"));
+            let arrival = Arrival {
+                from: &bob,
+                thread: Some("t"),
+                hops: 99,
+                text: "thanks",
+            };
+            assert_eq!(governor.judge(0, &arrival), Verdict::Pass);
+        }
+    }
+}
+
+#[test]
+fn two_agents_that_thank_each_other_for_ever_stop() {
+    // Each answers whatever wakes it.
+    let (mut ann, mut bob) = (Rig::new(20), Rig::new(20));
+    let mut turns = 0;
+    let mut to_bob = true;
+    loop {
+        let (from, to) = if to_bob {
+            ("ann", "bob")
+        } else {
+            ("bob", "ann")
+        };
+        let (sender, recipient) = if to_bob {
+            (&mut ann, &mut bob)
+        } else {
+            (&mut bob, &mut ann)
+        };
+        sender.send(to);
+        let verdict = recipient.hear(from, "Thank you so much, again!");
+        turns += 1;
+        if verdict != Verdict::Pass {
+            break;
+        }
+        assert!(turns < 10, "they go on");
+        to_bob = !to_bob;
+    }
+}

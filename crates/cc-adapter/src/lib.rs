@@ -19,7 +19,7 @@ use peerbus_adapter::wake::Path;
 use peerbus_mcp::{Desk, Exit, Host, Options, WakePath};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-pub use session::{Session, SessionFacts, Surroundings, Token};
+pub use session::{Process, Session, SessionFacts, Surroundings, Token};
 pub use wake_list::WakeList;
 
 /// Runs the adapter over standard input and output until its session ends.

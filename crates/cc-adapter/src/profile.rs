@@ -28,6 +28,5 @@ pub(crate) const PROFILE: Profile = Profile {
         known to be read: the bus status tool tells how far it got; do not send it again because \
         nobody answers.",
     experimental: &["claude/channel"],
-    wake: &[],
     drain: false,
 };

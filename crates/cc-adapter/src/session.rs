@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 pub use facts::SessionFacts;
 pub(crate) use facts::SessionFile;
-pub use surroundings::{Surroundings, Token};
+pub use surroundings::{Process, Surroundings, Token};
 #[cfg(unix)]
 pub(crate) use surroundings::{ancestors, config_dir};
 

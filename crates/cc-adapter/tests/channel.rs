@@ -4,6 +4,8 @@
 mod support;
 
 use peerbus_adapter::How;
+use peerbus_adapter::wake::Policy;
+use peerbus_cc_adapter::Surroundings;
 use peerbus_mcp::{Exit, Options};
 use peerbus_wire::State;
 use serde_json::json;
@@ -12,7 +14,13 @@ use tokio::task::JoinHandle;
 
 fn start(broker: &Broker) -> (Client, JoinHandle<Exit>) {
     let (client, input, output) = client(1 << 20);
-    let adapter = peerbus_cc_adapter::run_over(broker.bus(), Options::default(), input, output);
+    // Nothing here shows what a model saw.
+    let options = Options {
+        ack: Policy::Pushed,
+        ..Options::default()
+    };
+    let around = Surroundings::default();
+    let adapter = peerbus_cc_adapter::run_over(broker.bus(), options, around, input, output);
     (client, tokio::spawn(adapter))
 }
 

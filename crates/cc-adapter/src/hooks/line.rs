@@ -183,7 +183,7 @@ where
         Wanted(T),
         Other(IgnoredAny),
     }
-    Ok(match Any::deserialize(input)? {
+    Ok(match Any::<T>::deserialize(input)? {
         Any::Wanted(value) if value.short() => Some(value),
         Any::Wanted(_) | Any::Other(_) => None,
     })

@@ -19,7 +19,7 @@ pub struct Surroundings {
     /// The client's directory, `~/.claude` by default.
     pub config_dir: Option<PathBuf>,
     /// Our parent, its parent, and so on.
-    pub(super) ancestors: Vec<Process>,
+    pub ancestors: Vec<Process>,
     /// The session's id as it was when we were started.
     pub session_id: Option<String>,
     /// The socket at which the session takes messages.

@@ -36,9 +36,11 @@ pub struct Surroundings {
 
 /// A process, and when it was started, in the kernel's own count.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Process {
-    pub(crate) id: u32,
-    pub(super) started: Option<String>,
+pub struct Process {
+    /// Its number.
+    pub id: u32,
+    /// When it was started, as `/proc` has it.
+    pub started: Option<String>,
 }
 
 /// The socket's credential. Never shown.

@@ -19,7 +19,7 @@ MODULES = "/tmp/cli/node_modules"
 @dataclass
 class Agent:
     package: str
-    # Gives (files to write, environment, command without the prompt, whether the prompt comes last).
+    # From the model's URL and the project: files to write, environment, command before the prompt.
     seed: callable
 
     @property
@@ -96,7 +96,7 @@ def qwen(url, project):
 {{
   // quiet
   "$version": 4,
-  "general": {{ "enableAutoUpdate": false, "disableAutoUpdate": true }},
+  "general": {{ "enableAutoUpdate": false }},
   "privacy": {{ "usageStatisticsEnabled": false }},
   "telemetry": {{ "enabled": false }},
   "security": {{ "auth": {{ "selectedType": "openai" }}, "folderTrust": {{ "enabled": false }} }},
@@ -119,7 +119,7 @@ def qwen(url, project):
 def gemini(url, project):
     config = """\
 {
-\t"general": { "enableAutoUpdate": false, "disableAutoUpdate": true },
+\t"general": { "enableAutoUpdate": false },
 \t"privacy": { "usageStatisticsEnabled": false }, // no
 \t"telemetry": { "enabled": false },
 \t"security": {

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# namespace.sh RUN SCRIPTS CLI PEERBUS PYTHON: the first process in fresh namespaces, see run.py.
-# Starts loopback, puts RUN over /tmp with what is needed bound into it, and becomes scenario.py.
+# namespace.sh RUN SCRIPTS CLI PEERBUS PYTHON SCENARIO: the first process in fresh namespaces, see run.py.
+# Starts loopback, puts RUN over /tmp with what is needed bound into it, and becomes the scenario.
 # Nothing of the user's own /tmp is visible after that, and nothing here outlives this process.
 set -eu
-run=$1 scripts=$2 cli=$3 peerbus=$4 python=$5
+run=$1 scripts=$2 cli=$3 peerbus=$4 python=$5 scenario=$6
 
 trap 'echo "the namespaces cannot be set up" >&2; exit 3' ERR
 ip link set lo up
@@ -14,4 +14,4 @@ mount --rbind "$run" /tmp
 cd /tmp
 trap - ERR
 
-exec "$python" /tmp/scripts/scenario.py
+exec "$python" "/tmp/scripts/$scenario"

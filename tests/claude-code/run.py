@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Runs the real Claude Code CLI with the channel adapter, on a closed network.
 
-    run.py PEERBUS [--version V] [--keep]
+    run.py PEERBUS [--version V] [--scenario NAME] [--keep]
 
 PEERBUS is the binary, V an exact version of the public CLI. It is installed once from npm, into
-${XDG_CACHE_HOME:-~/.cache}/peerbus-claude-code/V. scenario.py then runs in namespaces of its own:
+${XDG_CACHE_HOME:-~/.cache}/peerbus-claude-code/V. NAME.py then runs in namespaces of its own:
 no network but loopback, no processes but its own, its own /tmp, an empty home and a made-up key.
 Logs are kept when a check fails, or with --keep: api.jsonl among them has what the model is shown.
 
@@ -25,6 +25,7 @@ PACKAGE = "@anthropic-ai/claude-code"
 INSTALL_S = 600
 SCENARIO_S = 300
 SCRIPTS = Path(__file__).resolve().parent
+SCENARIOS = ["scenario", "hooks_scenario"]
 
 
 class CannotRun(Exception):
@@ -90,14 +91,14 @@ def installed_cli(version):
     return found[0].parent
 
 
-def run_scenario(peerbus, cli, run):
-    """Runs scenario.py with `run` as its /tmp and tells how it ended."""
-    for name in ("bin", "cli", "home", "log", "scripts"):
-        (run / name).mkdir()
+def run_scenario(name, peerbus, cli, run):
+    """Runs a scenario with `run` as its /tmp and tells how it ended."""
+    for directory in ("bin", "cli", "home", "log", "scripts"):
+        (run / directory).mkdir()
     (run / "bin" / "peerbus").touch()
     # A virtual environment may lie where the private /tmp hides it; its interpreter does not.
     python = os.path.realpath(sys.executable)
-    wrapper = ["bash", SCRIPTS / "namespace.sh", run, SCRIPTS, cli, peerbus, python]
+    wrapper = ["bash", SCRIPTS / "namespace.sh", run, SCRIPTS, cli, peerbus, python, f"{name}.py"]
     environment = {
         "PATH": "/tmp/bin:/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
         "HOME": "/tmp/home",
@@ -123,6 +124,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("peerbus")
     parser.add_argument("--version", default=VERSION)
+    parser.add_argument("--scenario", default=SCENARIOS[0], choices=SCENARIOS)
     parser.add_argument("--keep", action="store_true", help="keep the logs in any case")
     args = parser.parse_args()
     if not os.access(args.peerbus, os.X_OK):
@@ -134,7 +136,7 @@ def main():
             need(program)
         unshare()
         cli = installed_cli(args.version)
-        status = run_scenario(Path(args.peerbus).resolve(), cli, run)
+        status = run_scenario(args.scenario, Path(args.peerbus).resolve(), cli, run)
     except CannotRun as reason:
         print(reason, file=sys.stderr)
     finally:

@@ -10,10 +10,22 @@ const CANNOT_RUN: i32 = 3;
 
 #[test]
 fn the_real_cli_sends_and_a_channel_gets_the_reply() {
+    holds(&[]);
+}
+
+#[test]
+fn hooks_wake_a_real_cli_that_offers_nothing_else() {
+    holds(&["--version", "2.1.114", "--scenario", "hooks_scenario"]);
+}
+
+/// Runs a scenario, or tells why it cannot be run here.
+#[track_caller]
+fn holds(scenario: &[&str]) {
     // The user's own environment, for the cache of the installed CLI; the script scrubs it.
     let output = Command::new("python3")
         .arg(python::script("claude-code/run.py"))
         .arg(env!("CARGO_BIN_EXE_peerbus"))
+        .args(scenario)
         .output()
         .expect("python3 is installed");
     let said = String::from_utf8_lossy(&output.stderr);

@@ -9,9 +9,11 @@
 mod audit;
 mod claude_code;
 mod cli;
+mod hooks;
 mod kill;
 mod lifecycle;
 mod mcp;
+mod orphans;
 mod recv;
 mod support;
 mod trust;

@@ -1,0 +1,147 @@
+"""What is tested: mail reaches a session of Claude Code through our hooks, where the CLI offers its
+children no socket for messages, as 2.1.114 does not, and takes no channel notifications here.
+
+Runs as the first process of the namespaces that run.py makes. Exit codes: 0 every check held, 1 one
+did not.
+"""
+
+import contextlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import claude
+import mock_api
+import scenario
+import wake
+from support import check, eventually
+
+WORK = "do some work"
+WORKED = "the work is done"
+COMMAND = "echo worked"
+# Ways by which hooks get a message to the model, as receipts name them.
+PATHS = {"rewake", "hook"}
+
+
+def configure():
+    """Installs the adapter and the hooks as a user does."""
+    claude.seed(scenario.HOME, scenario.PROJECT, scenario.SERVER)
+    install = ["peerbus", "install", "claude-code", "--user"]
+    subprocess.run(install, check=True, stdin=subprocess.DEVNULL)
+    settings = scenario.HOME / ".claude" / "settings.json"
+    value = json.loads(settings.read_text(encoding="utf-8"))
+    value["permissions"]["allow"].append(f"Bash({COMMAND})")
+    settings.write_text(json.dumps(value), encoding="utf-8")
+
+
+def answer(request):
+    """What the model says: it works when it is asked to, and is content with everything else."""
+    if WORK in request.prompt and not request.tool_results:
+        return mock_api.tool_use("Bash", {"command": COMMAND, "description": "Works"})
+    return mock_api.text(WORKED if request.tool_results else "noted")
+
+
+def a_hook_waits(worker):
+    """Waits until peers see that the session can be woken by a hook."""
+
+    def look():
+        details = worker.call("bus.peers", {})["details"]
+        session = next((peer for peer in details if peer["name"] == "session"), {})
+        return "rewake" in session.get("wake", [])
+
+    eventually("a hook waits for the session", look)
+
+
+def is_seen(worker, identity):
+    """Waits until the sender is told that a message is seen, and checks what shows it."""
+    seen = wake.step(worker, identity, "seen")
+    proven = seen.get("path") in PATHS and seen.get("evidence") == "transcript"
+    check(f"the sender is told: seen, by {seen.get('path')}, by the transcript", proven, seen)
+
+
+def an_idle_session_wakes(api, worker):
+    a_hook_waits(worker)
+    identity = wake.send(worker, "are you idle?")
+    asked = api.wait_for("what wakes an idle session", lambda r: identity in r.context)
+    line = f'from worker [{identity}]: "are you idle?"'
+    check("an idle session wakes, and its model is shown the message", line in asked.context, asked.context)
+    is_seen(worker, identity)
+
+
+def a_busy_session_hears(session, api, worker, model):
+    a_hook_waits(worker)
+    since = len(api.asked)
+    with model.silent():
+        session.type(WORK)
+        api.wait_for("the prompt", lambda r: WORK in r.prompt, since)
+        identity = wake.send(worker, "are you busy?")
+        wake.step(worker, identity, "delivered")
+    result = api.wait_for("the work's result", lambda r: r.tool_results, since)
+    asked = api.wait_for("what a busy session is told", lambda r: identity in r.context, since)
+    later = api.asked.index(asked) - api.asked.index(result)
+    which = "same" if later == 0 else "next"
+    check(f"a busy session hears in the same turn or the next (the {which})", later in (0, 1), later)
+    is_seen(worker, identity)
+    eventually("the turn ends", lambda: WORKED in session.screen())
+
+
+def a_burst_is_few_turns(api, worker):
+    a_hook_waits(worker)
+    since = len(api.asked)
+    words = [f"burst number {number}" for number in range(1, 6)]
+    identities = [wake.send(worker, word) for word in words]
+    for identity in identities:
+        is_seen(worker, identity)
+    turns = len(api.asked) - since
+    check(f"five in a burst take at most two turns ({turns})", 1 <= turns <= 2, turns)
+    context = api.asked[-1].context
+    places = [[found.start() for found in re.finditer(word, context)] for word in words]
+    check("five in a burst arrive each once", all(len(at) == 1 for at in places), places)
+    check("in order", places == sorted(places), places)
+
+
+def hooks():
+    """The command lines of our hooks in this process namespace."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        # It may have ended since.
+        with contextlib.suppress(OSError):
+            line = entry.read_bytes().replace(b"\0", b" ")
+            if b"peerbus hook" in line:
+                found.append(line)
+    return found
+
+
+def nothing_is_left():
+    """After a session: no process of ours, no socket."""
+    eventually("no hook is left", lambda: not hooks())
+    eventually("no adapter is left", lambda: not wake.adapters())
+    sockets = [str(path) for path in scenario.HOME.rglob("sessions/*.sock")]
+    check("no socket is left", not sockets, sockets)
+
+
+def main():
+    scenario.PROJECT.mkdir()
+    config = json.dumps(scenario.MCP_JSON)
+    (scenario.PROJECT / ".mcp.json").write_text(config, encoding="utf-8")
+    model = wake.Model(answer)
+    api = mock_api.MockApi(model.answer, scenario.LOG / "api.jsonl")
+    try:
+        scenario.start_broker()
+        worker = scenario.start_worker()
+        configure()
+        with scenario.cli(api) as session:
+            an_idle_session_wakes(api, worker)
+            a_busy_session_hears(session, api, worker, model)
+            a_burst_is_few_turns(api, worker)
+        nothing_is_left()
+    except AssertionError as failed:
+        print(f"FAILED {failed}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

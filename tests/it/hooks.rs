@@ -1,0 +1,291 @@
+//! Hooks of Claude Code, run as it runs them: children of the process that started the adapter.
+
+use std::io::Write as _;
+use std::process::{Child, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::support::{Broker, Home, Mcp, eventually};
+
+const TOOL: &str = "PostToolUse";
+const PROMPT: &str = "UserPromptSubmit";
+
+/// A worker, and a session whose adapter may wake it over the paths of `wake`.
+struct Rig {
+    home: Home,
+    broker: Broker,
+    worker: Mcp,
+}
+
+impl Rig {
+    fn start() -> Self {
+        let home = Home::new();
+        let broker = Broker::start(&home);
+        let worker = Mcp::start(&home, "generic", "worker", "some-bot");
+        Self {
+            home,
+            broker,
+            worker,
+        }
+    }
+
+    fn session(&self, wake: &str) -> Mcp {
+        let args = ["adapter", "--adapter", "cc", "--name", "session"];
+        let mut command = self.home.peerbus(&args);
+        let mut session = Mcp::spawn(command.env("PEERBUS_WAKE", wake));
+        session.initialize("claude-code");
+        session.call("bus.peers", json!({}));
+        session
+    }
+
+    /// Sends to the session and waits until its adapter has the message.
+    #[track_caller]
+    fn send(&mut self, body: &Value) -> String {
+        let sent = self
+            .worker
+            .call("bus.send", json!({ "to": "session", "body": body }));
+        let id = sent["id"].as_str().expect("an id").to_owned();
+        eventually("the message is delivered", || {
+            let status = self.worker.call("bus.status", json!({ "id": id }));
+            let text = status.to_string();
+            (text.contains("delivered") || text.contains("pushed")).then_some(())
+        });
+        id
+    }
+
+    /// Starts `peerbus hook` with words, on an event.
+    fn hook(&self, words: &[&str], event: &str, more: &Value) -> Child {
+        let mut given = json!({
+            "session_id": "0b9f0c3e", "transcript_path": "/nowhere/0b9f0c3e.jsonl",
+            "cwd": self.home.path(), "hook_event_name": event, "permission_mode": "default",
+        });
+        for (key, value) in more.as_object().into_iter().flatten() {
+            given[key] = value.clone();
+        }
+        self.hook_given(words, given.to_string().as_bytes())
+    }
+
+    fn hook_given(&self, words: &[&str], given: &[u8]) -> Child {
+        let mut args = vec!["hook"];
+        args.extend_from_slice(words);
+        let mut hook = self.home.peerbus(&args);
+        hook.stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut hook = hook.spawn().expect("the hook starts");
+        let mut stdin = hook.stdin.take().expect("a pipe");
+        stdin.write_all(given).expect("the hook reads");
+        hook
+    }
+
+    /// What `peerbus hook` prints on an event; `null` when that is nothing.
+    #[track_caller]
+    fn context(&self, event: &str, more: &Value) -> Value {
+        let output = ended(self.hook(&[], event, more));
+        assert_eq!(
+            (output.status.code(), &*output.stderr),
+            (Some(0), &b""[..]),
+            "{event}"
+        );
+        if output.stdout.is_empty() {
+            return Value::Null;
+        }
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    /// The context that `peerbus hook` adds on an event; empty when that is nothing.
+    #[track_caller]
+    fn added(&self, event: &str) -> String {
+        let said = self.context(event, &json!({}));
+        if said.is_null() {
+            return String::new();
+        }
+        let output = &said["hookSpecificOutput"];
+        assert_eq!(output["hookEventName"], event, "{said}");
+        output["additionalContext"]
+            .as_str()
+            .expect("a text")
+            .to_owned()
+    }
+
+    /// Starts a hook that waits, and waits until peers see that it does.
+    #[track_caller]
+    fn waiter(&mut self) -> Child {
+        let waiter = self.hook(&["wait"], "SessionStart", &json!({ "source": "startup" }));
+        self.rewakes(true);
+        waiter
+    }
+
+    /// Waits until the session can be rewaked, or cannot any more.
+    #[track_caller]
+    fn rewakes(&mut self, wanted: bool) {
+        eventually("the worker sees whether a hook waits", || {
+            let peers = self.worker.call("bus.peers", json!({}));
+            let details = peers["details"].as_array().cloned().unwrap_or_default();
+            let session = details.iter().find(|peer| peer["name"] == "session")?;
+            let wakes = session["wake"]
+                .as_array()
+                .is_some_and(|paths| paths.contains(&json!("rewake")));
+            (wakes == wanted).then_some(())
+        });
+    }
+}
+
+#[track_caller]
+fn ended(hook: Child) -> Output {
+    hook.wait_with_output().expect("our child")
+}
+
+/// Checks that it ended without a word and without a fault.
+#[track_caller]
+fn silent(output: &Output) {
+    let shown = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), &*shown), (Some(0), ""));
+    assert!(output.stdout.is_empty());
+}
+
+/// Checks that it rewakes its session, and gives the text.
+#[track_caller]
+fn rewake(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(output.stdout.is_empty());
+    text
+}
+
+#[test]
+fn a_message_rewakes_a_session_through_the_hook_that_waits() {
+    let mut rig = Rig::start();
+    let session = rig.session("rewake");
+    let waiter = rig.waiter();
+    let id = rig.send(&json!("the tests are green"));
+    let text = rewake(&ended(waiter));
+    for part in ["the tests are green", "worker", &id] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    rig.rewakes(false);
+    let status = rig.worker.call("bus.status", json!({ "id": id }));
+    assert!(status.to_string().contains("rewake"), "{status}");
+    // Shown once: neither the next hook that waits nor the next turn has it again.
+    let next = rig.waiter();
+    assert_eq!(rig.added(PROMPT), "");
+    session.close();
+    silent(&ended(next));
+    rig.broker.stop();
+}
+
+#[test]
+fn what_is_unseen_joins_the_turn_under_way_once() {
+    let mut rig = Rig::start();
+    let session = rig.session("none");
+    assert_eq!(rig.added(PROMPT), "");
+    rig.send(&json!("first"));
+    rig.send(&json!({ "text": "second", "priority": "quiet" }));
+    let text = rig.added(PROMPT);
+    assert!(text.contains("first") && text.contains("second"), "{text}");
+    assert_eq!(rig.added(TOOL), "");
+    assert_eq!(rig.added(PROMPT), "");
+
+    rig.send(&json!("third"));
+    // A bus tool's result has it already, and a subagent is somebody else.
+    let ours = json!({ "tool_name": "mcp__peerbus__bus_peers" });
+    assert_eq!(rig.context(TOOL, &ours), Value::Null);
+    assert_eq!(rig.context(TOOL, &json!({ "agent_id": "a1" })), Value::Null);
+    let text = rig.added(TOOL);
+    assert!(text.contains("third") && !text.contains("first"), "{text}");
+    session.close();
+    rig.broker.stop();
+}
+
+#[test]
+fn a_turn_goes_on_for_new_mail_but_not_twice_in_a_row() {
+    let mut rig = Rig::start();
+    let session = rig.session("none");
+    let over = json!({ "stop_hook_active": false });
+    let again = json!({ "stop_hook_active": true });
+    assert_eq!(rig.context("Stop", &over), Value::Null);
+    rig.send(&json!({ "text": "no hurry", "priority": "quiet" }));
+    assert_eq!(rig.context("Stop", &over), Value::Null);
+    rig.send(&json!("before you go"));
+    let said = rig.context("Stop", &over);
+    assert_eq!(said["decision"], "block", "{said}");
+    let reason = said["reason"].as_str().expect("a text");
+    assert!(reason.contains("before you go"), "{reason}");
+    assert_eq!(rig.context("Stop", &over), Value::Null);
+
+    rig.send(&json!("one more thing"));
+    assert_eq!(rig.context("Stop", &again), Value::Null);
+    assert!(rig.added(PROMPT).contains("one more thing"));
+    session.close();
+    rig.broker.stop();
+}
+
+#[test]
+fn a_session_learns_its_name_when_it_starts() {
+    let rig = Rig::start();
+    // The hook that waits may be there before the adapter.
+    let early = rig.hook(&["wait"], "SessionStart", &json!({ "source": "startup" }));
+    assert_eq!(rig.added("SessionStart"), "");
+    let mut rig = rig;
+    let session = rig.session("rewake");
+    rig.rewakes(true);
+    let text = rig.added("SessionStart");
+    assert!(text.contains("session"), "{text}");
+    rig.send(&json!("good morning"));
+    assert!(rewake(&ended(early)).contains("good morning"));
+    session.close();
+    rig.broker.stop();
+}
+
+#[test]
+fn one_hook_waits_and_it_is_the_last() {
+    let mut rig = Rig::start();
+    let session = rig.session("rewake");
+    let first = rig.waiter();
+    let second = rig.hook(&["wait"], "Stop", &json!({}));
+    silent(&ended(first));
+    rig.send(&json!("for the second"));
+    assert!(rewake(&ended(second)).contains("for the second"));
+    session.close();
+    rig.broker.stop();
+}
+
+#[test]
+fn what_a_killed_hook_was_waiting_for_is_not_lost() {
+    let mut rig = Rig::start();
+    let session = rig.session("rewake");
+    let mut waiter = rig.waiter();
+    kill_process(Pid::from_child(&waiter), Signal::KILL).expect("our child");
+    waiter.wait().expect("our child");
+    rig.rewakes(false);
+    rig.send(&json!("still here"));
+    assert!(rig.added(TOOL).contains("still here"));
+    session.close();
+    rig.broker.stop();
+}
+
+#[test]
+fn a_hook_that_has_nothing_to_do_says_nothing() {
+    let mut rig = Rig::start();
+    for event in ["SessionStart", PROMPT, TOOL, "Stop", "PreCompact"] {
+        assert_eq!(rig.context(event, &json!({})), Value::Null, "{event}");
+    }
+    silent(&ended(rig.hook(&["wait"], "Stop", &json!({}))));
+    let large = json!({ "tool_response": "x".repeat(2_000_000) });
+    assert_eq!(rig.context(TOOL, &large), Value::Null);
+
+    let session = rig.session("rewake");
+    for given in ["", "{", "[1]", "null", "\u{0}", r#"{"hook_event_name":7}"#] {
+        silent(&ended(rig.hook_given(&[], given.as_bytes())));
+    }
+    for words in [&["later"][..], &["wait", "--for", "ever"], &["--newer"]] {
+        silent(&ended(rig.hook(words, PROMPT, &json!({}))));
+    }
+    // Where the user does not want to be woken this way, no hook waits.
+    session.close();
+    let session = rig.session("channel");
+    silent(&ended(rig.hook(&["wait"], "Stop", &json!({}))));
+    session.close();
+    rig.broker.stop();
+}

@@ -1,0 +1,72 @@
+"""session.py PEERBUS: stands in for a Claude Code process, with one adapter and one hook that waits.
+
+Does what the real one was seen to do: keeps a file about itself, offers a socket for messages to its
+children, runs the hook in a shell and the adapter on pipes. When both run it prints the adapter's
+process number. Then it ends the adapter in the way that its standard input names (eof, int, term),
+prints "ended" when both are gone, and waits to be killed.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+peerbus = sys.argv[1]
+home = Path(os.environ["HOME"])
+me = os.getpid()
+
+messages = home / "messages"
+messages.mkdir(exist_ok=True)
+inbox = socket.socket(socket.AF_UNIX)
+inbox.bind(str(messages / f"{me}.sock"))
+inbox.listen()
+sessions = home / ".claude" / "sessions"
+sessions.mkdir(parents=True, exist_ok=True)
+about = {"pid": me, "sessionId": f"session-{me}", "cwd": str(home), "status": "idle"}
+about["messagingSocketPath"] = inbox.getsockname()
+(sessions / f"{me}.json").write_text(json.dumps(about))
+
+event = {"session_id": about["sessionId"], "cwd": str(home), "source": "startup"}
+event["hook_event_name"] = "SessionStart"
+pipe = subprocess.PIPE
+hook = subprocess.Popen(
+    f"{peerbus} hook wait; exit $?", shell=True, stdin=pipe, start_new_session=True
+)
+hook.stdin.write(json.dumps(event).encode())
+hook.stdin.close()
+
+socket_of_ours = {
+    "CLAUDE_CODE_MESSAGING_SOCKET": inbox.getsockname(),
+    "CLAUDE_CODE_MESSAGING_TOKEN": "sesame",
+}
+adapter = subprocess.Popen(
+    [peerbus, "adapter", "--adapter=cc"], stdin=pipe, stdout=pipe, env=os.environ | socket_of_ours
+)
+
+
+def say(message):
+    adapter.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+    adapter.stdin.flush()
+
+
+client = {"name": "claude-code", "version": "1"}
+params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client}
+say({"id": 0, "method": "initialize", "params": params})
+adapter.stdout.readline()
+say({"method": "notifications/initialized"})
+print(adapter.pid, flush=True)
+
+match sys.stdin.readline().strip():
+    case "eof":
+        adapter.stdin.close()
+    case "int":
+        adapter.send_signal(signal.SIGINT)
+    case "term":
+        adapter.send_signal(signal.SIGTERM)
+adapter.wait()
+hook.wait()
+print("ended", flush=True)
+sys.stdin.readline()

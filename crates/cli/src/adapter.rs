@@ -2,7 +2,7 @@
 
 use peerbus_adapter::{Config, Flags, connect};
 use peerbus_cc_adapter::Surroundings;
-use peerbus_mcp::{Exit, Options, Spelling};
+use peerbus_mcp::{Exit, Options};
 
 use crate::args::{Adapter, AdapterKind};
 use crate::client;
@@ -15,9 +15,7 @@ pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
         name: verb.name,
         credentials: verb.connection.credentials,
     })?;
-    let options = Options {
-        tool_names: tool_names()?,
-    };
+    let options = Options::read(|name| std::env::var(name).ok()).map_err(Failure::config)?;
     // Says at once what is wrong with it, whichever the kind of adapter.
     let around = Surroundings::from_env().map_err(Failure::config)?;
     let runtime = client::runtime()?;
@@ -35,13 +33,5 @@ pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
     match exit {
         Exit::Failed(why) => Err(Failure::failed(why)),
         _ => Ok(()),
-    }
-}
-
-/// `PEERBUS_TOOL_NAMES`: `dotted` or `underscore`, whatever the client is called.
-fn tool_names() -> Result<Option<Spelling>, Failure> {
-    match std::env::var("PEERBUS_TOOL_NAMES") {
-        Ok(text) if !text.is_empty() => text.parse().map(Some).map_err(Failure::config),
-        _ => Ok(None),
     }
 }

@@ -6,8 +6,9 @@ use tokio::sync::watch;
 
 use crate::desk::{Desk, WakePath};
 use crate::lifecycle::{Exit, LAST_ANSWERS, Watch};
+use crate::options::Options;
 use crate::rpc::{self, Connection, Host};
-use crate::session::{Options, Profile, Session};
+use crate::session::{Profile, Session};
 
 /// Serves MCP over standard input and output until the session ends: the client closes its side,
 /// `SIGINT` or `SIGTERM` comes, or the parent process is gone. Then says goodbye to the broker.

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, OnceLock};
 
-use peerbus_adapter::wake::Policy;
 use peerbus_adapter::{Bus, LinkState};
 use tokio::sync::{Semaphore, watch};
 
 use crate::arguments::Arguments;
 use crate::desk::{Desk, Taken};
+use crate::options::Options;
 use crate::presence;
 use crate::rpc::Caller;
 use crate::spelling::{Spelling, means};
@@ -27,32 +27,6 @@ pub struct Profile {
     pub experimental: &'static [&'static str],
     /// There is a drain tool.
     pub drain: bool,
-}
-
-/// Settings of an adapter.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Options {
-    /// How tools are spelled; `None`: by the client's name.
-    pub tool_names: Option<Spelling>,
-    /// When a message is acked for which there is no evidence: `PEERBUS_ACK`.
-    pub ack: Policy,
-    /// What one peer may send in ten minutes before its mail is held: `PEERBUS_BUDGET`.
-    pub budget: Budget,
-}
-
-/// How many replies of one peer in ten minutes wake the agent before they are held.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Budget {
-    /// So many.
-    Exchanges(u32),
-    /// All of them.
-    Off,
-}
-
-impl Default for Budget {
-    fn default() -> Self {
-        Self::Exchanges(20)
-    }
 }
 
 /// The result of a tool call.

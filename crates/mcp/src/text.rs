@@ -4,8 +4,6 @@ use peerbus_adapter::wake::Priority;
 use peerbus_adapter::{Event, Receipt, State};
 use peerbus_wire::neutralise;
 
-/// What a message takes in an answer besides its body, in bytes, about.
-pub(crate) const MESSAGE_OVERHEAD: usize = 256;
 /// Longest reason that is repeated, in characters.
 const REASON_CHARS: usize = 300;
 

@@ -123,6 +123,7 @@ async fn an_option_overrides_the_spelling() {
     let (mut client, input, output) = client(1 << 20);
     let options = Options {
         tool_names: Some(Spelling::Underscore),
+        ..Options::default()
     };
     tokio::spawn(run_generic_over(broker.bus(), options, input, output));
     client.greet("claude-code").await;

@@ -27,14 +27,15 @@ use serde_json::{Map, Value};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use crate::options::{Budget, Options};
 use crate::presence::About;
-use crate::session::{Budget, Options, Profile};
+use crate::session::Profile;
 pub(crate) use expected::Expected;
 pub use letter::{Letter, Mail, Shown, What};
 pub(crate) use look::Looked;
 pub use path::{BoxFuture, WakePath};
 pub(crate) use recent::Parent;
-use state::{Content, Probe, State};
+use state::{Probe, State};
 pub use taken::Handed;
 pub(crate) use taken::{Read, Taken};
 
@@ -231,18 +232,16 @@ impl Desk {
         self.with(|state, _| state.about.met(&state.bus, client));
     }
 
-    /// A message that this session was shown lately or still holds, by its sender's id.
+    /// A message that this session was shown lately or still holds, by its sender's id. `None` as
+    /// well when several senders used that id: nobody can divert a reply by using another's.
     pub(crate) fn parent(&self, id: &str) -> Option<Parent> {
         self.with(|state, _| {
-            let mail = |content: &Content| match content {
-                Content::Message(mail) if mail.inbound.id == id => Parent::of(mail),
-                _ => None,
-            };
-            let waiting = state.waiting.values().find_map(|w| mail(&w.content));
-            let held = || state.held.values().find(|held| held.mail.inbound.id == id);
-            waiting
-                .or_else(|| Parent::of(&held()?.mail))
-                .or_else(|| state.recent.get(id))
+            let waiting = state.waiting.values().filter_map(|w| w.content.mail());
+            let held = state.held.values().map(|held| &*held.mail);
+            let here = waiting.chain(held).filter(|mail| mail.inbound.id == id);
+            let mut found = here.filter_map(Parent::of).chain(state.recent.get(id));
+            let first = found.next()?;
+            found.all(|other| other.from == first.from).then_some(first)
         })
     }
 

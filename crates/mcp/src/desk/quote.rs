@@ -14,6 +14,8 @@ use super::letter::Mail;
 pub(crate) const TEXT_CHARS: usize = 65_536;
 /// What is quoted of a message of which only the beginning is shown, in characters.
 pub(crate) const BEGINNING_CHARS: usize = 4_096;
+/// The same with its escapes, in bytes: a hook's text is cut by its client after 10,000 characters.
+const BEGINNING_BYTES: usize = 6_000;
 /// Longest name or id that is shown, in characters.
 const NAME_CHARS: usize = 128;
 
@@ -57,21 +59,31 @@ pub(crate) fn line(mail: &Mail, how: Showing) -> String {
 
 /// A text in quotes. A cut is stated after them, where no peer can write.
 pub(crate) fn quoted(text: &str, beginning: bool) -> String {
-    let max = if beginning {
-        BEGINNING_CHARS
+    let (chars, bytes) = if beginning {
+        (BEGINNING_CHARS, BEGINNING_BYTES)
     } else {
-        TEXT_CHARS
+        (TEXT_CHARS, usize::MAX)
     };
-    let (shown, rest) = match text.char_indices().nth(max) {
-        Some((end, _)) => text.split_at(end),
-        None => (text, ""),
-    };
-    let shown = neutralise(shown, max);
-    match rest.chars().count() {
-        0 => format!("\"{shown}\""),
-        more => format!(
-            "\"{shown}\"… [{more} more characters: read all of it with the bus inbox tool, `ids`]"
-        ),
+    let mut max = chars;
+    loop {
+        let end = text
+            .char_indices()
+            .nth(max)
+            .map_or(text.len(), |(end, _)| end);
+        let (shown, rest) = text.split_at(end);
+        let shown = neutralise(shown, usize::MAX);
+        if shown.len() > bytes {
+            // Escapes take more room than what they stand for.
+            max = max.min(shown.len()) * bytes / shown.len();
+            continue;
+        }
+        return match rest.chars().count() {
+            0 => format!("\"{shown}\""),
+            more => format!(
+                "\"{shown}\"… [{more} more characters: read all of it with the bus inbox tool, \
+                 `ids`]"
+            ),
+        };
     }
 }
 
@@ -185,16 +197,18 @@ mod tests {
 
     #[test]
     fn a_cut_is_stated_outside_the_quotes() {
-        let text = "é".repeat(BEGINNING_CHARS + 7);
+        let text = "x".repeat(BEGINNING_CHARS + 7);
         let shown = quoted(&text, true);
         assert!(
-            shown.contains("é\"… [7 more characters"),
+            shown.contains("x\"… [7 more characters"),
             "{}",
-            &shown[shown.len() - 90..]
+            &shown[4_000..]
         );
         assert_eq!(quoted(&text, false), format!("\"{text}\""));
         let long = "x".repeat(TEXT_CHARS + 1);
         assert!(quoted(&long, false).contains("\"… [1 more characters"));
+        let escaped = quoted(&"<".repeat(BEGINNING_CHARS), true);
+        assert!(escaped.len() < BEGINNING_BYTES + 100 && escaped.contains("c\"… [3096 more"));
     }
 
     #[test]

@@ -102,23 +102,18 @@ impl Desk {
         }
     }
 
-    async fn probe_path(&self, path: &dyn WakePath) -> bool {
-        let found = path.probe().await;
-        if let Err(why) = &found {
-            tracing::debug!(path = path.path().as_str(), %why, "a wake path cannot be used");
-        }
-        let state = match found {
-            Ok(()) => PathState::Ready,
-            Err(_) => PathState::Absent,
+    async fn probe_path(&self, path: &dyn WakePath) {
+        let state = match usable(path).await {
+            true => PathState::Ready,
+            false => PathState::Absent,
         };
         self.set_path(path.path(), state);
-        state == PathState::Ready
     }
 
     async fn deliver(&self, paths: &[Box<dyn WakePath>], parcel: &Parcel) {
         let path = paths.iter().find(|path| path.path() == parcel.path);
         let outcome = match path {
-            Some(path) if self.probe_path(&**path).await => {
+            Some(path) if usable(&**path).await => {
                 let letter = self.letter(parcel);
                 // Everything in it was seen meanwhile.
                 if letter.items.is_empty() {
@@ -127,18 +122,21 @@ impl Desk {
                     path.wake(&letter).await
                 }
             }
-            Some(_) => Outcome::Failed,
-            None => {
-                self.set_path(parcel.path, PathState::Absent);
-                Outcome::Failed
-            }
+            Some(_) | None => Outcome::Failed,
         };
-        tracing::debug!(
-            path = parcel.path.as_str(),
-            ?outcome,
-            items = parcel.items.len(),
-            "pushed"
-        );
+        tracing::debug!(path = parcel.path.as_str(), ?outcome, "pushed");
+        let failed = outcome == Outcome::Failed;
         self.told(parcel.id, outcome);
+        if failed {
+            self.with(|state, _| state.doubt(parcel.path));
+        }
     }
+}
+
+async fn usable(path: &dyn WakePath) -> bool {
+    let found = path.probe().await;
+    if let Err(why) = &found {
+        tracing::debug!(path = path.path().as_str(), %why, "a wake path cannot be used");
+    }
+    found.is_ok()
 }

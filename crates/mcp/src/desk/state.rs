@@ -21,6 +21,9 @@ use crate::text;
 /// Notices that wait although the broker does not keep them; of these the oldest go first.
 const PASSING_MAX: usize = 64;
 
+/// After so long the agent is told again that a peer holds its mail.
+const TELL_AGAIN_MS: u64 = 600_000;
+
 /// The state.
 pub(super) struct State {
     pub(super) bus: Bus,
@@ -46,6 +49,8 @@ pub(super) struct State {
     pub(super) paths: BTreeMap<Path, PathState>,
     pub(super) probe: Probe,
     crowded: bool,
+    /// Peers that hold mail of this session, and when that was told.
+    held_there: BTreeMap<String, u64>,
 }
 
 /// Which paths to ask whether they can be used.
@@ -87,6 +92,15 @@ pub(super) enum Content {
     },
 }
 
+impl Content {
+    pub(super) fn mail(&self) -> Option<&Mail> {
+        match self {
+            Self::Message(mail) => Some(mail),
+            Self::Notice { .. } => None,
+        }
+    }
+}
+
 /// A message that the governor holds.
 pub(super) struct HeldBack {
     pub(super) mail: Arc<Mail>,
@@ -112,6 +126,7 @@ impl State {
             paths: BTreeMap::new(),
             probe: Probe::None,
             crowded: false,
+            held_there: BTreeMap::new(),
         }
     }
 
@@ -127,16 +142,29 @@ impl State {
                     _ => None,
                 };
                 match (sentence, token) {
-                    (Some(sentence), token) => {
+                    (Some(sentence), token) if self.is_news(now_ms, &event) => {
                         let priority = text::priority(&event);
                         self.notice(now_ms, &sentence, token, priority);
                     }
                     // It is no news: nothing is to be told.
-                    (None, Some(token)) => self.bus.fate_told(token),
-                    (None, None) => {}
+                    (_, Some(token)) => self.bus.fate_told(token),
+                    (_, None) => {}
                 }
             }
         }
+    }
+
+    /// That a peer holds mail back is told once in a while, not for each message.
+    fn is_news(&mut self, now_ms: u64, event: &Event) -> bool {
+        let Event::Fate { receipt, .. } = event else {
+            return true;
+        };
+        let peerbus_adapter::State::Held { to, .. } = &receipt.state else {
+            return true;
+        };
+        self.held_there
+            .retain(|_, told_ms| *told_ms + TELL_AGAIN_MS > now_ms);
+        self.held_there.insert(to.clone(), now_ms).is_none()
     }
 
     fn message(&mut self, now_ms: u64, inbound: Inbound) {
@@ -278,22 +306,28 @@ impl State {
         }
     }
 
-    /// A waking path can be used, or cannot any more.
+    /// A waking path can be used, or cannot any more. The ladder is told in any case: it takes a
+    /// path that failed or was used up for absent by itself.
     pub(super) fn set_path(&mut self, now_ms: u64, path: Path, state: PathState) {
-        if self.paths.insert(path, state) == Some(state) {
-            return;
-        }
         if self.ready {
             self.ladder.set_path(now_ms, path, state);
         }
-        let works = self.paths.iter().filter(|(_, s)| **s == PathState::Ready);
-        let words = works.map(|(path, _)| path.as_str()).collect();
-        self.about.set_wake(&self.bus, words);
+        if self.paths.insert(path, state) != Some(state) {
+            let works = self.paths.iter().filter(|(_, s)| **s == PathState::Ready);
+            let words = works.map(|(path, _)| path.as_str()).collect();
+            self.about.set_wake(&self.bus, words);
+        }
+    }
+
+    /// A path did not take a push: it is asked whether it is still there.
+    pub(super) fn doubt(&mut self, path: Path) {
+        self.paths.insert(path, PathState::Absent);
+        self.probe = self.probe.max(Probe::Absent);
     }
 
     /// What came of a showing.
     pub(super) fn told(&mut self, now_ms: u64, parcel: ParcelId, outcome: Outcome) {
-        let shown = !matches!(outcome, Outcome::Failed);
+        let shown = matches!(outcome, Outcome::Written | Outcome::Held);
         for entry in self.open.remove(&parcel).unwrap_or_default() {
             if let Some(waiting) = self.waiting.get_mut(&entry) {
                 waiting.out = None;

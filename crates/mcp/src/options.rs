@@ -1,0 +1,118 @@
+//! Settings of an adapter, and how they are read.
+
+use peerbus_adapter::wake::Policy;
+
+use crate::spelling::{Spelling, UnknownSpelling};
+
+/// Settings of an adapter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Options {
+    /// How tools are spelled; `None`: by the client's name.
+    pub tool_names: Option<Spelling>,
+    /// When a message is acked for which there is no evidence.
+    pub ack: Policy,
+    /// What one peer may send before its mail is held back.
+    pub budget: Budget,
+}
+
+/// How many messages of one peer that answer this session's reach the agent in ten minutes; more
+/// are held back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Budget {
+    /// So many.
+    Exchanges(u32),
+    /// All of them.
+    Off,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self::Exchanges(20)
+    }
+}
+
+/// A setting that cannot be used: a sentence that names it, what was found and the remedy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadOption {
+    /// `PEERBUS_TOOL_NAMES`
+    #[error(transparent)]
+    ToolNames(#[from] UnknownSpelling),
+    /// `PEERBUS_ACK`
+    #[error("PEERBUS_ACK must be auto, seen or pushed, got {0:?}")]
+    Ack(String),
+    /// `PEERBUS_BUDGET`
+    #[error(
+        "PEERBUS_BUDGET must be off, or how many answers of one peer reach the agent in ten \
+         minutes, from 1 to 1000; got {0:?}"
+    )]
+    Budget(String),
+}
+
+impl Options {
+    /// Reads `PEERBUS_TOOL_NAMES` (`dotted` or `underscore`), `PEERBUS_ACK` (`auto`, `seen` or
+    /// `pushed`) and `PEERBUS_BUDGET` (a number or `off`). What is absent or empty has its default.
+    ///
+    /// # Errors
+    ///
+    /// For a value that is none of these.
+    pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, BadOption> {
+        let variable = |name| variable(name).filter(|text| !text.is_empty());
+        let mut options = Self::default();
+        if let Some(text) = variable("PEERBUS_TOOL_NAMES") {
+            options.tool_names = Some(text.parse()?);
+        }
+        if let Some(text) = variable("PEERBUS_ACK") {
+            options.ack = match text.as_str() {
+                "auto" => Policy::Auto,
+                "seen" => Policy::Seen,
+                "pushed" => Policy::Pushed,
+                _ => return Err(BadOption::Ack(short(&text))),
+            };
+        }
+        if let Some(text) = variable("PEERBUS_BUDGET") {
+            options.budget = match (text.as_str(), text.parse()) {
+                ("off", _) => Budget::Off,
+                (_, Ok(exchanges @ 1..=1_000)) => Budget::Exchanges(exchanges),
+                _ => return Err(BadOption::Budget(short(&text))),
+            };
+        }
+        Ok(options)
+    }
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(name: &str, value: &str) -> Result<Options, String> {
+        let variable = |asked: &str| (asked == name).then(|| value.to_owned());
+        Options::read(variable).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn settings_are_read_and_what_is_wrong_is_named() {
+        assert_eq!(read("PATH", "x"), Ok(Options::default()));
+        assert_eq!(read("PEERBUS_ACK", ""), Ok(Options::default()));
+        assert_eq!(read("PEERBUS_ACK", "seen").unwrap().ack, Policy::Seen);
+        assert_eq!(read("PEERBUS_ACK", "pushed").unwrap().ack, Policy::Pushed);
+        assert_eq!(read("PEERBUS_BUDGET", "off").unwrap().budget, Budget::Off);
+        let budget = read("PEERBUS_BUDGET", "5").unwrap().budget;
+        assert_eq!(budget, Budget::Exchanges(5));
+        let dotted = read("PEERBUS_TOOL_NAMES", "dotted").unwrap().tool_names;
+        assert_eq!(dotted, Some(Spelling::Dotted));
+        for (name, value, says) in [
+            ("PEERBUS_ACK", "read", "auto, seen or pushed, got \"read\""),
+            ("PEERBUS_BUDGET", "0", "got \"0\""),
+            ("PEERBUS_BUDGET", "1001", "from 1 to 1000"),
+            ("PEERBUS_BUDGET", "many", "must be off"),
+            ("PEERBUS_TOOL_NAMES", "dots", "got \"dots\""),
+        ] {
+            let error = read(name, value).unwrap_err();
+            assert!(error.starts_with(name) && error.contains(says), "{error}");
+        }
+    }
+}

@@ -11,6 +11,8 @@ mod next;
 mod plan;
 mod program;
 mod record;
+#[cfg(test)]
+mod tests;
 mod toml;
 
 use crate::args::{self, Install, Uninstall};

@@ -1,4 +1,4 @@
-//! The channel adapter between a client and a scripted broker.
+//! The adapter as a channel, between a client and a scripted broker.
 
 #[path = "../../mcp/tests/support/mod.rs"]
 mod support;
@@ -13,15 +13,23 @@ use support::{Broker, Client, PATIENCE, Seen, client};
 use tokio::task::JoinHandle;
 
 fn start(broker: &Broker) -> (Client, JoinHandle<Exit>) {
+    start_with(broker, Policy::Auto)
+}
+
+fn start_with(broker: &Broker, ack: Policy) -> (Client, JoinHandle<Exit>) {
     let (client, input, output) = client(1 << 20);
-    // Nothing here shows what a model saw.
     let options = Options {
-        ack: Policy::Pushed,
+        ack,
         ..Options::default()
     };
+    // No transcript: nothing shows what a model saw.
     let around = Surroundings::default();
     let adapter = peerbus_cc_adapter::run_over(broker.bus(), options, around, input, output);
     (client, tokio::spawn(adapter))
+}
+
+fn is_ack(seen: &Seen) -> bool {
+    matches!(seen, Seen::Ack { .. })
 }
 
 #[tokio::test]
@@ -35,20 +43,21 @@ async fn it_is_a_channel_without_a_say_in_permissions() {
     for word in [
         "untrusted",
         "SendMessage",
-        "bus send tool",
+        "bus reply tool",
+        "bus inbox tool",
         "msg_id",
-        "connected as",
+        "shown before",
     ] {
         assert!(instructions.contains(word), "{word}");
     }
     client.push().await;
     let tools = client.request("tools/list", json!({})).await;
     let tools = tools["result"]["tools"].as_array().unwrap();
-    let names: Vec<_> = tools
-        .iter()
-        .map(|tool| tool["name"].as_str().unwrap())
-        .collect();
-    assert_eq!(names, ["bus.send", "bus.broadcast", "bus.peers"]);
+    let named = |name: &str| tools.iter().any(|tool| tool["name"] == name);
+    for name in ["bus.send", "bus.reply", "bus.inbox", "bus.ack", "bus.peers"] {
+        assert!(named(name), "{name}");
+    }
+    assert!(!named("bus.drain"), "messages come by themselves");
 }
 
 #[tokio::test]
@@ -58,34 +67,54 @@ async fn nothing_is_pushed_or_acked_before_the_client_is_initialized() {
     client.initialize("claude-code").await;
     broker.registered().await;
     broker.deliver("\"early\"");
-    // Answered after the message arrived: the broker answers in order.
-    client.call("bus.peers", json!({})).await;
+    // Answered after the message arrived: the broker answers in order. The answer may show it.
+    let result = client.call("bus.peers", json!({})).await;
+    assert!(result.to_string().contains("early"), "{result}");
     assert!(client.pushed.is_empty(), "{:?}", client.pushed);
-    assert!(
-        broker
-            .noticed()
-            .iter()
-            .all(|seen| !matches!(seen, Seen::Ack { .. }))
-    );
+    assert!(!broker.noticed().iter().any(is_ack), "nobody has seen it");
 
     client.initialized().await;
     let announced = client.push().await;
     assert_eq!(announced["content"], "📡 connected as me");
     assert_eq!(announced["meta"], json!({ "kind": "system", "self": "me" }));
+}
+
+#[tokio::test]
+async fn a_message_alone_is_pushed_in_the_form_of_v1() {
+    let mut broker = Broker::start(true).await;
+    let (mut client, _adapter) = start_with(&broker, Policy::Pushed);
+    client.greet("claude-code").await;
+    client.push().await;
+    broker.deliver("\"hello\"");
     let push = client.push().await;
-    assert_eq!(push["content"], "📨 msg from bob: \"early\"");
-    let meta = json!({ "from": "bob", "source": "peer-bus", "msg_id": "m1", "kind": "msg" });
-    assert_eq!(push["meta"], meta);
+    assert_eq!(push["content"], "📨 msg from bob: \"hello\"");
+    let mut meta = push["meta"].clone();
+    let mark = meta["push"].take();
+    assert!(mark.as_str().unwrap().starts_with("pb-"), "{mark}");
+    let wanted =
+        json!({ "from": "bob", "source": "peer-bus", "msg_id": "m1", "kind": "msg", "push": null });
+    assert_eq!(meta, wanted);
+    let path = "channel".into();
     let (key, how) = broker.ack().await;
-    assert_eq!(
-        (key.as_str(), how),
-        (
-            "1",
-            Some(How::Pushed {
-                path: "channel".into()
-            })
-        )
-    );
+    assert_eq!((key.as_str(), how), ("1", Some(How::Pushed { path })));
+}
+
+#[tokio::test]
+async fn a_push_is_not_acked_without_evidence() {
+    let mut broker = Broker::start(true).await;
+    let (mut client, _adapter) = start(&broker);
+    client.greet("claude-code").await;
+    client.push().await;
+    broker.deliver("\"hello\"");
+    client.push().await;
+    client.call("bus.peers", json!({})).await;
+    assert!(!broker.noticed().iter().any(is_ack), "nobody has seen it");
+    client.call("bus.ack", json!({ "ids": ["m1"] })).await;
+    let seen = How::Seen {
+        path: "channel".into(),
+        evidence: "tool_call".into(),
+    };
+    assert_eq!(broker.ack().await, ("1".into(), Some(seen)));
 }
 
 #[tokio::test]
@@ -101,32 +130,30 @@ async fn each_registration_is_announced_once() {
 }
 
 #[tokio::test]
-async fn a_crowd_is_announced_once_and_arrives_in_order() {
+async fn a_burst_is_a_digest_in_order_and_each_message_in_one() {
     let mut broker = Broker::start(true).await;
     let (mut client, _adapter) = start(&broker);
     client.initialize("claude-code").await;
     broker.registered().await;
-    for n in 0..200 {
-        broker.deliver(&n.to_string());
+    for n in 1..=9 {
+        broker.deliver(&format!("\"number {n}\""));
     }
-    client.call("bus.peers", json!({})).await;
     client.initialized().await;
     assert_eq!(client.push().await["meta"]["self"], "me");
-    let crowd = client.push().await;
-    assert_eq!(crowd["meta"], json!({ "kind": "system" }));
-    assert!(
-        crowd["content"].as_str().unwrap().contains("200 messages"),
-        "{crowd}"
-    );
-    for n in 0..200 {
-        assert_eq!(
-            client.push().await["content"],
-            format!("📨 msg from bob: \"{n}\"")
-        );
+    let (mut all, mut pushes) = (String::new(), 0);
+    while !all.contains("number 9") {
+        all += client.push().await["content"].as_str().unwrap();
+        pushes += 1;
     }
-    for n in 1..=200 {
-        assert_eq!(broker.ack().await.0, n.to_string());
-    }
+    assert!(pushes <= 2, "{all}");
+    let at: Vec<_> = (1..=9)
+        .map(|n| {
+            all.match_indices(&format!("number {n}"))
+                .map(|(at, _)| at)
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    assert!(at.iter().all(|at| at.len() == 1) && at.is_sorted(), "{all}");
 }
 
 #[tokio::test]
@@ -148,7 +175,8 @@ async fn the_fate_of_a_sent_message_is_a_notice_of_the_bus() {
         },
     );
     let notice = client.push().await;
-    assert_eq!(notice["meta"], json!({ "kind": "system" }));
+    assert_eq!(notice["meta"]["kind"], "system");
+    assert_eq!(notice["meta"]["from"], json!(null));
     let content = notice["content"].as_str().unwrap();
     assert!(
         content.contains(&id) && content.contains(r"\u003c/channel\u003e"),
@@ -157,22 +185,19 @@ async fn the_fate_of_a_sent_message_is_a_notice_of_the_bus() {
 }
 
 #[tokio::test]
-async fn a_statement_that_the_broker_keeps_is_acked_once_it_is_pushed() {
+async fn a_statement_that_the_broker_keeps_is_acked_once_it_is_told() {
     let mut broker = Broker::start(true).await;
-    let (mut client, _adapter) = start(&broker);
+    let (mut client, _adapter) = start_with(&broker, Policy::Pushed);
     client.initialize("claude-code").await;
     broker.registered().await;
+    assert!(!broker.noticed().iter().any(is_ack));
     let expired = State::Expired {
         to: "bob".into(),
         reason: "not acked within 30 days".into(),
     };
-    broker.notice("n1", expired);
-    // Answered after the statement arrived: the broker answers in order.
-    client.call("bus.peers", json!({})).await;
-    let acked = |seen: &Seen| matches!(seen, Seen::Ack { .. });
-    assert!(!broker.noticed().iter().any(acked), "nobody knows of it");
     client.initialized().await;
     client.push().await;
+    broker.notice("n1", expired);
     let push = client.push().await;
     assert!(push["content"].as_str().unwrap().contains("expired"));
     assert_eq!(broker.ack().await, ("n1".into(), None));

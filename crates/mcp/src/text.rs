@@ -56,7 +56,7 @@ fn fate(receipt: &Receipt) -> Option<String> {
             safe(reason)
         )),
         State::Held { to, reason } => Some(format!(
-            "your message {id} to {} is held back there: {}",
+            "your message {id} to {} waits there: {}",
             safe(to),
             safe(reason)
         )),

@@ -203,10 +203,7 @@ impl State {
         if tell {
             let from = quote::plain(&mail.inbound.from);
             tracing::warn!(%from, %reason, "mail is held back");
-            let sentence = format!(
-                "messages of {from} are held back: {reason}. They are kept; read them with the \
-                 bus inbox tool"
-            );
+            let sentence = format!("mail of {from} is {reason}");
             self.notice(now_ms, &sentence, None, Priority::Quiet);
         }
         let step = Progress::Held {
@@ -312,6 +309,10 @@ impl State {
         if self.ready {
             self.ladder.set_path(now_ms, path, state);
         }
+        self.found(path, state);
+    }
+
+    fn found(&mut self, path: Path, state: PathState) {
         if self.paths.insert(path, state) != Some(state) {
             let works = self.paths.iter().filter(|(_, s)| **s == PathState::Ready);
             let words = works.map(|(path, _)| path.as_str()).collect();
@@ -321,7 +322,7 @@ impl State {
 
     /// A path did not take a push: it is asked whether it is still there.
     pub(super) fn doubt(&mut self, path: Path) {
-        self.paths.insert(path, PathState::Absent);
+        self.found(path, PathState::Absent);
         self.probe = self.probe.max(Probe::Absent);
     }
 

@@ -183,7 +183,7 @@ fn note(count: usize, remaining: usize, held: &(usize, Option<String>)) -> Strin
     let held = match held {
         (0, _) => String::new(),
         (count, why) => format!(
-            " {count} more are held back: {}. Read them with the bus inbox tool.",
+            " {count} more are not shown, {}.",
             why.as_deref().unwrap_or_default()
         ),
     };

@@ -1,5 +1,7 @@
 //! `bus.inbox`
 
+use std::fmt::Write as _;
+
 use peerbus_adapter::wake::{Limit, Path};
 use serde::Serialize;
 use serde_json::json;
@@ -284,9 +286,7 @@ fn answer(desk: &Desk, messages: Vec<Message<'_>>, notices: Vec<&str>) -> Result
         ),
     };
     if let Some(why) = why {
-        note.push_str(&format!(
-            ". {held} of those that remain are held back: {why}"
-        ));
+        let _ = write!(note, ". {held} of those that remain are {why}");
     }
     done(&Output {
         note,

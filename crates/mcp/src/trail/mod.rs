@@ -395,11 +395,28 @@ mod tests {
         }
     }
 
+    /// Checks the sentence, and that nothing is called seen that is not.
+    fn says(state: State, sentence: &str) {
+        let how = match &state {
+            State::Acked { how, .. } => how.as_ref(),
+            _ => None,
+        };
+        let claims = matches!(how, Some(How::Seen { .. }));
+        let trail = trail(vec![accepted(), state]);
+        assert!(trail.note.starts_with(sentence), "{}", trail.note);
+        assert_eq!(trail.note.contains("seen"), claims, "{}", trail.note);
+        assert_eq!(trail.steps[1].state == "seen", claims);
+    }
+
     #[test]
-    fn the_sentence_says_what_is_known_and_seen_only_with_evidence() {
+    fn the_sentence_says_what_is_known() {
         let to = || "bob".to_owned();
         let path = || "channel".to_owned();
-        let how = Some(How::Pushed { path: path() });
+        let held = |reason: &str| State::Held {
+            to: to(),
+            reason: reason.into(),
+        };
+        let reason = || "old".to_owned();
         let cases = [
             (
                 State::Queued { to: to() },
@@ -419,24 +436,45 @@ mod tests {
             (
                 State::Presented {
                     to: to(),
-                    path: "hook".into(),
+                    path: path(),
                 },
-                "its text came into bob's",
+                "its text came into bob's conversation 40 s ago, by channel; no answer",
             ),
             (
-                State::Held {
-                    to: to(),
-                    reason: "over\nbudget".into(),
-                },
+                held("over\nbudget"),
                 r"it is held back at bob: over\u000abudget",
             ),
+            (held(""), "it is held back at bob"),
             (
-                State::Held {
+                State::Expired {
                     to: to(),
-                    reason: String::new(),
+                    reason: reason(),
                 },
-                "it is held back at bob",
+                "it expired and will not reach bob: old",
             ),
+            (
+                State::Dead {
+                    to: to(),
+                    reason: reason(),
+                },
+                "it was rejected at bob: old",
+            ),
+        ];
+        for (state, sentence) in cases {
+            says(state, sentence);
+        }
+    }
+
+    #[test]
+    fn seen_is_said_only_with_evidence() {
+        let acked = |how| State::Acked {
+            to: "bob".into(),
+            how,
+        };
+        let pushed = How::Pushed {
+            path: "channel".into(),
+        };
+        let cases = [
             (
                 seen("bob", "socket", "transcript"),
                 "bob's model has seen it 40 s ago, by socket, shown by its transcript",
@@ -446,43 +484,13 @@ mod tests {
                 "bob's model has seen it 40 s ago, by drain, which read it with a tool",
             ),
             (
-                State::Acked { to: to(), how },
+                acked(Some(pushed)),
                 "bob acked it 40 s ago as pushed over channel; nothing shows",
             ),
-            (
-                State::Acked {
-                    to: to(),
-                    how: None,
-                },
-                "bob acked it 40 s ago; not proven",
-            ),
-            (
-                State::Expired {
-                    to: to(),
-                    reason: "old".into(),
-                },
-                "it expired and will not reach bob: old",
-            ),
-            (
-                State::Dead {
-                    to: to(),
-                    reason: "no".into(),
-                },
-                "it was rejected at bob: no",
-            ),
+            (acked(None), "bob acked it 40 s ago; not proven"),
         ];
         for (state, sentence) in cases {
-            let claims = matches!(
-                &state,
-                State::Acked {
-                    how: Some(How::Seen { .. }),
-                    ..
-                }
-            );
-            let trail = trail(vec![accepted(), state]);
-            assert!(trail.note.starts_with(sentence), "{}", trail.note);
-            assert_eq!(trail.note.contains("seen"), claims, "{}", trail.note);
-            assert_eq!(trail.steps[1].state == "seen", claims);
+            says(state, sentence);
         }
     }
 

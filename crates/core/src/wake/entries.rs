@@ -106,6 +106,11 @@ impl Unseen {
         self.shown.is_empty()
     }
 
+    /// No path had it.
+    pub(super) fn is_new(&self) -> bool {
+        self.is_fresh() && self.drops == 0
+    }
+
     /// A path may take it now.
     pub(super) fn is_free(&self) -> bool {
         self.flying.is_none() && !matches!(self.phase, Phase::Held(_))

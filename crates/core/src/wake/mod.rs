@@ -64,6 +64,8 @@ pub struct Ladder {
     recent_ms: VecDeque<u64>,
     /// What the session's socket took last, and when.
     last_socket: Option<(ParcelId, u64)>,
+    /// Before this, what is new waits for more to come.
+    digest_at_ms: u64,
     /// When a path is free for what waits.
     gap_at_ms: Option<u64>,
     actions: VecDeque<Action>,
@@ -87,6 +89,7 @@ impl Ladder {
             crowded: false,
             recent_ms: VecDeque::new(),
             last_socket: None,
+            digest_at_ms: 0,
             gap_at_ms: None,
             actions: VecDeque::new(),
             mutations: Mutations::default(),

@@ -6,6 +6,7 @@ use super::Ladder;
 use super::climb::{ANSWER_MS, PRESENT_MS};
 use super::entries::{Cause, Phase, Showing, Stage, Unseen};
 use super::mutation::Mutation;
+use super::paths::PAUSE_MS;
 use super::types::{Action, EntryId, Outcome, ParcelId, Path, Policy, Step};
 
 /// For the sender of a message that the user turned away.
@@ -266,8 +267,8 @@ impl Ladder {
         let Some(sent) = self.parcels.get(&parcel) else {
             return;
         };
-        let path = sent.path;
-        if sent.cause == Cause::Push {
+        let (path, cause) = (sent.path, sent.cause);
+        if cause == Cause::Push {
             self.paths.took(now_ms, path);
         }
         if path == Path::Socket {
@@ -277,6 +278,9 @@ impl Ladder {
             let Some(unseen) = self.unseen.get_mut(&id) else {
                 continue;
             };
+            if cause == Cause::Push && unseen.is_fresh() {
+                self.digest_at_ms = now_ms + PAUSE_MS;
+            }
             unseen.done_once_more |= unseen.once_more && path.wakes();
             unseen.once_more = false;
             unseen.shown.push(Showing {

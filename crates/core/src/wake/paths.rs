@@ -3,7 +3,7 @@
 use super::types::{Path, PathState};
 
 /// The pause after a push. The client takes about one each two seconds in the long run.
-const PAUSE_MS: u64 = 2_000;
+pub(super) const PAUSE_MS: u64 = 2_000;
 
 /// The first pause after a push that did not leave; it doubles.
 const BACKOFF_MS: u64 = 2_000;

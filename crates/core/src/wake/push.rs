@@ -67,7 +67,7 @@ impl Ladder {
             let Some(path) = self.next_path(now_ms, unseen) else {
                 continue;
             };
-            let at = self.free_at(path, urgent);
+            let at = self.free_at(unseen, path, urgent);
             if at <= now_ms {
                 let head = unseen.entry.id;
                 return Ok(Choice { path, head });
@@ -102,12 +102,16 @@ impl Ladder {
         self.paths.best(now_ms, |path| unseen.may_go_over(path))
     }
 
-    /// When a push may go over this path.
-    fn free_at(&self, path: Path, urgent: bool) -> u64 {
+    /// When a push with this head may go over this path.
+    fn free_at(&self, head: &Unseen, path: Path, urgent: bool) -> u64 {
         if self.mutations.broken(Mutation::SkipPause) {
             return 0;
         }
-        let free = self.paths.free_at(path, urgent);
+        let mut free = self.paths.free_at(path, urgent);
+        if head.is_new() && !urgent {
+            // Else a burst would be one push for each path and then a digest.
+            free = free.max(self.digest_at_ms);
+        }
         let works = matches!(self.activity, Activity::Busy | Activity::Waiting);
         if urgent || !works || path != Path::Socket {
             return free;

@@ -57,14 +57,28 @@ fn five_in_a_burst_go_in_two_pushes_in_order_each_once() {
 }
 
 #[test]
-fn a_waiter_needs_no_pause_and_wakes_once() {
+fn a_waiter_wakes_once() {
     let mut rig = Rig::new(&[Path::Rewake]);
     rig.next();
     rig.pushed();
     rig.next();
+    rig.pass(60_000);
     assert_eq!(rig.wanted(), None, "its waiter is gone");
     rig.ready(Path::Rewake);
     assert_eq!(ids(&rig.push()), [2]);
+}
+
+#[test]
+fn a_burst_is_one_digest_whatever_the_paths() {
+    let mut rig = Rig::new(&[Path::Rewake, Path::Channel]);
+    rig.next();
+    assert_eq!(rig.pushed().path, Path::Rewake);
+    rig.next();
+    rig.pass(1_000);
+    rig.next();
+    assert_eq!(rig.wanted(), None, "the channel is free, and more may come");
+    rig.pass(1_000);
+    assert_eq!(ids(&rig.push()), [2, 3]);
 }
 
 #[test]

@@ -272,50 +272,55 @@ fn answer(frame: ClientFrame, ext: bool, note: &impl Fn(Seen)) -> Option<String>
             note(Seen::Envelope(carried));
             ext.then(|| receipt(&id, state, None))
         }
-        ClientFrame::Ack(ack) => {
-            note(Seen::Ack {
-                key: ack.key.as_str().into(),
-                how: ack.how,
-            });
+        ClientFrame::Status { ids } => Some(ladders(ids)),
+        other => {
+            if let Some(seen) = noted(other) {
+                note(seen);
+            }
             None
         }
-        // Every message is with bob's adapter.
-        ClientFrame::Status { ids } => {
-            let accepted = State::Accepted {
-                recipients: 1,
-                online: 1,
-                duplicate: false,
-            };
-            let delivered = State::Delivered { to: "bob".into() };
-            let said = |id: peerbus_wire::MessageId| {
-                [accepted.clone(), delivered.clone()].map(|state| Receipt {
-                    id: id.clone(),
-                    state,
-                    key: None,
-                    at_ms: Some(1_763_769_600_000),
-                })
-            };
-            let receipts = ids.into_iter().flat_map(said).collect();
-            Some(BrokerFrame::Receipts(receipts).encode().to_string())
-        }
-        ClientFrame::Progress { key, step } => {
-            let key = key.as_str().into();
-            note(Seen::Progress { key, step });
-            None
-        }
-        ClientFrame::Reject { key, .. } => {
-            let key = key.as_str().into();
-            note(Seen::Reject { key });
-            None
-        }
-        ClientFrame::Presence(presence) => {
-            note(Seen::Presence(
-                serde_json::from_str(presence.as_str()).unwrap(),
-            ));
-            None
-        }
-        _ => None,
     }
+}
+
+/// What a frame that is not answered says.
+fn noted(frame: ClientFrame) -> Option<Seen> {
+    Some(match frame {
+        ClientFrame::Ack(ack) => Seen::Ack {
+            key: ack.key.as_str().into(),
+            how: ack.how,
+        },
+        ClientFrame::Progress { key, step } => Seen::Progress {
+            key: key.as_str().into(),
+            step,
+        },
+        ClientFrame::Reject { key, .. } => Seen::Reject {
+            key: key.as_str().into(),
+        },
+        ClientFrame::Presence(presence) => {
+            Seen::Presence(serde_json::from_str(presence.as_str()).unwrap())
+        }
+        _ => return None,
+    })
+}
+
+/// Every message is with bob's adapter.
+fn ladders(ids: Vec<peerbus_wire::MessageId>) -> String {
+    let accepted = State::Accepted {
+        recipients: 1,
+        online: 1,
+        duplicate: false,
+    };
+    let delivered = State::Delivered { to: "bob".into() };
+    let said = |id: peerbus_wire::MessageId| {
+        [accepted.clone(), delivered.clone()].map(|state| Receipt {
+            id: id.clone(),
+            state,
+            key: None,
+            at_ms: Some(1_763_769_600_000),
+        })
+    };
+    let receipts = ids.into_iter().flat_map(said).collect();
+    BrokerFrame::Receipts(receipts).encode().to_string()
 }
 
 fn receipt(id: &str, state: State, key: Option<peerbus_wire::DeliveryKey>) -> String {

@@ -7,6 +7,7 @@ did not.
 
 import contextlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -26,7 +27,8 @@ PATHS = {"rewake", "hook"}
 
 
 def configure():
-    """Installs the adapter and the hooks as a user does."""
+    """Installs the adapter and the hooks as a user does, for a session with a name that others know."""
+    os.environ["PEERBUS_NAME"] = "session"
     claude.seed(scenario.HOME, scenario.PROJECT, scenario.SERVER)
     install = ["peerbus", "install", "claude-code", "--user"]
     subprocess.run(install, check=True, stdin=subprocess.DEVNULL)
@@ -124,8 +126,6 @@ def nothing_is_left():
 
 def main():
     scenario.PROJECT.mkdir()
-    config = json.dumps(scenario.MCP_JSON)
-    (scenario.PROJECT / ".mcp.json").write_text(config, encoding="utf-8")
     model = wake.Model(answer)
     api = mock_api.MockApi(model.answer, scenario.LOG / "api.jsonl")
     try:

@@ -267,7 +267,7 @@ fn what_a_killed_hook_was_waiting_for_is_not_lost() {
 
 #[test]
 fn a_hook_that_has_nothing_to_do_says_nothing() {
-    let mut rig = Rig::start();
+    let rig = Rig::start();
     for event in ["SessionStart", PROMPT, TOOL, "Stop", "PreCompact"] {
         assert_eq!(rig.context(event, &json!({})), Value::Null, "{event}");
     }

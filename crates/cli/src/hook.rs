@@ -7,7 +7,7 @@ use crate::args::Hook;
 /// Says what is due. Never fails: a bus that is away is no trouble of the session's.
 #[cfg(unix)]
 pub(crate) fn run(verb: &Hook) -> ExitCode {
-    use peerbus_cc_adapter::hooks::{Said, context, wait};
+    use peerbus_cc_adapter::hooks::{Said, context, ignore, wait};
     use std::io::Write as _;
 
     /// The exit code with which a hook that runs in the background rewakes its session.
@@ -15,7 +15,7 @@ pub(crate) fn run(verb: &Hook) -> ExitCode {
     let said = match verb.words.as_slice() {
         [] => context(),
         [word] if word == "wait" => wait(),
-        _ => Said::Nothing,
+        _ => ignore(),
     };
     // Whoever started the hook may be gone: nobody is left to be told.
     match said {

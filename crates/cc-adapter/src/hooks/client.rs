@@ -72,6 +72,13 @@ pub fn wait() -> Said {
     waited().map_or(Said::Nothing, Said::Rewake)
 }
 
+/// Lets an event pass.
+#[must_use]
+pub fn ignore() -> Said {
+    let _ = occasion(Deadline::after(ANSWER));
+    Said::Nothing
+}
+
 /// What the client expects of a hook that has something to say.
 fn output(event: Event, text: &str) -> String {
     let output = match event {
@@ -87,10 +94,14 @@ fn directories() -> Option<Vec<PathBuf>> {
     Some(place::directories(&Paths::find().ok()?))
 }
 
-/// What standard input tells of the event.
+/// What standard input tells of the event. All of it is read: to its writer a pipe that closes
+/// early is a hook that failed.
 fn occasion(deadline: Deadline) -> Option<Occasion> {
-    let input = Timed { deadline }.take(INPUT_MAX);
-    serde_json::from_reader(BufReader::new(input)).ok()
+    let mut input = BufReader::new(Timed { deadline }.take(INPUT_MAX));
+    let on = serde_json::from_reader(&mut input).ok();
+    // What cannot be read to its end in time is left.
+    let _ = std::io::copy(&mut input, &mut std::io::sink());
+    on
 }
 
 /// Standard input, until the deadline.

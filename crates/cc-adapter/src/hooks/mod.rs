@@ -15,7 +15,7 @@ mod process;
 mod rewake;
 mod server;
 
-pub use client::{Said, context, wait};
+pub use client::{Said, context, ignore, wait};
 pub use entries::{ENTRIES, Entry, settings};
 pub use rewake::Rewake;
 pub(crate) use server::start;

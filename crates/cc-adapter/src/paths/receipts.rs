@@ -19,9 +19,11 @@ use tokio::time::timeout;
 const EXPECTED_MAX: usize = 256;
 /// Longest line that is read, in bytes.
 const LINE_MAX: u64 = 65_536;
-/// Lines that one connection may have.
-const LINES_MAX: usize = 8;
-/// How long a connection may take for them.
+/// So much of a line tells what it is, in bytes. An answer of an agent is longer.
+const HEAD: usize = 128;
+/// Stands there in an answer.
+const ANSWER: &[u8] = br#""type":"user""#;
+/// How long a connection may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What was posted, and the socket for what is said of it. Clones share it. The socket is made at
@@ -127,35 +129,34 @@ impl Receipts {
         }
     }
 
-    async fn read(&self, stream: UnixStream, desk: &Desk) {
-        let mut lines = BufReader::new(stream);
-        for _ in 0..LINES_MAX {
-            let mut line = Vec::new();
-            let read = (&mut lines)
-                .take(LINE_MAX)
-                .read_until(b'\n', &mut line)
-                .await;
-            if !matches!(read, Ok(1..)) {
-                return;
-            }
-            let Some(receipt) = Receipt::of(&line) else {
-                continue;
-            };
-            let about = |(id, _): &&(String, ParcelId)| *id == receipt.id;
-            let parcel = self
-                .state()
-                .expected
-                .iter()
-                .find(about)
-                .map(|(_, parcel)| *parcel);
-            if let (Some(parcel), Some(outcome)) = (parcel, receipt.outcome()) {
-                tracing::debug!(
-                    status = receipt.status,
-                    "the session did not take a message"
-                );
-                desk.told(parcel, outcome);
-            }
+    async fn read(&self, mut stream: UnixStream, desk: &Desk) {
+        let mut line = vec![0; HEAD];
+        let Ok(read) = stream.read(&mut line).await else {
             return;
+        };
+        line.truncate(read);
+        // An agent that answers with its client's own tool writes here, too. Closed with something
+        // unread, the connection breaks, and the agent is told that its answer was not sent.
+        if line.windows(ANSWER.len()).any(|part| part == ANSWER) {
+            return;
+        }
+        let mut rest = BufReader::new(stream).take(LINE_MAX);
+        if !line.contains(&b'\n') && rest.read_until(b'\n', &mut line).await.is_err() {
+            return;
+        }
+        let Some(receipt) = Receipt::of(&line) else {
+            return;
+        };
+        let about = |(id, _): &&(String, ParcelId)| *id == receipt.id;
+        let parcel = self
+            .state()
+            .expected
+            .iter()
+            .find(about)
+            .map(|(_, parcel)| *parcel);
+        if let (Some(parcel), Some(outcome)) = (parcel, receipt.outcome()) {
+            tracing::debug!(?outcome, "the session did not take a message");
+            desk.told(parcel, outcome);
         }
     }
 

@@ -177,7 +177,7 @@ fn two_messages_are_told_apart_and_forgotten_ones_cost_nothing() {
     let second = user("b", "a").replace(MARK, &other);
     let found = transcript.feed((user("a", "0") + &second).as_bytes(), &both);
     assert_eq!(found, [presented(), Evidence::Presented(other.clone())]);
-    let found = transcript.feed(assistant("c", "b").as_bytes(), &[other.clone()]);
+    let found = transcript.feed(assistant("c", "b").as_bytes(), std::slice::from_ref(&other));
     assert_eq!(found, [Evidence::Answered(other)]);
     assert!(transcript.chains.is_empty());
 }

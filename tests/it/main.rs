@@ -9,11 +9,15 @@
 mod audit;
 mod claude_code;
 mod cli;
+mod conversation;
+mod doctor;
 mod hooks;
+mod install;
 mod kill;
 mod lifecycle;
 mod mcp;
 mod orphans;
+mod other_agents;
 mod recv;
 mod support;
 mod trust;

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Runs the real CLIs of other agents with the generic adapter, on a closed network.
 
-    run.py PEERBUS AGENT... [--keep]
+    run.py PEERBUS AGENT... [--cached] [--keep]
 
 PEERBUS is the binary, AGENT one of codex, opencode, qwen, gemini, copilot, or `all`. Each CLI is
 installed once from npm, in the version that agents.py names, into
 ${XDG_CACHE_HOME:-~/.cache}/peerbus-other-agents: 1.3 GB in all. scenario.py then runs for each agent
 and each scope of `peerbus install` in namespaces of its own: no network but loopback, no processes
-but its own, its own /tmp, an empty home and a made-up key.
+but its own, its own /tmp, an empty home and a made-up key. With --cached nothing is installed: an
+agent that is not there yet cannot run.
 
 Exit codes: 0 every check held, 1 one did not, 2 usage, 3 it cannot run here, for the reason that is
 on stderr.
@@ -51,13 +52,15 @@ def unshare():
     return command
 
 
-def installed(package):
+def installed(package, cached):
     """The directory of a package such as `@openai/codex@0.169.0`. None of its scripts is run."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     cache = Path(base) / "peerbus-other-agents"
     place = cache / package.replace("/", "-").lstrip("@")
     if place.is_dir():
         return place
+    if cached:
+        raise CannotRun(f"{package} is not in {cache}: run tests/other-agents/run.py by hand")
     need("npm")
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache, prefix="installing-") as fresh:
@@ -79,13 +82,13 @@ def installed(package):
     return place
 
 
-def run_scenario(peerbus, agent, scope, run):
+def run_scenario(peerbus, agent, scope, cached, run):
     """Runs scenario.py with `run` as its /tmp and tells how it ended."""
     for name in ("bin", "cli", "home", "log", "node", "scripts", "shared"):
         (run / name).mkdir()
     (run / "bin" / "peerbus").touch()
-    cli = installed(AGENTS[agent].package)
-    node = installed(NODE)
+    cli = installed(AGENTS[agent].package, cached)
+    node = installed(NODE, cached)
     # A virtual environment may lie where the private /tmp hides it; its interpreter does not.
     python = os.path.realpath(sys.executable)
     shared = SCRIPTS.parent / "claude-code"
@@ -112,17 +115,17 @@ def run_scenario(peerbus, agent, scope, run):
     return done.returncode
 
 
-def run_one(peerbus, agent, scope, keep):
+def run_one(peerbus, agent, scope, args):
     """One agent in one scope, with its logs."""
     print(f"== {agent} {AGENTS[agent].version}, peerbus install --{scope}")
     run = Path(tempfile.mkdtemp(prefix="peerbus-other-agents-"))
     status = 3
     try:
-        status = run_scenario(peerbus, agent, scope, run)
+        status = run_scenario(peerbus, agent, scope, args.cached, run)
     except CannotRun as reason:
         print(reason, file=sys.stderr)
     finally:
-        if status == 3 or (status == 0 and not keep):
+        if status == 3 or (status == 0 and not args.keep):
             shutil.rmtree(run)
         else:
             print(f"logs are in {run / 'log'}")
@@ -133,6 +136,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("peerbus")
     parser.add_argument("agents", nargs="+", choices=[*AGENTS, "all"], metavar="AGENT")
+    parser.add_argument("--cached", action="store_true", help="install nothing")
     parser.add_argument("--keep", action="store_true", help="keep the logs in any case")
     args = parser.parse_args()
     if not os.access(args.peerbus, os.X_OK):
@@ -147,7 +151,7 @@ def main():
         return 3
     peerbus = Path(args.peerbus).resolve()
     statuses = [
-        run_one(peerbus, agent, scope, args.keep)
+        run_one(peerbus, agent, scope, args)
         for agent in agents
         for scope in ("user", "project")
     ]

@@ -38,6 +38,15 @@ impl Failure {
     }
 }
 
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(why) | Self::Config(why) => f.write_str(why),
+            Self::OutputClosed => f.write_str("whoever reads the output has gone"),
+        }
+    }
+}
+
 impl From<SendError> for Failure {
     fn from(error: SendError) -> Self {
         Self::failed(error)

@@ -96,6 +96,32 @@ pub(crate) const CLIENTS: [(Client, &str, &str); 7] = [
     (Client::Cursor, "cursor", "Cursor"),
 ];
 
+impl Places {
+    /// Where Claude Code may be told to run no hooks.
+    pub(crate) fn claude_settings(&self) -> Vec<PathBuf> {
+        let user = self.dir("CLAUDE_CONFIG_DIR", ".claude");
+        let project = self.project.join(".claude");
+        vec![
+            user.join("settings.json"),
+            project.join("settings.json"),
+            project.join("settings.local.json"),
+        ]
+    }
+
+    /// Where Claude Code remembers what a project's user switched off.
+    pub(crate) fn claude_state(&self) -> PathBuf {
+        match (self.env)("CLAUDE_CONFIG_DIR") {
+            Some(dir) => dir.join(".claude.json"),
+            None => self.home.join(".claude.json"),
+        }
+    }
+
+    /// The current directory.
+    pub(crate) fn project(&self) -> &Path {
+        &self.project
+    }
+}
+
 /// A client's name for people.
 pub(crate) fn title(client: Client) -> &'static str {
     let found = CLIENTS.iter().find(|(known, _, _)| *known == client);
@@ -180,13 +206,12 @@ fn claude_code(scope: Scope, places: &Places, program: &Program) -> Vec<Target> 
             places.project.join(".mcp.json"),
             places.project.join(".claude/settings.json"),
         ),
-        Scope::User => match (places.env)("CLAUDE_CONFIG_DIR") {
-            Some(dir) => (dir.join(".claude.json"), dir.join("settings.json")),
-            None => (
-                places.home.join(".claude.json"),
-                places.home.join(".claude/settings.json"),
-            ),
-        },
+        Scope::User => (
+            places.claude_state(),
+            places
+                .dir("CLAUDE_CONFIG_DIR", ".claude")
+                .join("settings.json"),
+        ),
     };
     let want = Want::Server {
         path: ["mcpServers", "peerbus"],

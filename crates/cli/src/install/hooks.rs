@@ -36,15 +36,24 @@ impl Hook {
 
 /// What follows `peerbus` in a hook's command line, if it is one of ours: `hook`, `hook wait`.
 pub(crate) fn ours(command: &str) -> Option<String> {
-    let command = command.trim();
-    let (program, rest) = match command.strip_prefix(['\'', '"']) {
-        Some(rest) => rest.split_once(['\'', '"'])?,
-        None => command.split_once(char::is_whitespace)?,
-    };
+    let (program, rest) = split(command)?;
     let file = program.rsplit(['/', '\\']).next()?;
     let words: Vec<_> = rest.split_whitespace().collect();
     let known = matches!(file, "peerbus" | "peerbus.exe") && words.first() == Some(&"hook");
     known.then(|| words.join(" "))
+}
+
+/// The program that a command line starts.
+pub(crate) fn program(command: &str) -> Option<String> {
+    split(command).map(|(program, _)| program.to_owned())
+}
+
+fn split(command: &str) -> Option<(&str, &str)> {
+    let command = command.trim();
+    match command.strip_prefix(['\'', '"']) {
+        Some(rest) => rest.split_once(['\'', '"']),
+        None => command.split_once(char::is_whitespace),
+    }
 }
 
 /// A hook of ours that stands in a file.

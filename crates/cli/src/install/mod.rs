@@ -1,15 +1,15 @@
 //! `peerbus install` and `peerbus uninstall`.
 
-mod clients;
+pub(crate) mod clients;
 mod diff;
 mod draft;
 mod edit;
-mod files;
-mod hooks;
+pub(crate) mod files;
+pub(crate) mod hooks;
 mod json;
 mod next;
-mod plan;
-mod program;
+pub(crate) mod plan;
+pub(crate) mod program;
 mod record;
 #[cfg(test)]
 mod tests;

@@ -126,23 +126,27 @@ fn is_all_ours(target: &Target, text: &str) -> bool {
     fresh.is_ok_and(|fresh| fresh.after.as_deref() == Some(text))
 }
 
-/// Refuses an entry of our name that is somebody else's.
-fn foreign(target: &Target, text: &str) -> Result<(), Flaw> {
-    let command = |entry: &Value| {
-        let command = entry.get("command")?;
-        let words: Vec<String> = match command {
-            Value::String(word) => vec![word.clone()],
-            _ => serde_json::from_value(command.clone()).ok()?,
-        };
-        Some(words)
-    };
-    let read = reading(target, text)?;
-    let entry = match &target.want {
+/// The server's entry in what was read of a target.
+pub(crate) fn entry<'v>(target: &Target, read: &'v Value) -> Option<&'v Value> {
+    match &target.want {
         Want::Server { path, .. } => read.pointer(&format!("/{}/{}", path[0], path[1])),
         Want::Hooks(_) => None,
         Want::Toml(_) => read.pointer("/mcp_servers/peerbus"),
-    };
-    let Some(entry) = entry else {
+    }
+}
+
+/// What an entry runs: the program, and for OpenCode its arguments.
+pub(crate) fn command(entry: &Value) -> Option<Vec<String>> {
+    match entry.get("command")? {
+        Value::String(word) => Some(vec![word.clone()]),
+        words => serde_json::from_value(words.clone()).ok(),
+    }
+}
+
+/// Refuses an entry of our name that is somebody else's.
+fn foreign(target: &Target, text: &str) -> Result<(), Flaw> {
+    let read = reading(target, text)?;
+    let Some(entry) = entry(target, &read) else {
         return Ok(());
     };
     let known = command(entry).is_some_and(|words| words.iter().any(|w| w.contains("peerbus")));

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::output;
 
 /// The plain name.
-const NAME: &str = "peerbus";
+pub(crate) const NAME: &str = "peerbus";
 /// What stands for something of the session in a name.
 const PLACEHOLDERS: [&str; 4] = ["{project}", "{branch}", "{host}", "{user}"];
 

@@ -1,0 +1,267 @@
+//! The broker: is it there, does it take the token, does a message come back, who has the name.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use peerbus_adapter::{
+    Bus, Config, Event, Flags, How, LinkState, Naming, PeerEntry, Url, connect, credentials,
+};
+
+use super::health;
+use super::report::Report;
+use crate::client;
+use crate::failure::Failure;
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A clock that is off by more is worth a word.
+const CLOCK_MS_MAX: u64 = 5_000;
+
+/// Checks the broker, and what only it can tell.
+pub(super) fn check(config: Config, report: &mut Report) -> Result<(), Failure> {
+    let runtime = client::runtime()?;
+    runtime.block_on(async {
+        let (bus, link) = connect(config.clone());
+        let driver = tokio::spawn(link.run());
+        let started = Instant::now();
+        if let Some(ext) = reach(&bus, &config, started, report).await {
+            there_and_back(&bus, ext, report).await;
+            name(&bus, &config, report).await;
+        }
+        bus.close().await;
+        drop(bus);
+        // The link ends by itself once the bus is closed.
+        let _ = driver.await;
+    });
+    Ok(())
+}
+
+/// Waits for the registration, or for why there is none.
+async fn settled(bus: &Bus) -> LinkState {
+    let mut link = bus.link();
+    let settled = link.wait_for(|state| match state {
+        LinkState::Connecting { last_error, .. } => last_error.is_some(),
+        _ => true,
+    });
+    match tokio::time::timeout(PATIENCE, settled).await {
+        Ok(Ok(state)) => state.clone(),
+        _ => bus.link().borrow().clone(),
+    }
+}
+
+/// Connects. Gives whether the broker speaks our extension, if there is one.
+async fn reach(bus: &Bus, config: &Config, since: Instant, report: &mut Report) -> Option<bool> {
+    match settled(bus).await {
+        LinkState::Online { ext, .. } => {
+            let took = since.elapsed().as_millis();
+            answered(config, took, ext, report);
+            Some(ext)
+        }
+        LinkState::Refused { sentence } => {
+            let remedy = "use this broker's token: the credentials file that its `peerbus serve` \
+                          made, or one of its PEERBUS_TOKENS";
+            report.failed("token", sentence, remedy);
+            None
+        }
+        LinkState::Connecting { last_error, .. } => {
+            let why = last_error.unwrap_or_else(|| "it does not answer".into());
+            let remedy = "start `peerbus serve` on the broker's machine, or correct PEERBUS_URL";
+            report.failed("broker", why, remedy);
+            None
+        }
+        other => {
+            report.failed(
+                "broker",
+                other.to_string(),
+                "see the line about credentials",
+            );
+            None
+        }
+    }
+}
+
+fn answered(config: &Config, took: u128, ext: bool, report: &mut Report) {
+    let kept = credentials::load(&config.credentials).ok();
+    let url = config
+        .url
+        .clone()
+        .or_else(|| kept.and_then(|kept| kept.url));
+    let sockets = config.sockets.iter().cloned().map(Url::Unix);
+    let mut places = url
+        .map_or_else(|| sockets.collect(), |url| vec![url])
+        .into_iter();
+    let said = places.find_map(|url| Some((health::ask(&url)?, url)));
+    let (at, version) = match &said {
+        Some((said, url)) => (format!(" at {url}"), said["version"].as_str()),
+        None => (String::new(), None),
+    };
+    let ours = env!("CARGO_PKG_VERSION");
+    report.ok(
+        "broker",
+        format!("registered{at} within {took} ms, the token is accepted"),
+    );
+    match version {
+        _ if !ext => report.warning(
+            "version",
+            "the broker speaks peerbus v1, which gives no receipts",
+            "run `peerbus serve` of this version in its place",
+        ),
+        Some(theirs) if theirs != ours => report.warning(
+            "version",
+            format!("the broker is {theirs:?}, this program is {ours}"),
+            "install one version everywhere, and restart the broker and the sessions",
+        ),
+        Some(_) => report.ok("version", format!("the broker is {ours} too")),
+        None => {}
+    }
+}
+
+/// A message to itself and back, and what the broker's clock said.
+async fn there_and_back(bus: &Bus, ext: bool, report: &mut Report) {
+    let started = Instant::now();
+    let me = bus.name();
+    let sent = match bus.send(&me, r#""peerbus doctor""#, PATIENCE).await {
+        Ok(sent) => sent,
+        Err(error) => {
+            let remedy = "see the broker's log (`peerbus serve` writes it to stderr)";
+            return report.failed("message", error.to_string(), remedy);
+        }
+    };
+    let back = tokio::time::timeout(PATIENCE, returned(bus, &sent.id)).await;
+    let took = started.elapsed().as_millis();
+    if back != Ok(true) {
+        report.failed(
+            "message",
+            format!("a message to itself was accepted and did not come back within {took} ms"),
+            "see the broker's log; if it says that a message failed verification, the secret of \
+             this environment is a wrong one",
+        );
+        return;
+    }
+    report.ok(
+        "message",
+        format!("to itself and back, signature verified, in {took} ms"),
+    );
+    if ext {
+        clock(bus, sent.id, report).await;
+    }
+}
+
+async fn returned(bus: &Bus, id: &str) -> bool {
+    while let Some(event) = bus.next().await {
+        let Event::Message(message) = event else {
+            continue;
+        };
+        let path = "doctor".into();
+        bus.ack(&message.key, How::Pushed { path });
+        if message.id == id {
+            return true;
+        }
+    }
+    false
+}
+
+async fn clock(bus: &Bus, id: String, report: &mut Report) {
+    let receipts = bus.statuses(&[id], PATIENCE).await.unwrap_or_default();
+    let Some(theirs) = receipts.iter().find_map(|receipt| receipt.at_ms) else {
+        return;
+    };
+    let ours = SystemTime::now().duration_since(UNIX_EPOCH);
+    let ours = ours.map_or(0, |ours| {
+        u64::try_from(ours.as_millis()).unwrap_or(u64::MAX)
+    });
+    let apart = ours.abs_diff(theirs);
+    if apart > CLOCK_MS_MAX {
+        report.warning(
+            "clock",
+            format!(
+                "the broker's clock and this one are {} s apart",
+                apart / 1_000
+            ),
+            "set both by NTP: times in receipts and logs do not fit together",
+        );
+    } else {
+        report.ok(
+            "clock",
+            format!("within {} ms of the broker's", apart.max(1)),
+        );
+    }
+}
+
+/// `PEERBUS_NAME`: can it be used, whose is it, and who has it now.
+async fn name(bus: &Bus, config: &Config, report: &mut Report) {
+    let given = std::env::var("PEERBUS_NAME")
+        .ok()
+        .filter(|name| !name.is_empty());
+    let Some(given) = given else {
+        return;
+    };
+    let flags = Flags {
+        name: Some(given),
+        ..Flags::default()
+    };
+    let naming = match Config::resolve_with(&flags, |_| None) {
+        Ok(resolved) => resolved.naming,
+        Err(error) => {
+            let remedy = "give PEERBUS_NAME another value, or unset it for a generated name";
+            return report.failed("name", error.to_string(), remedy);
+        }
+    };
+    let Naming::Verbatim(wanted) = &naming else {
+        return;
+    };
+    let wanted = wanted.as_str().to_owned();
+    let peers = bus
+        .peers(PATIENCE)
+        .await
+        .map_or_else(|_| Vec::new(), |peers| peers.entries);
+    let known = peers
+        .iter()
+        .find(|peer| peer.name.eq_ignore_ascii_case(&wanted));
+    let holder = known.filter(|peer| peer.online).map(described);
+    match (refusal(config, naming).await, holder) {
+        (Some(why), _) if why.contains("another token") => {
+            let remedy = format!(
+                "choose another PEERBUS_NAME, or free it with `peerbus names release {wanted}`"
+            );
+            report.failed("name", why, remedy);
+        }
+        (_, Some(holder)) => report.ok("name", format!("{wanted} is in use by {holder}")),
+        _ => report.ok(
+            "name",
+            format!("{wanted} can be used, and nobody has it now"),
+        ),
+    }
+}
+
+fn described(peer: &PeerEntry) -> String {
+    let presence = peer
+        .presence
+        .as_ref()
+        .map_or("{}", |presence| presence.as_str());
+    let presence: serde_json::Value = serde_json::from_str(presence).unwrap_or_default();
+    let member = |name: &str| presence.get(name).and_then(|value| value.as_str());
+    match (member("client"), member("project")) {
+        (Some(client), Some(project)) => format!("{client} in {project}"),
+        (Some(one), None) | (None, Some(one)) => one.to_owned(),
+        (None, None) => "a live session".to_owned(),
+    }
+}
+
+/// Why a name is refused. It is asked for as an ephemeral one: so nothing is taken over, no mail
+/// comes, and nothing of it stays.
+async fn refusal(config: &Config, naming: Naming) -> Option<String> {
+    let (bus, link) = connect(Config {
+        naming,
+        ..config.clone()
+    });
+    let driver = tokio::spawn(link.run());
+    let state = settled(&bus).await;
+    bus.close().await;
+    drop(bus);
+    // As above.
+    let _ = driver.await;
+    match state {
+        LinkState::Refused { sentence } => Some(sentence),
+        _ => None,
+    }
+}

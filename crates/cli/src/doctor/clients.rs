@@ -1,0 +1,357 @@
+//! Agents' configurations: is peerbus in them, and does what stands there still hold?
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::report::Report;
+use crate::args::Client;
+use crate::failure::Failure;
+use crate::install::clients::{CLIENTS, Places, Program, Scope, Target, Want, targets};
+use crate::install::files::Found;
+use crate::install::{hooks, plan, program};
+
+/// What is known of one client in one scope.
+struct Site {
+    client: Client,
+    word: &'static str,
+    flag: &'static str,
+}
+
+impl Site {
+    fn remedy(&self) -> String {
+        format!("`peerbus install {} --{}`", self.word, self.flag)
+    }
+}
+
+/// Looks into every configuration that is there.
+pub(super) fn check(report: &mut Report) -> Result<(), Failure> {
+    let places = Places::find()?;
+    let mut seen = BTreeSet::new();
+    let (mut servers, mut absent) = (0, Vec::new());
+    let (mut claude, mut hooked) = (false, false);
+    for (client, word, title) in CLIENTS {
+        let mut there = false;
+        let mut installed = false;
+        for (scope, flag) in [(Scope::User, "user"), (Scope::Project, "project")] {
+            let site = Site { client, word, flag };
+            for target in wanted(client, scope, &places, program::NAME) {
+                if !seen.insert((word, target.path.clone())) {
+                    continue;
+                }
+                let Some((found, read)) = read(&target, report) else {
+                    there |= target.path.exists();
+                    continue;
+                };
+                there = true;
+                if let Some(entry) = plan::entry(&target, &read) {
+                    servers += 1;
+                    installed = true;
+                    server(&site, &target, &found, entry, &places, report);
+                }
+                if let Want::Hooks(_) = target.want {
+                    hooked |= check_hooks(&site, &target, &found, &read, &places, report);
+                }
+            }
+        }
+        claude |= installed && client == Client::ClaudeCode;
+        if there && !installed {
+            absent.push(format!("{title} (`peerbus install {word}`)"));
+        }
+    }
+    silenced(&places, claude || hooked, hooked, report);
+    if !absent.is_empty() {
+        report.ok("agents", format!("not installed in: {}", absent.join(", ")));
+    }
+    if servers == 0 {
+        report.warning(
+            "agents",
+            "no agent's configuration here or in your home starts peerbus",
+            "`peerbus install CLIENT` (`peerbus install --help` has the list), or the plugin for \
+             Claude Code",
+        );
+    }
+    Ok(())
+}
+
+fn wanted(client: Client, scope: Scope, places: &Places, command: &str) -> Vec<Target> {
+    let program = Program {
+        command: command.to_owned(),
+        name: None,
+    };
+    targets(client, scope, places, &program)
+}
+
+/// Reads a target; `None`: it is not there, or was reported.
+fn read(target: &Target, report: &mut Report) -> Option<(Found, Value)> {
+    let remedy = "correct it: the agent cannot read it either, or runs without it";
+    let found = match Found::read(&target.path) {
+        Ok(found) => found,
+        Err(failure) => {
+            report.failed("agents", failure.to_string(), remedy);
+            return None;
+        }
+    };
+    found.bytes.as_ref()?;
+    let read = match found.text() {
+        Err(failure) => Err(failure.to_string()),
+        Ok((text, _)) => plan::reading(target, text).map_err(|flaw| {
+            let path = found.path.display();
+            format!("{path} cannot be read: {}", flaw.located(text))
+        }),
+    };
+    match read {
+        Ok(read) => Some((found, read)),
+        Err(why) => {
+            report.failed("agents", why, remedy);
+            None
+        }
+    }
+}
+
+/// Checks a server's entry.
+fn server(
+    site: &Site,
+    target: &Target,
+    found: &Found,
+    entry: &Value,
+    places: &Places,
+    report: &mut Report,
+) {
+    let path = found.path.display();
+    let command = plan::command(entry).and_then(|words| words.into_iter().next());
+    let command = command.unwrap_or_default();
+    if let Some(why) = unusable(&command) {
+        return report.failed(site.word, format!("{path} starts {why}"), site.remedy());
+    }
+    for why in environment(entry) {
+        let remedy = format!("correct it there, or: {} --name NAME", site.remedy());
+        report.failed(site.word, format!("{path}: {why}"), remedy);
+    }
+    let off = entry.get("enabled") == Some(&Value::Bool(false))
+        || entry.get("disabled") == Some(&Value::Bool(true));
+    if off {
+        let says = format!("{path} has peerbus switched off");
+        return report.warning(site.word, says, "switch it on there when you want it");
+    }
+    match outdated(site, target, found, &command, places) {
+        true => report.warning(
+            site.word,
+            format!("{path} has peerbus in another form than this version writes"),
+            site.remedy(),
+        ),
+        false => report.ok(site.word, format!("{path} starts {command}")),
+    }
+}
+
+/// Why a program cannot be started.
+fn unusable(command: &str) -> Option<String> {
+    if command.is_empty() {
+        return Some("nothing: the entry has no command".into());
+    }
+    if command.contains('/') {
+        let there = program::is_executable(Path::new(command));
+        return (!there).then(|| format!("{command}, which is not there or cannot be run"));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = program::which(command, &path);
+    found
+        .is_none()
+        .then(|| format!("`{command}`, which is not on the PATH"))
+}
+
+/// What is wrong with the variables of an entry.
+fn environment(entry: &Value) -> Vec<String> {
+    let env = entry.get("env").or_else(|| entry.get("environment"));
+    let variable = |name: &str| {
+        let text = env?.get(name)?.as_str()?;
+        // What the client fills in is not known here.
+        (!text.is_empty() && !text.contains('$')).then(|| text.to_owned())
+    };
+    let mut wrong = Vec::new();
+    if let Some(name) = variable("PEERBUS_NAME")
+        && let Err(failure) = program::check_name(&name)
+    {
+        wrong.push(failure.to_string());
+    }
+    if let Some(Err(error)) =
+        variable("PEERBUS_WAKE").map(|text| text.parse::<peerbus_cc_adapter::WakeList>())
+    {
+        wrong.push(error);
+    }
+    if let Err(error) = peerbus_mcp::Options::read(variable) {
+        wrong.push(error.to_string());
+    }
+    wrong
+}
+
+/// Whether installing with the same program would change something.
+fn outdated(site: &Site, target: &Target, found: &Found, command: &str, places: &Places) -> bool {
+    let scope = if site.flag == "user" {
+        Scope::User
+    } else {
+        Scope::Project
+    };
+    let same = |other: &Target| other.path == target.path;
+    let mut fresh = wanted(site.client, scope, places, command).into_iter();
+    let again = Found::read(&found.asked);
+    match (fresh.find(same), again) {
+        (Some(fresh), Ok(again)) => {
+            plan::install(&fresh, again, None).is_ok_and(|change| change.differs())
+        }
+        _ => false,
+    }
+}
+
+/// Checks the hooks of one file of settings. Says whether there are any of ours.
+fn check_hooks(
+    site: &Site,
+    target: &Target,
+    found: &Found,
+    read: &Value,
+    places: &Places,
+    report: &mut Report,
+) -> bool {
+    let standing = commands(read);
+    let Some((_, first)) = standing.first() else {
+        return false;
+    };
+    let path = found.path.display();
+    let program = hooks::program(first).unwrap_or_default();
+    if let Some(why) = unusable(&program) {
+        report.failed(
+            site.word,
+            format!("the hooks in {path} start {why}"),
+            site.remedy(),
+        );
+        return true;
+    }
+    let there: BTreeSet<_> = standing
+        .iter()
+        .filter_map(|(event, command)| Some((event.as_str(), hooks::ours(command)?)))
+        .collect();
+    let missing: Vec<_> = peerbus_cc_adapter::hooks::ENTRIES
+        .iter()
+        .filter(|entry| !there.contains(&(entry.event, entry.arguments.to_owned())))
+        .map(|entry| format!("`{}` at {}", entry.arguments, entry.event))
+        .collect();
+    if !missing.is_empty() {
+        let says = format!("{path} lacks some of the hooks: {}", missing.join(", "));
+        report.failed(site.word, says, site.remedy());
+    } else if outdated(site, target, found, &program, places) {
+        let says = format!("{path} has the hooks in another form than this version writes");
+        report.warning(site.word, says, site.remedy());
+    } else {
+        report.ok(site.word, format!("{path} has all hooks"));
+    }
+    true
+}
+
+/// The hooks of ours: event and command line.
+fn commands(settings: &Value) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let events = settings.get("hooks").and_then(Value::as_object);
+    for (event, groups) in events.into_iter().flatten() {
+        let groups = groups.as_array().into_iter().flatten();
+        let hooks = groups.filter_map(|group| group.get("hooks")?.as_array());
+        for hook in hooks.flatten() {
+            let command = hook.get("command").and_then(Value::as_str);
+            if let Some(command) = command.filter(|command| hooks::ours(command).is_some()) {
+                found.push((event.clone(), command.to_owned()));
+            }
+        }
+    }
+    found
+}
+
+/// What in Claude Code's settings keeps peerbus from working.
+fn silenced(places: &Places, installed: bool, hooked: bool, report: &mut Report) {
+    if !installed {
+        return;
+    }
+    let settings = places.claude_settings();
+    let settings: Vec<_> = settings
+        .iter()
+        .filter_map(|path| Some((path, value(path)?)))
+        .collect();
+    let plugin = settings.iter().any(|(_, read)| has_plugin(read));
+    for (path, read) in &settings {
+        let path = path.display();
+        if read.get("disableAllHooks") == Some(&Value::Bool(true)) {
+            report.failed(
+                "claude-code",
+                format!("{path} has `disableAllHooks`: no hook of peerbus runs"),
+                "remove that line, or live with the session's inbox socket and channels alone",
+            );
+        }
+        if let Some(stance @ ("refuse" | "hold")) =
+            read.get("crossSessionInbound").and_then(Value::as_str)
+        {
+            report.warning(
+                "claude-code",
+                format!(
+                    "{path} has `crossSessionInbound: {stance}`: sessions take no pushes unasked"
+                ),
+                "set it to `accept` if peers may wake your sessions",
+            );
+        }
+    }
+    if plugin && hooked {
+        report.warning(
+            "claude-code",
+            "the plugin and the hooks in the settings are both there: each runs twice",
+            "`peerbus uninstall claude-code`, or remove the plugin",
+        );
+    } else if !plugin && !hooked {
+        report.warning(
+            "claude-code",
+            "the hooks are not installed: what a session's inbox socket does not take waits for a \
+             tool call",
+            "`peerbus install claude-code`",
+        );
+    }
+    if switched_off(places) {
+        report.failed(
+            "claude-code",
+            "the server peerbus is switched off for this project",
+            "switch it on in Claude Code: /mcp",
+        );
+    }
+}
+
+fn has_plugin(settings: &Value) -> bool {
+    let plugins = settings.get("enabledPlugins").and_then(Value::as_object);
+    plugins.is_some_and(|plugins| {
+        plugins
+            .iter()
+            .any(|(name, on)| name.starts_with("peerbus@") && on != &Value::Bool(false))
+    })
+}
+
+fn switched_off(places: &Places) -> bool {
+    let Some(state) = value(&places.claude_state()) else {
+        return false;
+    };
+    let project = places.project().to_string_lossy().into_owned();
+    let project = state
+        .get("projects")
+        .and_then(|projects| projects.get(&project));
+    ["disabledMcpServers", "disabledMcpjsonServers"]
+        .iter()
+        .any(|list| {
+            let list = project.and_then(|project| project.get(*list)?.as_array());
+            list.is_some_and(|names| names.contains(&Value::from("peerbus")))
+        })
+}
+
+/// A file of JSON, if it is there and can be read.
+fn value(path: &PathBuf) -> Option<Value> {
+    let target = Target {
+        path: path.clone(),
+        want: Want::Hooks(Vec::new()),
+    };
+    let found = Found::read(path).ok()?;
+    found.bytes.as_ref()?;
+    plan::reading(&target, found.text().ok()?.0).ok()
+}

@@ -1,0 +1,104 @@
+//! Sessions of Claude Code that run now, and how they can be woken.
+
+use std::path::{Path, PathBuf};
+
+use peerbus_adapter::paths::Paths;
+use serde_json::Value;
+
+use super::report::Report;
+
+/// More files than anybody has sessions.
+const FILES_MAX: usize = 1_000;
+/// More than a session's file has.
+const FILE_BYTES_MAX: u64 = 262_144;
+
+/// Looks at the running sessions, and at what adapters left behind.
+pub(super) fn check(report: &mut Report) {
+    inboxes(report);
+    if let Ok(paths) = Paths::find() {
+        leftovers(&paths.runtime_dir.join("sessions"), report);
+    }
+}
+
+fn inboxes(report: &mut Report) {
+    let dir = std::env::var_os("CLAUDE_CONFIG_DIR").filter(|dir| !dir.is_empty());
+    let dir = dir.map(PathBuf::from);
+    let dir = dir.or_else(|| Some(std::env::home_dir()?.join(".claude")));
+    let Some(dir) = dir.map(|dir| dir.join("sessions")) else {
+        return;
+    };
+    let running: Vec<_> = files(&dir, "json")
+        .filter(|(_, stem)| stem.parse().is_ok_and(is_alive))
+        .filter_map(|(path, _)| read(&path))
+        .collect();
+    if running.is_empty() {
+        return report.ok("wake", "no session of Claude Code runs now");
+    }
+    let open = running.iter().filter(|session| {
+        let socket = session.get("messagingSocketPath").and_then(Value::as_str);
+        socket.is_some_and(|socket| Path::new(socket).exists())
+    });
+    let (open, all) = (open.count(), running.len());
+    if open == all {
+        report.ok(
+            "wake",
+            format!("{all} running of Claude Code, each with its inbox socket"),
+        );
+        return;
+    }
+    report.warning(
+        "wake",
+        format!(
+            "{} of {all} sessions of Claude Code have no inbox socket",
+            all - open
+        ),
+        "install the hooks (`peerbus install claude-code`), which wake such sessions too, or use \
+         a newer Claude Code",
+    );
+}
+
+fn read(path: &Path) -> Option<Value> {
+    let small = std::fs::metadata(path).ok()?.len() <= FILE_BYTES_MAX;
+    let text = small.then(|| std::fs::read(path).ok())??;
+    serde_json::from_slice(&text).ok()
+}
+
+/// Sockets of adapters that are gone.
+fn leftovers(dir: &Path, report: &mut Report) {
+    let stale = files(dir, "sock").filter(|(_, stem)| {
+        let adapter = stem
+            .split_once('.')
+            .and_then(|(_, adapter)| adapter.parse().ok());
+        adapter.is_some_and(|adapter| !is_alive(adapter))
+    });
+    let stale = stale.count();
+    if stale > 0 {
+        report.warning(
+            "socket",
+            format!("{stale} of adapters that are gone lie in {}", dir.display()),
+            "the next adapter removes them; nothing needs to be done",
+        );
+    }
+}
+
+/// The files of a directory with this ending, with their names before it.
+fn files(dir: &Path, ending: &str) -> impl Iterator<Item = (PathBuf, String)> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.take(FILES_MAX).filter_map(move |entry| {
+        let path = entry.path();
+        let right = path.extension().is_some_and(|found| found == ending);
+        let stem = path.file_stem()?.to_str()?.to_owned();
+        right.then_some((path, stem))
+    })
+}
+
+#[cfg(unix)]
+fn is_alive(pid: i32) -> bool {
+    let pid = rustix::process::Pid::from_raw(pid);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
+}
+
+#[cfg(not(unix))]
+fn is_alive(_: i32) -> bool {
+    true
+}

@@ -1,0 +1,101 @@
+//! Variables and credentials.
+
+use peerbus_adapter::{Config, CredentialsError, Flags, credentials};
+use peerbus_cc_adapter::WakeList;
+use peerbus_mcp::Options;
+use peerbus_wire::Secret;
+
+use super::report::Report;
+use crate::args::Doctor;
+
+/// Checks what is configured. Gives what to connect with, if that can be tried.
+pub(super) fn check(verb: &Doctor, report: &mut Report) -> Option<Config> {
+    options(report);
+    let flags = Flags {
+        url: verb.connection.url.clone(),
+        name: None,
+        credentials: verb.connection.credentials.clone(),
+    };
+    let env = |name: &str| match name {
+        // It has a check of its own.
+        "PEERBUS_NAME" => None,
+        _ => std::env::var(name).ok(),
+    };
+    let mut config = match Config::resolve_with(&flags, env) {
+        Ok(config) => config,
+        Err(error) => {
+            let remedy = "correct the variable or the flag that the sentence names";
+            report.failed("settings", error.to_string(), remedy);
+            return None;
+        }
+    };
+    config.ephemeral = true;
+    keys(&config, report).then_some(config)
+}
+
+/// The variables that an adapter reads and this program does not.
+fn options(report: &mut Report) {
+    let variable = |name: &str| std::env::var(name).ok();
+    let wake = variable("PEERBUS_WAKE").filter(|text| !text.is_empty());
+    let wake = wake.map_or(Ok(WakeList::default()), |text| text.parse());
+    let mut wrong = Vec::new();
+    if let Err(error) = wake {
+        wrong.push(error);
+    }
+    if let Err(error) = Options::read(variable) {
+        wrong.push(error.to_string());
+    }
+    for says in &wrong {
+        let remedy = "correct or unset that variable: with it an adapter does not start";
+        report.failed("settings", says, remedy);
+    }
+    if wrong.is_empty() {
+        report.ok("settings", "the PEERBUS_ variables here can be used");
+    }
+}
+
+/// The token and the secret. `false`: there are none to try.
+fn keys(config: &Config, report: &mut Report) -> bool {
+    let file = config.credentials.display().to_string();
+    let loaded = credentials::load(&config.credentials);
+    let own = (&config.token, &config.secret);
+    match (own, &loaded) {
+        ((Some(_), Some(_)), Err(_)) => {
+            report.ok("credentials", "token and secret are in the environment");
+            true
+        }
+        (_, Ok(found)) => {
+            let other = |ours: &Secret| ours.sign(b"doctor") != found.secret.sign(b"doctor");
+            if config.secret.as_ref().is_some_and(other) {
+                report.failed(
+                    "credentials",
+                    format!(
+                        "PEERBUS_HMAC_SECRET is not the secret of {file}: whoever uses the file \
+                         rejects what is sent with it, unread"
+                    ),
+                    "unset PEERBUS_HMAC_SECRET, or give every session the same one",
+                );
+            } else {
+                report.ok("credentials", format!("{file} can be used"));
+            }
+            true
+        }
+        (_, Err(CredentialsError::Missing(_))) => {
+            report.failed(
+                "credentials",
+                format!("there is no {file}"),
+                "run `peerbus serve` once: it makes them; or set PEERBUS_TOKEN and \
+                 PEERBUS_HMAC_SECRET",
+            );
+            false
+        }
+        (_, Err(error)) => {
+            let remedy = format!(
+                "`chmod 600 {file}` and own it, or correct it; or move it away and let `peerbus \
+                 serve` make new ones"
+            );
+            report.failed("credentials", error.to_string(), remedy);
+            false
+        }
+    }
+}

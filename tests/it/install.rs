@@ -1,0 +1,503 @@
+//! `peerbus install` and `uninstall` on configuration files as people have them.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::support::Home;
+
+/// A client's file, and what somebody has in it.
+struct Case {
+    client: &'static str,
+    scope: &'static str,
+    /// Below the home, which is the project too.
+    file: &'static str,
+    text: &'static str,
+}
+
+const CLAUDE_STATE: &str = r#"{
+  "numStartups": 412,
+  "installMethod": "native",
+  "tipsHistory": { "new-user-warmup": 3, "shift-enter": 12 },
+  "mcpServers": {
+    "postgres": {
+      "type": "stdio",
+      "command": "npx",
+      "args": ["-y", "@example/postgres-mcp", "postgresql://localhost/dev"],
+      "env": { "PG_PASSWORD": "do-not-show-this" }
+    },
+    "docs": { "type": "http", "url": "https://docs.example/mcp" }
+  },
+  "projects": { "/home/me/work": { "allowedTools": [], "history": [] } },
+  "oauthAccount": null
+}
+"#;
+
+const CLAUDE_SETTINGS: &str = r#"{
+  "model": "opus",
+  "permissions": {
+    "allow": ["Bash(cargo test:*)", "Read(~/src/**)"],
+    "deny": []
+  },
+  "hooks": {
+    "PostToolUse": [
+      {
+        "matcher": "Edit|Write",
+        "hooks": [
+          { "type": "command", "command": "jq -r '.tool_input.file_path' | xargs rustfmt" }
+        ]
+      }
+    ],
+    "Stop": [
+      { "hooks": [{ "type": "command", "command": "notify-send done", "timeout": 5 }] }
+    ]
+  },
+  "env": { "EDITOR": "vim" }
+}
+"#;
+
+const CODEX: &str = r#"# My Codex
+model = "gpt-5"   # the good one
+approval_policy = "on-request"
+
+[mcp_servers.docs]
+command = "npx"
+args = ["-y", "docs-mcp"]
+env = { TOKEN = "do-not-show-this" }
+
+[projects."/home/me/work"]
+trust_level = "trusted"
+
+[[hooks.Stop]]
+[[hooks.Stop.hooks]]
+type = "command"
+command = "true"
+"#;
+
+const OPENCODE: &str = r#"{
+  // everything that I use
+  "$schema": "https://opencode.ai/config.json",
+  "theme": "system", /* follows the terminal */
+  "mcp": {
+    // the documentation
+    "docs": {
+      "type": "remote",
+      "url": "https://docs.example/mcp", // with a key
+    },
+  },
+}
+"#;
+
+const QWEN: &str = r#"{
+  "$version": 4,
+  // accounts
+  "security": { "auth": { "selectedType": "openai" } },
+  "model": { "name": "qwen3-coder" }
+}
+"#;
+
+const GEMINI: &str = r#"{
+  "security": { "auth": { "selectedType": "oauth-personal" } }, // signed in
+  "mcpServers": {
+    "docs": { "httpUrl": "https://docs.example/mcp" }
+  },
+  "ui": { "theme": "GitHub" }
+}
+"#;
+
+const COPILOT: &str = r#"{
+  "mcpServers": {
+    "docs": {
+      "type": "http",
+      "url": "https://docs.example/mcp",
+      "tools": ["*"]
+    }
+  }
+}
+"#;
+
+const CURSOR: &str = r#"{
+  "mcpServers": {}
+}
+"#;
+
+const fn case(
+    client: &'static str,
+    scope: &'static str,
+    file: &'static str,
+    text: &'static str,
+) -> Case {
+    Case {
+        client,
+        scope,
+        file,
+        text,
+    }
+}
+
+const CASES: [Case; 15] = [
+    case("claude-code", "--user", ".claude.json", CLAUDE_STATE),
+    case(
+        "claude-code",
+        "--user",
+        ".claude/settings.json",
+        CLAUDE_SETTINGS,
+    ),
+    case("claude-code", "--project", ".mcp.json", GEMINI),
+    case(
+        "claude-code",
+        "--project",
+        ".claude/settings.json",
+        CLAUDE_SETTINGS,
+    ),
+    case("codex", "--user", ".codex/config.toml", CODEX),
+    case("codex", "--project", ".codex/config.toml", CODEX),
+    case(
+        "opencode",
+        "--user",
+        ".config/opencode/opencode.jsonc",
+        OPENCODE,
+    ),
+    case("opencode", "--project", "opencode.json", OPENCODE),
+    case("qwen", "--user", ".qwen/settings.json", QWEN),
+    case("gemini", "--user", ".gemini/settings.json", GEMINI),
+    case("gemini", "--project", ".gemini/settings.json", QWEN),
+    case("copilot", "--user", ".copilot/mcp-config.json", COPILOT),
+    case("copilot", "--project", ".github/mcp.json", COPILOT),
+    case("cursor", "--user", ".cursor/mcp.json", CURSOR),
+    case("cursor", "--project", ".cursor/mcp.json", COPILOT),
+];
+
+/// The same text as other editors would have left it.
+fn layouts(text: &str) -> [String; 5] {
+    [
+        text.to_owned(),
+        text.replace('\n', "\r\n"),
+        format!("\u{feff}{text}"),
+        text.replace("  ", "\t"),
+        text.replace("  ", "        "),
+    ]
+}
+
+fn write(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+    fs::write(path, text).expect("a file");
+}
+
+/// Every file below a directory, but for the record of installs.
+fn tree(dir: &Path) -> Vec<(PathBuf, Option<String>)> {
+    let mut found = Vec::new();
+    let mut todo = vec![dir.to_owned()];
+    while let Some(next) = todo.pop() {
+        for entry in fs::read_dir(next).expect("a directory") {
+            let path = entry.expect("an entry").path();
+            if path.ends_with(".local") {
+                continue;
+            }
+            if path.is_dir() {
+                found.push((path.clone(), None));
+                todo.push(path);
+            } else {
+                let text = fs::read_to_string(&path).expect("text");
+                found.push((path, Some(text)));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The lines that a diff takes away.
+fn removed(diff: &str) -> Vec<&str> {
+    let gone = |line: &&str| line.starts_with('-') && !line.starts_with("---");
+    diff.lines().filter(gone).collect()
+}
+
+#[test]
+fn install_adds_lines_and_uninstall_gives_the_bytes_back() {
+    for case in &CASES {
+        for text in layouts(case.text) {
+            let home = Home::new();
+            let path = home.path().join(case.file);
+            write(&path, &text);
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("a mode");
+            let before = tree(home.path());
+            let what = format!("{} {} {text:?}", case.client, case.file);
+
+            let dry = home
+                .run(&["install", case.client, case.scope, "--dry-run"])
+                .ok();
+            assert_eq!(removed(&dry), [""; 0], "{what}\n{dry}");
+            assert!(
+                dry.contains("+") && dry.contains("peerbus"),
+                "{what}\n{dry}"
+            );
+            assert!(!dry.contains("do-not-show-this"), "{dry}");
+            assert_eq!(tree(home.path()), before, "{what}");
+
+            home.run(&["install", case.client, case.scope]).ok();
+            let after = tree(home.path());
+            assert_ne!(after, before, "{what}");
+            let mode = fs::metadata(&path).expect("the file").permissions().mode();
+            assert_eq!(mode & 0o777, 0o640, "{what}");
+
+            let again = home.run(&["install", case.client, case.scope]);
+            assert!(
+                again.stderr.contains("nothing to do"),
+                "{what}\n{}",
+                again.stderr
+            );
+            assert_eq!(tree(home.path()), after, "{what}");
+
+            home.run(&["uninstall", case.client, case.scope]).ok();
+            assert_eq!(tree(home.path()), before, "{what}");
+            let again = home.run(&["uninstall", case.client, case.scope]);
+            assert!(again.stderr.contains("nothing to do"), "{}", again.stderr);
+        }
+    }
+}
+
+#[test]
+fn what_install_makes_goes_again_unless_somebody_uses_it() {
+    for case in &CASES {
+        let home = Home::new();
+        let before = tree(home.path());
+        home.run(&["install", case.client, case.scope]).ok();
+        assert_ne!(tree(home.path()), before, "{}", case.client);
+        home.run(&["uninstall", case.client, case.scope]).ok();
+        assert_eq!(tree(home.path()), before, "{} {}", case.client, case.scope);
+    }
+
+    let home = Home::new();
+    home.run(&["install", "cursor"]).ok();
+    let rule = home.path().join(".cursor/rules.md");
+    write(&rule, "be brief");
+    home.run(&["uninstall", "cursor"]).ok();
+    assert!(rule.exists() && !home.path().join(".cursor/mcp.json").exists());
+}
+
+#[test]
+fn what_is_written_is_what_each_client_documents() {
+    let home = Home::new();
+    let program = fs::canonicalize(env!("CARGO_BIN_EXE_peerbus")).expect("a path");
+    let program = program.to_str().expect("UTF-8");
+    for client in [
+        "claude-code",
+        "codex",
+        "opencode",
+        "qwen",
+        "gemini",
+        "copilot",
+        "cursor",
+    ] {
+        home.run(&["install", client, "--name", "{project}-{user}"])
+            .ok();
+    }
+    let read = |file: &str| fs::read_to_string(home.path().join(file)).expect("the file");
+    let json = |file: &str| serde_json::from_str::<Value>(&read(file)).expect("JSON");
+    let env = serde_json::json!({ "PEERBUS_NAME": "{project}-{user}" });
+    for (file, adapter) in [
+        (".claude.json", "cc"),
+        (".qwen/settings.json", "generic"),
+        (".gemini/settings.json", "generic"),
+        (".copilot/mcp-config.json", "generic"),
+        (".cursor/mcp.json", "generic"),
+    ] {
+        let server = &json(file)["mcpServers"]["peerbus"];
+        assert_eq!(server["command"], program, "not on this PATH: {file}");
+        assert_eq!(server["args"][1], format!("--adapter={adapter}"), "{file}");
+        assert_eq!(server["env"], env, "{file}");
+    }
+    let server = &json(".qwen/settings.json")["mcpServers"]["peerbus"];
+    assert_eq!(server["alwaysLoadTools"], true);
+    let server = &json(".copilot/mcp-config.json")["mcpServers"]["peerbus"];
+    assert_eq!(
+        (&server["type"], &server["tools"][0]),
+        (&"local".into(), &"*".into())
+    );
+    let server = &json(".config/opencode/opencode.json")["mcp"]["peerbus"];
+    assert_eq!(
+        (&server["type"], &server["enabled"]),
+        (&"local".into(), &true.into())
+    );
+    assert_eq!(
+        (&server["command"][0], &server["environment"]),
+        (&program.into(), &env)
+    );
+    let settings = json(".claude/settings.json");
+    for (event, count) in [
+        ("SessionStart", 2),
+        ("UserPromptSubmit", 1),
+        ("PostToolUse", 1),
+        ("Stop", 2),
+    ] {
+        let hooks = settings["hooks"][event][0]["hooks"]
+            .as_array()
+            .expect("hooks");
+        assert_eq!(hooks.len(), count, "{event}");
+        assert_eq!(hooks[0]["command"], format!("{program} hook"), "{event}");
+    }
+    let codex: toml_edit::Document<String> = read(".codex/config.toml").parse().expect("TOML");
+    let server = &codex["mcp_servers"]["peerbus"];
+    assert_eq!(server["command"].as_str(), Some(program));
+    let handed_on = server["env_vars"].as_array().expect("a list");
+    let handed_on: Vec<_> = handed_on.iter().filter_map(|name| name.as_str()).collect();
+    assert!(handed_on.contains(&"XDG_RUNTIME_DIR"), "{handed_on:?}");
+}
+
+#[test]
+fn a_program_on_the_path_and_a_shared_file_say_the_plain_name() {
+    let home = Home::new();
+    let bin = home.path().join("bin");
+    fs::create_dir(&bin).expect("a directory");
+    symlink(env!("CARGO_BIN_EXE_peerbus"), bin.join("peerbus")).expect("a link");
+    let install = |scope: &str, path: &Path| {
+        let mut command = home.peerbus(&["install", "gemini", scope]);
+        let output = command.env("PATH", path).output().expect("peerbus starts");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let command = |file: &str| {
+        let text = fs::read_to_string(home.path().join(file)).expect("the file");
+        let read: Value = serde_json::from_str(&text).expect("JSON");
+        read["mcpServers"]["peerbus"]["command"]
+            .as_str()
+            .expect("a text")
+            .to_owned()
+    };
+    install("--user", &bin);
+    assert_eq!(command(".gemini/settings.json"), "peerbus");
+    // Elsewhere on the PATH is another program of that name, or none.
+    install("--user", Path::new("/nowhere"));
+    assert!(command(".gemini/settings.json").ends_with("/peerbus"));
+    let said = install("--project", Path::new("/nowhere"));
+    assert!(said.contains("not on your PATH"), "{said}");
+    assert_eq!(command(".gemini/settings.json"), "peerbus");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_refused_and_no_other_is_touched() {
+    for (file, text, place) in [
+        (
+            ".claude/settings.json",
+            "{\n  \"model\": \"opus\"\n  \"env\": {}\n}\n",
+            "line 2, column 18",
+        ),
+        (
+            ".claude/settings.json",
+            "{ \"hooks\": [] }",
+            "line 1, column 12",
+        ),
+        (".claude.json", "{\"a\": 1", "line 1"),
+    ] {
+        let home = Home::new();
+        write(&home.path().join(file), text);
+        let before = tree(home.path());
+        let said = home.run(&["install", "claude-code"]).fails(1);
+        assert!(said.contains(file) && said.contains(place), "{said}");
+        assert_eq!(tree(home.path()), before);
+    }
+    let home = Home::new();
+    fs::write(home.path().join(".claude.json"), b"{\"a\": \"\xff\"}").expect("a file");
+    let said = home.run(&["install", "claude-code"]).fails(1);
+    assert!(said.contains("not UTF-8 (byte 7)"), "{said}");
+    let said = home.run(&["install", "gemini", "--name", "a b"]).fails(2);
+    assert!(said.contains("a b") && said.contains("{project}"), "{said}");
+}
+
+#[test]
+fn a_symbolic_link_stays_and_its_target_is_changed_and_named() {
+    let home = Home::new();
+    let real = home.path().join("dotfiles/gemini.json");
+    write(&real, GEMINI);
+    fs::create_dir(home.path().join(".gemini")).expect("a directory");
+    let link = home.path().join(".gemini/settings.json");
+    symlink(&real, &link).expect("a link");
+    let said = home.run(&["install", "gemini"]).stderr;
+    assert!(
+        said.contains("is a symbolic link") && said.contains("dotfiles/gemini.json"),
+        "{said}"
+    );
+    assert!(fs::symlink_metadata(&link).expect("a link").is_symlink());
+    assert!(
+        fs::read_to_string(&real)
+            .expect("the file")
+            .contains("peerbus")
+    );
+    home.run(&["uninstall", "gemini"]).ok();
+    assert_eq!(fs::read_to_string(&real).expect("the file"), GEMINI);
+
+    fs::remove_file(&real).expect("the file");
+    let said = home.run(&["install", "gemini"]).fails(1);
+    assert!(said.contains("symbolic link to nothing"), "{said}");
+}
+
+#[test]
+fn an_older_install_is_updated_and_what_its_user_added_stays() {
+    let home = Home::new();
+    let path = home.path().join(".claude/settings.json");
+    let old = r#"{
+  "hooks": {
+    "Stop": [
+      {
+        "hooks": [
+          { "type": "command", "command": "/old/bin/peerbus hook", "timeout": 3, "statusMessage": "mail" },
+          { "type": "command", "command": "notify-send done" }
+        ]
+      }
+    ],
+    "PreToolUse": [{ "hooks": [{ "type": "command", "command": "peerbus hook" }] }]
+  }
+}
+"#;
+    write(&path, old);
+    home.run(&["install", "claude-code"]).ok();
+    let text = fs::read_to_string(&path).expect("the file");
+    let settings: Value = serde_json::from_str(&text).expect("JSON");
+    let all = settings["hooks"]["Stop"].as_array().expect("groups").iter();
+    let hooks: Vec<_> = all
+        .flat_map(|group| group["hooks"].as_array().expect("hooks"))
+        .collect();
+    let count = |end: &str| {
+        let ends = |hook: &&&Value| hook["command"].as_str().is_some_and(|c| c.ends_with(end));
+        hooks.iter().filter(ends).count()
+    };
+    assert_eq!(
+        (count("peerbus hook"), count("peerbus hook wait")),
+        (1, 1),
+        "{text}"
+    );
+    assert_eq!(count("notify-send done"), 1, "{text}");
+    assert!(
+        !text.contains("/old/bin") && text.contains("\"statusMessage\": \"mail\""),
+        "{text}"
+    );
+    assert!(
+        settings["hooks"].get("PreToolUse").is_none()
+            || !text.contains("PreToolUse\": [{ \"hooks\": [{"),
+        "{text}"
+    );
+
+    home.run(&["uninstall", "claude-code"]).ok();
+    let text = fs::read_to_string(&path).expect("the file");
+    assert!(
+        text.contains("notify-send done") && !text.contains("peerbus"),
+        "{text}"
+    );
+}
+
+#[test]
+fn another_server_of_that_name_is_left_alone() {
+    let home = Home::new();
+    let text = r#"{ "mcpServers": { "peerbus": { "command": "node", "args": ["bus.js"] } } }"#;
+    write(&home.path().join(".cursor/mcp.json"), text);
+    let said = home.run(&["install", "cursor"]).fails(1);
+    assert!(
+        said.contains("does not run peerbus") && said.contains("rename or remove"),
+        "{said}"
+    );
+    let left = fs::read_to_string(home.path().join(".cursor/mcp.json")).expect("the file");
+    assert_eq!(left, text);
+}

@@ -23,6 +23,7 @@ mod script;
 mod sqlite;
 mod trace;
 mod transport;
+mod wake;
 mod world;
 
 pub use disk::{Audit, Backend, Disk, DiskFault, Write};
@@ -31,3 +32,4 @@ pub use memory::MemoryStore;
 pub use rng::Rng;
 pub use run::{Options, Report, run, run_on};
 pub use sqlite::SqliteDisk;
+pub use wake::{WakeOptions, WakeReport, run_wake};

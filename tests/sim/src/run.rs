@@ -94,7 +94,7 @@ pub fn run_on(seed: u64, options: Options, store: Box<dyn Backend>) -> Report {
 }
 
 /// A failed assertion of the core.
-fn asserted(panic: &(dyn std::any::Any + Send)) -> Failure {
+pub(crate) fn asserted(panic: &(dyn std::any::Any + Send)) -> Failure {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text
         .or_else(|| panic.downcast_ref::<&str>().copied())

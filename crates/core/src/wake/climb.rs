@@ -76,8 +76,7 @@ impl Unseen {
     }
 
     fn may_once_more(&self) -> bool {
-        let woken = self.woken();
-        !self.done_once_more && woken > 0 && woken < WAKING_SHOWINGS_MAX
+        !self.done_once_more && self.woken() < WAKING_SHOWINGS_MAX
     }
 
     /// The time has come to go over a path again.

@@ -27,7 +27,7 @@ impl Ladder {
             Outcome::Denied if self.mutations.broken(Mutation::OverruleDenial) => {
                 self.dropped(now_ms, parcel);
             }
-            Outcome::Denied => self.denied(parcel),
+            Outcome::Denied => self.denied(now_ms, parcel),
         }
         self.finish(now_ms);
     }
@@ -214,13 +214,18 @@ impl Ladder {
         self.parcels.remove(&parcel);
     }
 
-    fn denied(&mut self, parcel: ParcelId) {
+    fn denied(&mut self, now_ms: u64, parcel: ParcelId) {
+        let stage = self.parcels.get(&parcel).map(|sent| sent.stage);
+        if stage == Some(Stage::InFlight) {
+            self.took(now_ms, parcel);
+        }
         for (entry, _) in self.items(parcel) {
             if self.forget(entry) {
                 let reason = DENIED;
                 self.actions.push_back(Action::Reject { entry, reason });
             }
         }
+        self.parcels.remove(&parcel);
     }
 
     fn in_conversation(&mut self, now_ms: u64, parcel: ParcelId) {

@@ -179,6 +179,7 @@ fn what_the_user_denies_is_rejected_and_never_shown_again() {
         }
         rig.told(&push, Outcome::Denied);
         assert_eq!(rig.rejected(), entries);
+        assert_eq!(rig.ladder.watched().count(), 0);
         rig.pass(3_600_000);
         assert_eq!(rig.wanted(), None);
         assert_eq!(rig.hand_over(Path::Piggyback), None);
@@ -186,6 +187,17 @@ fn what_the_user_denies_is_rejected_and_never_shown_again() {
         rig.answered(&push);
         assert_eq!(rig.settled(), []);
     }
+}
+
+#[test]
+fn what_is_denied_at_once_does_not_stop_what_comes_after_it() {
+    let mut rig = Rig::new(&[Path::Socket]);
+    rig.next();
+    let push = rig.push();
+    rig.told(&push, Outcome::Denied);
+    rig.next();
+    rig.pass(2_000);
+    assert_eq!(ids(&rig.push()), [2]);
 }
 
 #[test]

@@ -1,0 +1,69 @@
+//! Worlds for the wake ladder: one agent session, its client, its user and its adapter, which may
+//! be killed. The ladder is real; whatever it talks to is a model that loses, drops, holds, denies
+//! and delays. At the end everything is healed, and what was promised must have come true.
+
+mod client;
+mod oracle;
+mod plan;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use peerbus_core::wake::Mutation;
+
+use crate::failure::Failure;
+use crate::rng::Rng;
+use plan::Plan;
+use world::World;
+
+/// What is to be run.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WakeOptions {
+    /// A rule of the ladder to break.
+    pub mutation: Option<Mutation>,
+    /// No trouble from the beginning: one burst for an idle session.
+    pub calm: bool,
+    /// Keep the trace's text.
+    pub trace: bool,
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct WakeReport {
+    /// The seed.
+    pub seed: u64,
+    /// The hash over everything that happened.
+    pub hash: String,
+    /// Inputs to ladders.
+    pub steps: u64,
+    /// Pushes after everything was healed.
+    pub pushes: usize,
+    /// What was settled, by the words of its ack.
+    pub settled: Vec<String>,
+    /// The first broken promise.
+    pub failure: Option<Failure>,
+    /// The trace, if it was kept.
+    pub lines: String,
+}
+
+/// Runs the world of `seed`.
+#[must_use]
+pub fn run_wake(seed: u64, options: WakeOptions) -> WakeReport {
+    let mut rng = Rng::new(seed);
+    let plan = Plan::draw(&mut rng, options.calm);
+    let mut world = World::new(rng, plan, options.mutation, options.trace);
+    let ran = catch_unwind(AssertUnwindSafe(|| world.run()));
+    let failure = match ran {
+        Ok(verdict) => verdict.err(),
+        Err(panic) => Some(crate::run::asserted(panic.as_ref())),
+    };
+    WakeReport {
+        seed,
+        hash: world.trace.hash(),
+        steps: world.steps,
+        pushes: world.oracle.pushes_healed(),
+        settled: world.oracle.settled(),
+        failure,
+        lines: world.trace.take_lines(),
+    }
+}

@@ -113,5 +113,7 @@ fn the_operator_frees_a_name_of_another_token() {
         .ok();
     let said = home.run(&["names", "release", "bob"]).ok();
     assert!(said.contains("bob"), "{said}");
+    let said = home.run(&["names", "release", "nobody"]).fails(1);
+    assert!(said.contains("no peer named nobody"), "{said}");
     broker.stop();
 }

@@ -60,6 +60,10 @@ impl Dispatch {
             Count::Registered { name, takeover } => {
                 tracing::info!(peer = name, takeover, "peer registered");
             }
+            Count::Renamed { from, to } => tracing::info!(from, to, "peer renamed"),
+            Count::Retired { name, successor } => {
+                tracing::info!(peer = name, successor, "name ended for good");
+            }
             Count::Left { name } => tracing::info!(peer = name, "peer left"),
             Count::Denied { reason } => tracing::info!(reason = reason.text(), "peer denied"),
             Count::Refused {

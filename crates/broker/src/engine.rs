@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use peerbus_core::Now;
-use peerbus_core::broker::{ACK_COMMIT_MS, Broker, Input, Ladder, Need};
+use peerbus_core::broker::{ACK_COMMIT_MS, Broker, Input, Need};
 use peerbus_core::store::{Store, StoreError};
 use peerbus_store::SqliteStore;
 use peerbus_wire::CloseReason;
@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use crate::dispatch::Dispatch;
 use crate::inbox::{Content, Letter, Letters};
 use crate::link::{Answer, Link};
+use crate::operator::{Answer as Answered, Request};
 use crate::shared::{Phase, Shared};
 
 /// Inputs that share a transaction at most.
@@ -72,7 +73,7 @@ pub(crate) struct Engine<S> {
     /// Questions handled whose answers have not been released, by connection.
     asked: Vec<(Arc<Link>, usize)>,
     /// Answers for the operator, told once what they say is committed.
-    ladders: Vec<(oneshot::Sender<Vec<Ladder>>, Vec<Ladder>)>,
+    answers: Vec<(oneshot::Sender<Answered>, Answered)>,
     /// A transaction is open.
     begun: bool,
     /// When the oldest write that can wait was made.
@@ -92,7 +93,7 @@ impl<S: Durable> Engine<S> {
             dispatch,
             shared,
             asked: Vec::new(),
-            ladders: Vec::new(),
+            answers: Vec::new(),
             begun: false,
             soon_since_ms: None,
             commits: 0,
@@ -144,9 +145,9 @@ impl<S: Durable> Engine<S> {
             self.release(now)?;
             self.settle(now, stop.is_some())?;
             if !self.begun {
-                for (answer, ladders) in self.ladders.drain(..) {
+                for (asker, answer) in self.answers.drain(..) {
                     // Whoever asked may have gone.
-                    let _unheard = answer.send(ladders);
+                    let _unheard = asker.send(answer);
                 }
             }
             // Answers wait for nothing but a commit that is made at once.
@@ -192,10 +193,9 @@ impl<S: Durable> Engine<S> {
                     stop = Some(drain);
                     break;
                 }
-                Content::Ladder { id, answer } => {
-                    self.begin()?;
-                    let ladders = self.broker.ladder_of(&id, self.store.txn())?;
-                    self.ladders.push((answer, ladders));
+                Content::Request(request, asker) => {
+                    let answer = self.operate(now, request)?;
+                    self.answers.push((asker, answer));
                 }
                 Content::Input(input) => {
                     let answer = match &input {
@@ -216,6 +216,16 @@ impl<S: Durable> Engine<S> {
         self.letters.release(bytes);
         self.shared.metrics.inputs.inc_by(inputs as u64);
         Ok(stop)
+    }
+
+    /// Does what the operator wants. A command asks for a commit at once, and its answer waits for it.
+    fn operate(&mut self, now: Now, request: Request) -> Result<Answered, StoreError> {
+        self.begin()?;
+        let txn = self.store.txn();
+        Ok(match request {
+            Request::Status(id) => Answered::Status(self.broker.ladder_of(&id, txn)?),
+            Request::Do(command) => Answered::Done(self.broker.operate(now, &command, txn)?),
+        })
     }
 
     /// Remembers a frame whose permit comes back behind its answer.

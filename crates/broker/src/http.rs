@@ -5,20 +5,17 @@ use std::sync::Arc;
 
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use peerbus_core::broker::Input;
 use peerbus_wire::limits::FRAME_BYTES_MAX;
-use peerbus_wire::{BrokerFrame, MessageId, PeerName};
 use serde_json::json;
-use tokio::sync::oneshot;
 
 use crate::connection;
-use crate::inbox::Content;
 use crate::listener::Via;
+use crate::operator;
 use crate::shared::{Phase, Shared};
 
 /// A connection's read buffer. The default of 128 KiB would dominate what an idle one costs.
@@ -49,8 +46,9 @@ pub(crate) fn router(shared: Arc<Shared>, site: Site) -> Router {
     let router = match site {
         Site::Tcp(_) => router,
         Site::Unix => router
-            .route("/names/release", post(release_name))
-            .route("/status", get(status)),
+            .route("/status", get(operator::status))
+            .route("/names/release", post(operator::release))
+            .route("/names/retire", post(operator::retire)),
     };
     router
         .fallback(other)
@@ -181,89 +179,6 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
     }
 }
 
-/// `GET /status?id=ID`: how far the messages with that id got, whoever sent them. Receipts come in
-/// the frames of the wire.
-async fn status(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
-    let Some(given) = parameter(&uri, "id=") else {
-        let text = "say which message: GET /status?id=ID\n";
-        return (StatusCode::BAD_REQUEST, text).into_response();
-    };
-    let id = match MessageId::parse(&given) {
-        Ok(id) => id,
-        Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
-    };
-    let (answer, ladders) = oneshot::channel();
-    let asked = shared.inbox.send_now(Content::Ladder { id, answer });
-    let (Ok(()), Ok(ladders)) = (asked, ladders.await) else {
-        let text = "peerbus is shutting down\n";
-        return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
-    };
-    let told = ladders.into_iter().map(|ladder| {
-        let frames = BrokerFrame::receipts(ladder.receipts).map(|frame| frame.encode());
-        let frames: Vec<_> = frames.collect();
-        let from = serde_json::Value::from(ladder.from);
-        format!(r#"{{"from":{from},"frames":[{}]}}"#, frames.join(","))
-    });
-    let told: Vec<_> = told.collect();
-    let body = format!(r#"{{"messages":[{}]}}"#, told.join(","));
-    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
-}
-
-/// A member of the query, decoded; `name` ends in `=`.
-fn parameter(uri: &Uri, name: &str) -> Option<String> {
-    let mut pairs = uri.query()?.split('&');
-    pairs
-        .find_map(|pair| pair.strip_prefix(name))
-        .map(percent_decoded)
-}
-
-/// `POST /names/release?name=NAME`. The engine frees the name in its turn.
-async fn release_name(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
-    let Some(given) = parameter(&uri, "name=") else {
-        let text = "say which name: POST /names/release?name=NAME\n";
-        return (StatusCode::BAD_REQUEST, text).into_response();
-    };
-    let name = match PeerName::parse(&given) {
-        Ok(name) => name.as_str().to_owned(),
-        Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
-    };
-    if shared
-        .inbox
-        .send_now(Content::Input(Input::ReleaseName(name.clone())))
-        .is_err()
-    {
-        return (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "peerbus is shutting down\n",
-        )
-            .into_response();
-    }
-    (StatusCode::ACCEPTED, Json(json!({ "name": name }))).into_response()
-}
-
-/// Decodes `%XX`; what is no such escape stays, and fails the rules for names.
-fn percent_decoded(text: &str) -> String {
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        let hex = |digits: &[u8]| {
-            let digits = std::str::from_utf8(digits).ok()?;
-            u8::from_str_radix(digits, 16).ok()
-        };
-        match after.get(..2).filter(|_| byte == b'%').and_then(hex) {
-            Some(escaped) => {
-                decoded.push(escaped);
-                rest = &after[2..];
-            }
-            None => {
-                decoded.push(byte);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -297,12 +212,5 @@ mod tests {
         let page = headers(&[(header::HOST, "127.0.0.1:47821"), (header::ORIGIN, "null")]);
         assert!(refusal(loopback, &page).is_some());
         assert!(refusal(everywhere, &page).is_some());
-    }
-
-    #[test]
-    fn names_in_a_query_are_decoded() {
-        assert_eq!(percent_decoded("wild%40wasp%3A1"), "wild@wasp:1");
-        assert_eq!(percent_decoded("50%"), "50%");
-        assert_eq!(percent_decoded("%zz"), "%zz");
     }
 }

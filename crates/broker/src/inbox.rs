@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::Duration;
 
-use peerbus_core::broker::{Input, Ladder};
-use peerbus_wire::MessageId;
+use peerbus_core::broker::Input;
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::operator::{Answer, Request};
 use crate::table::Link;
 
 /// Room for letters that the engine has not taken, in units of [`UNIT_BYTES`].
@@ -37,13 +37,8 @@ pub(crate) struct Letter {
 pub(crate) enum Content {
     /// For the core.
     Input(Input),
-    /// The operator asks how far the messages with this id got.
-    Ladder {
-        /// The id.
-        id: MessageId,
-        /// Takes the answer.
-        answer: oneshot::Sender<Vec<Ladder>>,
-    },
+    /// The operator wants something; where the answer goes.
+    Request(Request, oneshot::Sender<Answer>),
     /// Close every connection, which may take so long to drain, and stop.
     Stop {
         /// Time for each connection to take what is queued for it.

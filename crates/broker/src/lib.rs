@@ -14,6 +14,7 @@ mod inbox;
 mod link;
 mod listener;
 mod metrics;
+mod operator;
 mod options;
 mod running;
 mod shared;

@@ -37,6 +37,8 @@ pub(crate) struct Metrics {
     takeovers: Counter,
     left: Counter,
     denied: Family<Code, Counter>,
+    renamed: Counter,
+    retired: Counter,
     held: Counter,
     ignored: Counter,
     connections: Gauge<i64>,
@@ -96,6 +98,8 @@ impl Metrics {
             takeovers: counter(r, "takeovers", "Registrations that took a live name over"),
             left: counter(r, "departures", "Registered connections that ended"),
             denied: Family::default(),
+            renamed: counter(r, "renames", "Peers that took another name"),
+            retired: counter(r, "retirements", "Names that ended for good"),
             held: counter(
                 r,
                 "messages_held_back",
@@ -149,6 +153,8 @@ impl Metrics {
                 self.takeovers.inc_by(u64::from(*takeover));
             }
             Count::Left { .. } => increment(&self.left),
+            Count::Renamed { .. } => increment(&self.renamed),
+            Count::Retired { .. } => increment(&self.retired),
             Count::Denied { reason } => {
                 increment(&self.denied.get_or_create(&Code {
                     code: u32::from(reason.code()),

@@ -84,6 +84,29 @@ pub enum Event<'a> {
         /// The peer.
         peer: PeerId,
     },
+    /// A peer goes by another name.
+    Rename {
+        /// The peer.
+        peer: PeerId,
+        /// The new name.
+        name: &'a str,
+    },
+    /// A name ended for good.
+    Retire {
+        /// The peer that had it.
+        peer: PeerId,
+        /// Who gets its mail.
+        heir: Option<PeerId>,
+    },
+    /// A message is owed to another peer instead.
+    Move {
+        /// The message.
+        seq: Seq,
+        /// To whom it was owed.
+        from: PeerId,
+        /// To whom it is owed.
+        to: PeerId,
+    },
     /// A peer was forgotten.
     Forget {
         /// The peer.
@@ -184,7 +207,8 @@ impl Log {
     ///
     /// `A seq sender id recipients`, `D seq recipient`, `K seq recipient [how path evidence]`,
     /// `E seq recipient`, `X seq recipient`, `R peer name`, `T peer`, `F peer` (freed by the
-    /// operator), `Z peer` (forgotten).
+    /// operator), `N peer name` (renamed), `V peer [heir]` (ended for good), `M seq from to` (moved),
+    /// `Z peer` (forgotten).
     pub fn push(&mut self, event: &Event<'_>) {
         let out = &mut self.lines;
         // Writing to a String cannot fail.
@@ -217,6 +241,12 @@ impl Log {
             Event::Register { peer, name } => writeln!(out, "R {} {name}", peer.0),
             Event::Takeover { peer } => writeln!(out, "T {}", peer.0),
             Event::Release { peer } => writeln!(out, "F {}", peer.0),
+            Event::Rename { peer, name } => writeln!(out, "N {} {name}", peer.0),
+            Event::Retire { peer, heir } => match heir {
+                None => writeln!(out, "V {}", peer.0),
+                Some(heir) => writeln!(out, "V {} {}", peer.0, heir.0),
+            },
+            Event::Move { seq, from, to } => writeln!(out, "M {} {} {}", seq.0, from.0, to.0),
             Event::Forget { peer } => writeln!(out, "Z {}", peer.0),
         };
     }

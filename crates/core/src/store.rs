@@ -36,6 +36,29 @@ pub struct PeerRow {
     pub online: bool,
     /// When it was last connected, wall clock.
     pub last_seen_ms: u64,
+    /// Its name has ended: it is nobody any more, and this happens to what it is still owed. Then
+    /// `name` is none that a peer can have.
+    pub ending: Option<Ending>,
+}
+
+/// What happens to the mail of a name that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// It expires, and its senders are told.
+    Expire,
+    /// It is owed to this peer instead.
+    Move(PeerId),
+}
+
+/// An old name, which leads to a peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AliasRow {
+    /// The name, as it was registered; unique without regard to ASCII case.
+    pub name: String,
+    /// To whom it leads.
+    pub peer: PeerId,
+    /// When mail last came for it, about, wall clock.
+    pub used_ms: u64,
 }
 
 /// A message about to be stored.
@@ -125,6 +148,8 @@ pub struct Notice {
 pub struct Loaded {
     /// Every known peer.
     pub peers: Vec<PeerRow>,
+    /// Every old name.
+    pub aliases: Vec<AliasRow>,
     /// The audit chain's head, which also holds the counters; `None` in a new database.
     pub head: Option<Head>,
 }
@@ -140,6 +165,12 @@ pub trait Txn {
 
     /// Forgets a peer. Its queue is empty.
     fn delete_peer(&mut self, id: PeerId) -> Result<(), StoreError>;
+
+    /// Writes an old name, new or changed.
+    fn put_alias(&mut self, row: &AliasRow) -> Result<(), StoreError>;
+
+    /// Forgets an old name.
+    fn delete_alias(&mut self, name: &str) -> Result<(), StoreError>;
 
     /// Stores a message unless its sender used the id before.
     fn insert_message(&mut self, message: &NewMessage<'_>) -> Result<Inserted, StoreError>;

@@ -85,6 +85,7 @@ impl Load {
                 ephemeral: false,
                 online: true,
                 last_seen_ms: 0,
+                ending: None,
             })?;
         }
         store.commit()?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use peerbus_core::TokenHash;
 use peerbus_core::audit::{Block, Head};
-use peerbus_core::store::{MessageHead, Notice, PeerId, PeerRow, Queued};
+use peerbus_core::store::{AliasRow, Ending, MessageHead, Notice, PeerId, PeerRow, Queued};
 use peerbus_wire::{MessageId, Seq};
 use rusqlite::types::Type;
 use rusqlite::{CachedStatement, Connection, Error, OptionalExtension as _, Result, Row};
@@ -71,7 +71,7 @@ pub(crate) fn notice(row: &Row<'_>) -> Result<Notice> {
 
 pub(crate) fn peers(db: &Connection) -> Result<Vec<PeerRow>> {
     let mut statement = db.prepare(
-        "SELECT id, name, owner, generated, ephemeral, online, last_seen_ms
+        "SELECT id, name, owner, generated, ephemeral, online, last_seen_ms, ending
          FROM peers ORDER BY id",
     )?;
     let rows = statement.query_map([], |row| {
@@ -83,6 +83,34 @@ pub(crate) fn peers(db: &Connection) -> Result<Vec<PeerRow>> {
             ephemeral: row.get(4)?,
             online: row.get(5)?,
             last_seen_ms: unsigned(row, 6)?,
+            ending: row.get::<_, Option<u32>>(7)?.map(ending),
+        })
+    })?;
+    rows.collect()
+}
+
+/// 0 is no peer's number.
+pub(crate) fn ending_number(ending: Ending) -> u32 {
+    match ending {
+        Ending::Expire => 0,
+        Ending::Move(heir) => heir.0,
+    }
+}
+
+fn ending(number: u32) -> Ending {
+    match number {
+        0 => Ending::Expire,
+        heir => Ending::Move(PeerId(heir)),
+    }
+}
+
+pub(crate) fn aliases(db: &Connection) -> Result<Vec<AliasRow>> {
+    let mut statement = db.prepare("SELECT name, peer, used_ms FROM aliases ORDER BY name")?;
+    let rows = statement.query_map([], |row| {
+        Ok(AliasRow {
+            name: row.get(0)?,
+            peer: peer(row, 1)?,
+            used_ms: unsigned(row, 2)?,
         })
     })?;
     rows.collect()

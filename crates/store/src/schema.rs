@@ -12,7 +12,7 @@ pub(crate) type Step = fn(&Connection) -> rusqlite::Result<()>;
 
 /// Step `n` (from 0) leads from schema version `n` to `n + 1`. A step that has been released is
 /// never changed; a new version is a new step at the end.
-pub(crate) const STEPS: &[Step] = &[version_1];
+pub(crate) const STEPS: &[Step] = &[version_1, version_2];
 
 /// Why a file's schema is not ours to use. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -192,6 +192,19 @@ fn version_1(db: &Connection) -> rusqlite::Result<()> {
     )
 }
 
+fn version_2(db: &Connection) -> rusqlite::Result<()> {
+    // `ending`: 0 for a name that ended and whose mail expires, a peer's number for one whose mail
+    // goes there.
+    db.execute_batch(
+        "ALTER TABLE peers ADD COLUMN ending INTEGER;
+         CREATE TABLE aliases(
+             name TEXT NOT NULL COLLATE NOCASE PRIMARY KEY,
+             peer INTEGER NOT NULL,
+             used_ms INTEGER NOT NULL
+         ) STRICT, WITHOUT ROWID;",
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use peerbus_core::store::{PeerId, PeerRow, Store as _, Txn as _};
@@ -199,7 +212,7 @@ mod tests {
     use super::*;
     use crate::open::{OpenError, open_with};
 
-    const NEXT: &[Step] = &[version_1, add_colour];
+    const NEXT: &[Step] = &[version_1, version_2, add_colour];
 
     fn add_colour(db: &Connection) -> rusqlite::Result<()> {
         db.execute_batch("ALTER TABLE peers ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'")
@@ -228,6 +241,7 @@ mod tests {
                 ephemeral,
                 online,
                 last_seen_ms,
+                ending: None,
             })
             .unwrap();
         store.commit().unwrap();
@@ -249,15 +263,15 @@ mod tests {
         for _ in 0..2 {
             let store = open_with(&path, NEXT).unwrap();
             assert_eq!(colours(&store).unwrap(), "anna red");
-            assert_eq!(version(&store.db, &path, 2).unwrap(), 2);
+            assert_eq!(version(&store.db, &path, 3).unwrap(), 3);
         }
         let error = open_with(&path, STEPS).unwrap_err();
         assert!(
             matches!(
                 error,
                 OpenError::Schema(SchemaError::Newer {
-                    found: 2,
-                    known: 1,
+                    found: 3,
+                    known: 2,
                     ..
                 })
             ),
@@ -268,7 +282,7 @@ mod tests {
     #[test]
     fn a_step_that_fails_changes_nothing() {
         let (_directory, path) = old_database();
-        let error = open_with(&path, &[version_1, fail_half_way])
+        let error = open_with(&path, &[version_1, version_2, fail_half_way])
             .unwrap_err()
             .to_string();
         assert!(
@@ -285,6 +299,6 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("bus.db");
         let store = open_with(&path, NEXT).unwrap();
-        assert_eq!(version(&store.db, &path, 2).unwrap(), 2);
+        assert_eq!(version(&store.db, &path, 3).unwrap(), 3);
     }
 }

@@ -71,6 +71,7 @@ impl Store for SqliteStore {
         self.run("reading the peers and the head", |db| {
             Ok(Loaded {
                 peers: read::peers(db)?,
+                aliases: read::aliases(db)?,
                 head: read::head(db)?,
             })
         })

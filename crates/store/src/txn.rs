@@ -2,7 +2,7 @@
 
 use peerbus_core::audit::{Block, Head};
 use peerbus_core::store::{
-    Inserted, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, StoreError, Txn,
+    AliasRow, Inserted, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, StoreError, Txn,
 };
 use peerbus_wire::{MessageId, Seq};
 use rusqlite::{OptionalExtension as _, Result as SqlResult, params};
@@ -18,11 +18,13 @@ impl Txn for SqliteStore {
     fn put_peer(&mut self, row: &PeerRow) -> Result<(), StoreError> {
         self.run("writing a peer", |db| {
             db.prepare_cached(
-                "INSERT INTO peers(id, name, owner, generated, ephemeral, online, last_seen_ms)
-                 VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)
+                "INSERT INTO peers(id, name, owner, generated, ephemeral, online, last_seen_ms,
+                     ending)
+                 VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
                  ON CONFLICT(id) DO UPDATE SET name = excluded.name, owner = excluded.owner,
                      generated = excluded.generated, ephemeral = excluded.ephemeral,
-                     online = excluded.online, last_seen_ms = excluded.last_seen_ms",
+                     online = excluded.online, last_seen_ms = excluded.last_seen_ms,
+                     ending = excluded.ending",
             )?
             .execute(params![
                 row.id.0,
@@ -32,6 +34,7 @@ impl Txn for SqliteStore {
                 row.ephemeral,
                 row.online,
                 int(row.last_seen_ms)?,
+                row.ending.map(read::ending_number),
             ])
         })?;
         Ok(())
@@ -41,6 +44,26 @@ impl Txn for SqliteStore {
         self.run("forgetting a peer", |db| {
             db.prepare_cached("DELETE FROM peers WHERE id = ?1")?
                 .execute([id.0])
+        })?;
+        Ok(())
+    }
+
+    fn put_alias(&mut self, row: &AliasRow) -> Result<(), StoreError> {
+        self.run("writing an old name", |db| {
+            db.prepare_cached(
+                "INSERT INTO aliases(name, peer, used_ms) VALUES(?1, ?2, ?3)
+                 ON CONFLICT(name) DO UPDATE SET name = excluded.name, peer = excluded.peer,
+                     used_ms = excluded.used_ms",
+            )?
+            .execute((&row.name, row.peer.0, int(row.used_ms)?))
+        })?;
+        Ok(())
+    }
+
+    fn delete_alias(&mut self, name: &str) -> Result<(), StoreError> {
+        self.run("forgetting an old name", |db| {
+            db.prepare_cached("DELETE FROM aliases WHERE name = ?1")?
+                .execute([name])
         })?;
         Ok(())
     }

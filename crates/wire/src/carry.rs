@@ -13,6 +13,13 @@ use crate::receipt::{Refusal, RefusalCode};
 use crate::sign::unhex;
 use crate::text::quote;
 
+/// The `to` of a carried envelope, which no character before it needs an escape for.
+#[must_use]
+pub fn recipient_of(carried: &str) -> &str {
+    // The seventh member but one of each pair: four names and three values stand before it.
+    carried.split('"').nth(15).unwrap_or_default()
+}
+
 impl Decoded {
     /// Checks every rule of acceptance that needs no state and gives the form to carry.
     ///

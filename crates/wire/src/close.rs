@@ -35,6 +35,8 @@ pub enum CloseReason {
     NameKnown,
     /// A newer connection took the name over.
     TakenOver,
+    /// The name has ended for good.
+    NameEnded,
     /// A message was larger than [`crate::limits::FRAME_BYTES_MAX`].
     TooLarge,
     /// No complete `register` within the handshake deadline.
@@ -75,6 +77,7 @@ impl CloseReason {
             Self::HandshakeTimeout => 4001,
             Self::Unresponsive => 4002,
             Self::TooSlow => 4003,
+            Self::NameEnded => 4004,
         }
     }
 
@@ -94,6 +97,7 @@ impl CloseReason {
             Self::NameHeld { by } => format!("name in use by {}", crate::text::cut(by, 100)),
             Self::NameKnown => "name is registered; an ephemeral peer needs an unused one".into(),
             Self::TakenOver => "name taken over by a newer connection".into(),
+            Self::NameEnded => "name has ended for good".into(),
             Self::TooLarge => "frame larger than 1048576 bytes".into(),
             Self::HandshakeTimeout => "no register frame within the handshake deadline".into(),
             Self::Unresponsive => "no answer to ping".into(),

@@ -25,6 +25,7 @@ mod unquote;
 mod writer;
 
 pub use canonical::{Fields, canonical};
+pub use carry::recipient_of;
 pub use client::control_type;
 pub use close::CloseReason;
 pub use conversation::{Conversation, Priority};

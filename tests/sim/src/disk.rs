@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use peerbus_core::audit::{AuditKey, Block, Head};
 use peerbus_core::store::{
-    Inserted, Loaded, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, Store, StoreError,
-    Txn,
+    AliasRow, Inserted, Loaded, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, Store,
+    StoreError, Txn,
 };
 use peerbus_wire::{MessageId, Seq};
 
@@ -50,6 +50,10 @@ pub enum Write {
     Peer(PeerRow),
     /// A peer was forgotten.
     PeerGone(PeerId),
+    /// An old name.
+    Alias(AliasRow),
+    /// An old name was forgotten.
+    AliasGone(String),
     /// A new message.
     Message {
         /// What is kept of it.
@@ -196,6 +200,20 @@ impl Txn for Disk {
         self.statement()?;
         self.inner.delete_peer(id)?;
         self.write(Write::PeerGone(id));
+        Ok(())
+    }
+
+    fn put_alias(&mut self, row: &AliasRow) -> Result<()> {
+        self.statement()?;
+        self.inner.put_alias(row)?;
+        self.write(Write::Alias(row.clone()));
+        Ok(())
+    }
+
+    fn delete_alias(&mut self, name: &str) -> Result<()> {
+        self.statement()?;
+        self.inner.delete_alias(name)?;
+        self.write(Write::AliasGone(name.to_owned()));
         Ok(())
     }
 

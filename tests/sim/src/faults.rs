@@ -1,6 +1,7 @@
 //! What goes wrong.
 
-use peerbus_core::broker::{ConnId, Input};
+use peerbus_core::broker::{Command, ConnId, Input};
+use peerbus_wire::PeerName;
 
 use crate::client::Client;
 use crate::disk::DiskFault;
@@ -64,8 +65,9 @@ impl World {
             }
             15 => {
                 let actor = self.rng.index(self.actors.len());
-                self.machine
-                    .tell(Input::ReleaseName(self.actors[actor].name.clone()));
+                if let Ok(name) = PeerName::parse(&self.actors[actor].name) {
+                    self.machine.tell(Input::Operate(Command::Release(name)));
+                }
             }
             16 => self.wall_jump_ms += self.rng.pick(&[1_000, 60_000, 3_600_000]),
             _ => {

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use peerbus_core::audit::{AuditKey, Block, Head};
-use peerbus_core::store::{Loaded, MessageHead, Notice, PeerId, PeerRow, Store, StoreError};
+use peerbus_core::store::{
+    AliasRow, Loaded, MessageHead, Notice, PeerId, PeerRow, Store, StoreError,
+};
 use peerbus_wire::{MessageId, Seq};
 
 use crate::disk::{Audit, Backend};
@@ -20,6 +22,8 @@ pub(crate) struct Stored {
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     pub(crate) peers: BTreeMap<PeerId, PeerRow>,
+    /// By lower-case name.
+    pub(crate) aliases: BTreeMap<String, AliasRow>,
     pub(crate) messages: BTreeMap<Seq, Stored>,
     pub(crate) ids: BTreeMap<(PeerId, MessageId), Seq>,
     pub(crate) debts: BTreeSet<(PeerId, Seq)>,
@@ -36,6 +40,7 @@ pub struct MemoryStore {
 #[derive(Debug)]
 pub(crate) enum Undo {
     Peer(PeerId, Option<PeerRow>),
+    Alias(String, Option<AliasRow>),
     Message(Seq, Option<Stored>),
     Debt(PeerId, Seq, bool),
     Dead(Seq, PeerId, Option<u64>),
@@ -57,6 +62,13 @@ impl MemoryStore {
         let old = self.peers.get(&id).cloned();
         self.undo.push(Undo::Peer(id, old));
         restore(&mut self.peers, id, row);
+    }
+
+    pub(crate) fn set_alias(&mut self, name: &str, row: Option<AliasRow>) {
+        let key = name.to_ascii_lowercase();
+        let old = self.aliases.get(&key).cloned();
+        self.undo.push(Undo::Alias(key.clone(), old));
+        restore(&mut self.aliases, key, row);
     }
 
     pub(crate) fn set_message(&mut self, seq: Seq, message: Option<Stored>) {
@@ -138,6 +150,7 @@ impl Store for MemoryStore {
     fn load(&mut self) -> Result<Loaded, StoreError> {
         Ok(Loaded {
             peers: self.peers.values().cloned().collect(),
+            aliases: self.aliases.values().cloned().collect(),
             head: self.head.clone(),
         })
     }
@@ -162,6 +175,7 @@ impl Store for MemoryStore {
         while let Some(undo) = self.undo.pop() {
             match undo {
                 Undo::Peer(id, old) => restore(&mut self.peers, id, old),
+                Undo::Alias(key, old) => restore(&mut self.aliases, key, old),
                 Undo::Message(seq, old) => {
                     self.swap_message(seq, old);
                 }

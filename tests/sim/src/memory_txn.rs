@@ -2,7 +2,7 @@
 
 use peerbus_core::audit::{Block, Head};
 use peerbus_core::store::{
-    Inserted, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, StoreError, Txn,
+    AliasRow, Inserted, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, StoreError, Txn,
 };
 use peerbus_wire::{MessageId, Seq};
 
@@ -15,6 +15,14 @@ const LAST_SEQ: Seq = Seq(u64::MAX);
 impl Txn for MemoryStore {
     fn put_peer(&mut self, row: &PeerRow) -> Result<()> {
         self.is_open()?;
+        let same =
+            |other: &&PeerRow| other.id != row.id && other.name.eq_ignore_ascii_case(&row.name);
+        if let Some(other) = self.peers.values().find(same) {
+            return Err(StoreError(format!(
+                "{} is called {} too",
+                other.id.0, row.name
+            )));
+        }
         self.set_peer(row.id, Some(row.clone()));
         Ok(())
     }
@@ -22,6 +30,18 @@ impl Txn for MemoryStore {
     fn delete_peer(&mut self, id: PeerId) -> Result<()> {
         self.is_open()?;
         self.set_peer(id, None);
+        Ok(())
+    }
+
+    fn put_alias(&mut self, row: &AliasRow) -> Result<()> {
+        self.is_open()?;
+        self.set_alias(&row.name, Some(row.clone()));
+        Ok(())
+    }
+
+    fn delete_alias(&mut self, name: &str) -> Result<()> {
+        self.is_open()?;
+        self.set_alias(name, None);
         Ok(())
     }
 

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use peerbus_core::audit::{AuditKey, Block, Head};
 use peerbus_core::store::{
-    Inserted, Loaded, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, Store, StoreError,
-    Txn,
+    AliasRow, Inserted, Loaded, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, Store,
+    StoreError, Txn,
 };
 use peerbus_store::{SqliteStore, verify_audit};
 use peerbus_wire::{MessageId, Seq};
@@ -111,6 +111,8 @@ impl Txn for SqliteDisk {
     forward! {
         put_peer(row: &PeerRow) -> ();
         delete_peer(id: PeerId) -> ();
+        put_alias(row: &AliasRow) -> ();
+        delete_alias(name: &str) -> ();
         insert_message(message: &NewMessage<'_>) -> Inserted;
         insert_debt(recipient: PeerId, seq: Seq) -> ();
         delete_debt(recipient: PeerId, seq: Seq) -> bool;

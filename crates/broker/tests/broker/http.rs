@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::client::{Client, registration};
+use crate::client::{Client, message, registration};
 use crate::support::{Broker, OTHER_TOKEN, TOKEN, exchange};
 
 async fn over_tcp(broker: &Broker, request: &str) -> String {
@@ -78,7 +78,12 @@ async fn the_operator_frees_a_name_for_another_token() {
     let refused = over_tcp(&broker, &release.replace("Host: x", "Host: localhost")).await;
     assert!(refused.starts_with("HTTP/1.1 404"), "over TCP: {refused}");
     let done = over_unix(&broker, release).await;
-    assert!(done.starts_with("HTTP/1.1 202"), "{done}");
+    assert!(done.starts_with("HTTP/1.1 200"), "{done}");
+    let nobody = over_unix(&broker, &release.replace("bob%40home", "nobody")).await;
+    assert!(
+        nobody.starts_with("HTTP/1.1 404") && nobody.contains("no peer named nobody"),
+        "{nobody}"
+    );
 
     let mut heir = Client::connect_unix(&broker.unix()).await.unwrap();
     heir.send(registration("bob@home", OTHER_TOKEN)).await;
@@ -89,6 +94,36 @@ async fn the_operator_frees_a_name_for_another_token() {
         former.closed().await.1,
         "name claimed under a different token"
     );
+}
+
+#[tokio::test]
+async fn the_operator_ends_a_name_and_its_mail_goes_to_the_successor() {
+    let broker = Broker::start().await;
+    broker.join("old").await.leave().await;
+    let mut heir = broker.join("heir").await;
+    let mut ada = broker.join("ada").await;
+    ada.send(message("m1", "ada", "old", "hi")).await;
+    ada.send(message("m2", "ada", "heir", "hi")).await;
+    assert_eq!(heir.next().await["envelope"]["id"], "m2");
+    let retire = |query: &str| format!("POST /names/retire{query} HTTP/1.1\r\nHost: x\r\n\r\n");
+    for (query, code, said) in [
+        ("", 400, "name=NAME"),
+        ("?name=nobody", 404, "no peer named nobody"),
+        ("?name=old&to=nobody", 404, "cannot be the successor"),
+        ("?name=old&to=old", 409, "its own successor"),
+    ] {
+        let answer = over_unix(&broker, &retire(query)).await;
+        let line = format!("HTTP/1.1 {code}");
+        assert!(
+            answer.starts_with(&line) && answer.contains(said),
+            "{query}: {answer}"
+        );
+    }
+    let done = over_unix(&broker, &retire("?name=old&to=heir")).await;
+    assert!(done.starts_with("HTTP/1.1 200"), "{done}");
+    assert_eq!(heir.next().await["envelope"]["id"], "m1");
+    ada.send(message("m3", "ada", "old", "hi")).await;
+    assert_eq!(heir.next().await["envelope"]["id"], "m3");
 }
 
 #[tokio::test]

@@ -4,9 +4,7 @@ use peerbus_wire::limits::{
     WINDOW_BYTES_DEFAULT, WINDOW_BYTES_MAX, WINDOW_MESSAGES_DEFAULT, WINDOW_MESSAGES_MAX,
     WINDOW_V1_BYTES, WINDOW_V1_MESSAGES,
 };
-use peerbus_wire::{
-    BrokerFrame, CloseReason, EXT, PeerName, PeersFrame, Presence, Register, Seq, Window,
-};
+use peerbus_wire::{BrokerFrame, CloseReason, EXT, PeersFrame, Presence, Register, Seq, Window};
 
 use super::conn::{Conn, Contender, Flights, Session};
 use super::mutation::Mutation;
@@ -62,6 +60,8 @@ impl Broker {
                     Seq(0)
                 },
                 again,
+                backfill: None,
+                backfill_again: Seq(0),
                 flights: Flights::default(),
                 lapses: false,
                 notice_cursor: 0,
@@ -101,6 +101,8 @@ impl Broker {
         txn: &mut T,
     ) -> Result<PeerId, StoreError> {
         let known = self.registry.find(&newcomer.name.key());
+        // Whoever registers an old name has it back.
+        self.drop_alias(&newcomer.name.key(), txn)?;
         let id = known.unwrap_or_else(|| {
             let id = PeerId(self.head.next_peer);
             self.head.next_peer += 1;
@@ -114,6 +116,7 @@ impl Broker {
             ephemeral: newcomer.register.ephemeral,
             online: true,
             last_seen_ms: now.wall_ms,
+            ending: None,
         };
         txn.put_peer(&row)?;
         match self.registry.get_mut(id) {
@@ -217,15 +220,9 @@ impl Broker {
     /// The operator frees a name.
     pub(super) fn release_name<T: Txn + ?Sized>(
         &mut self,
-        name: &str,
+        id: PeerId,
         txn: &mut T,
     ) -> Result<(), StoreError> {
-        let Ok(name) = PeerName::parse(name) else {
-            return Ok(());
-        };
-        let Some(id) = self.registry.find(&name.key()) else {
-            return Ok(());
-        };
         let Some(peer) = self.registry.get_mut(id) else {
             return Ok(());
         };

@@ -28,6 +28,8 @@ pub struct Config {
     pub expiry_ms: u64,
     /// Mail for a generated name expires this long after the name was last here.
     pub expiry_generated_ms: u64,
+    /// An old name for which no mail comes for this long leads nowhere any more.
+    pub alias_ms: u64,
     /// A message that is owed to nobody is kept at least this long, for dedupe.
     pub settled_ms: u64,
     /// Audit blocks, rejected messages and untold notices are kept this long.
@@ -54,6 +56,7 @@ impl Config {
             lapse_ms: 30 * SECOND,
             expiry_ms: 30 * DAY,
             expiry_generated_ms: 7 * DAY,
+            alias_ms: 30 * DAY,
             settled_ms: 600 * SECOND,
             retention_ms: 30 * DAY,
             sweep_ms: 60 * SECOND,

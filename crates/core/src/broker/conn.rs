@@ -48,12 +48,48 @@ pub(super) struct Session {
     pub(super) cursor: Seq,
     /// Up to this message, deliveries were made on earlier connections of the peer.
     pub(super) again: Seq,
+    /// Mail that came to the peer after this, from a name that ended, is older than the cursor.
+    pub(super) backfill: Option<Seq>,
+    /// Up to this message, what came so was delivered under that name.
+    pub(super) backfill_again: Seq,
     pub(super) flights: Flights,
     /// A lapse deadline is set.
     pub(super) lapses: bool,
     /// The last notice sent on this connection, and how many of them are not acked.
     pub(super) notice_cursor: u64,
     pub(super) notices_out: usize,
+}
+
+impl Session {
+    /// Mail from `first` on is to be looked for again. What of it was delivered to whom it was owed
+    /// before ends at `again`.
+    pub(super) fn go_back(&mut self, first: Seq, again: Seq) {
+        let before = Seq(first.0 - 1);
+        if before < self.cursor {
+            let from = self.backfill.unwrap_or(before);
+            self.backfill = Some(from.min(before));
+        }
+        self.backfill_again = self.backfill_again.max(again);
+    }
+
+    /// After which message to read on.
+    pub(super) fn position(&self) -> Seq {
+        self.backfill.unwrap_or(self.cursor)
+    }
+
+    /// Goes past a message. What lies beyond the cursor is not older mail.
+    pub(super) fn advance(&mut self, seq: Seq) {
+        self.backfill = self.backfill.filter(|_| seq < self.cursor).map(|_| seq);
+        self.cursor = self.cursor.max(seq);
+    }
+
+    /// Whether the message may have been delivered on an earlier connection.
+    pub(super) fn was_delivered(&self, seq: Seq) -> bool {
+        if self.backfill.is_some() && seq <= self.cursor {
+            return seq <= self.backfill_again;
+        }
+        seq <= self.again || seq <= self.backfill_again
+    }
 }
 
 /// Deliveries that a connection holds.

@@ -1,7 +1,9 @@
 //! Deliveries: in accept order, within the window, from the commit on.
 
 use peerbus_wire::limits::LAPSED_V1_MESSAGES;
-use peerbus_wire::{BrokerFrame, DeliverFrame, MessageId, Receipt, Seq, State};
+use peerbus_wire::{
+    BrokerFrame, DeliverFrame, MessageId, PeerName, Receipt, Seq, State, recipient_of,
+};
 
 use super::mutation::Mutation;
 use super::{Broker, ConnId, Count, Need, Output, Reason};
@@ -24,7 +26,8 @@ impl Broker {
         let Some(session) = self.conns.session(conn) else {
             return;
         };
-        let caught_up = session.cursor >= before || self.mutations.broken(Mutation::Overtake);
+        let caught_up = session.backfill.is_none() && session.cursor >= before
+            || self.mutations.broken(Mutation::Overtake);
         let bytes = fresh.frame.text().len();
         let fits = session.flights.fits(session.window, bytes)
             || self.mutations.broken(Mutation::IgnoreWindow);
@@ -50,36 +53,34 @@ impl Broker {
             let Some(session) = self.conns.session(conn) else {
                 return Ok(());
             };
-            if session.cursor >= last {
+            if session.position() >= last {
                 return Ok(());
             }
             let Some((messages, bytes)) = session.flights.room(session.window) else {
                 self.watch_lapse(conn);
                 return Ok(());
             };
-            let queued = txn.read_queue(peer, session.cursor, messages, bytes)?;
+            let queued = txn.read_queue(peer, session.position(), messages, bytes)?;
             if queued.is_empty() {
                 // What was owed last has been settled since.
+                let end = session.cursor;
+                if let Some(session) = self.conns.session_mut(conn) {
+                    session.backfill = None;
+                }
                 if let Some(known) = self.registry.get_mut(peer) {
-                    known.last_debt = Some(session.cursor);
+                    known.last_debt = Some(end);
                 }
                 return Ok(());
             }
             for message in &queued {
-                let Some(session) = self.conns.session_mut(conn) else {
+                let Some(frame) = self.frame_for(conn, message.seq, &message.envelope) else {
                     return Ok(());
-                };
-                let again = session.ext && message.seq <= session.again;
-                let frame = if again {
-                    DeliverFrame::for_one(message.seq, &message.envelope, true, None)
-                } else {
-                    self.deliver_frame(message.seq, &message.envelope)
                 };
                 let Some(session) = self.conns.session_mut(conn) else {
                     return Ok(());
                 };
                 if session.flights.holds(message.seq) {
-                    session.cursor = session.cursor.max(message.seq);
+                    session.advance(message.seq);
                     continue;
                 }
                 if !session.flights.fits(session.window, frame.text().len()) {
@@ -102,6 +103,20 @@ impl Broker {
         Ok(())
     }
 
+    /// The frame in which a message is delivered to this connection.
+    pub(super) fn frame_for(&self, conn: ConnId, seq: Seq, envelope: &str) -> Option<DeliverFrame> {
+        let session = self.conns.session(conn)?;
+        if session.ext {
+            let again = session.was_delivered(seq);
+            let alias = alias(&session.name, recipient_of(envelope));
+            if again || alias.is_some() {
+                let alias = alias.as_ref();
+                return Some(DeliverFrame::for_one(seq, envelope, again, alias));
+            }
+        }
+        Some(self.deliver_frame(seq, envelope))
+    }
+
     fn deliver(&mut self, now: Now, conn: ConnId, message: &Fresh<'_>) {
         let Some(session) = self.conns.session_mut(conn) else {
             return;
@@ -110,7 +125,7 @@ impl Broker {
         session
             .flights
             .insert(message.seq, message.sender, message.id.clone(), bytes, now);
-        session.cursor = session.cursor.max(message.seq);
+        session.advance(message.seq);
         let (recipient, greeted) = (session.peer, session.greeted);
         let to = session.name.as_str().to_owned();
 
@@ -190,4 +205,12 @@ impl Broker {
             self.registry.mark_dirty(peer);
         }
     }
+}
+
+/// The name that a message was sent to, when that is another one than the peer's.
+fn alias(name: &PeerName, to: &str) -> Option<PeerName> {
+    if to.eq_ignore_ascii_case(name.as_str()) {
+        return None;
+    }
+    PeerName::parse(to).ok()
 }

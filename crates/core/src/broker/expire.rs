@@ -95,15 +95,12 @@ impl Broker {
             self.expire(now, peer, &head, reason, txn)?;
         }
         if queued.len() < SLICE {
-            txn.delete_peer(peer)?;
-            self.registry.remove(peer);
-            self.log.push(&Event::Forget { peer });
-            self.outbox.want(Need::Soon);
+            self.forget(peer, txn)?;
         }
         Ok(())
     }
 
-    fn expire<T: Txn + ?Sized>(
+    pub(super) fn expire<T: Txn + ?Sized>(
         &mut self,
         now: Now,
         recipient: PeerId,

@@ -1,8 +1,8 @@
 //! From a first frame to a registration, and who may take a name over.
 
 use peerbus_wire::{
-    ClientFrame, CloseReason, MessageId, PROTOCOL_VERSION, PeerName, Receipt, Refusal, Register,
-    State, neutralise,
+    ClientFrame, CloseReason, EXT, MessageId, PROTOCOL_VERSION, PeerName, Receipt, Refusal,
+    Register, State, neutralise,
 };
 
 use super::conn::{Conn, Contender};
@@ -103,7 +103,12 @@ impl Broker {
         {
             return Err(CloseReason::InvalidToken);
         }
-        let name = PeerName::parse(&register.name).map_err(CloseReason::InvalidName)?;
+        let mut name = PeerName::parse(&register.name).map_err(CloseReason::InvalidName)?;
+        let renaming = register.renaming.as_deref().filter(|_| register.ext >= EXT);
+        if let Some(new) = renaming.and_then(|new| self.renamed_from(&name, new)) {
+            name = new;
+        }
+        self.check_alias(&name, &token, register.ephemeral)?;
         match self
             .registry
             .find(&name.key())

@@ -17,10 +17,12 @@ mod expire;
 mod handshake;
 mod ladder;
 mod mutation;
+mod naming;
 mod outbox;
 mod query;
 mod registry;
 mod retain;
+mod retire;
 mod route;
 
 use peerbus_wire::{BrokerFrame, ClientFrame, CloseReason, MessageId, Seq};
@@ -29,6 +31,7 @@ pub use self::config::Config;
 pub use self::ladder::Ladder;
 #[cfg(feature = "mutations")]
 pub use self::mutation::Mutation;
+pub use self::retire::{Command, Denied};
 
 use self::conn::{Conn, Conns};
 use self::ladder::Recent;
@@ -62,8 +65,8 @@ pub enum Input {
     },
     /// A deadline has come.
     Tick,
-    /// The operator frees a name: it belongs to no token until somebody registers it.
-    ReleaseName(String),
+    /// The operator wants this done. [`Broker::operate`] says what came of it as well.
+    Operate(Command),
     /// The process is about to stop: every connection is closed, and whoever was connected still
     /// counts as such when the broker is back.
     Shutdown,
@@ -133,6 +136,20 @@ pub enum Count {
         /// Its name.
         name: String,
     },
+    /// A peer goes by another name.
+    Renamed {
+        /// Its name until now.
+        from: String,
+        /// Its name.
+        to: String,
+    },
+    /// A name ended for good.
+    Retired {
+        /// The name.
+        name: String,
+        /// Who gets its mail.
+        successor: Option<String>,
+    },
     /// A registration was refused.
     Denied {
         /// Why.
@@ -196,7 +213,7 @@ impl Broker {
         let head = loaded.head.unwrap_or_else(|| Head::new(&config.audit_key));
         let grace_until = now.mono_ms + config.grace_ms;
         Self {
-            registry: Registry::new(loaded.peers, grace_until, now.wall_ms),
+            registry: Registry::new(loaded.peers, loaded.aliases, grace_until, now.wall_ms),
             conns: Conns::default(),
             outbox: Outbox::default(),
             log: Log::default(),
@@ -234,7 +251,7 @@ impl Broker {
             }
             Input::Closed { conn, goodbye } => self.closed(now, conn, goodbye, txn),
             Input::Tick => self.tick(now, txn),
-            Input::ReleaseName(name) => self.release_name(&name, txn),
+            Input::Operate(command) => self.operate(now, &command, txn).map(drop),
             Input::Shutdown => {
                 self.shut_down();
                 Ok(())
@@ -376,6 +393,10 @@ impl Broker {
             ClientFrame::Progress { key, step } if ext => {
                 self.progress(now, conn, &key, step);
                 Ok(())
+            }
+            ClientFrame::Rename { name } if ext => self.rename(now, conn, &name, txn),
+            ClientFrame::Retire { successor } if ext => {
+                self.retire(now, conn, successor.as_deref(), txn)
             }
             ClientFrame::Status { ids } if ext => self.answer_status(conn, &ids, txn),
             _ => {

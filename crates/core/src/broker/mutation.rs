@@ -26,6 +26,10 @@ pub enum Mutation {
     AckWithoutEffect,
     /// I10: `from` is not compared with the connection's name.
     TrustFrom,
+    /// I4: a rename settles what its peer holds.
+    RenameLoses,
+    /// I4: the mail of a name that ended vanishes without a word.
+    RetireSilent,
     /// I12: mail for an unknown name is accepted and dropped.
     AcceptUnknown,
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use peerbus_wire::{NameKey, PeerName, Seq};
 
 use super::ConnId;
-use crate::store::{PeerId, PeerRow};
+use crate::store::{AliasRow, Ending, PeerId, PeerRow};
 
 /// A known peer.
 #[derive(Debug)]
@@ -28,11 +28,35 @@ pub(super) struct Peer {
     pub(super) delivered: Seq,
 }
 
+/// An old name of a peer.
+#[derive(Debug, Clone)]
+pub(super) struct Alias {
+    pub(super) name: PeerName,
+    /// To whom it leads.
+    pub(super) peer: PeerId,
+    /// When mail last came for it, about, wall clock.
+    pub(super) used_ms: u64,
+}
+
+/// A name that has ended and whose queue is not dealt with yet.
+#[derive(Debug)]
+struct Ended {
+    row: PeerRow,
+    ending: Ending,
+    /// The last message that was delivered under it.
+    delivered: Seq,
+}
+
+/// What stands behind the name of one that has ended: no name of a peer has a space.
+const ENDED: &str = " ended ";
+
 /// Every known peer, by number and by name.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     peers: BTreeMap<PeerId, Peer>,
     names: BTreeMap<NameKey, PeerId>,
+    aliases: BTreeMap<NameKey, Alias>,
+    ended: BTreeMap<PeerId, Ended>,
     /// Peers that may have room for mail that waits.
     dirty: BTreeSet<PeerId>,
     online: usize,
@@ -41,14 +65,49 @@ pub(super) struct Registry {
 impl Registry {
     /// Takes the rows of a store. Whoever was connected when the broker stopped counts as seen at
     /// `wall_ms`: the row's time is that of its registration.
-    pub(super) fn new(rows: Vec<PeerRow>, grace_until: u64, wall_ms: u64) -> Self {
+    pub(super) fn new(
+        rows: Vec<PeerRow>,
+        aliases: Vec<AliasRow>,
+        grace_until: u64,
+        wall_ms: u64,
+    ) -> Self {
         let mut registry = Self::default();
         for mut row in rows {
+            if let Some(ending) = row.ending {
+                let delivered = Seq(0);
+                let ended = Ended {
+                    row,
+                    ending,
+                    delivered,
+                };
+                registry.ended.insert(ended.row.id, ended);
+                continue;
+            }
             let grace = if row.online { grace_until } else { 0 };
             if row.online {
                 row.last_seen_ms = row.last_seen_ms.max(wall_ms);
             }
             registry.insert(row, grace);
+        }
+        for AliasRow {
+            name,
+            peer,
+            used_ms,
+        } in aliases
+        {
+            if let Ok(name) = PeerName::parse(&name)
+                && registry.peers.contains_key(&peer)
+            {
+                let key = name.key();
+                registry.aliases.insert(
+                    key,
+                    Alias {
+                        name,
+                        peer,
+                        used_ms,
+                    },
+                );
+            }
         }
         registry
     }
@@ -105,10 +164,108 @@ impl Registry {
 
     /// The name to show for a peer; empty for one that was forgotten.
     pub(super) fn name(&self, id: PeerId) -> String {
-        self.peers
-            .get(&id)
-            .map(|p| p.row.name.clone())
-            .unwrap_or_default()
+        if let Some(peer) = self.peers.get(&id) {
+            return peer.row.name.clone();
+        }
+        let ended = self.ended.get(&id).map(|ended| ended.row.name.as_str());
+        let name = ended.and_then(|name| name.split(ENDED).next());
+        name.unwrap_or_default().to_owned()
+    }
+
+    /// Whom mail for a name is owed to.
+    pub(super) fn resolve(&self, key: &NameKey) -> Option<PeerId> {
+        self.find(key)
+            .or_else(|| self.aliases.get(key).map(|alias| alias.peer))
+    }
+
+    pub(super) fn alias(&self, key: &NameKey) -> Option<&Alias> {
+        self.aliases.get(key)
+    }
+
+    pub(super) fn set_alias(&mut self, key: NameKey, alias: Alias) {
+        self.aliases.insert(key, alias);
+    }
+
+    pub(super) fn remove_alias(&mut self, key: &NameKey) -> Option<Alias> {
+        self.aliases.remove(key)
+    }
+
+    pub(super) fn aliases_of(&self, peer: PeerId) -> Vec<NameKey> {
+        let lead = |(key, alias): (&NameKey, &Alias)| (alias.peer == peer).then(|| key.clone());
+        self.aliases.iter().filter_map(lead).collect()
+    }
+
+    /// The old name of a peer that was not used for longest, when there are `max` of them.
+    pub(super) fn oldest_alias(&self, peer: PeerId, max: usize) -> Option<NameKey> {
+        let mine = || self.aliases.iter().filter(|(_, alias)| alias.peer == peer);
+        let oldest = mine().min_by_key(|(_, alias)| alias.used_ms);
+        oldest
+            .filter(|_| mine().count() >= max)
+            .map(|(key, _)| key.clone())
+    }
+
+    /// Old names for which no mail came since `before_ms`.
+    pub(super) fn unused_aliases(&self, before_ms: u64, limit: usize) -> Vec<NameKey> {
+        let unused = self
+            .aliases
+            .iter()
+            .filter(|(_, alias)| alias.used_ms < before_ms);
+        unused.take(limit).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Gives a peer another name; gives its row, which is to be written.
+    pub(super) fn rename(&mut self, id: PeerId, name: &PeerName) -> Option<&mut PeerRow> {
+        let peer = self.peers.get_mut(&id)?;
+        self.names.remove(&peer.key);
+        peer.key = name.key();
+        self.names.insert(peer.key.clone(), id);
+        name.as_str().clone_into(&mut peer.row.name);
+        Some(&mut peer.row)
+    }
+
+    /// Takes a peer that is not connected out of those that have a name; gives the name, and its
+    /// row, which is to be written.
+    pub(super) fn end(&mut self, id: PeerId, ending: Ending) -> Option<(PeerName, PeerRow)> {
+        let peer = self.peers.get(&id)?;
+        let name = PeerName::parse(&peer.row.name).ok()?;
+        let mut row = peer.row.clone();
+        row.name = format!("{name}{ENDED}{}", id.0);
+        (row.owner, row.online, row.ending) = (None, false, Some(ending));
+        let delivered = peer.delivered;
+        self.remove(id);
+        let ended = Ended {
+            row: row.clone(),
+            ending,
+            delivered,
+        };
+        self.ended.insert(id, ended);
+        Some((name, row))
+    }
+
+    /// The mail that was to go to `peer` ends so from now on; gives the rows that are to be written.
+    pub(super) fn heirless(&mut self, peer: PeerId, ending: Ending) -> Vec<PeerRow> {
+        let mut rows = Vec::new();
+        for ended in self.ended.values_mut() {
+            if ended.ending == Ending::Move(peer) {
+                ended.ending = ending;
+                ended.row.ending = Some(ending);
+                rows.push(ended.row.clone());
+            }
+        }
+        rows
+    }
+
+    pub(super) fn first_ended(&self) -> Option<(PeerId, Ending)> {
+        let (id, ended) = self.ended.first_key_value()?;
+        Some((*id, ended.ending))
+    }
+
+    pub(super) fn ended_delivered(&self, id: PeerId) -> Seq {
+        self.ended.get(&id).map_or(Seq(0), |ended| ended.delivered)
+    }
+
+    pub(super) fn forget_ended(&mut self, id: PeerId) {
+        self.ended.remove(&id);
     }
 
     /// The live connection of a peer.

@@ -117,6 +117,8 @@ impl Broker {
         }
         let mut more = self.sweep.expiring;
         more |= self.expire_passing(now, txn)?;
+        more |= self.settle_ended(now, txn)?;
+        more |= self.expire_aliases(now, txn)?;
         more |= self.scan_settled(now, txn)?;
         more |= self.drop_settled(now, txn)?;
         more |= self.drop_old(now, txn)?;

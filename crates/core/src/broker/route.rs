@@ -1,9 +1,8 @@
 //! An envelope is accepted, or refused to the sender's face.
 
-use peerbus_wire::{
-    Address, Carried, DeliverFrame, PeerName, Receipt, Refusal, RefusalCode, Seq, State,
-};
+use peerbus_wire::{Address, Carried, DeliverFrame, Receipt, Refusal, RefusalCode, Seq, State};
 
+use super::conn::Session;
 use super::mutation::Mutation;
 use super::{Broker, ConnId, Count, Output};
 use crate::Now;
@@ -26,7 +25,7 @@ impl Broker {
             return Ok(());
         };
         let sender = session.peer;
-        if let Err(refusal) = self.check_from(&session.name, carried) {
+        if let Err(refusal) = self.check_from(session, carried) {
             self.refuse(now, conn, Some(carried.id.clone()), refusal);
             return Ok(());
         }
@@ -115,8 +114,14 @@ impl Broker {
         Ok(inserted)
     }
 
-    fn check_from(&self, name: &PeerName, carried: &Carried) -> Result<(), Refusal> {
+    fn check_from(&self, session: &Session, carried: &Carried) -> Result<(), Refusal> {
+        let name = &session.name;
         if carried.from == *name || self.mutations.broken(Mutation::TrustFrom) {
+            return Ok(());
+        }
+        // What was signed before a rename and was not receipted comes again as it was.
+        let old = self.registry.alias(&carried.from.key());
+        if old.is_some_and(|old| old.peer == session.peer && old.name == carried.from) {
             return Ok(());
         }
         Err(Refusal {
@@ -140,7 +145,12 @@ impl Broker {
             Address::All => return self.everyone(now, sender, txn).map(Ok),
             Address::Peer(name) => name,
         };
-        let Some(peer) = self.registry.find(&name.key()) else {
+        let key = name.key();
+        let known = match self.registry.find(&key) {
+            Some(peer) => Some(peer),
+            None => self.old_name(now, &key, txn)?,
+        };
+        let Some(peer) = known else {
             if self.mutations.broken(Mutation::AcceptUnknown) {
                 return Ok(Ok(Vec::new()));
             }
@@ -228,7 +238,7 @@ impl Broker {
         recipients: &[PeerId],
         txn: &mut T,
     ) -> Result<(), StoreError> {
-        let mut frame = None;
+        let mut shared = None;
         for &recipient in recipients {
             txn.insert_debt(recipient, seq)?;
             let Some(peer) = self.registry.get_mut(recipient) else {
@@ -239,7 +249,14 @@ impl Broker {
                 *owed += 1;
             }
             let Some(conn) = peer.conn else { continue };
-            let frame = frame.get_or_insert_with(|| self.deliver_frame(seq, &carried.text));
+            let frame = match self.sent_to_old_name(conn, &carried.to) {
+                true => self.frame_for(conn, seq, &carried.text),
+                false => None,
+            };
+            let frame = match &frame {
+                Some(frame) => frame,
+                None => shared.get_or_insert_with(|| self.deliver_frame(seq, &carried.text)),
+            };
             let live = super::deliver::Fresh {
                 seq,
                 sender,
@@ -249,6 +266,15 @@ impl Broker {
             self.deliver_fresh(now, conn, before.unwrap_or_default(), &live);
         }
         Ok(())
+    }
+
+    fn sent_to_old_name(&self, conn: ConnId, to: &Address) -> bool {
+        match (to, self.conns.session(conn)) {
+            (Address::Peer(to), Some(session)) => {
+                session.ext && !to.as_str().eq_ignore_ascii_case(session.name.as_str())
+            }
+            _ => false,
+        }
     }
 
     /// The frame in which a message is delivered, to whomever.

@@ -66,6 +66,10 @@ fn assert_loaded(store: &mut SqliteStore, model: &Model) {
         loaded.peers,
         model.peers.values().cloned().collect::<Vec<_>>()
     );
+    assert_eq!(
+        loaded.aliases,
+        model.aliases.values().cloned().collect::<Vec<_>>()
+    );
 }
 
 #[test]

@@ -6,7 +6,8 @@ use std::path::Path;
 use peerbus_core::TokenHash;
 use peerbus_core::audit::{Block, Head};
 use peerbus_core::store::{
-    Inserted, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, StoreError, Txn,
+    AliasRow, Ending, Inserted, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued,
+    StoreError, Txn,
 };
 use peerbus_store::SqliteStore;
 use peerbus_wire::{MessageId, Seq};
@@ -18,6 +19,8 @@ type Result<T> = std::result::Result<T, StoreError>;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Model {
     pub(crate) peers: BTreeMap<PeerId, PeerRow>,
+    /// By lower-case name.
+    pub(crate) aliases: BTreeMap<String, AliasRow>,
     pub(crate) messages: BTreeMap<Seq, (MessageHead, String)>,
     pub(crate) debts: BTreeSet<(PeerId, Seq)>,
     pub(crate) dead: BTreeMap<(Seq, PeerId), (u64, String)>,
@@ -95,6 +98,14 @@ impl Model {
         });
         Self {
             peers: peers(&db),
+            aliases: rows(&db, "SELECT * FROM aliases", |row| {
+                let row = AliasRow {
+                    name: get(row, "name"),
+                    peer: PeerId(get(row, "peer")),
+                    used_ms: number(row, "used_ms"),
+                };
+                (row.name.to_ascii_lowercase(), row)
+            }),
             messages,
             debts,
             dead,
@@ -117,6 +128,10 @@ fn peers(db: &Connection) -> BTreeMap<PeerId, PeerRow> {
             ephemeral: get(row, "ephemeral"),
             online: get(row, "online"),
             last_seen_ms: number(row, "last_seen_ms"),
+            ending: get::<Option<u32>>(row, "ending").map(|heir| match heir {
+                0 => Ending::Expire,
+                heir => Ending::Move(PeerId(heir)),
+            }),
         };
         (id, peer)
     })
@@ -165,6 +180,17 @@ impl Txn for Model {
 
     fn delete_peer(&mut self, id: PeerId) -> Result<()> {
         self.peers.remove(&id);
+        Ok(())
+    }
+
+    fn put_alias(&mut self, row: &AliasRow) -> Result<()> {
+        let key = row.name.to_ascii_lowercase();
+        self.aliases.insert(key, row.clone());
+        Ok(())
+    }
+
+    fn delete_alias(&mut self, name: &str) -> Result<()> {
+        self.aliases.remove(&name.to_ascii_lowercase());
         Ok(())
     }
 
@@ -364,6 +390,8 @@ macro_rules! both {
 both! {
     put_peer(row: &PeerRow) -> ();
     delete_peer(id: PeerId) -> ();
+    put_alias(row: &AliasRow) -> ();
+    delete_alias(name: &str) -> ();
     insert_message(message: &NewMessage<'_>) -> Inserted;
     insert_debt(recipient: PeerId, seq: Seq) -> ();
     delete_debt(recipient: PeerId, seq: Seq) -> bool;

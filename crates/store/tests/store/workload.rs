@@ -3,7 +3,7 @@
 
 use peerbus_core::TokenHash;
 use peerbus_core::audit::{AuditKey, Event, Head, Log};
-use peerbus_core::store::{Inserted, NewMessage, Notice, PeerId, PeerRow};
+use peerbus_core::store::{AliasRow, Ending, Inserted, NewMessage, Notice, PeerId, PeerRow};
 use peerbus_wire::{MessageId, Seq};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -102,7 +102,8 @@ impl<T: Target> Work<'_, T> {
     fn one(&mut self) {
         match self.rng.random_range(0..100) {
             0..8 => self.put_peer(),
-            8..10 => self.delete_peer(),
+            8 => self.delete_peer(),
+            9 => self.alias(),
             10..50 => self.send(),
             50..80 => self.settle(),
             80..84 => self.reject(),
@@ -126,6 +127,8 @@ impl<T: Target> Work<'_, T> {
     }
 
     fn put_peer(&mut self) {
+        let endings = [None, Some(Ending::Expire), Some(Ending::Move(PeerId(3)))];
+        let ending = pick(&mut self.rng, endings.into_iter()).flatten();
         let peers = &self.target.model().peers;
         let full = peers.len() >= PEERS_MAX;
         let known = pick(&mut self.rng, peers.values());
@@ -147,6 +150,7 @@ impl<T: Target> Work<'_, T> {
                 ephemeral: self.rng.random(),
                 online: true,
                 last_seen_ms: self.now,
+                ending,
             },
         };
         self.head.next_peer = self.head.next_peer.max(row.id.0 + 1);
@@ -155,6 +159,25 @@ impl<T: Target> Work<'_, T> {
             name: &row.name,
         });
         self.target.put_peer(&row).unwrap();
+    }
+
+    fn alias(&mut self) {
+        let name = format!("Old-{}", self.rng.random_range(0..6));
+        if self.rng.random() {
+            return self
+                .target
+                .delete_alias(&name.to_ascii_uppercase())
+                .unwrap();
+        }
+        let peer = PeerId(self.rng.random_range(0..self.head.next_peer));
+        let used_ms = self.now;
+        self.target
+            .put_alias(&AliasRow {
+                name,
+                peer,
+                used_ms,
+            })
+            .unwrap();
     }
 
     fn delete_peer(&mut self) {

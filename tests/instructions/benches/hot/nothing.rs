@@ -2,7 +2,7 @@
 
 use peerbus_core::audit::{Block, Head};
 use peerbus_core::store::{
-    Inserted, Loaded, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, Store, StoreError,
+    AliasRow, Inserted, Loaded, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, Store, StoreError,
     Txn,
 };
 use peerbus_wire::{MessageId, Seq};
@@ -30,6 +30,12 @@ impl Txn for Nothing {
         Ok(())
     }
     fn delete_peer(&mut self, _: PeerId) -> Answer<()> {
+        Ok(())
+    }
+    fn put_alias(&mut self, _: &AliasRow) -> Answer<()> {
+        Ok(())
+    }
+    fn delete_alias(&mut self, _: &str) -> Answer<()> {
         Ok(())
     }
     fn insert_message(&mut self, _: &NewMessage<'_>) -> Answer<Inserted> {

@@ -42,7 +42,7 @@ impl Oracle {
                 self.handling = Some(*conn);
                 self.frame(now_ms, *conn, frame);
             }
-            Input::Pong(_) | Input::Tick | Input::ReleaseName(_) | Input::Shutdown => {}
+            Input::Pong(_) | Input::Tick | Input::Operate(_) | Input::Shutdown => {}
         }
     }
 
@@ -185,7 +185,7 @@ impl Oracle {
                 Write::Message { head, envelope } => self.stored(conn, head, envelope)?,
                 Write::Peer(row) => {
                     self.names.insert(row.id, row.name.clone());
-                    if !matches!(input, Some(Input::ReleaseName(_))) {
+                    if !matches!(input, Some(Input::Operate(_))) {
                         self.moved(row.id, row.online, wall_ms, conn);
                     }
                 }

@@ -68,6 +68,7 @@ impl Tables {
             Write::NoticesAged(before_ms) => {
                 self.notices.retain(|_, notice| notice.at_ms >= *before_ms);
             }
+            Write::Alias(_) | Write::AliasGone(_) => {}
             Write::Dead(..) | Write::Audit(_) | Write::AuditGone(_) => {}
         }
     }

@@ -70,11 +70,22 @@ impl World {
             self.after(at, Event::Boundary(turn));
         }
         if self.rng.chance(100) {
-            self.say_after(length / 4, Activity::Waiting);
-            self.say_after(length / 2, Activity::Busy);
+            self.after(length / 4, Event::Dialog(turn, true));
+            self.after(length / 2, Event::Dialog(turn, false));
         }
         self.after(length, Event::TurnEnd(turn));
         Ok(())
+    }
+
+    /// A dialog opens, or is closed.
+    pub(super) fn dialog(&mut self, turn: u64, open: bool) {
+        if self.client.turn == Some(turn) {
+            self.say(if open {
+                Activity::Waiting
+            } else {
+                Activity::Busy
+            });
+        }
     }
 
     /// A tool has run.

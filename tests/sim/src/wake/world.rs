@@ -43,6 +43,7 @@ pub(super) enum Event {
     Says(Activity),
     Path(Path, PathState),
     Readable(bool),
+    Dialog(u64, bool),
     Boundary(u64),
     TurnEnd(u64),
     Read,
@@ -64,6 +65,7 @@ pub(super) struct World {
     session: u64,
     entries: u64,
     now_ms: u64,
+    said_ms: u64,
     agenda: BTreeMap<(u64, u64), (u64, Event)>,
     scheduled: u64,
 }
@@ -83,6 +85,7 @@ impl World {
             session: 0,
             entries: 0,
             now_ms: 1_000,
+            said_ms: 0,
             agenda: BTreeMap::new(),
             scheduled: 0,
             plan,
@@ -176,13 +179,11 @@ impl World {
         self.agenda.insert(key, (self.session, event));
     }
 
+    /// The adapter hears of it later, in the order in which it was.
     pub(super) fn say(&mut self, activity: Activity) {
         let late = self.rng.range(0, 60);
-        self.say_after(late, activity);
-    }
-
-    pub(super) fn say_after(&mut self, ms: u64, activity: Activity) {
-        self.after(ms, Event::Says(activity));
+        self.said_ms = self.said_ms.max(self.now_ms + late);
+        self.after(self.said_ms - self.now_ms, Event::Says(activity));
     }
 
     pub(super) fn ready_after(&mut self, ms: u64, path: Path) {
@@ -233,6 +234,10 @@ impl World {
             Event::Readable(readable) => {
                 self.oracle.readable(readable);
                 self.input(|ladder, now| ladder.set_evidence(now, readable))
+            }
+            Event::Dialog(turn, open) => {
+                self.dialog(turn, open);
+                Ok(())
             }
             Event::Boundary(turn) => self.boundary(turn),
             Event::TurnEnd(turn) => self.turn_ends(turn),

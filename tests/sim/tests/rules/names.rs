@@ -1,7 +1,7 @@
 //! The operator frees a name.
 
-use peerbus_core::broker::Input;
-use peerbus_wire::{Register, Token};
+use peerbus_core::broker::{Command, Input};
+use peerbus_wire::{PeerName, Register, Token};
 
 use crate::rig::{OTHER_TOKEN, Rig, register};
 
@@ -12,13 +12,17 @@ fn other(name: &str) -> Register {
     }
 }
 
+fn release(name: &str) -> Input {
+    Input::Operate(Command::Release(PeerName::parse(name).unwrap()))
+}
+
 #[test]
 fn a_freed_name_belongs_to_whoever_registers_it_next_with_its_mail() {
     let mut rig = Rig::new();
     let (ada, bob) = (rig.v1("ada"), rig.v1("bob"));
     rig.send(bob, "bob", "ada", "m1");
     rig.close(ada, true);
-    rig.input(Input::ReleaseName("ADA".into()));
+    rig.input(release("ADA"));
     rig.restart();
     let new = rig.join(other("ada"));
     assert_eq!(rig.delivered(new), [1]);
@@ -32,10 +36,9 @@ fn a_freed_name_belongs_to_whoever_registers_it_next_with_its_mail() {
 fn freeing_a_name_leaves_its_holder_alone() {
     let mut rig = Rig::new();
     let ada = rig.v1("ada");
-    rig.input(Input::ReleaseName("ada".into()));
+    rig.input(release("ada"));
     assert_eq!(rig.closed(ada), None);
-    rig.input(Input::ReleaseName("nobody".into()));
-    rig.input(Input::ReleaseName("no name!".into()));
+    rig.input(release("nobody"));
     let new = rig.join(other("ada"));
     assert_eq!(
         rig.closed(ada).map(|(code, _)| code),

@@ -1,0 +1,324 @@
+//! Other names: a live peer takes another one, and its old ones go on leading to it.
+
+use peerbus_wire::{BrokerFrame, CloseReason, NameAnswer, NameKey, PeerName};
+
+use super::mutation::Mutation;
+use super::registry::Alias;
+use super::{Broker, ConnId, Count, Need, Output};
+use crate::audit::Event;
+use crate::store::{AliasRow, PeerId, StoreError, Txn};
+use crate::{Now, TokenHash};
+
+/// Old names that lead to one peer. One more, and the one that was not used for longest goes.
+const ALIASES_MAX: usize = 64;
+
+/// The use of an old name is written down when the last one that was is older than this.
+const USE_MS: u64 = 86_400_000;
+
+/// Old names that expire in one slice.
+const SLICE: usize = 256;
+
+impl Broker {
+    /// A peer wants to go by another name: its queue, what it holds and its owner stay.
+    pub(super) fn rename<T: Txn + ?Sized>(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        wanted: &str,
+        txn: &mut T,
+    ) -> Result<(), StoreError> {
+        let Some(session) = self.conns.session(conn) else {
+            return Ok(());
+        };
+        let (peer, old) = (session.peer, session.name.clone());
+        let answer = match self.free_name(peer, &old, wanted, txn)? {
+            Ok(new) => {
+                if new != old {
+                    self.go_by(now, conn, &old, &new, txn)?;
+                }
+                NameAnswer {
+                    name: new.as_str().to_owned(),
+                    refused: None,
+                }
+            }
+            Err(why) => NameAnswer {
+                name: old.as_str().to_owned(),
+                refused: Some(why),
+            },
+        };
+        self.outbox
+            .barrier(Output::Send(conn, BrokerFrame::Renamed(answer)));
+        Ok(())
+    }
+
+    /// Sees to it that nobody has the name any more, or says why `peer` cannot have it.
+    fn free_name<T: Txn + ?Sized>(
+        &mut self,
+        peer: PeerId,
+        old: &PeerName,
+        wanted: &str,
+        txn: &mut T,
+    ) -> Result<Result<PeerName, String>, StoreError> {
+        let name = match PeerName::parse(wanted) {
+            Ok(name) => name,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        let Some(own) = self.registry.get(peer) else {
+            return Ok(Err("this peer is not known any more".into()));
+        };
+        if name == *old {
+            return Ok(Ok(name));
+        }
+        if name.key() == old.key() {
+            return Ok(Err(format!(
+                "{name} is {old} in another case, which is the same name; register as {name} to \
+                 change that"
+            )));
+        }
+        if own.row.ephemeral {
+            return Ok(Err("a temporary peer keeps its name until it leaves".into()));
+        }
+        let owner = own.row.owner;
+        if let Some(alias) = self.registry.alias(&name.key()) {
+            if alias.peer == peer {
+                self.drop_alias(&name.key(), txn)?;
+                return Ok(Ok(name));
+            }
+            let holder = self.registry.name(alias.peer);
+            return Ok(Err(format!(
+                "{name} is an old name of {holder}, to whom mail for it goes; choose another name"
+            )));
+        }
+        let Some(holder) = self.registry.find(&name.key()) else {
+            return Ok(Ok(name));
+        };
+        if let Some(why) = self.why_kept(holder, owner, &name, txn)? {
+            return Ok(Err(why));
+        }
+        self.forget(holder, txn)?;
+        Ok(Ok(name))
+    }
+
+    /// Why a known peer cannot be forgotten to make room for another one.
+    fn why_kept<T: Txn + ?Sized>(
+        &mut self,
+        holder: PeerId,
+        owner: Option<TokenHash>,
+        name: &PeerName,
+        txn: &mut T,
+    ) -> Result<Option<String>, StoreError> {
+        let Some(known) = self.registry.get(holder) else {
+            return Ok(None);
+        };
+        let others = |mine: TokenHash| known.row.owner.is_some_and(|theirs| !theirs.matches(&mine));
+        if owner.is_none_or(others) {
+            return Ok(Some(format!("{name} belongs to another token")));
+        }
+        if known.conn.is_some() || known.contender.is_some() {
+            return Ok(Some(format!("{name} is in use by another session")));
+        }
+        let owed = self.owed(holder, txn)?;
+        if owed > 0 {
+            return Ok(Some(format!(
+                "{owed} messages wait for {name}; register as {name} to take them, or retire it"
+            )));
+        }
+        if !txn.notices(holder, 0, 1)?.is_empty() {
+            return Ok(Some(format!(
+                "{name} was not told yet what became of messages that it sent; register as {name} \
+                 to be told"
+            )));
+        }
+        Ok(None)
+    }
+
+    /// Changes the name of a connected peer; `old` leads to it from now on.
+    fn go_by<T: Txn + ?Sized>(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        old: &PeerName,
+        new: &PeerName,
+        txn: &mut T,
+    ) -> Result<(), StoreError> {
+        let Some(session) = self.conns.session_mut(conn) else {
+            return Ok(());
+        };
+        session.name = new.clone();
+        let peer = session.peer;
+        if self.mutations.broken(Mutation::RenameLoses) {
+            let seqs: Vec<_> = session.flights.seqs().collect();
+            for seq in seqs {
+                txn.delete_debt(peer, seq)?;
+            }
+        }
+        if let Some(row) = self.registry.rename(peer, new) {
+            // Somebody chose it.
+            row.generated = false;
+            txn.put_peer(row)?;
+        }
+        self.log.push(&Event::Rename {
+            peer,
+            name: new.as_str(),
+        });
+        self.outbox.now(Output::Count(Count::Renamed {
+            from: old.as_str().to_owned(),
+            to: new.as_str().to_owned(),
+        }));
+        self.outbox.want(Need::Now);
+        self.add_alias(now, old, peer, txn)
+    }
+
+    /// From now on mail for `name` goes to `peer`.
+    pub(super) fn add_alias<T: Txn + ?Sized>(
+        &mut self,
+        now: Now,
+        name: &PeerName,
+        peer: PeerId,
+        txn: &mut T,
+    ) -> Result<(), StoreError> {
+        if let Some(oldest) = self.registry.oldest_alias(peer, ALIASES_MAX) {
+            self.drop_alias(&oldest, txn)?;
+        }
+        let used_ms = now.wall_ms;
+        self.put_alias(
+            name,
+            Alias {
+                name: name.clone(),
+                peer,
+                used_ms,
+            },
+            txn,
+        )
+    }
+
+    fn put_alias<T: Txn + ?Sized>(
+        &mut self,
+        name: &PeerName,
+        alias: Alias,
+        txn: &mut T,
+    ) -> Result<(), StoreError> {
+        txn.put_alias(&AliasRow {
+            name: name.as_str().to_owned(),
+            peer: alias.peer,
+            used_ms: alias.used_ms,
+        })?;
+        self.registry.set_alias(name.key(), alias);
+        Ok(())
+    }
+
+    pub(super) fn drop_alias<T: Txn + ?Sized>(
+        &mut self,
+        key: &NameKey,
+        txn: &mut T,
+    ) -> Result<(), StoreError> {
+        if let Some(alias) = self.registry.remove_alias(key) {
+            txn.delete_alias(alias.name.as_str())?;
+            self.outbox.want(Need::Soon);
+        }
+        Ok(())
+    }
+
+    /// What led to `peer` leads to `heir` from now on, or nowhere.
+    pub(super) fn pass_aliases<T: Txn + ?Sized>(
+        &mut self,
+        peer: PeerId,
+        heir: Option<PeerId>,
+        txn: &mut T,
+    ) -> Result<(), StoreError> {
+        for key in self.registry.aliases_of(peer) {
+            let Some(alias) = self.registry.alias(&key).cloned() else {
+                continue;
+            };
+            match heir {
+                Some(heir) => {
+                    let name = alias.name.clone();
+                    self.put_alias(
+                        &name,
+                        Alias {
+                            peer: heir,
+                            ..alias
+                        },
+                        txn,
+                    )?;
+                }
+                None => self.drop_alias(&key, txn)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// To whom an old name leads, for which mail came.
+    pub(super) fn old_name<T: Txn + ?Sized>(
+        &mut self,
+        now: Now,
+        key: &NameKey,
+        txn: &mut T,
+    ) -> Result<Option<PeerId>, StoreError> {
+        let Some(alias) = self.registry.alias(key).cloned() else {
+            return Ok(None);
+        };
+        let peer = alias.peer;
+        if now.wall_ms.saturating_sub(alias.used_ms) >= USE_MS {
+            let (name, used_ms) = (alias.name.clone(), now.wall_ms);
+            self.put_alias(&name, Alias { used_ms, ..alias }, txn)?;
+        }
+        Ok(Some(peer))
+    }
+
+    /// Drops old names that were not used for long. Says whether there may be more.
+    pub(super) fn expire_aliases<T: Txn + ?Sized>(
+        &mut self,
+        now: Now,
+        txn: &mut T,
+    ) -> Result<bool, StoreError> {
+        let before = now.wall_ms.saturating_sub(self.config.alias_ms);
+        let old = self.registry.unused_aliases(before, SLICE);
+        for key in &old {
+            self.drop_alias(key, txn)?;
+        }
+        Ok(old.len() == SLICE)
+    }
+
+    /// Whether a name that is asked for leads to somebody else: who may have it back, then.
+    pub(super) fn check_alias(
+        &self,
+        name: &PeerName,
+        token: &TokenHash,
+        ephemeral: bool,
+    ) -> Result<(), CloseReason> {
+        let alias = self.registry.alias(&name.key());
+        let Some(leads_to) = alias.and_then(|alias| self.registry.get(alias.peer)) else {
+            return Ok(());
+        };
+        let mine = |owner: TokenHash| owner.matches(token);
+        if !leads_to.row.owner.is_none_or(mine) {
+            return Err(CloseReason::NameClaimed);
+        }
+        if ephemeral {
+            return Err(CloseReason::NameKnown);
+        }
+        Ok(())
+    }
+
+    /// The name of a peer that was renamed from `old` to `wanted`, which its process may not know.
+    pub(super) fn renamed_from(&self, old: &PeerName, wanted: &str) -> Option<PeerName> {
+        let wanted = PeerName::parse(wanted).ok()?;
+        let peer = self.registry.alias(&old.key())?.peer;
+        (self.registry.find(&wanted.key()) == Some(peer)).then_some(wanted)
+    }
+
+    /// Forgets a peer that is owed nothing.
+    pub(super) fn forget<T: Txn + ?Sized>(
+        &mut self,
+        peer: PeerId,
+        txn: &mut T,
+    ) -> Result<(), StoreError> {
+        self.pass_aliases(peer, None, txn)?;
+        txn.delete_peer(peer)?;
+        self.registry.remove(peer);
+        self.log.push(&Event::Forget { peer });
+        self.outbox.want(Need::Soon);
+        Ok(())
+    }
+}

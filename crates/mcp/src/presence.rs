@@ -40,6 +40,8 @@ impl About {
         state.insert("ack".into(), ack.into());
         // Where mail is drained, reading it is the evidence.
         state.insert("evidence".into(), profile.drain.into());
+        // Peers can tell a session that nothing wakes from one of which that is not known.
+        state.insert("wake".into(), Value::Array(Vec::new()));
         Self {
             client: Map::new(),
             state,

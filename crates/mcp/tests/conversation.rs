@@ -184,6 +184,8 @@ async fn an_answer_is_the_result_of_the_question_and_nothing_else() {
     );
     assert_eq!(told["answer"]["from"], "bob", "{answer}");
     assert_eq!(told["answer"]["body"]["text"], "yes, 1.50 <b>");
+    let shown = answer["content"][0]["text"].as_str().unwrap();
+    assert!(shown.contains(r"yes, 1.50 \u003cb\u003e"), "{shown}");
     let (key, how) = broker.ack().await;
     assert_eq!(key, "2", "the answer is acked, not what else came");
     assert!(

@@ -43,7 +43,7 @@ pub(crate) fn tool() -> Tool {
         read_only: false,
         idempotent: false,
         open_world: true,
-        always: true,
+        always: false,
     }
 }
 

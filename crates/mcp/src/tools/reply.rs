@@ -39,8 +39,9 @@ pub(crate) async fn call(context: &Context<'_>, arguments: &Arguments) -> Result
     let (body, priority) = (body(arguments)?, talk::priority(arguments)?);
     let Some(parent) = context.desk.parent(id.as_str()) else {
         return Err(format!(
-            "this session was shown no message {id}, or does not remember it, so whom to answer \
-             is not known: use the bus send tool with `to`, and `reply_to` {id}"
+            "whom to answer is not known: this session was shown no message {id}, or does not \
+             remember it, or several senders used that id; use the bus send tool with `to`, and \
+             `reply_to` {id}"
         ));
     };
     context.desk.named(id.as_str());

@@ -434,8 +434,8 @@ impl State {
             Action::Crowded { waiting } => {
                 let waiting = waiting + self.held.len();
                 let sentence = format!(
-                    "{waiting} messages wait here unseen and nearly fill what the broker sends \
-                     ahead; more may wait there. Read them with the bus inbox tool"
+                    "what waits here unseen ({waiting}) nearly fills what the broker sends ahead; \
+                     more may wait there. Read it with the bus inbox tool"
                 );
                 self.notice(now_ms, &sentence, None, Priority::Next);
             }

@@ -4,13 +4,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
 use peerbus_adapter::{Bus, Config, How, Naming, PeerName, Secret, Token, Url, Window, connect};
 use peerbus_wire::{
     Address, BrokerFrame, Carried, ClientFrame, DeliverFrame, Envelope, PeerEntry, PeersFrame,
-    Progress, Receipt, Refusal, RefusalCode, Register, Seq, State,
+    Presence, Progress, Receipt, Refusal, RefusalCode, Register, Seq, State,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
@@ -49,7 +50,11 @@ pub struct Broker {
     commands: mpsc::Sender<Command>,
     seen: mpsc::Receiver<Seen>,
     seq: u64,
+    zoe: Zoe,
 }
+
+/// How the peer zoe describes herself.
+type Zoe = Arc<Mutex<Option<Presence>>>;
 
 impl Broker {
     /// Starts the broker. `ext`: it speaks our extension.
@@ -58,8 +63,10 @@ impl Broker {
         let url = format!("ws://{}", listener.local_addr().unwrap());
         let (commands, orders) = mpsc::channel(BACKLOG);
         let (notes, seen) = mpsc::channel(BACKLOG);
-        tokio::spawn(serve(listener, ext, orders, notes));
+        let zoe = Zoe::default();
+        tokio::spawn(serve(listener, ext, orders, notes, zoe.clone()));
         Self {
+            zoe,
             url,
             commands,
             seen,
@@ -126,6 +133,12 @@ impl Broker {
         self.command(Command::Frame(receipt("m0", state, key)));
     }
 
+    /// The peer zoe describes herself like this from now on.
+    pub fn set_presence(&self, presence: &Value) {
+        let presence = Presence::parse(&presence.to_string()).expect("it fits");
+        *self.zoe.lock().unwrap() = Some(presence);
+    }
+
     /// Breaks the connection.
     pub fn hang_up(&self) {
         self.command(Command::HangUp);
@@ -183,6 +196,7 @@ async fn serve(
     ext: bool,
     mut orders: mpsc::Receiver<Command>,
     notes: mpsc::Sender<Seen>,
+    zoe: Zoe,
 ) {
     // A test may end, and stop listening to notes, while its client still talks.
     let note = |seen| drop(notes.try_send(seen));
@@ -212,7 +226,7 @@ async fn serve(
             let Message::Text(text) = message else {
                 continue;
             };
-            let answer = answer(ClientFrame::parse(text.as_bytes()), ext, &note);
+            let answer = answer(ClientFrame::parse(text.as_bytes()), ext, &note, &zoe);
             if let Some(answer) = answer
                 && socket.send(Message::text(answer)).await.is_err()
             {
@@ -223,7 +237,7 @@ async fn serve(
     }
 }
 
-fn answer(frame: ClientFrame, ext: bool, note: &impl Fn(Seen)) -> Option<String> {
+fn answer(frame: ClientFrame, ext: bool, note: &impl Fn(Seen), zoe: &Zoe) -> Option<String> {
     match frame {
         ClientFrame::Register(register) => {
             let frame = PeersFrame {
@@ -241,7 +255,7 @@ fn answer(frame: ClientFrame, ext: bool, note: &impl Fn(Seen)) -> Option<String>
                 online,
                 unacked: Some(0),
                 away_s: if online { 0 } else { 60 },
-                presence: None,
+                presence: zoe.lock().unwrap().clone().filter(|_| name == "zoe"),
             };
             let entries = vec![entry("bob", true), entry("me", true), entry("zoe", false)];
             let frame = PeersFrame {

@@ -1,0 +1,8 @@
+//! What waits for the agent, and how it gets there, as a client sees it.
+
+mod hostile;
+mod reading;
+mod session;
+mod showing;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,309 @@
+//! What is read when it is asked for, and what is held back.
+
+use std::sync::atomic::Ordering;
+
+use peerbus_mcp::{Budget, Options, run_generic_over};
+use peerbus_wire::{Progress, State};
+use serde_json::{Value, json};
+
+use crate::session::{Session, along, is_ack, seen};
+use crate::support::{Broker, Seen, client};
+
+#[tokio::test]
+async fn too_many_answers_are_held_and_both_sides_can_see_why() {
+    let budget = Budget::Exchanges(1);
+    let mut session = Session::greeted(Options {
+        budget,
+        ..Options::default()
+    })
+    .await;
+    for n in 1..=3 {
+        let arguments = json!({ "to": "bob", "body": n });
+        session.client.call("bus.send", arguments).await;
+        session.broker.deliver(&format!("\"answer {n}\""));
+        session.settle().await;
+    }
+    let step = session.broker.saw("a step", |seen| match seen {
+        Seen::Progress {
+            key,
+            step: Progress::Held { reason },
+        } => Some((key, reason)),
+        _ => None,
+    });
+    let (key, reason) = step.await;
+    assert_eq!(key, "2", "the first passes");
+    assert!(
+        reason.contains("bob") && reason.contains("budget 1"),
+        "{reason}"
+    );
+    // Unasked, nothing of it is shown but that it is there; asked for, everything.
+    let peek = session
+        .client
+        .call("bus.inbox", json!({ "peek": true }))
+        .await;
+    let peek = peek["structuredContent"]["messages"]
+        .as_array()
+        .unwrap()
+        .clone();
+    let held: Vec<_> = peek.iter().filter(|m| m.get("held").is_some()).collect();
+    assert_eq!(held.len(), 2, "{peek:?}");
+    assert_eq!(held[0]["text"], "answer 2");
+    let pushed: Vec<String> = session.client.pushed.iter().map(Value::to_string).collect();
+    assert!(
+        pushed.iter().all(|push| !push.contains("answer 2")),
+        "{pushed:?}"
+    );
+    let result = session
+        .client
+        .call("bus.inbox", json!({ "ids": ["m2", "m3"] }))
+        .await;
+    let read = result["structuredContent"]["messages"].as_array().unwrap();
+    let texts: Vec<_> = read.iter().map(|message| message["text"].clone()).collect();
+    assert_eq!(texts, ["answer 2", "answer 3"]);
+    for key in ["2", "3"] {
+        assert_eq!(
+            session.broker.ack().await,
+            (key.into(), seen("inbox", "tool_result"))
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_drain_leaves_out_what_is_held_and_says_so() {
+    let mut broker = Broker::start(true).await;
+    let (mut client, input, output) = client(1 << 20);
+    let budget = Budget::Exchanges(1);
+    let options = Options {
+        budget,
+        ..Options::default()
+    };
+    tokio::spawn(run_generic_over(broker.bus(), options, input, output));
+    client.greet("some-bot").await;
+    broker.registered().await;
+    let mut drained = Vec::new();
+    for n in 1..=2 {
+        client
+            .call("bus.send", json!({ "to": "bob", "body": n }))
+            .await;
+        broker.deliver(&n.to_string());
+    }
+    // Answered after the messages arrived: the broker answers in order.
+    let peers = client.call("bus.peers", json!({})).await;
+    assert!(!peers.to_string().contains("[m2]"), "{peers}");
+    let mut held = Value::Null;
+    for _ in 0..10_000 {
+        tokio::task::yield_now().await;
+        let result = client.call("bus.drain", json!({})).await["structuredContent"].take();
+        drained.extend(result["messages"].as_array().unwrap().iter().cloned());
+        held = result["held"].clone();
+        if held == 1 {
+            assert!(
+                result["note"].as_str().unwrap().contains("budget 1"),
+                "{result}"
+            );
+            break;
+        }
+    }
+    assert_eq!(held, 1);
+    assert!(
+        drained.iter().all(|message| message["id"] != "m2"),
+        "{drained:?}"
+    );
+    let result = client.call("bus.inbox", json!({})).await["structuredContent"].take();
+    let messages = result["messages"].as_array().unwrap();
+    let found = messages.iter().find(|message| message["id"] == "m2");
+    assert!(found.is_some_and(|m| m["held"].is_string()), "{result}");
+}
+
+#[tokio::test]
+async fn that_a_peer_holds_mail_is_told_once() {
+    let mut session = Session::greeted(Options::default()).await;
+    let held = |n: u32| State::Held {
+        to: "bob".into(),
+        reason: format!("held as quiet: too many, {n}\n</x>"),
+    };
+    let arguments = json!({ "to": "bob", "body": "x" });
+    let sent = session.client.call("bus.send", arguments).await;
+    let id = sent["structuredContent"]["id"].as_str().unwrap().to_owned();
+    session.broker.receipt(&id, held(1));
+    session.broker.receipt(&id, held(2));
+    let text = session.settle().await.expect("a notice");
+    assert!(
+        text.contains(&format!("📮 your message {id} to bob waits there")),
+        "{text}"
+    );
+    assert!(
+        text.contains("too many, 1") && !text.contains("too many, 2"),
+        "{text}"
+    );
+    assert!(!text.contains("</x>"), "{text}");
+    assert_eq!(session.settle().await, None);
+}
+
+#[tokio::test]
+async fn the_inbox_marks_as_seen_what_it_returns_and_a_peek_does_not() {
+    let mut session = Session::greeted(Options::default()).await;
+    session.usable.store(false, Ordering::Relaxed);
+    session
+        .broker
+        .deliver(r#"{"text":"the first","thread":"t1"}"#);
+    session.broker.deliver(&format!("\"{}\"", "x".repeat(500)));
+    session.client.request("tools/list", json!({})).await;
+    let mut listed = Vec::new();
+    for _ in 0..10_000 {
+        tokio::task::yield_now().await;
+        let result = session
+            .client
+            .call("bus.inbox", json!({ "peek": true }))
+            .await;
+        assert_eq!(along(&result), None, "a list is enough");
+        listed = result["structuredContent"]["messages"]
+            .as_array()
+            .unwrap()
+            .clone();
+        if listed.len() == 2 {
+            break;
+        }
+    }
+    assert_eq!(
+        (&listed[0]["id"], &listed[0]["from"]),
+        (&json!("m1"), &json!("bob"))
+    );
+    assert_eq!(
+        (&listed[0]["thread"], &listed[0]["text"]),
+        (&json!("t1"), &json!("the first"))
+    );
+    assert_eq!(listed[1]["size"], 500);
+    assert_eq!(listed[1]["text"].as_str().unwrap().len(), 120);
+    assert!(
+        !session.broker.noticed().iter().any(is_ack),
+        "a list is not read"
+    );
+
+    let result = session
+        .client
+        .call("bus.inbox", json!({ "ids": ["m2"] }))
+        .await;
+    let read = result["structuredContent"]["messages"]
+        .as_array()
+        .unwrap()
+        .clone();
+    assert_eq!((read.len(), &read[0]["id"]), (1, &json!("m2")));
+    assert_eq!(
+        session.broker.ack().await,
+        ("2".into(), seen("inbox", "tool_result"))
+    );
+    let result = session.client.call("bus.inbox", json!({})).await;
+    let read = result["structuredContent"].clone();
+    assert_eq!(read["messages"].as_array().unwrap().len(), 1, "{read}");
+    assert_eq!(read["remaining"], 0, "{read}");
+    assert_eq!(
+        session.broker.ack().await,
+        ("1".into(), seen("inbox", "tool_result"))
+    );
+}
+
+#[tokio::test]
+async fn a_long_message_is_read_in_parts_and_seen_with_the_last() {
+    let mut session = Session::greeted(Options::default()).await;
+    let text: String = (0..8_000).map(|n| format!("{n} é ")).collect();
+    session
+        .broker
+        .deliver(&Value::from(text.as_str()).to_string());
+    let push = session.client.push().await;
+    let content = push["content"].as_str().unwrap();
+    assert!(content.ends_with("more characters: read all of it with the bus inbox tool, `ids`]"));
+    assert!(content.len() < 10_000, "{}", content.len());
+    let (mut read, mut offset) = (String::new(), Value::Null);
+    for _ in 0..100 {
+        let mut arguments = json!({ "ids": ["m1"] });
+        if offset.is_number() {
+            arguments["offset"] = offset.clone();
+        }
+        let result = session.client.call("bus.inbox", arguments).await;
+        let part = result["structuredContent"]["messages"][0].clone();
+        assert_eq!(part["shown_before"], true);
+        read.push_str(part["text"].as_str().unwrap());
+        offset = part["next_offset"].clone();
+        if offset.is_null() {
+            break;
+        }
+        assert!(
+            !session.broker.noticed().iter().any(is_ack),
+            "not all of it"
+        );
+    }
+    assert_eq!(read, text);
+    assert_eq!(
+        session.broker.ack().await,
+        ("1".into(), seen("inbox", "tool_result"))
+    );
+    let result = session
+        .client
+        .call("bus.inbox", json!({ "ids": ["m1"], "offset": 3 }))
+        .await;
+    let sentence = result["content"][0]["text"].as_str().unwrap();
+    assert!(
+        sentence.contains("offset") && sentence.contains("got 0"),
+        "{sentence}"
+    );
+}
+
+#[tokio::test]
+async fn what_a_cancelled_call_carried_comes_again() {
+    let mut session = Session::greeted(Options::default()).await;
+    session
+        .broker
+        .deliver(r#"{"text":"by the way","priority":"quiet"}"#);
+    // The cancellation follows the call at once; it may find it answered or not.
+    let mut texts = Vec::new();
+    for _ in 0..1_000 {
+        let id = session
+            .client
+            .ask("tools/call", json!({ "name": "bus.peers" }))
+            .await;
+        let cancelled = json!({ "requestId": id });
+        session
+            .client
+            .notify("notifications/cancelled", cancelled)
+            .await;
+        texts.extend(session.settle().await);
+        if !texts.is_empty() {
+            break;
+        }
+    }
+    assert!(texts[0].contains("[m1]: \"by the way\""), "{texts:?}");
+}
+
+#[tokio::test]
+async fn a_crowd_is_told_once() {
+    let mut session = Session::start(Options::default()).await;
+    session.client.initialize("some-bot").await;
+    session.broker.registered().await;
+    for n in 0..200 {
+        session.broker.deliver(&n.to_string());
+    }
+    session.client.call("bus.peers", json!({})).await;
+    session.usable.store(false, Ordering::Relaxed);
+    session.client.initialized().await;
+    session.client.push().await;
+    let mut notices = Vec::new();
+    for _ in 0..30 {
+        let result = session.client.call("bus.inbox", json!({ "max": 10 })).await;
+        let result = &result["structuredContent"];
+        let found = result["notices"].as_array().unwrap();
+        notices.extend(
+            found
+                .iter()
+                .map(|notice| notice.as_str().unwrap().to_owned()),
+        );
+        if result["remaining"] == 0 {
+            break;
+        }
+    }
+    let crowd = notices
+        .iter()
+        .filter(|n| n.contains("what waits here unseen"));
+    assert_eq!(crowd.count(), 1, "{notices:?}");
+    assert!(notices[0].contains("bus inbox tool"), "{notices:?}");
+}

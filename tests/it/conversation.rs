@@ -1,0 +1,305 @@
+//! Questions, answers and ladders between real adapters, and on the command line.
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::support::{Broker, Home, Mcp, PATIENCE, eventually};
+
+/// The result of a tool call that was asked before.
+#[track_caller]
+fn answer(mcp: &mut Mcp, id: u64) -> Value {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let Some(mut message) = mcp.next(left) else {
+            panic!("no answer to {id}")
+        };
+        if message["id"] == json!(id) {
+            return message["result"].take();
+        }
+    }
+}
+
+/// The first message that is drained.
+#[track_caller]
+fn drained(mcp: &mut Mcp) -> Value {
+    eventually("a message is drained", || {
+        let drained = mcp.call("bus.drain", json!({ "max": 1 }));
+        drained["messages"].get(0).cloned()
+    })
+}
+
+fn peer(home: &Home, name: &str) -> Mcp {
+    let mut mcp = Mcp::start(home, "generic", name, "some-bot");
+    mcp.call("bus.peers", json!({}));
+    mcp
+}
+
+#[test]
+fn a_question_is_answered_and_its_ladder_says_by_what_it_was_seen() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let (mut alice, mut bob) = (peer(&home, "alice"), peer(&home, "bob"));
+    let ask = alice.ask_tool("bus.ask", json!({ "to": "bob", "body": "ready?" }));
+    let question = drained(&mut bob);
+    assert_eq!(
+        (&question["from"], &question["body"]),
+        (&json!("alice"), &json!("ready?"))
+    );
+    let reply = json!({ "msg_id": question["id"], "body": "yes" });
+    let replied = bob.call("bus.reply", reply);
+    assert_eq!(replied["to"], "alice");
+    let answered = answer(&mut alice, ask)["structuredContent"].take();
+    assert_eq!(answered["answered"], true, "{answered}");
+    assert_eq!(
+        answered["answer"]["body"],
+        json!({
+            "text": "yes", "reply_to": question["id"], "thread": question["id"], "hops": 1
+        })
+    );
+
+    let status = alice.call("bus.status", json!({ "id": question["id"] }));
+    let trail = &status["messages"][0];
+    let states: Vec<_> = trail["steps"].as_array().expect("steps").iter().collect();
+    let words: Vec<_> = states.iter().map(|step| &step["state"]).collect();
+    assert_eq!(words, ["accepted", "delivered", "seen"], "{trail}");
+    assert_eq!(
+        (&states[2]["path"], &states[2]["evidence"]),
+        (&json!("drain"), &json!("tool_result"))
+    );
+    assert!(
+        states
+            .iter()
+            .all(|step| step["at"].as_str().is_some_and(|at| at.ends_with('Z')))
+    );
+    let note = trail["note"].as_str().expect("a sentence");
+    assert!(note.starts_with("bob's model has seen it"), "{note}");
+    // The answer was seen too, as the result of the question.
+    let answer = eventually("the answer is acked", || {
+        let status = bob.call("bus.status", json!({ "id": replied["id"] }));
+        let last = status["messages"][0]["steps"].as_array()?.last()?.clone();
+        (last["state"] == "seen").then_some(last)
+    });
+    assert_eq!(answer["path"], "ask");
+    broker.stop();
+}
+
+#[test]
+fn after_a_cancelled_question_the_answer_comes_as_a_message() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let (mut alice, mut bob) = (peer(&home, "alice"), peer(&home, "bob"));
+    let ask = alice.ask_tool("bus.ask", json!({ "to": "bob", "body": "ready?" }));
+    let question = drained(&mut bob);
+    alice.write(&json!({
+        "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": ask },
+    }));
+    // What is answered after it was read after it.
+    alice.call("bus.peers", json!({}));
+    let reply = json!({ "msg_id": question["id"], "body": "late" });
+    bob.call("bus.reply", reply);
+    let message = drained(&mut alice);
+    assert_eq!(message["body"]["text"], "late");
+    assert_eq!(message["body"]["reply_to"], question["id"]);
+    assert!(alice.notifications.is_empty(), "{:?}", alice.notifications);
+    broker.stop();
+}
+
+#[test]
+fn what_cannot_be_answered_or_ranked_is_refused_with_a_remedy() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut alice = peer(&home, "alice");
+    let unknown = json!({ "msg_id": "0123", "body": "x" });
+    let unknown = alice.call_fails("bus.reply", unknown);
+    assert!(
+        unknown.contains("0123") && unknown.contains("bus send tool"),
+        "{unknown}"
+    );
+    let odd = json!({ "to": "alice", "body": "x", "priority": "asap" });
+    let odd = alice.call_fails("bus.send", odd);
+    assert!(
+        odd.contains("now, next or quiet") && odd.contains("asap"),
+        "{odd}"
+    );
+    let status = alice.call("bus.status", json!({ "id": "0123" }));
+    let note = status["messages"][0]["note"].as_str().expect("a sentence");
+    assert!(note.contains("knows no message"), "{note}");
+    let send = ["send", "alice", "x", "--priority", "asap"];
+    let odd = home.run(&send).fails(2);
+    assert!(odd.contains("now, next or quiet"), "{odd}");
+    broker.stop();
+}
+
+#[test]
+fn a_renamed_peer_is_reached_by_either_name() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let (mut alice, mut bob) = (peer(&home, "alice"), peer(&home, "bob"));
+    let renamed = bob.call("bus.rename", json!({ "name": "robert" }));
+    assert_eq!(renamed["self"], "robert", "{renamed}");
+    for to in ["robert", "bob"] {
+        alice.call("bus.send", json!({ "to": to, "body": to }));
+        assert_eq!(drained(&mut bob)["body"], to);
+    }
+    let taken = alice.call_fails("bus.rename", json!({ "name": "robert" }));
+    assert!(taken.contains("you are still alice"), "{taken}");
+    broker.stop();
+}
+
+#[test]
+fn the_command_line_shows_the_ladder_of_any_message() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut bob = peer(&home, "bob");
+    let mut alice = peer(&home, "alice");
+    let id = alice.call("bus.send", json!({ "to": "bob", "body": "hi" }))["id"].take();
+    let id = id.as_str().expect("an id");
+    drained(&mut bob);
+    let shown = eventually("it is seen", || {
+        let shown = home.run(&["status", id]).ok();
+        shown.contains("seen").then_some(shown)
+    });
+    let lines: Vec<_> = shown.lines().collect();
+    let words: Vec<_> = lines
+        .iter()
+        .filter_map(|line| line.split_whitespace().nth(1))
+        .collect();
+    assert_eq!(words[..3], ["accepted", "delivered", "seen"], "{shown}");
+    assert!(
+        lines[2].ends_with("bob  by drain  (tool_result)"),
+        "{shown}"
+    );
+    assert!(lines[3].starts_with("bob's model has seen it"), "{shown}");
+    let json: Value =
+        serde_json::from_str(&home.run(&["status", id, "--json"]).ok()).expect("JSON");
+    let message = &json["messages"][0];
+    assert_eq!(
+        (&message["from"], &message["trail"]["id"]),
+        (&json!("alice"), &json!(id))
+    );
+    let unknown = home.run(&["status", "no-such-id"]).fails(1);
+    assert!(unknown.contains("knows no message no-such-id"), "{unknown}");
+    let odd = home.run(&["status", "a b"]).fails(2);
+    assert!(odd.contains("id contains"), "{odd}");
+    broker.stop();
+}
+
+#[test]
+fn a_sender_may_wait_until_it_is_seen() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut bob = peer(&home, "bob");
+    let waiting = std::thread::scope(|scope| {
+        let sender = scope.spawn(|| home.run(&["send", "bob", "hi", "--wait", "seen=50"]).ok());
+        drained(&mut bob);
+        sender.join().expect("the sender ends")
+    });
+    let lines: Vec<_> = waiting.lines().collect();
+    assert!(lines[0].starts_with("accepted"), "{waiting}");
+    assert!(lines[1].starts_with("bob's model has seen it"), "{waiting}");
+    bob.close();
+    let send = [
+        "send", "bob", "hi", "--wait", "seen=0.1", "--name", "ci", "--json",
+    ];
+    let unseen = home.run(&send);
+    assert_eq!(unseen.code, Some(1), "{}", unseen.stderr);
+    assert!(
+        unseen
+            .stderr
+            .contains("not seen: it waits at the broker for bob"),
+        "{}",
+        unseen.stderr
+    );
+    let told: Value = serde_json::from_str(&unseen.stdout).expect("JSON");
+    assert_eq!(told["seen"], false);
+    // Later, under the same name.
+    let id = told["id"].as_str().expect("an id");
+    let status = home.run(&["status", id, "--name", "ci"]).ok();
+    assert!(
+        status.contains("queued") && status.contains("it waits at the broker"),
+        "{status}"
+    );
+    broker.stop();
+}
+
+#[test]
+fn what_is_said_of_a_conversation_is_printed_by_recv() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    home.run(&["recv", "--name", "bob", "--timeout", "0.1"])
+        .ok();
+    let more = [
+        "--reply-to",
+        "q-1",
+        "--thread",
+        "t-1",
+        "--priority",
+        "quiet",
+    ];
+    home.run(&[&["send", "bob", r#"{"n":1.50}"#], &more[..]].concat())
+        .ok();
+    home.run(&["send", "bob", "plain"]).ok();
+    let lines = home
+        .run(&["recv", "--name", "bob", "--count", "2", "--timeout", "50"])
+        .ok();
+    let mut lines = lines.lines();
+    let first = lines.next().expect("a line");
+    assert!(
+        first.contains(r#""body":{"n":1.50,"reply_to":"q-1","#),
+        "{first}"
+    );
+    let first: Value = serde_json::from_str(first).expect("JSON");
+    assert_eq!(
+        (&first["reply_to"], &first["thread"], &first["priority"]),
+        (&json!("q-1"), &json!("t-1"), &json!("quiet"))
+    );
+    let plain: Value = serde_json::from_str(lines.next().expect("a line")).expect("JSON");
+    assert_eq!(
+        (plain.get("thread"), &plain["priority"]),
+        (None, &json!("next"))
+    );
+    assert_eq!(plain["body"], "plain");
+    broker.stop();
+}
+
+#[test]
+fn peers_are_shown_with_what_they_say_of_themselves() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut alice = peer(&home, "alice");
+    let _bob = peer(&home, "bob");
+    let peers = alice.call("bus.peers", json!({}));
+    let bob = &peers["details"][0];
+    assert_eq!(
+        (
+            &bob["name"],
+            &bob["online"],
+            &bob["client"],
+            &bob["unacked"]
+        ),
+        (&json!("bob"), &json!(true), &json!("some-bot 1"), &json!(0))
+    );
+    assert_eq!(
+        bob["wake"],
+        json!([]),
+        "a generic client cannot be woken: {bob}"
+    );
+    let table = home.run(&["peers"]).ok();
+    let header = table.lines().next().expect("a header");
+    for column in [
+        "NAME", "STATE", "UNSEEN", "CLIENT", "PROJECT", "BRANCH", "WAKE", "ACKS",
+    ] {
+        assert!(header.contains(column), "{table}");
+    }
+    let line = table
+        .lines()
+        .find(|line| line.contains("bob"))
+        .expect("bob");
+    assert!(
+        line.contains("some-bot 1") && line.contains(" - ") && line.contains("seen"),
+        "{line}"
+    );
+    broker.stop();
+}

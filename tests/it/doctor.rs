@@ -202,9 +202,9 @@ const FAULTS: &[Fault] = &[
         ],
     },
     Fault {
-        what: "a runtime directory that is a file",
-        plant: |setup| setup.write("run", "a file"),
-        env: &[("XDG_RUNTIME_DIR", "run")],
+        what: "a runtime directory that is none",
+        plant: nothing,
+        env: &[("XDG_RUNTIME_DIR", "/dev/null")],
         says: &[
             "failed  directories: ",
             "cannot be written",

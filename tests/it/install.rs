@@ -229,7 +229,10 @@ fn install_adds_lines_and_uninstall_gives_the_bytes_back() {
             let dry = home
                 .run(&["install", case.client, case.scope, "--dry-run"])
                 .ok();
-            assert_eq!(removed(&dry), [""; 0], "{what}\n{dry}");
+            // Only a pair of braces on one line has to be taken apart.
+            let apart = |line: &&str| !line.trim_end().ends_with("{}");
+            let gone: Vec<_> = removed(&dry).into_iter().filter(apart).collect();
+            assert_eq!(gone, [""; 0], "{what}\n{dry}");
             assert!(
                 dry.contains("+") && dry.contains("peerbus"),
                 "{what}\n{dry}"
@@ -474,11 +477,7 @@ fn an_older_install_is_updated_and_what_its_user_added_stays() {
         !text.contains("/old/bin") && text.contains("\"statusMessage\": \"mail\""),
         "{text}"
     );
-    assert!(
-        settings["hooks"].get("PreToolUse").is_none()
-            || !text.contains("PreToolUse\": [{ \"hooks\": [{"),
-        "{text}"
-    );
+    assert!(settings["hooks"].get("PreToolUse").is_none(), "{text}");
 
     home.run(&["uninstall", "claude-code"]).ok();
     let text = fs::read_to_string(&path).expect("the file");

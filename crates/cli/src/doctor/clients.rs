@@ -1,7 +1,7 @@
 //! Agents' configurations: is peerbus in them, and does what stands there still hold?
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -213,13 +213,16 @@ fn check_hooks(
     places: &Places,
     report: &mut Report,
 ) -> bool {
-    let standing = commands(read);
-    let Some((_, first)) = standing.first() else {
+    let standing = hooks::commands(read);
+    let programs: BTreeSet<_> = standing
+        .iter()
+        .filter_map(|(_, command)| hooks::program(command))
+        .collect();
+    let Some(program) = programs.first() else {
         return false;
     };
     let path = found.path.display();
-    let program = hooks::program(first).unwrap_or_default();
-    if let Some(why) = unusable(&program) {
+    if let Some(why) = programs.iter().find_map(|program| unusable(program)) {
         report.failed(
             site.word,
             format!("the hooks in {path} start {why}"),
@@ -239,30 +242,13 @@ fn check_hooks(
     if !missing.is_empty() {
         let says = format!("{path} lacks some of the hooks: {}", missing.join(", "));
         report.failed(site.word, says, site.remedy());
-    } else if outdated(site, target, found, &program, places) {
+    } else if outdated(site, target, found, program, places) {
         let says = format!("{path} has the hooks in another form than this version writes");
         report.warning(site.word, says, site.remedy());
     } else {
         report.ok(site.word, format!("{path} has all hooks"));
     }
     true
-}
-
-/// The hooks of ours: event and command line.
-fn commands(settings: &Value) -> Vec<(String, String)> {
-    let mut found = Vec::new();
-    let events = settings.get("hooks").and_then(Value::as_object);
-    for (event, groups) in events.into_iter().flatten() {
-        let groups = groups.as_array().into_iter().flatten();
-        let hooks = groups.filter_map(|group| group.get("hooks")?.as_array());
-        for hook in hooks.flatten() {
-            let command = hook.get("command").and_then(Value::as_str);
-            if let Some(command) = command.filter(|command| hooks::ours(command).is_some()) {
-                found.push((event.clone(), command.to_owned()));
-            }
-        }
-    }
-    found
 }
 
 /// What in Claude Code's settings keeps peerbus from working.
@@ -346,9 +332,9 @@ fn switched_off(places: &Places) -> bool {
 }
 
 /// A file of JSON, if it is there and can be read.
-fn value(path: &PathBuf) -> Option<Value> {
+fn value(path: &Path) -> Option<Value> {
     let target = Target {
-        path: path.clone(),
+        path: path.to_owned(),
         want: Want::Hooks(Vec::new()),
     };
     let found = Found::read(path).ok()?;

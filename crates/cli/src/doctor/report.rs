@@ -69,9 +69,9 @@ impl Report {
     }
 
     fn push(&mut self, topic: &'static str, found: Found, says: String, remedy: String) {
-        // Paths, names and presence are other people's words.
-        let says = neutralise(&says, SENTENCE_CHARS);
-        let remedy = neutralise(&remedy, SENTENCE_CHARS);
+        // Paths, names and presence are other people's words. Quotes do no harm here.
+        let shown = |text: &str| neutralise(text, SENTENCE_CHARS).replace("\\\"", "\"");
+        let (says, remedy) = (shown(&says), shown(&remedy));
         self.checks.push(Check {
             topic,
             found,

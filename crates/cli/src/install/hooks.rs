@@ -112,11 +112,12 @@ pub(crate) fn set(draft: &mut Draft, hooks: &[Hook]) -> Result<(), Flaw> {
         draft.made.extend(lists);
         return Ok(());
     }
-    remove_where(draft, &|found| {
+    let unwanted = |found: &Standing| {
         !hooks.iter().any(|hook| {
             hook.event == found.event && ours(&hook.command).as_ref() == Some(&found.what)
         })
-    })?;
+    };
+    remove_where(draft, &unwanted, &|_| true)?;
     // The first one is put in last and comes to stand first.
     for event in events.iter().rev() {
         set_event(draft, event, &of_event(hooks, event))?;
@@ -227,7 +228,16 @@ fn remove(draft: &mut Draft, root: &Ast<'_>, found: &Standing) {
     edit::take(draft, removals);
 }
 
-fn remove_where(draft: &mut Draft, unwanted: &dyn Fn(&Standing) -> bool) -> Result<(), Flaw> {
+/// Takes out every hook of ours, and the lists that this leaves empty if `droppable` says so.
+pub(crate) fn unset(draft: &mut Draft, droppable: &dyn Fn(&str) -> bool) -> Result<(), Flaw> {
+    remove_where(draft, &|_| true, droppable)
+}
+
+fn remove_where(
+    draft: &mut Draft,
+    unwanted: &dyn Fn(&Standing) -> bool,
+    droppable: &dyn Fn(&str) -> bool,
+) -> Result<(), Flaw> {
     for _ in 0..ROUNDS_MAX {
         let text = draft.text.clone();
         let Some(root) = json::parse(&text)? else {
@@ -237,35 +247,43 @@ fn remove_where(draft: &mut Draft, unwanted: &dyn Fn(&Standing) -> bool) -> Resu
             return Ok(());
         };
         remove(draft, &root, &found);
+        drop_if_empty(draft, &found.event, droppable)?;
     }
     Ok(())
 }
 
-/// Takes out every hook of ours, and the lists that this leaves empty if `droppable` says so.
-pub(crate) fn unset(draft: &mut Draft, droppable: &dyn Fn(&str) -> bool) -> Result<(), Flaw> {
+fn drop_if_empty(
+    draft: &mut Draft,
+    event: &str,
+    droppable: &dyn Fn(&str) -> bool,
+) -> Result<(), Flaw> {
     let text = draft.text.clone();
     let Some(root) = json::parse(&text)? else {
         return Ok(());
     };
-    let mut events: Vec<_> = standing(&root)
-        .into_iter()
-        .map(|found| found.event)
-        .collect();
-    events.dedup();
-    remove_where(draft, &|_| true)?;
-    for event in events {
-        let text = draft.text.clone();
-        let empty = match json::parse(&text)? {
-            Some(root) => json::at(&root, &["hooks", &event])
-                .and_then(Ast::as_array)
-                .is_some_and(|list| list.elements.is_empty()),
-            None => false,
-        };
-        if empty && droppable(&format!("hooks/{event}")) {
-            edit::unset(draft, &["hooks", &event], droppable)?;
-        }
+    let list = json::at(&root, &["hooks", event]).and_then(Ast::as_array);
+    let empty = list.is_some_and(|list| list.elements.is_empty());
+    if empty && droppable(&format!("hooks/{event}")) {
+        edit::unset(draft, &["hooks", event], droppable)?;
     }
     Ok(())
+}
+
+/// Every hook of ours in plain JSON: event and command line.
+pub(crate) fn commands(settings: &Value) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let events = settings.get("hooks").and_then(Value::as_object);
+    for (event, groups) in events.into_iter().flatten() {
+        let groups = groups.as_array().into_iter().flatten();
+        let hooks = groups.filter_map(|group| group.get("hooks")?.as_array());
+        for hook in hooks.flatten() {
+            let command = hook.get("command").and_then(Value::as_str);
+            if let Some(command) = command.filter(|command| ours(command).is_some()) {
+                found.push((event.clone(), command.to_owned()));
+            }
+        }
+    }
+    found
 }
 
 /// Takes the hooks of ours out of plain JSON, with what that leaves empty.

@@ -99,8 +99,8 @@ pub(crate) fn uninstall(
     let meant = reading(target, &draft.text).map_err(|flaw| refusal(&found, text, &flaw))?;
     // The bytes as they were, if taking out what was put in gives what is meant.
     let exact = reverted.filter(|text| {
-        text != &found.text().map_or("", |(text, _)| text)
-            && reading(target, text).is_ok_and(|read| pruned(read) == pruned(meant.clone()))
+        reading(target, text)
+            .is_ok_and(|read| !has_ours(target, &read) && pruned(read) == pruned(meant.clone()))
     });
     let after = exact.unwrap_or(draft.text);
     unharmed(target, &found, text, &after)?;
@@ -140,6 +140,14 @@ pub(crate) fn command(entry: &Value) -> Option<Vec<String>> {
     match entry.get("command")? {
         Value::String(word) => Some(vec![word.clone()]),
         words => serde_json::from_value(words.clone()).ok(),
+    }
+}
+
+/// Whether something of ours is in what was read.
+fn has_ours(target: &Target, read: &Value) -> bool {
+    match &target.want {
+        Want::Hooks(_) => !hooks::commands(read).is_empty(),
+        _ => entry(target, read).is_some(),
     }
 }
 

@@ -25,6 +25,7 @@ fn wake_worlds_with_a_burst_for_an_idle_session() {
         calm: true,
         ..WakeOptions::default()
     };
+    let mut pushes = 0;
     for seed in 0..WORLDS {
         let report = run_wake(seed, calm);
         assert!(

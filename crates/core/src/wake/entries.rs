@@ -126,6 +126,19 @@ impl Unseen {
         self.is_free() && (climbs || self.once_more)
     }
 
+    /// It was shown, and climbs at that time unless there is evidence before.
+    pub(super) fn is_overdue_at(&self, idle_ms: u64) -> bool {
+        let due = match self.phase {
+            Phase::Shown {
+                presented: false,
+                until_ms,
+                ..
+            } => until_ms <= idle_ms,
+            _ => false,
+        };
+        due && self.is_free()
+    }
+
     /// It may be shown by something that shows text anyway.
     pub(super) fn is_for_passive(&self, path: Path) -> bool {
         let in_time = matches!(self.phase, Phase::Shown { .. });

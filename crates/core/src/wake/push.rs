@@ -22,6 +22,9 @@ const RECENT_MS: u64 = 60_000;
 /// How long a working session that has not taken a push yet is given no other.
 const BATCH_MS: u64 = 10_000;
 
+/// What was pushed within this time of each other climbs together: one turn, not two.
+const SOON_MS: u64 = 3_000;
+
 /// What to push.
 struct Choice {
     path: Path,
@@ -92,7 +95,8 @@ impl Ladder {
                 .is_some_and(|&at| at + RECENT_MS > now_ms);
         let wants = |u: &Unseen| {
             let now = u.entry.priority == Priority::Now && u.is_due();
-            now && self.next_path(now_ms, u).is_some()
+            let path = self.next_path(now_ms, u).filter(|_| now);
+            path.is_some_and(|path| self.paths.free_at(path, true) <= now_ms)
         };
         !many && self.unseen.values().any(wants)
     }
@@ -148,12 +152,14 @@ impl Ladder {
             return [choice.head].into();
         }
         let mut along = Vec::new();
+        let soon_ms = self.clock.at(now_ms) + SOON_MS;
         // A first showing does not overtake another.
         let mut open = true;
         for unseen in self.unseen.values().filter(|u| !u.is_quiet()) {
             let fresh = unseen.is_fresh();
             open &= !(fresh && unseen.flying.is_some());
-            if !self.is_due(unseen) || unseen.entry.id == choice.head {
+            let climbs_soon = !head.is_fresh() && unseen.is_overdue_at(soon_ms);
+            if !(self.is_due(unseen) || climbs_soon) || unseen.entry.id == choice.head {
                 continue;
             }
             let here = if fresh && head.is_fresh() {
@@ -169,8 +175,16 @@ impl Ladder {
             }
         }
         let rides = |u: &&Unseen| u.is_quiet() && u.is_due() && u.may_go_over(choice.path);
-        let quiet = self.unseen.values().filter(rides);
-        within(PUSH, [head].into_iter().chain(along).chain(quiet))
+        let mut ids = within(PUSH, [head].into_iter().chain(along));
+        let size = |id: &EntryId| self.unseen.get(id).map_or(0, |u| u.entry.bytes);
+        let mut bytes: usize = ids.iter().map(size).sum();
+        for quiet in self.unseen.values().filter(rides) {
+            if ids.len() < PUSH.entries && bytes + quiet.entry.bytes <= PUSH.bytes {
+                bytes += quiet.entry.bytes;
+                ids.insert(quiet.entry.id);
+            }
+        }
+        ids
     }
 
     /// Makes a parcel of these entries and lets it fly.

@@ -214,6 +214,26 @@ fn a_late_denial_ends_what_went_over_another_path_since() {
 }
 
 #[test]
+fn what_went_in_one_burst_climbs_together() {
+    let mut rig = Rig::new(&[Path::Socket, Path::Channel]);
+    for _ in 0..3 {
+        rig.next();
+    }
+    rig.pushed();
+    rig.pass(2_000);
+    assert_eq!(ids(&rig.pushed()), [2, 3]);
+    rig.pass(8_000);
+    let climbed = rig.pushed();
+    assert_eq!(
+        (climbed.path, ids(&climbed)),
+        (Path::Channel, vec![1, 2, 3])
+    );
+    assert_eq!(repeats(&climbed), [true; 3]);
+    rig.pass(60_000);
+    assert_eq!(rig.wanted(), None);
+}
+
+#[test]
 fn first_showings_do_not_overtake_each_other_when_some_climb() {
     let mut rig = Rig::new(&[Path::Socket]);
     rig.next();

@@ -144,6 +144,32 @@ fn many_quiet_entries_do_not_crowd_out_what_is_not() {
 }
 
 #[test]
+fn a_quiet_entry_that_does_not_fit_keeps_no_other_from_going_along() {
+    let mut rig = Rig::new(&[Path::Socket]);
+    rig.arrive_sized(Priority::Quiet, 11_950);
+    rig.arrive(Priority::Quiet);
+    rig.next();
+    let push = rig.push();
+    assert_eq!((ids(&push), push.rest), (vec![2, 3], 1));
+}
+
+#[test]
+fn an_urgent_entry_whose_path_just_failed_does_not_hurry_others() {
+    let mut rig = Rig::new(&[Path::Socket]);
+    rig.arrive(Priority::Now);
+    rig.pushed();
+    rig.pass(10_000);
+    rig.ready(Path::Rewake);
+    let failed = rig.push();
+    rig.told(&failed, Outcome::Failed);
+    rig.ready(Path::Rewake);
+    rig.next();
+    rig.pushed();
+    rig.next();
+    assert_eq!(rig.wanted(), None, "its path is not free");
+}
+
+#[test]
 fn urgent_entries_flush_what_waits_without_a_pause() {
     let mut rig = Rig::new(&[Path::Socket]);
     rig.next();

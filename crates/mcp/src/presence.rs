@@ -1,9 +1,6 @@
 //! How an adapter describes its session to peers.
 
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
-
-use peerbus_adapter::Bus;
+use peerbus_adapter::{Bus, project};
 use peerbus_adapter::wake::{Activity, Policy};
 use serde_json::{Map, Value};
 
@@ -11,8 +8,6 @@ use crate::session::{Client, Profile};
 
 /// Longest text of a member, in characters.
 const TEXT_CHARS: usize = 80;
-/// More than a file that names a branch or a directory has.
-const FILE_BYTES_MAX: u64 = 4_096;
 
 /// Members that are left out, in this order, when the description is too long.
 const EXPENDABLE: [&str; 4] = ["branch", "project", "version", "client"];
@@ -30,7 +25,7 @@ pub(crate) struct About {
 }
 
 impl About {
-    pub(crate) fn new(profile: &Profile, policy: Policy) -> Self {
+    pub(crate) fn new(policy: Policy) -> Self {
         let mut state = Map::new();
         let ack = match policy {
             Policy::Auto => "auto",
@@ -38,8 +33,7 @@ impl About {
             Policy::Pushed => "pushed",
         };
         state.insert("ack".into(), ack.into());
-        // Where mail is drained, reading it is the evidence.
-        state.insert("evidence".into(), profile.drain.into());
+        state.insert("evidence".into(), false.into());
         // Peers can tell a session that nothing wakes from one of which that is not known.
         state.insert("wake".into(), Value::Array(Vec::new()));
         Self {
@@ -129,51 +123,11 @@ pub(crate) fn of(profile: &Profile, client: &Client) -> Map<String, Value> {
     put("adapter", profile.kind);
     put("client", &client.name);
     put("version", &client.version);
-    if let Some(root) = project_root() {
-        put(
-            "project",
-            &root.file_name().unwrap_or_default().to_string_lossy(),
-        );
-        put("branch", &branch(&root).unwrap_or_default());
+    if let Some(root) = project::root() {
+        put("project", &project::name(&root).unwrap_or_default());
+        put("branch", &project::branch(&root).unwrap_or_default());
     }
     about
-}
-
-/// Clients start us in the project; Claude Code also says where it is.
-fn project_root() -> Option<PathBuf> {
-    let said = std::env::var_os("CLAUDE_PROJECT_DIR").map(PathBuf::from);
-    said.filter(|path| path.is_absolute())
-        .or_else(|| std::env::current_dir().ok())
-}
-
-/// The checked-out branch, read from the repository's files (gitrepository-layout(5)).
-fn branch(root: &Path) -> Option<String> {
-    let dot_git = root
-        .ancestors()
-        .map(|dir| dir.join(".git"))
-        .find(|path| path.exists())?;
-    let dir = if dot_git.is_file() {
-        let link = read_small(&dot_git)?;
-        dot_git.parent()?.join(link.strip_prefix("gitdir:")?.trim())
-    } else {
-        dot_git
-    };
-    let head = read_small(&dir.join("HEAD"))?;
-    head.trim()
-        .strip_prefix("ref: refs/heads/")
-        .map(str::to_owned)
-}
-
-/// Reads a regular file; anything else could make the session's start wait.
-fn read_small(path: &Path) -> Option<String> {
-    let metadata = std::fs::metadata(path).ok()?;
-    if !metadata.is_file() || metadata.len() > FILE_BYTES_MAX {
-        return None;
-    }
-    let mut text = String::new();
-    let file = std::fs::File::open(path).ok()?;
-    file.take(FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
-    Some(text)
 }
 
 fn short(text: &str) -> String {
@@ -186,43 +140,6 @@ fn short(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_branch_is_found_in_a_clone_and_in_a_worktree() {
-        let dir = tempfile::tempdir().unwrap();
-        let (clone, tree) = (dir.path().join("clone"), dir.path().join("tree"));
-        std::fs::create_dir_all(clone.join(".git/worktrees/tree")).unwrap();
-        std::fs::create_dir_all(clone.join("src")).unwrap();
-        std::fs::create_dir_all(&tree).unwrap();
-        std::fs::write(clone.join(".git/HEAD"), "ref: refs/heads/main\n").unwrap();
-        std::fs::write(
-            clone.join(".git/worktrees/tree/HEAD"),
-            "ref: refs/heads/fix/x\n",
-        )
-        .unwrap();
-        std::fs::write(tree.join(".git"), "gitdir: ../clone/.git/worktrees/tree\n").unwrap();
-        assert_eq!(branch(&clone.join("src")).as_deref(), Some("main"));
-        assert_eq!(branch(&tree).as_deref(), Some("fix/x"));
-        std::fs::write(clone.join(".git/HEAD"), "0123456789abcdef\n").unwrap();
-        assert_eq!(branch(&clone), None);
-    }
-
-    #[test]
-    fn a_head_that_is_no_small_file_is_not_read() {
-        let dir = tempfile::tempdir().unwrap();
-        let head = dir.path().join(".git/HEAD");
-        std::fs::create_dir_all(&head).unwrap();
-        assert_eq!(branch(dir.path()), None);
-        std::fs::remove_dir(&head).unwrap();
-        std::fs::write(&head, format!("ref: refs/heads/{}", "x".repeat(5_000))).unwrap();
-        assert_eq!(branch(dir.path()), None);
-        #[cfg(unix)]
-        {
-            std::fs::remove_file(&head).unwrap();
-            std::os::unix::fs::symlink("/dev/zero", &head).unwrap();
-            assert_eq!(branch(dir.path()), None, "it has no end");
-        }
-    }
 
     #[test]
     fn a_description_says_what_is_known() {

@@ -83,7 +83,7 @@ pub(crate) struct Client {
 impl Session {
     pub(crate) fn new(bus: Bus, profile: Profile, options: Options) -> Arc<Self> {
         Arc::new(Self {
-            desk: Desk::new(bus.clone(), &profile, &options),
+            desk: Desk::new(bus.clone(), &options),
             bus,
             profile,
             options,

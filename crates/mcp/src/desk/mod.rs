@@ -4,6 +4,7 @@
 //! is shown over which path (`peerbus_core::wake`), and the governor that keeps conversations from
 //! running away (`peerbus_core::governor`). It executes what these decide.
 
+mod act;
 mod expected;
 mod letter;
 mod look;
@@ -29,7 +30,6 @@ use tokio::time::Instant;
 
 use crate::options::{Budget, Options};
 use crate::presence::About;
-use crate::session::Profile;
 pub(crate) use expected::Expected;
 pub use letter::{Letter, Mail, Shown, What};
 pub(crate) use look::Looked;
@@ -70,12 +70,12 @@ struct Shared {
 }
 
 impl Desk {
-    pub(crate) fn new(bus: Bus, profile: &Profile, options: &Options) -> Self {
+    pub(crate) fn new(bus: Bus, options: &Options) -> Self {
         let governor = match options.budget {
             Budget::Exchanges(exchanges) => Some(Governor::new(Some(exchanges))),
             Budget::Off => None,
         };
-        let about = About::new(profile, options.ack);
+        let about = About::new(options.ack);
         let shared = Shared {
             state: Mutex::new(State::new(bus.clone(), options.ack, governor, about)),
             bus,

@@ -1,5 +1,7 @@
 //! What waits for the agent, and how it gets there, as a client sees it.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
 mod hostile;
 mod reading;
 mod session;

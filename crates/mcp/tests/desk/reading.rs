@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use peerbus_adapter::{Config, LinkState, Naming, PeerName, Window, connect};
 use peerbus_mcp::{Budget, Options, run_generic_over};
 use peerbus_wire::{Progress, State};
 use serde_json::{Value, json};
@@ -306,4 +307,48 @@ async fn a_crowd_is_told_once() {
         .filter(|n| n.contains("what waits here unseen"));
     assert_eq!(crowd.count(), 1, "{notices:?}");
     assert!(notices[0].contains("bus inbox tool"), "{notices:?}");
+}
+
+#[tokio::test]
+async fn a_link_that_waits_for_somebody_is_answered_at_once_and_the_inbox_still_works() {
+    let (bus, link) = connect(Config {
+        url: None,
+        naming: Naming::Verbatim(PeerName::parse("me").unwrap()),
+        token: None,
+        secret: None,
+        sockets: Vec::new(),
+        credentials: "/nonexistent/peerbus-test".into(),
+        ephemeral: false,
+        window: Window {
+            messages: 256,
+            bytes: 1_048_576,
+        },
+        presence: None,
+    });
+    tokio::spawn(link.run());
+    let mut link = bus.link();
+    let stuck = |state: &LinkState| matches!(state, LinkState::NeedCredentials { .. });
+    link.wait_for(stuck).await.unwrap();
+    let (mut client, input, output) = client(1 << 20);
+    tokio::spawn(run_generic_over(bus, Options::default(), input, output));
+    client.greet("some-bot").await;
+    for (tool, arguments) in [
+        ("bus.peers", json!({})),
+        ("bus.send", json!({ "to": "bob", "body": "x" })),
+    ] {
+        let result = client.call(tool, arguments).await;
+        assert_eq!(result["isError"], true, "{result}");
+        let sentence = result["content"][0]["text"].as_str().unwrap();
+        assert!(
+            sentence.starts_with("not connected to the bus: "),
+            "{sentence}"
+        );
+        assert!(sentence.contains("/nonexistent/peerbus-test"), "{sentence}");
+    }
+    let result = client.call("bus.ack", json!({ "ids": ["m1"] })).await;
+    assert_eq!(
+        result["structuredContent"]["unknown"],
+        json!(["m1"]),
+        "{result}"
+    );
 }

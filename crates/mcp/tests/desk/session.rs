@@ -111,7 +111,7 @@ impl Session {
         Self {
             broker,
             client,
-            desk: desk.await.expect("it starts"),
+            desk: desk.await.unwrap_or_else(|_| panic!("it does not start")),
             usable,
         }
     }

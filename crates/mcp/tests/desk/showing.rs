@@ -76,7 +76,7 @@ async fn an_answer_after_the_line_is_evidence_for_everything_in_it() {
     let push = session.client.push().await;
     let mark = push["meta"]["push"].as_str().unwrap().to_owned();
     session.desk.watching().await;
-    assert_eq!(session.desk.watched(), [mark.clone()]);
+    assert_eq!(session.desk.watched(), std::slice::from_ref(&mark));
     session.desk.presented("pb-00000000-1");
     session.desk.answered("pb-00000000-1");
     session.desk.presented(&mark);

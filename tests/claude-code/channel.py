@@ -75,6 +75,11 @@ def push(mcp, what, wanted):
     return found["params"]
 
 
+def pushes(mcp):
+    """The params of everything that was pushed so far."""
+    return [message["params"] for message in mcp.notifications() if message["method"] == PUSH]
+
+
 def tag(server, params):
     """What the session is shown, as documented: keys that are no identifiers are dropped, nothing
     is escaped."""
@@ -85,18 +90,18 @@ def tag(server, params):
 
 def pushes_are_well_formed(mcp, server):
     """Checks everything that was pushed so far."""
-    pushes = [message["params"] for message in mcp.notifications() if message["method"] == PUSH]
+    params_of_all = pushes(mcp)
     strings = all(
         isinstance(value, str)
-        for params in pushes
+        for params in params_of_all
         for value in [params["content"], *params["meta"].values()]
     )
-    check("pushes hold strings only", strings, pushes)
-    keys = {key for params in pushes for key in params["meta"]}
+    check("pushes hold strings only", strings, params_of_all)
+    keys = {key for params in params_of_all for key in params["meta"]}
     dropped = [key for key in keys if not re.fullmatch(r"[A-Za-z0-9_]+", key)]
     check("no attribute is dropped", not dropped, dropped)
     one_tag = re.compile(r'<channel( \w+="[^"<>\n]*")+>[^<>\n]*</channel>')
-    tags = [tag(server, params) for params in pushes]
+    tags = [tag(server, params) for params in params_of_all]
     broken = [shown for shown in tags if not one_tag.fullmatch(shown)]
     check(f"no push breaks out of its tag ({len(tags)} pushes)", not broken, broken)
 

@@ -53,8 +53,9 @@ fn start(
     #[cfg(unix)]
     let hooks = around.hooks.clone();
     let session = Session::new(around);
-    let channel = paths::Channel::new(host, desk.clone(), session.clone());
-    let mut ways: Vec<Box<dyn WakePath>> = vec![Box::new(channel)];
+    // Best first: the desk asks them in this order, and what waits goes over the first that is
+    // there.
+    let mut ways: Vec<Box<dyn WakePath>> = Vec::new();
     #[cfg(unix)]
     let receipts = {
         let (socket, receipts) = paths::Socket::new(desk.clone(), session.clone());
@@ -78,6 +79,8 @@ fn start(
             }
         }
     };
+    let channel = paths::Channel::new(host, desk.clone(), session.clone());
+    ways.push(Box::new(channel));
     ways.retain(|way| allowed.allows(way.path()));
     let beside = async move {
         let evidence = transcript::watch(session, desk);

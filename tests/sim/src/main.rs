@@ -1,17 +1,27 @@
-//! Runs the world of one seed: `peerbus-sim --seed N [--count N] [--trace]`.
+//! Runs the world of one seed: `peerbus-sim --seed N [--count N] [--trace]`; with `--wake` one of the
+//! wake ladder, with `--calm` one without trouble.
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use peerbus_sim::{Options, run};
+use peerbus_sim::{Options, WakeOptions, run, run_wake};
 
-const USAGE: &str = "usage: peerbus-sim --seed N [--count N] [--trace]";
+const USAGE: &str = "usage: peerbus-sim --seed N [--count N] [--trace] [--wake [--calm]]";
 
 /// What the command line says.
 struct Args {
     seed: u64,
     count: u64,
     trace: bool,
+    wake: bool,
+    calm: bool,
+}
+
+/// What came of a world, in words.
+struct Told {
+    failed: bool,
+    lines: String,
+    sentence: String,
 }
 
 fn main() -> ExitCode {
@@ -25,24 +35,13 @@ fn main() -> ExitCode {
     };
     let mut failed = 0;
     for seed in args.seed..args.seed.saturating_add(args.count) {
-        let report = run(
-            seed,
-            Options {
-                trace: args.trace,
-                ..Options::default()
-            },
-        );
-        failed += u64::from(report.failure.is_some());
+        let told = live(seed, &args);
+        failed += u64::from(told.failed);
         if args.trace {
-            let _ = out.write_all(report.lines.as_bytes());
+            let _ = out.write_all(told.lines.as_bytes());
         }
-        if args.count == 1 || report.failure.is_some() {
-            let (steps, accepted) = (report.steps, report.accepted);
-            let _ = writeln!(
-                out,
-                "{}\n{steps} steps, {accepted} accepted",
-                report.sentence()
-            );
+        if args.count == 1 || told.failed {
+            let _ = writeln!(out, "{}", told.sentence);
         }
     }
     if args.count > 1 {
@@ -55,11 +54,46 @@ fn main() -> ExitCode {
     }
 }
 
+fn live(seed: u64, args: &Args) -> Told {
+    let trace = args.trace;
+    if args.wake {
+        let (mutation, calm) = (None, args.calm);
+        let report = run_wake(
+            seed,
+            WakeOptions {
+                mutation,
+                calm,
+                trace,
+            },
+        );
+        return Told {
+            failed: report.failure.is_some(),
+            sentence: report.sentence(),
+            lines: report.lines,
+        };
+    }
+    let report = run(
+        seed,
+        Options {
+            trace,
+            ..Options::default()
+        },
+    );
+    let (steps, accepted) = (report.steps, report.accepted);
+    Told {
+        failed: report.failure.is_some(),
+        sentence: format!("{}\n{steps} steps, {accepted} accepted", report.sentence()),
+        lines: report.lines,
+    }
+}
+
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Args, String> {
     let mut parsed = Args {
         seed: 0,
         count: 1,
         trace: false,
+        wake: false,
+        calm: false,
     };
     let mut seeded = false;
     while let Some(arg) = args.next() {
@@ -75,6 +109,8 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Args, String> {
             }
             "--count" => parsed.count = number()?,
             "--trace" => parsed.trace = true,
+            "--wake" => parsed.wake = true,
+            "--calm" => parsed.calm = true,
             _ => return Err(format!("unknown argument {arg:?}")),
         }
     }

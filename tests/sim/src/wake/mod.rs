@@ -38,12 +38,29 @@ pub struct WakeReport {
     pub steps: u64,
     /// Pushes after everything was healed.
     pub pushes: usize,
+    /// There was no trouble.
+    pub calm: bool,
     /// What was settled, by the words of its ack.
     pub settled: Vec<String>,
     /// The first broken promise.
     pub failure: Option<Failure>,
     /// The trace, if it was kept.
     pub lines: String,
+}
+
+impl WakeReport {
+    /// What to say of the run.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let (seed, hash) = (self.seed, &self.hash);
+        let calm = if self.calm { " --calm" } else { "" };
+        match &self.failure {
+            None => format!("seed {seed}: all promises hold, trace {hash}"),
+            Some(failure) => format!(
+                "seed {seed}: {failure}\nreproduce with: cargo xtask sim --wake{calm} --seed {seed}"
+            ),
+        }
+    }
 }
 
 /// Runs the world of `seed`.
@@ -61,6 +78,7 @@ pub fn run_wake(seed: u64, options: WakeOptions) -> WakeReport {
         seed,
         hash: world.trace.hash(),
         steps: world.steps,
+        calm: options.calm,
         pushes: world.oracle.pushes_healed(),
         settled: world.oracle.settled(),
         failure,

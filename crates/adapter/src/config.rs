@@ -8,6 +8,8 @@ use serde_json::{Map, Value};
 
 use crate::error::ConfigError;
 use crate::paths::Paths;
+use crate::sessions::Sessions;
+use crate::template;
 use crate::url::Url;
 
 /// Settings given on a command line. Whatever is `None` comes from the environment
@@ -54,6 +56,10 @@ pub struct Config {
     pub window: Window,
     /// How this peer describes itself at first.
     pub presence: Option<Map<String, Value>>,
+    /// Where names of sessions are kept; `None`: they are not.
+    pub sessions: Option<Sessions>,
+    /// The client's session that this process serves.
+    pub session: Option<String>,
 }
 
 impl Config {
@@ -95,7 +101,7 @@ impl Config {
             .map(|url| Url::parse(&url))
             .transpose()?;
         let naming = match given(&flags.name, "PEERBUS_NAME") {
-            Some(name) => Naming::Verbatim(parse_name(&name)?),
+            Some(name) => Naming::Verbatim(parse_name(&name, &env)?),
             None => Naming::Generated,
         };
         let token = match given(&None, "PEERBUS_TOKEN") {
@@ -111,6 +117,9 @@ impl Config {
             .map(|secret| Secret::new(secret.as_bytes()))
             .transpose()
             .map_err(|error| ConfigError(format!("PEERBUS_HMAC_SECRET {error}")))?;
+        let sessions = Paths::find()
+            .ok()
+            .map(|paths| Sessions::new(&paths.state_dir));
         let (credentials, sockets) = match (&flags.credentials, Paths::find()) {
             (Some(path), Ok(paths)) => (path.clone(), paths.sockets),
             (None, Ok(paths)) => (paths.credentials, paths.sockets),
@@ -131,17 +140,22 @@ impl Config {
                 bytes: WINDOW_BYTES_DEFAULT,
             },
             presence: None,
+            sessions,
+            session: Sessions::id(env),
         })
     }
 }
 
-fn parse_name(text: &str) -> Result<PeerName, ConfigError> {
-    PeerName::parse(text).map_err(|error| {
-        let shown: String = text.chars().take(80).flat_map(char::escape_debug).collect();
+/// A name as it was given, with what stands in braces replaced.
+fn parse_name(text: &str, env: &impl Fn(&str) -> Option<String>) -> Result<PeerName, ConfigError> {
+    let shown: String = text.chars().take(80).flat_map(char::escape_debug).collect();
+    let unusable = |why: String| {
         ConfigError(format!(
-            "the name \"{shown}\" (PEERBUS_NAME) cannot be used: {error}"
+            "the name \"{shown}\" (--name or PEERBUS_NAME) cannot be used: {why}"
         ))
-    })
+    };
+    let name = template::expand(text, env).map_err(unusable)?;
+    PeerName::parse(&name).map_err(|error| unusable(error.to_string()))
 }
 
 #[cfg(test)]
@@ -194,7 +208,7 @@ mod tests {
             (
                 "PEERBUS_NAME",
                 "a b",
-                "the name \"a b\" (PEERBUS_NAME) cannot be used: peer name",
+                "the name \"a b\" (--name or PEERBUS_NAME) cannot be used: peer name",
             ),
             ("PEERBUS_NAME", "System", "peer name is reserved"),
             ("PEERBUS_URL", "http://x", "broker URL \"http://x\""),

@@ -38,8 +38,11 @@ pub mod names;
 mod naming;
 pub mod paths;
 mod platform;
+pub mod project;
+pub mod sessions;
 mod shared;
 mod state;
+mod template;
 pub mod url;
 
 pub use bus::{Bus, Peers, Sent, SentStatus};

@@ -12,6 +12,7 @@ use crate::conn::Conn;
 use crate::credentials::{self, Credentials};
 use crate::dial::{Socket, candidates, dial};
 use crate::names;
+use crate::sessions::Binder;
 use crate::shared::{Clock, Shared};
 
 /// Time for the last acks and the goodbye. Less than [`Bus::close`] waits.
@@ -43,12 +44,21 @@ enum Step {
     Over,
 }
 
-/// Makes a bus and the link that drives it. No I/O happens before [`Link::run`].
+/// Makes a bus and the link that drives it. Nothing but the name of the session is read before
+/// [`Link::run`].
 pub fn connect(config: Config) -> (Bus, Link) {
+    let mut binder = binder(&config);
     let (name, generated) = match &config.naming {
         Naming::Verbatim(name) => (name.clone(), false),
-        Naming::Generated => (names::generate(), true),
+        Naming::Generated => {
+            let id = config.session.as_deref();
+            let bound = id.zip(binder.as_ref()).and_then(|(id, b)| b.name_of(id));
+            (bound.unwrap_or_else(names::generate), true)
+        }
     };
+    if let (Some(binder), Some(id)) = (&mut binder, &config.session) {
+        binder.add(id, false);
+    }
     let presence = config.presence.clone();
     let presence = presence
         .and_then(|presence| Presence::parse(&serde_json::Value::Object(presence).to_string()));
@@ -62,8 +72,15 @@ pub fn connect(config: Config) -> (Bus, Link) {
     };
     let clock = Clock::start();
     let session = Session::new(session, clock.now(), rand::random());
-    let shared = Arc::new(Shared::new(clock, session));
+    let shared = Arc::new(Shared::new(clock, session, binder));
     (Bus::new(Arc::clone(&shared)), Link { shared, config })
+}
+
+/// Only a made-up name needs to be remembered.
+fn binder(config: &Config) -> Option<Binder> {
+    let made_up = config.naming == Naming::Generated && !config.ephemeral;
+    let sessions = config.sessions.clone().filter(|_| made_up);
+    sessions.map(Binder::new)
 }
 
 impl Link {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerbus_core::peer::{Key, NameFailure, Overloaded, QueryFailure};
+use peerbus_core::peer::{Key, NameFailure, Overloaded, QueryFailure, Status};
 use peerbus_wire::{PeerName, Progress};
 
 use crate::bus::{Bus, millis};
@@ -54,6 +54,34 @@ impl Bus {
             query.map(NameQuery)
         });
         self.named(answer, deadline).await
+    }
+
+    /// Says which session of the client this process serves (from now on), so that the session finds
+    /// its name and its queue again when it is resumed. A session that has a name already gets it
+    /// back, if this process has a made-up one that nobody has used. Does nothing where the name was
+    /// chosen. Reads and writes one small file.
+    pub fn bind_session(&self, id: &str) {
+        let known = self.shared().with_binder(|binder| {
+            let new = !binder.serves(id);
+            new.then(|| binder.name_of(id))
+        });
+        let Some(Some(known)) = known else {
+            return;
+        };
+        let (name, unused, online) = self.shared().with(|session, _| {
+            let online = matches!(session.status(), Status::Online { .. });
+            (session.name().clone(), session.is_unused(), online)
+        });
+        let takes_back = known.filter(|known| unused && *known != name);
+        self.shared().with_binder(|binder| {
+            binder.add(id, takes_back.is_none());
+            if online && takes_back.is_none() {
+                binder.registered(&name);
+            }
+        });
+        if let Some(known) = takes_back {
+            self.tell(|session, now| session.succeed(now, known));
+        }
     }
 
     async fn named(

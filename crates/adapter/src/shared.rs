@@ -8,10 +8,11 @@ use peerbus_core::Now;
 use peerbus_core::peer::{
     NameFailure, QueryFailure, QueryId, Reply, Roster, SendOutcome, Session, Status,
 };
-use peerbus_wire::{MessageId, Receipt};
+use peerbus_wire::{MessageId, PeerName, Receipt};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Duration, Instant};
 
+use crate::sessions::Binder;
 use crate::state::LinkState;
 
 type Answer<T> = oneshot::Sender<T>;
@@ -19,6 +20,8 @@ type Answer<T> = oneshot::Sender<T>;
 /// The session and everybody who waits for something of it.
 pub(crate) struct Shared {
     inner: Mutex<Inner>,
+    /// What remembers the session's name. Never locked while `inner` is.
+    binder: Mutex<Option<Binder>>,
     clock: Clock,
     /// The host wants something: the driver looks again.
     pub(crate) wake: Notify,
@@ -77,7 +80,7 @@ impl Clock {
 }
 
 impl Shared {
-    pub(crate) fn new(clock: Clock, session: Session) -> Self {
+    pub(crate) fn new(clock: Clock, session: Session, binder: Option<Binder>) -> Self {
         let status = session.status().clone();
         let state = watch::Sender::new(state_of(&status, &clock));
         let inner = Inner {
@@ -91,6 +94,7 @@ impl Shared {
         };
         Self {
             inner: Mutex::new(inner),
+            binder: Mutex::new(binder),
             clock,
             wake: Notify::new(),
             events: Notify::new(),
@@ -103,8 +107,18 @@ impl Shared {
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Session, Now) -> T) -> T {
         let mut inner = self.lock();
         let result = act(&mut inner.session, self.clock.now());
-        self.hand_on(&mut inner);
+        let registered = self.hand_on(&mut inner);
+        drop(inner);
+        if let Some(name) = registered {
+            self.with_binder(|binder| binder.registered(&name));
+        }
         result
+    }
+
+    /// Uses what remembers the session's name, where that is done.
+    pub(crate) fn with_binder<T>(&self, act: impl FnOnce(&mut Binder) -> T) -> Option<T> {
+        let mut binder = self.binder.lock().unwrap_or_else(PoisonError::into_inner);
+        binder.as_mut().map(act)
     }
 
     /// As [`Shared::with`], for what is answered later; `act` gives the key of the answer.
@@ -116,6 +130,7 @@ impl Shared {
         let key = act(&mut inner.session, self.clock.now())?;
         let (sender, receiver) = oneshot::channel();
         key.wait(&mut inner, sender);
+        // A question registers nothing.
         self.hand_on(&mut inner);
         drop(inner);
         self.wake.notify_one();
@@ -140,12 +155,17 @@ impl Shared {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hand_on(&self, inner: &mut Inner) {
+    /// Gives the name under which the session has just been registered.
+    fn hand_on(&self, inner: &mut Inner) -> Option<PeerName> {
+        let mut registered = None;
         while let Some(reply) = inner.session.poll_reply() {
             inner.answer(reply);
         }
         if *inner.session.status() != inner.status {
             inner.status = inner.session.status().clone();
+            if let Status::Online { name, .. } = &inner.status {
+                registered = Some(name.clone());
+            }
             let state = state_of(&inner.status, &self.clock);
             tracing::info!(link = %state, "link");
             self.state.send_replace(state);
@@ -161,6 +181,7 @@ impl Shared {
         if inner.session.has_event() || inner.status == Status::Closed {
             self.events.notify_one();
         }
+        registered
     }
 }
 

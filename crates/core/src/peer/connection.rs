@@ -24,6 +24,8 @@ pub(super) const REFUSED_MS: u64 = 30_000;
 pub(super) const IN_USE_MS: u64 = 2_000;
 /// Time between two attempts after the token was refused: credentials are read again before each.
 pub(super) const TOKEN_MS: u64 = 5_000;
+/// A name that was ended is not registered again by this process.
+const ENDED_MS: u64 = 365 * 86_400_000;
 /// Longest text of a close frame that is repeated to the host.
 const CLOSE_TEXT_MAX: usize = 123;
 
@@ -120,17 +122,22 @@ impl Session {
         if self.phase != Phase::Renaming {
             return;
         }
+        self.take_name(name);
+        let local = self.is_local();
+        let delay = self.backoff.next(local);
+        self.phase = Phase::Waiting {
+            until_ms: now.mono_ms + delay,
+        };
+    }
+
+    /// Is somebody else at the broker from now on.
+    pub(super) fn take_name(&mut self, name: PeerName) {
         self.config.name = name;
         self.inbox.forget_deliveries();
         self.fates.disown();
         self.naming.disown();
         let disowned = self.outbox.disown();
         self.say_expired(disowned);
-        let local = self.is_local();
-        let delay = self.backoff.next(local);
-        self.phase = Phase::Waiting {
-            until_ms: now.mono_ms + delay,
-        };
     }
 
     /// A deadline has come.
@@ -238,6 +245,7 @@ impl Session {
         self.control.clear();
         self.counters.resent += self.outbox.rewind() as u64;
         self.queries.rewind();
+        self.disconnected();
         match next {
             Next::Retry { why } => {
                 let local = self.is_local();
@@ -318,6 +326,16 @@ impl Session {
                 IN_USE_MS / 1_000
             );
             return refused(sentence, IN_USE_MS);
+        }
+        if is(CloseReason::NameEnded) {
+            if *generated {
+                return Next::Rename;
+            }
+            let sentence = format!(
+                "the name {name} was ended for good: give this session another one \
+                 (PEERBUS_NAME), or start it anew to begin again as {name}"
+            );
+            return refused(sentence, ENDED_MS);
         }
         if is(CloseReason::TakenOver) {
             let sentence = format!(

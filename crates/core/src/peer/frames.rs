@@ -32,7 +32,9 @@ impl Session {
                 }
             }
             (Phase::Online { ext: true, .. }, Received::Renamed(answer)) => self.renamed(answer),
-            (Phase::Online { ext: true, .. }, Received::Retired(answer)) => self.retired(answer),
+            (Phase::Online { ext: true, .. }, Received::Retired(answer)) => {
+                self.retired(now, answer)
+            }
             // A socket that dials a free port of this machine can meet itself.
             (Phase::Registering { .. }, Received::Unknown)
                 if control_type(text).as_deref() == Some("register") =>

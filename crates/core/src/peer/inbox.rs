@@ -200,6 +200,10 @@ impl Inbox {
         )
     }
 
+    pub(super) fn is_unused(&self) -> bool {
+        self.held.is_empty() && self.consumed.order.is_empty() && self.released.order.is_empty()
+    }
+
     pub(super) fn has_unread(&self) -> bool {
         !self.unread.is_empty()
     }

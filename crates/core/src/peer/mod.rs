@@ -198,6 +198,12 @@ impl Session {
         self.counters
     }
 
+    /// Whether nothing was sent under this name and nothing came for it, and it was made up.
+    #[must_use]
+    pub fn is_unused(&self) -> bool {
+        self.config.generated && self.outbox.is_unused() && self.inbox.is_unused()
+    }
+
     /// What the host took and has not acked.
     #[must_use]
     pub fn held(&self) -> Held {

@@ -14,6 +14,8 @@ use crate::Now;
 enum Wish {
     Rename(PeerName),
     Retire(Option<PeerName>),
+    /// This name ends and another one, which gets what there is of it, takes its place.
+    Become(PeerName),
 }
 
 #[derive(Debug)]
@@ -84,7 +86,19 @@ impl Naming {
             Wish::Retire(successor) => ClientFrame::Retire {
                 successor: successor.as_ref().map(|name| name.as_str().into()),
             },
+            Wish::Become(name) => ClientFrame::Retire {
+                successor: Some(name.as_str().into()),
+            },
         })
+    }
+
+    /// The name that is to take this one's place, if there is one.
+    fn take_successor(&mut self) -> Option<PeerName> {
+        let becomes = |request: &mut Request| matches!(request.wish, Wish::Become(_));
+        match self.request.take_if(becomes)?.wish {
+            Wish::Become(name) => Some(name),
+            _ => None,
+        }
     }
 
     /// The process goes by another name, of its own making.
@@ -125,6 +139,28 @@ impl Session {
         self.request(Wish::Retire(successor), deadline_ms)
     }
 
+    /// Takes another name, which is known and may have a queue. The present one, which was made up
+    /// and is given up, leads there from now on.
+    pub fn succeed(&mut self, now: Now, name: PeerName) {
+        if self.is_over() || name.key() == self.config.name.key() {
+            return;
+        }
+        let asked = self.request(Wish::Become(name.clone()), u64::MAX);
+        if asked.is_ok() && !matches!(self.phase, Phase::Online { ext: true, .. }) {
+            self.naming.take_successor();
+            self.start_as(now, name);
+        }
+    }
+
+    /// Registers anew under this name.
+    fn start_as(&mut self, now: Now, name: PeerName) {
+        let connected = matches!(self.phase, Phase::Registering { .. } | Phase::Online { .. });
+        if connected {
+            self.hang_up(now, format!("this session goes by {name}"));
+        }
+        self.take_name(name);
+    }
+
     fn request(&mut self, wish: Wish, deadline_ms: u64) -> Result<QueryId, Overloaded> {
         if self.naming.request.is_some() {
             return Err(Overloaded {
@@ -133,16 +169,18 @@ impl Session {
             });
         }
         let query = self.queries.number();
+        let becomes = matches!(wish, Wish::Become(_));
         self.naming.request = Some(Request {
             query,
             wish,
             deadline_ms,
             sent: false,
-            told: false,
+            // Nobody waits for that.
+            told: becomes,
         });
         if self.is_over() {
             self.replies.extend(self.naming.fail(QueryFailure::Closed));
-        } else if matches!(self.phase, Phase::Online { ext: false, .. }) {
+        } else if matches!(self.phase, Phase::Online { ext: false, .. }) && !becomes {
             let failure = QueryFailure::NotSupported;
             self.replies.extend(self.naming.fail(failure));
         }
@@ -165,7 +203,11 @@ impl Session {
     }
 
     /// The broker answered `retire`.
-    pub(super) fn retired(&mut self, answer: NameAnswer) {
+    pub(super) fn retired(&mut self, now: Now, answer: NameAnswer) {
+        // If it was refused the name is free to take all the same.
+        if let Some(name) = self.naming.take_successor() {
+            return self.start_as(now, name);
+        }
         match answer.refused {
             Some(why) => {
                 let outcome = Err(NameFailure::Refused(why));
@@ -175,6 +217,13 @@ impl Session {
                 self.replies.extend(self.naming.answer(Ok(())));
                 self.close();
             }
+        }
+    }
+
+    /// The connection ended: what is to be done about the name all the same.
+    pub(super) fn disconnected(&mut self) {
+        if let Some(name) = self.naming.take_successor() {
+            self.take_name(name);
         }
     }
 

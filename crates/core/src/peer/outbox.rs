@@ -40,6 +40,8 @@ pub(super) struct Outbox {
     entries: VecDeque<Entry>,
     on_wire: usize,
     bytes: usize,
+    /// A message was to be sent, ever.
+    used: bool,
 }
 
 /// What the passing of time did to a message.
@@ -66,6 +68,7 @@ impl Outbox {
             });
         }
         self.bytes = bytes;
+        self.used = true;
         let give_up_ms = now_ms.saturating_add(GIVE_UP_MS);
         let deadline_ms = deadline_ms.min(give_up_ms);
         self.entries.push_back(Entry {
@@ -220,6 +223,10 @@ impl Outbox {
                 self.on_wire -= 1;
             }
         }
+    }
+
+    pub(super) fn is_unused(&self) -> bool {
+        !self.used
     }
 
     pub(super) fn check(&self) {

@@ -324,6 +324,8 @@ async fn a_link_that_waits_for_somebody_is_answered_at_once_and_the_inbox_still_
             bytes: 1_048_576,
         },
         presence: None,
+        sessions: None,
+        session: None,
     });
     tokio::spawn(link.run());
     let mut link = bus.link();

@@ -89,6 +89,8 @@ impl Broker {
                 bytes: 1_048_576,
             },
             presence: None,
+            sessions: None,
+            session: None,
         });
         tokio::spawn(link.run());
         bus

@@ -1,0 +1,100 @@
+//! Names that are put together from where a session runs.
+
+use crate::project;
+
+/// Longest name, in bytes.
+const NAME_BYTES_MAX: usize = peerbus_wire::limits::NAME_BYTES_MAX;
+
+/// Replaces `{project}`, `{branch}`, `{host}` and `{user}`. What is put in keeps to the characters
+/// of a name, and the whole to its length.
+pub(crate) fn expand(text: &str, env: &impl Fn(&str) -> Option<String>) -> Result<String, String> {
+    if !text.contains('{') {
+        return Ok(text.to_owned());
+    }
+    let mut name = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('{') {
+        name.push_str(before);
+        let Some((word, after)) = after.split_once('}') else {
+            return Err("a { has no }; write {project}, {branch}, {host} or {user}".into());
+        };
+        let value = value(word, env)?;
+        name.push_str(&fit(&value));
+        rest = after;
+    }
+    name.push_str(rest);
+    // Whatever comes first must be a letter or a digit.
+    let name = name.trim_start_matches(|c: char| !c.is_ascii_alphanumeric());
+    let end = name.len().min(NAME_BYTES_MAX);
+    Ok(name.get(..end).unwrap_or(name).to_owned())
+}
+
+fn value(word: &str, env: &impl Fn(&str) -> Option<String>) -> Result<String, String> {
+    let found = match word {
+        "project" => project::root().and_then(|root| project::name(&root)),
+        "branch" => project::root().and_then(|root| project::branch(&root)),
+        "host" => project::host(),
+        "user" => env("USER")
+            .or_else(|| env("LOGNAME"))
+            .or_else(|| env("USERNAME")),
+        _ => {
+            let shown: String = word.chars().take(40).flat_map(char::escape_debug).collect();
+            return Err(format!(
+                "there is no {{{shown}}}; write {{project}}, {{branch}}, {{host}} or {{user}}"
+            ));
+        }
+    };
+    found
+        .filter(|value| value.chars().any(|c| c.is_ascii_alphanumeric()))
+        .ok_or_else(|| format!("there is no {word} here; leave {{{word}}} out"))
+}
+
+/// What a name cannot hold becomes a hyphen, one for each run of it.
+fn fit(value: &str) -> String {
+    let mut fit = String::new();
+    for c in value.chars() {
+        if c.is_ascii_alphanumeric() || "._@:-".contains(c) {
+            fit.push(c);
+        } else if !fit.ends_with('-') {
+            fit.push('-');
+        }
+    }
+    fit.trim_matches('-').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn as_ann(variable: &str) -> Option<String> {
+        (variable == "USER").then(|| "Ann Lee/\u{fc}".to_owned())
+    }
+
+    #[test]
+    fn what_stands_in_braces_is_filled_in() {
+        for (text, expected) in [
+            ("plain", "plain"),
+            ("{user}", "Ann-Lee"),
+            ("x.{user}.y", "x.Ann-Lee.y"),
+            ("-{user}", "Ann-Lee"),
+        ] {
+            assert_eq!(expand(text, &as_ann).unwrap(), expected);
+        }
+        let root = project::name(&project::root().unwrap()).unwrap();
+        assert_eq!(expand("{project}", &as_ann).unwrap(), fit(&root));
+        let long = |_: &str| Some("x".repeat(200));
+        assert_eq!(expand("{user}", &long).unwrap().len(), NAME_BYTES_MAX);
+    }
+
+    #[test]
+    fn what_cannot_be_filled_in_is_named() {
+        for (text, says) in [
+            ("a-{porject}", "there is no {porject}"),
+            ("a-{user", "a { has no }"),
+            ("{user}", "there is no user here"),
+        ] {
+            let error = expand(text, &|_| None).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+}

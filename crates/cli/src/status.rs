@@ -6,7 +6,8 @@ use peerbus_adapter::Receipt;
 use peerbus_mcp::{Step, Trail};
 use peerbus_wire::{MessageId, Received, neutralise, neutralise_json};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::json;
+use serde_json::value::RawValue;
 
 use crate::args::Status;
 use crate::failure::Failure;
@@ -31,11 +32,19 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
     }
     for (from, trail) in trails {
         if messages.len() > 1 {
-            output::line(&format!("from {}:", neutralise(from, 64)))?;
+            output::line(&format!("from {}:", sender(from)))?;
         }
         show(&trail)?;
     }
     Ok(())
+}
+
+/// Who sent it; a temporary sender that has left has no name any more.
+fn sender(from: &str) -> String {
+    match from {
+        "" => "a sender that has left".into(),
+        name => neutralise(name, 64),
+    }
 }
 
 /// Prints the steps and the sentence.
@@ -91,8 +100,8 @@ struct Answer {
 #[derive(Deserialize)]
 struct Message {
     from: String,
-    /// Receipts as on the wire, but for their id.
-    ladder: Vec<Map<String, Value>>,
+    /// Receipts, in the frames of the wire.
+    frames: Vec<Box<RawValue>>,
 }
 
 /// Asks as the operator of the broker, who may see every message's.
@@ -105,38 +114,27 @@ fn of_anyone(verb: &Status, id: &MessageId) -> Result<Vec<(String, Vec<Receipt>)
     }
     let target = format!("/status?id={id}");
     let answer = operator::request(verb.socket.as_ref(), "GET", &target)?;
-    let unknown = || Failure::failed(format!("the broker knows no message {id}, or not any more"));
-    if answer.status == 404 {
-        return Err(unknown());
-    }
     let answer: Answer = serde_json::from_str(&answer.ok()?).map_err(|error| {
         Failure::failed(format!("the broker's answer is not understood: {error}"))
     })?;
     if answer.messages.is_empty() {
-        return Err(unknown());
+        return Err(Failure::failed(format!(
+            "the broker knows no message {id}, or not any more"
+        )));
     }
-    let all = answer.messages.into_iter();
-    Ok(all
-        .map(|message| (message.from, receipts(id, message.ladder)))
-        .collect())
-}
-
-/// The receipts of a ladder.
-fn receipts(id: &MessageId, ladder: Vec<Map<String, Value>>) -> Vec<Receipt> {
-    let whole = |mut receipt: Map<String, Value>| {
-        receipt.insert("id".into(), id.as_str().into());
-        receipt
-    };
-    let receipts: Vec<_> = ladder.into_iter().map(whole).collect();
-    let frame = json!({
-        "protocol_version": peerbus_wire::PROTOCOL_VERSION,
-        "type": "receipts",
-        "receipts": receipts,
-    });
-    match Received::parse(frame.to_string().as_bytes()) {
+    let receipts = |frame: &RawValue| match Received::parse(frame.get().as_bytes()) {
         Received::Receipts(receipts) => receipts,
         _ => Vec::new(),
-    }
+    };
+    let all = answer.messages.into_iter().map(|message| {
+        let receipts = message
+            .frames
+            .iter()
+            .flat_map(|frame| receipts(frame))
+            .collect();
+        (message.from, receipts)
+    });
+    Ok(all.collect())
 }
 
 /// The wall clock, in milliseconds since the epoch.

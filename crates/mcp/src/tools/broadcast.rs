@@ -35,7 +35,7 @@ pub(crate) fn tool() -> Tool {
                     "description": "The message: plain text, or any JSON value."
                 },
                 "priority": talk::priority_schema(),
-                "thread": talk::thread_schema()
+                "thread": { "type": "string" }
             },
             "required": ["body"]
         }),

@@ -49,11 +49,8 @@ pub(crate) fn tool() -> Tool {
                     "description": "The message: plain text, or any JSON value."
                 },
                 "priority": talk::priority_schema(),
-                "thread": talk::thread_schema(),
-                "reply_to": {
-                    "type": "string",
-                    "description": "Id of the message that this answers, if any."
-                }
+                "thread": { "type": "string" },
+                "reply_to": { "type": "string", "description": "A message's id." }
             },
             "required": ["to", "body"]
         }),

@@ -14,13 +14,8 @@ pub(super) fn priority_schema() -> Value {
     json!({
         "type": "string",
         "enum": Priority::WORDS,
-        "description": "quiet starts no turn there; now is soonest. next when absent."
+        "description": "quiet starts no turn there; next when absent."
     })
-}
-
-/// The schema of `thread`.
-pub(super) fn thread_schema() -> Value {
-    json!({ "type": "string", "description": "Conversation it belongs to, if any." })
 }
 
 /// What a call's body says of its conversation, and what its arguments say instead.

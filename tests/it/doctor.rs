@@ -225,6 +225,26 @@ const FAULTS: &[Fault] = &[
         ],
     },
     Fault {
+        what: "a configuration that starts an older version",
+        plant: |setup| {
+            let old = setup.home.path().join("old/peerbus");
+            setup.write("old/peerbus", "#!/bin/sh\necho peerbus 0.1.0\n");
+            fs::set_permissions(&old, fs::Permissions::from_mode(0o755)).expect("a mode");
+            let old = format!("{:?}", old.display().to_string());
+            setup.edit(
+                ".gemini/settings.json",
+                "\"peerbus\",\n",
+                &format!("{old},\n"),
+            );
+        },
+        env: &[],
+        says: &[
+            "warning gemini: ",
+            "old/peerbus, which is peerbus 0.1.0",
+            "remedy: install one version everywhere",
+        ],
+    },
+    Fault {
         what: "hooks that start a program that is gone",
         plant: |setup| {
             setup.edit(

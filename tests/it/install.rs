@@ -488,6 +488,18 @@ fn an_older_install_is_updated_and_what_its_user_added_stays() {
 }
 
 #[test]
+fn a_file_that_was_made_anew_by_its_user_is_its_users() {
+    let home = Home::new();
+    home.run(&["install", "cursor"]).ok();
+    let path = home.path().join(".cursor/mcp.json");
+    fs::remove_file(&path).expect("the file");
+    fs::write(&path, "{}\n").expect("a file");
+    home.run(&["install", "cursor"]).ok();
+    home.run(&["uninstall", "cursor"]).ok();
+    assert_eq!(fs::read_to_string(&path).expect("the file"), "{}\n");
+}
+
+#[test]
 fn another_server_of_that_name_is_left_alone() {
     let home = Home::new();
     let text = r#"{ "mcpServers": { "peerbus": { "command": "node", "args": ["bus.js"] } } }"#;

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::report::Report;
+use super::version;
 use crate::args::Client;
 use crate::failure::Failure;
 use crate::install::clients::{CLIENTS, Places, Program, Scope, Target, Want, targets};
@@ -135,6 +136,12 @@ fn server(
         let says = format!("{path} has peerbus switched off");
         return report.warning(site.word, says, "switch it on there when you want it");
     }
+    if let Some(other) = other_version(&command) {
+        let ours = env!("CARGO_PKG_VERSION");
+        let says = format!("{path} starts {command}, which is {other}; this is peerbus {ours}");
+        let remedy = format!("install one version everywhere, then {}", site.remedy());
+        return report.warning(site.word, says, remedy);
+    }
     match outdated(site, target, found, &command, places) {
         true => report.warning(
             site.word,
@@ -159,6 +166,26 @@ fn unusable(command: &str) -> Option<String> {
     found
         .is_none()
         .then(|| format!("`{command}`, which is not on the PATH"))
+}
+
+/// What a program says of itself, if it is another one than this, of another version.
+fn other_version(command: &str) -> Option<String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let file = match command.contains('/') {
+        true => Path::new(command).to_owned(),
+        false => program::which(command, &path)?,
+    };
+    let real = std::fs::canonicalize(&file).ok()?;
+    if std::env::current_exe()
+        .and_then(std::fs::canonicalize)
+        .ok()?
+        == real
+    {
+        return None;
+    }
+    let said = version::ask(&file)?;
+    let ours = concat!("peerbus ", env!("CARGO_PKG_VERSION"));
+    (said.trim() != ours).then(|| said.trim().to_owned())
 }
 
 /// What is wrong with the variables of an entry.

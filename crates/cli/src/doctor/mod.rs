@@ -7,6 +7,7 @@ mod places;
 mod report;
 mod sessions;
 mod settings;
+mod version;
 
 use crate::args::Doctor;
 use crate::failure::Failure;

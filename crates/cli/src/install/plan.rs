@@ -52,6 +52,11 @@ pub(crate) fn install(
             ..Done::default()
         };
     }
+    let fresh = reading(target, text).is_ok_and(|read| !has_ours(target, &read));
+    if fresh && found.bytes.is_some() {
+        // What was put in earlier is gone, and with it what was known of it.
+        done = Done::default();
+    }
     let mut draft = Draft::new(text, &done.inserted, &done.made);
     let set = foreign(target, text).and_then(|()| match &target.want {
         Want::Server { path, entry } => edit::set(&mut draft, path, entry),

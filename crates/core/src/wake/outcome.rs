@@ -171,7 +171,12 @@ impl Ladder {
         let Some(sent) = self.parcels.get(&parcel).filter(in_flight) else {
             return;
         };
-        if sent.cause == Cause::Push {
+        // Where everything was seen meanwhile there was nothing to show: that is no failure.
+        let left = sent
+            .items
+            .iter()
+            .any(|(id, _)| self.unseen.contains_key(id));
+        if sent.cause == Cause::Push && left {
             self.paths.failed(now_ms, sent.path);
         }
         self.land(parcel);

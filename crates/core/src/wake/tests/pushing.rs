@@ -255,6 +255,17 @@ fn a_failed_push_was_none_and_its_path_is_gone_until_it_is_ready_again() {
 }
 
 #[test]
+fn a_push_whose_entries_were_seen_meanwhile_does_not_speak_against_its_path() {
+    let mut rig = Rig::new(&[Path::Socket]);
+    let entry = rig.next();
+    let push = rig.push();
+    rig.input(|ladder, now| ladder.named(now, entry));
+    rig.told(&push, Outcome::Failed);
+    rig.next();
+    assert_eq!(rig.push().path, Path::Socket);
+}
+
+#[test]
 fn a_path_that_fails_again_and_again_is_tried_ever_more_seldom() {
     let mut rig = Rig::new(&[Path::Socket]);
     rig.next();

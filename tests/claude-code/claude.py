@@ -9,7 +9,6 @@ from support import check, eventually
 
 PROGRAM = "/tmp/cli/claude"
 KEY = "made-up-key"
-TMUX = ["tmux", "-S", "/tmp/tmux.sock", "-f", "/dev/null"]
 
 
 def seed(home, project, server):
@@ -34,29 +33,36 @@ def seed(home, project, server):
     (home / ".claude" / "settings.json").write_text(json.dumps(settings))
 
 
+def environment(api_url):
+    """What the CLI is started with."""
+    return os.environ | {
+        "ANTHROPIC_API_KEY": KEY,
+        "ANTHROPIC_BASE_URL": api_url,
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_AUTOUPDATER": "1",
+    }
+
+
 class Claude:
     """One interactive session."""
 
     count = 0
 
-    def __init__(self, project, api_url, log):
+    def __init__(self, project, api_url, log, *arguments):
         Claude.count += 1
+        # A server of its own: one that is ending does not take a new session.
+        self.tmux = ["tmux", "-S", f"/tmp/tmux-{self.count}.sock", "-f", "/dev/null"]
         self.debug = Path(log) / f"claude-debug-{self.count}.txt"
         self.status = Path(log) / f"claude-status-{self.count}.txt"
-        environment = os.environ | {
-            "ANTHROPIC_API_KEY": KEY,
-            "ANTHROPIC_BASE_URL": api_url,
-            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-            "DISABLE_AUTOUPDATER": "1",
-        }
         session = ["new-session", "-d", "-x", "150", "-y", "50", "-c", str(project)]
         # The status goes to a file: tmux 3.3 does not always tell the one of a pane that ended.
-        command = f"{PROGRAM} --debug-file {self.debug}; echo $? > {self.status}"
+        program = " ".join([PROGRAM, *arguments])
+        command = f"{program} --debug-file {self.debug}; echo $? > {self.status}"
         keep = [";", "set-option", "-g", "remain-on-exit", "on"]
-        subprocess.run([*TMUX, *session, command, *keep], env=environment, check=True)
+        subprocess.run([*self.tmux, *session, command, *keep], env=environment(api_url), check=True)
 
     def _tmux(self, *arguments):
-        done = subprocess.run([*TMUX, *arguments], check=True, capture_output=True, text=True)
+        done = subprocess.run([*self.tmux, *arguments], check=True, capture_output=True, text=True)
         return done.stdout
 
     def screen(self):

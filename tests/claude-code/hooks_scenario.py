@@ -17,21 +17,28 @@ import claude
 import mock_api
 import scenario
 import wake
-from support import check, eventually
+from support import PATIENCE_S, check, eventually
 
 WORK = "do some work"
 WORKED = "the work is done"
 COMMAND = "echo worked"
+PLUGIN = "/tmp/deploy/claude-code-plugin"
 # Ways by which hooks get a message to the model, as receipts name them.
 PATHS = {"rewake", "hook"}
+
+
+def peerbus(verb):
+    """Puts peerbus into the user's configuration, or takes it out again."""
+    command = ["peerbus", verb, "claude-code", "--user"]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    check(f"{verb} succeeds", done.returncode == 0, done.stderr)
 
 
 def configure():
     """Installs the adapter and the hooks as a user does, for a session with a name that others know."""
     os.environ["PEERBUS_NAME"] = "session"
     claude.seed(scenario.HOME, scenario.PROJECT, scenario.SERVER)
-    install = ["peerbus", "install", "claude-code", "--user"]
-    subprocess.run(install, check=True, stdin=subprocess.DEVNULL)
+    peerbus("install")
     settings = scenario.HOME / ".claude" / "settings.json"
     value = json.loads(settings.read_text(encoding="utf-8"))
     value["permissions"]["allow"].append(f"Bash({COMMAND})")
@@ -104,6 +111,18 @@ def a_burst_is_few_turns(api, worker):
     check("in order", places == sorted(places), places)
 
 
+def a_session_without_a_user_is_not_held_up(api):
+    """Where nobody sits at the terminal, the CLI waits for every hook."""
+    command = [claude.PROGRAM, "-p", "say something"]
+    ends = {"timeout": PATIENCE_S, "stdin": subprocess.DEVNULL, "capture_output": True}
+    place = {"cwd": scenario.PROJECT, "env": claude.environment(api.url)}
+    try:
+        said = subprocess.run(command, check=True, text=True, **ends, **place).stdout
+    except subprocess.TimeoutExpired:
+        raise AssertionError("a session without a user never ends") from None
+    check("a session without a user ends by itself", "noted" in said, said)
+
+
 def hooks():
     """The command lines of our hooks in this process namespace."""
     found = []
@@ -136,6 +155,11 @@ def main():
             an_idle_session_wakes(api, worker)
             a_busy_session_hears(session, api, worker, model)
             a_burst_is_few_turns(api, worker)
+        a_session_without_a_user_is_not_held_up(api)
+        nothing_is_left()
+        peerbus("uninstall")
+        with scenario.cli(api, "--plugin-dir", PLUGIN):
+            an_idle_session_wakes(api, worker)
         nothing_is_left()
     except AssertionError as failed:
         print(f"FAILED {failed}")

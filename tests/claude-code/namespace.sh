@@ -8,6 +8,7 @@ run=$1 scripts=$2 cli=$3 peerbus=$4 python=$5 scenario=$6
 trap 'echo "the namespaces cannot be set up" >&2; exit 3' ERR
 ip link set lo up
 mount --bind "$scripts" "$run/scripts"
+mount --bind "$scripts/../../deploy" "$run/deploy"
 mount --bind "$cli" "$run/cli"
 mount --bind "$peerbus" "$run/bin/peerbus"
 mount --rbind "$run" /tmp

@@ -93,7 +93,7 @@ def installed_cli(version):
 
 def run_scenario(name, peerbus, cli, run):
     """Runs a scenario with `run` as its /tmp and tells how it ended."""
-    for directory in ("bin", "cli", "home", "log", "scripts"):
+    for directory in ("bin", "cli", "deploy", "home", "log", "scripts"):
         (run / directory).mkdir()
     (run / "bin" / "peerbus").touch()
     # A virtual environment may lie where the private /tmp hides it; its interpreter does not.

@@ -16,6 +16,8 @@ struct Rig {
     home: Home,
     broker: Broker,
     worker: Mcp,
+    /// How the session was started, in the words of its client.
+    entry: &'static str,
 }
 
 impl Rig {
@@ -27,6 +29,7 @@ impl Rig {
             home,
             broker,
             worker,
+            entry: "cli",
         }
     }
 
@@ -70,6 +73,7 @@ impl Rig {
         let mut args = vec!["hook"];
         args.extend_from_slice(words);
         let mut hook = self.home.peerbus(&args);
+        hook.env("CLAUDE_CODE_ENTRYPOINT", self.entry);
         hook.stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -266,8 +270,34 @@ fn what_a_killed_hook_was_waiting_for_is_not_lost() {
 }
 
 #[test]
+fn a_hook_that_waits_ends_with_the_shell_that_runs_it() {
+    let mut rig = Rig::start();
+    let session = rig.session("rewake");
+    let run = format!("{} hook wait; exit $?", env!("CARGO_BIN_EXE_peerbus"));
+    let mut shell = rig.home.command("sh");
+    shell
+        .args(["-c", &run])
+        .env("CLAUDE_CODE_ENTRYPOINT", rig.entry)
+        .stdin(Stdio::piped());
+    let mut shell = shell.spawn().expect("a shell");
+    let mut stdin = shell.stdin.take().expect("a pipe");
+    stdin
+        .write_all(br#"{"hook_event_name":"Stop"}"#)
+        .expect("the hook reads");
+    drop(stdin);
+    rig.rewakes(true);
+    shell.kill().expect("our child");
+    shell.wait().expect("our child");
+    rig.rewakes(false);
+    rig.send(&json!("nobody waits"));
+    assert!(rig.added(PROMPT).contains("nobody waits"));
+    session.close();
+    rig.broker.stop();
+}
+
+#[test]
 fn a_hook_that_has_nothing_to_do_says_nothing() {
-    let rig = Rig::start();
+    let mut rig = Rig::start();
     for event in ["SessionStart", PROMPT, TOOL, "Stop", "PreCompact"] {
         assert_eq!(rig.context(event, &json!({})), Value::Null, "{event}");
     }
@@ -282,6 +312,12 @@ fn a_hook_that_has_nothing_to_do_says_nothing() {
     for words in [&["later"][..], &["wait", "--for", "ever"], &["--newer"]] {
         silent(&ended(rig.hook(words, PROMPT, &json!({}))));
     }
+    // A session without a user would wait for the hook.
+    for entry in ["sdk-cli", "sdk-py", ""] {
+        rig.entry = entry;
+        silent(&ended(rig.hook(&["wait"], "SessionStart", &json!({}))));
+    }
+    rig.entry = "cli";
     // Where the user does not want to be woken this way, no hook waits.
     session.close();
     let session = rig.session("channel");

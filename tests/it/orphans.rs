@@ -114,7 +114,9 @@ fn sessions_that_end_in_any_way_leave_no_process_and_no_file() {
             .map(|at| Session::start(&home, &name(at)))
             .collect();
         for session in &sessions {
-            session.said.find("adapter", |line| line.parse::<u32>().ok());
+            session
+                .said
+                .find("adapter", |line| line.parse::<u32>().ok());
         }
         eventually("a hook waits in every session", || {
             let names = rewakable(&mut worker);
@@ -134,12 +136,16 @@ fn sessions_that_end_in_any_way_leave_no_process_and_no_file() {
         for (session, way) in sessions.iter_mut().zip(WAYS) {
             session.end(way);
         }
-        eventually("no process is left", || left(&home).is_empty().then_some(()));
+        eventually("no process is left", || {
+            left(&home).is_empty().then_some(())
+        });
         assert!(start.elapsed() < GONE, "{:?}", start.elapsed());
         assert_eq!(files(&sockets), [PathBuf::new(); 0]);
         for (session, way) in sessions.iter().zip(WAYS) {
             if way != "kill" {
-                session.said.find("end", |line| (line == "ended").then_some(()));
+                session
+                    .said
+                    .find("end", |line| (line == "ended").then_some(()));
             }
             // The client's own goes with the client, where that is not killed.
             let own = messages.join(format!("{}.sock", session.client.id()));

@@ -32,8 +32,9 @@ about["messagingSocketPath"] = inbox.getsockname()
 event = {"session_id": about["sessionId"], "cwd": str(home), "source": "startup"}
 event["hook_event_name"] = "SessionStart"
 pipe = subprocess.PIPE
+interactive = os.environ | {"CLAUDE_CODE_ENTRYPOINT": "cli"}
 hook = subprocess.Popen(
-    f"{peerbus} hook wait; exit $?", shell=True, stdin=pipe, start_new_session=True
+    f"{peerbus} hook wait; exit $?", shell=True, stdin=pipe, start_new_session=True, env=interactive
 )
 hook.stdin.write(json.dumps(event).encode())
 hook.stdin.close()

@@ -50,12 +50,13 @@ pub fn context() -> Said {
     asked().map_or(Said::Nothing, Said::Output)
 }
 
-/// Waits until there is something to show, or until the session, its adapter or whoever started
+/// Waits until there is something to show in an interactive session, or until the session, its adapter or whoever started
 /// this hook is gone, or another hook waits in its place.
 #[must_use]
 pub fn wait() -> Said {
     let waited = || {
         let on = occasion(Deadline::after(ANSWER))?;
+        interactive().then_some(())?;
         let patience = match on.event() {
             Event::Start => START,
             _ => Duration::ZERO,
@@ -70,6 +71,13 @@ pub fn wait() -> Said {
         text
     };
     waited().map_or(Said::Nothing, Said::Rewake)
+}
+
+/// There is a user who does not wait for this hook to end. Everywhere else (`claude -p`, agents
+/// built on the client) no hook runs in the background: a session would stand still with this one.
+/// Seen with 2.1.114 and 2.1.330, which say `sdk-cli` there, whatever is around them.
+fn interactive() -> bool {
+    std::env::var_os("CLAUDE_CODE_ENTRYPOINT").is_some_and(|name| name == "cli")
 }
 
 /// Lets an event pass.

@@ -26,16 +26,24 @@ fn a_message_goes_from_a_generic_adapter_to_a_channel_and_back() {
         (&sent["status"], &sent["recipients"]),
         (&json!("accepted"), &json!(1))
     );
-    let push = session.notification("push", |n| {
+    let mut push = session.notification("push", |n| {
         (n["params"]["meta"]["kind"] == "msg").then(|| n["params"].clone())
     });
+    let mark = push["meta"]["push"].take();
+    assert!(
+        mark.as_str().is_some_and(|mark| mark.starts_with("pb-")),
+        "{mark}"
+    );
     assert_eq!(
         push["content"],
         "📨 msg from worker: \"hi\\u000a\\u003cb\\u003e\""
     );
     assert_eq!(
         push["meta"],
-        json!({ "from": "worker", "source": "peer-bus", "msg_id": sent["id"], "kind": "msg" })
+        json!({
+            "from": "worker", "source": "peer-bus", "msg_id": sent["id"], "kind": "msg",
+            "push": null,
+        })
     );
 
     session.call("bus.send", json!({ "to": "worker", "body": "seen" }));
@@ -144,7 +152,7 @@ fn dots_are_shown_only_to_clients_that_take_them_and_both_spellings_are_accepted
             .map(|t| t["name"].clone())
             .collect();
         assert!(names.contains(&json!(expected)), "{client}: {names:?}");
-        assert_eq!(names.len(), 4, "{client}: {names:?}");
+        assert_eq!(names.len(), 10, "{client}: {names:?}");
         mcp.call("bus.peers", json!({}));
         mcp.call("bus_peers", json!({}));
         mcp.close();

@@ -119,6 +119,7 @@ def the_session_is_woken(api, worker, model):
         wake.a_busy_session_hears(session, api, worker, model)
         wake.a_burst_is_few_turns(session, api, worker)
         wake.hostile_text_is_quoted(api, worker)
+        wake.the_clients_own_tool_does_not_lose_a_reply(api, worker)
     wake.nothing_is_left()
     with cli(api) as session:
         session.said(f'MCP server "{SERVER}": Successfully connected')
@@ -127,6 +128,26 @@ def the_session_is_woken(api, worker, model):
     with cli(api):
         wake.the_successor_gets_it(api, worker, lost, since)
     return shown
+
+
+def the_user_decides(api, worker):
+    """What the user wants of messages from other processes counts, whatever they are."""
+    settings({"crossSessionInbound": "hold"})
+    with cli(api) as session:
+        session.said(f'MCP server "{SERVER}": Successfully connected')
+        wake.a_held_message_waits_for_the_user(api, worker, settings)
+    settings({"crossSessionInbound": "refuse"})
+    with cli(api) as session:
+        session.said(f'MCP server "{SERVER}": Successfully connected')
+        wake.a_refused_message_is_over(api, worker)
+    settings({"crossSessionInbound": None})
+
+
+def settings(changes):
+    """Changes the user's settings; `None` takes one out."""
+    path = HOME / ".claude" / "settings.json"
+    merged = json.loads(path.read_text(encoding="utf-8")) | changes
+    path.write_text(json.dumps({k: v for k, v in merged.items() if v is not None}))
 
 
 def the_worker_replies(worker):
@@ -208,6 +229,7 @@ def main():
         start_broker()
         worker = start_worker()
         shown = the_session_is_woken(api, worker, model)
+        the_user_decides(api, worker)
         instructions = the_worker_replies(worker)
         check("the real model was shown the instructions in full", instructions in shown, shown)
     except AssertionError as failed:

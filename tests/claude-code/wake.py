@@ -2,6 +2,7 @@
 what their sender is told of it."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 import mock_api
 from support import PATIENCE_S, check, eventually
 
+USE_SEND_MESSAGE = "answer me with SendMessage"
 BUSY_PROMPT = "who else is there"
 PEERS = "mcp__peerbus__bus_peers"
 ADAPTER = b"--adapter=cc"
@@ -39,6 +41,10 @@ class Model:
         self.speaks.wait(PATIENCE_S)
         if BUSY_PROMPT in request.prompt and not request.tool_results:
             return mock_api.tool_use(PEERS, {})
+        if USE_SEND_MESSAGE in request.prompt and not request.tool_results:
+            [address] = set(re.findall('from="(uds:[^"]*)"', request.prompt))
+            answer = {"to": address, "message": "lost?", "summary": "an answer"}
+            return mock_api.tool_use("SendMessage", answer)
         return self.scripted(request)
 
     @contextlib.contextmanager
@@ -158,6 +164,36 @@ def the_successor_gets_it(api, worker, identity, since):
     check("the next session of that name gets it", "remember me" in line, line)
     check("and is told that it may have been shown before", "(shown before)" in line, line)
     is_seen(worker, identity)
+
+
+def the_clients_own_tool_does_not_lose_a_reply(api, worker):
+    """The client tells the model of a tool for replies to its sessions. Used on us, it must not seem
+    to succeed: no peer would ever get the reply."""
+    since = len(api.asked)
+    identity = send(worker, USE_SEND_MESSAGE)
+    after = api.wait_for("what the tool says", lambda r: r.tool_results, since)
+    [result] = after.tool_results
+    check("the client's own tool says that nothing was sent", '\\"success\\":false' in json.dumps(result), result)
+    is_seen(worker, identity)
+
+
+def a_held_message_waits_for_the_user(api, worker, settings):
+    identity = send(worker, "may I come in?")
+    held = step(worker, identity, "held")
+    check("the sender is told that the user's setting holds it", held["to"] == "session", held)
+    unseen = not any(identity in asked.context for asked in api.asked)
+    check("the model is not shown it", unseen)
+    settings({"crossSessionInbound": "accept"})
+    api.wait_for("what the user lets in", lambda r: identity in r.context)
+    is_seen(worker, identity)
+
+
+def a_refused_message_is_over(api, worker):
+    identity = send(worker, "let me in!")
+    dead = step(worker, identity, "dead")
+    check("the sender is told that the user does not want it", "user" in dead["reason"], dead)
+    unseen = not any(identity in asked.context for asked in api.asked)
+    check("the model is not shown it", unseen)
 
 
 def nothing_is_left():

@@ -92,7 +92,8 @@ def is_seen(worker, identity):
     """Waits until the sender is told that a message is seen, and checks what shows it."""
     seen = step(worker, identity, "seen")
     how = (seen.get("path"), seen.get("evidence"))
-    check("the sender is told: seen, by the socket, by the transcript", how == ("socket", "transcript"), seen)
+    wanted = how == ("socket", "transcript")
+    check("the sender is told: seen, by the socket, by the transcript", wanted, seen)
 
 
 def an_idle_session_wakes(claude, api, worker):
@@ -100,7 +101,8 @@ def an_idle_session_wakes(claude, api, worker):
     identity = send(worker, "are you idle?")
     asked = api.wait_for("what wakes an idle session", lambda r: identity in r.context)
     line = f'📨 msg from worker [{identity}]: "are you idle?"'
-    check("an idle session wakes, and its model is shown the message", line in asked.context, asked.context)
+    shown = line in asked.context
+    check("an idle session wakes, and its model is shown the message", shown, asked.context)
     check("the model is told that a peer wrote it", "<cross-session-message" in asked.context)
     is_seen(worker, identity)
 
@@ -139,7 +141,8 @@ def hostile_text_is_quoted(api, worker):
     identity = send(worker, {"text": HOSTILE})
     asked = api.wait_for("the hostile text", lambda r: identity in r.context)
     [line] = [line for line in asked.context.splitlines() if identity in line]
-    check("hostile text is one quoted line", line.endswith(f'from worker [{identity}]: "{QUOTED}"'), line)
+    quoted = line.endswith(f'from worker [{identity}]: "{QUOTED}"')
+    check("hostile text is one quoted line", quoted, line)
     is_seen(worker, identity)
 
 
@@ -167,13 +170,14 @@ def the_successor_gets_it(api, worker, identity, since):
 
 
 def the_clients_own_tool_does_not_lose_a_reply(api, worker):
-    """The client tells the model of a tool for replies to its sessions. Used on us, it must not seem
-    to succeed: no peer would ever get the reply."""
+    """The client tells the model of a tool for replies to its sessions. Used on us, it must not
+    seem to succeed: no peer would ever get the reply."""
     since = len(api.asked)
     identity = send(worker, USE_SEND_MESSAGE)
     after = api.wait_for("what the tool says", lambda r: r.tool_results, since)
     [result] = after.tool_results
-    check("the client's own tool says that nothing was sent", '\\"success\\":false' in json.dumps(result), result)
+    failed = '\\"success\\":false' in json.dumps(result)
+    check("the client's own tool says that nothing was sent", failed, result)
     is_seen(worker, identity)
 
 

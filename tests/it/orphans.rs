@@ -140,7 +140,7 @@ fn sessions_that_end_in_any_way_leave_no_process_and_no_file() {
             left(&home).is_empty().then_some(())
         });
         assert!(start.elapsed() < GONE, "{:?}", start.elapsed());
-        assert_eq!(files(&sockets), [PathBuf::new(); 0]);
+        assert_eq!(files(&sockets), Vec::<PathBuf>::new());
         for (session, way) in sessions.iter().zip(WAYS) {
             if way != "kill" {
                 session
@@ -151,7 +151,7 @@ fn sessions_that_end_in_any_way_leave_no_process_and_no_file() {
             let own = messages.join(format!("{}.sock", session.client.id()));
             fs::remove_file(own).expect("the client's socket");
         }
-        assert_eq!(files(&messages), [PathBuf::new(); 0]);
+        assert_eq!(files(&messages), Vec::<PathBuf>::new());
     }
     broker.stop();
 }

@@ -128,3 +128,84 @@ pub(super) fn find(dirs: &[PathBuf]) -> Option<Found> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Above any number that Linux gives to a process (`proc(5)`, pid_max).
+    const NOBODY: u32 = 4_194_305;
+
+    fn paths(dir: &Path) -> Paths {
+        Paths {
+            config_dir: dir.to_owned(),
+            state_dir: dir.join("state"),
+            runtime_dir: dir.join("run"),
+            credentials: dir.join("credentials.toml"),
+            database: dir.join("peerbus.db"),
+            socket: dir.join("peerbus.sock"),
+            sockets: Vec::new(),
+        }
+    }
+
+    fn left(dir: &Path) -> Vec<PathBuf> {
+        sockets(dir).map(|(path, _, _)| path).collect()
+    }
+
+    #[test]
+    fn only_this_user_gets_to_a_socket_and_it_goes_with_its_adapter() {
+        let home = tempfile::tempdir().unwrap();
+        let paths = paths(home.path());
+        let dir = paths.runtime_dir.join(DIRECTORY);
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::set_permissions(&dir, Permissions::from_mode(0o755)).unwrap();
+        let (place, listener) = Place::bind(&paths, 7).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!((mode(&dir), mode(&place.path)), (0o700, 0o600));
+        let own = dir.join(format!("7.{}.sock", std::process::id()));
+        assert_eq!(left(&dir), [own]);
+        drop((place, listener));
+        assert_eq!(left(&dir), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn a_killed_adapters_socket_is_swept_and_a_live_ones_stays() {
+        let home = tempfile::tempdir().unwrap();
+        let paths = paths(home.path());
+        let dir = paths.runtime_dir.join(DIRECTORY);
+        std::fs::create_dir_all(&dir).unwrap();
+        let dead = dir.join(format!("1.{NOBODY}.sock"));
+        drop(UnixListener::bind(&dead).unwrap());
+        // A process elsewhere, whose number means nothing here.
+        let elsewhere = dir.join(format!("2.{NOBODY}.sock"));
+        let _listening = UnixListener::bind(&elsewhere).unwrap();
+        // One that is about to listen.
+        let starting = dir.join(format!("3.{}.sock", std::os::unix::process::parent_id()));
+        drop(UnixListener::bind(&starting).unwrap());
+        std::fs::write(dir.join("notes.txt"), "not ours").unwrap();
+        sweep(&dir);
+        let mut found = left(&dir);
+        found.sort();
+        assert_eq!(found, [elsewhere, starting]);
+        assert!(dir.join("notes.txt").exists());
+    }
+
+    #[test]
+    fn a_hook_finds_the_adapter_of_the_nearest_process_above_it() {
+        let home = tempfile::tempdir().unwrap();
+        let paths = paths(home.path());
+        let dirs = directories(&paths);
+        assert!(find(&dirs).is_none());
+        let above: Vec<u32> = process::ancestors().iter().map(|a| a.pid).collect();
+        let (_stranger, _) = Place::bind(&paths, NOBODY).unwrap();
+        assert!(find(&dirs).is_none());
+        for client in above.iter().rev() {
+            // Of an adapter that was killed there is only the file.
+            let old = dirs[0].join(format!("{client}.{NOBODY}.sock"));
+            drop(UnixListener::bind(old).unwrap());
+        }
+        assert!(find(&dirs).is_none());
+        let (_own, _listener) = Place::bind(&paths, above[0]).unwrap();
+        assert_eq!(find(&dirs).map(|found| found.client), Some(above[0]));
+    }
+}

@@ -210,6 +210,10 @@ pub trait Txn {
         id: &MessageId,
     ) -> Result<Option<MessageHead>, StoreError>;
 
+    /// The messages that go by this id, by number of their sender, whether that is known or not.
+    /// Looks at every sender: for the operator's rare question.
+    fn find_by_id(&mut self, id: &MessageId) -> Result<Vec<MessageHead>, StoreError>;
+
     /// To whom `seq` is still owed.
     fn owed_to(&mut self, seq: Seq) -> Result<Vec<PeerId>, StoreError>;
 

@@ -56,6 +56,16 @@ pub(crate) fn message_head(row: &Row<'_>) -> Result<MessageHead> {
     })
 }
 
+/// The messages that go by an id. The index leads with the sender: one step for each.
+pub(crate) const BY_ID: &str = "WITH RECURSIVE senders(sender) AS (
+         SELECT min(sender) FROM messages
+         UNION ALL
+         SELECT (SELECT min(sender) FROM messages WHERE sender > senders.sender) FROM senders
+         WHERE senders.sender IS NOT NULL)
+     SELECT seq, messages.sender, id, recipients, accepted_ms
+     FROM senders JOIN messages ON messages.sender = senders.sender AND id = ?1
+     ORDER BY messages.sender";
+
 /// The columns `number, sender, id, recipient, dead, reason, at_ms`.
 pub(crate) fn notice(row: &Row<'_>) -> Result<Notice> {
     Ok(Notice {

@@ -176,6 +176,14 @@ impl Txn for SqliteStore {
         })
     }
 
+    fn find_by_id(&mut self, id: &MessageId) -> Result<Vec<MessageHead>, StoreError> {
+        self.run("looking messages up", |db| {
+            db.prepare_cached(read::BY_ID)?
+                .query_map([id.as_str()], read::message_head)?
+                .collect()
+        })
+    }
+
     fn owed_to(&mut self, seq: Seq) -> Result<Vec<PeerId>, StoreError> {
         self.run("reading who is owed a message", |db| {
             db.prepare_cached(read::OWED_TO)?

@@ -290,6 +290,10 @@ impl Txn for Disk {
         self.inner.find_message(sender, id)
     }
 
+    fn find_by_id(&mut self, id: &MessageId) -> Result<Vec<MessageHead>> {
+        self.inner.find_by_id(id)
+    }
+
     fn owed_to(&mut self, seq: Seq) -> Result<Vec<PeerId>> {
         self.inner.owed_to(seq)
     }

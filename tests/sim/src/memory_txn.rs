@@ -177,6 +177,15 @@ impl Txn for MemoryStore {
             .map(|message| message.head.clone()))
     }
 
+    fn find_by_id(&mut self, id: &MessageId) -> Result<Vec<MessageHead>> {
+        self.is_open()?;
+        let found = self.ids.iter().filter(|((_, known), _)| known == id);
+        Ok(found
+            .filter_map(|(_, seq)| self.messages.get(seq))
+            .map(|message| message.head.clone())
+            .collect())
+    }
+
     fn owed_to(&mut self, seq: Seq) -> Result<Vec<PeerId>> {
         self.is_open()?;
         Ok(self

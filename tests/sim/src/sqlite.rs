@@ -122,6 +122,7 @@ impl Txn for SqliteDisk {
         last_debt(recipient: PeerId) -> Option<Seq>;
         message(seq: Seq) -> Option<MessageHead>;
         find_message(sender: PeerId, id: &MessageId) -> Option<MessageHead>;
+        find_by_id(id: &MessageId) -> Vec<MessageHead>;
         owed_to(seq: Seq) -> Vec<PeerId>;
         settled(after: Seq, limit: usize) -> (Vec<Seq>, Option<Seq>);
         delete_messages(seqs: &[Seq]) -> ();

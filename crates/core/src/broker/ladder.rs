@@ -135,7 +135,7 @@ impl Recent {
 /// The ladder of a message, for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ladder {
-    /// Who sent it.
+    /// Who sent it; empty when that name is forgotten, as a temporary one is that has left.
     pub from: String,
     /// What became of it, in order of time.
     pub receipts: Vec<Receipt>,
@@ -181,13 +181,11 @@ impl Broker {
         txn: &mut T,
     ) -> Result<Vec<Ladder>, StoreError> {
         let mut ladders = Vec::new();
-        for (sender, peer) in self.registry.iter() {
-            if let Some(head) = txn.find_message(sender, id)? {
-                ladders.push(Ladder {
-                    from: peer.row.name.clone(),
-                    receipts: self.receipts(&head, txn)?,
-                });
-            }
+        for head in txn.find_by_id(id)? {
+            ladders.push(Ladder {
+                from: self.registry.name(head.sender),
+                receipts: self.receipts(&head, txn)?,
+            });
         }
         Ok(ladders)
     }

@@ -277,6 +277,13 @@ impl Txn for Model {
             .cloned())
     }
 
+    fn find_by_id(&mut self, id: &MessageId) -> Result<Vec<MessageHead>> {
+        let heads = self.messages.values().map(|(head, _)| head);
+        let mut found: Vec<_> = heads.filter(|head| head.id == *id).cloned().collect();
+        found.sort_by_key(|head| head.sender);
+        Ok(found)
+    }
+
     fn owed_to(&mut self, seq: Seq) -> Result<Vec<PeerId>> {
         Ok(self.owed(seq))
     }
@@ -401,6 +408,7 @@ both! {
     last_debt(recipient: PeerId) -> Option<Seq>;
     message(seq: Seq) -> Option<MessageHead>;
     find_message(sender: PeerId, id: &MessageId) -> Option<MessageHead>;
+    find_by_id(id: &MessageId) -> Vec<MessageHead>;
     owed_to(seq: Seq) -> Vec<PeerId>;
     settled(after: Seq, limit: usize) -> (Vec<Seq>, Option<Seq>);
     delete_messages(seqs: &[Seq]) -> ();

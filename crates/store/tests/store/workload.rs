@@ -85,6 +85,7 @@ pub(crate) fn probe(seed: u64, target: &mut impl Target) {
         target.old_audit(before_ms, limit).unwrap();
         if let Some(head) = target.message(seq).unwrap() {
             target.find_message(head.sender, &head.id).unwrap();
+            target.find_by_id(&head.id).unwrap();
             target.find_message(peer, &head.id).unwrap();
         }
     }

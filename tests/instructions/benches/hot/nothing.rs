@@ -65,6 +65,9 @@ impl Txn for Nothing {
     fn find_message(&mut self, _: PeerId, _: &MessageId) -> Answer<Option<MessageHead>> {
         Ok(None)
     }
+    fn find_by_id(&mut self, _: &MessageId) -> Answer<Vec<MessageHead>> {
+        Ok(Vec::new())
+    }
     fn owed_to(&mut self, _: Seq) -> Answer<Vec<PeerId>> {
         Ok(Vec::new())
     }

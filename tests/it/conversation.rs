@@ -179,6 +179,11 @@ fn the_command_line_shows_the_ladder_of_any_message() {
         (&message["from"], &message["trail"]["id"]),
         (&json!("alice"), &json!(id))
     );
+    // A sender without a name of its own is gone when anybody asks.
+    let sent = home.run(&["send", "bob", "hi", "--json"]).ok();
+    let sent: Value = serde_json::from_str(&sent).expect("JSON");
+    let status = home.run(&["status", sent["id"].as_str().expect("an id")]).ok();
+    assert!(status.contains("accepted") && status.contains("bob"), "{status}");
     let unknown = home.run(&["status", "no-such-id"]).fails(1);
     assert!(unknown.contains("knows no message no-such-id"), "{unknown}");
     let odd = home.run(&["status", "a b"]).fails(2);

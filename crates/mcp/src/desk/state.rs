@@ -33,8 +33,8 @@ pub(super) struct State {
     pub(super) waiting: BTreeMap<EntryId, Waiting>,
     /// What the governor keeps out of it.
     pub(super) held: BTreeMap<EntryId, HeldBack>,
-    /// Showings whose outcome is not told yet.
-    open: BTreeMap<ParcelId, Vec<EntryId>>,
+    /// Showings of which something may still be told.
+    parcels: BTreeMap<ParcelId, Vec<EntryId>>,
     pub(super) recent: Recent,
     pub(super) waiters: Waiters,
     last: u64,
@@ -70,13 +70,15 @@ pub(super) struct Waiting {
     /// It was shown.
     pub(super) shown: bool,
     /// It is being shown.
-    pub(super) out: Option<Path>,
+    pub(super) out: Option<(ParcelId, Path)>,
+    /// The client keeps it until its user decides: nobody else may show it.
+    pub(super) kept: bool,
 }
 
 impl Waiting {
-    /// No tool is giving it to the agent just now.
+    /// The agent may read it, and is not being given it just now.
     pub(super) fn is_free(&self) -> bool {
-        !self.out.is_some_and(Path::reads)
+        !self.kept && !self.out.is_some_and(|(_, path)| path.reads())
     }
 }
 
@@ -115,7 +117,7 @@ impl State {
             about,
             waiting: BTreeMap::new(),
             held: BTreeMap::new(),
-            open: BTreeMap::new(),
+            parcels: BTreeMap::new(),
             recent: Recent::default(),
             waiters: Waiters::default(),
             last: 0,
@@ -268,6 +270,7 @@ impl State {
             order: order.unwrap_or(id.0),
             shown: again,
             out: None,
+            kept: false,
         };
         self.waiting.insert(id, waiting);
         let entry = Entry {
@@ -328,12 +331,16 @@ impl State {
     /// What came of a showing.
     pub(super) fn told(&mut self, now_ms: u64, parcel: ParcelId, outcome: Outcome) {
         let shown = matches!(outcome, Outcome::Written | Outcome::Held);
-        for entry in self.open.remove(&parcel).unwrap_or_default() {
-            if let Some(waiting) = self.waiting.get_mut(&entry) {
-                waiting.out = None;
+        for entry in self.parcels.get(&parcel).into_iter().flatten() {
+            if let Some(waiting) = self.waiting.get_mut(entry) {
+                waiting.out.take_if(|(of, _)| *of == parcel);
                 waiting.shown |= shown;
+                waiting.kept = outcome == Outcome::Held;
             }
         }
+        let waiting = &self.waiting;
+        self.parcels
+            .retain(|_, entries| entries.iter().any(|entry| waiting.contains_key(entry)));
         self.ladder.told(now_ms, parcel, outcome);
     }
 
@@ -365,10 +372,10 @@ impl State {
         let entries: Vec<EntryId> = parcel.items.iter().map(|item| item.entry).collect();
         for entry in &entries {
             if let Some(waiting) = self.waiting.get_mut(entry) {
-                waiting.out = Some(parcel.path);
+                waiting.out = Some((parcel.id, parcel.path));
             }
         }
-        self.open.insert(parcel.id, entries);
+        self.parcels.insert(parcel.id, entries);
     }
 
     /// What a showing shows. What was settled since it was made is left out.

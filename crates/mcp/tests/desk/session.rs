@@ -1,7 +1,7 @@
 //! A session that can be woken, its client and its broker.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use peerbus_adapter::How;
@@ -25,6 +25,7 @@ const PROFILE: Profile = Profile {
 struct Pushes {
     host: Host,
     usable: Arc<AtomicBool>,
+    last: Arc<AtomicU64>,
 }
 
 impl WakePath for Pushes {
@@ -51,6 +52,7 @@ impl WakePath for Pushes {
 
     fn wake<'a>(&'a self, letter: &'a Letter) -> BoxFuture<'a, Outcome> {
         Box::pin(async move {
+            self.last.store(letter.parcel.0, Ordering::Relaxed);
             let (content, meta) = letter.channel();
             let meta: Map<String, Value> = meta
                 .into_iter()
@@ -85,6 +87,8 @@ pub(crate) struct Session {
     pub(crate) client: Client,
     pub(crate) desk: Desk,
     pub(crate) usable: Arc<AtomicBool>,
+    /// What was pushed last.
+    pub(crate) last: Arc<AtomicU64>,
 }
 
 impl Session {
@@ -94,6 +98,8 @@ impl Session {
         let usable = Arc::new(AtomicBool::new(true));
         let (tell, desk) = tokio::sync::oneshot::channel();
         let switch = usable.clone();
+        let last = Arc::new(AtomicU64::new(0));
+        let noted = last.clone();
         let bus = broker.bus();
         tokio::spawn(run_over(
             bus,
@@ -104,7 +110,8 @@ impl Session {
             |host, desk| {
                 assert!(tell.send(desk).is_ok());
                 let usable = switch;
-                let path: Box<dyn WakePath> = Box::new(Pushes { host, usable });
+                let last = noted;
+                let path: Box<dyn WakePath> = Box::new(Pushes { host, usable, last });
                 (vec![path], async {})
             },
         ));
@@ -113,6 +120,7 @@ impl Session {
             client,
             desk: desk.await.unwrap_or_else(|_| panic!("it does not start")),
             usable,
+            last,
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use peerbus_adapter::How;
-use peerbus_adapter::wake::{Activity, Path};
+use peerbus_adapter::wake::{Activity, Outcome, ParcelId, Path};
 use peerbus_mcp::Options;
 use peerbus_wire::Progress;
 use serde_json::json;
@@ -276,4 +276,27 @@ async fn peers_are_told_how_the_session_is() {
         (&json!("test"), &json!("some-bot"))
     );
     assert_eq!(about.get("mood"), None, "what does not fit is left out");
+}
+
+#[tokio::test]
+async fn what_the_user_has_to_decide_on_is_shown_by_nobody_else() {
+    let mut session = Session::greeted(Options::default()).await;
+    session.broker.deliver("\"a secret plan\"");
+    session.client.push().await;
+    let parcel = ParcelId(session.last.load(Ordering::Relaxed));
+    session.desk.told(parcel, Outcome::Held);
+    advance(OVERDUE).await;
+    assert_eq!(session.settle().await, None);
+    assert!(session.desk.hand_over(Path::Hook).is_none());
+    for arguments in [json!({}), json!({ "peek": true }), json!({ "ids": ["m1"] })] {
+        let result = session.client.call("bus.inbox", arguments).await;
+        assert!(!result.to_string().contains("a secret plan"), "{result}");
+    }
+    session.desk.told(parcel, Outcome::Denied);
+    let rejected = |seen| match seen {
+        Seen::Reject { key } => Some(key),
+        Seen::Ack { .. } => panic!("nobody has seen it"),
+        _ => None,
+    };
+    assert_eq!(session.broker.saw("rejection", rejected).await, "1");
 }

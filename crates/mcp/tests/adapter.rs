@@ -434,45 +434,6 @@ async fn the_fate_of_a_sent_message_is_told_with_the_next_drain() {
 }
 
 #[tokio::test]
-async fn statements_that_the_broker_keeps_are_all_told_and_then_acked() {
-    const NOTICES: usize = 150;
-    let mut broker = Broker::start(true).await;
-    let (mut client, _adapter) = start(&broker, 1 << 20);
-    client.greet("some-bot").await;
-    broker.registered().await;
-    for n in 0..NOTICES {
-        let to = format!("bob-{n}.");
-        let reason = "never read".into();
-        broker.notice(&format!("n{n}"), State::Expired { to, reason });
-    }
-    // Answered after the statements arrived: the broker answers in order. Some come along.
-    let peers = client.call("bus.peers", json!({})).await;
-    let along = peers["structuredContent"]["unseen"].as_str().unwrap();
-    let along = along.lines().filter_map(|line| line.strip_prefix("📮 "));
-    let mut told: Vec<String> = along.map(str::to_owned).collect();
-    assert_eq!(told.len(), 5, "{peers}");
-    let acked = |seen: &Seen| matches!(seen, Seen::Ack { .. });
-    assert!(
-        !broker.noticed().iter().any(acked),
-        "nobody is known to know of them"
-    );
-    for _ in 0..NOTICES {
-        let result = client.call("bus.drain", json!({})).await;
-        let notices = result["structuredContent"]["notices"].as_array().unwrap();
-        assert!(notices.len() <= 64, "{}", notices.len());
-        told.extend(notices.iter().map(|n| n.as_str().unwrap().to_owned()));
-        if told.len() >= NOTICES {
-            break;
-        }
-    }
-    assert_eq!(told.len(), NOTICES);
-    for (n, notice) in told.iter().enumerate() {
-        assert!(notice.contains(&format!("bob-{n}.")), "{n}: {notice}");
-        assert_eq!(broker.ack().await, (format!("n{n}"), None));
-    }
-}
-
-#[tokio::test]
 async fn a_burst_of_sends_leaves_in_order() {
     let mut broker = Broker::start(true).await;
     let (mut client, _adapter) = start(&broker, 1 << 20);

@@ -354,3 +354,43 @@ async fn a_link_that_waits_for_somebody_is_answered_at_once_and_the_inbox_still_
         "{result}"
     );
 }
+
+#[tokio::test]
+async fn statements_that_the_broker_keeps_are_all_told_and_then_acked() {
+    const NOTICES: usize = 150;
+    let mut broker = Broker::start(true).await;
+    let (mut client, input, output) = client(1 << 20);
+    let bus = broker.bus();
+    tokio::spawn(run_generic_over(bus, Options::default(), input, output));
+    client.greet("some-bot").await;
+    broker.registered().await;
+    for n in 0..NOTICES {
+        let to = format!("bob-{n}.");
+        let reason = "never read".into();
+        broker.notice(&format!("n{n}"), State::Expired { to, reason });
+    }
+    // Answered after the statements arrived: the broker answers in order. Some come along.
+    let peers = client.call("bus.peers", json!({})).await;
+    let along = peers["structuredContent"]["unseen"].as_str().unwrap();
+    let along = along.lines().filter_map(|line| line.strip_prefix("📮 "));
+    let mut told: Vec<String> = along.map(str::to_owned).collect();
+    assert_eq!(told.len(), 5, "{peers}");
+    assert!(
+        !broker.noticed().iter().any(is_ack),
+        "nobody is known to know of them"
+    );
+    for _ in 0..NOTICES {
+        let result = client.call("bus.drain", json!({})).await;
+        let notices = result["structuredContent"]["notices"].as_array().unwrap();
+        assert!(notices.len() <= 64, "{}", notices.len());
+        told.extend(notices.iter().map(|n| n.as_str().unwrap().to_owned()));
+        if told.len() >= NOTICES {
+            break;
+        }
+    }
+    assert_eq!(told.len(), NOTICES);
+    for (n, notice) in told.iter().enumerate() {
+        assert!(notice.contains(&format!("bob-{n}.")), "{n}: {notice}");
+        assert_eq!(broker.ack().await, (format!("n{n}"), None));
+    }
+}

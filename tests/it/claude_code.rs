@@ -9,7 +9,7 @@ use crate::support::python;
 const CANNOT_RUN: i32 = 3;
 
 #[test]
-fn the_real_cli_sends_and_a_channel_gets_the_reply() {
+fn peers_wake_the_real_cli_and_are_told_what_its_model_has_seen() {
     holds(&[]);
 }
 

@@ -136,6 +136,7 @@ impl Session {
     }
 
     /// The credential for a socket. It belongs to the one that came with it, and goes to no other.
+    #[cfg(unix)]
     pub(crate) fn token_for(&self, socket: &Path) -> Option<&Token> {
         let same = self.around.socket.as_deref() == Some(socket);
         self.around.token.as_ref().filter(|_| same)

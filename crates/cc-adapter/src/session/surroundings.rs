@@ -54,6 +54,7 @@ impl Token {
         Self(text)
     }
 
+    #[cfg(unix)]
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }

@@ -17,6 +17,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// When nothing was found for so long, looks are rarer.
 const SOON: Duration = Duration::from_secs(300);
+/// When everything is proven, the turn that proved it ends soon: so long after it is one more look
+/// at what the session does.
+const PAUSE_AFTER: Duration = Duration::from_secs(1);
 /// Between two looks at a session from which nothing is expected.
 const PAUSE_IDLE: Duration = Duration::from_secs(30);
 /// When no transcript is there so long after something was to be seen, there is none.
@@ -37,14 +40,18 @@ const ENTRIES_MAX: usize = 4_096;
 pub(crate) async fn watch(session: Session, desk: Desk) {
     desk.set_evidence(session.glance().places(&session).readable_in_time());
     let mut look = Look::default();
+    let mut pause = PAUSE_IDLE;
     loop {
         let glance = session.report(&desk);
         // What is pushed in a moment will stand behind what is there now.
         look.begin(&glance.places(&session));
         tokio::select! {
-            () = desk.watching() => while_watched(&session, &desk, &mut look).await,
+            () = desk.watching() => {
+                while_watched(&session, &desk, &mut look).await;
+                pause = PAUSE_AFTER;
+            }
             () = session.stirred() => {}
-            () = sleep(PAUSE_IDLE) => {}
+            () = sleep(pause) => pause = PAUSE_IDLE,
         }
     }
 }

@@ -143,6 +143,26 @@ fn a_renamed_peer_is_reached_by_either_name() {
         alice.call("bus.send", json!({ "to": to, "body": to }));
         assert_eq!(drained(&mut bob)["body"], to);
     }
+    // An answer under the new name answers a question to the old one.
+    let ask = json!({
+        "name": "bus.ask", "arguments": { "to": "bob", "body": "ready?" },
+        "_meta": { "progressToken": "p" },
+    });
+    let ask = alice.ask("tools/call", ask);
+    let told = alice.notification("progress", |n| {
+        (n["params"]["progressToken"] == "p").then(|| n["params"]["message"].clone())
+    });
+    assert!(
+        told.as_str().is_some_and(|told| told.contains("robert")),
+        "{told}"
+    );
+    let question = drained(&mut bob);
+    bob.call(
+        "bus.reply",
+        json!({ "msg_id": question["id"], "body": "yes" }),
+    );
+    let answered = answer(&mut alice, ask)["structuredContent"].take();
+    assert_eq!(answered["answer"]["from"], "robert", "{answered}");
     let taken = alice.call_fails("bus.rename", json!({ "name": "robert" }));
     assert!(taken.contains("you are still alice"), "{taken}");
     broker.stop();
@@ -182,8 +202,13 @@ fn the_command_line_shows_the_ladder_of_any_message() {
     // A sender without a name of its own is gone when anybody asks.
     let sent = home.run(&["send", "bob", "hi", "--json"]).ok();
     let sent: Value = serde_json::from_str(&sent).expect("JSON");
-    let status = home.run(&["status", sent["id"].as_str().expect("an id")]).ok();
-    assert!(status.contains("accepted") && status.contains("bob"), "{status}");
+    let status = home
+        .run(&["status", sent["id"].as_str().expect("an id")])
+        .ok();
+    assert!(
+        status.contains("accepted") && status.contains("bob"),
+        "{status}"
+    );
     let unknown = home.run(&["status", "no-such-id"]).fails(1);
     assert!(unknown.contains("knows no message no-such-id"), "{unknown}");
     let odd = home.run(&["status", "a b"]).fails(2);

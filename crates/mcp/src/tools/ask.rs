@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 use super::drain::{self, Message};
 use super::{Context, DEADLINE, Tool, body, done, send, status, talk};
 use crate::arguments::Arguments;
-use crate::desk::Taken;
+use crate::desk::{Expected, Taken};
 use crate::rpc::schemars::{self, JsonSchema};
 use crate::session::Reply;
 use crate::trail::{Reached, Step, Trail, reached};
@@ -88,12 +88,15 @@ pub(crate) async fn call(context: &Context<'_>, arguments: &Arguments) -> Result
         timeout,
     };
     // The answer may be here before the send is confirmed.
-    let mut answer = context.desk.expect(&question.id, &question.to);
-    tokio::select! {
-        biased;
-        taken = answer.arrived() => question.answered(taken),
-        () = context.caller.cancelled() => Err(question.given_up()),
-        unanswered = question.pursue(&talk, body) => unanswered,
+    let mut answers = Answers {
+        asked: context.desk.expect(&question.id, &question.to),
+        also: None,
+    };
+    match question.pursue(&talk, body, &mut answers).await {
+        Ok(unanswered) => Ok(unanswered),
+        Err(End::Answered(taken)) => question.answered(taken),
+        Err(End::Cancelled) => Err(question.given_up()),
+        Err(End::Unsent(sentence)) => Err(sentence),
     }
 }
 
@@ -108,6 +111,41 @@ fn timeout(arguments: &Arguments) -> Result<Duration, String> {
     Ok(Duration::from_secs(seconds as u64))
 }
 
+/// Why a question does not wait any more.
+enum End {
+    Answered(Taken),
+    Cancelled,
+    Unsent(String),
+}
+
+/// Where an answer comes from.
+struct Answers {
+    asked: Expected,
+    /// The peer's present name, when it was asked by an older one.
+    also: Option<Expected>,
+}
+
+impl Answers {
+    async fn arrived(&mut self) -> Taken {
+        let Some(also) = &mut self.also else {
+            return self.asked.arrived().await;
+        };
+        tokio::select! {
+            taken = self.asked.arrived() => taken,
+            taken = also.arrived() => taken,
+        }
+    }
+}
+
+/// How far a question is.
+struct Looked {
+    trail: Trail,
+    /// The name of the peer that gets it.
+    at: Option<String>,
+    /// It will never arrive.
+    lost: bool,
+}
+
 /// A question that waits for its answer.
 struct Question<'a> {
     context: &'a Context<'a>,
@@ -119,7 +157,51 @@ struct Question<'a> {
 
 impl Question<'_> {
     /// Sends it and watches it until the time is over or no answer can come.
-    async fn pursue(&self, talk: &Conversation, body: &str) -> Result<Reply, String> {
+    async fn pursue(
+        &self,
+        talk: &Conversation,
+        body: &str,
+        answers: &mut Answers,
+    ) -> Result<Reply, End> {
+        self.unless(answers, self.send(talk, body)).await??;
+        let end = self.started + self.timeout;
+        loop {
+            let looked = self.unless(answers, self.look()).await?;
+            if let Some(name) = looked.at.as_deref().filter(|name| self.is_other(name)) {
+                let expect = || self.context.desk.expect(&self.id, name);
+                answers.also.get_or_insert_with(expect);
+            }
+            let now = Instant::now();
+            if looked.lost || now >= end {
+                return self.unanswered(looked).map_err(End::Unsent);
+            }
+            let note = &looked.trail.note;
+            let (elapsed, total) = (now - self.started, self.timeout);
+            let tell =
+                self.context
+                    .caller
+                    .progress(elapsed.as_secs_f64(), total.as_secs_f64(), note);
+            self.unless(answers, tell).await?;
+            self.unless(answers, sleep_until(end.min(now + TICK)))
+                .await?;
+        }
+    }
+
+    /// Does `work` unless the answer is there or the client has given up.
+    async fn unless<T>(
+        &self,
+        answers: &mut Answers,
+        work: impl Future<Output = T>,
+    ) -> Result<T, End> {
+        tokio::select! {
+            biased;
+            taken = answers.arrived() => Err(End::Answered(taken)),
+            () = self.context.caller.cancelled() => Err(End::Cancelled),
+            done = work => Ok(done),
+        }
+    }
+
+    async fn send(&self, talk: &Conversation, body: &str) -> Result<(), End> {
         let bus = self.context.bus;
         let body = talk.write(body);
         self.context.desk.sent(&self.to, talk.thread.as_deref());
@@ -128,44 +210,37 @@ impl Question<'_> {
             .await
         {
             // It may have been accepted: then there can be an answer.
-            Ok(_) | Err(SendError::TimedOut { left: true, .. }) => {}
-            Err(error) => return Err(send::unsent(bus, &self.to, &error).await),
-        }
-        let end = self.started + self.timeout;
-        loop {
-            let (trail, lost) = self.look().await;
-            let now = Instant::now();
-            if lost || now >= end {
-                return self.unanswered(trail, lost);
-            }
-            let (elapsed, total) = (now - self.started, self.timeout);
-            let caller = self.context.caller;
-            caller
-                .progress(elapsed.as_secs_f64(), total.as_secs_f64(), &trail.note)
-                .await;
-            sleep_until(end.min(now + TICK)).await;
+            Ok(_) | Err(SendError::TimedOut { left: true, .. }) => Ok(()),
+            Err(error) => Err(End::Unsent(send::unsent(bus, &self.to, &error).await)),
         }
     }
 
-    /// How far the question is, and whether it will never arrive.
-    async fn look(&self) -> (Trail, bool) {
+    async fn look(&self) -> Looked {
         let id = self.id.as_str();
         let statuses = self.context.bus.statuses(&[id.to_owned()], LOOK).await;
         let note = match statuses {
             Ok(receipts) => {
-                let trail = Trail::new(id, &receipts, status::wall_ms());
-                let lost = reached(receipts.iter())
-                    .values()
-                    .all(|(reached, _)| *reached == Reached::Lost);
-                let known = trail.steps.iter().any(|step| step.to.is_some());
-                return (trail, lost && known);
+                let at = reached(receipts.iter()).pop_first();
+                return Looked {
+                    trail: Trail::new(id, &receipts, status::wall_ms()),
+                    at: at.map(|(name, _)| name.to_owned()),
+                    lost: at.is_some_and(|(_, (reached, _))| reached == Reached::Lost),
+                };
             }
             Err(BusError::NotSupported) => {
                 "it was written to a broker of peerbus v1, which tells nothing more".to_owned()
             }
             Err(error) => format!("how far it got is not known now: {error}"),
         };
-        (Trail::unknown(id, note), false)
+        Looked {
+            trail: Trail::unknown(id, note),
+            at: None,
+            lost: false,
+        }
+    }
+
+    fn is_other(&self, name: &str) -> bool {
+        !name.eq_ignore_ascii_case(&self.to)
     }
 
     fn answered(&self, taken: Taken) -> Result<Reply, String> {
@@ -187,7 +262,8 @@ impl Question<'_> {
         done(&output).map(|reply| reply.with(taken))
     }
 
-    fn unanswered(&self, trail: Trail, lost: bool) -> Result<Reply, String> {
+    fn unanswered(&self, looked: Looked) -> Result<Reply, String> {
+        let Looked { trail, lost, .. } = looked;
         let (to, seconds) = (&self.to, self.timeout.as_secs());
         let how_far = trail.note;
         let note = if lost {

@@ -12,6 +12,7 @@ mod cli;
 mod conversation;
 mod doctor;
 mod hooks;
+mod identity;
 mod install;
 mod kill;
 mod lifecycle;

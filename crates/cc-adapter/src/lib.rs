@@ -5,7 +5,6 @@
 //! other ways are.
 
 mod files;
-#[cfg(unix)]
 pub mod hooks;
 mod paths;
 mod profile;

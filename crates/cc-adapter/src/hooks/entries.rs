@@ -1,4 +1,4 @@
-use serde_json::{Map, Value, json};
+//! What a configuration has to say for a session to have our hooks.
 
 /// A hook that makes a session hear of its mail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,45 +47,43 @@ pub const ENTRIES: &[Entry] = &[
     waits("Stop"),
 ];
 
-impl Entry {
-    /// It as one hook of a configuration. `program` is written into a shell command as it is.
-    #[must_use]
-    pub fn hook(&self, program: &str) -> Value {
-        let mut hook = json!({
-            "type": "command",
-            "command": format!("{program} {}", self.arguments),
-        });
-        if self.rewake {
-            hook["asyncRewake"] = true.into();
-        }
-        hook["timeout"] = self.timeout_s.into();
-        hook
-    }
-}
-
-/// The value of `hooks` in the settings of Claude Code, with nothing else in it.
-#[must_use]
-pub fn settings(program: &str) -> Value {
-    let mut events = Map::new();
-    for entry in ENTRIES {
-        let groups = events
-            .entry(entry.event)
-            .or_insert_with(|| json!([{ "hooks": [] }]));
-        if let Some(hooks) = groups[0]["hooks"].as_array_mut() {
-            hooks.push(entry.hook(program));
-        }
-    }
-    Value::Object(events)
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::{Map, Value, json};
+
     use super::*;
+
+    fn hook(entry: &Entry) -> Value {
+        let mut hook = json!({
+            "type": "command",
+            "command": format!("peerbus {}", entry.arguments),
+            "timeout": entry.timeout_s,
+        });
+        if entry.rewake {
+            hook["asyncRewake"] = true.into();
+        }
+        hook
+    }
 
     #[test]
     fn the_plugin_has_these_hooks_and_no_others() {
         let plugin = include_str!("../../../../deploy/claude-code-plugin/hooks/hooks.json");
         let plugin: Value = serde_json::from_str(plugin).unwrap();
-        assert_eq!(plugin["hooks"], settings("peerbus"));
+        let mut events = Map::new();
+        for entry in ENTRIES {
+            let groups = events
+                .entry(entry.event)
+                .or_insert_with(|| json!([{ "hooks": [] }]));
+            groups[0]["hooks"].as_array_mut().unwrap().push(hook(entry));
+        }
+        assert_eq!(plugin["hooks"], Value::Object(events));
+    }
+
+    #[test]
+    fn the_plugin_has_the_version_of_the_program() {
+        let manifest =
+            include_str!("../../../../deploy/claude-code-plugin/.claude-plugin/plugin.json");
+        let manifest: Value = serde_json::from_str(manifest).unwrap();
+        assert_eq!(manifest["version"], env!("CARGO_PKG_VERSION"));
     }
 }

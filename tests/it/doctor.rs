@@ -6,7 +6,7 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use crate::support::{Broker, Home};
+use crate::support::{Broker, Home, Mcp};
 
 /// A home where everything works: a broker, `peerbus` on the PATH, two agents that have it.
 struct Setup {
@@ -425,6 +425,18 @@ fn a_name_of_another_token_and_one_in_use_are_told_apart() {
     assert!(said.contains("name: bob can be used"), "{said}");
     broker.kill().expect("the broker is ours");
     broker.wait().expect("the broker ends");
+}
+
+#[test]
+fn who_has_a_name_is_told() {
+    let setup = Setup::new();
+    let carol = Mcp::start(&setup.home, "generic", "carol", "some-bot");
+    crate::support::eventually("carol is there", || {
+        let (lines, _) = setup.doctor(&[("PEERBUS_NAME", "carol")]);
+        let told = |line: &String| line.starts_with("ok      name: carol is in use by some-bot");
+        lines.iter().any(told).then_some(())
+    });
+    drop(carol);
 }
 
 #[test]

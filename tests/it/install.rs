@@ -218,7 +218,7 @@ fn a_program_on_the_path_and_a_shared_file_say_the_plain_name() {
     install("--user", Path::new("/nowhere"));
     assert!(command(".gemini/settings.json").ends_with("/peerbus"));
     let said = install("--project", Path::new("/nowhere"));
-    assert!(said.contains("not on your PATH"), "{said}");
+    assert!(said.contains("it is not on your PATH"), "{said}");
     assert_eq!(command(".gemini/settings.json"), "peerbus");
 }
 

@@ -56,8 +56,7 @@ fn this_program(report: &mut Report) {
     let shown = this
         .as_ref()
         .map_or_else(String::new, |p| p.display().to_string());
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let on_path = program::which("peerbus", &path);
+    let on_path = program::on_path();
     let real = on_path.as_ref().and_then(|p| std::fs::canonicalize(p).ok());
     match on_path {
         Some(found) if real != this => report.warning(

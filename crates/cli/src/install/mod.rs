@@ -62,7 +62,7 @@ pub(crate) fn run(verb: &Install) -> Result<(), Failure> {
 pub(crate) fn undo(verb: &Uninstall) -> Result<(), Failure> {
     let scope = scope(verb.scope);
     let program = Program {
-        command: program::command(scope)?,
+        command: program::command(scope).unwrap_or_else(|_| program::NAME.to_owned()),
         name: None,
     };
     let targets = clients::targets(verb.client, scope, &Places::find()?, &program);

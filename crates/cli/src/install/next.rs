@@ -1,11 +1,12 @@
 //! What is left for the user to do.
 
 use super::clients::{Program, Scope, title};
+use super::program;
 use crate::args::Client;
 use crate::output;
 
 /// Says what comes next.
-pub(crate) fn say(client: Client, scope: Scope, program: &Program) {
+pub(crate) fn say(client: Client, scope: Scope, called: &Program) {
     let name = title(client);
     let mut steps = vec![format!(
         "start {name} anew: running sessions do not look again"
@@ -22,17 +23,32 @@ pub(crate) fn say(client: Client, scope: Scope, program: &Program) {
              [mcp_servers.peerbus] ends that"
                 .into(),
         ),
-        (Client::Copilot, _) => steps.push(
-            "tell Copilot in your own instructions to use the bus: it does not show its model the \
-             server's"
-                .into(),
-        ),
+        (Client::Copilot, _) => {
+            steps.push(
+                "tell Copilot in your own instructions to use the bus: it does not show its model \
+                 the server's"
+                    .into(),
+            );
+            let shared = std::fs::read_to_string(".mcp.json").unwrap_or_default();
+            if shared.contains("\"peerbus\"") {
+                steps.push(
+                    "note: .mcp.json here has peerbus for Claude Code, and Copilot takes that one"
+                        .into(),
+                );
+            }
+        }
         _ => {}
     }
     if scope == Scope::Project {
-        steps.push("everybody who works on the project needs `peerbus` on the PATH".into());
+        let here = match program::on_path() {
+            Some(_) => "",
+            None => ", and it is not on your PATH",
+        };
+        steps.push(format!(
+            "everybody who works on the project needs `peerbus` on the PATH{here}"
+        ));
     }
-    if let Some(fixed) = program.name.as_ref().filter(|name| !name.contains('{')) {
+    if let Some(fixed) = called.name.as_ref().filter(|name| !name.contains('{')) {
         steps.push(format!(
             "only one session at a time can be {fixed}; others wait for the name"
         ));

@@ -6,7 +6,6 @@ use peerbus_wire::PeerName;
 
 use super::clients::Scope;
 use crate::failure::Failure;
-use crate::output;
 
 /// The plain name.
 pub(crate) const NAME: &str = "peerbus";
@@ -16,19 +15,15 @@ const PLACEHOLDERS: [&str; 4] = ["{project}", "{branch}", "{host}", "{user}"];
 /// `peerbus` where that finds this very program, else its full path. In a project's file, which
 /// others share, always `peerbus`.
 pub(crate) fn command(scope: Scope) -> Result<String, Failure> {
+    if scope == Scope::Project {
+        return Ok(NAME.to_owned());
+    }
     let this = std::env::current_exe().and_then(std::fs::canonicalize);
     let this = this.map_err(|error| {
         Failure::failed(format!("the path of this program cannot be found: {error}"))
     })?;
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let on_path = which(NAME, &path);
-    if scope == Scope::Project {
-        if on_path.is_none() {
-            output::say("note: the project's files say `peerbus`, and that is not on your PATH");
-        }
-        return Ok(NAME.to_owned());
-    }
-    if on_path.is_some_and(|found| std::fs::canonicalize(found).is_ok_and(|found| found == this)) {
+    if on_path().is_some_and(|found| std::fs::canonicalize(found).is_ok_and(|found| found == this))
+    {
         return Ok(NAME.to_owned());
     }
     this.into_os_string().into_string().map_err(|path| {
@@ -37,6 +32,11 @@ pub(crate) fn command(scope: Scope) -> Result<String, Failure> {
             "the path of this program, {path}, is not UTF-8: move it"
         ))
     })
+}
+
+/// What `peerbus` stands for in a shell here.
+pub(crate) fn on_path() -> Option<PathBuf> {
+    which(NAME, &std::env::var_os("PATH").unwrap_or_default())
 }
 
 /// A program on a search path.

@@ -322,3 +322,22 @@ async fn a_status_is_the_ladder_and_a_sentence() {
             .contains("bob's adapter got it")
     );
 }
+
+#[tokio::test]
+async fn two_that_ask_each_other_do_not_wait_until_the_end() {
+    let mut broker = Broker::start(true).await;
+    let mut client = greeted(&broker).await;
+    let ask = json!({ "name": "bus.ask",
+        "arguments": { "to": "bob", "body": "ready?", "timeout_s": 600 } });
+    let call = client.ask("tools/call", ask).await;
+    envelope(&mut broker).await;
+    broker.deliver_from("zoe", r#""not from bob""#);
+    broker.deliver(r#""are YOU ready?""#);
+    let answer = client.answer(call).await["result"].take();
+    let told = &answer["structuredContent"];
+    assert_eq!(told["answered"], false, "{answer}");
+    let note = told["note"].as_str().unwrap();
+    assert!(note.starts_with("bob wrote m2 meanwhile"), "{note}");
+    let unseen = told["unseen"].as_str().unwrap();
+    assert!(unseen.contains("are YOU ready?"), "{unseen}");
+}

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use peerbus_adapter::{Bus, BusError, SendError};
+use peerbus_adapter::wake::EntryId;
+use peerbus_adapter::{Bus, BusError, Kind, SendError};
 use peerbus_wire::{Conversation, MessageId};
 use serde::Serialize;
 use serde_json::json;
@@ -86,6 +87,7 @@ pub(crate) async fn call(context: &Context<'_>, arguments: &Arguments) -> Result
         to,
         started: Instant::now(),
         timeout,
+        before: context.desk.look().iter().map(|mail| mail.entry).max(),
     };
     // The answer may be here before the send is confirmed.
     let mut answers = Answers {
@@ -153,6 +155,8 @@ struct Question<'a> {
     to: String,
     started: Instant,
     timeout: Duration,
+    /// The last message that was here before it.
+    before: Option<EntryId>,
 }
 
 impl Question<'_> {
@@ -165,6 +169,7 @@ impl Question<'_> {
     ) -> Result<Reply, End> {
         self.unless(answers, self.send(talk, body)).await??;
         let end = self.started + self.timeout;
+        let mut aside = None;
         loop {
             let looked = self.unless(answers, self.look()).await?;
             if let Some(name) = looked.at.as_deref().filter(|name| self.is_other(name)) {
@@ -172,8 +177,8 @@ impl Question<'_> {
                 answers.also.get_or_insert_with(expect);
             }
             let now = Instant::now();
-            if looked.lost || now >= end {
-                return self.unanswered(looked).map_err(End::Unsent);
+            if looked.lost || aside.is_some() || now >= end {
+                return self.unanswered(looked, aside).map_err(End::Unsent);
             }
             let note = &looked.trail.note;
             let (elapsed, total) = (now - self.started, self.timeout);
@@ -184,6 +189,7 @@ impl Question<'_> {
             self.unless(answers, tell).await?;
             self.unless(answers, sleep_until(end.min(now + TICK)))
                 .await?;
+            aside = self.something_else();
         }
     }
 
@@ -239,6 +245,21 @@ impl Question<'_> {
         }
     }
 
+    /// A message of the peer's that came after the question and is not known to answer it. Either
+    /// it does (not every client says so), or the peer waits in its turn: to go on waiting for each
+    /// other would help nobody.
+    fn something_else(&self) -> Option<String> {
+        let desk = self.context.desk;
+        let mail = desk.look().into_iter().find(|looked| {
+            let message = &looked.mail.inbound;
+            Some(looked.entry) > self.before
+                && looked.held.is_none()
+                && message.kind == Kind::Msg
+                && !self.is_other(&message.from)
+        });
+        mail.map(|looked| looked.mail.inbound.id.clone())
+    }
+
     fn is_other(&self, name: &str) -> bool {
         !name.eq_ignore_ascii_case(&self.to)
     }
@@ -262,12 +283,18 @@ impl Question<'_> {
         done(&output).map(|reply| reply.with(taken))
     }
 
-    fn unanswered(&self, looked: Looked) -> Result<Reply, String> {
+    fn unanswered(&self, looked: Looked, aside: Option<String>) -> Result<Reply, String> {
         let Looked { trail, lost, .. } = looked;
         let (to, seconds) = (&self.to, self.timeout.as_secs());
         let how_far = trail.note;
         let note = if lost {
             format!("no answer will come: {how_far}")
+        } else if let Some(id) = aside {
+            format!(
+                "{to} wrote {id} meanwhile, which does not say that it answers: read it, it may \
+                 be the answer, or {to} may wait for you. Your question stays sent, do not repeat \
+                 it ({how_far})"
+            )
         } else {
             format!(
                 "no answer within {seconds} s: {how_far}. The question stays sent, do not repeat \

@@ -50,8 +50,8 @@ pub fn context() -> Said {
     asked().map_or(Said::Nothing, Said::Output)
 }
 
-/// Waits until there is something to show in an interactive session, or until the session, its adapter or whoever started
-/// this hook is gone, or another hook waits in its place.
+/// Waits in an interactive session until there is something to show, or until the session, its
+/// adapter or whoever started this hook is gone, or another hook waits in its place.
 #[must_use]
 pub fn wait() -> Said {
     let waited = || {

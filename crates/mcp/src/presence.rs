@@ -1,7 +1,7 @@
 //! How an adapter describes its session to peers.
 
-use peerbus_adapter::{Bus, project};
 use peerbus_adapter::wake::{Activity, Policy};
+use peerbus_adapter::{Bus, project};
 use serde_json::{Map, Value};
 
 use crate::session::{Client, Profile};

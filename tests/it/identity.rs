@@ -6,54 +6,75 @@ use serde_json::{Value, json};
 
 use crate::support::{Broker, Home, Mcp, eventually};
 
-/// An adapter of the client's session `id`, and the name it goes by.
-fn session(home: &Home, id: &str) -> (Mcp, String) {
-    start(home.peerbus(&["adapter"]).env("CLAUDE_CODE_SESSION_ID", id))
+/// An agent's adapter.
+struct Agent {
+    mcp: Mcp,
+    /// Everything that its tools told it.
+    heard: String,
 }
 
-fn start(command: &mut Command) -> (Mcp, String) {
-    let mut mcp = Mcp::spawn(command);
-    mcp.initialize("some-bot");
-    let name = me(&mut mcp);
-    (mcp, name)
-}
+impl Agent {
+    fn start(command: &mut Command) -> Self {
+        let mut mcp = Mcp::spawn(command);
+        mcp.initialize("some-bot");
+        let heard = String::new();
+        Self { mcp, heard }
+    }
 
-/// Its own name, once it is registered.
-fn me(mcp: &mut Mcp) -> String {
-    let peers = mcp.call("bus.peers", json!({}));
-    peers["self"].as_str().expect("a name").to_owned()
-}
+    /// The adapter of the client's session `id`.
+    fn session(home: &Home, id: &str) -> Self {
+        Self::start(home.peerbus(&["adapter"]).env("CLAUDE_CODE_SESSION_ID", id))
+    }
 
-fn bodies(mcp: &mut Mcp) -> Vec<Value> {
-    let drained = mcp.call("bus.drain", json!({}));
-    let messages = drained["messages"].as_array().expect("messages").iter();
-    messages.map(|message| message["body"].clone()).collect()
+    fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        let answer = self.mcp.call(tool, arguments);
+        self.heard += &answer.to_string();
+        answer
+    }
+
+    /// Its own name, once it is registered.
+    fn name(&mut self) -> String {
+        let peers = self.call("bus.peers", json!({}));
+        peers["self"].as_str().expect("a name").to_owned()
+    }
+
+    /// Mail comes with whichever answer is next, or is drained.
+    fn hears(&mut self, texts: &[&str]) {
+        eventually(&format!("{texts:?} comes"), || {
+            self.call("bus.drain", json!({}));
+            texts
+                .iter()
+                .all(|text| self.heard.contains(text))
+                .then_some(())
+        });
+    }
 }
 
 #[test]
 fn a_resumed_session_gets_its_name_and_its_queue_back() {
     let home = Home::new();
     let broker = Broker::start(&home);
-    let (first, name) = session(&home, "s-1");
-    first.close();
+    let mut first = Agent::session(&home, "s-1");
+    let name = first.name();
+    first.mcp.close();
     home.run(&["send", &name, "while you were away"]).ok();
 
-    let (mut resumed, again) = session(&home, "s-1");
-    assert_eq!(again, name);
-    eventually("the mail comes", || {
-        (bodies(&mut resumed) == [json!("while you were away")]).then_some(())
-    });
-    let (twin, other) = session(&home, "s-1");
+    let mut resumed = Agent::session(&home, "s-1");
+    assert_eq!(resumed.name(), name);
+    resumed.hears(&["while you were away"]);
+    let mut twin = Agent::session(&home, "s-1");
+    let other = twin.name();
     assert_ne!(other, name, "the name is in use");
-    let (stranger, third) = session(&home, "s-2");
+    let mut stranger = Agent::session(&home, "s-2");
+    let third = stranger.name();
     assert!(third != name && third != other);
-    twin.close();
-    stranger.close();
-    resumed.close();
+    for agent in [twin, stranger, resumed] {
+        agent.mcp.close();
+    }
 
-    let (resumed, again) = session(&home, "s-1");
-    assert_eq!(again, name, "the twin did not take it");
-    resumed.close();
+    let mut resumed = Agent::session(&home, "s-1");
+    assert_eq!(resumed.name(), name, "the twin did not take it");
+    resumed.mcp.close();
     let file = home.path().join(".local/state/peerbus/sessions.json");
     let metadata = std::fs::metadata(&file).expect("the bindings");
     let mode = std::os::unix::fs::PermissionsExt::mode(&metadata.permissions());
@@ -66,20 +87,17 @@ fn a_resumed_session_gets_its_name_and_its_queue_back() {
 fn a_renamed_session_keeps_its_mail_and_is_found_under_both_names() {
     let home = Home::new();
     let broker = Broker::start(&home);
-    let (mut agent, old) = session(&home, "s-1");
+    let mut agent = Agent::session(&home, "s-1");
+    let old = agent.name();
     agent.call("bus.rename", json!({ "name": "reviewer" }));
-    assert_eq!(me(&mut agent), "reviewer");
+    assert_eq!(agent.name(), "reviewer");
     home.run(&["send", &old, "to the old name"]).ok();
     home.run(&["send", "reviewer", "to the new one"]).ok();
-    let mut all = Vec::new();
-    eventually("both arrive", || {
-        all.extend(bodies(&mut agent));
-        (all == [json!("to the old name"), json!("to the new one")]).then_some(())
-    });
-    agent.close();
-    let (agent, resumed) = session(&home, "s-1");
-    assert_eq!(resumed, "reviewer", "the session has the name it chose");
-    agent.close();
+    agent.hears(&["to the old name", "to the new one"]);
+    agent.mcp.close();
+    let mut agent = Agent::session(&home, "s-1");
+    assert_eq!(agent.name(), "reviewer", "the name that the session chose");
+    agent.mcp.close();
     broker.stop();
 }
 
@@ -95,9 +113,9 @@ fn a_name_is_put_together_from_where_the_session_runs() {
         .current_dir(&project)
         .env("USER", "ann")
         .env("PEERBUS_NAME", "{user}.{project}.{branch}");
-    let (agent, name) = start(&mut command);
-    assert_eq!(name, "ann.my-project.fix-it");
-    agent.close();
+    let mut agent = Agent::start(&mut command);
+    assert_eq!(agent.name(), "ann.my-project.fix-it");
+    agent.mcp.close();
     let said = home.run(&["adapter", "--name", "x-{porject}"]).fails(2);
     assert!(
         said.contains("{porject}") && said.contains("--name or PEERBUS_NAME"),
@@ -111,9 +129,9 @@ fn the_operator_ends_a_name_and_nothing_is_lost_in_silence() {
     let home = Home::new();
     let broker = Broker::start(&home);
     for name in ["old", "gone", "heir"] {
-        home.run(&["recv", "--name", name, "--timeout", "0.1"]).ok();
+        home.run(&["recv", "--name", name, "--timeout", "1"]).ok();
     }
-    let mut ada = Mcp::start(&home, "generic", "ada", "some-bot");
+    let mut ada = Agent::start(&mut home.peerbus(&["adapter", "--name", "ada"]));
     ada.call("bus.send", json!({ "to": "old", "body": "for the heir" }));
     ada.call("bus.send", json!({ "to": "gone", "body": "for nobody" }));
     let said = home.run(&["names", "retire", "old", "--to", "heir"]).ok();
@@ -126,11 +144,10 @@ fn the_operator_ends_a_name_and_nothing_is_lost_in_silence() {
         .run(&["recv", "--name", "heir", "--count", "1", "--timeout", "30"])
         .ok();
     assert!(received.contains("for the heir"), "{received}");
-    eventually("ada is told", || {
-        let drained = ada.call("bus.drain", json!({})).to_string();
-        drained.contains("gone ended for good").then_some(())
-    });
-    let refused = ada.call_fails("bus.send", json!({ "to": "gone", "body": "late" }));
+    ada.hears(&["gone ended for good"]);
+    let refused = ada
+        .mcp
+        .call_fails("bus.send", json!({ "to": "gone", "body": "late" }));
     assert!(refused.contains("no peer named gone"), "{refused}");
     broker.stop();
 }

@@ -1,0 +1,175 @@
+//! A live peer takes another name; its old ones lead to it.
+
+use peerbus_core::broker::ConnId;
+use peerbus_core::store::Store as _;
+use peerbus_wire::{ClientFrame, Register, State, Token};
+
+use crate::rig::{DAY, OTHER_TOKEN, Rig, SECOND, accepted, ext, register};
+
+fn rename(rig: &mut Rig, conn: ConnId, name: &str) -> Result<String, String> {
+    rig.take(conn);
+    rig.frame(conn, ClientFrame::Rename { name: name.into() });
+    let answer = rig.take(conn).names.remove(0);
+    match answer.refused {
+        Some(why) => Err(why),
+        None => Ok(answer.name),
+    }
+}
+
+fn other(name: &str) -> Register {
+    Register {
+        token: Token::parse(OTHER_TOKEN),
+        ..ext(name, "instance-of-other")
+    }
+}
+
+fn alias(text: &str) -> Option<&str> {
+    text.split(r#","for":""#).nth(1)?.split('"').next()
+}
+
+#[test]
+fn a_renamed_peer_keeps_its_queue_what_it_holds_and_its_old_name() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    rig.send(ada, "ada", "bob", "m1");
+    assert_eq!(rename(&mut rig, bob, "rob"), Ok("rob".into()));
+    rig.take(ada);
+    rig.ack(bob, 1);
+    assert!(matches!(
+        &rig.states(ada)[..],
+        [State::Acked { to, .. }] if to == "rob"
+    ));
+    rig.send(ada, "ada", "BOB", "m2");
+    rig.send(ada, "ada", "rob", "m3");
+    let texts = rig.take(bob).texts;
+    let aliases: Vec<_> = texts.iter().map(|text| alias(text)).collect();
+    assert_eq!(aliases, [Some("BOB"), None]);
+
+    rig.close(bob, true);
+    rig.restart();
+    let bob = rig.ext("rob");
+    let told = rig.take(bob);
+    assert_eq!(told.delivered, [2, 3], "the queue is the new name's");
+    assert_eq!(alias(&told.texts[0]), Some("BOB"));
+    let ada = rig.ext("ada");
+    rig.send(ada, "ada", "bob", "m4");
+    assert_eq!(rig.states(ada)[0], accepted(1, 1));
+    assert_eq!(rig.delivered(bob), [4]);
+    assert_eq!(rig.row("bob"), None);
+}
+
+#[test]
+fn what_was_signed_under_the_old_name_is_accepted_once_more_and_known() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    rig.send(ada, "ada", "bob", "m1");
+    rename(&mut rig, ada, "eve").unwrap();
+    rig.send(ada, "ada", "bob", "m1");
+    rig.send(ada, "ada", "bob", "m2");
+    rig.send(ada, "eve", "bob", "m3");
+    rig.send(ada, "bob", "ada", "m4");
+    let states = rig.states(ada);
+    let duplicate = State::Accepted {
+        recipients: 1,
+        online: 1,
+        duplicate: true,
+    };
+    assert_eq!(states[0], duplicate);
+    assert_eq!(rig.delivered(bob), [1, 2, 3]);
+    assert!(
+        matches!(states.last(), Some(State::Refused(_))),
+        "nobody else's name: {states:?}"
+    );
+}
+
+#[test]
+fn only_a_free_name_is_given() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    let away = rig.ext("away");
+    rig.close(away, true);
+    let empty = rig.ext("empty");
+    rig.close(empty, true);
+    let theirs = rig.join(other("theirs"));
+    rig.close(theirs, true);
+    rig.send(ada, "ada", "away", "m1");
+    for (name, says) in [
+        ("a b", "U+0020"),
+        ("System", "reserved"),
+        ("BOB", "the same name"),
+        ("ada", "in use"),
+        ("away", "1 messages wait"),
+        ("theirs", "another token"),
+    ] {
+        let why = rename(&mut rig, bob, name).unwrap_err();
+        assert!(why.contains(says), "{name}: {why}");
+    }
+    assert_eq!(rename(&mut rig, bob, "bob"), Ok("bob".into()));
+    assert_eq!(rename(&mut rig, bob, "Empty"), Ok("Empty".into()));
+    assert_eq!(rename(&mut rig, bob, "bob"), Ok("bob".into()), "and back");
+    let why = rename(&mut rig, ada, "empty").unwrap_err();
+    assert!(why.contains("old name of bob"), "{why}");
+    let v1 = rig.v1("old-client");
+    rig.frame(v1, ClientFrame::Rename { name: "new".into() });
+    assert!(rig.take(v1).names.is_empty(), "version 1 has no such frame");
+}
+
+#[test]
+fn an_old_name_belongs_to_its_owner_who_can_have_it_back() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    rename(&mut rig, bob, "rob").unwrap();
+    let thief = rig.ask(other("bob"));
+    let (_, why) = rig.closed(thief).unwrap();
+    assert_eq!(why, "name claimed under a different token");
+    let new = rig.ext("bob");
+    rig.send(ada, "ada", "bob", "m1");
+    assert_eq!(rig.delivered(new), [1], "it is a peer of its own");
+    assert!(rig.delivered(bob).is_empty());
+    assert!(rig.store.load().unwrap().aliases.is_empty());
+}
+
+#[test]
+fn a_rename_whose_answer_was_lost_is_recognised() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    let again = || Register {
+        renaming: Some("rob".into()),
+        ..ext("bob", "instance-of-bob")
+    };
+    rig.close(bob, false);
+    let bob = rig.ask(again());
+    assert_eq!(rig.take(bob).peers[0].names, ["bob"], "it was never done");
+    rename(&mut rig, bob, "rob").unwrap();
+    rig.send(ada, "ada", "bob", "m1");
+    rig.close(bob, false);
+    let bob = rig.ask(again());
+    let told = rig.take(bob);
+    assert_eq!(told.peers[0].names, ["rob"]);
+    assert_eq!(told.delivered, [1]);
+    let thief = rig.ask(Register {
+        renaming: Some("rob".into()),
+        ..register("nobody")
+    });
+    assert_eq!(rig.take(thief).peers.len(), 1);
+    assert!(rig.row("nobody").is_some(), "it is who it said it is");
+}
+
+#[test]
+fn an_old_name_that_is_not_used_leads_nowhere_after_a_month() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    rename(&mut rig, bob, "rob").unwrap();
+    rig.pass(29 * DAY);
+    rig.send(ada, "ada", "bob", "m1");
+    rig.ack(bob, 1);
+    rig.pass(29 * DAY);
+    rig.take(ada);
+    rig.send(ada, "ada", "bob", "m2");
+    assert_eq!(rig.states(ada)[0], accepted(1, 1), "it was used since");
+    rig.ack(bob, 2);
+    rig.pass(30 * DAY + 120 * SECOND);
+    rig.take(ada);
+    rig.send(ada, "ada", "bob", "m3");
+    assert!(matches!(rig.states(ada)[0], State::Refused(_)));
+}

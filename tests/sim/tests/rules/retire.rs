@@ -1,0 +1,227 @@
+//! A name ends for good, and no mail of its with it.
+
+use peerbus_core::broker::{Command, ConnId, Input};
+use peerbus_wire::{ClientFrame, PeerName, State};
+
+use crate::rig::{Rig, SECOND, ext, register};
+
+fn retire(rig: &mut Rig, name: &str, to: Option<&str>) -> Result<(), String> {
+    let parse = |name: &str| PeerName::parse(name).unwrap();
+    let command = Command::Retire {
+        name: parse(name),
+        successor: to.map(parse),
+    };
+    rig.batch([]);
+    let now = rig.now();
+    let done = rig.broker.operate(now, &command, &mut rig.store).unwrap();
+    rig.batch([]);
+    rig.commit();
+    rig.pass(SECOND);
+    done.map_err(|denied| denied.to_string())
+}
+
+fn expired(states: &[State]) -> Vec<&str> {
+    let reason = |state: &'_ State| match state {
+        State::Expired { .. } => true,
+        _ => false,
+    };
+    states
+        .iter()
+        .filter(|state| reason(state))
+        .map(|state| match state {
+            State::Expired { reason, .. } => reason.as_str(),
+            _ => "",
+        })
+        .collect()
+}
+
+fn again(rig: &mut Rig, conn: ConnId) -> Vec<bool> {
+    let texts = rig.take(conn).texts;
+    texts
+        .iter()
+        .map(|text| text.contains(r#""again":true"#))
+        .collect()
+}
+
+#[test]
+fn unseen_mail_of_a_name_that_ends_is_reported_to_its_senders() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    for n in 0..600 {
+        rig.send(ada, "ada", "bob", &format!("m{n}"));
+    }
+    rig.take(ada);
+    retire(&mut rig, "bob", None).unwrap();
+    let (code, text) = rig.closed(bob).unwrap();
+    assert_eq!((code, text.as_str()), (4004, "name has ended for good"));
+    let states = rig.states(ada);
+    assert_eq!(expired(&states), vec!["bob ended for good"; 600]);
+    assert_eq!(rig.row("bob"), None);
+    rig.send(ada, "ada", "bob", "late");
+    assert!(matches!(rig.states(ada)[0], State::Refused(_)));
+    let bob = rig.v1("bob");
+    assert!(
+        rig.delivered(bob).is_empty(),
+        "a new life, without the mail"
+    );
+}
+
+#[test]
+fn the_reports_survive_a_broker_that_dies_half_way() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    for n in 0..600 {
+        rig.send(ada, "ada", "bob", &format!("m{n}"));
+    }
+    rig.close(ada, true);
+    rig.frame(bob, ClientFrame::Retire { successor: None });
+    assert_eq!(rig.take(bob).names[0].refused, None);
+    rig.input(Input::Tick);
+    rig.restart();
+    rig.pass(61 * SECOND);
+    let ada = rig.ext("ada");
+    let mut told = 0;
+    for _ in 0..10 {
+        let receipts = rig.take(ada).receipts;
+        told += receipts.len();
+        for key in receipts.into_iter().filter_map(|receipt| receipt.key) {
+            rig.frame(ada, ClientFrame::Ack(peerbus_wire::Ack { key, how: None }));
+        }
+    }
+    assert_eq!(told, 600);
+}
+
+#[test]
+fn the_successor_gets_the_mail_in_its_order_although_it_is_older() {
+    let mut rig = Rig::new();
+    let (ada, bob, cyd) = (rig.ext("ada"), rig.ext("bob"), rig.ext("cyd"));
+    rig.send(ada, "ada", "bob", "m1");
+    rig.close(bob, true);
+    rig.send(ada, "ada", "bob", "m2");
+    rig.send(ada, "ada", "cyd", "m3");
+    rig.send(ada, "ada", "*", "m4");
+    assert_eq!(rig.delivered(cyd), [3, 4]);
+    rig.take(ada);
+    retire(&mut rig, "bob", Some("cyd")).unwrap();
+    let told = rig.take(cyd);
+    assert_eq!(told.delivered, [1, 2]);
+    assert!(told.texts[0].contains(r#","again":true,"for":"bob","#));
+    assert!(
+        told.texts[1].contains(r#""2","for":"bob","#),
+        "never delivered"
+    );
+    rig.send(ada, "ada", "bob", "m5");
+    assert_eq!(rig.delivered(cyd), [5], "its name leads there");
+    for seq in 1..=5 {
+        rig.ack(cyd, seq);
+    }
+    assert!(rig.owed("cyd").is_empty());
+    let acked = rig.states(ada);
+    let by = |state: &&State| matches!(state, State::Acked { to, .. } if to == "cyd");
+    assert_eq!(acked.iter().filter(by).count(), 5, "{acked:?}");
+}
+
+#[test]
+fn a_broadcast_that_both_were_owed_comes_once_and_is_reported() {
+    let mut rig = Rig::new();
+    let (ada, _bob, cyd) = (rig.ext("ada"), rig.ext("bob"), rig.ext("cyd"));
+    rig.send(ada, "ada", "*", "m1");
+    rig.take(ada);
+    assert_eq!(rig.delivered(cyd), [1]);
+    retire(&mut rig, "bob", Some("cyd")).unwrap();
+    assert!(rig.delivered(cyd).is_empty());
+    let states = rig.states(ada);
+    let said = expired(&states);
+    assert_eq!(said, ["bob ended for good; cyd got the message itself"]);
+}
+
+#[test]
+fn what_the_successor_does_not_ack_comes_again_with_its_own() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    let cyd = rig.ext("cyd");
+    rig.close(cyd, true);
+    rig.send(ada, "ada", "bob", "m1");
+    rig.send(ada, "ada", "cyd", "m2");
+    rig.frame(
+        bob,
+        ClientFrame::Retire {
+            successor: Some("cyd".into()),
+        },
+    );
+    assert_eq!(rig.take(bob).names[0].name, "bob");
+    rig.pass(SECOND);
+    rig.restart();
+    let cyd = rig.ext("cyd");
+    assert_eq!(rig.delivered(cyd), [1, 2]);
+    rig.close(cyd, false);
+    let cyd = rig.ext("cyd");
+    assert_eq!(again(&mut rig, cyd), [true, true]);
+}
+
+#[test]
+fn a_window_holds_for_mail_that_was_moved_too() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    let cyd = rig.join(peerbus_wire::Register {
+        window: crate::rig::window(2, 1_048_576),
+        ..ext("cyd", "instance-of-cyd")
+    });
+    for n in 0..5 {
+        rig.send(ada, "ada", "bob", &format!("b{n}"));
+    }
+    for n in 0..5 {
+        rig.send(ada, "ada", "cyd", &format!("c{n}"));
+    }
+    let _ = bob;
+    retire(&mut rig, "bob", Some("cyd")).unwrap();
+    let mut all = rig.delivered(cyd);
+    assert_eq!(all.len(), 2);
+    for at in 0..10 {
+        let seq = all[at];
+        rig.ack(cyd, seq);
+        all.extend(rig.delivered(cyd));
+        if at == 3 {
+            rig.send(ada, "ada", "cyd", "late");
+        }
+    }
+    assert_eq!(all, [6, 7, 1, 2, 3, 4, 5, 8, 9, 10, 11]);
+}
+
+#[test]
+fn heirs_of_heirs_inherit_and_who_cannot_be_an_heir_is_said() {
+    let mut rig = Rig::new();
+    let (ada, _bob, _cyd, dan) = (
+        rig.ext("ada"),
+        rig.ext("bob"),
+        rig.ext("cyd"),
+        rig.ext("dan"),
+    );
+    rig.send(ada, "ada", "bob", "m1");
+    for (name, to, says) in [
+        ("nobody", None, "no peer named nobody"),
+        ("bob", Some("nobody"), "cannot be the successor"),
+        ("bob", Some("Bob"), "its own successor"),
+    ] {
+        let why = retire(&mut rig, name, to).unwrap_err();
+        assert!(why.contains(says), "{why}");
+    }
+    let passing = rig.join(peerbus_wire::Register {
+        ephemeral: true,
+        ..register("passing")
+    });
+    let why = retire(&mut rig, "bob", Some("passing")).unwrap_err();
+    assert!(why.contains("temporary"), "{why}");
+    let _ = passing;
+    retire(&mut rig, "bob", Some("cyd")).unwrap();
+    retire(&mut rig, "cyd", Some("dan")).unwrap();
+    assert_eq!(rig.delivered(dan), [1]);
+    rig.send(ada, "ada", "bob", "m2");
+    assert_eq!(rig.delivered(dan), [2], "old names follow");
+    let why = retire(&mut rig, "bob", None).unwrap_err();
+    assert!(why.contains("old name of dan"), "{why}");
+    retire(&mut rig, "dan", None).unwrap();
+    rig.take(ada);
+    rig.send(ada, "ada", "bob", "m3");
+    assert!(matches!(rig.states(ada)[0], State::Refused(_)));
+}

@@ -117,6 +117,14 @@ fn what_install_makes_goes_again_unless_somebody_uses_it() {
 
     let home = Home::new();
     home.run(&["install", "cursor"]).ok();
+    // The broker keeps its mail there, whoever made the directory.
+    for (path, mode) in [
+        (".local/state/peerbus", 0o700),
+        (".local/state/peerbus/installed.json", 0o600),
+    ] {
+        let found = fs::metadata(home.path().join(path)).expect("the record");
+        assert_eq!(found.permissions().mode() & 0o777, mode, "{path}");
+    }
     let rule = home.path().join(".cursor/rules.md");
     write(&rule, "be brief");
     home.run(&["uninstall", "cursor"]).ok();

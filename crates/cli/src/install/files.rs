@@ -125,6 +125,19 @@ fn keep_owner(_: &File, _: &fs::Metadata) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Gives a file or a directory a mode.
+#[cfg(unix)]
+pub(crate) fn make_private(path: &Path, mode: u32) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    fs::set_permissions(path, Permissions::from_mode(mode))
+}
+
+/// There are no modes here.
+#[cfg(not(unix))]
+pub(crate) fn make_private(_: &Path, _: u32) -> std::io::Result<()> {
+    Ok(())
+}
+
 /// Makes the directories above a file and tells which were made, the outermost first.
 pub(crate) fn make_parents(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     let missing = path

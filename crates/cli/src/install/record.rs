@@ -64,7 +64,7 @@ impl Record {
             }
         } else {
             let text = serde_json::to_vec_pretty(self).map_err(Failure::failed)?;
-            files::make_parents(&path).and_then(|_| files::write(&path, &text))
+            write_private(&path, &text)
         };
         saved.map_err(|error| {
             let path = path.display();
@@ -73,6 +73,16 @@ impl Record {
             ))
         })
     }
+}
+
+/// Writes the file and makes its directories, for this user alone: the broker's state lies there.
+fn write_private(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    let made = files::make_parents(path)?;
+    for dir in &made {
+        files::make_private(dir, 0o700)?;
+    }
+    files::write(path, text)?;
+    files::make_private(path, 0o600)
 }
 
 fn place() -> Option<PathBuf> {

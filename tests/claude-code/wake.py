@@ -137,6 +137,13 @@ def a_burst_is_few_turns(claude, api, worker):
     check(f"in at most two turns ({turns})", turns <= 2, letters)
 
 
+def a_cleared_session_still_hears(claude, api, worker):
+    """`/clear` gives the session another id and another transcript. The adapter is not restarted."""
+    claude.type("/clear")
+    eventually("the session is cleared", lambda: "Message from" not in claude.screen())
+    an_idle_session_wakes(claude, api, worker)
+
+
 def hostile_text_is_quoted(api, worker):
     identity = send(worker, {"text": HOSTILE})
     asked = api.wait_for("the hostile text", lambda r: identity in r.context)

@@ -24,7 +24,7 @@ const PAUSE_AFTER: Duration = Duration::from_secs(1);
 const PAUSE_IDLE: Duration = Duration::from_secs(30);
 /// When no transcript is there so long after something was to be seen, there is none.
 const APPEARS_WITHIN: Duration = Duration::from_secs(10);
-/// A transcript is looked at if it grew since shortly before the look began.
+/// A transcript is looked at if it grew since shortly before the last look.
 const GREW_WITHIN: Duration = Duration::from_secs(10);
 /// How far back the first look at a transcript goes, in bytes: what was written between the push and the look.
 const BACK: u64 = 256 * 1024;
@@ -135,6 +135,7 @@ impl Places {
 #[derive(Debug, Default)]
 struct Look {
     files: BTreeMap<PathBuf, Reading>,
+    last: Option<SystemTime>,
 }
 
 #[derive(Debug)]
@@ -144,10 +145,23 @@ struct Reading {
 }
 
 impl Look {
+    /// The transcripts that grew since the last look, with their lengths.
+    fn grown(&mut self, places: &Places) -> Vec<(PathBuf, u64)> {
+        let now = SystemTime::now();
+        let since = self.last.replace(now).unwrap_or(now);
+        let since = since.checked_sub(GREW_WITHIN).unwrap_or(since);
+        let grew = |path: PathBuf| {
+            let found = std::fs::metadata(&path).ok()?;
+            let lately = found.modified().is_ok_and(|at| at >= since);
+            (found.is_file() && lately).then_some((path, found.len()))
+        };
+        places.files().filter_map(grew).collect()
+    }
+
     /// From now on only what is appended counts, and a little of what stands there.
     fn begin(&mut self, places: &Places) {
-        self.files.clear();
-        for (path, length) in grown_lately(places) {
+        *self = Self::default();
+        for (path, length) in self.grown(places) {
             self.files.insert(path, Reading::near_end(length));
         }
     }
@@ -155,7 +169,7 @@ impl Look {
     /// Reads what was appended. Whether anything was.
     fn look(&mut self, places: &Places, marks: &[String], mut found: impl FnMut(Evidence)) -> bool {
         let mut grown = false;
-        for (path, length) in grown_lately(places) {
+        for (path, length) in self.grown(places) {
             let known = self.files.len();
             let reading = match self.files.entry(path.clone()) {
                 std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
@@ -213,16 +227,6 @@ impl Reading {
                 .for_each(&mut *found);
         }
     }
-}
-
-/// The transcripts that grew lately, with their lengths.
-fn grown_lately(places: &Places) -> impl Iterator<Item = (PathBuf, u64)> {
-    let since = SystemTime::now().checked_sub(GREW_WITHIN);
-    places.files().filter_map(move |path| {
-        let found = std::fs::metadata(&path).ok()?;
-        let lately = since.is_none_or(|since| found.modified().is_ok_and(|at| at >= since));
-        (found.is_file() && lately).then_some((path, found.len()))
-    })
 }
 
 #[cfg(test)]
@@ -301,6 +305,35 @@ mod tests {
         assert_eq!(
             seen(&mut later, &places),
             [Evidence::Presented("pb-1-1".into())]
+        );
+    }
+
+    #[test]
+    fn what_grew_long_before_a_rare_look_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let places = places(dir.path());
+        let file = dir.path().join("s.jsonl");
+        let mut look = Look::default();
+        look.begin(&places);
+        look.last = SystemTime::now().checked_sub(Duration::from_secs(60));
+        append(&file, USER);
+        let at = SystemTime::now()
+            .checked_sub(Duration::from_secs(50))
+            .unwrap();
+        File::options()
+            .append(true)
+            .open(&file)
+            .unwrap()
+            .set_modified(at)
+            .unwrap();
+        assert_eq!(
+            seen(&mut look, &places),
+            [Evidence::Presented("pb-1-1".into())]
+        );
+        append(&file, ANSWER);
+        assert_eq!(
+            seen(&mut look, &places),
+            [Evidence::Answered("pb-1-1".into())]
         );
     }
 

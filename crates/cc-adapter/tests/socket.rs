@@ -231,6 +231,33 @@ async fn what_the_user_refuses_is_rejected_and_goes_no_other_way() {
 }
 
 #[tokio::test]
+async fn what_the_client_holds_waits_and_goes_no_other_way() {
+    let (mut broker, home) = (Broker::start(true).await, Home::new());
+    let (mut client, _adapter) = start(&mut broker, home.around("socket,channel")).await;
+    assert_eq!(client.push().await["meta"]["self"], "me");
+    broker.deliver("\"patience\"");
+    let posted = home.posted().await;
+    posted.receipt("held", None).await;
+    let held = |seen| match seen {
+        support::Seen::Progress { key, step } => {
+            matches!(step, Progress::Held { .. }).then_some(key)
+        }
+        support::Seen::Ack { .. } => panic!("nobody has seen it"),
+        _ => None,
+    };
+    assert_eq!(broker.saw("that it is held", held).await, "1");
+    // The client gives up on its user: nobody has decided.
+    posted.receipt("expired", None).await;
+    let result = client.call("bus.peers", json!({})).await;
+    assert!(!result.to_string().contains("patience"), "{result}");
+    assert!(client.pushed.is_empty(), "{:?}", client.pushed);
+    // The user lets it in after all.
+    home.write(&posted.line("a"));
+    home.write(&answer("b", "a"));
+    assert_eq!(broker.ack().await.0, "1");
+}
+
+#[tokio::test]
 async fn an_answer_by_the_clients_own_tool_fails_to_its_face() {
     let (mut broker, home) = (Broker::start(true).await, Home::new());
     let (_client, _adapter) = start(&mut broker, home.around("socket")).await;

@@ -8,12 +8,15 @@ use peerbus_core::Now;
 use peerbus_core::peer::{
     NameFailure, QueryFailure, QueryId, Reply, Roster, SendOutcome, Session, Status,
 };
-use peerbus_wire::{MessageId, PeerName, Receipt};
+use peerbus_wire::{MessageId, PeerName, Receipt, neutralise};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Duration, Instant};
 
 use crate::sessions::Binder;
 use crate::state::LinkState;
+
+/// Longest text of a peer that is logged, in characters.
+const LOGGED_CHARS: usize = 200;
 
 type Answer<T> = oneshot::Sender<T>;
 
@@ -176,7 +179,19 @@ impl Shared {
         let rejected = inner.session.counters().rejected;
         if rejected != inner.rejected {
             inner.rejected = rejected;
-            tracing::warn!(rejected, "a message failed verification and is not shown");
+            let last = inner.session.take_rejected();
+            let safe = |text: &str| neutralise(text, LOGGED_CHARS);
+            let [from, id, why] = match &last {
+                Some(last) => [&last.from, &last.id, &last.reason].map(|text| safe(text)),
+                None => Default::default(),
+            };
+            tracing::warn!(
+                from,
+                id,
+                why,
+                rejected,
+                "a message failed verification and is not shown"
+            );
         }
         if inner.session.has_event() || inner.status == Status::Closed {
             self.events.notify_one();

@@ -143,6 +143,12 @@ fn tokens(file: PathBuf) -> Result<(Vec<TokenHash>, Option<PathBuf>), Failure> {
 fn announce(broker: &Running, db: &Path, credentials: Option<&Path>) {
     for address in broker.addresses() {
         output::say(&format!("listening on ws://{address}"));
+        if !address.ip().is_loopback() {
+            output::say(
+                "warning: other machines can reach this address, and nothing there is encrypted: \
+                 tokens and messages can be read on the way; tunnel it (SSH, VPN, TLS proxy)",
+            );
+        }
     }
     if let Some(path) = broker.unix_path() {
         output::say(&format!("listening on unix:{}", path.display()));

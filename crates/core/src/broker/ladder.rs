@@ -294,6 +294,7 @@ impl Broker {
             peer.delivered = peer.delivered.max(session.cursor);
         }
         let peer = session.peer;
+        self.registry.keep_presence(peer, session.presence.take());
         for flight in session.flights.take_all() {
             let message = (flight.sender, &flight.id);
             self.recent.record(message, peer, flight.way, None);

@@ -83,7 +83,10 @@ impl Broker {
                 } else {
                     away_ms / 1_000
                 },
-                presence: session.and_then(|s| s.presence.clone()),
+                presence: match session {
+                    Some(session) => session.presence.clone(),
+                    None => peer.presence.clone(),
+                },
             });
         }
         Ok((entries, u32::try_from(omitted).unwrap_or(u32::MAX)))

@@ -1,8 +1,8 @@
 //! The peers that are known.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use peerbus_wire::{NameKey, PeerName, Seq};
+use peerbus_wire::{NameKey, PeerName, Presence, Seq};
 
 use super::ConnId;
 use crate::store::{AliasRow, Ending, PeerId, PeerRow};
@@ -26,6 +26,8 @@ pub(super) struct Peer {
     pub(super) owed: Option<u64>,
     /// The last message that was delivered on a connection that ended.
     pub(super) delivered: Seq,
+    /// How it described itself last, while it is away.
+    pub(super) presence: Option<Presence>,
 }
 
 /// An old name of a peer.
@@ -47,6 +49,9 @@ struct Ended {
     delivered: Seq,
 }
 
+/// Peers that are away and whose last presence is kept.
+const PRESENCES_MAX: usize = 1_024;
+
 /// What stands behind the name of one that has ended: no name of a peer has a space.
 const ENDED: &str = " ended ";
 
@@ -60,6 +65,8 @@ pub(super) struct Registry {
     /// Peers that may have room for mail that waits.
     dirty: BTreeSet<PeerId>,
     online: usize,
+    /// Those whose last presence is kept, longest away first.
+    away: VecDeque<PeerId>,
 }
 
 impl Registry {
@@ -131,6 +138,7 @@ impl Registry {
                 last_debt: None,
                 owed: None,
                 delivered: Seq(0),
+                presence: None,
             },
         );
     }
@@ -279,6 +287,23 @@ impl Registry {
             self.online -= usize::from(peer.conn.is_some());
             self.online += usize::from(conn.is_some());
             peer.conn = conn;
+        }
+    }
+
+    /// Keeps how a peer that leaves described itself. Those that left long before go.
+    pub(super) fn keep_presence(&mut self, id: PeerId, presence: Option<Presence>) {
+        self.away.retain(|away| *away != id);
+        if let Some(peer) = self.peers.get_mut(&id) {
+            if presence.is_some() {
+                self.away.push_back(id);
+            }
+            peer.presence = presence;
+        }
+        if self.away.len() > PRESENCES_MAX
+            && let Some(oldest) = self.away.pop_front()
+            && let Some(peer) = self.peers.get_mut(&oldest)
+        {
+            peer.presence = None;
         }
     }
 

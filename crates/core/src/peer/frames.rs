@@ -8,7 +8,7 @@ use peerbus_wire::{
 use super::inbox::{Arrival, Fingerprint};
 use super::mutation::Mutation;
 use super::outbox::body_of;
-use super::{CONTROL_MAX, Event, Inbound, Key, Phase, SendOutcome, Session};
+use super::{CONTROL_MAX, Event, Inbound, Key, Phase, Rejected, SendOutcome, Session};
 use crate::Now;
 
 impl Session {
@@ -89,6 +89,12 @@ impl Session {
         let inbound = match self.verify(&delivery) {
             Ok(inbound) => inbound,
             Err(reason) => {
+                let envelope = delivery.envelope.envelope;
+                self.rejected = Some(Rejected {
+                    from: envelope.from,
+                    id: envelope.id,
+                    reason: reason.clone(),
+                });
                 return self.reject(delivery.key, reason, ext);
             }
         };

@@ -44,7 +44,8 @@ pub use mutation::Mutation;
 pub use outbox::GIVE_UP_MS;
 pub use types::{
     Action, Config, Counters, Credentials, Draft, Ended, Event, FateToken, Held, Inbound, Key,
-    NameFailure, Overloaded, QueryFailure, QueryId, Reason, Reply, Roster, SendOutcome, Status,
+    NameFailure, Overloaded, QueryFailure, QueryId, Reason, Rejected, Reply, Roster, SendOutcome,
+    Status,
 };
 
 use backoff::Backoff;
@@ -86,6 +87,7 @@ pub struct Session {
     actions: VecDeque<Action>,
     replies: VecDeque<Reply>,
     counters: Counters,
+    rejected: Option<Rejected>,
     mutations: Mutations,
 }
 
@@ -135,6 +137,7 @@ impl Session {
             actions: VecDeque::from([Action::Dial]),
             replies: VecDeque::new(),
             counters: Counters::default(),
+            rejected: None,
             mutations: Mutations::default(),
         }
     }
@@ -202,6 +205,11 @@ impl Session {
     #[must_use]
     pub fn is_unused(&self) -> bool {
         self.config.generated && self.outbox.is_unused() && self.inbox.is_unused()
+    }
+
+    /// The last message that was rejected, once.
+    pub fn take_rejected(&mut self) -> Option<Rejected> {
+        self.rejected.take()
     }
 
     /// What the host took and has not acked.

@@ -306,6 +306,17 @@ pub struct Overloaded {
     pub bytes: usize,
 }
 
+/// A message that failed verification or the rules. All of it is untrusted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejected {
+    /// Whom it says it is from.
+    pub from: String,
+    /// Its id.
+    pub id: String,
+    /// Why it was rejected.
+    pub reason: String,
+}
+
 /// What a session counted since it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {

@@ -123,6 +123,7 @@ fn every_close_code_is_listed() {
         R::HandshakeTimeout,
         R::Unresponsive,
         R::TooSlow,
+        R::NameEnded,
         R::Full,
         R::GoingAway,
         R::StorageFailed,
@@ -155,6 +156,7 @@ fn every_limit_is_listed() {
         ("`reason`", vec![l::REASON_BYTES_MAX]),
         ("`path`, `evidence`", vec![l::HOW_BYTES_MAX]),
         ("ids in one `status`", vec![l::STATUS_IDS_MAX]),
+        ("what `again` and `for` add", vec![l::DELIVER_ONE_BYTES]),
         ("entries in one `peers` answer", vec![l::PEERS_ENTRIES_MAX]),
         ("frames of one connection", vec![l::FRAMES_UNANSWERED_MAX]),
         (

@@ -1,9 +1,9 @@
 //! What a sender is told, when, and in how many frames.
 
 use peerbus_core::broker::{Input, Need};
-use peerbus_wire::{ClientFrame, How, State};
+use peerbus_wire::{ClientFrame, How, Presence, State};
 
-use crate::rig::{Rig, accepted, ack, ids, message, on_the_wire};
+use crate::rig::{Rig, accepted, ack, ext, ids, message, on_the_wire};
 
 #[test]
 fn states_after_accepted_are_coalesced_in_one_frame_a_commit() {
@@ -160,6 +160,27 @@ fn an_ext_client_is_told_more_of_each_peer() {
         seen,
         [("ada", true, Some(0), 0), ("bob", false, Some(1), 5)]
     );
+}
+
+#[test]
+fn how_a_peer_described_itself_stays_when_it_leaves() {
+    let mut rig = Rig::new();
+    let ada = rig.ext("ada");
+    let presence = Presence::parse(r#"{"client":"codex"}"#);
+    let bob = rig.join(peerbus_wire::Register {
+        presence: presence.clone(),
+        ..ext("bob", "instance-of-bob")
+    });
+    rig.close(bob, false);
+    let seen = |rig: &mut Rig| {
+        rig.take(ada);
+        rig.frame(ada, ClientFrame::Peers);
+        rig.take(ada).peers.remove(0).peers.unwrap().remove(1)
+    };
+    let entry = seen(&mut rig);
+    assert!(!entry.online && entry.presence == presence, "{entry:?}");
+    rig.ext("bob");
+    assert_eq!(seen(&mut rig).presence, None, "the new one says nothing");
 }
 
 #[test]

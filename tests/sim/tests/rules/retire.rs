@@ -21,16 +21,11 @@ fn retire(rig: &mut Rig, name: &str, to: Option<&str>) -> Result<(), String> {
 }
 
 fn expired(states: &[State]) -> Vec<&str> {
-    let reason = |state: &'_ State| match state {
-        State::Expired { .. } => true,
-        _ => false,
-    };
     states
         .iter()
-        .filter(|state| reason(state))
-        .map(|state| match state {
-            State::Expired { reason, .. } => reason.as_str(),
-            _ => "",
+        .filter_map(|state| match state {
+            State::Expired { reason, .. } => Some(reason.as_str()),
+            _ => None,
         })
         .collect()
 }

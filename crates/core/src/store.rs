@@ -57,6 +57,8 @@ pub struct AliasRow {
     pub name: String,
     /// To whom it leads.
     pub peer: PeerId,
+    /// That peer had the name itself, and may have signed messages under it.
+    pub own: bool,
     /// When mail last came for it, about, wall clock.
     pub used_ms: u64,
 }

@@ -115,12 +115,13 @@ fn ending(number: u32) -> Ending {
 }
 
 pub(crate) fn aliases(db: &Connection) -> Result<Vec<AliasRow>> {
-    let mut statement = db.prepare("SELECT name, peer, used_ms FROM aliases ORDER BY name")?;
+    let mut statement = db.prepare("SELECT name, peer, own, used_ms FROM aliases ORDER BY name")?;
     let rows = statement.query_map([], |row| {
         Ok(AliasRow {
             name: row.get(0)?,
             peer: peer(row, 1)?,
-            used_ms: unsigned(row, 2)?,
+            own: row.get(2)?,
+            used_ms: unsigned(row, 3)?,
         })
     })?;
     rows.collect()

@@ -200,6 +200,7 @@ fn version_2(db: &Connection) -> rusqlite::Result<()> {
          CREATE TABLE aliases(
              name TEXT NOT NULL COLLATE NOCASE PRIMARY KEY,
              peer INTEGER NOT NULL,
+             own INTEGER NOT NULL,
              used_ms INTEGER NOT NULL
          ) STRICT, WITHOUT ROWID;",
     )

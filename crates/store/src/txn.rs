@@ -51,11 +51,11 @@ impl Txn for SqliteStore {
     fn put_alias(&mut self, row: &AliasRow) -> Result<(), StoreError> {
         self.run("writing an old name", |db| {
             db.prepare_cached(
-                "INSERT INTO aliases(name, peer, used_ms) VALUES(?1, ?2, ?3)
+                "INSERT INTO aliases(name, peer, own, used_ms) VALUES(?1, ?2, ?3, ?4)
                  ON CONFLICT(name) DO UPDATE SET name = excluded.name, peer = excluded.peer,
-                     used_ms = excluded.used_ms",
+                     own = excluded.own, used_ms = excluded.used_ms",
             )?
-            .execute((&row.name, row.peer.0, int(row.used_ms)?))
+            .execute((&row.name, row.peer.0, row.own, int(row.used_ms)?))
         })?;
         Ok(())
     }

@@ -17,7 +17,7 @@ impl World {
         }
         let next_ms = self.rng.range(1, 2 * self.plan.fault_ms);
         self.after(next_ms, Event::Fault);
-        let at = self.rng.index(18);
+        let at = self.rng.index(19);
         self.trace.note(self.now_ms, "fault", at as u64, "");
         match at {
             0..=3 => {
@@ -69,6 +69,7 @@ impl World {
                     self.machine.tell(Input::Operate(Command::Release(name)));
                 }
             }
+            18 if self.plan.rename > 0 => self.retire(),
             16 => self.wall_jump_ms += self.rng.pick(&[1_000, 60_000, 3_600_000]),
             _ => {
                 if let Some(proc) = self.some_proc() {
@@ -77,6 +78,20 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// The operator ends a name.
+    fn retire(&mut self) {
+        let [name, heir] = [
+            self.rng.index(self.actors.len()),
+            self.rng.index(self.actors.len()),
+        ]
+        .map(|actor| PeerName::parse(&self.actors[actor].name));
+        let successor = heir.ok().filter(|_| self.rng.chance(600));
+        if let Ok(name) = name {
+            self.machine
+                .tell(Input::Operate(Command::Retire { name, successor }));
+        }
     }
 
     fn some_conn(&mut self) -> Option<ConnId> {

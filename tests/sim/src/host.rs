@@ -6,7 +6,9 @@ use peerbus_core::Now;
 use peerbus_core::peer::{
     Action, Config, Credentials, Draft, Ended, Event, FateToken, Key, Reply, Session, Status,
 };
-use peerbus_wire::{Address, ClientFrame, How, Instance, MessageId, PeerName, Presence, Window};
+use peerbus_wire::{
+    Address, ClientFrame, How, Instance, MessageId, PeerName, Presence, Progress, Window,
+};
 
 use crate::client::{Act, Ctx};
 use crate::failure::{Failure, Verdict, ensure};
@@ -39,6 +41,8 @@ pub(crate) struct Host {
     next_number: u64,
     numbers: BTreeMap<String, u64>,
     queries: usize,
+    /// The last other name that it asked for.
+    wished: Option<String>,
     /// Frames that the transport takes at once, and when it takes more.
     burst: usize,
     more_ms: Option<u64>,
@@ -84,6 +88,7 @@ impl Host {
             next_number: 1,
             numbers: BTreeMap::new(),
             queries: 0,
+            wished: None,
             burst: rng.pick(&[1, 3, 1_000]),
             more_ms: None,
         })
@@ -187,6 +192,9 @@ impl Host {
         if !ctx.healing && ctx.rng.chance(30) {
             self.query(ctx);
         }
+        if !ctx.healing && ctx.rng.chance(ctx.plan.rename) {
+            self.wish(ctx);
+        }
         if ctx.healing {
             self.lazy = false;
         }
@@ -198,6 +206,10 @@ impl Host {
                 };
                 self.event(ctx, event)?;
             }
+        }
+        if !self.held.is_empty() && ctx.rng.chance(200) {
+            let key = self.held[ctx.rng.index(self.held.len())];
+            self.session.progress(key, &step(ctx.rng));
         }
         while !self.held.is_empty() && (ctx.healing || ctx.rng.chance(400)) {
             let at = ctx.rng.index(self.held.len());
@@ -282,6 +294,43 @@ impl Host {
         }
     }
 
+    /// Wants another name, or none any more.
+    fn wish(&mut self, ctx: &mut Ctx<'_>) {
+        let deadline = self.now(ctx).mono_ms + ctx.rng.pick(&[50, 20_000]);
+        let other = ctx.names[ctx.rng.index(ctx.names.len())].clone();
+        let fresh = format!("ren-{:x}", ctx.rng.draw());
+        let asked = if ctx.rng.chance(150) {
+            let heir = ctx.rng.chance(700).then_some(other);
+            let heir = heir.and_then(|name| PeerName::parse(&name).ok());
+            self.session.request_retirement(heir, deadline)
+        } else {
+            // Mostly one that nobody has.
+            let name = if ctx.rng.chance(800) { fresh } else { other };
+            let Ok(parsed) = PeerName::parse(&name) else {
+                return;
+            };
+            let asked = self.session.request_rename(parsed, deadline);
+            if asked.is_ok() {
+                self.wished = Some(name);
+            }
+            asked
+        };
+        self.queries += usize::from(asked.is_ok());
+    }
+
+    /// The name that it may have without knowing it.
+    pub(crate) fn wished(&self) -> Option<&str> {
+        self.wished.as_deref()
+    }
+
+    /// Whether its name has ended, so that it does not come back by itself.
+    pub(crate) fn has_ended(&self) -> bool {
+        match self.session.status() {
+            Status::Refused { sentence } => sentence.contains("ended for good"),
+            status => *status == Status::Closed,
+        }
+    }
+
     fn query(&mut self, ctx: &mut Ctx<'_>) {
         let deadline = self.now(ctx).mono_ms + 10_000;
         let asked = if ctx.rng.chance(500) {
@@ -349,6 +398,21 @@ impl Host {
         }
         self.session.check();
         Ok(())
+    }
+}
+
+/// How far a message is said to be.
+fn step(rng: &mut Rng) -> Progress {
+    match rng.index(3) {
+        0 => Progress::Pushed {
+            path: "socket".into(),
+        },
+        1 => Progress::Presented {
+            path: "socket".into(),
+        },
+        _ => Progress::Held {
+            reason: "its user decides".into(),
+        },
     }
 }
 

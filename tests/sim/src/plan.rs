@@ -41,6 +41,8 @@ pub(crate) struct Plan {
     pub(crate) ack_now: u64,
     /// Chance that a taken message is handed back.
     pub(crate) release: u64,
+    /// Chance that an act of a session asks for another name, or ends its name.
+    pub(crate) rename: u64,
     /// Mean time between two faults.
     pub(crate) fault_ms: u64,
     /// Largest network delay.
@@ -96,6 +98,7 @@ impl Plan {
             lazy: rng.pick(&[0, 0, 200, 500]),
             ack_now: rng.pick(&[0, 500, 900, 1_000]),
             release: rng.pick(&[0, 0, 30, 200]),
+            rename: rng.pick(&[0, 0, 5, 40]),
             fault_ms: busy_ms / rng.pick(&[1, 4, 15, 40]),
             delay_ms: rng.pick(&[0, 2, 30, 400]),
             window_max: rng.pick(&[1, 3, 8, 256]),

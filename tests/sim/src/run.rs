@@ -12,7 +12,7 @@ use crate::failure::{Failure, Verdict, ensure};
 use crate::memory::MemoryStore;
 use crate::plan::Plan;
 use crate::rng::Rng;
-use crate::world::{Event, Kind, World};
+use crate::world::{Actor, Event, Kind, World};
 
 /// Events after which a world that has not come to rest is stuck.
 const STEPS_MAX: u64 = 3_000_000;
@@ -171,10 +171,12 @@ impl World {
                 self.process_leaves(proc)?;
             }
         }
+        let wished = self.find_owners();
         for actor in 0..self.actors.len() {
             let generated = self.actors[actor].kind == Kind::Session { generated: true };
             let passing = generated || self.actors[actor].kind == Kind::Ephemeral;
-            if !passing && !seen.contains(&actor) {
+            let name = self.actors[actor].name.to_ascii_lowercase();
+            if !passing && !seen.contains(&actor) && !wished.contains(&name) {
                 self.after(0, Event::Birth(actor));
             }
         }
@@ -184,21 +186,67 @@ impl World {
         Ok(())
     }
 
+    /// A name that its process got and never knew of gets a process. Gives the names that
+    /// processes may still get.
+    fn find_owners(&mut self) -> BTreeSet<String> {
+        let wished: BTreeSet<String> = self
+            .alive()
+            .filter_map(|proc| match &self.procs[proc].client {
+                Some(Client::Session(host)) => host.wished().map(str::to_ascii_lowercase),
+                _ => None,
+            })
+            .collect();
+        let mut known: BTreeSet<String> = self.names().into_iter().collect();
+        known = known.iter().map(|name| name.to_ascii_lowercase()).collect();
+        for name in self.oracle.staying() {
+            let key = name.to_ascii_lowercase();
+            if !known.contains(&key) && !wished.contains(&key) {
+                let kind = Kind::Session { generated: false };
+                self.actors.push(Actor { name, kind });
+            }
+        }
+        wished
+    }
+
     /// What keeps a healed world from being at rest.
     fn unfinished(&mut self) -> Option<String> {
         let (mut names, mut tellable) = (Vec::new(), Vec::new());
+        let (mut ended, mut lost) = (None, None);
         for proc in self.alive().collect::<Vec<_>>() {
             let Some(client) = &self.procs[proc].client else {
                 continue;
             };
             let name = client.name().to_owned();
             if let Client::Session(host) = client {
+                if host.has_ended() {
+                    ended = Some(proc);
+                    break;
+                }
                 if !host.is_online() {
-                    return Some(format!("{name} is not online: {:?}", host.session.status()));
+                    lost = lost.or(Some((proc, name)));
+                    continue;
                 }
                 tellable.push(name.clone());
             }
             names.push(name);
+        }
+        // Its user starts it anew.
+        if let Some(proc) = ended {
+            let actor = self.procs[proc].actor;
+            if let Err(failure) = self.process_leaves(proc) {
+                return Some(failure.to_string());
+            }
+            self.after(0, Event::Birth(actor));
+            return Some("a name had ended".into());
+        }
+        if let Some((proc, name)) = lost {
+            // Another process got its name while it was away.
+            if names.contains(&name)
+                && let Err(failure) = self.process_leaves(proc)
+            {
+                return Some(failure.to_string());
+            }
+            return Some(format!("{name} is not online"));
         }
         self.oracle.unfinished(&names, &tellable)
     }

@@ -132,7 +132,7 @@ impl World {
             });
         }
         // Generated names multiply, and each keeps its process.
-        if plan.generated == 0 && rng.chance(200) {
+        if plan.generated == 0 && plan.rename == 0 && rng.chance(200) {
             plan.config.connections_max = actors.len() + 1;
         }
         let disk = Disk::new(store);
@@ -344,10 +344,15 @@ impl World {
             return Ok(());
         };
         let names = self.names();
+        let before = client.name().to_owned();
         let mut ctx = self.ctx(proc, &names);
         let verdict = handle(&mut client, &mut ctx);
         let acts = ctx.acts;
+        let renamed = (client.name() != before).then(|| client.name().to_owned());
         self.procs[proc].client = Some(client);
+        if let Some(name) = renamed {
+            self.goes_by(proc, name);
+        }
         verdict?;
         self.perform(proc, acts)?;
         self.plan_wake(proc);
@@ -387,6 +392,25 @@ impl World {
             Client::Session(host) => host.rename(ctx, &parsed),
             Client::Script(_) => Ok(()),
         })
+    }
+
+    /// A process has another name than the one it was started with.
+    fn goes_by(&mut self, proc: ProcId, name: String) {
+        let actor = self.procs[proc].actor;
+        if self.actors[actor].name.eq_ignore_ascii_case(&name) {
+            return;
+        }
+        self.trace.note(self.now_ms, "goes by", proc as u64, &name);
+        let known = self
+            .actors
+            .iter()
+            .position(|actor| actor.name.eq_ignore_ascii_case(&name));
+        let actor = known.unwrap_or_else(|| {
+            let kind = Kind::Session { generated: false };
+            self.actors.push(Actor { name, kind });
+            self.actors.len() - 1
+        });
+        self.procs[proc].actor = actor;
     }
 
     fn plan_wake(&mut self, proc: ProcId) {

@@ -56,6 +56,16 @@ fn i4_a_debt_that_vanishes_with_its_holder() {
 }
 
 #[test]
+fn i4_a_rename_that_settles_what_its_peer_holds() {
+    caught(broker(Mutation::RenameLoses), "I4");
+}
+
+#[test]
+fn a_name_that_ends_without_a_word_to_the_senders() {
+    caught(broker(Mutation::RetireSilent), "notice");
+}
+
+#[test]
 fn i5_deliveries_beyond_the_window() {
     caught(broker(Mutation::IgnoreWindow), "I5");
 }

@@ -50,10 +50,12 @@ impl Broker {
             .get(peer)
             .and_then(|p| p.conn.zip(p.last_debt))
         {
-            let Some(session) = self.conns.session(conn) else {
+            let Some(session) = self.conns.session_mut(conn) else {
                 return Ok(());
             };
             if session.position() >= last {
+                // Nothing older waits.
+                session.backfill = None;
                 return Ok(());
             }
             let Some((messages, bytes)) = session.flights.room(session.window) else {

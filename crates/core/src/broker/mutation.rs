@@ -28,7 +28,7 @@ pub enum Mutation {
     TrustFrom,
     /// I4: a rename settles what its peer holds.
     RenameLoses,
-    /// I4: the mail of a name that ended vanishes without a word.
+    /// The mail of a name that ended vanishes without a word to its senders.
     RetireSilent,
     /// I12: mail for an unknown name is accepted and dropped.
     AcceptUnknown,

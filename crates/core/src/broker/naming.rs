@@ -31,7 +31,7 @@ impl Broker {
             return Ok(());
         };
         let (peer, old) = (session.peer, session.name.clone());
-        let answer = match self.free_name(peer, &old, wanted, txn)? {
+        let answer = match self.free_name(now, peer, &old, wanted, txn)? {
             Ok(new) => {
                 if new != old {
                     self.go_by(now, conn, &old, &new, txn)?;
@@ -54,6 +54,7 @@ impl Broker {
     /// Sees to it that nobody has the name any more, or says why `peer` cannot have it.
     fn free_name<T: Txn + ?Sized>(
         &mut self,
+        now: Now,
         peer: PeerId,
         old: &PeerName,
         wanted: &str,
@@ -92,7 +93,7 @@ impl Broker {
         let Some(holder) = self.registry.find(&name.key()) else {
             return Ok(Ok(name));
         };
-        if let Some(why) = self.why_kept(holder, owner, &name, txn)? {
+        if let Some(why) = self.why_kept(now, holder, owner, &name, txn)? {
             return Ok(Err(why));
         }
         self.forget(holder, txn)?;
@@ -102,6 +103,7 @@ impl Broker {
     /// Why a known peer cannot be forgotten to make room for another one.
     fn why_kept<T: Txn + ?Sized>(
         &mut self,
+        now: Now,
         holder: PeerId,
         owner: Option<TokenHash>,
         name: &PeerName,
@@ -114,7 +116,9 @@ impl Broker {
         if owner.is_none_or(others) {
             return Ok(Some(format!("{name} belongs to another token")));
         }
-        if known.conn.is_some() || known.contender.is_some() {
+        // One whose connection broke a moment ago comes back.
+        let back_soon = now.mono_ms < known.grace_until;
+        if known.conn.is_some() || known.contender.is_some() || back_soon {
             return Ok(Some(format!("{name} is in use by another session")));
         }
         let owed = self.owed(holder, txn)?;
@@ -166,7 +170,7 @@ impl Broker {
             to: new.as_str().to_owned(),
         }));
         self.outbox.want(Need::Now);
-        self.add_alias(now, old, peer, txn)
+        self.add_alias(now, old, peer, true, txn)
     }
 
     /// From now on mail for `name` goes to `peer`.
@@ -175,6 +179,7 @@ impl Broker {
         now: Now,
         name: &PeerName,
         peer: PeerId,
+        own: bool,
         txn: &mut T,
     ) -> Result<(), StoreError> {
         if let Some(oldest) = self.registry.oldest_alias(peer, ALIASES_MAX) {
@@ -186,6 +191,7 @@ impl Broker {
             Alias {
                 name: name.clone(),
                 peer,
+                own,
                 used_ms,
             },
             txn,
@@ -201,6 +207,7 @@ impl Broker {
         txn.put_alias(&AliasRow {
             name: name.as_str().to_owned(),
             peer: alias.peer,
+            own: alias.own,
             used_ms: alias.used_ms,
         })?;
         self.registry.set_alias(name.key(), alias);
@@ -237,6 +244,7 @@ impl Broker {
                         &name,
                         Alias {
                             peer: heir,
+                            own: false,
                             ..alias
                         },
                         txn,

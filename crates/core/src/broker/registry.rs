@@ -36,6 +36,8 @@ pub(super) struct Alias {
     pub(super) name: PeerName,
     /// To whom it leads.
     pub(super) peer: PeerId,
+    /// That peer had the name itself.
+    pub(super) own: bool,
     /// When mail last came for it, about, wall clock.
     pub(super) used_ms: u64,
 }
@@ -99,6 +101,7 @@ impl Registry {
         for AliasRow {
             name,
             peer,
+            own,
             used_ms,
         } in aliases
         {
@@ -111,6 +114,7 @@ impl Registry {
                     Alias {
                         name,
                         peer,
+                        own,
                         used_ms,
                     },
                 );

@@ -182,7 +182,7 @@ impl Broker {
         }));
         self.outbox.want(Need::Now);
         if let Some(heir) = heir {
-            self.add_alias(now, &name, heir, txn)?;
+            self.add_alias(now, &name, heir, false, txn)?;
         }
         self.sweep.next_ms = now.mono_ms;
         Ok(())
@@ -230,6 +230,8 @@ impl Broker {
     ) -> Result<(), StoreError> {
         if self.mutations.broken(Mutation::RetireSilent) {
             txn.delete_debt(peer, message.seq)?;
+            let (seq, recipient) = (message.seq, peer);
+            self.log.push(&Event::Expire { seq, recipient });
             self.outbox.want(Need::Soon);
             return Ok(());
         }

@@ -4,6 +4,7 @@ use peerbus_wire::{Address, Carried, DeliverFrame, Receipt, Refusal, RefusalCode
 
 use super::conn::Session;
 use super::mutation::Mutation;
+use super::registry::Alias;
 use super::{Broker, ConnId, Count, Output};
 use crate::Now;
 use crate::audit::Event;
@@ -26,8 +27,11 @@ impl Broker {
         };
         let sender = session.peer;
         if let Err(refusal) = self.check_from(session, carried) {
-            self.refuse(now, conn, Some(carried.id.clone()), refusal);
-            return Ok(());
+            // A resend must get its receipt again even if somebody else has the old name now.
+            if txn.find_message(sender, &carried.id)?.is_none() {
+                self.refuse(now, conn, Some(carried.id.clone()), refusal);
+                return Ok(());
+            }
         }
         let recipients = match self.recipients(now, sender, &carried.to, txn)? {
             Ok(recipients) => recipients,
@@ -121,7 +125,8 @@ impl Broker {
         }
         // What was signed before a rename and was not receipted comes again as it was.
         let old = self.registry.alias(&carried.from.key());
-        if old.is_some_and(|old| old.peer == session.peer && old.name == carried.from) {
+        let own = |old: &Alias| old.own && old.peer == session.peer && old.name == carried.from;
+        if old.is_some_and(own) {
             return Ok(());
         }
         Err(Refusal {

@@ -102,6 +102,7 @@ impl Model {
                 let row = AliasRow {
                     name: get(row, "name"),
                     peer: PeerId(get(row, "peer")),
+                    own: get(row, "own"),
                     used_ms: number(row, "used_ms"),
                 };
                 (row.name.to_ascii_lowercase(), row)

@@ -171,11 +171,12 @@ impl<T: Target> Work<'_, T> {
                 .unwrap();
         }
         let peer = PeerId(self.rng.random_range(0..self.head.next_peer));
-        let used_ms = self.now;
+        let (own, used_ms) = (self.rng.random(), self.now);
         self.target
             .put_alias(&AliasRow {
                 name,
                 peer,
+                own,
                 used_ms,
             })
             .unwrap();

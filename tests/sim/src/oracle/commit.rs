@@ -16,6 +16,7 @@ use crate::failure::{Failure, Verdict, ensure};
 struct Said {
     accepted: BTreeMap<Seq, u32>,
     ended: BTreeMap<(PeerId, Seq), End>,
+    moved: BTreeSet<(PeerId, PeerId, Seq)>,
 }
 
 impl Said {
@@ -35,7 +36,15 @@ impl Said {
                 "K" => self.ended.insert((peer(), seq), End::Acked).is_some(),
                 "E" => self.ended.insert((peer(), seq), End::Expired).is_some(),
                 "X" => self.ended.insert((peer(), seq), End::Dead).is_some(),
-                "D" | "R" | "T" | "F" | "Z" => false,
+                "M" => {
+                    let to = PeerId(u32::try_from(number(2)).unwrap_or(0));
+                    // It had a copy of its own of a broadcast, and is done with that.
+                    if let Some(end) = self.ended.remove(&(to, seq)) {
+                        self.ended.insert((peer(), seq), end);
+                    }
+                    !self.moved.insert((peer(), to, seq))
+                }
+                "D" | "R" | "T" | "F" | "Z" | "N" | "V" => false,
                 _ => true,
             };
             ensure(!again, "I2", || {
@@ -60,10 +69,11 @@ impl Oracle {
             .map(|claim| claim.name.as_str());
         let envelope = decode(envelope)?;
         let (id, from, to) = (&envelope.id, envelope.from.as_str(), envelope.to.as_str());
-        ensure(Some(from) == name, "I10", || {
+        let own = Some(from) == name || self.view.was_called(model.and_then(|m| m.peer), from);
+        ensure(own, "I10", || {
             format!("{id} from {from:?} was accepted on a connection of {name:?}")
         })?;
-        let known = to == "*" || self.view.names.contains_key(&to.to_ascii_lowercase());
+        let known = to == "*" || self.view.resolve(to).is_some();
         ensure(known, "I12", || {
             format!("{id} to {to:?} was accepted: nobody ever had the name")
         })?;
@@ -101,7 +111,8 @@ impl Oracle {
             passing && away_ms > self.rules.expiry_generated_ms
         };
         let ephemeral = row.is_some_and(|row| row.ephemeral);
-        ensure(old || left || ephemeral, "I4", || {
+        let ended = row.is_some_and(|row| row.ending.is_some());
+        ensure(old || left || ephemeral || ended, "I4", || {
             let name = self.name_of(peer);
             format!(
                 "message {} was owed to {name}, who did not ack it, and vanished",
@@ -121,7 +132,11 @@ impl Oracle {
         self.commits += 1;
         let writes = std::mem::take(&mut self.open);
         let causes = std::mem::take(&mut self.causes);
-        let mut done = Said::default();
+        let moving = std::mem::take(&mut self.moving);
+        let mut done = Said {
+            moved: moving.clone(),
+            ..Said::default()
+        };
         let mut said = Said::default();
         let mut owed: BTreeMap<Seq, BTreeSet<PeerId>> = BTreeMap::new();
         for write in &writes {
@@ -131,9 +146,21 @@ impl Oracle {
                     done.accepted.insert(head.seq, head.recipients);
                 }
                 Write::Owed(peer, seq) => {
+                    if moving
+                        .iter()
+                        .any(|(_, to, moved)| (to, moved) == (peer, seq))
+                    {
+                        continue;
+                    }
                     owed.entry(*seq).or_default().insert(*peer);
                 }
                 Write::Settled(peer, seq) => {
+                    if moving
+                        .iter()
+                        .any(|(from, _, moved)| (from, moved) == (peer, seq))
+                    {
+                        continue;
+                    }
                     let end = causes.get(&(*peer, *seq)).copied().unwrap_or(End::Expired);
                     done.ended.insert((*peer, *seq), end);
                 }
@@ -156,7 +183,29 @@ impl Oracle {
         ensure(said == done, "I2", || {
             format!("a commit did {done:?}, its audit block says {said:?}")
         })?;
+        self.reported(&writes, &done)?;
         self.remember(&writes, &owed, &done)
+    }
+
+    /// What expires or goes dead is reported to its sender, if there is one.
+    fn reported(&self, writes: &[Write], done: &Said) -> Verdict {
+        let lost = done.ended.iter().filter(|(_, end)| **end != End::Acked);
+        for ((peer, seq), end) in lost {
+            let Some(message) = self.view.messages.get(seq) else {
+                continue;
+            };
+            let (sender, id) = (message.head.sender, &message.head.id);
+            let known = self.view.peers.get(&sender);
+            let told = writes.iter().any(|write| {
+                matches!(write, Write::Notice(notice) if notice.sender == sender && notice.id == *id)
+            });
+            let nobody = known.is_none_or(|row| row.ending.is_some());
+            ensure(told || nobody, "notice", || {
+                let name = self.name_of(*peer);
+                format!("{end:?}: {id} to {name}, and its sender is not told")
+            })?;
+        }
+        Ok(())
     }
 
     fn remember(
@@ -172,6 +221,7 @@ impl Oracle {
             let envelope = decode(envelope)?;
             let recipients = owed.get(&head.seq).into_iter().flatten();
             let key = (envelope.from.to_ascii_lowercase(), envelope.id.clone());
+            self.hosts.accepted.insert(envelope.id.clone());
             if self.ever.insert(key.clone(), head.seq).is_some() {
                 self.hosts.late.insert(key);
             }
@@ -182,6 +232,17 @@ impl Oracle {
                 accepted_ms: head.accepted_ms,
             };
             self.history.insert(head.seq, accepted);
+        }
+        for (from, to, seq) in &done.moved {
+            let Some(accepted) = self.history.get_mut(seq) else {
+                continue;
+            };
+            accepted.recipients.remove(from);
+            accepted.recipients.insert(*to, None);
+            let key = (accepted.from.to_ascii_lowercase(), accepted.id.clone());
+            // It comes to somebody who may have had newer mail.
+            self.hosts.late.insert(key);
+            self.inherited.insert((*to, *seq));
         }
         for ((peer, seq), end) in &done.ended {
             let accepted = self.history.get_mut(seq);

@@ -79,7 +79,11 @@ impl Oracle {
     /// What left for an earlier connection of the name says so when it comes again.
     fn said_again(&mut self, conn: ConnId, peer: PeerId, seq: Seq, again: bool) -> Verdict {
         let before = self.left.insert((peer, seq), conn);
-        let owed = before.is_some_and(|before| before != conn);
+        // Of a broadcast it may have had its own copy before somebody else's.
+        let message = self.durable.messages.get(&seq);
+        let copy = message.is_some_and(|message| message.head.recipients > 1)
+            && self.inherited.contains(&(peer, seq));
+        let owed = !copy && before.is_some_and(|before| before != conn);
         let ext = self.conns.get(&conn).is_some_and(|model| model.ext);
         ensure(if ext { again || !owed } else { !again }, "again", || {
             let name = self.name_of(peer);
@@ -102,7 +106,9 @@ impl Oracle {
         let ended = self
             .end_of(peer, seq)
             .is_some_and(|(_, commit)| commit < greeted);
-        ensure(!acked && !ended, "I8", || {
+        // Somebody else's copy of a broadcast.
+        let inherited = self.inherited.contains(&(peer, seq));
+        ensure(inherited || !acked && !ended, "I8", || {
             let name = self.name_of(peer);
             format!(
                 "message {} was settled by {name} and is delivered again",
@@ -116,6 +122,12 @@ impl Oracle {
             return Ok(());
         };
         let (last, takeover) = (model.last, model.takeover);
+        // What was inherited comes in its own time.
+        let handed_back = self.released.contains(&(peer, seq));
+        if self.inherited.contains(&(peer, seq)) || handed_back && seq <= last {
+            self.conn(conn).last = last.max(seq);
+            return Ok(());
+        }
         ensure(seq > last, "I3", || {
             format!(
                 "message {} was delivered after {} on {conn:?}",
@@ -123,7 +135,10 @@ impl Oracle {
             )
         })?;
         let mut between = self.durable.owed_between(peer, last, seq);
-        let skipped = between.find(|seq| self.view.debts.contains(&(peer, *seq)));
+        let skipped = between.find(|seq| {
+            let debt = (peer, *seq);
+            self.view.debts.contains(&debt) && !self.inherited.contains(&debt)
+        });
         let rule = if takeover && last == Seq(0) {
             "I7"
         } else {

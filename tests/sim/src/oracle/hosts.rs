@@ -58,6 +58,8 @@ pub(crate) struct Hosts {
     /// By lower-case name: statements that a process of that name was told.
     pub(super) told: BTreeSet<(String, u64)>,
     pub(super) numbers: BTreeSet<u64>,
+    /// Ids of messages that were accepted.
+    pub(super) accepted: BTreeSet<String>,
     waiting: BTreeSet<(ProcId, String)>,
     outcomes: Vec<(String, String, SendOutcome)>,
 }
@@ -140,9 +142,9 @@ impl Oracle {
         })
     }
 
-    fn is_accepted(&self, from: &str, id: &str) -> bool {
-        self.ever
-            .contains_key(&(from.to_ascii_lowercase(), id.to_owned()))
+    /// Whether a message of this id, which nobody else uses, was accepted.
+    fn is_accepted(&self, id: &str) -> bool {
+        self.hosts.accepted.contains(id)
     }
 
     /// A delivery is altered on the way: its recipient must not take it, but may take it when it
@@ -194,7 +196,7 @@ impl Oracle {
             format!("{name} got a second answer for {id}: {outcome:?}")
         })?;
         if matches!(outcome, SendOutcome::Accepted { .. }) {
-            let accepted = self.is_accepted(name, id);
+            let accepted = self.is_accepted(id);
             ensure(accepted, "I1", || {
                 format!("{name} was told that {id} is accepted")
             })?;
@@ -248,9 +250,11 @@ impl Oracle {
         for (seq, accepted) in &self.history {
             let from = accepted.from.to_ascii_lowercase();
             for (peer, end) in &accepted.recipients {
-                let name = self.name_of(*peer).to_ascii_lowercase();
-                let key = (name.clone(), from.clone(), accepted.id.clone());
-                let surfaced = self.hosts.surfaced.contains(&key);
+                let name = self.name_of(*peer);
+                let surfaced = self.any_name(*peer, |name| {
+                    let key = (name.clone(), from.clone(), accepted.id.clone());
+                    self.hosts.surfaced.contains(&key)
+                });
                 if matches!(end, Some((End::Acked, _))) {
                     ensure(surfaced, "I8", || {
                         let age = accepted.accepted_ms;
@@ -263,7 +267,7 @@ impl Oracle {
             }
         }
         for (name, id, outcome) in &self.hosts.outcomes {
-            let accepted = self.is_accepted(name, id);
+            let accepted = self.is_accepted(id);
             match outcome {
                 SendOutcome::Accepted { .. } => {
                     ensure(accepted, "I1", || {

@@ -1,7 +1,7 @@
 //! What the broker is told, and what must follow from it.
 
 use peerbus_core::broker::{ConnId, Input};
-use peerbus_core::store::PeerId;
+use peerbus_core::store::{Ending, PeerId, PeerRow};
 use peerbus_wire::{Ack, Address, Carried, ClientFrame, DeliveryKey, RefusalCode, Seq};
 
 use super::{End, Oracle};
@@ -83,6 +83,7 @@ impl Oracle {
             ClientFrame::Release { key } if model.ext => {
                 if let Some(seq) = key.seq() {
                     model.flights.remove(&seq);
+                    self.released.insert((peer, seq));
                 }
             }
             ClientFrame::Envelope(carried) => {
@@ -128,9 +129,6 @@ impl Oracle {
     fn expect(&self, _now_ms: u64, conn: ConnId, sender: PeerId, carried: &Carried) -> Expect {
         let claim = self.conns.get(&conn).and_then(|model| model.claim.as_ref());
         let name = claim.map(|claim| claim.name.as_str()).unwrap_or_default();
-        if carried.from.as_str() != name {
-            return Expect::Refused(RefusalCode::From);
-        }
         if let Some(seq) = self.view.ids.get(&(sender, carried.id.clone())) {
             let same = self
                 .view
@@ -143,13 +141,18 @@ impl Oracle {
                 Expect::Refused(RefusalCode::IdReused)
             };
         }
+        if carried.from.as_str() != name
+            && !self.view.was_called(Some(sender), carried.from.as_str())
+        {
+            return Expect::Refused(RefusalCode::From);
+        }
         let Address::Peer(to) = &carried.to else {
             return Expect::Accepted;
         };
-        let Some(to) = self.view.names.get(to.key().as_str()) else {
+        let Some(to) = self.view.resolve(to.as_str()) else {
             return Expect::Refused(RefusalCode::UnknownRecipient);
         };
-        if self.is_full(*to) {
+        if self.is_full(to) {
             return Expect::Refused(RefusalCode::QueueFull);
         }
         Expect::Accepted
@@ -183,20 +186,39 @@ impl Oracle {
         for write in &writes {
             match write {
                 Write::Message { head, envelope } => self.stored(conn, head, envelope)?,
+                Write::Peer(row) if row.ending.is_some() => {
+                    if self.online.remove(&row.id) {
+                        self.last_online.insert(row.id, wall_ms);
+                    }
+                    self.grace.remove(&row.id);
+                    for model in self.conns.values_mut() {
+                        model.evicted |= model.peer == Some(row.id);
+                    }
+                }
                 Write::Peer(row) => {
                     self.names.insert(row.id, row.name.clone());
+                    let all = self.all_names.entry(row.id).or_default();
+                    all.insert(row.name.to_ascii_lowercase());
                     if !matches!(input, Some(Input::Operate(_))) {
                         self.moved(row.id, row.online, wall_ms, conn);
+                        self.renamed(row, conn);
                     }
                 }
                 Write::PeerGone(peer) => {
                     self.online.remove(peer);
                     self.grace.remove(peer);
                 }
-                Write::Settled(peer, seq) => self.settling(wall_ms, *peer, *seq)?,
+                Write::Settled(peer, seq) => match self.heir(*peer, *seq, &writes) {
+                    Some(heir) => {
+                        self.moving.insert((*peer, heir, *seq));
+                    }
+                    None => self.settling(wall_ms, *peer, *seq)?,
+                },
                 Write::NoticeGone(sender, number) => {
-                    let name = self.name_of(*sender).to_ascii_lowercase();
-                    let told = self.hosts.told.contains(&(name.clone(), *number));
+                    let told = self.any_name(*sender, |name| {
+                        self.hosts.told.contains(&(name.clone(), *number))
+                    });
+                    let name = self.name_of(*sender);
                     ensure(told, "notice", || {
                         format!("statement {number} was dropped before {name} was told")
                     })?;
@@ -208,6 +230,26 @@ impl Oracle {
         self.check_reach(before, &writes)?;
         self.open.extend(writes);
         Ok(())
+    }
+
+    /// Who is owed `seq` from now on instead of `peer`, whose name has ended.
+    fn heir(&self, peer: PeerId, seq: Seq, writes: &[Write]) -> Option<PeerId> {
+        let Some(Ending::Move(heir)) = self.view.peers.get(&peer)?.ending else {
+            return None;
+        };
+        let owed =
+            |write: &Write| matches!(write, Write::Owed(to, owed) if (*to, *owed) == (heir, seq));
+        writes.iter().any(owed).then_some(heir)
+    }
+
+    /// A connection goes by the name of its peer's row.
+    fn renamed(&mut self, row: &PeerRow, conn: Option<ConnId>) {
+        let model = conn.and_then(|conn| self.conns.get_mut(&conn));
+        if let Some(model) = model.filter(|model| model.peer == Some(row.id))
+            && let Some(claim) = &mut model.claim
+        {
+            claim.name.clone_from(&row.name);
+        }
     }
 
     fn moved(&mut self, peer: PeerId, online: bool, wall_ms: u64, conn: Option<ConnId>) {

@@ -96,8 +96,16 @@ pub struct Oracle {
     pub(crate) history: BTreeMap<Seq, Accepted>,
     /// Lower-case author and id of every message that was accepted.
     pub(crate) ever: BTreeMap<(String, String), Seq>,
-    /// Names that peers ever had.
+    /// Names that peers have, or had last.
     pub(crate) names: BTreeMap<PeerId, String>,
+    /// Lower-case names that peers ever had.
+    pub(crate) all_names: BTreeMap<PeerId, BTreeSet<String>>,
+    /// Debts that pass to a successor in the open transaction: from whom, to whom.
+    pub(crate) moving: BTreeSet<(PeerId, PeerId, Seq)>,
+    /// What a peer ever handed back.
+    pub(crate) released: BTreeSet<(PeerId, Seq)>,
+    /// What was ever owed to somebody else first.
+    pub(crate) inherited: BTreeSet<(PeerId, Seq)>,
     pub(crate) conns: BTreeMap<ConnId, ConnModel>,
     pub(crate) handling: Option<ConnId>,
     /// Why debts may be settled in the open transaction.
@@ -129,6 +137,10 @@ impl Oracle {
             history: BTreeMap::new(),
             ever: BTreeMap::new(),
             names: BTreeMap::new(),
+            all_names: BTreeMap::new(),
+            moving: BTreeSet::new(),
+            inherited: BTreeSet::new(),
+            released: BTreeSet::new(),
             conns: BTreeMap::new(),
             handling: None,
             causes: BTreeMap::new(),
@@ -145,6 +157,7 @@ impl Oracle {
     pub fn crashed(&mut self, wall_ms: u64) {
         self.open.clear();
         self.causes.clear();
+        self.moving.clear();
         self.view = self.durable.clone();
         let commits = self.commits;
         self.acked.retain(|_, commit| *commit <= commits);
@@ -248,12 +261,26 @@ impl Oracle {
         let Some(accepted) = self.history.get(&seq) else {
             return true;
         };
-        let peer = self.durable.names.get(&name.to_ascii_lowercase());
-        peer.is_some_and(|peer| accepted.recipients.contains_key(peer))
+        let peer = self.durable.resolve(name);
+        peer.is_some_and(|peer| accepted.recipients.contains_key(&peer))
+    }
+
+    /// Names on disk that stay when nobody is there.
+    #[must_use]
+    pub fn staying(&self) -> Vec<String> {
+        let stays = |row: &&PeerRow| !row.ephemeral && !row.generated && row.ending.is_none();
+        let rows = self.durable.peers.values().filter(stays);
+        rows.map(|row| row.name.clone()).collect()
     }
 
     pub(crate) fn conn(&mut self, conn: ConnId) -> &mut ConnModel {
         self.conns.entry(conn).or_default()
+    }
+
+    /// Whether the peer ever had a name for which this holds.
+    pub(crate) fn any_name(&self, peer: PeerId, holds: impl Fn(&String) -> bool) -> bool {
+        let names = self.all_names.get(&peer);
+        names.is_some_and(|names| names.iter().any(holds))
     }
 
     pub(crate) fn name_of(&self, peer: PeerId) -> &str {

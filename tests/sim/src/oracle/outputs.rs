@@ -135,11 +135,7 @@ impl Oracle {
 
     fn barrier(&mut self, conn: ConnId) -> Verdict {
         let model = self.conn(conn);
-        let Some(name) = model
-            .claim
-            .as_ref()
-            .map(|claim| claim.name.to_ascii_lowercase())
-        else {
+        let Some(peer) = model.peer else {
             return Ok(());
         };
         let Some(before) = model.barriers.pop_front() else {
@@ -149,9 +145,10 @@ impl Oracle {
             ));
         };
         for id in before {
-            let known = self
-                .ever
-                .contains_key(&(name.clone(), id.as_str().to_owned()));
+            let known = self.any_name(peer, |name| {
+                let key = (name.clone(), id.as_str().to_owned());
+                self.ever.contains_key(&key)
+            });
             ensure(known, "I1", || {
                 format!("`peers` was answered before {id}, sent earlier, was on disk")
             })?;
@@ -194,13 +191,23 @@ impl Oracle {
                 })
             }
             State::Acked { to, .. } => {
+                // Of peers that had the name one after the other it may be either.
+                let name = to.to_ascii_lowercase();
+                let had = self.all_names.values().filter(|all| all.contains(&name));
+                if had.count() > 1 {
+                    return Ok(());
+                }
                 let ended = self
                     .durable
                     .names
                     .get(&to.to_ascii_lowercase())
                     .is_none_or(|to| {
                         let known = self.durable.ids.get(&(peer, id.clone()));
-                        known.is_none_or(|seq| !self.durable.debts.contains(&(*to, *seq)))
+                        // Or it has come to be owed somebody else's copy.
+                        known.is_none_or(|seq| {
+                            let debt = (*to, *seq);
+                            !self.durable.debts.contains(&debt) || self.inherited.contains(&debt)
+                        })
                     });
                 ensure(ended, "I1", || {
                     format!("{id} is `acked` by {to} and still owed on disk")

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use peerbus_core::store::{MessageHead, Notice, PeerId, PeerRow};
+use peerbus_core::store::{AliasRow, MessageHead, Notice, PeerId, PeerRow};
 use peerbus_wire::{MessageId, Seq};
 
 use crate::disk::Write;
@@ -21,6 +21,8 @@ pub(crate) struct Tables {
     pub(crate) peers: BTreeMap<PeerId, PeerRow>,
     /// Lower-case names.
     pub(crate) names: BTreeMap<String, PeerId>,
+    /// Old names, by their lower case: as they were spelled, and to whom they lead.
+    pub(crate) aliases: BTreeMap<String, AliasRow>,
     pub(crate) messages: BTreeMap<Seq, Message>,
     pub(crate) ids: BTreeMap<(PeerId, MessageId), Seq>,
     pub(crate) debts: BTreeSet<(PeerId, Seq)>,
@@ -31,13 +33,15 @@ impl Tables {
     pub(crate) fn apply(&mut self, write: &Write) {
         match write {
             Write::Peer(row) => {
-                self.names.insert(row.name.to_ascii_lowercase(), row.id);
+                self.names.retain(|_, peer| *peer != row.id);
+                if row.ending.is_none() {
+                    self.names.insert(row.name.to_ascii_lowercase(), row.id);
+                }
                 self.peers.insert(row.id, row.clone());
             }
             Write::PeerGone(id) => {
-                if let Some(row) = self.peers.remove(id) {
-                    self.names.remove(&row.name.to_ascii_lowercase());
-                }
+                self.peers.remove(id);
+                self.names.retain(|_, peer| peer != id);
             }
             Write::Message { head, envelope } => {
                 self.ids.insert((head.sender, head.id.clone()), head.seq);
@@ -68,9 +72,28 @@ impl Tables {
             Write::NoticesAged(before_ms) => {
                 self.notices.retain(|_, notice| notice.at_ms >= *before_ms);
             }
-            Write::Alias(_) | Write::AliasGone(_) => {}
+            Write::Alias(row) => {
+                self.aliases
+                    .insert(row.name.to_ascii_lowercase(), row.clone());
+            }
+            Write::AliasGone(name) => {
+                self.aliases.remove(&name.to_ascii_lowercase());
+            }
             Write::Dead(..) | Write::Audit(_) | Write::AuditGone(_) => {}
         }
+    }
+
+    /// To whom mail for a name is owed.
+    pub(crate) fn resolve(&self, name: &str) -> Option<PeerId> {
+        let name = name.to_ascii_lowercase();
+        let alias = || self.aliases.get(&name).map(|row| row.peer);
+        self.names.get(&name).copied().or_else(alias)
+    }
+
+    /// Whether `from` is a name that `peer` itself had, spelled as it was.
+    pub(crate) fn was_called(&self, peer: Option<PeerId>, from: &str) -> bool {
+        let alias = self.aliases.get(&from.to_ascii_lowercase());
+        alias.is_some_and(|row| row.own && row.name == from && Some(row.peer) == peer)
     }
 
     pub(crate) fn peer_named(&self, name: &str) -> Option<&PeerRow> {

@@ -220,3 +220,16 @@ fn heirs_of_heirs_inherit_and_who_cannot_be_an_heir_is_said() {
     rig.send(ada, "ada", "bob", "m3");
     assert!(matches!(rig.states(ada)[0], State::Refused(_)));
 }
+
+#[test]
+fn after_older_mail_new_mail_is_delivered_at_once_again() {
+    let mut rig = Rig::new();
+    let (ada, _bob, cyd) = (rig.ext("ada"), rig.ext("bob"), rig.ext("cyd"));
+    rig.send(ada, "ada", "bob", "m1");
+    rig.send(ada, "ada", "cyd", "m2");
+    rig.ack(cyd, 2);
+    rig.take(cyd);
+    retire(&mut rig, "bob", Some("cyd")).unwrap();
+    rig.send(ada, "ada", "cyd", "m3");
+    assert_eq!(rig.delivered(cyd), [1, 3]);
+}

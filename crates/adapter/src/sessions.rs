@@ -80,10 +80,10 @@ impl Sessions {
         let _lock = lock(dir)?;
         let mut bindings = self.read();
         let bound = bindings.iter().position(|(bound, _)| bound == id);
-        if let Some((_, other)) = bound.and_then(|at| bindings.get(at)) {
-            if other == name.as_str() || !replaces(other) {
-                return Ok(());
-            }
+        if let Some((_, other)) = bound.and_then(|at| bindings.get(at))
+            && (other == name.as_str() || !replaces(other))
+        {
+            return Ok(());
         }
         bindings.retain(|(bound, _)| bound != id);
         bindings.push((id.to_owned(), name.as_str().to_owned()));

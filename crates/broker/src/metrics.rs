@@ -100,11 +100,7 @@ impl Metrics {
             denied: Family::default(),
             renamed: counter(r, "renames", "Peers that took another name"),
             retired: counter(r, "retirements", "Names that ended for good"),
-            held: counter(
-                r,
-                "messages_held_back",
-                "Times that a recipient held a message back and said why",
-            ),
+            held: counter(r, "messages_held_back", "Messages held back, with why"),
             ignored: counter(r, "frames_ignored", "Frames ignored"),
             connections: Gauge::default(),
             peers: Gauge::default(),

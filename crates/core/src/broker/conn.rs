@@ -130,10 +130,7 @@ impl Flights {
                 sender,
                 id,
                 bytes,
-                way: Way {
-                    delivered_ms: Some(now.wall_ms),
-                    steps: Vec::new(),
-                },
+                way: Way::delivered(now.wall_ms),
                 lapsed: false,
             },
         );

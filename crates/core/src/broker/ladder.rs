@@ -5,6 +5,7 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroU64;
 
 use peerbus_wire::{BrokerFrame, DeliveryKey, MessageId, Progress, Receipt, Seq, State};
 
@@ -22,41 +23,58 @@ const RECIPIENTS_MAX: usize = 64;
 /// Steps of one way that are remembered; the newest.
 const STEPS_MAX: usize = 16;
 
-/// The way of one message to one recipient, without what is on disk.
+/// The way of one message to one recipient, without what is on disk. Small, because every delivery
+/// under way has one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Way {
     /// When it was first delivered, wall clock.
-    pub(super) delivered_ms: Option<u64>,
-    pub(super) steps: Vec<(Progress, u64)>,
+    delivered_ms: Option<NonZeroU64>,
+    /// What its holder said of it, if it did.
+    steps: Option<Box<Steps>>,
 }
 
+#[derive(Debug, Clone, Default)]
+struct Steps(Vec<(Progress, u64)>);
+
 impl Way {
+    pub(super) fn delivered(at_ms: u64) -> Self {
+        Self {
+            delivered_ms: NonZeroU64::new(at_ms),
+            steps: None,
+        }
+    }
+
+    fn steps(&self) -> &[(Progress, u64)] {
+        self.steps.as_ref().map_or(&[], |steps| &steps.0)
+    }
+
     /// Adds a step; `false` when it was the last one already.
     pub(super) fn step(&mut self, step: &Progress, at_ms: u64) -> bool {
-        if self.steps.last().is_some_and(|(last, _)| last == step) {
+        let Steps(steps) = &mut **self.steps.get_or_insert_default();
+        if steps.last().is_some_and(|(last, _)| last == step) {
             return false;
         }
-        if self.steps.len() >= STEPS_MAX {
-            self.steps.remove(0);
+        if steps.len() >= STEPS_MAX {
+            steps.remove(0);
         }
-        self.steps.push((step.clone(), at_ms));
+        steps.push((step.clone(), at_ms));
         true
     }
 
     /// Adds what came later.
-    fn follow(&mut self, later: Self) {
+    fn follow(&mut self, later: &Self) {
         self.delivered_ms = self.delivered_ms.or(later.delivered_ms);
-        for (step, at_ms) in later.steps {
-            self.step(&step, at_ms);
+        for (step, at_ms) in later.steps() {
+            self.step(step, *at_ms);
         }
     }
 
-    fn tell(self, to: &str, told: &mut Vec<(u64, State)>) {
+    fn tell(&self, to: &str, told: &mut Vec<(u64, State)>) {
         let to = || to.to_owned();
-        let delivered = self.delivered_ms;
+        let delivered = self.delivered_ms.map(NonZeroU64::get);
         told.extend(delivered.map(|at_ms| (at_ms, State::Delivered { to: to() })));
-        let steps = self.steps.into_iter();
-        told.extend(steps.map(|(step, at_ms)| (at_ms, step.state(to()))));
+        let steps = self.steps().iter();
+        told.extend(steps.map(|(step, at_ms)| (*at_ms, step.clone().state(to()))));
     }
 }
 
@@ -70,7 +88,7 @@ struct Past {
 
 impl Past {
     fn weight(&self) -> usize {
-        1 + self.way.steps.len()
+        1 + self.way.steps().len()
     }
 }
 
@@ -103,7 +121,7 @@ impl Recent {
         match known.and_then(|at| pasts.get_mut(at)) {
             Some(past) => {
                 self.weight -= past.weight();
-                past.way.follow(way);
+                past.way.follow(&way);
                 past.end = end.or_else(|| past.end.take());
                 self.weight += past.weight();
             }
@@ -205,7 +223,7 @@ impl Broker {
         for past in pasts {
             let to = self.shown_name(past);
             if let (Some(to), false) = (to, owed.contains(&past.recipient)) {
-                past.way.clone().tell(&to, &mut told);
+                past.way.tell(&to, &mut told);
             }
             let end = past.end.clone();
             told.extend(end.map(|(state, at_ms)| (at_ms, state)));
@@ -220,7 +238,7 @@ impl Broker {
                 .map(|past| past.way.clone())
                 .unwrap_or_default();
             match self.flight(peer, head.seq) {
-                Some(flight) => way.follow(flight.way.clone()),
+                Some(flight) => way.follow(&flight.way),
                 None => queued.push(State::Queued { to: to.clone() }),
             }
             way.tell(&to, &mut told);

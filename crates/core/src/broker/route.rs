@@ -254,7 +254,11 @@ impl Broker {
                 *owed += 1;
             }
             let Some(conn) = peer.conn else { continue };
-            let frame = match self.sent_to_old_name(conn, &carried.to) {
+            let to_old_name = match &carried.to {
+                Address::Peer(to) => !to.as_str().eq_ignore_ascii_case(&peer.row.name),
+                Address::All => false,
+            };
+            let frame = match to_old_name {
                 true => self.frame_for(conn, seq, &carried.text),
                 false => None,
             };
@@ -271,15 +275,6 @@ impl Broker {
             self.deliver_fresh(now, conn, before.unwrap_or_default(), &live);
         }
         Ok(())
-    }
-
-    fn sent_to_old_name(&self, conn: ConnId, to: &Address) -> bool {
-        match (to, self.conns.session(conn)) {
-            (Address::Peer(to), Some(session)) => {
-                session.ext && !to.as_str().eq_ignore_ascii_case(session.name.as_str())
-            }
-            _ => false,
-        }
     }
 
     /// The frame in which a message is delivered, to whomever.

@@ -331,11 +331,7 @@ impl Session {
             if *generated {
                 return Next::Rename;
             }
-            let sentence = format!(
-                "the name {name} was ended for good: give this session another one \
-                 (PEERBUS_NAME), or start it anew to begin again as {name}"
-            );
-            return refused(sentence, ENDED_MS);
+            return refused(ended_for_good(name), ENDED_MS);
         }
         if is(CloseReason::TakenOver) {
             let sentence = format!(
@@ -392,6 +388,13 @@ impl Session {
     pub(super) fn settle(&mut self, id: peerbus_wire::MessageId, outcome: SendOutcome) {
         self.replies.push_back(Reply::Sent { id, outcome });
     }
+}
+
+fn ended_for_good(name: &PeerName) -> String {
+    format!(
+        "the name {name} was ended for good: give this session another one (PEERBUS_NAME), or start \
+         it anew to begin again as {name}"
+    )
 }
 
 /// A broker's words, fit to stand in a sentence.

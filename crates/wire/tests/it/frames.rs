@@ -225,6 +225,16 @@ fn receipts_of_what_is_under_way_are_spelled_so() {
             r#""state":"acked","to":"bob","how":"seen","path":"drain","evidence":"tool_result""#,
         ),
         (State::Queued { to: to() }, r#""state":"queued","to":"bob""#),
+        (State::Unknown, r#""state":"unknown""#),
+    ] {
+        spelled(state, None, inner);
+    }
+}
+
+#[test]
+fn receipts_of_what_is_at_its_recipient_are_spelled_so() {
+    let to = || "bob".to_owned();
+    for (state, inner) in [
         (
             State::Pushed {
                 to: to(),
@@ -250,7 +260,6 @@ fn receipts_of_what_is_under_way_are_spelled_so() {
             State::Settled { recipients: 2 },
             r#""state":"settled","recipients":2"#,
         ),
-        (State::Unknown, r#""state":"unknown""#),
     ] {
         spelled(state, None, inner);
     }

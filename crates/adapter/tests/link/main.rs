@@ -8,6 +8,7 @@
 
 mod broker;
 mod end;
+mod naming;
 mod receive;
 mod resume;
 mod send;

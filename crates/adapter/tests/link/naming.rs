@@ -1,0 +1,188 @@
+//! What a host does about its name, and about messages short of an ack.
+
+use peerbus_adapter::sessions::Sessions;
+use peerbus_adapter::{Bus, BusError, Event, Naming, PeerName, Progress};
+use peerbus_wire::{BrokerFrame, ClientFrame, NameAnswer};
+
+use crate::broker::{LONG, Peer, Place, event, inbound, soon};
+
+fn name(text: &str) -> PeerName {
+    PeerName::parse(text).unwrap()
+}
+
+/// A bus with a made-up name, which remembers sessions in this place.
+fn made_up(place: &Place, session: Option<&str>) -> Bus {
+    let mut config = place.config();
+    config.naming = Naming::Generated;
+    config.sessions = Some(sessions(place));
+    config.session = session.map(str::to_owned);
+    place.start(config).0
+}
+
+fn sessions(place: &Place) -> Sessions {
+    Sessions::new(&place.path("state"))
+}
+
+async fn registered(bus: &Bus) -> String {
+    loop {
+        if let Event::Registered { name, .. } = event(bus).await {
+            return name;
+        }
+    }
+}
+
+async fn frame(peer: &mut Peer) -> ClientFrame {
+    peer.read().await.0
+}
+
+#[tokio::test]
+async fn a_step_and_a_rejection_go_to_the_broker() {
+    let place = Place::new();
+    let (bus, mut peer) = place.online(true).await;
+    peer.deliver("1", "m1").await;
+    let message = inbound(&bus).await;
+    let step = Progress::Pushed {
+        path: "socket".into(),
+    };
+    bus.progress(&message.key, &step);
+    assert!(matches!(
+        frame(&mut peer).await,
+        ClientFrame::Progress { key, step: Progress::Pushed { path } }
+            if key.as_str() == "1" && path == "socket"
+    ));
+    bus.reject(&message.key, "its user said no");
+    let rejected = |frame: ClientFrame| {
+        matches!(
+            frame,
+            ClientFrame::Reject { reason, .. } if reason == "its user said no"
+        )
+    };
+    assert!(rejected(frame(&mut peer).await));
+    peer.deliver("2", "m1").await;
+    assert!(
+        rejected(frame(&mut peer).await),
+        "and again when it comes again"
+    );
+    bus.progress(&message.key, &step);
+    bus.close().await;
+    assert!(peer.raw().await.is_none_or(|message| message.is_close()));
+}
+
+#[tokio::test]
+async fn a_rename_is_done_or_the_broker_says_why_not() {
+    let place = Place::new();
+    let (bus, mut peer) = place.online(true).await;
+    for (refused, expected) in [
+        (Some("in use"), Err(BusError::Refused("in use".into()))),
+        (None, Ok(())),
+    ] {
+        let asking = bus.clone();
+        let asked = tokio::spawn(async move { asking.rename(name("rob"), LONG).await });
+        assert!(matches!(
+            frame(&mut peer).await,
+            ClientFrame::Rename { name } if name == "rob"
+        ));
+        let answer = NameAnswer {
+            name: if refused.is_some() { "bob" } else { "rob" }.into(),
+            refused: refused.map(str::to_owned),
+        };
+        peer.frame(&BrokerFrame::Renamed(answer)).await;
+        assert_eq!(soon(asked).await.unwrap(), expected);
+    }
+    assert_eq!(registered(&bus).await, "rob");
+    assert_eq!(bus.name(), "rob");
+    drop(peer);
+    assert_eq!(place.admit(true).await.register.name, "rob");
+}
+
+#[tokio::test]
+async fn a_rename_whose_answer_is_lost_is_asked_for_in_the_registration() {
+    let place = Place::new();
+    let (bus, mut peer) = place.online(true).await;
+    let asking = bus.clone();
+    let asked = tokio::spawn(async move { asking.rename(name("rob"), LONG).await });
+    assert!(matches!(frame(&mut peer).await, ClientFrame::Rename { .. }));
+    drop(peer);
+    let mut peer = place.accept().await;
+    assert_eq!(peer.register.name, "bob");
+    assert_eq!(peer.register.renaming.take().as_deref(), Some("rob"));
+    peer.register.name = "rob".into();
+    peer.admit(true).await;
+    soon(asked).await.unwrap().unwrap();
+    assert_eq!(bus.name(), "rob");
+}
+
+#[tokio::test]
+async fn a_retired_bus_is_closed() {
+    let place = Place::new();
+    let (bus, mut peer) = place.online(true).await;
+    let asking = bus.clone();
+    let asked = tokio::spawn(async move { asking.retire(Some(name("heir")), LONG).await });
+    assert!(matches!(
+        frame(&mut peer).await,
+        ClientFrame::Retire { successor } if successor.as_deref() == Some("heir")
+    ));
+    let answer = NameAnswer {
+        name: "bob".into(),
+        refused: None,
+    };
+    peer.frame(&BrokerFrame::Retired(answer)).await;
+    soon(asked).await.unwrap().unwrap();
+    assert_eq!(soon(bus.next()).await, None);
+}
+
+#[tokio::test]
+async fn behind_version_1_a_name_stays() {
+    let place = Place::new();
+    let (bus, _peer) = place.online(false).await;
+    let error = soon(bus.rename(name("rob"), LONG)).await.unwrap_err();
+    assert_eq!(error, BusError::NotSupported);
+}
+
+#[tokio::test]
+async fn a_session_that_is_told_later_which_one_it_is_gets_its_name_back() {
+    let place = Place::new();
+    sessions(&place)
+        .bind("old", &name("wild-wasp-3kx"), |_| true)
+        .unwrap();
+    let bus = made_up(&place, Some("new"));
+    let mut peer = place.admit(true).await;
+    let first = registered(&bus).await;
+    assert_eq!(sessions(&place).name_of("new"), Some(name(&first)));
+
+    bus.bind_session("old");
+    assert!(matches!(
+        frame(&mut peer).await,
+        ClientFrame::Retire { successor } if successor.as_deref() == Some("wild-wasp-3kx")
+    ));
+    let answer = NameAnswer {
+        name: first,
+        refused: None,
+    };
+    peer.frame(&BrokerFrame::Retired(answer)).await;
+    let _peer = place.admit(true).await;
+    assert_eq!(registered(&bus).await, "wild-wasp-3kx");
+}
+
+#[tokio::test]
+async fn a_session_that_was_used_keeps_its_name_whatever_it_becomes() {
+    let place = Place::new();
+    sessions(&place)
+        .bind("old", &name("wild-wasp-3kx"), |_| true)
+        .unwrap();
+    let bus = made_up(&place, Some("new"));
+    let mut peer = place.admit(true).await;
+    let first = registered(&bus).await;
+    let sending = bus.clone();
+    let sent = tokio::spawn(async move { sending.send("alice", "1", LONG).await });
+    let (id, _) = peer.envelope().await;
+    peer.accepted(&id).await;
+    soon(sent).await.unwrap().unwrap();
+
+    bus.bind_session("old");
+    bus.bind_session("cleared");
+    assert_eq!(bus.name(), first);
+    for id in ["new", "old", "cleared"] {
+        assert_eq!(sessions(&place).name_of(id), Some(name(&first)), "{id}");
+    }
+}

@@ -228,7 +228,7 @@ impl State {
         }
     }
 
-    /// A sentence of the bus itself. It holds no peer's text that is not neutralised.
+    /// A sentence of the bus itself. It holds no peer's text that is not neutralised and in quotes.
     pub(super) fn notice(
         &mut self,
         now_ms: u64,

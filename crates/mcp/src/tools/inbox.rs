@@ -288,6 +288,7 @@ fn answer(desk: &Desk, messages: Vec<Message<'_>>, notices: Vec<&str>) -> Result
     if let Some(why) = why {
         let _ = write!(note, ". {held} of those that remain are {why}");
     }
+    note.push_str(drain::of_notices(notices.iter().copied()));
     done(&Output {
         note,
         messages,

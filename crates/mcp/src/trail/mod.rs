@@ -11,11 +11,12 @@ use peerbus_wire::neutralise;
 use serde::Serialize;
 
 use crate::rpc::schemars::{self, JsonSchema};
+use crate::text;
 
 /// Most steps that are told of one message.
 const STEPS_MAX: usize = 64;
-/// Longest word and longest reason that another peer chose, in characters.
-const WORD_CHARS: usize = 64;
+/// Longest name and longest reason, in characters.
+const NAME_CHARS: usize = 64;
 const REASON_CHARS: usize = 300;
 
 /// What is known of a message's way.
@@ -55,7 +56,7 @@ pub struct Step {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub evidence: Option<String>,
-    /// Why.
+    /// Why. What a peer says of it stands in quotes: untrusted.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub reason: Option<String>,
@@ -156,11 +157,12 @@ fn of(state: &State) -> Option<Reached> {
 fn step(receipt: &Receipt) -> Step {
     let mut step = Step {
         at: receipt.at_ms.map(rfc3339),
-        to: receipt.state.to().map(|to| neutralise(to, WORD_CHARS)),
+        to: receipt.state.to().map(|to| neutralise(to, NAME_CHARS)),
         ..Step::default()
     };
-    let word = |text: &str| Some(neutralise(text, WORD_CHARS));
+    let word = |text: &str| Some(text::word(text).to_owned());
     let why = |text: &str| (!text.is_empty()).then(|| neutralise(text, REASON_CHARS));
+    let said = |to: &str, text: &str| (!text.is_empty()).then(|| text::says(to, text));
     step.state = match &receipt.state {
         State::Accepted { recipients, .. } => {
             step.recipients = Some(*recipients);
@@ -180,8 +182,8 @@ fn step(receipt: &Receipt) -> Step {
             step.path = word(path);
             "presented"
         }
-        State::Held { reason, .. } => {
-            step.reason = why(reason);
+        State::Held { to, reason } => {
+            step.reason = said(to, reason);
             "held"
         }
         State::Acked { how, .. } => match how {
@@ -199,8 +201,8 @@ fn step(receipt: &Receipt) -> Step {
             step.reason = why(reason);
             "expired"
         }
-        State::Dead { reason, .. } => {
-            step.reason = why(reason);
+        State::Dead { to, reason } => {
+            step.reason = said(to, reason);
             "dead"
         }
         State::Settled { recipients } => {

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use peerbus_adapter::{How, Receipt, State};
 use peerbus_wire::neutralise;
 
-use super::{REASON_CHARS, Reached, WORD_CHARS, reached};
+use crate::text::{says, word};
+
+use super::{NAME_CHARS, REASON_CHARS, Reached, reached};
 
 /// Most peers that a sentence names.
 const NAMES_MAX: usize = 5;
@@ -45,7 +47,7 @@ pub(super) fn of<'a>(receipts: impl Iterator<Item = &'a Receipt> + Clone, now_ms
 
 /// The sentence about one recipient.
 fn at_one(receipt: &Receipt, now_ms: u64) -> String {
-    let safe = |text: &str| neutralise(text, WORD_CHARS);
+    let safe = |text: &str| neutralise(text, NAME_CHARS);
     let why = |text: &str| neutralise(text, REASON_CHARS);
     let name = safe(receipt.state.to().unwrap_or_default());
     let ago = receipt
@@ -60,36 +62,35 @@ fn at_one(receipt: &Receipt, now_ms: u64) -> String {
         }
         State::Pushed { path, .. } => format!(
             "pushed to {name} over {}{ago}; nothing shows that it was read",
-            safe(path)
+            word(path)
         ),
         State::Presented { path, .. } => format!(
             "its text came into {name}'s conversation{ago}, by {}; no answer of the model after \
              it is known",
-            safe(path)
+            word(path)
         ),
-        State::Held { reason, .. } if reason.is_empty() => {
-            format!("it is held back at {name}")
+        State::Held { to, reason } => {
+            format!("it is held back at {name}: {}", says(to, reason))
         }
-        State::Held { reason, .. } => format!("it is held back at {name}: {}", why(reason)),
         State::Acked { how, .. } => match how {
             Some(How::Seen { path, evidence }) => {
                 format!(
                     "{name}'s model has seen it{ago}, by {}, {}",
-                    safe(path),
+                    word(path),
                     shown_by(evidence)
                 )
             }
             Some(How::Pushed { path }) => format!(
                 "{name} acked it{ago} as pushed over {}; nothing shows that it was read",
-                safe(path)
+                word(path)
             ),
             None => format!("{name} acked it{ago}; not proven that it was read"),
         },
         State::Expired { reason, .. } => {
             format!("it expired and will not reach {name}: {}", why(reason))
         }
-        State::Dead { reason, .. } => {
-            format!("it was rejected at {name}: {}", why(reason))
+        State::Dead { to, reason } => {
+            format!("it was rejected at {name}: {}", says(to, reason))
         }
         State::Accepted { .. } | State::Refused(_) | State::Settled { .. } | State::Unknown => {
             String::new()
@@ -102,7 +103,7 @@ fn shown_by(evidence: &str) -> String {
         "transcript" => "shown by its transcript".into(),
         "tool_result" => "which read it with a tool".into(),
         "tool_call" => "which named it in a tool call".into(),
-        other => format!("shown by {}", neutralise(other, WORD_CHARS)),
+        other => format!("shown by {}", word(other)),
     }
 }
 
@@ -131,7 +132,7 @@ fn at_many(each: &BTreeMap<&str, (Reached, &Receipt)>) -> String {
 
 fn listed(names: &[&str]) -> String {
     let shown = names.iter().take(NAMES_MAX);
-    let shown: Vec<String> = shown.map(|name| neutralise(name, WORD_CHARS)).collect();
+    let shown: Vec<String> = shown.map(|name| neutralise(name, NAME_CHARS)).collect();
     let rest = names.len().saturating_sub(NAMES_MAX);
     match rest {
         0 => shown.join(", "),

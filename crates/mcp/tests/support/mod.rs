@@ -53,8 +53,16 @@ pub struct Broker {
     zoe: Zoe,
 }
 
-/// How the peer zoe describes herself.
-type Zoe = Arc<Mutex<Option<Presence>>>;
+/// What the broker tells when it is asked.
+#[derive(Default)]
+struct Answers {
+    /// How the peer zoe describes herself.
+    presence: Option<Presence>,
+    /// How far every message is; with bob's adapter when empty.
+    ladder: Vec<State>,
+}
+
+type Zoe = Arc<Mutex<Answers>>;
 
 impl Broker {
     /// Starts the broker. `ext`: it speaks our extension.
@@ -138,7 +146,12 @@ impl Broker {
     /// The peer zoe describes herself like this from now on.
     pub fn set_presence(&self, presence: &Value) {
         let presence = Presence::parse(&presence.to_string()).expect("it fits");
-        *self.zoe.lock().unwrap() = Some(presence);
+        self.zoe.lock().unwrap().presence = Some(presence);
+    }
+
+    /// Every message got so far from now on.
+    pub fn set_ladder(&self, states: Vec<State>) {
+        self.zoe.lock().unwrap().ladder = states;
     }
 
     /// Breaks the connection.
@@ -257,7 +270,12 @@ fn answer(frame: ClientFrame, ext: bool, note: &impl Fn(Seen), zoe: &Zoe) -> Opt
                 online,
                 unacked: Some(0),
                 away_s: if online { 0 } else { 60 },
-                presence: zoe.lock().unwrap().clone().filter(|_| name == "zoe"),
+                presence: zoe
+                    .lock()
+                    .unwrap()
+                    .presence
+                    .clone()
+                    .filter(|_| name == "zoe"),
             };
             let entries = vec![entry("bob", true), entry("me", true), entry("zoe", false)];
             let frame = PeersFrame {
@@ -288,7 +306,7 @@ fn answer(frame: ClientFrame, ext: bool, note: &impl Fn(Seen), zoe: &Zoe) -> Opt
             note(Seen::Envelope(carried));
             ext.then(|| receipt(&id, state, None))
         }
-        ClientFrame::Status { ids } => Some(ladders(ids)),
+        ClientFrame::Status { ids } => Some(ladders(ids, &zoe.lock().unwrap().ladder)),
         other => {
             if let Some(seen) = noted(other) {
                 note(seen);
@@ -319,21 +337,26 @@ fn noted(frame: ClientFrame) -> Option<Seen> {
     })
 }
 
-/// Every message is with bob's adapter.
-fn ladders(ids: Vec<peerbus_wire::MessageId>) -> String {
+/// How far each message is.
+fn ladders(ids: Vec<peerbus_wire::MessageId>, states: &[State]) -> String {
     let accepted = State::Accepted {
         recipients: 1,
         online: 1,
         duplicate: false,
     };
     let delivered = State::Delivered { to: "bob".into() };
+    let states = match states {
+        [] => vec![accepted, delivered],
+        states => states.to_vec(),
+    };
     let said = |id: peerbus_wire::MessageId| {
-        [accepted.clone(), delivered.clone()].map(|state| Receipt {
+        let receipt = move |state| Receipt {
             id: id.clone(),
             state,
             key: None,
             at_ms: Some(1_763_769_600_000),
-        })
+        };
+        states.clone().into_iter().map(receipt)
     };
     let receipts = ids.into_iter().flat_map(said).collect();
     BrokerFrame::Receipts(receipts).encode().to_string()

@@ -225,6 +225,19 @@ const FAULTS: &[Fault] = &[
         ],
     },
     Fault {
+        what: "a server of somebody else's",
+        plant: |setup| {
+            let other = r#"{"mcpServers": {"peerbus": {"command": "/opt/wrap.sh"}}}"#;
+            setup.write(".mcp.json", other);
+        },
+        env: &[],
+        says: &[
+            "warning claude-code: ",
+            ".mcp.json starts /opt/wrap.sh as peerbus",
+            "remedy: nothing, if it is a wrapper of yours",
+        ],
+    },
+    Fault {
         what: "a configuration that starts an older version",
         plant: |setup| {
             let old = setup.home.path().join("old/peerbus");

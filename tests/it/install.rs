@@ -1,6 +1,7 @@
 //! `peerbus install` and `uninstall` on configuration files as people have them.
 
 mod configs;
+mod strangers;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -347,18 +348,4 @@ fn a_file_that_was_made_anew_by_its_user_is_its_users() {
     home.run(&["install", "cursor"]).ok();
     home.run(&["uninstall", "cursor"]).ok();
     assert_eq!(fs::read_to_string(&path).expect("the file"), "{}\n");
-}
-
-#[test]
-fn another_server_of_that_name_is_left_alone() {
-    let home = Home::new();
-    let text = r#"{ "mcpServers": { "peerbus": { "command": "node", "args": ["bus.js"] } } }"#;
-    write(&home.path().join(".cursor/mcp.json"), text);
-    let said = home.run(&["install", "cursor"]).fails(1);
-    assert!(
-        said.contains("does not run peerbus") && said.contains("rename or remove"),
-        "{said}"
-    );
-    let left = fs::read_to_string(home.path().join(".cursor/mcp.json")).expect("the file");
-    assert_eq!(left, text);
 }

@@ -123,6 +123,11 @@ fn server(
     let path = found.path.display();
     let command = plan::command(entry).and_then(|words| words.into_iter().next());
     let command = command.unwrap_or_default();
+    if !command.is_empty() && !plan::is_ours(entry) {
+        let says = format!("{path} starts {command} as peerbus, which is not looked into");
+        let remedy = "nothing, if it is a wrapper of yours; else rename that server, and install";
+        return report.warning(site.word, says, remedy);
+    }
     if let Some(why) = unusable(&command) {
         return report.failed(site.word, format!("{path} starts {why}"), site.remedy());
     }

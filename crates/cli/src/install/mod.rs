@@ -69,7 +69,7 @@ pub(crate) fn undo(verb: &Uninstall) -> Result<(), Failure> {
     let changed = carry_out(&targets, verb.dry_run, plan::uninstall)?;
     if !changed {
         output::say(&format!(
-            "nothing to do: peerbus is not {}",
+            "nothing to do: nothing of ours is {}",
             whereabouts(&targets)
         ));
     } else if verb.dry_run {
@@ -112,6 +112,11 @@ fn carry_out(targets: &[Target], dry_run: bool, planner: Planner) -> Result<bool
             let found = Found::read(&target.path)?;
             let done = record.of(&found.path).cloned();
             changes.push(planner(target, found, done.as_ref())?);
+        }
+        for stays in changes.iter().flat_map(|change| &change.stays) {
+            if !shown {
+                output::say(stays);
+            }
         }
         if !changes.iter().any(Change::differs) {
             return Ok(shown);

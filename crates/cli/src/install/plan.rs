@@ -10,7 +10,7 @@ use super::draft::Draft;
 use super::files::Found;
 use super::json::{self, Flaw};
 use super::record::Done;
-use super::{edit, hooks, toml};
+use super::{edit, hooks, program, toml};
 use crate::failure::Failure;
 
 /// A change to one file.
@@ -21,6 +21,8 @@ pub(crate) struct Change {
     pub(crate) after: Option<String>,
     /// What to remember of it.
     pub(crate) done: Option<Done>,
+    /// What of somebody else's looks like ours and stays, in sentences.
+    pub(crate) stays: Vec<String>,
 }
 
 impl Change {
@@ -72,6 +74,7 @@ pub(crate) fn install(
         found,
         after: Some(after),
         done: Some(done),
+        stays: Vec::new(),
     })
 }
 
@@ -81,13 +84,14 @@ pub(crate) fn uninstall(
     found: Found,
     done: Option<&Done>,
 ) -> Result<Change, Failure> {
-    let (text, mark) = found.text()?;
     if found.bytes.is_none() {
-        return Ok(Change {
-            found,
-            after: None,
-            done: None,
-        });
+        return Ok(untouched(found, Vec::new()));
+    }
+    let (text, mark) = found.text()?;
+    let read = reading(target, text).map_err(|flaw| refusal(&found, text, &flaw))?;
+    if !has_ours(target, &read) {
+        let stays = strangers(target, &found, &read);
+        return Ok(untouched(found, stays));
     }
     let none = BTreeSet::new();
     let (inserted, made) = done.map_or((&[][..], &none), |d| (&d.inserted[..], &d.made));
@@ -117,7 +121,28 @@ pub(crate) fn uninstall(
         found,
         after: (!gone).then(|| format!("{mark}{after}")),
         done: None,
+        stays: Vec::new(),
     })
+}
+
+/// No change to what was found.
+fn untouched(found: Found, stays: Vec<String>) -> Change {
+    let text = found.bytes.clone().map(String::from_utf8);
+    Change {
+        found,
+        after: text.and_then(Result::ok),
+        done: None,
+        stays,
+    }
+}
+
+/// What is called peerbus and is not ours.
+fn strangers(target: &Target, found: &Found, read: &Value) -> Vec<String> {
+    let path = found.path.display();
+    let server = entry(target, read).map(|_| {
+        format!("{path}: the server called peerbus does not run peerbus itself: it is not ours, and stays")
+    });
+    server.into_iter().collect()
 }
 
 /// Whether a text is what install writes where there is no file.
@@ -152,22 +177,33 @@ pub(crate) fn command(entry: &Value) -> Option<Vec<String>> {
 fn has_ours(target: &Target, read: &Value) -> bool {
     match &target.want {
         Want::Hooks(_) => !hooks::commands(read).is_empty(),
-        _ => entry(target, read).is_some(),
+        _ => entry(target, read).is_some_and(is_ours),
     }
+}
+
+/// Whether an entry runs peerbus itself. A wrapper is its writer's.
+pub(crate) fn is_ours(entry: &Value) -> bool {
+    let words = command(entry).unwrap_or_default();
+    words
+        .first()
+        .is_some_and(|program| program::is_peerbus(program))
 }
 
 /// Refuses an entry of our name that is somebody else's.
 fn foreign(target: &Target, text: &str) -> Result<(), Flaw> {
     let read = reading(target, text)?;
-    let Some(entry) = entry(target, &read) else {
-        return Ok(());
-    };
-    let known = command(entry).is_some_and(|words| words.iter().any(|w| w.contains("peerbus")));
-    if known {
+    if entry(target, &read).is_none_or(is_ours) {
         return Ok(());
     }
-    let at = text.find("peerbus").unwrap_or_default();
-    let what = "there is a server called peerbus that does not run peerbus: rename or remove it";
+    let at = match &target.want {
+        Want::Server { path, .. } => json::parse(text)?
+            .as_ref()
+            .and_then(|root| json::at(root, path))
+            .map_or(0, json::start),
+        _ => toml::place(text),
+    };
+    let what =
+        "there is a server called peerbus that does not run peerbus itself: rename or remove it";
     Err(Flaw::new(at, what))
 }
 
@@ -212,7 +248,9 @@ fn stripped(target: &Target, text: &str) -> Result<Value, Flaw> {
         Want::Hooks(_) => "",
     };
     if let Some(servers) = value.get_mut(servers).and_then(Value::as_object_mut) {
-        servers.remove("peerbus");
+        if servers.get("peerbus").is_some_and(is_ours) {
+            servers.remove("peerbus");
+        }
     }
     Ok(pruned(value))
 }

@@ -39,6 +39,13 @@ pub(crate) fn on_path() -> Option<PathBuf> {
     which(NAME, &std::env::var_os("PATH").unwrap_or_default())
 }
 
+/// Whether a program is called as ours is, wherever it stands.
+pub(crate) fn is_peerbus(program: &str) -> bool {
+    let separators: &[char] = if cfg!(windows) { &['/', '\\'] } else { &['/'] };
+    let file = program.rsplit(separators).next();
+    matches!(file, Some(NAME | "peerbus.exe"))
+}
+
 /// A program on a search path.
 pub(crate) fn which(name: &str, path: &std::ffi::OsStr) -> Option<PathBuf> {
     std::env::split_paths(path)

@@ -44,6 +44,16 @@ pub(crate) fn set(draft: &mut Draft, entry: &Node) -> Result<(), Flaw> {
     Ok(())
 }
 
+/// Where our server stands.
+pub(crate) fn place(text: &str) -> usize {
+    let document = parse(text);
+    let ours = document
+        .as_ref()
+        .ok()
+        .and_then(|document| document.get(SERVERS)?.get(OURS)?.span());
+    ours.map_or(0, |span| span.start)
+}
+
 fn append(draft: &mut Draft, members: &[(String, Node)]) {
     let newline = Style::of(&draft.text).newline;
     let mut text = String::new();

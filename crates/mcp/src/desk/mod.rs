@@ -96,6 +96,11 @@ impl Desk {
         self.shared.bus.name()
     }
 
+    /// This is the client's session now: its name goes with it, see [`Bus::bind_session`].
+    pub fn serves(&self, session: &str) {
+        self.shared.bus.bind_session(session);
+    }
+
     /// The session does something else now. Peers are told.
     pub fn activity(&self, activity: Activity) {
         self.with(|state, now_ms| {

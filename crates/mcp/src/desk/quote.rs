@@ -1,11 +1,11 @@
 //! What peers wrote, quoted: on one line, between quotes that nothing inside them can close.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use peerbus_adapter::Kind;
-use peerbus_wire::neutralise;
+use peerbus_wire::{Conversation, neutralise};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::letter::Mail;
@@ -21,6 +21,9 @@ const NAME_CHARS: usize = 128;
 
 /// Members of a body that tell its place in a conversation, and are shown apart from its text.
 const CONVERSATION: [&str; 4] = ["reply_to", "thread", "priority", "hops"];
+
+/// Members of which each can be all that a body says.
+const TEXT: [&str; 3] = ["text", "message", "content"];
 
 /// How a message is shown on a line of its own.
 #[derive(Debug, Clone, Copy, Default)]
@@ -87,37 +90,55 @@ pub(crate) fn quoted(text: &str, beginning: bool) -> String {
     }
 }
 
-/// What a body says: itself if it is a text, else its `text`, `message` or `content` if that is
-/// one, else its JSON.
+/// All that a body says besides its place in a conversation: itself if it is a text, its `text`,
+/// `message` or `content` if that is one and there is nothing else in it, or its JSON. Whoever is
+/// shown this has seen the message.
 pub(crate) fn said(body: &str) -> Cow<'_, str> {
     if let Ok(text) = serde_json::from_str::<String>(body) {
         return text.into();
     }
-    let members = members(body);
-    let said = ["text", "message", "content"]
-        .iter()
-        .filter_map(|key| members.get(*key))
-        .find_map(|value| serde_json::from_str::<String>(value.get()).ok());
-    said.map_or(Cow::Borrowed(body), Cow::Owned)
-}
-
-/// All that a body says besides its place in a conversation: its text, if there is nothing else in
-/// it, or its JSON.
-pub(crate) fn all_of(body: &str) -> Cow<'_, str> {
-    if let Ok(text) = serde_json::from_str::<String>(body) {
-        return text.into();
-    }
-    let mut members = members(body);
-    members.retain(|name, _| !CONVERSATION.contains(&name.as_str()));
-    let only = members.first_key_value().filter(|_| members.len() == 1);
-    let text = only
-        .filter(|(name, _)| *name == "text")
-        .and_then(|(_, value)| serde_json::from_str::<String>(value.get()).ok());
+    let Ok(Members(mut members)) = serde_json::from_str::<Members>(body) else {
+        return body.into();
+    };
+    members.retain(|(name, value)| !is_conversation(name, value.get()));
+    let text = match members.as_slice() {
+        [(name, value)] if TEXT.contains(&name.as_str()) => serde_json::from_str(value.get()).ok(),
+        _ => None,
+    };
     text.map_or(Cow::Borrowed(body), Cow::Owned)
 }
 
-fn members(body: &str) -> BTreeMap<String, Box<RawValue>> {
-    serde_json::from_str(body).unwrap_or_default()
+/// A member that says what is shown apart from the text. What is not of its form says something
+/// else.
+fn is_conversation(name: &str, value: &str) -> bool {
+    CONVERSATION.contains(&name)
+        && Conversation::of(&format!("{{\"{name}\":{value}}}")) != Conversation::default()
+        || matches!((name, value), ("priority", "\"next\"") | ("hops", "0"))
+}
+
+/// The members of an object, all of them, in order.
+struct Members(Vec<(String, Box<RawValue>)>);
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        struct All;
+        impl<'de> Visitor<'de> for All {
+            type Value = Members;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Members, M::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+        json.deserialize_map(All)
+    }
 }
 
 /// A text for a JSON string that a client may decode and show: its line breaks, tabs, quotes and
@@ -162,36 +183,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_says_its_text_and_inbox_readers_miss_nothing_else() {
-        let cases = [
-            (r#""hello""#, "hello", "hello"),
+    fn a_body_that_is_more_than_a_text_is_shown_with_all_of_it() {
+        for (body, shown) in [
+            (r#""hello""#, "hello"),
+            (r#"{"text":"t"}"#, "t"),
+            (r#"{"message":"m","thread":"t-1"}"#, "m"),
             (
-                r#"{"text":"t","message":"m"}"#,
+                r#"{"text":"t","reply_to":"1","hops":2,"priority":"now"}"#,
                 "t",
-                r#"{"text":"t","message":"m"}"#,
             ),
-            (r#"{"text":"t","reply_to":"1","hops":2}"#, "t", "t"),
-            (
-                r#"{"text":7,"message":"m"}"#,
-                "m",
-                r#"{"text":7,"message":"m"}"#,
-            ),
-            (
-                r#"{"content":"c","n":1e400}"#,
-                "c",
-                r#"{"content":"c","n":1e400}"#,
-            ),
-            (
-                r#"{"n":1.50,"a":[]}"#,
-                r#"{"n":1.50,"a":[]}"#,
-                r#"{"n":1.50,"a":[]}"#,
-            ),
-            ("[1,2]", "[1,2]", "[1,2]"),
-            ("null", "null", "null"),
-            ("1e400", "1e400", "1e400"),
-        ];
-        for (body, short, all) in cases {
-            assert_eq!((&*said(body), &*all_of(body)), (short, all), "{body}");
+            (r#"{"content":"c","hops":0,"priority":"next"}"#, "c"),
+        ] {
+            assert_eq!(said(body), shown, "{body}");
+        }
+        for body in [
+            r#"{"text":"t","message":"m"}"#,
+            r#"{"text":"build failed","log":"THE LOG"}"#,
+            r#"{"text":"t","text":"u"}"#,
+            r#"{"text":"t","thread":"not an id: a text"}"#,
+            r#"{"text":"t","hops":"many"}"#,
+            r#"{"text":7,"message":"m"}"#,
+            r#"{"content":"c","n":1e400}"#,
+            r#"{"n":1.50,"a":[]}"#,
+            r#"{"thread":"t-1"}"#,
+            "[1,2]",
+            "null",
+            "1e400",
+        ] {
+            assert_eq!(said(body), body);
         }
     }
 

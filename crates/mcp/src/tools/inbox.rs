@@ -197,7 +197,7 @@ fn read(desk: &Desk, mut found: Vec<Looked>, max: usize, notices: bool) -> Resul
 }
 
 fn whole<'a>(read: &Read<'a>) -> Message<'a> {
-    let text = quote::all_of(&read.mail.inbound.body);
+    let text = quote::said(&read.mail.inbound.body);
     Message {
         text: quote::within_json(&text),
         shown_before: read.repeat,
@@ -208,7 +208,7 @@ fn whole<'a>(read: &Read<'a>) -> Message<'a> {
 
 /// Reads a part of a long message. It is seen with its last part.
 fn part(desk: &Desk, looked: &Looked, offset: usize) -> Result<Reply, String> {
-    let text = quote::all_of(&looked.mail.inbound.body);
+    let text = quote::said(&looked.mail.inbound.body);
     let size = text.chars().count();
     if offset >= size {
         return Err(format!(
@@ -245,7 +245,7 @@ fn part(desk: &Desk, looked: &Looked, offset: usize) -> Result<Reply, String> {
 /// Lists what waits.
 fn peek(found: &[Looked], max: usize) -> Result<Reply, String> {
     let listed = |looked: &'_ Looked| {
-        let text = quote::all_of(&looked.mail.inbound.body);
+        let text = quote::said(&looked.mail.inbound.body);
         let size = text.chars().count();
         let beginning: String = text.chars().take(PEEK_CHARS).collect();
         (quote::within_json(&beginning), size)
@@ -323,5 +323,5 @@ fn length(looked: &Looked) -> usize {
     if body.len() <= PART_CHARS {
         return body.len();
     }
-    quote::all_of(body).chars().count()
+    quote::said(body).chars().count()
 }

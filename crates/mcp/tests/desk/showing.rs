@@ -100,6 +100,25 @@ async fn an_answer_after_the_line_is_evidence_for_everything_in_it() {
 }
 
 #[tokio::test]
+async fn a_structured_body_is_shown_whole_before_an_answer_can_prove_it() {
+    let mut session = Session::greeted(Options::default()).await;
+    let body = r#"{"text":"build failed","log":"THE LOG","thread":"t1"}"#;
+    let quoted = r#""{\"text\":\"build failed\",\"log\":\"THE LOG\",\"thread\":\"t1\"}""#;
+    session.broker.deliver(body);
+    let push = session.client.push().await;
+    assert_eq!(push["content"], format!("📨 msg from bob: {quoted}"));
+    let text = push["text"].as_str().unwrap();
+    assert!(text.ends_with(&format!("(thread t1): {quoted}")), "{text}");
+    // The text of v1's form is all that this one says.
+    advance(Duration::from_secs(3)).await;
+    session
+        .broker
+        .deliver(r#"{"text":"build failed","thread":"t1"}"#);
+    let push = session.client.push().await;
+    assert_eq!(push["content"], "📨 msg from bob: \"build failed\"");
+}
+
+#[tokio::test]
 async fn a_tool_call_that_names_a_message_proves_that_it_was_seen() {
     let mut session = Session::greeted(Options::default()).await;
     session.broker.deliver("1");

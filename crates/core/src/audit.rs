@@ -207,8 +207,7 @@ impl Log {
     ///
     /// `A seq sender id recipients`, `D seq recipient`, `K seq recipient [how path evidence]`,
     /// `E seq recipient`, `X seq recipient`, `R peer name`, `T peer`, `F peer` (freed by the
-    /// operator), `N peer name` (renamed), `V peer [heir]` (ended for good), `M seq from to` (moved),
-    /// `Z peer` (forgotten).
+    /// operator), `N peer name` (renamed), `V peer [heir]` (ended), `M seq from to`, `Z peer` (forgotten).
     pub fn push(&mut self, event: &Event<'_>) {
         let out = &mut self.lines;
         // Writing to a String cannot fail.

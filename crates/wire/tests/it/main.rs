@@ -6,6 +6,7 @@ mod acceptance;
 mod frames;
 mod properties;
 mod protocol_md;
+mod receipts;
 mod vectors;
 
 use peerbus_wire::{Decoded, Envelope, MessageId, Secret};

@@ -349,3 +349,44 @@ fn a_file_that_was_made_anew_by_its_user_is_its_users() {
     home.run(&["uninstall", "cursor"]).ok();
     assert_eq!(fs::read_to_string(&path).expect("the file"), "{}\n");
 }
+
+#[test]
+fn a_program_at_an_awkward_path_is_called_and_found_again() {
+    let home = Home::new();
+    for dir in ["o'brien dir", "a \"b\" \\ $c", "-n; true"] {
+        let dir = home.path().join(dir);
+        fs::create_dir(&dir).expect("a directory");
+        let program = dir.join("peerbus");
+        fs::hard_link(env!("CARGO_BIN_EXE_peerbus"), &program)
+            .or_else(|_| fs::copy(env!("CARGO_BIN_EXE_peerbus"), &program).map(drop))
+            .expect("a program");
+        let run = |args: &[&str]| {
+            let output = home.command(&program).args(args).output();
+            let output = output.expect("peerbus starts");
+            let said = [output.stdout, output.stderr].concat();
+            (
+                output.status.success(),
+                String::from_utf8_lossy(&said).into_owned(),
+            )
+        };
+        let (worked, said) = run(&["install", "claude-code"]);
+        assert!(worked, "{said}");
+        let file = home.path().join(".claude/settings.json");
+        let text = fs::read_to_string(&file).expect("the file");
+        let read: Value = serde_json::from_str(&text).expect("JSON");
+        let hook = read["hooks"]["Stop"][0]["hooks"][0]["command"].as_str();
+        let shell = home
+            .command("/bin/sh")
+            .args(["-c", &format!("{} --help", hook.expect("a command"))])
+            .output()
+            .expect("a shell");
+        assert!(shell.status.success(), "{hook:?}: {shell:?}");
+
+        let (_, said) = run(&["install", "claude-code"]);
+        assert!(said.contains("nothing to do"), "{said}");
+        let (_, said) = run(&["doctor"]);
+        assert!(said.contains("has all hooks"), "{said}");
+        let (worked, said) = run(&["uninstall", "claude-code"]);
+        assert!(worked && !file.exists(), "{said}");
+    }
+}

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::hooks::Hook;
 use super::json::{self, Node};
+use super::words::quoted;
 use crate::args::Client;
 use crate::failure::Failure;
 
@@ -288,13 +289,4 @@ fn opencode_file(dir: &Path) -> PathBuf {
     let found = candidates.iter().find(has_ours);
     let found = found.or_else(|| candidates.iter().find(|path| path.exists()));
     found.unwrap_or(&candidates[1]).clone()
-}
-
-/// A word for a shell.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%=,\\".contains(c);
-    if word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }

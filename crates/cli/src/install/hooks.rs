@@ -4,8 +4,9 @@ use jsonc_parser::ast::Value as Ast;
 use serde_json::Value;
 
 use super::draft::Draft;
-use super::edit;
 use super::json::{self, Flaw, Node, Style};
+use super::program::is_peerbus;
+use super::{edit, words};
 
 /// More rounds than any file needs.
 const ROUNDS_MAX: usize = 1_000;
@@ -36,24 +37,19 @@ impl Hook {
 
 /// What follows `peerbus` in a hook's command line, if it is one of ours: `hook`, `hook wait`.
 pub(crate) fn ours(command: &str) -> Option<String> {
-    let (program, rest) = split(command)?;
-    let file = program.rsplit(['/', '\\']).next()?;
-    let words: Vec<_> = rest.split_whitespace().collect();
-    let known = matches!(file, "peerbus" | "peerbus.exe") && words.first() == Some(&"hook");
-    known.then(|| words.join(" "))
+    let (program, rest) = parts(command)?;
+    (is_peerbus(&program) && rest.first().is_some_and(|word| word == "hook"))
+        .then(|| rest.join(" "))
 }
 
 /// The program that a command line starts.
 pub(crate) fn program(command: &str) -> Option<String> {
-    split(command).map(|(program, _)| program.to_owned())
+    parts(command).map(|(program, _)| program)
 }
 
-fn split(command: &str) -> Option<(&str, &str)> {
-    let command = command.trim();
-    match command.strip_prefix(['\'', '"']) {
-        Some(rest) => rest.split_once(['\'', '"']),
-        None => command.split_once(char::is_whitespace),
-    }
+fn parts(command: &str) -> Option<(String, Vec<String>)> {
+    let mut words = words::split(command)?;
+    (!words.is_empty()).then(|| (words.remove(0), words))
 }
 
 /// A hook of ours that stands in a file.

@@ -14,6 +14,7 @@ mod record;
 #[cfg(test)]
 mod tests;
 mod toml;
+mod words;
 
 use crate::args::{self, Install, Uninstall};
 use crate::failure::Failure;

@@ -147,18 +147,20 @@ async fn a_reply_goes_to_the_sender_in_its_thread_and_counts_as_having_seen() {
     );
     // One that arrived and was not read yet: naming it shows that it was seen.
     broker.deliver(r#""second""#);
-    let named = async {
+    let shown = async {
         for _ in 0..10_000 {
-            let reply = json!({ "msg_id": "m2", "body": "again" });
-            let result = client.call("bus.reply", reply).await;
-            if result["isError"] == false {
+            let result = client.call("bus.peers", json!({})).await;
+            if result.to_string().contains("[m2]") {
                 return;
             }
             tokio::task::yield_now().await;
         }
         panic!("the second message never arrived");
     };
-    named.await;
+    shown.await;
+    let reply = json!({ "msg_id": "m2", "body": "again" });
+    let result = client.call("bus.reply", reply).await;
+    assert_eq!(result["isError"], false, "{result}");
     let (key, how) = broker.ack().await;
     assert_eq!(key, "2");
     assert!(matches!(how, Some(How::Seen { evidence, .. }) if evidence == "tool_call"));

@@ -1,12 +1,13 @@
 //! Looking at what waits, and taking it: what the reading tools stand on.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use peerbus_adapter::wake::{EntryId, Limit, Path};
 
 use super::Desk;
 use super::letter::Mail;
-use super::state::{Content, State};
+use super::state::{Content, HeldBack, State};
 use super::taken::{Taken, seen};
 
 /// Most notices in an answer.
@@ -24,7 +25,32 @@ pub(crate) struct Looked {
     pub(crate) held: Option<String>,
 }
 
+/// What it says that a tool call names a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// It was unseen, and is seen now.
+    Seen,
+    /// It waits, and was not shown yet: the id is known from elsewhere.
+    NotShown,
+    /// No unseen message has this id.
+    Unknown,
+    /// Several senders used this id: which of their messages is meant is not known.
+    Several,
+}
+
 impl Desk {
+    /// The agent is told of this message, in a list or in part.
+    pub(crate) fn listed(&self, looked: &Looked) {
+        self.with(|state, _| {
+            if let Some(waiting) = state.waiting.get_mut(&looked.entry) {
+                waiting.listed = true;
+            }
+            if let Some(held) = state.held.get_mut(&looked.entry) {
+                held.listed = true;
+            }
+        });
+    }
+
     /// The messages that wait and are not being read, in order of arrival.
     pub(crate) fn look(&self) -> Vec<Looked> {
         self.with(|state, _| {
@@ -96,29 +122,50 @@ impl Desk {
 }
 
 impl State {
-    /// A tool call names a message: the agent has seen it. Whether it was unseen.
-    pub(super) fn named(&mut self, now_ms: u64, id: &str) -> bool {
-        let named =
-            |content: &Content| matches!(content, Content::Message(mail) if mail.inbound.id == id);
-        let entries: Vec<EntryId> = self
-            .waiting
-            .iter()
-            .filter(|(_, waiting)| named(&waiting.content))
-            .map(|(entry, _)| *entry)
+    /// A tool call names a message: the agent has seen it, if it was shown it.
+    pub(super) fn named(&mut self, now_ms: u64, id: &str) -> Named {
+        match self.senders(id).len() {
+            0 => return Named::Unknown,
+            1 => {}
+            _ => return Named::Several,
+        }
+        let is_it = |mail: &Mail| mail.inbound.id == id;
+        let waiting = self.waiting.iter();
+        let entries: Vec<(EntryId, bool)> = waiting
+            .filter(|(_, waiting)| waiting.content.mail().is_some_and(is_it))
+            .map(|(entry, waiting)| (*entry, waiting.is_known()))
             .collect();
-        for entry in &entries {
+        let mut found = entries.iter().any(|(_, known)| *known);
+        for (entry, _) in entries.iter().filter(|(_, known)| *known) {
             self.ladder.named(now_ms, *entry);
         }
-        let held = self
-            .held
-            .extract_if(.., |_, held| held.mail.inbound.id == id);
+        let known = |held: &HeldBack| held.listed || held.mail.inbound.again;
+        let mut hidden = entries.iter().any(|(_, known)| !known);
+        hidden |= self.held.values().any(|h| is_it(&h.mail) && !known(h));
+        let held = self.held.extract_if(.., |_, h| is_it(&h.mail) && known(h));
         let held: Vec<_> = held.collect();
         for (_, held) in &held {
             let how = seen(Path::Inbox.as_str(), "tool_call");
             self.bus.ack(&held.mail.inbound.key, how);
             self.recent.add(&held.mail);
+            found = true;
         }
-        !entries.is_empty() || !held.is_empty()
+        match (found, hidden) {
+            (true, _) => Named::Seen,
+            (false, true) => Named::NotShown,
+            (false, false) => Named::Unknown,
+        }
+    }
+
+    /// Who used this id, of what waits or was seen lately. An id is unique per sender only.
+    fn senders(&self, id: &str) -> BTreeSet<String> {
+        let waiting = self.waiting.values().filter_map(|w| w.content.mail());
+        let held = self.held.values().map(|held| &*held.mail);
+        let here = waiting.chain(held).filter(|mail| mail.inbound.id == id);
+        let here = here.map(|mail| mail.inbound.from.to_ascii_lowercase());
+        let before = self.recent.get(id);
+        here.chain(before.map(|parent| parent.from.to_ascii_lowercase()))
+            .collect()
     }
 }
 

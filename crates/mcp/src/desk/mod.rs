@@ -32,7 +32,7 @@ use crate::options::{Budget, Options};
 use crate::presence::About;
 pub(crate) use expected::Expected;
 pub use letter::{Letter, Mail, Shown, What};
-pub(crate) use look::Looked;
+pub(crate) use look::{Looked, Named};
 pub use path::{BoxFuture, WakePath};
 pub(crate) use recent::Parent;
 use state::{Probe, State};
@@ -250,8 +250,8 @@ impl Desk {
         })
     }
 
-    /// A tool call names this message: the agent has seen it. Whether it was unseen.
-    pub(crate) fn named(&self, id: &str) -> bool {
+    /// A tool call names this message: the agent has seen it, if it was shown it.
+    pub(crate) fn named(&self, id: &str) -> Named {
         self.with(|state, now_ms| state.named(now_ms, id))
     }
 

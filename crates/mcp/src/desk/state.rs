@@ -69,6 +69,8 @@ pub(super) struct Waiting {
     pub(super) order: u64,
     /// It was shown.
     pub(super) shown: bool,
+    /// The agent was told of it when it looked.
+    pub(super) listed: bool,
     /// It is being shown.
     pub(super) out: Option<(ParcelId, Path)>,
     /// The client keeps it until its user decides: nobody else may show it.
@@ -76,6 +78,11 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
+    /// The agent can know of it: it was shown, may have been, or is being shown.
+    pub(super) fn is_known(&self) -> bool {
+        self.shown || self.listed || self.out.is_some()
+    }
+
     /// The agent may read it, and is not being given it just now.
     pub(super) fn is_free(&self) -> bool {
         !self.kept && !self.out.is_some_and(|(_, path)| path.reads())
@@ -106,6 +113,8 @@ impl Content {
 pub(super) struct HeldBack {
     pub(super) mail: Arc<Mail>,
     pub(super) reason: String,
+    /// The agent was told of it when it looked.
+    pub(super) listed: bool,
 }
 
 impl State {
@@ -212,7 +221,15 @@ impl State {
         };
         self.bus.progress(&mail.inbound.key, &step);
         let id = self.next_id();
-        self.held.insert(id, HeldBack { mail, reason });
+        let listed = false;
+        self.held.insert(
+            id,
+            HeldBack {
+                mail,
+                reason,
+                listed,
+            },
+        );
     }
 
     /// What is held of a peer goes along with what is shown next.
@@ -224,7 +241,10 @@ impl State {
         let released: Vec<_> = found.collect();
         for (id, held) in released {
             let content = Content::Message(held.mail);
-            self.arrive(now_ms, content, Priority::Quiet, Some(id.0));
+            let entry = self.arrive(now_ms, content, Priority::Quiet, Some(id.0));
+            if let Some(waiting) = self.waiting.get_mut(&entry) {
+                waiting.listed = held.listed;
+            }
         }
     }
 
@@ -255,7 +275,7 @@ impl State {
         content: Content,
         priority: Priority,
         order: Option<u64>,
-    ) {
+    ) -> EntryId {
         let id = self.next_id();
         let (bytes, again) = match &content {
             Content::Message(mail) => {
@@ -269,6 +289,7 @@ impl State {
             priority,
             order: order.unwrap_or(id.0),
             shown: again,
+            listed: false,
             out: None,
             kept: false,
         };
@@ -281,6 +302,7 @@ impl State {
         };
         self.ladder.arrive(now_ms, entry);
         self.look_for_paths();
+        id
     }
 
     /// A path that could not be used may be there by now.

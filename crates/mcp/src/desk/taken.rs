@@ -251,7 +251,13 @@ fn give_back(state: &mut State, now_ms: u64, part: Part) {
         Part::Held(held) => {
             for (id, given) in held {
                 if let (Content::Message(mail), Some(reason)) = (given.content, given.held) {
-                    state.held.insert(id, HeldBack { mail, reason });
+                    let listed = true;
+                    let held = HeldBack {
+                        mail,
+                        reason,
+                        listed,
+                    };
+                    state.held.insert(id, held);
                 }
             }
         }

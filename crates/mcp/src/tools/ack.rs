@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::{Context, Tool, done};
 use crate::arguments::Arguments;
+use crate::desk::Named;
 use crate::rpc::schemars::{self, JsonSchema};
 use crate::session::Reply;
 
@@ -14,12 +15,20 @@ pub(crate) const NAME: &str = "bus.ack";
 const IDS_MAX: usize = 256;
 
 /// The result.
-#[derive(Serialize, JsonSchema)]
+#[derive(Default, Serialize, JsonSchema)]
 struct Output {
     /// These were unseen; their senders are told that they were seen.
     acked: Vec<String>,
     /// No unseen message has one of these ids: seen before, or never here.
     unknown: Vec<String>,
+    /// These wait and were not shown to you yet: they stay unseen. The inbox tool reads them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    not_shown: Vec<String>,
+    /// Several senders used these ids, so nothing was acked: the inbox tool reads those messages.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    several_senders: Vec<String>,
 }
 
 pub(crate) fn tool() -> Tool {
@@ -58,6 +67,15 @@ pub(crate) fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply
             ids.len()
         ));
     }
-    let (acked, unknown) = ids.into_iter().partition(|id| context.desk.named(id));
-    done(&Output { acked, unknown })
+    let mut output = Output::default();
+    for id in ids {
+        let list = match context.desk.named(&id) {
+            Named::Seen => &mut output.acked,
+            Named::NotShown => &mut output.not_shown,
+            Named::Unknown => &mut output.unknown,
+            Named::Several => &mut output.several_senders,
+        };
+        list.push(id);
+    }
+    done(&output)
 }

@@ -140,7 +140,7 @@ pub(crate) async fn call(context: &Context<'_>, arguments: &Arguments) -> Result
         found = find(desk, ids.as_deref());
     }
     if arguments.flag("peek")? {
-        return peek(&found, max);
+        return peek(desk, &found, max);
     }
     match (offset, found.as_slice()) {
         (None, _) => {}
@@ -235,6 +235,7 @@ fn part(desk: &Desk, looked: &Looked, offset: usize) -> Result<Reply, String> {
         held: looked.held.as_deref(),
         ..head(&looked.mail)
     };
+    desk.listed(looked);
     let reply = answer(desk, vec![message], Vec::new())?;
     Ok(match taken {
         Some(taken) => reply.with(taken),
@@ -243,7 +244,7 @@ fn part(desk: &Desk, looked: &Looked, offset: usize) -> Result<Reply, String> {
 }
 
 /// Lists what waits.
-fn peek(found: &[Looked], max: usize) -> Result<Reply, String> {
+fn peek(desk: &Desk, found: &[Looked], max: usize) -> Result<Reply, String> {
     let listed = |looked: &'_ Looked| {
         let text = quote::said(&looked.mail.inbound.body);
         let size = text.chars().count();
@@ -251,6 +252,7 @@ fn peek(found: &[Looked], max: usize) -> Result<Reply, String> {
         (quote::within_json(&beginning), size)
     };
     let messages = found.iter().take(max).map(|looked| {
+        desk.listed(looked);
         let (text, size) = listed(looked);
         Message {
             text,

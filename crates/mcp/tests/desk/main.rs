@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod hostile;
+mod naming;
 mod reading;
 mod session;
 mod showing;

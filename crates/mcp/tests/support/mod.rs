@@ -111,10 +111,16 @@ impl Broker {
 
     /// As [`Broker::deliver`], from anybody.
     pub fn deliver_from(&mut self, from: &str, body: &str) {
+        let id = format!("m{}", self.seq + 1);
+        self.deliver_as(from, &id, body);
+    }
+
+    /// As [`Broker::deliver_from`], under an id of the sender's choice.
+    pub fn deliver_as(&mut self, from: &str, id: &str, body: &str) {
         self.seq += 1;
         let mut envelope = Envelope {
             protocol_version: "v1".into(),
-            id: format!("m{}", self.seq),
+            id: id.into(),
             from: from.into(),
             to: "me".into(),
             ts: "2026-11-21T00:00:00Z".into(),

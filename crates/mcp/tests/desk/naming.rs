@@ -1,0 +1,109 @@
+//! Whom an id means, and what naming it proves.
+
+use std::sync::atomic::Ordering;
+
+use peerbus_adapter::wake::{Path, PathState};
+use peerbus_mcp::{Budget, Options};
+use serde_json::{Value, json};
+
+use crate::session::{Session, is_ack, seen};
+
+/// A session that nothing wakes.
+async fn deaf(options: Options) -> Session {
+    let session = Session::greeted(options).await;
+    session.usable.store(false, Ordering::Relaxed);
+    session.desk.set_path(Path::Channel, PathState::Absent);
+    session
+}
+
+/// Delivers a message and waits until it is here, unshown.
+async fn arrive(session: &mut Session, from: &str, id: &str) {
+    session.broker.deliver_as(from, id, "\"important\"");
+    for _ in 0..100_000 {
+        if session.desk.has_unseen() {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("{id} of {from} never arrived");
+}
+
+async fn ack(session: &mut Session, id: &str) -> Value {
+    let arguments = json!({ "ids": [id] });
+    let result = session.client.call("bus.ack", arguments).await;
+    result["structuredContent"].clone()
+}
+
+#[tokio::test]
+async fn what_was_not_shown_is_not_seen_whoever_names_it() {
+    let mut session = deaf(Options::default()).await;
+    arrive(&mut session, "bob", "x1").await;
+    let said = ack(&mut session, "x1").await;
+    assert_eq!(
+        (&said["acked"], &said["not_shown"]),
+        (&json!([]), &json!(["x1"])),
+        "{said}"
+    );
+    let along = said["unseen"].as_str().expect("it comes along");
+    assert!(along.contains("[x1]: \"important\""), "{along}");
+    assert!(!session.broker.noticed().iter().any(is_ack));
+    assert_eq!(ack(&mut session, "x1").await["acked"], json!(["x1"]));
+    let how = seen("piggyback", "tool_call");
+    assert_eq!(session.broker.ack().await, ("1".into(), how));
+
+    arrive(&mut session, "bob", "x2").await;
+    let reply = json!({ "msg_id": "x2", "body": "ok" });
+    let result = session.client.call("bus.reply", reply).await;
+    assert_eq!(result["structuredContent"]["to"], "bob", "{result}");
+    assert!(result.to_string().contains("important"), "{result}");
+    session.client.request("tools/list", json!({})).await;
+    assert!(!session.broker.noticed().iter().any(is_ack));
+}
+
+#[tokio::test]
+async fn an_id_that_two_senders_used_means_neither() {
+    let mut session = deaf(Options::default()).await;
+    arrive(&mut session, "bob", "x1").await;
+    assert!(session.settle().await.is_some(), "it is shown");
+    arrive(&mut session, "mallory", "x1").await;
+    let reply = json!({ "msg_id": "x1", "body": "ok" });
+    let result = session.client.call("bus.reply", reply).await;
+    assert_eq!(result["isError"], true, "{result}");
+    let sentence = result["content"][0]["text"].as_str().unwrap();
+    assert!(
+        sentence.contains("several senders used that id"),
+        "{sentence}"
+    );
+    let said = ack(&mut session, "x1").await;
+    assert_eq!(
+        (&said["acked"], &said["several_senders"]),
+        (&json!([]), &json!(["x1"])),
+        "{said}"
+    );
+    let named = session.broker.noticed().into_iter().find(|seen| {
+        let how = format!("{seen:?}");
+        how.contains("tool_call")
+    });
+    assert!(named.is_none(), "{named:?}");
+}
+
+#[tokio::test]
+async fn what_is_held_back_is_named_by_whom_it_was_listed_to() {
+    let budget = Budget::Exchanges(1);
+    let mut session = deaf(Options {
+        budget,
+        ..Options::default()
+    })
+    .await;
+    for n in 1..=2 {
+        let arguments = json!({ "to": "bob", "body": n });
+        session.client.call("bus.send", arguments).await;
+        session.broker.deliver("\"answer\"");
+        session.settle().await;
+    }
+    let said = ack(&mut session, "m2").await;
+    assert_eq!(said["not_shown"], json!(["m2"]), "{said}");
+    let peek = json!({ "peek": true, "ids": ["m2"] });
+    session.client.call("bus.inbox", peek).await;
+    assert_eq!(ack(&mut session, "m2").await["acked"], json!(["m2"]));
+}

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use serde_json::{Value, json};
+
 use crate::support::Home;
 
 use super::write;
@@ -81,4 +83,46 @@ fn a_server_that_its_user_made_another_one_since_the_install_stays() {
     let said = home.run(&["uninstall", "cursor"]).stderr;
     assert!(said.contains("nothing to do"), "{said}");
     assert_eq!(fs::read_to_string(&path).expect("the file"), "{}\n");
+}
+
+/// Hooks that call peerbus in a way of their user's.
+const HOOKS: [&str; 7] = [
+    "peerbus hook | tee -a log",
+    "peerbus hook && notify-send done",
+    "/usr/bin/peerbus hook wait; true",
+    "peerbus hook --loud",
+    "peerbus hook wait now",
+    "A=1 peerbus hook",
+    "'/opt/my tools/peerbus' \"hook\" > /dev/null",
+];
+
+#[test]
+fn a_hook_of_its_users_own_making_stays_and_is_named() {
+    let home = Home::new();
+    let hooks = HOOKS.map(|command| json!({ "type": "command", "command": command }));
+    let text =
+        json!({ "hooks": { "Stop": [{ "hooks": hooks }], "PreToolUse": [{ "hooks": hooks }] } });
+    for text in [text.to_string(), format!("{text:#}\n")] {
+        let path = home.path().join(".claude/settings.json");
+        write(&path, &text);
+        home.run(&["install", "claude-code"]).ok();
+        let after = fs::read_to_string(&path).expect("the file");
+        let after: Value = serde_json::from_str(&after).expect("JSON");
+        let groups = after["hooks"]["Stop"].as_array().expect("groups");
+        assert_eq!(groups.len(), 2, "ours came in: {after:#}");
+        assert_eq!(groups[1]["hooks"], json!(hooks));
+
+        let said = home.run(&["uninstall", "claude-code"]).stderr;
+        for command in HOOKS {
+            assert!(said.contains(command), "{command}: {said}");
+        }
+        assert!(said.contains("not ours, and stays"), "{said}");
+        assert_eq!(fs::read_to_string(&path).expect("the file"), text);
+
+        // The same where nothing is known of an install.
+        home.run(&["install", "claude-code"]).ok();
+        fs::remove_file(home.path().join(".local/state/peerbus/installed.json")).expect("a file");
+        home.run(&["uninstall", "claude-code"]).ok();
+        assert_eq!(fs::read_to_string(&path).expect("the file"), text);
+    }
 }

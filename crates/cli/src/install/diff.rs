@@ -18,7 +18,7 @@ pub(crate) fn unified(path: &str, before: &[u8], existed: bool, after: Option<&[
     let text = unified.context_radius(CONTEXT).header(from, to).to_string();
     let mut shown = String::new();
     for line in text.lines() {
-        shown.push_str(&cut(&masked(line)));
+        shown.push_str(&visible(&masked(line), LINE_CHARS_MAX));
         shown.push('\n');
     }
     shown
@@ -41,15 +41,20 @@ fn masked(line: &str) -> String {
     line.to_owned()
 }
 
-fn cut(line: &str) -> String {
-    if line.chars().count() <= LINE_CHARS_MAX {
-        return line.to_owned();
+/// The start of a text, as it is but for what a terminal would obey or not show.
+pub(crate) fn visible(text: &str, chars_max: usize) -> String {
+    let mut shown = String::new();
+    for c in text.chars().take(chars_max) {
+        match c {
+            '"' | '\'' | '\\' | '\t' => shown.push(c),
+            _ => shown.extend(c.escape_debug()),
+        }
     }
-    let kept: String = line.chars().take(LINE_CHARS_MAX).collect();
-    format!(
-        "{kept}… (cut here, {} characters in all)",
-        line.chars().count()
-    )
+    let count = text.chars().count();
+    if count > chars_max {
+        shown.push_str(&format!("… (cut here, {count} characters in all)"));
+    }
+    shown
 }
 
 #[cfg(test)]

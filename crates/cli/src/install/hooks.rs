@@ -35,11 +35,13 @@ impl Hook {
     }
 }
 
-/// What follows `peerbus` in a hook's command line, if it is one of ours: `hook`, `hook wait`.
+/// What follows `peerbus` in a hook's command line, if it is one of ours: `hook`, `hook wait`, and
+/// nothing else. What does more, or anything in another way, is its writer's.
 pub(crate) fn ours(command: &str) -> Option<String> {
     let (program, rest) = parts(command)?;
-    (is_peerbus(&program) && rest.first().is_some_and(|word| word == "hook"))
-        .then(|| rest.join(" "))
+    let what = rest.join(" ");
+    let known = matches!(what.as_str(), "hook" | "hook wait") && rest.len() <= 2;
+    (known && is_peerbus(&program)).then_some(what)
 }
 
 /// The program that a command line starts.
@@ -267,14 +269,28 @@ fn drop_if_empty(
 
 /// Every hook of ours in plain JSON: event and command line.
 pub(crate) fn commands(settings: &Value) -> Vec<(String, String)> {
+    let mut all = every(settings);
+    all.retain(|(_, command)| ours(command).is_some());
+    all
+}
+
+/// Every hook that calls peerbus and is not ours.
+pub(crate) fn strangers(settings: &Value) -> Vec<(String, String)> {
+    let mut all = every(settings);
+    all.retain(|(_, command)| {
+        command.contains("peerbus") && command.contains("hook") && ours(command).is_none()
+    });
+    all
+}
+
+fn every(settings: &Value) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let events = settings.get("hooks").and_then(Value::as_object);
     for (event, groups) in events.into_iter().flatten() {
         let groups = groups.as_array().into_iter().flatten();
         let hooks = groups.filter_map(|group| group.get("hooks")?.as_array());
         for hook in hooks.flatten() {
-            let command = hook.get("command").and_then(Value::as_str);
-            if let Some(command) = command.filter(|command| ours(command).is_some()) {
+            if let Some(command) = hook.get("command").and_then(Value::as_str) {
                 found.push((event.clone(), command.to_owned()));
             }
         }
@@ -291,17 +307,16 @@ pub(crate) fn strip(settings: &mut Value) {
         let Some(groups) = groups.as_array_mut() else {
             continue;
         };
-        for group in groups.iter_mut() {
-            if let Some(hooks) = group.get_mut("hooks").and_then(Value::as_array_mut) {
+        groups.retain_mut(|group| {
+            let hooks = group.get_mut("hooks").and_then(Value::as_array_mut);
+            hooks.is_none_or(|hooks| {
+                let before = hooks.len();
                 hooks.retain(|hook| {
                     let command = hook.get("command").and_then(Value::as_str);
                     command.and_then(ours).is_none()
                 });
-            }
-        }
-        groups.retain(|group| {
-            let hooks = group.get("hooks").and_then(Value::as_array);
-            !hooks.is_some_and(Vec::is_empty)
+                hooks.len() == before || !hooks.is_empty()
+            })
         });
     }
     events.retain(|_, groups| !groups.as_array().is_some_and(Vec::is_empty));

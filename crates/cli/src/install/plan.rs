@@ -10,8 +10,11 @@ use super::draft::Draft;
 use super::files::Found;
 use super::json::{self, Flaw};
 use super::record::Done;
-use super::{edit, hooks, program, toml};
+use super::{diff, edit, hooks, program, toml};
 use crate::failure::Failure;
+
+/// As much of a hook as is shown, in characters.
+const SHOWN_CHARS: usize = 120;
 
 /// A change to one file.
 #[derive(Debug)]
@@ -54,13 +57,15 @@ pub(crate) fn install(
             ..Done::default()
         };
     }
-    let fresh = reading(target, text).is_ok_and(|read| !has_ours(target, &read));
+    let read = reading(target, text).map_err(|flaw| refusal(&found, text, &flaw))?;
+    let stays = strangers(target, &found, &read);
+    let fresh = !has_ours(target, &read);
     if fresh && found.bytes.is_some() {
         // What was put in earlier is gone, and with it what was known of it.
         done = Done::default();
     }
     let mut draft = Draft::new(text, &done.inserted, &done.made);
-    let set = foreign(target, text).and_then(|()| match &target.want {
+    let set = foreign(target, text, &read).and_then(|()| match &target.want {
         Want::Server { path, entry } => edit::set(&mut draft, path, entry),
         Want::Hooks(wanted) => hooks::set(&mut draft, wanted),
         Want::Toml(entry) => toml::set(&mut draft, entry),
@@ -74,7 +79,7 @@ pub(crate) fn install(
         found,
         after: Some(after),
         done: Some(done),
-        stays: Vec::new(),
+        stays,
     })
 }
 
@@ -89,8 +94,8 @@ pub(crate) fn uninstall(
     }
     let (text, mark) = found.text()?;
     let read = reading(target, text).map_err(|flaw| refusal(&found, text, &flaw))?;
+    let stays = strangers(target, &found, &read);
     if !has_ours(target, &read) {
-        let stays = strangers(target, &found, &read);
         return Ok(untouched(found, stays));
     }
     let none = BTreeSet::new();
@@ -121,7 +126,7 @@ pub(crate) fn uninstall(
         found,
         after: (!gone).then(|| format!("{mark}{after}")),
         done: None,
-        stays: Vec::new(),
+        stays,
     })
 }
 
@@ -136,13 +141,21 @@ fn untouched(found: Found, stays: Vec<String>) -> Change {
     }
 }
 
-/// What is called peerbus and is not ours.
+/// What calls itself or something peerbus and is not ours.
 fn strangers(target: &Target, found: &Found, read: &Value) -> Vec<String> {
     let path = found.path.display();
-    let server = entry(target, read).map(|_| {
-        format!("{path}: the server called peerbus does not run peerbus itself: it is not ours, and stays")
-    });
-    server.into_iter().collect()
+    let says = |what: String| format!("{path}: {what}: it is not ours, and stays");
+    if let Want::Hooks(_) = target.want {
+        let hooks = hooks::strangers(read).into_iter();
+        let hooks = hooks.map(|(event, command)| {
+            let shown = diff::visible(&command, SHOWN_CHARS);
+            format!("a hook at {event} calls peerbus in a way of its own (`{shown}`)")
+        });
+        return hooks.map(says).collect();
+    }
+    let server = entry(target, read).filter(|entry| !is_ours(entry));
+    let what = "the server called peerbus does not run peerbus itself";
+    server.map(|_| says(what.to_owned())).into_iter().collect()
 }
 
 /// Whether a text is what install writes where there is no file.
@@ -190,9 +203,8 @@ pub(crate) fn is_ours(entry: &Value) -> bool {
 }
 
 /// Refuses an entry of our name that is somebody else's.
-fn foreign(target: &Target, text: &str) -> Result<(), Flaw> {
-    let read = reading(target, text)?;
-    if entry(target, &read).is_none_or(is_ours) {
+fn foreign(target: &Target, text: &str, read: &Value) -> Result<(), Flaw> {
+    if entry(target, read).is_none_or(is_ours) {
         return Ok(());
     }
     let at = match &target.want {
@@ -256,7 +268,12 @@ fn stripped(target: &Target, text: &str) -> Result<Value, Flaw> {
 }
 
 /// Checks that all that is not ours reads as before. It always does; but it is not our file.
-fn unharmed(target: &Target, found: &Found, before: &str, after: &str) -> Result<(), Failure> {
+pub(super) fn unharmed(
+    target: &Target,
+    found: &Found,
+    before: &str,
+    after: &str,
+) -> Result<(), Failure> {
     let both = stripped(target, before).and_then(|b| Ok((b, stripped(target, after)?)));
     match both {
         Ok((before, after)) if before == after => Ok(()),

@@ -351,3 +351,34 @@ fn what_is_written_is_what_the_client_reads() {
     );
     assert_eq!(stop[1]["asyncRewake"], true);
 }
+
+#[test]
+fn a_plan_that_would_take_something_of_others_along_is_refused() {
+    let ours = r#"{"type": "command", "command": "peerbus hook"}"#;
+    let other = r#"{"type": "command", "command": "peerbus hook | tee -a log"}"#;
+    let before = format!(r#"{{"hooks": {{"Stop": [{{"hooks": [{ours}, {other}]}}]}}}}"#);
+    let hooks = settings("peerbus");
+    let wrapped = r#"{"mcpServers": {"peerbus": {"command": "/opt/wrap.sh"}}}"#;
+    let own = r#"{"mcpServers": {"peerbus": {"command": "/opt/peerbus"}}}"#;
+    for (target, before, after, allowed) in [
+        (
+            &hooks,
+            before.as_str(),
+            before.replace(&format!("{ours}, "), ""),
+            true,
+        ),
+        (
+            &hooks,
+            &before,
+            before.replace(&format!(", {other}"), ""),
+            false,
+        ),
+        (&hooks, &before, "{}".to_owned(), false),
+        (&server(), wrapped, "{}".to_owned(), false),
+        (&server(), own, "{}".to_owned(), true),
+    ] {
+        let found = found(target, Some(before));
+        let checked = plan::unharmed(target, &found, before, &after);
+        assert_eq!(checked.is_ok(), allowed, "{before} -> {after}");
+    }
+}

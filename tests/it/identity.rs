@@ -1,6 +1,7 @@
 //! Who a session is, over time: its name comes back with it, changes, and ends.
 
-use std::process::Command;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -9,7 +10,7 @@ use crate::support::{Broker, Home, Mcp, eventually};
 /// An agent's adapter.
 struct Agent {
     mcp: Mcp,
-    /// Everything that its tools told it.
+    /// Everything that its tools told it, and that was pushed to it.
     heard: String,
 }
 
@@ -26,9 +27,16 @@ impl Agent {
         Self::start(home.peerbus(&["adapter"]).env("CLAUDE_CODE_SESSION_ID", id))
     }
 
+    /// The adapter of a session of Claude Code that gives its servers no id.
+    fn claude(home: &Home) -> Self {
+        Self::start(&mut home.peerbus(&["adapter", "--adapter", "cc"]))
+    }
+
     fn call(&mut self, tool: &str, arguments: Value) -> Value {
         let answer = self.mcp.call(tool, arguments);
         self.heard += &answer.to_string();
+        let pushed = self.mcp.notifications.drain(..);
+        self.heard.extend(pushed.map(|message| message.to_string()));
         answer
     }
 
@@ -38,16 +46,148 @@ impl Agent {
         peers["self"].as_str().expect("a name").to_owned()
     }
 
+    #[track_caller]
+    fn is_called(&mut self, name: &str) {
+        eventually("the session has its name again", || {
+            (self.name() == name).then_some(())
+        });
+    }
+
     /// Mail comes with whichever answer is next, or is drained.
     fn hears(&mut self, texts: &[&str]) {
         eventually(&format!("{texts:?} comes"), || {
-            self.call("bus.drain", json!({}));
+            self.call("bus.inbox", json!({}));
             texts
                 .iter()
                 .all(|text| self.heard.contains(text))
                 .then_some(())
         });
     }
+}
+
+/// What Claude Code writes about its process, which is the test's: the session it serves.
+fn serves(home: &Home, id: &str) {
+    let dir = home.path().join(".claude/sessions");
+    std::fs::create_dir_all(&dir).expect("a directory");
+    let file = dir.join(format!("{}.json", std::process::id()));
+    let text = json!({ "pid": std::process::id(), "sessionId": id });
+    std::fs::write(file, text.to_string()).expect("a file");
+}
+
+/// What a hook of the session tells its adapter.
+fn hook(home: &Home, source: &str, id: &str) -> String {
+    let given = json!({ "hook_event_name": "SessionStart", "source": source, "session_id": id });
+    let mut hook = home.peerbus(&["hook"]);
+    hook.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut hook = hook.spawn().expect("the hook starts");
+    let mut stdin = hook.stdin.take().expect("a pipe");
+    let given = given.to_string();
+    stdin.write_all(given.as_bytes()).expect("the hook reads");
+    drop(stdin);
+    let output = hook.wait_with_output().expect("our child");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Waits until a session is remembered, and gives its name.
+fn bound(home: &Home, id: &str) -> String {
+    let file = home.path().join(".local/state/peerbus/sessions.json");
+    eventually("the session is remembered", || {
+        let bindings: Value = serde_json::from_slice(&std::fs::read(&file).ok()?).ok()?;
+        let bindings = bindings["sessions"].as_array().expect("bindings");
+        let own = bindings.iter().find(|binding| binding[0] == id)?;
+        own[1].as_str().map(str::to_owned)
+    })
+}
+
+#[test]
+fn a_session_that_only_its_client_knows_is_found_again() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    // The file comes after the adapter.
+    let mut first = Agent::claude(&home);
+    let name = first.name();
+    serves(&home, "s-1");
+    assert_eq!(bound(&home, "s-1"), name);
+    first.mcp.close();
+    home.run(&["send", &name, "while you were away"]).ok();
+
+    // Resumed, it is about another session for a moment.
+    serves(&home, "never-was");
+    let mut resumed = Agent::claude(&home);
+    bound(&home, "never-was");
+    serves(&home, "s-1");
+    resumed.is_called(&name);
+    resumed.hears(&["while you were away"]);
+    resumed.mcp.close();
+    broker.stop();
+}
+
+#[test]
+fn a_cleared_session_keeps_its_name() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let start = |id: &str| {
+        let mut command = home.peerbus(&["adapter", "--adapter", "cc"]);
+        Agent::start(command.env("CLAUDE_CODE_SESSION_ID", id))
+    };
+    serves(&home, "s-1");
+    let mut agent = start("s-1");
+    let name = agent.name();
+    agent.call("bus.send", json!({ "to": name, "body": "a name in use" }));
+    serves(&home, "s-2");
+    assert_eq!(bound(&home, "s-2"), name);
+    assert_eq!(agent.name(), name);
+    // It ends before anybody looks.
+    serves(&home, "s-3");
+    agent.mcp.close();
+
+    for id in ["s-2", "s-3"] {
+        serves(&home, id);
+        let mut resumed = start(id);
+        assert_eq!(resumed.name(), name, "{id}");
+        resumed.mcp.close();
+    }
+    broker.stop();
+}
+
+#[test]
+fn hooks_tell_which_session_it_is() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    serves(&home, "s-1");
+    let mut agent = Agent::claude(&home);
+    let name = agent.name();
+    agent.call("bus.send", json!({ "to": name, "body": "a name in use" }));
+    // The file stays as it is.
+    hook(&home, "clear", "s-2");
+    assert_eq!(bound(&home, "s-2"), name);
+    agent.mcp.close();
+
+    serves(&home, "never-was");
+    let mut resumed = Agent::claude(&home);
+    hook(&home, "resume", "s-2");
+    resumed.is_called(&name);
+    resumed.mcp.close();
+    broker.stop();
+}
+
+#[test]
+fn a_name_that_was_given_is_nobodys_session() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    serves(&home, "s-1");
+    let mut command = home.peerbus(&["adapter", "--adapter", "cc"]);
+    let mut agent = Agent::start(command.env("PEERBUS_NAME", "ada"));
+    hook(&home, "clear", "s-2");
+    assert_eq!(agent.name(), "ada");
+    agent.mcp.close();
+    assert!(
+        !home
+            .path()
+            .join(".local/state/peerbus/sessions.json")
+            .exists()
+    );
+    broker.stop();
 }
 
 #[test]

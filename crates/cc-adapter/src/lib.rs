@@ -52,6 +52,8 @@ fn start(
     #[cfg(unix)]
     let hooks = around.hooks.clone();
     let session = Session::new(around);
+    // Before the bus is asked for a name.
+    session.report(&desk);
     // Best first: the desk asks them in this order, and what waits goes over the first that is
     // there.
     let mut ways: Vec<Box<dyn WakePath>> = Vec::new();
@@ -63,8 +65,11 @@ fn start(
     };
     #[cfg(unix)]
     let hooks = {
-        let told = session.clone();
-        let told = move |facts| told.told(facts);
+        let (known, of) = (session.clone(), desk.clone());
+        let told = move |facts| {
+            known.told(facts);
+            known.report(&of);
+        };
         let rewakes = allowed.allows(Path::Rewake);
         let client = session.client().unwrap_or_default();
         let started = hooks.map(|paths| hooks::start(&paths, client, rewakes, desk.clone(), told));

@@ -2,13 +2,15 @@
 //!
 //! The client keeps a file about each of its running processes (seen with 2.1.280 and 2.1.330;
 //! undocumented). Everything in it is optional here, and untrusted. It is read anew each time: after
-//! `/clear` the session has another id, while our environment keeps the old one.
+//! `/clear` the session has another id, while our environment keeps the old one. 2.1.114 writes it
+//! 0.3 s after it starts its servers, names a session there that never is for another 0.2 s when it
+//! resumes one, and leaves it alone on `/clear`.
 
 mod facts;
 mod surroundings;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use peerbus_adapter::wake::Activity;
 use peerbus_mcp::Desk;
@@ -27,8 +29,20 @@ const SLUG_MAX: usize = 200;
 #[derive(Debug, Clone)]
 pub struct Session {
     around: Arc<Surroundings>,
-    told: Arc<Mutex<SessionFacts>>,
+    known: Arc<Mutex<Known>>,
     stir: Arc<Notify>,
+}
+
+/// What was learned since the start.
+#[derive(Debug, Default)]
+struct Known {
+    /// From hooks.
+    told: SessionFacts,
+    /// The session's id. Whoever says something new is right: the file may be behind the hooks
+    /// (2.1.114 leaves it as it is on `/clear`), or there may be no hooks.
+    id: Option<String>,
+    /// The id that stood in the client's file at the last look.
+    in_file: Option<String>,
 }
 
 /// What is known of the session at one moment.
@@ -57,18 +71,24 @@ impl Session {
     /// The session that these surroundings tell of.
     #[must_use]
     pub fn new(around: Surroundings) -> Self {
+        let known = Known {
+            id: around.session_id.clone(),
+            ..Known::default()
+        };
         Self {
             around: Arc::new(around),
-            told: Arc::default(),
+            known: Arc::new(Mutex::new(known)),
             stir: Arc::default(),
         }
     }
 
     /// What somebody who knows says of the session: a hook. Members that are `None` say nothing.
     pub fn told(&self, facts: SessionFacts) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.learn(facts);
-        drop(told);
+        let file = self.file().unwrap_or_default();
+        let mut known = self.known();
+        known.read(file.id);
+        known.told(facts);
+        drop(known);
         self.stir();
     }
 
@@ -104,9 +124,12 @@ impl Session {
         self.stir.notified().await;
     }
 
-    /// Looks at the session, and tells the desk what it does.
+    /// Looks at the session, and tells the desk which one it is and what it does.
     pub(crate) fn report(&self, desk: &Desk) -> Glance {
         let glance = self.glance();
+        if let Some(id) = &glance.id {
+            desk.serves(id);
+        }
         // A hook may know where the client's file says nothing.
         if let Some(activity) = glance.activity {
             desk.activity(activity);
@@ -114,25 +137,26 @@ impl Session {
         glance
     }
 
-    /// What is known now. The client's file is the freshest; a hook knows more than our
-    /// environment, which is as old as this process.
+    /// What is known now. Our environment is as old as this process.
     pub(crate) fn glance(&self) -> Glance {
         let file = self.file().unwrap_or_default();
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known();
+        known.read(file.id);
         let around = &self.around;
         Glance {
-            id: file
-                .id
-                .or_else(|| told.session_id.clone())
-                .or_else(|| around.session_id.clone()),
+            id: known.id.clone(),
             activity: file.activity,
             socket: file.socket.or_else(|| around.socket.clone()),
             cwd: file
                 .cwd
-                .or_else(|| told.cwd.clone())
+                .or_else(|| known.told.cwd.clone())
                 .or_else(|| around.project.clone()),
-            transcript: told.transcript.clone(),
+            transcript: known.told.transcript.clone(),
         }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The credential for a socket. It belongs to the one that came with it, and goes to no other.
@@ -146,6 +170,23 @@ impl Session {
         let sessions = self.around.config_dir.as_ref()?.join("sessions");
         let mut ancestors = self.around.ancestors.iter();
         ancestors.find_map(|process| SessionFile::read(&sessions, process))
+    }
+}
+
+impl Known {
+    /// A hook tells something.
+    fn told(&mut self, news: SessionFacts) {
+        if let Some(id) = self.told.learn(news) {
+            self.id = Some(id);
+        }
+    }
+
+    /// This id stands in the client's file.
+    fn read(&mut self, id: Option<String>) {
+        if id.is_some() && id != self.in_file {
+            self.in_file.clone_from(&id);
+            self.id = id;
+        }
     }
 }
 

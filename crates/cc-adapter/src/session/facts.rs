@@ -27,18 +27,20 @@ pub struct SessionFacts {
 }
 
 impl SessionFacts {
-    /// Takes over what is new.
-    pub(super) fn learn(&mut self, news: Self) {
+    /// Takes over what is new, and gives the id if there is one.
+    pub(super) fn learn(&mut self, news: Self) -> Option<String> {
         let Self {
             session_id,
             transcript,
             cwd,
         } = news;
-        self.session_id = session_id.filter(|id| is_id(id)).or(self.session_id.take());
+        let id = session_id.filter(|id| is_id(id));
+        self.session_id = id.clone().or(self.session_id.take());
         self.transcript = transcript
             .filter(|path| path.is_absolute())
             .or(self.transcript.take());
         self.cwd = cwd.filter(|path| path.is_absolute()).or(self.cwd.take());
+        id
     }
 }
 

@@ -111,6 +111,36 @@ fn a_hook_knows_better_than_the_environment() {
 }
 
 #[test]
+fn whoever_says_something_new_of_the_session_is_right() {
+    let dir = tempfile::tempdir().unwrap();
+    let session = Session::new(around(dir.path()).with_ancestors(&[7]));
+    let id = || session.id().unwrap();
+    let told = |id: &str| {
+        session.told(SessionFacts {
+            session_id: Some(id.into()),
+            ..SessionFacts::default()
+        });
+    };
+    // Resumed: the file is about another session at first, and hooks know better.
+    write(dir.path(), 7, r#"{"sessionId":"never-was"}"#);
+    assert_eq!(id(), "never-was");
+    write(dir.path(), 7, r#"{"sessionId":"never-was-2"}"#);
+    told("resumed");
+    assert_eq!(id(), "resumed");
+    write(dir.path(), 7, r#"{"sessionId":"resumed"}"#);
+    assert_eq!(id(), "resumed");
+    // Cleared: the file stays behind.
+    told("cleared");
+    assert_eq!(id(), "cleared");
+    assert_eq!(id(), "cleared");
+    // Cleared: no hook says so.
+    write(dir.path(), 7, r#"{"sessionId":"cleared-2"}"#);
+    assert_eq!(id(), "cleared-2");
+    std::fs::remove_file(dir.path().join("sessions/7.json")).unwrap();
+    assert_eq!(id(), "cleared-2");
+}
+
+#[test]
 fn the_token_goes_to_the_socket_that_it_came_with() {
     let session = Session::new(around(Path::new("/nonexistent")));
     assert!(

@@ -20,7 +20,9 @@ const SOON: Duration = Duration::from_secs(300);
 /// When everything is proven, the turn that proved it ends soon: so long after it is one more look
 /// at what the session does.
 const PAUSE_AFTER: Duration = Duration::from_secs(1);
-/// Between two looks at a session from which nothing is expected.
+/// After so long the client says which session it resumes; the pauses grow from there.
+const PAUSE_START: Duration = Duration::from_millis(250);
+/// Between two looks at a session from which nothing is expected, in the long run.
 const PAUSE_IDLE: Duration = Duration::from_secs(30);
 /// When no transcript is there so long after something was to be seen, there is none.
 const APPEARS_WITHIN: Duration = Duration::from_secs(10);
@@ -40,7 +42,8 @@ const ENTRIES_MAX: usize = 4_096;
 pub(crate) async fn watch(session: Session, desk: Desk) {
     desk.set_evidence(session.glance().places(&session).readable_in_time());
     let mut look = Look::default();
-    let mut pause = PAUSE_IDLE;
+    let mut pause = PAUSE_START;
+    let _last = LastLook(&session, &desk);
     loop {
         let glance = session.report(&desk);
         // What is pushed in a moment will stand behind what is there now.
@@ -51,8 +54,18 @@ pub(crate) async fn watch(session: Session, desk: Desk) {
                 pause = PAUSE_AFTER;
             }
             () = session.stirred() => {}
-            () = sleep(pause) => pause = PAUSE_IDLE,
+            () = sleep(pause) => pause = (pause * 2).min(PAUSE_IDLE),
         }
+    }
+}
+
+/// Whatever was not noticed of the session is, when it ends: it may be resumed under an id that it
+/// has had for a moment.
+struct LastLook<'a>(&'a Session, &'a Desk);
+
+impl Drop for LastLook<'_> {
+    fn drop(&mut self) {
+        self.0.report(self.1);
     }
 }
 

@@ -24,6 +24,14 @@ impl Ladder {
             Outcome::Failed => self.failed(now_ms, parcel),
             Outcome::Held => self.held(now_ms, parcel),
             Outcome::Dropped => self.dropped(now_ms, parcel),
+            Outcome::Doubtful => {
+                for (id, _) in self.items(parcel) {
+                    if let Some(unseen) = self.unseen.get_mut(&id) {
+                        unseen.entry.again = true;
+                    }
+                }
+                self.dropped(now_ms, parcel);
+            }
             Outcome::Denied if self.mutations.broken(Mutation::OverruleDenial) => {
                 self.dropped(now_ms, parcel);
             }

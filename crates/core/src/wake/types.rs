@@ -124,6 +124,9 @@ pub enum Outcome {
     Denied,
     /// The client did not show it and will not, for a reason that is not its user's decision.
     Dropped,
+    /// The client took it and wants to know nothing of it any more: whether it was shown is not
+    /// known. It is shown again, as a repeat.
+    Doubtful,
 }
 
 /// A showing of entries over one path.

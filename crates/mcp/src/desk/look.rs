@@ -59,7 +59,7 @@ impl Desk {
                 entry: *id,
                 order: id.0,
                 mail: held.mail.clone(),
-                shown: held.mail.inbound.again,
+                shown: held.again,
                 held: Some(held.reason.clone()),
             });
             found.extend(held);
@@ -139,7 +139,7 @@ impl State {
         for (entry, _) in entries.iter().filter(|(_, known)| *known) {
             self.ladder.named(now_ms, *entry);
         }
-        let known = |held: &HeldBack| held.listed || held.mail.inbound.again;
+        let known = |held: &HeldBack| held.listed || held.again;
         let mut hidden = entries.iter().any(|(_, known)| !known);
         hidden |= self.held.values().any(|h| is_it(&h.mail) && !known(h));
         let held = self.held.extract_if(.., |_, h| is_it(&h.mail) && known(h));

@@ -47,6 +47,12 @@ impl Desk {
         );
     }
 
+    /// Waits a moment until the session is on the bus and gives its name; `Err` says why it is not.
+    pub async fn joined(&self, patience: Duration) -> Result<String, String> {
+        let joined = self.shared.bus.joined(patience).await;
+        joined.map_err(|state| state.to_string())
+    }
+
     async fn collect(&self) {
         while let Some(event) = self.shared.bus.next().await {
             self.with(|state, now_ms| state.put(now_ms, event));

@@ -113,6 +113,8 @@ impl Content {
 pub(super) struct HeldBack {
     pub(super) mail: Arc<Mail>,
     pub(super) reason: String,
+    /// It may have been shown before.
+    pub(super) again: bool,
     /// The agent was told of it when it looked.
     pub(super) listed: bool,
 }
@@ -189,7 +191,8 @@ impl State {
                     self.release(now_ms, from);
                 }
                 let priority = super::priority(&mail.talk);
-                self.arrive(now_ms, Content::Message(mail), priority, None);
+                let again = mail.inbound.again;
+                self.arrive(now_ms, Content::Message(mail), priority, None, again);
             }
             Verdict::Hold { reason, tell } => self.hold(now_ms, mail, reason, tell),
         }
@@ -221,15 +224,13 @@ impl State {
         };
         self.bus.progress(&mail.inbound.key, &step);
         let id = self.next_id();
-        let listed = false;
-        self.held.insert(
-            id,
-            HeldBack {
-                mail,
-                reason,
-                listed,
-            },
-        );
+        let held = HeldBack {
+            again: mail.inbound.again,
+            mail,
+            reason,
+            listed: false,
+        };
+        self.held.insert(id, held);
     }
 
     /// What is held of a peer goes along with what is shown next.
@@ -241,7 +242,7 @@ impl State {
         let released: Vec<_> = found.collect();
         for (id, held) in released {
             let content = Content::Message(held.mail);
-            let entry = self.arrive(now_ms, content, Priority::Quiet, Some(id.0));
+            let entry = self.arrive(now_ms, content, Priority::Quiet, Some(id.0), held.again);
             if let Some(waiting) = self.waiting.get_mut(&entry) {
                 waiting.listed = held.listed;
             }
@@ -257,7 +258,8 @@ impl State {
         priority: Priority,
     ) {
         let sentence = sentence.into();
-        self.arrive(now_ms, Content::Notice { sentence, token }, priority, None);
+        let notice = Content::Notice { sentence, token };
+        self.arrive(now_ms, notice, priority, None, false);
         let passing =
             |waiting: &&Waiting| matches!(waiting.content, Content::Notice { token: None, .. });
         if self.waiting.values().filter(passing).count() > PASSING_MAX
@@ -268,21 +270,23 @@ impl State {
         }
     }
 
-    /// Puts something into the ladder; `order` is its place if it was here before.
+    /// Puts something into the ladder; `order` is its place if it was here before, `again`: it may
+    /// have been shown before.
     pub(super) fn arrive(
         &mut self,
         now_ms: u64,
         content: Content,
         priority: Priority,
         order: Option<u64>,
+        again: bool,
     ) -> EntryId {
         let id = self.next_id();
-        let (bytes, again) = match &content {
+        let bytes = match &content {
             Content::Message(mail) => {
                 let line = quote::line(mail, Showing::default()).len();
-                (line.max(mail.inbound.body.len()), mail.inbound.again)
+                line.max(mail.inbound.body.len())
             }
-            Content::Notice { sentence, .. } => (sentence.len(), false),
+            Content::Notice { sentence, .. } => sentence.len(),
         };
         let waiting = Waiting {
             content,

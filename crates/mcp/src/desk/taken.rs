@@ -99,7 +99,7 @@ impl Taken {
     pub(super) fn add_held(&mut self, held: Vec<(EntryId, HeldBack)>) {
         let given = |(id, held): (EntryId, HeldBack)| {
             let given = Given {
-                repeat: held.mail.inbound.again,
+                repeat: held.again,
                 content: Content::Message(held.mail),
                 order: id.0,
                 held: Some(held.reason),
@@ -179,12 +179,24 @@ impl Taken {
                 match part {
                     Part::Read { items, .. } => {
                         for given in items {
-                            given.arrive(state, now_ms);
+                            given.arrive(state, now_ms, true);
                         }
                     }
-                    Part::Along(parcel) => state.told(now_ms, parcel, Outcome::Dropped),
-                    held @ Part::Held(_) => give_back(state, now_ms, held),
-                    Part::Answer(given) => given.arrive(state, now_ms),
+                    Part::Along(parcel) => state.told(now_ms, parcel, Outcome::Doubtful),
+                    Part::Held(held) => {
+                        let again = |(id, given)| {
+                            (
+                                id,
+                                Given {
+                                    repeat: true,
+                                    ..given
+                                },
+                            )
+                        };
+                        let held = held.into_iter().map(again).collect();
+                        give_back(state, now_ms, Part::Held(held));
+                    }
+                    Part::Answer(given) => given.arrive(state, now_ms, true),
                 }
             }
         });
@@ -225,13 +237,14 @@ impl Given {
         state.recent.add(mail);
     }
 
-    fn arrive(self, state: &mut State, now_ms: u64) {
+    /// `again`: the agent may have been shown it.
+    fn arrive(self, state: &mut State, now_ms: u64, again: bool) {
         let priority = match &self.content {
             Content::Message(mail) => super::priority(&mail.talk),
             Content::Notice { .. } => Priority::Quiet,
         };
         let order = (self.order > 0).then_some(self.order);
-        state.arrive(now_ms, self.content, priority, order);
+        state.arrive(now_ms, self.content, priority, order, again || self.repeat);
     }
 }
 
@@ -251,17 +264,17 @@ fn give_back(state: &mut State, now_ms: u64, part: Part) {
         Part::Held(held) => {
             for (id, given) in held {
                 if let (Content::Message(mail), Some(reason)) = (given.content, given.held) {
-                    let listed = true;
                     let held = HeldBack {
                         mail,
                         reason,
-                        listed,
+                        again: given.repeat,
+                        listed: true,
                     };
                     state.held.insert(id, held);
                 }
             }
         }
-        Part::Answer(given) => given.arrive(state, now_ms),
+        Part::Answer(given) => given.arrive(state, now_ms, false),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use peerbus_adapter::wake::{Path, PathState};
 use peerbus_adapter::{Config, LinkState, Naming, PeerName, Window, connect};
 use peerbus_mcp::{Budget, Options, run_generic_over};
 use peerbus_wire::{Progress, State};
@@ -274,6 +275,49 @@ async fn what_a_cancelled_call_carried_comes_again() {
         }
     }
     assert!(texts[0].contains("[m1]: \"by the way\""), "{texts:?}");
+}
+
+#[tokio::test]
+async fn what_was_read_by_a_call_that_was_cancelled_late_is_a_repeat() {
+    let mut session = Session::greeted(Options::default()).await;
+    session.usable.store(false, Ordering::Relaxed);
+    session.desk.set_path(Path::Channel, PathState::Absent);
+    // Read by a call; along with one; an old notice.
+    for (tool, along) in [("bus.inbox", false), ("bus.peers", true)] {
+        session.broker.deliver("\"hello\"");
+        let mut shown = Value::Null;
+        let mut call = 0;
+        for _ in 0..10_000 {
+            tokio::task::yield_now().await;
+            let params = json!({ "name": tool, "arguments": {} });
+            call = session.client.ask("tools/call", params).await;
+            shown = session.client.answer(call).await["result"].take();
+            if shown.to_string().contains("hello") {
+                break;
+            }
+        }
+        assert!(!shown.to_string().contains("shown_before"), "{shown}");
+        assert!(!shown.to_string().contains("(shown before)"), "{shown}");
+        let cancelled = json!({ "requestId": call });
+        session
+            .client
+            .notify("notifications/cancelled", cancelled)
+            .await;
+        let mut again = String::new();
+        for _ in 0..10_000 {
+            tokio::task::yield_now().await;
+            again = session.client.call(tool, json!({})).await.to_string();
+            if again.contains("hello") {
+                break;
+            }
+        }
+        let marked = if along {
+            again.contains("(shown before): \\\"hello\\\"")
+        } else {
+            again.contains("\"shown_before\":true")
+        };
+        assert!(marked, "{tool}: {again}");
+    }
 }
 
 #[tokio::test]

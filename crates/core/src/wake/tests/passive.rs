@@ -192,3 +192,14 @@ fn what_a_hook_is_about_to_show_is_not_overtaken_by_a_push() {
     rig.told(&handed, Outcome::Failed);
     assert_eq!(ids(&rig.push()), [1, 2]);
 }
+
+#[test]
+fn what_a_client_took_and_threw_away_comes_again_as_a_repeat() {
+    let mut rig = Rig::new(&[]);
+    let entry = rig.next();
+    let handed = rig.hand_over(Path::Piggyback).unwrap();
+    rig.told(&handed, Outcome::Written);
+    rig.told(&handed, Outcome::Doubtful);
+    let again = rig.hand_over(Path::Piggyback).unwrap();
+    assert_eq!((ids(&again), repeats(&again)), (vec![entry.0], vec![true]));
+}

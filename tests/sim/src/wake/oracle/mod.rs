@@ -153,7 +153,7 @@ impl Oracle {
         // Whoever shows it cannot have failed to, nor be unwilling to.
         let moot = match outcome {
             Outcome::Failed => !first,
-            Outcome::Held | Outcome::Dropped => showing.presented,
+            Outcome::Held | Outcome::Dropped | Outcome::Doubtful => showing.presented,
             Outcome::Written => matches!(showing.told, Some(Outcome::Written)),
             Outcome::Denied => false,
         };
@@ -291,7 +291,8 @@ impl Entry {
             Outcome::Written | Outcome::Failed => self.held = self.held.filter(|held| *held != id),
             Outcome::Held if last && self.open.is_none() => self.held = Some(id),
             Outcome::Held => {}
-            Outcome::Dropped => {
+            Outcome::Dropped | Outcome::Doubtful => {
+                self.again |= *outcome == Outcome::Doubtful;
                 self.standing.retain(|(parcel, _)| *parcel != id);
                 self.held = self.held.filter(|held| *held != id);
             }

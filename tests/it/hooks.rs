@@ -243,6 +243,30 @@ fn a_session_learns_its_name_when_it_starts() {
 }
 
 #[test]
+fn a_session_that_is_not_on_the_bus_learns_why() {
+    let rig = Rig::start();
+    let holder = Mcp::start(&rig.home, "generic", "session", "some-bot");
+    eventually("the name is in use", || {
+        let peers = rig.home.run(&["peers"]).ok();
+        peers.contains("session").then_some(())
+    });
+    let mut command = rig.home.peerbus(&["adapter", "--adapter", "cc"]);
+    let mut session = Mcp::spawn(command.args(["--name", "session"]));
+    session.initialize("claude-code");
+    eventually("the session is told", || {
+        let text = rig.added("SessionStart");
+        if !text.is_empty() {
+            eprintln!("{text}");
+        }
+        let refused = text.contains("not connected") && text.contains("\"session\"");
+        refused.then_some(())
+    });
+    session.close();
+    holder.close();
+    rig.broker.stop();
+}
+
+#[test]
 fn one_hook_waits_and_it_is_the_last() {
     let mut rig = Rig::start();
     let session = rig.session("rewake");

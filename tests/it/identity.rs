@@ -165,8 +165,9 @@ fn hooks_tell_which_session_it_is() {
 
     serves(&home, "never-was");
     let mut resumed = Agent::claude(&home);
-    hook(&home, "resume", "s-2");
-    resumed.is_called(&name);
+    let said = hook(&home, "resume", "s-2");
+    assert!(said.contains(&format!("is {name}.")), "{said}");
+    assert_eq!(resumed.name(), name);
     resumed.mcp.close();
     broker.stop();
 }

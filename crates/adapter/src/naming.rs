@@ -8,6 +8,7 @@ use peerbus_wire::{PeerName, Progress};
 use crate::bus::{Bus, millis};
 use crate::error::BusError;
 use crate::shared::NameQuery;
+use crate::state::LinkState;
 
 impl Bus {
     /// Tells the broker, and the sender, how far a message is that was taken from
@@ -81,6 +82,36 @@ impl Bus {
         });
         if let Some(known) = takes_back {
             self.tell(|session, now| session.succeed(now, known));
+        }
+    }
+
+    /// Waits until this peer is registered, under a name that it is not about to give up, and
+    /// gives the name. At `deadline` the name that it has then will do.
+    ///
+    /// # Errors
+    ///
+    /// Where the connection stands, when it waits for somebody or `deadline` has passed.
+    pub async fn joined(&self, deadline: Duration) -> Result<String, LinkState> {
+        let mut link = self.link();
+        let settled = async {
+            loop {
+                let state = link.borrow_and_update().clone();
+                let passing = match state {
+                    LinkState::Online { .. } => self.shared().with(|s, _| s.is_succeeding()),
+                    LinkState::Connecting { .. } => true,
+                    _ => false,
+                };
+                if !passing || link.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        // What the link says is what there is to say, settled or not.
+        let _ = tokio::time::timeout(deadline, settled).await;
+        let state = self.link().borrow().clone();
+        match state {
+            LinkState::Online { name, .. } => Ok(name),
+            state => Err(state),
         }
     }
 

@@ -28,6 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How long the hook that ends a turn gives the one that starts with it to sit down.
 const ARRIVAL: Duration = Duration::from_millis(300);
 
+/// How long a session that starts may take to be on the bus. Its hook waits for less than a second.
+const JOINS: Duration = Duration::from_millis(400);
+
 /// Opens the socket for the hooks of the session whose process is `client`. Gives the wake path,
 /// and the task that serves the hooks; when that is dropped, hooks that wait end, and the socket is
 /// removed.
@@ -165,7 +168,7 @@ impl Office {
                 if on.starts_idle() {
                     self.desk.activity(Activity::Idle);
                 }
-                Some(self.introduce())
+                Some(self.introduce().await)
             }
             Event::Prompt | Event::Tool => {
                 self.desk.activity(Activity::Busy);
@@ -195,11 +198,13 @@ impl Office {
         })
     }
 
-    fn introduce(&self) -> Answer {
-        let mut text = format!(
-            "On the message bus peerbus this session is {}.",
-            self.desk.name()
-        );
+    async fn introduce(&self) -> Answer {
+        let mut text = match self.desk.joined(JOINS).await {
+            Ok(name) => format!("On the message bus peerbus this session is {name}."),
+            Err(why) => {
+                format!("This session is not connected to the message bus peerbus: {why}")
+            }
+        };
         let handed = self.desk.hand_over(Path::Hook);
         if let Some(handed) = &handed {
             text.push('\n');

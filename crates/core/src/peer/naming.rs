@@ -152,6 +152,13 @@ impl Session {
         }
     }
 
+    /// Whether [`Session::succeed`] is under way: the present name is about to end.
+    #[must_use]
+    pub fn is_succeeding(&self) -> bool {
+        let becomes = |request: &Request| matches!(request.wish, Wish::Become(_));
+        self.naming.request.as_ref().is_some_and(becomes)
+    }
+
     /// Registers anew under this name.
     fn start_as(&mut self, now: Now, name: PeerName) {
         let connected = matches!(self.phase, Phase::Registering { .. } | Phase::Online { .. });

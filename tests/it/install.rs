@@ -2,6 +2,7 @@
 
 mod configs;
 mod strangers;
+mod trouble;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

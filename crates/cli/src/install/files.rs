@@ -69,6 +69,20 @@ impl Found {
         })
     }
 
+    /// Checks that it can be replaced, before anything is.
+    pub(crate) fn check_writable(&self) -> Result<(), Failure> {
+        let mut dirs = self.path.ancestors().skip(1);
+        let dir = dirs.find(|dir| dir.exists()).unwrap_or(Path::new("."));
+        let file = self.bytes.is_some().then_some(self.path.as_path());
+        for path in file.into_iter().chain([dir]) {
+            may_write(path).map_err(|error| {
+                let path = path.display();
+                Failure::failed(format!("{path} cannot be written: {error}"))
+            })?;
+        }
+        Ok(())
+    }
+
     /// Puts other bytes in place of what was found, or takes the file away. `false`: somebody else
     /// changed it meanwhile, and nothing was done.
     pub(crate) fn replace(&self, bytes: Option<&[u8]>) -> Result<bool, Failure> {
@@ -138,16 +152,78 @@ pub(crate) fn make_private(_: &Path, _: u32) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Makes the directories above a file and tells which were made, the outermost first.
-pub(crate) fn make_parents(path: &Path) -> std::io::Result<Vec<PathBuf>> {
+/// The directories above a file that are not there, the outermost first.
+pub(crate) fn missing_parents(path: &Path) -> Vec<PathBuf> {
     let missing = path
         .ancestors()
         .skip(1)
         .take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists());
     let mut missing: Vec<_> = missing.map(Path::to_owned).collect();
     missing.reverse();
+    missing
+}
+
+/// Makes the directories above a file and tells which were made, the outermost first.
+pub(crate) fn make_parents(path: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let missing = missing_parents(path);
     for dir in &missing {
         fs::create_dir(dir)?;
     }
     Ok(missing)
+}
+
+/// Removes directories, the innermost first. One that holds something of others stays.
+pub(crate) fn remove_parents(dirs: &[PathBuf]) {
+    for dir in dirs.iter().rev() {
+        let _ = fs::remove_dir(dir);
+    }
+}
+
+/// Whether this process may write there.
+#[cfg(unix)]
+fn may_write(path: &Path) -> std::io::Result<()> {
+    Ok(rustix::fs::access(path, rustix::fs::Access::WRITE_OK)?)
+}
+
+/// Whether this process may write there.
+#[cfg(not(unix))]
+fn may_write(path: &Path) -> std::io::Result<()> {
+    match path.is_file() && fs::metadata(path)?.permissions().readonly() {
+        true => Err(ErrorKind::PermissionDenied.into()),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_somebody_else_writes_meanwhile_stays() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("settings.json");
+        for (first, then) in [
+            (Some("{}"), Some("{\"theirs\": 1}")),
+            (None, Some("{}")),
+            (Some("{}"), None),
+        ] {
+            let put = |text: Option<&str>| match text {
+                Some(text) => fs::write(&path, text).expect("a file"),
+                None => drop(fs::remove_file(&path)),
+            };
+            put(first);
+            let found = Found::read(&path).expect("a file or none");
+            put(then);
+            for bytes in [Some(&b"ours"[..]), None] {
+                assert!(!found.replace(bytes).expect("nothing is written"));
+                assert_eq!(fs::read_to_string(&path).ok().as_deref(), then);
+            }
+        }
+        assert!(
+            fs::read_dir(dir.path())
+                .expect("a directory")
+                .next()
+                .is_none()
+        );
+    }
 }

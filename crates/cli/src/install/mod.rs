@@ -16,6 +16,8 @@ mod tests;
 mod toml;
 mod words;
 
+use std::path::PathBuf;
+
 use crate::args::{self, Install, Uninstall};
 use crate::failure::Failure;
 use crate::output;
@@ -106,6 +108,7 @@ type Planner = fn(&Target, Found, Option<&Done>) -> Result<Change, Failure>;
 /// Plans all files, shows what changes, and writes it. Says whether anything changes.
 fn carry_out(targets: &[Target], dry_run: bool, planner: Planner) -> Result<bool, Failure> {
     let mut shown = false;
+    let mut written = Vec::new();
     for _ in 0..ATTEMPTS {
         let mut record = Record::load();
         let mut changes = Vec::new();
@@ -129,13 +132,13 @@ fn carry_out(targets: &[Target], dry_run: bool, planner: Planner) -> Result<bool
         if dry_run {
             return Ok(true);
         }
-        if write(&changes, &mut record)? {
+        let all = write(&changes, &mut record, &mut written);
+        if all.map_err(|failure| halfway(&failure, &written))? {
             return Ok(true);
         }
     }
-    Err(Failure::failed(
-        "another program keeps writing these files; nothing was changed: try again later",
-    ))
+    let why = Failure::failed("another program keeps writing these files");
+    Err(halfway(&why, &written))
 }
 
 fn tell(change: &Change) -> Result<(), Failure> {
@@ -155,38 +158,67 @@ fn tell(change: &Change) -> Result<(), Failure> {
 
 /// Writes what changes. `false`: a file was changed by somebody else meanwhile, all must be
 /// planned anew.
-fn write(changes: &[Change], record: &mut Record) -> Result<bool, Failure> {
-    for change in changes.iter().filter(|change| change.differs()) {
-        let path = &change.found.path;
-        let mut done = change.done.clone();
-        if let Some(done) = done
-            .as_mut()
-            .filter(|done| done.created && done.dirs.is_empty())
-        {
-            done.dirs = files::make_parents(path).map_err(|error| {
-                Failure::failed(format!(
-                    "cannot make the directory of {}: {error}",
-                    path.display()
-                ))
-            })?;
-        }
-        if !change
-            .found
-            .replace(change.after.as_deref().map(str::as_bytes))?
-        {
+fn write(
+    changes: &[Change],
+    record: &mut Record,
+    written: &mut Vec<PathBuf>,
+) -> Result<bool, Failure> {
+    let changes = || changes.iter().filter(|change| change.differs());
+    for change in changes() {
+        change.found.check_writable()?;
+    }
+    for change in changes() {
+        if !write_one(change, record)? {
             return Ok(false);
         }
-        let gone = change.after.is_none();
-        let dirs = record
-            .of(path)
-            .map(|done| done.dirs.clone())
-            .unwrap_or_default();
-        for dir in dirs.iter().rev().filter(|_| gone) {
-            // One that holds something of others stays.
-            let _ = std::fs::remove_dir(dir);
+        written.push(change.found.path.clone());
+    }
+    Ok(true)
+}
+
+/// Writes one file. What is put in is remembered first: it can be undone whatever happens then.
+fn write_one(change: &Change, record: &mut Record) -> Result<bool, Failure> {
+    let path = &change.found.path;
+    let before = record.of(path).cloned();
+    let mut dirs = Vec::new();
+    if let Some(mut done) = change.done.clone() {
+        if done.created && done.dirs.is_empty() {
+            done.dirs = files::missing_parents(path);
         }
-        record.set(path, done);
+        record.set(path, Some(done));
+        record.save()?;
+        dirs = files::make_parents(path).map_err(|error| {
+            let path = path.display();
+            Failure::failed(format!("cannot make the directory of {path}: {error}"))
+        })?;
+    }
+    let after = change.after.as_deref().map(str::as_bytes);
+    let replaced = change.found.replace(after);
+    if !matches!(replaced, Ok(true)) {
+        files::remove_parents(&dirs);
+        record.set(path, before);
+        record.save()?;
+        return replaced;
+    }
+    if let (None, Some(before)) = (&change.after, &before) {
+        files::remove_parents(&before.dirs);
+    }
+    if change.done.is_none() {
+        record.set(path, None);
         record.save()?;
     }
     Ok(true)
+}
+
+/// A failure, with what was changed before it.
+fn halfway(failure: &Failure, written: &[PathBuf]) -> Failure {
+    let paths: Vec<_> = written.iter().map(|p| p.display().to_string()).collect();
+    match paths.as_slice() {
+        [] => Failure::failed(format!("{failure}; nothing was changed")),
+        paths => Failure::failed(format!(
+            "{failure}; {} is changed already: try again when that is put right, or undo it with \
+             `peerbus uninstall`",
+            paths.join(" and ")
+        )),
+    }
 }

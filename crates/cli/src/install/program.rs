@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use peerbus_wire::PeerName;
 
 use super::clients::Scope;
+use super::diff;
 use crate::failure::Failure;
 
 /// The plain name.
@@ -25,6 +26,12 @@ pub(crate) fn command(scope: Scope) -> Result<String, Failure> {
     if on_path().is_some_and(|found| std::fs::canonicalize(found).is_ok_and(|found| found == this))
     {
         return Ok(NAME.to_owned());
+    }
+    if !is_peerbus(&this.to_string_lossy()) {
+        let this = this.display();
+        return Err(Failure::failed(format!(
+            "{this} is not called peerbus, and would not be known again: rename it"
+        )));
     }
     this.into_os_string().into_string().map_err(|path| {
         let path = Path::new(&path).display().to_string();
@@ -74,7 +81,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
         .iter()
         .fold(name.to_owned(), |name, word| name.replace(word, "x"));
     PeerName::parse(&plain).map(|_| ()).map_err(|error| {
-        let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
+        let shown = diff::visible(name, 80);
         let known = PLACEHOLDERS.join(", ");
         Failure::config(format!(
             "the name \"{shown}\" cannot be used: {error} (and {known} stand for something)"

@@ -1,0 +1,114 @@
+//! Where install cannot do its work: it says why, and nothing is lost.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::Home;
+
+use super::{tree, write};
+
+fn fails(command: &mut Command) -> String {
+    let output = command.output().expect("it starts");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn where_the_record_cannot_be_kept_nothing_is_changed() {
+    let home = Home::new();
+    write(&home.path().join(".claude.json"), "{}\n");
+    let before = tree(home.path());
+    let mut command = home.peerbus(&["install", "claude-code"]);
+    let said = fails(command.env("XDG_STATE_HOME", "/dev/null"));
+    assert!(
+        said.contains("installed.json") && said.contains("nothing was changed"),
+        "{said}"
+    );
+    assert_eq!(tree(home.path()), before);
+}
+
+#[test]
+fn what_was_changed_before_a_failure_is_named_and_can_be_undone() {
+    let home = Home::new();
+    // So long a name leaves no room for the file that replaces it.
+    let real = home.path().join(format!("dotfiles/{}", "x".repeat(250)));
+    write(&real, "{ \"model\": \"opus\" }\n");
+    write(&home.path().join(".claude/keep"), "");
+    symlink(&real, home.path().join(".claude/settings.json")).expect("a link");
+    let before = tree(home.path());
+    let said = home.run(&["install", "claude-code"]).fails(1);
+    assert!(
+        said.contains("cannot write ") && said.contains(".claude.json is changed already"),
+        "{said}"
+    );
+    home.run(&["uninstall", "claude-code"]).ok();
+    assert_eq!(tree(home.path()), before);
+}
+
+#[test]
+fn a_program_of_another_name_says_so() {
+    let home = Home::new();
+    let other = home.path().join("pb");
+    fs::copy(env!("CARGO_BIN_EXE_peerbus"), &other).expect("a program");
+    let before = tree_without(&home, &other);
+    let said = fails(home.command(&other).args(["install", "cursor"]));
+    assert!(said.contains("/pb is not called peerbus"), "{said}");
+    assert_eq!(tree_without(&home, &other), before);
+}
+
+fn tree_without(home: &Home, file: &Path) -> Vec<std::path::PathBuf> {
+    let entries = fs::read_dir(home.path()).expect("a directory");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    paths.filter(|path| path != file).collect()
+}
+
+#[test]
+fn a_shape_that_is_none_is_refused_by_its_place() {
+    for (client, file, text, says) in [
+        (
+            "claude-code",
+            ".claude/settings.json",
+            r#"{"hooks": null}"#,
+            "column 11: hooks is",
+        ),
+        (
+            "claude-code",
+            ".claude/settings.json",
+            r#"{"hooks": {"Stop": null}}"#,
+            "hooks.Stop is",
+        ),
+        (
+            "gemini",
+            ".gemini/settings.json",
+            r#"{"mcpServers": null}"#,
+            "column 16: mcpServers is",
+        ),
+        (
+            "gemini",
+            ".gemini/settings.json",
+            r#"{"mcpServers": {"peerbus": null}}"#,
+            "does not run",
+        ),
+        ("codex", ".codex/config.toml", "mcp_servers = 1\n", "line 1"),
+        (
+            "codex",
+            ".codex/config.toml",
+            "[mcp_servers]\npeerbus = 1\n",
+            "line 2",
+        ),
+    ] {
+        let home = Home::new();
+        write(&home.path().join(file), text);
+        let before = tree(home.path());
+        let said = home.run(&["install", client]).fails(1);
+        assert!(
+            said.contains(file) && said.contains(says) && said.contains("nothing was changed"),
+            "{text}: {said}"
+        );
+        let said = home.run(&["uninstall", client]).stderr;
+        assert!(said.contains("nothing to do"), "{text}: {said}");
+        assert_eq!(tree(home.path()), before);
+    }
+}

@@ -2,6 +2,7 @@
 
 use peerbus_wire::{BrokerFrame, CloseReason, NameAnswer, NameKey, PeerName};
 
+use super::conn::Contender;
 use super::mutation::Mutation;
 use super::registry::Alias;
 use super::{Broker, ConnId, Count, Need, Output};
@@ -307,6 +308,46 @@ impl Broker {
             return Err(CloseReason::NameKnown);
         }
         Ok(())
+    }
+
+    /// A peer that was renamed and is away goes by its old name again, with its queue, when that is
+    /// registered: a restarted process knows no other. While the peer is connected its old name
+    /// is its own.
+    pub(super) fn reclaim<T: Txn + ?Sized>(
+        &mut self,
+        now: Now,
+        newcomer: &Contender,
+        txn: &mut T,
+    ) -> Result<Option<CloseReason>, StoreError> {
+        let name = &newcomer.name;
+        let alias = self.registry.alias(&name.key()).filter(|alias| alias.own);
+        let Some(peer) = alias.map(|alias| alias.peer) else {
+            return Ok(None);
+        };
+        let Some(known) = self.registry.get(peer) else {
+            return Ok(None);
+        };
+        let Ok(current) = PeerName::parse(&known.row.name) else {
+            return Ok(None);
+        };
+        if known.conn.is_some() {
+            let by = format!("{current}, whose old name it is");
+            return Ok(Some(match newcomer.register.instance {
+                Some(_) => CloseReason::NameHeld { by },
+                None => CloseReason::NameInUse,
+            }));
+        }
+        self.drop_alias(&name.key(), txn)?;
+        if let Some(row) = self.registry.rename(peer, name) {
+            txn.put_peer(row)?;
+        }
+        self.log.push(&Event::Rename {
+            peer,
+            name: name.as_str(),
+        });
+        self.outbox.want(Need::Now);
+        self.add_alias(now, &current, peer, true, txn)?;
+        Ok(None)
     }
 
     /// The name of a peer that was renamed from `old` to `wanted`, which its process may not know.

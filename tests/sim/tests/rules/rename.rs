@@ -115,18 +115,27 @@ fn only_a_free_name_is_given() {
 }
 
 #[test]
-fn an_old_name_belongs_to_its_owner_who_can_have_it_back() {
+fn an_old_name_is_kept_for_its_peer_which_can_have_it_back() {
     let mut rig = Rig::new();
     let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
     rename(&mut rig, bob, "rob").unwrap();
     let thief = rig.ask(other("bob"));
     let (_, why) = rig.closed(thief).unwrap();
     assert_eq!(why, "name claimed under a different token");
-    let new = rig.ext("bob");
+    let early = rig.ask(ext("bob", "instance-of-early"));
+    let (_, why) = rig.closed(early).unwrap();
+    assert_eq!(why, "name in use by rob, whose old name it is");
+    let v1 = rig.ask(register("bob"));
+    assert_eq!(rig.closed(v1).unwrap().1, "name in use");
     rig.send(ada, "ada", "bob", "m1");
-    assert_eq!(rig.delivered(new), [1], "it is a peer of its own");
-    assert!(rig.delivered(bob).is_empty());
-    assert!(rig.store.load().unwrap().aliases.is_empty());
+    rig.send(ada, "ada", "rob", "m2");
+    assert_eq!(rig.delivered(bob), [1, 2]);
+    rig.close(bob, true);
+    let bob = rig.ext("bob");
+    assert_eq!(rig.delivered(bob), [1, 2], "the queue comes along");
+    rig.send(ada, "ada", "rob", "m3");
+    assert_eq!(rig.delivered(bob), [3], "and the other name leads to it");
+    assert!(rig.row("rob").is_none() && rig.row("bob").is_some());
 }
 
 #[test]

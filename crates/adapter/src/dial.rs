@@ -45,14 +45,14 @@ pub(crate) fn candidates(url: Option<&Url>, sockets: &[PathBuf], as_v1: bool) ->
         .collect()
 }
 
-/// Connects to the first of `urls` that answers. The error is a sentence about all of them.
-pub(crate) async fn dial(urls: &[Url]) -> Result<(Socket, &Url), String> {
+/// Connects to the first of `urls` that answers. The error is a sentence about all of them;
+/// `sockets` is where one was looked for.
+pub(crate) async fn dial<'u>(
+    urls: &'u [Url],
+    sockets: &[PathBuf],
+) -> Result<(Socket, &'u Url), String> {
     if urls.is_empty() {
-        return Err(
-            "no broker is running here: start one with `peerbus serve`, or say with PEERBUS_URL \
-             where it is"
-                .into(),
-        );
+        return Err(nowhere(sockets));
     }
     let mut failures = Vec::new();
     for url in urls {
@@ -66,6 +66,23 @@ pub(crate) async fn dial(urls: &[Url]) -> Result<(Socket, &Url), String> {
         "no broker at {}: is `peerbus serve` running?",
         failures.join(" nor at ")
     ))
+}
+
+/// What to say when no socket is there.
+fn nowhere(sockets: &[PathBuf]) -> String {
+    let looked: Vec<_> = sockets
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    let looked = match looked.as_slice() {
+        [] => String::new(),
+        looked => format!(" (no socket at {})", looked.join(" nor at ")),
+    };
+    format!(
+        "no broker is running here{looked}: start one with `peerbus serve`. If one runs, it was \
+         started with another XDG_RUNTIME_DIR or socket: set PEERBUS_URL=unix:PATH to the path \
+         that it said at its start"
+    )
 }
 
 async fn open(url: &Url) -> Result<Socket, String> {
@@ -156,9 +173,14 @@ mod tests {
 
     #[tokio::test]
     async fn without_an_address_the_remedies_are_named() {
-        let Err(why) = dial(&[]).await else {
+        let looked = ["/r/peerbus.sock", "/s/peerbus.sock"].map(PathBuf::from);
+        let Err(why) = dial(&[], &looked).await else {
             panic!("connected to nothing");
         };
+        assert!(
+            why.contains("/r/peerbus.sock nor at /s/peerbus.sock"),
+            "{why}"
+        );
         assert!(why.contains("no broker is running"), "{why}");
         assert!(
             why.contains("`peerbus serve`") && why.contains("PEERBUS_URL"),

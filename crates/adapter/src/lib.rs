@@ -41,6 +41,7 @@ mod platform;
 pub mod project;
 pub mod sessions;
 mod shared;
+mod similar;
 mod state;
 mod template;
 pub mod url;
@@ -57,5 +58,6 @@ pub use peerbus_wire::{
     How, Kind, PeerEntry, PeerName, Presence, Progress, Receipt, Refusal, RefusalCode, Secret,
     State, Token, Window,
 };
+pub use similar::similar;
 pub use state::LinkState;
 pub use url::Url;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use etcetera::BaseStrategy;
 
 use crate::error::ConfigError;
+use crate::platform;
 
 /// The directories and files of one user's bus.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,7 +14,8 @@ pub struct Paths {
     pub config_dir: PathBuf,
     /// `$XDG_STATE_HOME/peerbus`: what the broker keeps.
     pub state_dir: PathBuf,
-    /// `$XDG_RUNTIME_DIR/peerbus`, or `state_dir` when that variable is not set.
+    /// `$XDG_RUNTIME_DIR/peerbus`; when that variable is not set, `/run/user/UID/peerbus`, or
+    /// `state_dir` where there is no such directory of this user's.
     pub runtime_dir: PathBuf,
     /// `config_dir/credentials.toml`.
     pub credentials: PathBuf,
@@ -22,7 +24,7 @@ pub struct Paths {
     /// `runtime_dir/peerbus.sock`: where `serve` listens.
     pub socket: PathBuf,
     /// Where a client looks for the socket: `socket`, then `state_dir/peerbus.sock` (a broker
-    /// that was started without `XDG_RUNTIME_DIR`).
+    /// that was started without a runtime directory).
     pub sockets: Vec<PathBuf>,
 }
 
@@ -37,7 +39,8 @@ impl Paths {
             ConfigError("no home directory: set HOME, or XDG_CONFIG_HOME and XDG_STATE_HOME".into())
         })?;
         let state = base.state_dir().unwrap_or_else(|| base.data_dir());
-        Ok(Self::under(base.config_dir(), state, base.runtime_dir()))
+        let runtime = base.runtime_dir().or_else(platform::runtime_dir);
+        Ok(Self::under(base.config_dir(), state, runtime))
     }
 
     fn under(config: PathBuf, state: PathBuf, runtime: Option<PathBuf>) -> Self {

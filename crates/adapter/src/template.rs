@@ -1,6 +1,6 @@
 //! Names that are put together from where a session runs.
 
-use crate::project;
+use crate::{platform, project};
 
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = peerbus_wire::limits::NAME_BYTES_MAX;
@@ -34,9 +34,10 @@ fn value(word: &str, env: &impl Fn(&str) -> Option<String>) -> Result<String, St
         "project" => project::root().and_then(|root| project::name(&root)),
         "branch" => project::root().and_then(|root| project::branch(&root)),
         "host" => project::host(),
-        "user" => env("USER")
-            .or_else(|| env("LOGNAME"))
-            .or_else(|| env("USERNAME")),
+        "user" => ["USER", "LOGNAME", "USERNAME"]
+            .into_iter()
+            .find_map(|variable| env(variable).filter(|name| !name.is_empty()))
+            .or_else(platform::user_name),
         _ => {
             let shown: String = word.chars().take(40).flat_map(char::escape_debug).collect();
             return Err(format!(
@@ -87,11 +88,21 @@ mod tests {
     }
 
     #[test]
+    fn a_user_without_variables_is_found_in_the_systems_list() {
+        let empty = |variable: &str| (variable == "USER").then(String::new);
+        let logged_in = |variable: &str| (variable == "LOGNAME").then(|| "ann".to_owned());
+        assert_eq!(expand("{user}", &logged_in).unwrap(), "ann");
+        match platform::user_name() {
+            Some(name) => assert_eq!(expand("{user}", &empty).unwrap(), fit(&name)),
+            None => assert!(expand("{user}", &empty).unwrap_err().contains("no user")),
+        }
+    }
+
+    #[test]
     fn what_cannot_be_filled_in_is_named() {
         for (text, says) in [
             ("a-{porject}", "there is no {porject}"),
             ("a-{user", "a { has no }"),
-            ("{user}", "there is no user here"),
         ] {
             let error = expand(text, &|_| None).unwrap_err();
             assert!(error.contains(says), "{error}");

@@ -1,6 +1,6 @@
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::dial::Stream;
 
@@ -31,5 +31,15 @@ pub(crate) fn create_private_dir(path: &Path) -> io::Result<()> {
 
 /// There are no modes here.
 pub(crate) fn exposed_mode(_: &Metadata) -> Option<u32> {
+    None
+}
+
+/// Whoever runs this is named in the environment here.
+pub(crate) fn user_name() -> Option<String> {
+    None
+}
+
+/// There is none here.
+pub(crate) fn runtime_dir() -> Option<PathBuf> {
     None
 }

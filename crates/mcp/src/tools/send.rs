@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use peerbus_adapter::{Bus, RefusalCode, SendError, Sent, SentStatus};
-use peerbus_wire::{Conversation, neutralise};
+use peerbus_adapter::{Bus, RefusalCode, SendError, Sent, SentStatus, similar};
+use peerbus_wire::Conversation;
 use serde::Serialize;
 use serde_json::json;
 
@@ -130,51 +130,9 @@ pub(super) async fn unsent(bus: &Bus, to: &str, error: &SendError) -> String {
     format!("{sentence}. Did you mean {}?", found.join(" or "))
 }
 
-/// At most three of `names` that are nearly `wanted`, nearest first.
-fn similar(names: &[String], wanted: &str) -> Vec<String> {
-    let wanted = wanted.to_ascii_lowercase();
-    let close = |name: &String| {
-        let lower = name.to_ascii_lowercase();
-        let part = wanted.len() >= 3 && (lower.contains(&wanted) || wanted.contains(&lower));
-        let edits = edits(lower.as_bytes(), wanted.as_bytes());
-        (part || edits <= (wanted.len() / 3).clamp(1, 3)).then(|| (edits, name.clone()))
-    };
-    let mut found: Vec<_> = names.iter().filter_map(close).collect();
-    found.sort();
-    found
-        .into_iter()
-        .take(3)
-        .map(|(_, name)| neutralise(&name, 64))
-        .collect()
-}
-
-/// Levenshtein distance.
-fn edits(a: &[u8], b: &[u8]) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let change = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_that_were_nearly_meant_are_offered() {
-        let names = ["bob", "Bobby", "alice", "wild-wasp-3kx"].map(str::to_owned);
-        assert_eq!(similar(&names, "bop"), ["bob"]);
-        assert_eq!(similar(&names, "BOB"), ["bob", "Bobby"]);
-        assert_eq!(similar(&names, "wasp"), ["wild-wasp-3kx"]);
-        assert!(similar(&names, "zzzzzz").is_empty());
-    }
 
     #[test]
     fn a_note_claims_no_more_than_is_known() {

@@ -73,6 +73,11 @@ fn nothing(_: &mut Setup) {}
 
 const OTHER_SECRET: &str = "another-secret-of-more-than-32-bytes";
 
+/// A broker's socket fits in there, an adapter's does not; and in the other neither does.
+const LONG: &str = "/tmp/so-long-a-name-that-the-socket-of-an-adapter-has-no-address-there";
+const LONGER: &str =
+    "/tmp/so-long-a-name-that-the-socket-of-an-adapter-has-no-address-there-nor-has-a-brokers";
+
 const FAULTS: &[Fault] = &[
     Fault {
         what: "no broker",
@@ -209,6 +214,26 @@ const FAULTS: &[Fault] = &[
             "failed  directories: ",
             "cannot be written",
             "remedy: make it your own",
+        ],
+    },
+    Fault {
+        what: "paths too long for the sockets of adapters",
+        plant: nothing,
+        env: &[("XDG_RUNTIME_DIR", LONG), ("XDG_STATE_HOME", LONG)],
+        says: &[
+            "failed  socket: ",
+            "/sessions is too long",
+            "remedy: set XDG_RUNTIME_DIR to a shorter",
+        ],
+    },
+    Fault {
+        what: "a path too long for the broker's socket",
+        plant: nothing,
+        env: &[("XDG_RUNTIME_DIR", LONGER)],
+        says: &[
+            "failed  socket: ",
+            "/peerbus.sock is too long",
+            "remedy: set XDG_RUNTIME_DIR to a shorter",
         ],
     },
     Fault {

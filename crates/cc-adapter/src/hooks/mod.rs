@@ -25,6 +25,8 @@ mod server;
 pub use client::{Said, context, ignore, wait};
 pub use entries::{ENTRIES, Entry};
 #[cfg(unix)]
+pub use place::directory as socket_directory;
+#[cfg(unix)]
 pub use rewake::Rewake;
 #[cfg(unix)]
 pub(crate) use server::start;

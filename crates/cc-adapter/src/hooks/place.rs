@@ -1,10 +1,10 @@
-//! Where the sockets are: `RUNTIME/sessions/CLIENT.ADAPTER.sock`, one for each adapter, by the
-//! numbers of the two processes.
+//! Where the sockets are: `RUNTIME/sessions/CLIENT.ADAPTER.sock` (or below the state, where that is
+//! too long), one for each adapter, by the numbers of the two processes.
 
 use std::fs::{DirBuilder, Permissions};
 use std::io::{Error, ErrorKind, Result};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use peerbus_adapter::paths::Paths;
@@ -22,6 +22,25 @@ pub(super) fn directories(paths: &Paths) -> Vec<PathBuf> {
 }
 
 const DIRECTORY: &str = "sessions";
+/// As long as a socket's name gets on Linux (`proc(5)`, pid_max).
+const LONGEST: &str = "4194304.4194304.sock";
+
+/// The directory of the adapters' sockets: with the runtime files, or with the state where that
+/// path is too long for a socket. `None`: both are.
+#[must_use]
+pub fn directory(paths: &Paths) -> Option<PathBuf> {
+    let fits = |dir: &PathBuf| SocketAddr::from_pathname(dir.join(LONGEST)).is_ok();
+    directories(paths).into_iter().find(fits)
+}
+
+fn too_long(paths: &Paths) -> Error {
+    let dir = paths.runtime_dir.join(DIRECTORY);
+    let why = format!(
+        "{} is too long a path for a socket: set XDG_RUNTIME_DIR to a shorter one",
+        dir.display()
+    );
+    Error::new(ErrorKind::InvalidInput, why)
+}
 
 /// A listening socket, removed when dropped.
 #[derive(Debug)]
@@ -32,7 +51,7 @@ pub(super) struct Place {
 impl Place {
     /// Listens for the hooks of the session whose process is `client`. Only this user can connect.
     pub(super) fn bind(paths: &Paths, client: u32) -> Result<(Self, UnixListener)> {
-        let dir = paths.runtime_dir.join(DIRECTORY);
+        let dir = directory(paths).ok_or_else(|| too_long(paths))?;
         private(&dir)?;
         sweep(&dir);
         let path = dir.join(format!("{client}.{}.sock", std::process::id()));
@@ -166,6 +185,26 @@ mod tests {
         assert_eq!(left(&dir), [own]);
         drop((place, listener));
         assert_eq!(left(&dir), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn where_a_path_is_too_long_for_a_socket_both_ends_take_the_other() {
+        let home = tempfile::tempdir().unwrap();
+        let mut paths = paths(home.path());
+        paths.runtime_dir = home.path().join("r".repeat(90));
+        let above = process::ancestors()[0].pid;
+        let (_own, _listener) = Place::bind(&paths, above).unwrap();
+        assert_eq!(left(&paths.state_dir.join(DIRECTORY)).len(), 1);
+        let found = find(&directories(&paths));
+        assert_eq!(found.map(|found| found.client), Some(above));
+
+        paths.state_dir = home.path().join("s".repeat(90));
+        assert_eq!(directory(&paths), None);
+        let why = Place::bind(&paths, above).unwrap_err().to_string();
+        assert!(
+            why.contains("rrr/sessions") && why.contains("XDG_RUNTIME_DIR"),
+            "{why}"
+        );
     }
 
     #[test]

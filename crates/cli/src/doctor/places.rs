@@ -45,6 +45,7 @@ pub(super) fn check(report: &mut Report) {
         );
     }
     disk(&paths.state_dir, report);
+    address(&paths.socket, report);
     for socket in &paths.sockets {
         leftover(socket, report);
     }
@@ -117,6 +118,24 @@ fn disk(dir: &Path, report: &mut Report) {
 
 #[cfg(not(unix))]
 fn disk(_: &Path, _: &mut Report) {}
+
+/// Whether a socket can have this path at all.
+#[cfg(unix)]
+fn address(socket: &Path, report: &mut Report) {
+    if std::os::unix::net::SocketAddr::from_pathname(socket).is_err() {
+        report.failed(
+            "socket",
+            format!(
+                "{} is too long a path: no broker can listen there",
+                socket.display()
+            ),
+            "set XDG_RUNTIME_DIR to a shorter path, for the broker and everybody",
+        );
+    }
+}
+
+#[cfg(not(unix))]
+fn address(_: &Path, _: &mut Report) {}
 
 /// A socket that nobody listens on.
 #[cfg(unix)]

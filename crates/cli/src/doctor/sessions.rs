@@ -16,9 +16,31 @@ const FILE_BYTES_MAX: u64 = 262_144;
 pub(super) fn check(report: &mut Report) {
     inboxes(report);
     if let Ok(paths) = Paths::find() {
-        leftovers(&paths.runtime_dir.join("sessions"), report);
+        hook_sockets(&paths, report);
     }
 }
+
+/// Where hooks reach the adapter of their session.
+#[cfg(unix)]
+fn hook_sockets(paths: &Paths, report: &mut Report) {
+    let Some(dir) = peerbus_cc_adapter::hooks::socket_directory(paths) else {
+        let dir = paths.runtime_dir.join("sessions");
+        let says = format!(
+            "{} is too long a path for the sockets of sessions: hooks do not reach them",
+            dir.display()
+        );
+        return report.failed("socket", says, "set XDG_RUNTIME_DIR to a shorter path");
+    };
+    if !dir.starts_with(&paths.runtime_dir) {
+        let (dir, long) = (dir.display(), paths.runtime_dir.display());
+        let says = format!("those of sessions are in {dir}: {long} is too long a path for them");
+        report.ok("socket", says);
+    }
+    leftovers(&dir, report);
+}
+
+#[cfg(not(unix))]
+fn hook_sockets(_: &Paths, _: &mut Report) {}
 
 fn inboxes(report: &mut Report) {
     let dir = std::env::var_os("CLAUDE_CONFIG_DIR").filter(|dir| !dir.is_empty());
@@ -64,6 +86,7 @@ fn read(path: &Path) -> Option<Value> {
 }
 
 /// Sockets of adapters that are gone.
+#[cfg(unix)]
 fn leftovers(dir: &Path, report: &mut Report) {
     let stale = files(dir, "sock").filter(|(_, stem)| {
         let adapter = stem

@@ -259,10 +259,9 @@ fn stripped(target: &Target, text: &str) -> Result<Value, Flaw> {
         Want::Toml(_) => "mcp_servers",
         Want::Hooks(_) => "",
     };
-    if let Some(servers) = value.get_mut(servers).and_then(Value::as_object_mut) {
-        if servers.get("peerbus").is_some_and(is_ours) {
-            servers.remove("peerbus");
-        }
+    let servers = value.get_mut(servers).and_then(Value::as_object_mut);
+    if let Some(servers) = servers.filter(|all| all.get("peerbus").is_some_and(is_ours)) {
+        servers.remove("peerbus");
     }
     Ok(pruned(value))
 }

@@ -11,6 +11,7 @@ mod tail;
 use std::collections::BTreeSet;
 
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 pub(crate) use tail::watch;
@@ -20,6 +21,8 @@ pub(crate) use tail::watch;
 const LINE_MAX: usize = 8 << 20;
 /// Lines that may stand between a mark and the answer to it.
 const CHAIN_MAX: usize = 4_096;
+/// Stands in a line with an answer of the model.
+const REQUEST: &str = "\"requestId\"";
 /// What the client writes where its user stopped the model.
 const INTERRUPTED: &str = "[Request interrupted by user";
 
@@ -39,6 +42,8 @@ pub(crate) struct Transcript {
     /// The rest of a line that is too long, or that began before the first byte.
     skipping: bool,
     chains: Vec<Chain>,
+    /// The request whose answer was written last.
+    request: Option<String>,
 }
 
 /// What descends from the line with a mark.
@@ -46,6 +51,9 @@ pub(crate) struct Transcript {
 struct Chain {
     mark: String,
     lines: BTreeSet<String>,
+    /// Began to be answered before the mark was written: the rest of that answer is none to the
+    /// mark.
+    before: Option<String>,
 }
 
 impl Transcript {
@@ -98,7 +106,8 @@ impl Transcript {
             .iter()
             .filter(|mark| contains(text, mark) && !self.chains.iter().any(|c| c.mark == **mark));
         let news: Vec<&String> = news.collect();
-        if news.is_empty() && self.chains.is_empty() {
+        let answers = text.contains(REQUEST);
+        if news.is_empty() && self.chains.is_empty() && !answers {
             return;
         }
         let Ok(line) = serde_json::from_str::<Line>(text) else {
@@ -114,15 +123,17 @@ impl Transcript {
                 .is_some_and(|attachment| !attachment.is_log()),
             _ => false,
         };
-        let answers = line.kind.as_deref() == Some("assistant")
-            && line.request_id.is_some()
-            && line.is_api_error != Some(true);
-        let stopped = line.kind.as_deref() == Some("user") && text.contains(INTERRUPTED);
+        let answer = line
+            .request_id
+            .filter(|_| line.kind.as_deref() == Some("assistant"));
+        let proof = answer.as_ref().filter(|_| line.is_api_error != Some(true));
+        let stopped = line.kind.as_deref() == Some("user") && is_interruption(text);
         if let Some(parent) = line.parent {
             self.chains.retain_mut(|chain| {
                 if !chain.lines.contains(&parent) {
                     return true;
                 }
+                let answers = proof.is_some() && proof != chain.before.as_ref();
                 if answers {
                     found.push(Evidence::Answered(chain.mark.clone()));
                 }
@@ -136,10 +147,26 @@ impl Transcript {
                 self.chains.push(Chain {
                     mark: mark.clone(),
                     lines: BTreeSet::from([uuid.clone()]),
+                    before: self.request.clone(),
                 });
             }
         }
+        self.request = answer.or(self.request.take());
     }
+}
+
+/// Whether a line of the user's says that the model was stopped. Others may speak of that.
+fn is_interruption(line: &str) -> bool {
+    if !line.contains(INTERRUPTED) {
+        return false;
+    }
+    let line: Value = serde_json::from_str(line).unwrap_or_default();
+    let content = &line["message"]["content"];
+    let text = |block: &Value| block["type"] == "text";
+    let blocks = content.as_array().map(Vec::as_slice).unwrap_or_default();
+    let first = blocks.iter().find(|block| text(block));
+    let said = content.as_str().or_else(|| first?["text"].as_str());
+    said.is_some_and(|said| said.starts_with(INTERRUPTED))
 }
 
 /// Whether the mark stands there, and not as the beginning of another one.

@@ -111,6 +111,52 @@ fn what_the_user_interrupted_was_not_answered() {
 }
 
 #[test]
+fn text_about_interruptions_interrupts_nothing() {
+    let quoting = |content: &str| {
+        let more = format!(r#","message":{{"role":"user","content":{content}}}"#);
+        user("a", "0") + &line("user", "b", "a", &more) + &assistant("c", "b")
+    };
+    for content in [
+        r#""a peer wrote: [Request interrupted by user]""#,
+        r#"[{"type":"text","text":"› [Request interrupted by user"}]"#,
+        r#"[{"type":"text","text":"ok"},{"type":"text","text":"[Request interrupted by user]"}]"#,
+        r#"[{"type":"tool_result","content":"[Request interrupted by user]"}]"#,
+        r#"{"text":"[Request interrupted by user]"}"#,
+    ] {
+        assert_eq!(
+            feed(&quoting(content)),
+            [presented(), answered()],
+            "{content}"
+        );
+    }
+    for content in [
+        r#""[Request interrupted by user]""#,
+        r#"[{"type":"tool_result","content":"x"},{"type":"text","text":"[Request interrupted by user for tool use]"}]"#,
+    ] {
+        assert_eq!(feed(&quoting(content)), [presented()], "{content}");
+    }
+}
+
+#[test]
+fn the_rest_of_an_answer_that_began_before_is_no_proof() {
+    // Two calls of tools in one answer: the result of the first is written between them.
+    let result = format!(r#","message":{{"role":"user","content":"{MARK}"}}"#);
+    let text = assistant("a", "0") + &line("user", "b", "a", &result) + &assistant("c", "b");
+    assert_eq!(feed(&text), [presented()]);
+    let next = assistant("d", "c").replace("req_1", "req_2");
+    assert_eq!(feed(&(text.clone() + &next)), [presented(), answered()]);
+    // A subagent's answer is none of the session's.
+    let subagent = assistant("x", "0").replace("\"isSidechain\":false", "\"isSidechain\":true");
+    let text = subagent.replace("req_1", "req_2") + &text;
+    assert_eq!(feed(&(text + &next)), [presented(), answered()]);
+    // Nothing was watched for while that was written.
+    let mut transcript = Transcript::default();
+    assert_eq!(transcript.feed(assistant("a", "0").as_bytes(), &[]), []);
+    let text = user("b", "a") + &assistant("c", "b");
+    assert_eq!(transcript.feed(text.as_bytes(), &marks()), [presented()]);
+}
+
+#[test]
 fn a_mark_elsewhere_says_nothing() {
     let quoted = format!(r#","message":{{"content":"about {MARK}"}},"requestId":"r""#);
     let log = format!(r#","attachment":{{"type":"hook_success","stdout":"{MARK}"}}"#);

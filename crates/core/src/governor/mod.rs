@@ -3,14 +3,15 @@
 //!
 //! Judged where a message arrives, before it is shown. What is over budget is held as quiet: it is
 //! kept and can be read, and starts nothing. Who is never answered is never held, however much it
-//! sends.
+//! sends and whatever it says of itself. A peer is answered by what is sent to it or to everybody;
+//! and in a thread also by what is sent there to others, so that a ring of three stops, too.
 
 mod recent;
 #[cfg(test)]
 mod tests;
 mod thanks;
 
-use peerbus_wire::{NameKey, neutralise};
+use peerbus_wire::NameKey;
 
 use recent::{Book, Times};
 
@@ -20,7 +21,7 @@ const PAIR_MS: u64 = 600_000;
 /// The sliding time of the budget of a thread.
 const THREAD_MS: u64 = 3_600_000;
 
-/// Messages of a thread in that time.
+/// Messages of a peer in a thread, each after something was sent there, in that time.
 const THREAD_MESSAGES: usize = 40;
 
 /// Replies that may lead to a message.
@@ -72,17 +73,28 @@ struct Pair {
     sent_ms: Option<u64>,
     /// Something was, since its last exchange.
     asked: bool,
+    /// What was sent to everybody before its last message.
+    alls: u64,
     exchanges: Times,
     thanks: Times,
     /// When something was held last, for each reason.
     held_ms: [Option<u64>; 3],
 }
 
-/// What is known of a thread.
+/// What was sent in a thread, to whomever.
 #[derive(Debug, Default)]
 struct Thread {
-    /// When something was sent in it last.
+    /// When last.
     sent_ms: Option<u64>,
+    /// How often.
+    sends: u64,
+}
+
+/// What a peer says in a thread.
+#[derive(Debug, Default)]
+struct Talk {
+    /// What was sent in the thread before its last message.
+    sends: u64,
     messages: Times,
     held_ms: Option<u64>,
 }
@@ -93,6 +105,10 @@ pub struct Governor {
     exchanges: Option<usize>,
     pairs: Book<NameKey, Pair>,
     threads: Book<[u8; 32], Thread>,
+    talks: Book<([u8; 32], NameKey), Talk>,
+    /// When something was sent to everybody last, and how often.
+    all_ms: Option<u64>,
+    alls: u64,
 }
 
 impl Governor {
@@ -105,6 +121,9 @@ impl Governor {
             exchanges: exchanges.and_then(|n| usize::try_from(n).ok()),
             pairs: Book::default(),
             threads: Book::default(),
+            talks: Book::default(),
+            all_ms: None,
+            alls: 0,
         }
     }
 
@@ -114,15 +133,30 @@ impl Governor {
             return Verdict::Pass;
         };
         let pair = self.pairs.get(arrival.from);
+        if std::mem::replace(&mut pair.alls, self.alls) < self.alls {
+            pair.asked = true;
+            pair.sent_ms = pair.sent_ms.max(self.all_ms);
+        }
         let held = pair.judge(now_ms, arrival, budget);
-        let thread = arrival
-            .thread
-            .map(|name| (name, self.threads.get(&key(name))));
-        let round = thread.and_then(|(name, thread)| thread.judge(now_ms, name));
+        let round = self.round(now_ms, arrival);
         held.or(round).map_or(Verdict::Pass, |(what, tell)| {
             let reason = format!("held as quiet: {what}");
             Verdict::Hold { reason, tell }
         })
+    }
+
+    /// Judges a message as one of its thread. Of threads in which nothing was sent nothing is kept.
+    fn round(&mut self, now_ms: u64, arrival: &Arrival<'_>) -> Held {
+        let name = arrival.thread?;
+        let key = key(name);
+        let thread = self.threads.find(&key)?;
+        let recent = |at| now_ms.saturating_sub(at) < THREAD_MS;
+        if !thread.sent_ms.is_some_and(recent) {
+            return None;
+        }
+        let sends = thread.sends;
+        let talk = self.talks.get(&(key, arrival.from.clone()));
+        talk.judge(now_ms, sends, name, arrival.from)
     }
 
     /// This peer sent something to `to`: the next message from there is an answer.
@@ -133,8 +167,21 @@ impl Governor {
         let pair = self.pairs.get(to);
         pair.asked = true;
         pair.sent_ms = Some(now_ms);
+        self.sent_in(now_ms, thread);
+    }
+
+    /// This peer sent something to everybody: the next message of each is an answer.
+    pub fn sent_to_all(&mut self, now_ms: u64, thread: Option<&str>) {
+        self.all_ms = Some(now_ms);
+        self.alls += 1;
+        self.sent_in(now_ms, thread);
+    }
+
+    fn sent_in(&mut self, now_ms: u64, thread: Option<&str>) {
         if let Some(name) = thread {
-            self.threads.get(&key(name)).sent_ms = Some(now_ms);
+            let thread = self.threads.get(&key(name));
+            thread.sent_ms = Some(now_ms);
+            thread.sends += 1;
         }
     }
 }
@@ -163,7 +210,7 @@ impl Pair {
             );
             return Some((what, tell(&mut self.held_ms[0], now_ms)));
         }
-        if hops > HOPS {
+        if answers && hops > HOPS {
             let what = format!(
                 "{hops} replies led to this message of {from}, budget {HOPS}; read it with the bus \
                  inbox tool, and send a new message instead of a reply if there is more to say"
@@ -182,19 +229,20 @@ impl Pair {
     }
 }
 
-impl Thread {
-    fn judge(&mut self, now_ms: u64, name: &str) -> Held {
-        self.messages.add(now_ms, THREAD_MESSAGES);
-        let recent = |at| now_ms.saturating_sub(at) < THREAD_MS;
-        let answered = self.sent_ms.is_some_and(recent);
-        if !answered || !self.messages.over(now_ms, THREAD_MS, THREAD_MESSAGES) {
+impl Talk {
+    fn judge(&mut self, now_ms: u64, sends: u64, thread: &str, from: &NameKey) -> Held {
+        // Once a send there: whoever goes on alone is in no conversation.
+        if std::mem::replace(&mut self.sends, sends) != sends {
+            self.messages.add(now_ms, THREAD_MESSAGES);
+        }
+        if !self.messages.over(now_ms, THREAD_MS, THREAD_MESSAGES) {
             return None;
         }
-        let found = THREAD_MESSAGES + 1;
-        let cut = neutralise(name, THREAD_CHARS);
+        let (found, from, thread) = (THREAD_MESSAGES + 1, from.as_str(), plain(thread));
         let what = format!(
-            "{found} messages in thread \"{cut}\" within an hour, budget {THREAD_MESSAGES}; read \
-             them with the bus inbox tool, and begin another thread for something new"
+            "{found} messages of {from} in thread {thread} within an hour, budget \
+             {THREAD_MESSAGES}; read them with the bus inbox tool, and begin another thread for \
+             something new"
         );
         Some((what, tell(&mut self.held_ms, now_ms)))
     }
@@ -204,6 +252,14 @@ impl Thread {
 fn tell(held_ms: &mut Option<u64>, now_ms: u64) -> bool {
     let last = held_ms.replace(now_ms);
     last.is_none_or(|at| now_ms.saturating_sub(at) >= TELL_AGAIN_MS)
+}
+
+/// The name of a thread as it can stand in a reason, and be quoted with that: it has the form of
+/// an id, and whatever has not gets it.
+fn plain(thread: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._:-".contains(c);
+    let shown = thread.chars().take(THREAD_CHARS);
+    shown.map(|c| if plain(c) { c } else { '_' }).collect()
 }
 
 /// Names come from peers and have any length.

@@ -42,6 +42,14 @@ impl<K, V> Default for Book<K, V> {
 }
 
 impl<K: Ord + Clone, V: Default> Book<K, V> {
+    /// The record of `key`, if there is one.
+    pub(super) fn find(&mut self, key: &K) -> Option<&mut V> {
+        self.uses += 1;
+        let (used, record) = self.records.get_mut(key)?;
+        *used = self.uses;
+        Some(record)
+    }
+
     /// The record of `key`, an empty one if there is none.
     pub(super) fn get(&mut self, key: &K) -> &mut V {
         self.uses += 1;

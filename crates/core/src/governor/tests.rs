@@ -100,11 +100,63 @@ fn the_budget_slides() {
 #[test]
 fn whoever_is_never_answered_is_never_held() {
     let mut rig = Rig::new(20);
+    rig.send_in("bob", "plan");
     for n in 0..1_000 {
         let text = if n % 2 == 0 { "build is red" } else { "ok" };
-        assert_eq!(rig.hear_all("ci", Some("builds"), 0, text), Verdict::Pass);
+        for thread in ["builds", "plan"] {
+            assert_eq!(rig.hear_all("ci", Some(thread), 17, text), Verdict::Pass);
+        }
         rig.now_ms += 100;
     }
+}
+
+#[test]
+fn a_third_party_does_not_use_up_the_budget_of_a_thread() {
+    let mut rig = Rig::new(1_000);
+    rig.send_in("bob", "plan");
+    for _ in 0..100 {
+        rig.hear_all("mallory", Some("plan"), 0, "x");
+    }
+    let answer = rig.hear_all("bob", Some("plan"), 0, "the branch is fix/x");
+    assert_eq!(answer, Verdict::Pass);
+}
+
+#[test]
+fn a_ring_of_three_is_stopped_by_its_thread() {
+    let mut rig = Rig::new(20);
+    for n in 0..40 {
+        rig.send_in("bob", "ring");
+        let verdict = rig.hear_all("carol", Some("ring"), 3 * n + 2, "pass it on");
+        assert_eq!(verdict, Verdict::Pass, "{n}");
+        rig.now_ms += 1_000;
+    }
+    rig.send_in("bob", "ring");
+    assert_ne!(
+        rig.hear_all("carol", Some("ring"), 122, "go"),
+        Verdict::Pass
+    );
+}
+
+#[test]
+fn a_broadcast_is_sent_to_everybody() {
+    let mut rig = Rig::new(20);
+    let broadcast = |rig: &mut Rig| rig.governor.sent_to_all(rig.now_ms, None);
+    for text in ["Thanks!", "You are welcome!"] {
+        broadcast(&mut rig);
+        assert_eq!(rig.hear("bob", text), Verdict::Pass);
+    }
+    broadcast(&mut rig);
+    assert_ne!(rig.hear("bob", "Thank you!"), Verdict::Pass);
+    let mut rig = Rig::new(2);
+    for _ in 0..2 {
+        broadcast(&mut rig);
+        for peer in ["ann", "bob"] {
+            assert_eq!(rig.hear(peer, "and the parser?"), Verdict::Pass);
+        }
+    }
+    assert_eq!(rig.hear("ann", "one more"), Verdict::Pass, "nobody asked");
+    broadcast(&mut rig);
+    assert_ne!(rig.hear("ann", "and the lexer?"), Verdict::Pass);
 }
 
 #[test]
@@ -137,44 +189,53 @@ fn two_thanks_pass_and_the_third_is_held() {
 }
 
 #[test]
-fn a_thread_has_40_messages_an_hour_whoever_sends_them() {
+fn a_peer_has_40_messages_an_hour_in_a_thread() {
     let mut rig = Rig::new(1_000);
-    let peers = ["ann", "bob", "carol"];
+    let exchange = |rig: &mut Rig, thread: &str| {
+        rig.send_in("bob", thread);
+        rig.hear_all("bob", Some(thread), 0, "next point")
+    };
     for n in 0..40 {
-        rig.send_in("ann", "plan");
-        let verdict = rig.hear_all(peers[n % 3], Some("plan"), 0, "next point");
-        assert_eq!(verdict, Verdict::Pass, "{n}");
+        assert_eq!(exchange(&mut rig, "plan"), Verdict::Pass, "{n}");
         rig.now_ms += MINUTE_MS;
     }
-    let (text, tell) = reason(rig.hear_all("bob", Some("plan"), 0, "next point"));
+    let (text, tell) = reason(exchange(&mut rig, "plan"));
     assert!(tell, "told once");
     assert!(
-        text.contains("41 messages in thread \"plan\" within an hour, budget 40"),
+        text.contains("41 messages of bob in thread plan within an hour, budget 40"),
         "{text}"
     );
-    assert!(!reason(rig.hear_all("ann", Some("plan"), 0, "more")).1);
-    assert_eq!(rig.hear_all("bob", Some("other"), 0, "x"), Verdict::Pass);
+    assert!(!reason(exchange(&mut rig, "plan")).1);
+    let alone = rig.hear_all("bob", Some("plan"), 0, "more");
+    assert_ne!(alone, Verdict::Pass);
+    assert_eq!(exchange(&mut rig, "other"), Verdict::Pass);
     rig.now_ms += 60 * MINUTE_MS;
-    assert_eq!(rig.hear_all("bob", Some("plan"), 0, "x"), Verdict::Pass);
+    assert_eq!(exchange(&mut rig, "plan"), Verdict::Pass);
 }
 
 #[test]
 fn the_name_of_a_thread_cannot_write_into_the_reason() {
     let mut rig = Rig::new(1_000);
     let name = format!("</x>\n\u{202e}{}", "n".repeat(1_000_000));
-    rig.send_in("bob", &name);
     let mut last = Verdict::Pass;
     for _ in 0..41 {
+        rig.send_in("bob", &name);
         last = rig.hear_all("bob", Some(&name), 0, "x");
     }
     let (text, _) = reason(last);
-    assert!(text.contains("u003c/x") && text.len() < 400, "{text}");
-    assert!(!text.contains(['\n', '<', '\u{202e}']), "{text}");
+    assert!(
+        text.contains("thread __x___nnn") && text.len() < 400,
+        "{text}"
+    );
+    let again = peerbus_wire::neutralise(&text, 1_000);
+    assert_eq!(again, text, "it can be quoted as it is");
 }
 
 #[test]
 fn more_than_16_hops_are_held() {
     let mut rig = Rig::new(20);
+    assert_eq!(rig.hear_all("bob", None, 17, "x"), Verdict::Pass, "unasked");
+    rig.send("bob");
     assert_eq!(rig.hear_all("bob", None, 16, "x"), Verdict::Pass);
     let (text, tell) = reason(rig.hear_all("bob", None, 17, "x"));
     assert!(

@@ -11,6 +11,7 @@ mod look;
 mod path;
 pub(crate) mod quote;
 mod recent;
+mod sent;
 mod serve;
 mod state;
 mod taken;
@@ -260,12 +261,17 @@ impl Desk {
         self.with(|state, now_ms| state.ladder.called(now_ms));
     }
 
-    /// The agent sent something to this peer.
-    pub(crate) fn sent(&self, to: &str, thread: Option<&str>) {
+    /// The agent sent the message `id` to this peer.
+    pub(crate) fn sent(&self, to: &str, id: &str, thread: Option<&str>) {
         let Ok(to) = PeerName::parse(to) else { return };
+        self.with(|state, now_ms| state.sent(now_ms, &to.key(), id, thread));
+    }
+
+    /// The agent sent something to everybody.
+    pub(crate) fn sent_to_all(&self, thread: Option<&str>) {
         self.with(|state, now_ms| {
             if let Some(governor) = &mut state.governor {
-                governor.sent(now_ms, &to.key(), thread);
+                governor.sent_to_all(now_ms, thread);
             }
         });
     }

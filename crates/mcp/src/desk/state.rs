@@ -14,6 +14,7 @@ use super::expected::Waiters;
 use super::letter::{Mail, Shown, What};
 use super::quote::{self, Showing};
 use super::recent::Recent;
+use super::sent::SentMail;
 use crate::presence::About;
 use crate::text;
 
@@ -28,6 +29,7 @@ pub(super) struct State {
     pub(super) bus: Bus,
     pub(super) ladder: Ladder,
     pub(super) governor: Option<Governor>,
+    pub(super) sent: SentMail,
     pub(super) about: About,
     /// What is in the ladder.
     pub(super) waiting: BTreeMap<EntryId, Waiting>,
@@ -125,6 +127,7 @@ impl State {
             bus,
             ladder: Ladder::new(policy),
             governor,
+            sent: SentMail::default(),
             about,
             waiting: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -145,6 +148,9 @@ impl State {
     /// Something came from the bus.
     pub(super) fn put(&mut self, now_ms: u64, event: Event) {
         let sentence = text::notice(&event);
+        if let Event::Fate { receipt, .. } = &event {
+            self.got(now_ms, receipt);
+        }
         match event {
             Event::Registered { name, .. } => self.registered = Some(name),
             Event::Message(inbound) => self.message(now_ms, inbound),

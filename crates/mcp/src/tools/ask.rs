@@ -210,7 +210,8 @@ impl Question<'_> {
     async fn send(&self, talk: &Conversation, body: &str) -> Result<(), End> {
         let bus = self.context.bus;
         let body = talk.write(body);
-        self.context.desk.sent(&self.to, talk.thread.as_deref());
+        let thread = talk.thread.as_deref();
+        self.context.desk.sent(&self.to, self.id.as_str(), thread);
         match bus
             .send_as(self.id.clone(), &self.to, &body, DEADLINE)
             .await

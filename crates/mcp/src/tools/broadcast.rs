@@ -52,6 +52,7 @@ pub(crate) async fn call(context: &Context<'_>, arguments: &Arguments) -> Result
     let talk = talk::of(context, body, arguments)?;
     match context.bus.broadcast(&talk.write(body), DEADLINE).await {
         Ok(sent) => {
+            context.desk.sent_to_all(talk.thread.as_deref());
             let note = note(&sent);
             done(&Output {
                 broadcast: true,

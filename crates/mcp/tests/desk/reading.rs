@@ -71,6 +71,43 @@ async fn too_many_answers_are_held_and_both_sides_can_see_why() {
 }
 
 #[tokio::test]
+async fn broadcasts_and_old_names_count_as_sent_to_whoever_answers() {
+    let budget = Budget::Exchanges(1);
+    for broadcast in [true, false] {
+        let mut session = Session::greeted(Options {
+            budget,
+            ..Options::default()
+        })
+        .await;
+        for _ in 0..2 {
+            let (tool, arguments) = if broadcast {
+                ("bus.broadcast", json!({ "body": "go on" }))
+            } else {
+                ("bus.send", json!({ "to": "bob", "body": "go on" }))
+            };
+            let sent = session.client.call(tool, arguments).await;
+            if !broadcast {
+                let id = sent["structuredContent"]["id"].as_str().unwrap();
+                let to = "bob-renamed".into();
+                session.broker.receipt(id, State::Acked { to, how: None });
+            }
+            session
+                .broker
+                .deliver_from("bob-renamed", "\"did it, more?\"");
+            session.settle().await;
+        }
+        let held = |seen| match seen {
+            Seen::Progress {
+                key,
+                step: Progress::Held { .. },
+            } => Some(key),
+            _ => None,
+        };
+        assert_eq!(session.broker.saw("a hold", held).await, "2");
+    }
+}
+
+#[tokio::test]
 async fn a_drain_leaves_out_what_is_held_and_says_so() {
     let mut broker = Broker::start(true).await;
     let (mut client, input, output) = client(1 << 20);

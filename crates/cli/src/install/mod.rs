@@ -79,7 +79,7 @@ pub(crate) fn undo(verb: &Uninstall) -> Result<(), Failure> {
         output::say("nothing was written (--dry-run)");
     } else {
         let client = clients::title(verb.client);
-        output::say(&format!("peerbus is no longer {}", whereabouts(&targets)));
+        output::say(&format!("what was installed is no longer {}", whereabouts(&targets)));
         output::say(&format!(
             "sessions of {client} that run now keep it until they end"
         ));

@@ -6,6 +6,8 @@
 
 mod files;
 pub mod hooks;
+#[cfg(unix)]
+mod listener;
 mod paths;
 mod profile;
 mod session;

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use peerbus_adapter::paths::Paths;
 
 use super::process;
+use crate::listener;
 
 /// The directories in which a hook looks: its environment may lack what the adapter's had.
 pub(super) fn directories(paths: &Paths) -> Vec<PathBuf> {
@@ -136,7 +137,11 @@ pub(super) fn find(dirs: &[PathBuf]) -> Option<Found> {
     all.sort_by_key(|(_, _, adapter)| std::cmp::Reverse(*adapter));
     for above in process::ancestors() {
         let of_client = all.iter().filter(|(_, of, _)| *of == above.pid);
-        let connected = of_client.filter_map(|(path, _, _)| UnixStream::connect(path).ok());
+        let connect = |path: &PathBuf| {
+            let stream = UnixStream::connect(path).ok()?;
+            listener::check(&stream).is_ok().then_some(stream)
+        };
+        let connected = of_client.filter_map(|(path, _, _)| connect(path));
         if let Some(stream) = { connected }.next() {
             let client = above.pid;
             return Some(Found { stream, client });

@@ -17,6 +17,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::receipts::Receipts;
+use crate::listener;
 use crate::session::{Session, Token};
 use crate::text::plain;
 
@@ -63,9 +64,10 @@ impl Socket {
         let reply = self.receipts.open_beside(&socket)?;
         let id = uuid::Uuid::now_v7().to_string();
         let lines = lines(letter, &id, &reply, self.session.token_for(&socket))?;
+        let mut stream = UnixStream::connect(&socket).await?;
+        listener::check(&stream)?;
         self.session.stir();
         self.receipts.expect(id, letter.parcel);
-        let mut stream = UnixStream::connect(&socket).await?;
         stream.write_all(lines.as_bytes()).await?;
         stream.shutdown().await
     }

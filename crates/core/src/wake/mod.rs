@@ -44,6 +44,9 @@ pub use types::{
 /// Text of an entry, in bytes, up to which all of it is shown where the agent did not ask for it.
 pub const WHOLE_BYTES_MAX: usize = 16_384;
 
+/// After so long of it a crowd is said again.
+const CROWD_AGAIN_MS: u64 = 600_000;
+
 /// What is shown and not proven, and what comes next.
 #[derive(Debug)]
 pub struct Ladder {
@@ -60,6 +63,10 @@ pub struct Ladder {
     /// The transcript can be read.
     readable: bool,
     crowded: bool,
+    /// So many are held back by the host, besides.
+    held_back: usize,
+    /// While it is crowded: when to say so, on the clock that stands still while the session works.
+    crowd_at_ms: Option<u64>,
     /// When the last pushes were made.
     recent_ms: VecDeque<u64>,
     /// What the session's socket took last, and when.
@@ -87,6 +94,8 @@ impl Ladder {
             clock: IdleClock::new(),
             readable: false,
             crowded: false,
+            held_back: 0,
+            crowd_at_ms: None,
             recent_ms: VecDeque::new(),
             last_socket: None,
             digest_at_ms: 0,
@@ -136,14 +145,32 @@ impl Ladder {
         self.finish(now_ms);
     }
 
-    /// Whether what is held nearly fills the broker's window.
+    /// Whether what is held nearly fills the broker's window. It is said at once if anything waits,
+    /// and again after ten idle minutes of it.
     pub fn set_crowded(&mut self, now_ms: u64, crowded: bool) {
         self.advance(now_ms);
         let was = std::mem::replace(&mut self.crowded, crowded);
+        if crowded != was {
+            self.crowd_at_ms = crowded.then(|| self.clock.at(now_ms));
+        }
         self.relieve();
         self.finish(now_ms);
-        let waiting = self.waiting();
-        if crowded && !was && waiting > 0 {
+    }
+
+    /// So many entries are held back by the host and not given to this ladder: they fill the
+    /// window, too.
+    pub fn set_held_back(&mut self, now_ms: u64, held_back: usize) {
+        self.advance(now_ms);
+        self.held_back = held_back;
+        self.finish(now_ms);
+    }
+
+    /// Says that it is crowded, if that is due.
+    fn say_crowded(&mut self, now_ms: u64) {
+        let idle_ms = self.clock.at(now_ms);
+        let waiting = self.waiting() + self.held_back;
+        if waiting > 0 && self.crowd_at_ms.is_some_and(|at| at <= idle_ms) {
+            self.crowd_at_ms = Some(idle_ms + CROWD_AGAIN_MS);
             self.actions.push_back(Action::Crowded { waiting });
         }
     }
@@ -164,7 +191,10 @@ impl Ladder {
     pub fn poll_timeout(&self) -> Option<(u64, Reason)> {
         let gap = self.gap_at_ms.map(|at| (at, Reason::Gap));
         let climb = self.climb_at().map(|at| (at, Reason::Climb));
-        gap.into_iter().chain(climb).min()
+        let waits = self.waiting() + self.held_back > 0;
+        let crowd = self.crowd_at_ms.filter(|_| waits);
+        let crowd = crowd.and_then(|at| Some((self.clock.when(at)?, Reason::Crowd)));
+        gap.into_iter().chain(climb).chain(crowd).min()
     }
 
     /// Parcels whose evidence would still be of use. Nobody needs to look when there are none.

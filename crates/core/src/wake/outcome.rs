@@ -107,6 +107,7 @@ impl Ladder {
     pub(super) fn finish(&mut self, now_ms: u64) {
         self.sweep();
         self.pump(now_ms);
+        self.say_crowded(now_ms);
     }
 
     fn written(&mut self, now_ms: u64, parcel: ParcelId) {

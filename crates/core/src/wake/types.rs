@@ -214,9 +214,9 @@ pub enum Action {
         /// How far it is.
         step: Step,
     },
-    /// What is held nearly fills the window: say once that so many wait, and where to read them.
+    /// What is held nearly fills the window: say that so many wait, and where to read them.
     Crowded {
-        /// Unseen entries.
+        /// Unseen entries, those included that the host holds back.
         waiting: usize,
     },
 }
@@ -228,4 +228,6 @@ pub enum Reason {
     Gap,
     /// No evidence came in time: the next path is due.
     Climb,
+    /// It is still crowded.
+    Crowd,
 }

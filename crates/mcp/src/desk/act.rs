@@ -17,11 +17,16 @@ impl State {
             let crowded = held.messages > 0
                 && (full(held.messages, held.window.messages)
                     || full(held.bytes, held.window.bytes));
-            if crowded == self.crowded {
+            let held_back = self.held.len();
+            if (crowded, held_back) == (self.crowded, self.held_back) {
                 return;
             }
-            self.crowded = crowded;
-            self.ladder.set_crowded(now_ms, crowded);
+            if std::mem::replace(&mut self.held_back, held_back) != held_back {
+                self.ladder.set_held_back(now_ms, held_back);
+            }
+            if std::mem::replace(&mut self.crowded, crowded) != crowded {
+                self.ladder.set_crowded(now_ms, crowded);
+            }
         }
     }
 
@@ -50,12 +55,16 @@ impl State {
                 }
             }
             Action::Crowded { waiting } => {
-                let waiting = waiting + self.held.len();
+                // An older one that waits says nothing more.
+                if let Some(before) = self.crowd_notice.take() {
+                    self.ladder.named(now_ms, before);
+                }
                 let sentence = format!(
                     "what waits here unseen ({waiting}) nearly fills what the broker sends ahead; \
                      more may wait there. Read it with the bus inbox tool"
                 );
-                self.notice(now_ms, &sentence, None, Priority::Next);
+                let notice = self.notice(now_ms, &sentence, None, Priority::Next);
+                self.crowd_notice = Some(notice);
             }
         }
     }

@@ -21,6 +21,10 @@ use crate::text;
 /// Notices that wait although the broker does not keep them; of these the oldest go first.
 const PASSING_MAX: usize = 64;
 
+/// Messages of one peer that are held, and their bodies in bytes.
+const HELD_MAX: usize = 32;
+const HELD_BYTES_MAX: usize = 128 * 1024;
+
 /// After so long the agent is told again that a peer holds its mail.
 const TELL_AGAIN_MS: u64 = 600_000;
 
@@ -50,6 +54,10 @@ pub(super) struct State {
     pub(super) paths: BTreeMap<Path, PathState>,
     pub(super) probe: Probe,
     pub(super) crowded: bool,
+    /// How many are held, as the ladder was told.
+    pub(super) held_back: usize,
+    /// The last notice that it is crowded.
+    pub(super) crowd_notice: Option<EntryId>,
     /// Peers that hold mail of this session, and when that was told.
     held_there: BTreeMap<String, u64>,
 }
@@ -141,6 +149,8 @@ impl State {
             paths: BTreeMap::new(),
             probe: Probe::None,
             crowded: false,
+            held_back: 0,
+            crowd_notice: None,
             held_there: BTreeMap::new(),
         }
     }
@@ -237,6 +247,31 @@ impl State {
             listed: false,
         };
         self.held.insert(id, held);
+        self.bound_held(now_ms, id);
+    }
+
+    /// A peer whose mail is held fills so much of the window and no more: what is older goes along
+    /// with what is shown next.
+    fn bound_held(&mut self, now_ms: u64, newest: EntryId) {
+        let Some(newest) = self.held.get(&newest) else {
+            return;
+        };
+        let from = newest.mail.inbound.from.clone();
+        let of_them = |held: &HeldBack| held.mail.inbound.from.eq_ignore_ascii_case(&from);
+        let (mut count, mut bytes) = (0, 0);
+        let mut over = Vec::new();
+        for (id, held) in self.held.iter().rev().filter(|(_, held)| of_them(held)) {
+            count += 1;
+            bytes += held.mail.inbound.body.len();
+            if count > HELD_MAX || bytes > HELD_BYTES_MAX {
+                over.push(*id);
+            }
+        }
+        for id in over.into_iter().rev() {
+            if let Some(held) = self.held.remove(&id) {
+                self.let_go(now_ms, id, held);
+            }
+        }
     }
 
     /// What is held of a peer goes along with what is shown next.
@@ -247,11 +282,16 @@ impl State {
         let found = self.held.extract_if(.., |_, held| of_them(held));
         let released: Vec<_> = found.collect();
         for (id, held) in released {
-            let content = Content::Message(held.mail);
-            let entry = self.arrive(now_ms, content, Priority::Quiet, Some(id.0), held.again);
-            if let Some(waiting) = self.waiting.get_mut(&entry) {
-                waiting.listed = held.listed;
-            }
+            self.let_go(now_ms, id, held);
+        }
+    }
+
+    /// What was held goes into the ladder, as quiet.
+    fn let_go(&mut self, now_ms: u64, id: EntryId, held: HeldBack) {
+        let content = Content::Message(held.mail);
+        let entry = self.arrive(now_ms, content, Priority::Quiet, Some(id.0), held.again);
+        if let Some(waiting) = self.waiting.get_mut(&entry) {
+            waiting.listed = held.listed;
         }
     }
 
@@ -262,10 +302,10 @@ impl State {
         sentence: &str,
         token: Option<FateToken>,
         priority: Priority,
-    ) {
+    ) -> EntryId {
         let sentence = sentence.into();
         let notice = Content::Notice { sentence, token };
-        self.arrive(now_ms, notice, priority, None, false);
+        let id = self.arrive(now_ms, notice, priority, None, false);
         let passing =
             |waiting: &&Waiting| matches!(waiting.content, Content::Notice { token: None, .. });
         if self.waiting.values().filter(passing).count() > PASSING_MAX
@@ -274,6 +314,7 @@ impl State {
             // Nothing is owed for it: it counts as seen.
             self.ladder.named(now_ms, *oldest);
         }
+        id
     }
 
     /// Puts something into the ladder; `order` is its place if it was here before, `again`: it may

@@ -42,7 +42,7 @@ pub struct Step {
     #[schemars(with = "String")]
     pub at: Option<String>,
     /// What: `accepted`, `queued`, `delivered`, `pushed`, `presented`, `held`, `seen`, `acked`
-    /// (not proven), `expired`, `dead`, `refused`, `settled`, `unknown`.
+    /// (by what, its peer does not say), `expired`, `dead`, `refused`, `settled`, `unknown`.
     pub state: &'static str,
     /// At whom.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -193,7 +193,7 @@ fn step(receipt: &Receipt) -> Step {
             }
             Some(How::Pushed { path }) => {
                 step.path = word(path);
-                "acked"
+                "pushed"
             }
             None => "acked",
         },

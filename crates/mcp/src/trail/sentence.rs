@@ -16,6 +16,11 @@ const NAMES_MAX: usize = 5;
 pub(super) fn of<'a>(receipts: impl Iterator<Item = &'a Receipt> + Clone, now_ms: u64) -> String {
     let each = reached(receipts.clone());
     if let Some((_, (_, receipt))) = each.first_key_value().filter(|_| each.len() == 1) {
+        let here = |receipt: &Receipt| matches!(receipt.state, State::Accepted { online: 1.., .. });
+        let queued = matches!(receipt.state, State::Queued { .. });
+        if queued && receipts.clone().any(here) {
+            return queued_behind(receipt);
+        }
         return at_one(receipt, now_ms);
     }
     if !each.is_empty() {
@@ -43,6 +48,15 @@ pub(super) fn of<'a>(receipts: impl Iterator<Item = &'a Receipt> + Clone, now_ms
             "the broker knows no message of this sender with this id, or not any more".into()
         }
     }
+}
+
+/// The sentence about a recipient that is connected and is not given the message yet.
+fn queued_behind(receipt: &Receipt) -> String {
+    let name = neutralise(receipt.state.to().unwrap_or_default(), NAME_CHARS);
+    format!(
+        "it waits at the broker for {name}; {name} is connected, its window is full or older mail \
+         goes first"
+    )
 }
 
 /// The sentence about one recipient.

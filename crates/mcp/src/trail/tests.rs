@@ -63,7 +63,7 @@ fn the_sentence_says_what_is_known() {
     let cases = [
         (
             State::Queued { to: to() },
-            "it waits at the broker for bob; no session",
+            "it waits at the broker for bob; bob is connected, its window is full",
         ),
         (
             State::Delivered { to: to() },
@@ -106,6 +106,17 @@ fn the_sentence_says_what_is_known() {
     for (state, sentence) in cases {
         says(state, sentence);
     }
+}
+
+#[test]
+fn an_ack_is_called_by_what_it_says() {
+    let acked = |how| {
+        let to = "bob".into();
+        trail(vec![State::Acked { to, how }]).steps[0].state
+    };
+    let path = "recv".into();
+    assert_eq!(acked(Some(How::Pushed { path })), "pushed");
+    assert_eq!(acked(None), "acked");
 }
 
 #[test]
@@ -184,6 +195,21 @@ fn the_furthest_step_counts() {
     assert_eq!((order[0].state, order[1].state), ("accepted", "pushed"));
     assert_eq!(order[1].at.as_deref(), Some("2025-11-22T00:00:00.000Z"));
     assert_eq!(order[1].path.as_deref(), Some("hook"));
+}
+
+#[test]
+fn what_waits_for_a_name_that_is_away_waits_for_a_session() {
+    let away = State::Accepted {
+        recipients: 1,
+        online: 0,
+        duplicate: false,
+    };
+    let to = "bob".to_owned();
+    let note = trail(vec![away, State::Queued { to }]).note;
+    assert_eq!(
+        note,
+        "it waits at the broker for bob; no session of that name has it now"
+    );
 }
 
 #[test]

@@ -286,6 +286,7 @@ impl World {
         self.ladder = Some(ladder);
         self.oracle.readable(false);
         self.oracle.crowded(false);
+        self.oracle.held_back(0);
         self.probe();
         for mail in self.oracle.owed() {
             self.deliver(mail)?;
@@ -366,6 +367,9 @@ impl World {
     fn crowd(&mut self) -> Verdict {
         let waiting = self.ladder.as_ref().map_or(0, Ladder::waiting);
         let crowded = waiting >= self.plan.crowd;
+        let held_back = usize::from(self.rng.chance(200));
+        self.oracle.held_back(held_back);
+        self.input(|ladder, now| ladder.set_held_back(now, held_back))?;
         self.oracle.crowded(crowded);
         self.input(|ladder, now| ladder.set_crowded(now, crowded))
     }

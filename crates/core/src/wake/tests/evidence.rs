@@ -176,6 +176,29 @@ fn a_crowd_is_said_once() {
 }
 
 #[test]
+fn a_crowd_of_what_is_held_back_is_said_too_and_again_while_it_lasts() {
+    let mut rig = Rig::new(&[]);
+    rig.input(|ladder, now| ladder.set_crowded(now, true));
+    assert_eq!(rig.actions, [], "nothing waits");
+    assert_eq!(rig.ladder.poll_timeout(), None);
+    rig.input(|ladder, now| ladder.set_held_back(now, 3));
+    let said = [Action::Crowded { waiting: 3 }];
+    assert_eq!(std::mem::take(&mut rig.actions), said);
+    rig.pass(599_999);
+    assert_eq!(rig.actions, []);
+    rig.pass(1);
+    assert_eq!(std::mem::take(&mut rig.actions), said);
+    rig.activity(Activity::Busy);
+    rig.pass(3_600_000);
+    assert_eq!(rig.actions, [], "it works");
+    rig.activity(Activity::Idle);
+    rig.input(|ladder, now| ladder.set_crowded(now, false));
+    assert_eq!(rig.ladder.poll_timeout(), None);
+    rig.pass(3_600_000);
+    assert_eq!(rig.actions, []);
+}
+
+#[test]
 fn only_what_can_still_be_proven_is_watched() {
     let mut rig = Rig::new(&[Path::Socket]);
     assert_eq!(rig.ladder.watched().count(), 0);

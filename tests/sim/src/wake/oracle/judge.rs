@@ -157,7 +157,8 @@ impl Oracle {
             }
             Action::Progress { entry, step } => self.progress(*entry, *step),
             Action::Crowded { waiting } => {
-                let all = self.entries.len();
+                let all = self.entries.len() + self.held_back;
+                self.crowd_said = true;
                 ensure(self.crowded && *waiting == all, "crowd", || {
                     format!("{waiting} of {all} are said to wait")
                 })
@@ -234,7 +235,11 @@ impl Oracle {
         let idle = self
             .priorities()
             .all(|priority| priority == Priority::Quiet);
-        ensure(!(idle && ticks), "rest", || {
+        let crowd = self.crowded && known + self.held_back > 0;
+        ensure(!crowd || self.crowd_said, "crowd", || {
+            format!("nobody says that {known} wait")
+        })?;
+        ensure(!idle || crowd || !ticks, "rest", || {
             "it ticks, and nothing waits".into()
         })
     }

@@ -54,6 +54,10 @@ pub(in crate::wake) struct Oracle {
     policy: Policy,
     readable: bool,
     crowded: bool,
+    /// That was said.
+    crowd_said: bool,
+    /// So many are kept from the ladder.
+    held_back: usize,
     mail: Vec<Mail>,
     /// Those of this adapter that are not settled.
     entries: BTreeMap<EntryId, Entry>,
@@ -121,7 +125,12 @@ impl Oracle {
     }
 
     pub(in crate::wake) fn crowded(&mut self, crowded: bool) {
+        self.crowd_said &= self.crowded && crowded;
         self.crowded = crowded;
+    }
+
+    pub(in crate::wake) fn held_back(&mut self, held_back: usize) {
+        self.held_back = held_back;
     }
 
     pub(in crate::wake) fn healed(&mut self) {

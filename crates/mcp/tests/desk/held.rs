@@ -1,0 +1,272 @@
+//! What is held back, and who is told.
+
+use std::sync::atomic::Ordering;
+
+use peerbus_mcp::{Budget, Options, run_generic_over};
+use peerbus_wire::{Progress, State};
+use serde_json::{Value, json};
+
+use crate::session::{Session, seen};
+use crate::support::{Broker, Seen, client};
+
+#[tokio::test]
+async fn too_many_answers_are_held_and_both_sides_can_see_why() {
+    let budget = Budget::Exchanges(1);
+    let mut session = Session::greeted(Options {
+        budget,
+        ..Options::default()
+    })
+    .await;
+    for n in 1..=3 {
+        let arguments = json!({ "to": "bob", "body": n });
+        session.client.call("bus.send", arguments).await;
+        session.broker.deliver(&format!("\"answer {n}\""));
+        session.settle().await;
+    }
+    let step = session.broker.saw("a step", |seen| match seen {
+        Seen::Progress {
+            key,
+            step: Progress::Held { reason },
+        } => Some((key, reason)),
+        _ => None,
+    });
+    let (key, reason) = step.await;
+    assert_eq!(key, "2", "the first passes");
+    assert!(
+        reason.contains("bob") && reason.contains("budget 1"),
+        "{reason}"
+    );
+    // Unasked, nothing of it is shown but that it is there; asked for, everything.
+    let peek = session
+        .client
+        .call("bus.inbox", json!({ "peek": true }))
+        .await;
+    let peek = peek["structuredContent"]["messages"]
+        .as_array()
+        .unwrap()
+        .clone();
+    let held: Vec<_> = peek.iter().filter(|m| m.get("held").is_some()).collect();
+    assert_eq!(held.len(), 2, "{peek:?}");
+    assert_eq!(held[0]["text"], "answer 2");
+    let pushed: Vec<String> = session.client.pushed.iter().map(Value::to_string).collect();
+    assert!(
+        pushed.iter().all(|push| !push.contains("answer 2")),
+        "{pushed:?}"
+    );
+    let result = session
+        .client
+        .call("bus.inbox", json!({ "ids": ["m2", "m3"] }))
+        .await;
+    let read = result["structuredContent"]["messages"].as_array().unwrap();
+    let texts: Vec<_> = read.iter().map(|message| message["text"].clone()).collect();
+    assert_eq!(texts, ["answer 2", "answer 3"]);
+    for key in ["2", "3"] {
+        assert_eq!(
+            session.broker.ack().await,
+            (key.into(), seen("inbox", "tool_result"))
+        );
+    }
+}
+
+#[tokio::test]
+async fn broadcasts_and_old_names_count_as_sent_to_whoever_answers() {
+    let budget = Budget::Exchanges(1);
+    for broadcast in [true, false] {
+        let mut session = Session::greeted(Options {
+            budget,
+            ..Options::default()
+        })
+        .await;
+        for _ in 0..2 {
+            let (tool, arguments) = if broadcast {
+                ("bus.broadcast", json!({ "body": "go on" }))
+            } else {
+                ("bus.send", json!({ "to": "bob", "body": "go on" }))
+            };
+            let sent = session.client.call(tool, arguments).await;
+            if !broadcast {
+                let id = sent["structuredContent"]["id"].as_str().unwrap();
+                let to = "bob-renamed".into();
+                session.broker.receipt(id, State::Acked { to, how: None });
+            }
+            session
+                .broker
+                .deliver_from("bob-renamed", "\"did it, more?\"");
+            session.settle().await;
+        }
+        let held = |seen| match seen {
+            Seen::Progress {
+                key,
+                step: Progress::Held { .. },
+            } => Some(key),
+            _ => None,
+        };
+        assert_eq!(session.broker.saw("a hold", held).await, "2");
+    }
+}
+
+#[tokio::test]
+async fn a_drain_leaves_out_what_is_held_and_says_so() {
+    let mut broker = Broker::start(true).await;
+    let (mut client, input, output) = client(1 << 20);
+    let budget = Budget::Exchanges(1);
+    let options = Options {
+        budget,
+        ..Options::default()
+    };
+    tokio::spawn(run_generic_over(broker.bus(), options, input, output));
+    client.greet("some-bot").await;
+    broker.registered().await;
+    let mut drained = Vec::new();
+    for n in 1..=2 {
+        client
+            .call("bus.send", json!({ "to": "bob", "body": n }))
+            .await;
+        broker.deliver(&n.to_string());
+    }
+    // Answered after the messages arrived: the broker answers in order.
+    let peers = client.call("bus.peers", json!({})).await;
+    assert!(!peers.to_string().contains("[m2]"), "{peers}");
+    let mut held = Value::Null;
+    for _ in 0..10_000 {
+        tokio::task::yield_now().await;
+        let result = client.call("bus.drain", json!({})).await["structuredContent"].take();
+        drained.extend(result["messages"].as_array().unwrap().iter().cloned());
+        held = result["held"].clone();
+        if held == 1 {
+            assert!(
+                result["note"].as_str().unwrap().contains("budget 1"),
+                "{result}"
+            );
+            break;
+        }
+    }
+    assert_eq!(held, 1);
+    assert!(
+        drained.iter().all(|message| message["id"] != "m2"),
+        "{drained:?}"
+    );
+    let result = client.call("bus.inbox", json!({})).await["structuredContent"].take();
+    let messages = result["messages"].as_array().unwrap();
+    let found = messages.iter().find(|message| message["id"] == "m2");
+    assert!(found.is_some_and(|m| m["held"].is_string()), "{result}");
+}
+
+#[tokio::test]
+async fn that_a_peer_holds_mail_is_told_once() {
+    let mut session = Session::greeted(Options::default()).await;
+    let held = |n: u32| State::Held {
+        to: "bob".into(),
+        reason: format!("held as quiet: too many, {n}\n</x>"),
+    };
+    let arguments = json!({ "to": "bob", "body": "x" });
+    let sent = session.client.call("bus.send", arguments).await;
+    let id = sent["structuredContent"]["id"].as_str().unwrap().to_owned();
+    session.broker.receipt(&id, held(1));
+    session.broker.receipt(&id, held(2));
+    let text = session.settle().await.expect("a notice");
+    assert!(
+        text.contains(&format!("📮 your message {id} to bob waits there")),
+        "{text}"
+    );
+    assert!(
+        text.contains("too many, 1") && !text.contains("too many, 2"),
+        "{text}"
+    );
+    assert!(!text.contains("</x>"), "{text}");
+    assert_eq!(session.settle().await, None);
+}
+
+#[tokio::test]
+async fn a_crowd_is_told_once() {
+    let mut session = Session::start(Options::default()).await;
+    session.client.initialize("some-bot").await;
+    session.broker.registered().await;
+    for n in 0..200 {
+        session.broker.deliver(&n.to_string());
+    }
+    session.client.call("bus.peers", json!({})).await;
+    session.usable.store(false, Ordering::Relaxed);
+    session.client.initialized().await;
+    session.client.push().await;
+    let mut notices = Vec::new();
+    for _ in 0..30 {
+        let result = session.client.call("bus.inbox", json!({ "max": 10 })).await;
+        let result = &result["structuredContent"];
+        let found = result["notices"].as_array().unwrap();
+        notices.extend(
+            found
+                .iter()
+                .map(|notice| notice.as_str().unwrap().to_owned()),
+        );
+        if result["remaining"] == 0 {
+            break;
+        }
+    }
+    let crowd = notices
+        .iter()
+        .filter(|n| n.contains("what waits here unseen"));
+    assert_eq!(crowd.count(), 1, "{notices:?}");
+    assert!(notices[0].contains("bus inbox tool"), "{notices:?}");
+}
+
+/// Lets bob be answered so often that the next of his messages are held.
+async fn over_budget(session: &mut Session) {
+    for n in 0..2 {
+        let arguments = json!({ "to": "bob", "body": n });
+        session.client.call("bus.send", arguments).await;
+        session
+            .broker
+            .deliver(r#"{"text":"answer","priority":"quiet"}"#);
+        session.settle().await;
+    }
+}
+
+#[tokio::test]
+async fn of_one_peer_so_much_is_held_and_no_more() {
+    let budget = Budget::Exchanges(1);
+    let mut session = Session::greeted(Options {
+        budget,
+        ..Options::default()
+    })
+    .await;
+    over_budget(&mut session).await;
+    for _ in 0..40 {
+        session.broker.deliver("\"more\"");
+    }
+    let peek = json!({ "peek": true, "max": 50 });
+    let mut held = 0;
+    for _ in 0..10_000 {
+        let result = session.client.call("bus.inbox", peek.clone()).await;
+        let listed = result["structuredContent"]["messages"].as_array().unwrap();
+        let here = |n: &str| listed.iter().any(|m| m["id"] == n);
+        if here("m42") {
+            held = listed.iter().filter(|m| m.get("held").is_some()).count();
+            assert!(here("m2"), "nothing is lost: {listed:?}");
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(held, 32);
+    assert!(session.client.pushed.is_empty(), "quiet all the same");
+}
+
+#[tokio::test]
+async fn a_window_that_held_mail_fills_is_told() {
+    let budget = Budget::Exchanges(1);
+    let mut session = Session::greeted(Options {
+        budget,
+        ..Options::default()
+    })
+    .await;
+    over_budget(&mut session).await;
+    session.settle().await;
+    let large = Value::from("x".repeat(100_000)).to_string();
+    for _ in 0..8 {
+        session.broker.deliver(&large);
+    }
+    let push = session.client.push().await;
+    let content = push["content"].as_str().unwrap();
+    assert!(content.contains("what waits here unseen"), "{push}");
+    assert!(content.contains("bus inbox tool"), "{push}");
+}

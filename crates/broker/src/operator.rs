@@ -30,21 +30,29 @@ pub(crate) enum Answer {
     Done(Result<(), Denied>),
 }
 
-/// `GET /status?id=ID`: how far the messages with that id got, whoever sent them. Receipts come in
-/// the frames of the wire.
+/// `GET /status?id=ID[&from=NAME]`: how far the messages with that id got, whoever sent them, or
+/// those of `NAME`. Receipts come in the frames of the wire.
 pub(crate) async fn status(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
     let Some(given) = parameter(&uri, "id") else {
-        let text = "say which message: GET /status?id=ID\n";
+        let text = "say which message: GET /status?id=ID, with &from=NAME for its sender\n";
         return (StatusCode::BAD_REQUEST, text).into_response();
     };
     let id = match MessageId::parse(&given) {
         Ok(id) => id,
         Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
     };
+    let from = match name(&uri, "from").transpose() {
+        Ok(from) => from.map(|name| name.key()),
+        Err(error) => return (StatusCode::BAD_REQUEST, error).into_response(),
+    };
     let Some(Answer::Status(ladders)) = ask(&shared, Request::Status(id)).await else {
         return stopping();
     };
-    let told = ladders.into_iter().map(|ladder| {
+    let wanted = |ladder: &Ladder| {
+        let sender = PeerName::parse(&ladder.from).map(|name| name.key()).ok();
+        from.is_none() || from == sender
+    };
+    let told = ladders.into_iter().filter(wanted).map(|ladder| {
         let frames = BrokerFrame::receipts(ladder.receipts).map(|frame| frame.encode());
         let frames: Vec<_> = frames.collect();
         let from = serde_json::Value::from(ladder.from);

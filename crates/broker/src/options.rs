@@ -137,9 +137,20 @@ pub enum StartError {
         /// The path.
         path: PathBuf,
     },
+    /// The Unix socket's path is longer than the system takes.
+    #[error(
+        "cannot listen on {}: the path has {} bytes, and a Unix socket's must be shorter than 108 \
+         (104 on macOS); choose a shorter one with --socket",
+        path.display(),
+        path.as_os_str().len()
+    )]
+    SocketPathLong {
+        /// The path.
+        path: PathBuf,
+    },
     /// The Unix socket cannot be made.
     #[error(
-        "cannot listen on {}: {source}; the path must be writable and shorter than 108 bytes",
+        "cannot listen on {}: {source}; the socket's directory must be writable",
         path.display()
     )]
     Socket {

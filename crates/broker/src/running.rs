@@ -91,9 +91,54 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     if options.listen.is_empty() && options.unix.is_none() {
         return Err(StartError::NoAddress);
     }
+    #[cfg(not(unix))]
+    if options.unix.is_some() {
+        return Err(StartError::NoUnixSockets);
+    }
+    let (listen, unix_path) = (options.listen.clone(), options.unix.clone());
+    // The database comes first: its lock says which of two brokers may touch the socket's file, and
+    // a second broker hears of the first rather than of a port that is taken.
+    let (shared, mut engine) = start_engine(options).await?;
+    let listening = match listen_at(&listen, unix_path.as_deref()).await {
+        Ok(listening) => listening,
+        Err(error) => {
+            let drain = Duration::ZERO;
+            let _ended = shared.inbox.send_now(Content::Stop { drain });
+            engine.ended().await;
+            return Err(error);
+        }
+    };
+    let (stop_listening, _) = watch::channel(false);
+    let servers = serve(listening.bound, &shared, &stop_listening);
+    Ok(Running {
+        shared,
+        addresses: listening.addresses,
+        unix_path,
+        servers,
+        stop_listening,
+        engine,
+        #[cfg(unix)]
+        _socket_file: listening.socket_file,
+    })
+}
+
+/// What is listened on.
+struct Listening {
+    bound: Vec<(Bound, Site)>,
+    addresses: Vec<SocketAddr>,
+    #[cfg(unix)]
+    socket_file: Option<crate::listener::SocketFile>,
+}
+
+/// Binds every address, and the Unix socket last.
+#[cfg_attr(
+    not(unix),
+    expect(clippy::unused_async, unused_variables, reason = "as on Unix")
+)]
+async fn listen_at(listen: &[SocketAddr], unix: Option<&Path>) -> Result<Listening, StartError> {
     let mut bound = Vec::new();
     let mut addresses = Vec::new();
-    for address in &options.listen {
+    for address in listen {
         let listener = bind_tcp(*address)?;
         let actual = listener.local_addr().map_err(|source| StartError::Listen {
             address: *address,
@@ -102,44 +147,20 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         addresses.push(actual);
         bound.push((Bound::Tcp(listener), Site::Tcp(actual)));
     }
-    #[cfg(not(unix))]
-    if options.unix.is_some() {
-        return Err(StartError::NoUnixSockets);
-    }
-    let unix_path = options.unix.clone();
-    // The database comes first: its lock says which of two brokers may touch the socket's file.
-    #[cfg_attr(
-        not(unix),
-        expect(unused_mut, reason = "only a socket's failure ends it")
-    )]
-    let (shared, mut engine) = start_engine(options).await?;
     #[cfg(unix)]
-    let socket_file = match &unix_path {
-        Some(path) => match crate::listener::bind_unix(path).await {
-            Ok((listener, file)) => {
-                bound.push((Bound::Unix(listener), Site::Unix));
-                Some(file)
-            }
-            Err(error) => {
-                let drain = Duration::ZERO;
-                let _ended = shared.inbox.send_now(Content::Stop { drain });
-                engine.ended().await;
-                return Err(error);
-            }
-        },
+    let socket_file = match unix {
+        Some(path) => {
+            let (listener, file) = crate::listener::bind_unix(path).await?;
+            bound.push((Bound::Unix(listener), Site::Unix));
+            Some(file)
+        }
         None => None,
     };
-    let (stop_listening, _) = watch::channel(false);
-    let servers = serve(bound, &shared, &stop_listening);
-    Ok(Running {
-        shared,
+    Ok(Listening {
+        bound,
         addresses,
-        unix_path,
-        servers,
-        stop_listening,
-        engine,
         #[cfg(unix)]
-        _socket_file: socket_file,
+        socket_file,
     })
 }
 

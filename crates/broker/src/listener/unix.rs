@@ -35,7 +35,12 @@ pub(crate) async fn bind(path: &Path) -> Result<(UnixListener, SocketFile), Star
             .map_err(failed)?;
     }
     remove_stale(path).await?;
-    let listener = listen(path).map_err(failed)?;
+    let listener = listen(path).map_err(|source| match source.kind() {
+        io::ErrorKind::InvalidInput => StartError::SocketPathLong {
+            path: path.to_owned(),
+        },
+        _ => failed(source),
+    })?;
     let mode = std::fs::Permissions::from_mode(0o600);
     std::fs::set_permissions(path, mode).map_err(failed)?;
     let identity = identity(path).map_err(failed)?;
@@ -133,6 +138,15 @@ mod tests {
         let error = bind(&path).await.unwrap_err();
         assert!(matches!(error, StartError::SocketInUse { .. }), "{error}");
         assert!(error.to_string().contains("broker.sock"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_path_that_is_too_long_is_said_in_one_sentence() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x".repeat(120));
+        let error = bind(&path).await.unwrap_err().to_string();
+        assert!(error.contains("must be shorter than 108"), "{error}");
+        assert!(!error.contains("SUN_LEN"), "{error}");
     }
 
     #[tokio::test]

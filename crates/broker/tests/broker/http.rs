@@ -127,6 +127,30 @@ async fn the_operator_ends_a_name_and_its_mail_goes_to_the_successor() {
 }
 
 #[tokio::test]
+async fn the_operator_asks_for_the_messages_of_one_sender() {
+    let broker = Broker::start().await;
+    let mut bob = broker.join("bob").await;
+    for name in ["ada", "eve"] {
+        let mut sender = broker.join(name).await;
+        sender.send(message("m1", name, "bob", "hi")).await;
+        assert_eq!(bob.next().await["envelope"]["from"], name);
+    }
+    let ask = |query: &str| format!("GET /status?id=m1{query} HTTP/1.1\r\nHost: x\r\n\r\n");
+    for (query, ada, eve) in [
+        ("", true, true),
+        ("&from=Ada", true, false),
+        ("&from=bob", false, false),
+    ] {
+        let answer = over_unix(&broker, &ask(query)).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        let from = |name| answer.contains(&format!(r#""from":"{name}""#));
+        assert_eq!((from("ada"), from("eve")), (ada, eve), "{query}: {answer}");
+    }
+    let odd = over_unix(&broker, &ask("&from=a%20b")).await;
+    assert!(odd.starts_with("HTTP/1.1 400"), "{odd}");
+}
+
+#[tokio::test]
 async fn a_release_without_a_valid_name_says_what_is_wrong() {
     let broker = Broker::start().await;
     for (query, said) in [

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import claude
 import mock_api
+import names
 import scenario
 import wake
 from support import PATIENCE_S, check, eventually
@@ -160,6 +161,9 @@ def main():
         peerbus("uninstall")
         with scenario.cli(api, "--plugin-dir", PLUGIN):
             an_idle_session_wakes(api, worker)
+        nothing_is_left()
+        peerbus("install")
+        names.last(scenario.cli, api, worker, is_seen)
         nothing_is_left()
     except AssertionError as failed:
         print(f"FAILED {failed}")

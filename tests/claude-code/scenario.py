@@ -14,6 +14,7 @@ from pathlib import Path
 import channel
 import claude
 import mock_api
+import names
 import wake
 from mcp_client import Server
 from support import check, eventually
@@ -144,6 +145,18 @@ def the_user_decides(api, worker):
     settings({"crossSessionInbound": None})
 
 
+def a_session_without_a_name_keeps_its_own(api, worker):
+    """As `.mcp.json` is for a session that nobody named."""
+    server = {k: v for k, v in MCP_JSON["mcpServers"][SERVER].items() if k != "env"}
+    write_mcp_json({"mcpServers": {SERVER: server}})
+    names.last(cli, api, worker, wake.is_seen)
+    write_mcp_json(MCP_JSON)
+
+
+def write_mcp_json(value):
+    (PROJECT / ".mcp.json").write_text(json.dumps(value), encoding="utf-8")
+
+
 def settings(changes):
     """Changes the user's settings; `None` takes one out."""
     path = HOME / ".claude" / "settings.json"
@@ -224,7 +237,7 @@ def dropped_pushes_are_seen_another_way(session, worker, dropped):
 
 def main():
     PROJECT.mkdir()
-    (PROJECT / ".mcp.json").write_text(json.dumps(MCP_JSON), encoding="utf-8")
+    write_mcp_json(MCP_JSON)
     claude.seed(HOME, PROJECT, SERVER)
     model = wake.Model(answer)
     api = mock_api.MockApi(model.answer, LOG / "api.jsonl")
@@ -233,6 +246,7 @@ def main():
         worker = start_worker()
         shown = the_session_is_woken(api, worker, model)
         the_user_decides(api, worker)
+        a_session_without_a_name_keeps_its_own(api, worker)
         instructions = the_worker_replies(worker)
         check("the real model was shown the instructions in full", instructions in shown, shown)
     except AssertionError as failed:

@@ -68,9 +68,9 @@ def adapters():
     return found
 
 
-def send(worker, body):
+def send(worker, body, to="session"):
     """Sends to the session and gives the id."""
-    return worker.call("bus.send", {"to": "session", "body": body})["id"]
+    return worker.call("bus.send", {"to": to, "body": body})["id"]
 
 
 def steps(worker, identity):

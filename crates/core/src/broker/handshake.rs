@@ -57,10 +57,7 @@ impl Broker {
                 return Ok(());
             }
         };
-        if let Some(reason) = self.reclaim(now, &contender, txn)? {
-            self.deny(conn, reason);
-            return Ok(());
-        }
+        self.reclaim(now, &contender.name, txn)?;
         let holder = self.registry.find(&contender.name.key());
         match holder.map_or(Verdict::Admit, |peer| self.judge(now, peer, &contender)) {
             Verdict::Admit => self.admit(now, conn, contender, txn),

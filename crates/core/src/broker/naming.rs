@@ -2,7 +2,6 @@
 
 use peerbus_wire::{BrokerFrame, CloseReason, NameAnswer, NameKey, PeerName};
 
-use super::conn::Contender;
 use super::mutation::Mutation;
 use super::registry::Alias;
 use super::{Broker, ConnId, Count, Need, Output};
@@ -310,32 +309,27 @@ impl Broker {
         Ok(())
     }
 
-    /// A peer that was renamed and is away goes by its old name again, with its queue, when that is
-    /// registered: a restarted process knows no other. While the peer is connected its old name
-    /// is its own.
+    /// A peer that was renamed and has left goes by its old name again, with its queue, when that
+    /// is registered: a restarted process knows no other. While the peer is here, or may come back
+    /// any moment, its old name is for whoever wants it.
     pub(super) fn reclaim<T: Txn + ?Sized>(
         &mut self,
         now: Now,
-        newcomer: &Contender,
+        name: &PeerName,
         txn: &mut T,
-    ) -> Result<Option<CloseReason>, StoreError> {
-        let name = &newcomer.name;
+    ) -> Result<(), StoreError> {
         let alias = self.registry.alias(&name.key()).filter(|alias| alias.own);
         let Some(peer) = alias.map(|alias| alias.peer) else {
-            return Ok(None);
+            return Ok(());
         };
         let Some(known) = self.registry.get(peer) else {
-            return Ok(None);
+            return Ok(());
         };
         let Ok(current) = PeerName::parse(&known.row.name) else {
-            return Ok(None);
+            return Ok(());
         };
-        if known.conn.is_some() {
-            let by = format!("{current}, whose old name it is");
-            return Ok(Some(match newcomer.register.instance {
-                Some(_) => CloseReason::NameHeld { by },
-                None => CloseReason::NameInUse,
-            }));
+        if known.conn.is_some() || now.mono_ms < known.grace_until {
+            return Ok(());
         }
         self.drop_alias(&name.key(), txn)?;
         if let Some(row) = self.registry.rename(peer, name) {
@@ -346,8 +340,7 @@ impl Broker {
             name: name.as_str(),
         });
         self.outbox.want(Need::Now);
-        self.add_alias(now, &current, peer, true, txn)?;
-        Ok(None)
+        self.add_alias(now, &current, peer, true, txn)
     }
 
     /// The name of a peer that was renamed from `old` to `wanted`, which its process may not know.

@@ -115,18 +115,25 @@ fn only_a_free_name_is_given() {
 }
 
 #[test]
-fn an_old_name_is_kept_for_its_peer_which_can_have_it_back() {
+fn an_old_name_belongs_to_its_owner_who_can_have_it_back() {
     let mut rig = Rig::new();
     let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
     rename(&mut rig, bob, "rob").unwrap();
     let thief = rig.ask(other("bob"));
     let (_, why) = rig.closed(thief).unwrap();
     assert_eq!(why, "name claimed under a different token");
-    let early = rig.ask(ext("bob", "instance-of-early"));
-    let (_, why) = rig.closed(early).unwrap();
-    assert_eq!(why, "name in use by rob, whose old name it is");
-    let v1 = rig.ask(register("bob"));
-    assert_eq!(rig.closed(v1).unwrap().1, "name in use");
+    let new = rig.ext("bob");
+    rig.send(ada, "ada", "bob", "m1");
+    assert_eq!(rig.delivered(new), [1], "it is a peer of its own");
+    assert!(rig.delivered(bob).is_empty());
+    assert!(rig.store.load().unwrap().aliases.is_empty());
+}
+
+#[test]
+fn a_renamed_peer_that_has_left_finds_its_queue_under_its_old_name_too() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    rename(&mut rig, bob, "rob").unwrap();
     rig.send(ada, "ada", "bob", "m1");
     rig.send(ada, "ada", "rob", "m2");
     assert_eq!(rig.delivered(bob), [1, 2]);

@@ -120,17 +120,6 @@ fn an_ack_is_called_by_what_it_says() {
 }
 
 #[test]
-fn an_ack_is_called_by_what_it_says() {
-    let acked = |how| {
-        let to = "bob".into();
-        trail(vec![State::Acked { to, how }]).steps[0].state
-    };
-    let path = "recv".into();
-    assert_eq!(acked(Some(How::Pushed { path })), "pushed");
-    assert_eq!(acked(None), "acked");
-}
-
-#[test]
 fn seen_is_said_only_with_evidence() {
     let acked = |how| State::Acked {
         to: "bob".into(),

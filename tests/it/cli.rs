@@ -1,8 +1,8 @@
 //! The command line's answers and exit codes.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::support::{Broker, Home};
+use crate::support::{Broker, Home, Mcp};
 
 #[test]
 fn the_version_is_printed() {
@@ -55,6 +55,22 @@ fn without_a_broker_a_verb_fails_with_what_is_known() {
         .run(&["send", "--timeout", "0.5", "bob", "hello"])
         .fails(1);
     assert!(said.contains("not"), "{said}");
+    let said = home
+        .run(&["send", "--timeout", "2", "bob", "hello"])
+        .fails(1);
+    let state = home.path().join(".local/state/peerbus/peerbus.sock");
+    let waited = format!(
+        "peerbus: waiting for the broker: no broker is running here (no socket at {}",
+        state.display()
+    );
+    assert_eq!(said.matches(&waited).count(), 1, "{said}");
+    for verb in [&["status", "m1"][..], &["names", "release", "bob"]] {
+        let said = home.run(verb).fails(1);
+        assert!(
+            said.contains(&state.display().to_string()) && said.contains("PEERBUS_URL=unix:"),
+            "{said}"
+        );
+    }
     let said = home.run(&["peers", "--timeout", "0.5"]).fails(1);
     assert!(!said.is_empty());
 }
@@ -63,8 +79,52 @@ fn without_a_broker_a_verb_fails_with_what_is_known() {
 fn a_name_that_nobody_ever_had_is_refused_to_the_senders_face() {
     let home = Home::new();
     let broker = Broker::start(&home);
+    home.run(&["recv", "--name", "bob", "--timeout", "0.1"])
+        .ok();
     let said = home.run(&["send", "nobody-here", "hello"]).fails(1);
-    assert!(said.contains("nobody-here"), "{said}");
+    assert_eq!(
+        said,
+        "peerbus: no peer named nobody-here has ever registered here; `peerbus peers` shows who \
+         has\n"
+    );
+    let said = home.run(&["send", "bobb", "hello"]).fails(1);
+    assert!(said.ends_with("Did you mean bob?\n"), "{said}");
+    let said = home.run(&["send", "bob", ""]).fails(2);
+    assert!(said.contains("the message is empty"), "{said}");
+    broker.stop();
+}
+
+#[test]
+fn a_verb_does_not_wait_for_a_name_that_is_in_use() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut bob = Mcp::start(&home, "generic", "bob", "some-bot");
+    bob.call("bus.peers", json!({}));
+    let said = home
+        .run(&["send", "bob", "hello", "--name", "bob"])
+        .fails(1);
+    assert!(
+        said.contains("the name bob is in use by some-bot")
+            && said.ends_with("another name (--name)\n"),
+        "{said}"
+    );
+    let said = home
+        .run(&["recv", "--name", "bob", "--timeout", "0.5"])
+        .fails(1);
+    assert!(!said.contains("PEERBUS_NAME"), "{said}");
+    assert!(said.contains("trying again every"), "{said}");
+    broker.stop();
+}
+
+#[test]
+fn a_name_is_put_together_from_who_runs_the_session() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let recv = ["recv", "--name", "{user}.ci", "--timeout", "0.5"];
+    let mut ann = home.peerbus(&recv);
+    let heard = ann.env("LOGNAME", "ann").output().expect("peerbus starts");
+    let said = String::from_utf8_lossy(&heard.stderr);
+    assert_eq!(said, "listening as ann.ci\n");
     broker.stop();
 }
 
@@ -102,6 +162,9 @@ fn two_brokers_on_one_database_are_refused() {
         .run(&["serve", "--listen", "127.0.0.1:0", "--socket", other])
         .fails(2);
     assert!(said.contains("peerbus.db"), "{said}");
+    // Of two hindrances the one that says what is going on.
+    let said = home.run(&["serve", "--listen", &broker.address]).fails(2);
+    assert!(said.contains("in use by another broker"), "{said}");
     broker.stop();
 }
 
@@ -114,6 +177,6 @@ fn the_operator_frees_a_name_of_another_token() {
     let said = home.run(&["names", "release", "bob"]).ok();
     assert!(said.contains("bob"), "{said}");
     let said = home.run(&["names", "release", "nobody"]).fails(1);
-    assert!(said.contains("no peer named nobody"), "{said}");
+    assert!(said.starts_with("peerbus: no peer named nobody"), "{said}");
     broker.stop();
 }

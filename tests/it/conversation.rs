@@ -181,7 +181,8 @@ fn the_command_line_shows_the_ladder_of_any_message() {
         let shown = home.run(&["status", id]).ok();
         shown.contains("seen").then_some(shown)
     });
-    let lines: Vec<_> = shown.lines().collect();
+    let mut lines: Vec<_> = shown.lines().collect();
+    assert_eq!(lines.remove(0), "from alice to bob");
     let words: Vec<_> = lines
         .iter()
         .filter_map(|line| line.split_whitespace().nth(1))
@@ -202,17 +203,54 @@ fn the_command_line_shows_the_ladder_of_any_message() {
     // A sender without a name of its own is gone when anybody asks.
     let sent = home.run(&["send", "bob", "hi", "--json"]).ok();
     let sent: Value = serde_json::from_str(&sent).expect("JSON");
-    let status = home
-        .run(&["status", sent["id"].as_str().expect("an id")])
-        .ok();
+    let sent = sent["id"].as_str().expect("an id");
+    let status = home.run(&["status", sent]).ok();
     assert!(
-        status.contains("accepted") && status.contains("bob"),
+        status.starts_with("from a sender that has left to bob\n") && status.contains("accepted"),
         "{status}"
     );
+    let json: Value =
+        serde_json::from_str(&home.run(&["status", sent, "--json"]).ok()).expect("JSON");
+    assert_eq!(json["messages"][0].get("from"), None, "{json}");
     let unknown = home.run(&["status", "no-such-id"]).fails(1);
     assert!(unknown.contains("knows no message no-such-id"), "{unknown}");
     let odd = home.run(&["status", "a b"]).fails(2);
     assert!(odd.contains("id contains"), "{odd}");
+    broker.stop();
+}
+
+#[test]
+fn a_question_about_a_message_registers_nobody() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let (mut alice, _bob) = (peer(&home, "alice"), peer(&home, "bob"));
+    let id = alice.call("bus.send", json!({ "to": "bob", "body": "hi" }))["id"].take();
+    let id = id.as_str().expect("an id");
+    let url = broker.url();
+    // While alice is connected her name is in use.
+    let status = home.run(&["status", id, "--name", "Alice"]).ok();
+    assert!(status.starts_with("from alice to bob\n"), "{status}");
+    let unknown = home.run(&["status", id]).stderr;
+    assert_eq!(unknown, "");
+    for elsewhere in [&[][..], &["--url", &url]] {
+        let ask = ["status", id, "--name", "zed"];
+        let unknown = home.run(&[&ask[..], elsewhere].concat()).fails(1);
+        assert!(
+            unknown.contains(&format!("the broker knows no message {id}")),
+            "{unknown}"
+        );
+    }
+    let peers = home.run(&["peers"]).ok();
+    assert!(!peers.contains("zed") && peers.contains("alice"), "{peers}");
+    // From elsewhere only the sender is told.
+    let sent = ["send", "bob", "hi", "--name", "ci", "--json"];
+    let sent: Value = serde_json::from_str(&home.run(&sent).ok()).expect("JSON");
+    let sent = sent["id"].as_str().expect("an id");
+    let status = home.run(&["status", sent, "--name", "ci", "--url", &url]);
+    assert!(status.stderr.contains("registers"), "{}", status.stderr);
+    assert!(status.ok().starts_with("from ci to bob\n"));
+    let nobody = home.run(&["status", sent, "--url", &url]).fails(2);
+    assert!(nobody.contains("--name"), "{nobody}");
     broker.stop();
 }
 

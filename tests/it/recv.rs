@@ -20,7 +20,9 @@ fn what_is_printed_is_pushed_and_what_will_not_arrive_is_said_once() {
     home.run(&["send", "bob", "to bob"]).ok();
     let one = ["--count", "1", "--timeout", "50"];
     let recv = |name| home.run(&[&["recv", "--name", name], &one[..]].concat());
-    assert!(recv("bob").ok().contains("to bob"));
+    let bob = recv("bob");
+    assert!(bob.stderr.contains("listening as bob\n"), "{}", bob.stderr);
+    assert!(bob.ok().contains("to bob"));
 
     let told = eventually("alice is told", || {
         let said = home.run(&["recv", "--name", "alice", "--timeout", "0.5"]);
@@ -41,5 +43,8 @@ fn what_is_printed_is_pushed_and_what_will_not_arrive_is_said_once() {
         (&"pushed".into(), &"recv".into()),
         "{acked}"
     );
+    let id = acked["id"].as_str().expect("an id");
+    let status = home.run(&["status", id]).ok();
+    assert!(status.contains("  pushed     bob  by recv"), "{status}");
     broker.stop();
 }

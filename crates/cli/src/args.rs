@@ -23,7 +23,7 @@ pub(crate) enum Verb {
     Adapter(Adapter),
     /// Send a message to one peer.
     Send(Send),
-    /// Send a message to every other peer that is registered now.
+    /// Send a message to every other peer that is connected, or was less than a minute ago.
     Broadcast(Broadcast),
     /// Receive messages as NDJSON; each is acked after its line is written.
     Recv(Recv),
@@ -87,7 +87,8 @@ pub(crate) struct Adapter {
     /// For which kind of agent
     #[arg(long, value_enum, default_value = "generic")]
     pub(crate) adapter: AdapterKind,
-    /// Name to register, verbatim; a generated one otherwise [env: PEERBUS_NAME]
+    /// Name to register, a generated one otherwise; {project}, {branch}, {host} and {user} are
+    /// filled in [env: PEERBUS_NAME]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
     #[command(flatten)]
@@ -96,9 +97,9 @@ pub(crate) struct Adapter {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AdapterKind {
-    /// Claude Code: a `claude/channel` that wakes the session
+    /// Claude Code: messages wake the session, by its own socket, a hook or a channel
     Cc,
-    /// Any other MCP client: messages wait for the drain tool
+    /// Any other MCP client: messages come with results of bus tools, or when it asks
     Generic,
 }
 
@@ -183,7 +184,7 @@ pub(crate) struct Peers {
 pub(crate) struct Status {
     /// The message's id
     pub(crate) id: String,
-    /// Who sent it; otherwise the operator of the broker asks, over its Unix socket
+    /// Only that of this sender. Needed for a broker elsewhere, which tells a sender alone
     #[arg(long, value_name = "FROM")]
     pub(crate) name: Option<String>,
     /// Print the result as JSON
@@ -193,7 +194,7 @@ pub(crate) struct Status {
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
     pub(crate) timeout: f64,
     /// The broker's Unix socket
-    #[arg(long, value_name = "PATH", conflicts_with = "name")]
+    #[arg(long, value_name = "PATH", conflicts_with = "url")]
     pub(crate) socket: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) connection: Connection,
@@ -249,7 +250,11 @@ pub(crate) struct NamesRetire {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Hook {
     /// Nothing: print what is unseen; `wait`: wait for mail and wake the session
-    #[arg(value_name = "wait", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(
+        value_name = "wait",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
     pub(crate) words: Vec<String>,
 }
 

@@ -15,6 +15,11 @@ pub(crate) fn json(argument: &str, text_only: bool) -> Result<String, Failure> {
     } else {
         argument.to_owned()
     };
+    if text.trim().is_empty() {
+        return Err(Failure::config(
+            "the message is empty, and nothing was sent; give it a text",
+        ));
+    }
     let structured = text.trim_start().starts_with(['{', '[']);
     if structured && !text_only && serde_json::from_str::<&RawValue>(&text).is_ok() {
         return Ok(text);
@@ -56,6 +61,14 @@ mod tests {
         ];
         for (argument, text_only, expected) in cases {
             assert_eq!(json(argument, text_only).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn a_message_without_a_text_is_a_mistake() {
+        for empty in ["", " \n"] {
+            let why = json(empty, false).unwrap_err().to_string();
+            assert!(why.contains("empty"), "{why}");
         }
     }
 }

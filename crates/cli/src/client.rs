@@ -1,11 +1,16 @@
 //! A verb's connection to the bus.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use peerbus_adapter::{Bus, Config, Flags, Link, LinkState, connect};
 
 use crate::args::Connection;
 use crate::failure::Failure;
+use crate::output;
+
+/// After so long without a broker a person wonders.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// A runtime for one verb.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
@@ -60,6 +65,7 @@ where
         let result = tokio::select! {
             result = verb(bus.clone()) => result,
             hopeless = hopeless(&bus, refused) => Err(hopeless),
+            never = tell_of_wait(&bus), if refused == Refused::Fail => match never {},
         };
         bus.close().await;
         drop(bus);
@@ -76,13 +82,37 @@ async fn hopeless(bus: &Bus, refused: Refused) -> Failure {
         match &*link.borrow_and_update() {
             state @ LinkState::NeedCredentials { .. } => return Failure::config(state),
             state @ LinkState::Refused { .. } if refused == Refused::Fail => {
-                return Failure::failed(state);
+                return Failure::failed(for_verb(state, refused));
             }
             _ => {}
         }
         if link.changed().await.is_err() {
             return std::future::pending().await;
         }
+    }
+}
+
+/// Says once what a verb waits for that is not done at once.
+async fn tell_of_wait(bus: &Bus) -> Infallible {
+    tokio::time::sleep(SILENCE).await;
+    let state = bus.link().borrow().clone();
+    if let LinkState::Connecting { last_error, .. } = state {
+        let why = last_error.map(|why| format!(": {why}"));
+        output::complain(&format!(
+            "waiting for the broker{}",
+            why.unwrap_or_default()
+        ));
+    }
+    std::future::pending().await
+}
+
+/// The sentence about a refusal, which is written for an adapter: that is named by a variable and
+/// tries again.
+pub(crate) fn for_verb(state: &LinkState, refused: Refused) -> String {
+    let sentence = state.to_string().replace("(PEERBUS_NAME)", "(--name)");
+    match sentence.rsplit_once("; trying again every") {
+        Some((what, _)) if refused == Refused::Fail => what.to_owned(),
+        _ => sentence,
     }
 }
 

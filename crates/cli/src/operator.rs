@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use peerbus_adapter::Url;
 use peerbus_adapter::paths::Paths;
 
 use crate::failure::Failure;
@@ -23,25 +24,26 @@ impl Answer {
         if (200..300).contains(&self.status) {
             return Ok(self.body);
         }
-        let why = self.body.trim();
-        let status = self.status;
-        Err(Failure::failed(if why.is_empty() {
-            format!("the broker answered {status}")
-        } else {
-            format!("the broker answered {status}: {why}")
+        Err(Failure::failed(match self.body.trim() {
+            "" => format!("the broker answered {}", self.status),
+            why => why.to_owned(),
         }))
     }
 }
 
-/// One request to the broker at `socket`, or else at the first of the usual sockets that answers.
+/// One request to the broker at `socket`, or else at the one that `PEERBUS_URL` names, or else at
+/// the first of the usual sockets that answers.
 pub(crate) fn request(
     socket: Option<&PathBuf>,
     method: &str,
     target: &str,
 ) -> Result<Answer, Failure> {
-    let sockets = match socket {
-        Some(path) => vec![path.clone()],
-        None => Paths::find()?.sockets,
+    let url = std::env::var("PEERBUS_URL").ok();
+    let url = url.and_then(|url| Url::parse(&url).ok());
+    let sockets = match (socket, url) {
+        (Some(path), _) => vec![path.clone()],
+        (None, Some(Url::Unix(path))) => vec![path],
+        (None, _) => Paths::find()?.sockets,
     };
     over(&sockets, method, target)
 }
@@ -63,7 +65,9 @@ fn over(sockets: &[PathBuf], method: &str, target: &str) -> Result<Answer, Failu
         }
     }
     Err(Failure::failed(format!(
-        "cannot reach the broker at {}; is `peerbus serve` running here?",
+        "cannot reach the broker at {}; is `peerbus serve` running here? If it was started with \
+         another XDG_RUNTIME_DIR or socket, name the path: --socket PATH, or \
+         PEERBUS_URL=unix:PATH",
         failures.join(" nor at ")
     )))
 }

@@ -30,15 +30,17 @@ async fn receive(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
     let mut link = bus.link();
     let mut taken = 0;
     while verb.count.is_none_or(|count| taken < count) {
+        // Who listens is said before what is heard.
         let event = tokio::select! {
-            event = bus.next() => event,
-            () = until(deadline) => return out_of_time(bus, verb, taken),
+            biased;
             changed = link.changed() => {
                 if changed.is_ok() {
                     tell(&link.borrow_and_update());
                 }
                 continue;
             }
+            event = bus.next() => event,
+            () = until(deadline) => return out_of_time(bus, verb, taken),
         };
         match event {
             Some(Event::Message(message)) => {
@@ -68,7 +70,10 @@ async fn receive(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
 fn out_of_time(bus: &Bus, verb: &Recv, taken: u64) -> Result<(), Failure> {
     let state = bus.link().borrow().clone();
     if !matches!(state, LinkState::Online { .. }) {
-        return Err(Failure::failed(state));
+        return Err(Failure::failed(client::for_verb(
+            &state,
+            client::Refused::Fail,
+        )));
     }
     match verb.count {
         Some(count) => Err(Failure::failed(format!(
@@ -79,11 +84,12 @@ fn out_of_time(bus: &Bus, verb: &Recv, taken: u64) -> Result<(), Failure> {
     }
 }
 
-/// Says why nothing arrives.
+/// Says that messages arrive from now on, or why not.
 fn tell(state: &LinkState) {
     match state {
+        LinkState::Online { name, .. } => output::say(&format!("listening as {name}")),
         LinkState::Refused { .. } => {
-            output::complain(&state.to_string());
+            output::complain(&client::for_verb(state, client::Refused::Wait));
         }
         LinkState::Connecting {
             last_error: Some(_),

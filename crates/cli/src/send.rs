@@ -1,6 +1,6 @@
 //! `peerbus send`.
 
-use peerbus_adapter::{Bus, Sent, SentStatus};
+use peerbus_adapter::{Bus, RefusalCode, SendError, Sent, SentStatus, similar};
 use peerbus_mcp::{Reached, Trail, reached};
 use peerbus_wire::Conversation;
 use serde_json::{Value, json};
@@ -13,6 +13,9 @@ use crate::{body, client, output, status};
 /// How often the broker is asked whether a message was seen.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// How long it may take to look for names like an unknown one.
+const LOOK_UP: Duration = Duration::from_secs(1);
+
 /// Sends one message and says how far it is known to have got.
 pub(crate) fn run(verb: Send) -> Result<(), Failure> {
     let body = body::json(&verb.body, verb.outgoing.text)?;
@@ -23,7 +26,10 @@ pub(crate) fn run(verb: Send) -> Result<(), Failure> {
     let config = client::config(&verb.outgoing.connection, verb.outgoing.name.clone())?;
     let deadline = client::duration(verb.outgoing.timeout);
     client::with_bus(config, client::Refused::Fail, async |bus| {
-        let sent = bus.send(&verb.to, &talk.write(&body), deadline).await?;
+        let sent = match bus.send(&verb.to, &talk.write(&body), deadline).await {
+            Ok(sent) => sent,
+            Err(error) => return Err(unsent(&bus, &verb.to, error).await),
+        };
         match verb.wait {
             None => report(&sent, Some(&verb.to), &verb.outgoing),
             Some(limit) => {
@@ -35,6 +41,25 @@ pub(crate) fn run(verb: Send) -> Result<(), Failure> {
             }
         }
     })
+}
+
+/// Why it was not sent, and the names that may have been meant when nobody has this one.
+async fn unsent(bus: &Bus, to: &str, error: SendError) -> Failure {
+    match &error {
+        SendError::Refused(refusal) if refusal.code == RefusalCode::UnknownRecipient => {}
+        _ => return error.into(),
+    }
+    let mut sentence =
+        format!("no peer named {to} has ever registered here; `peerbus peers` shows who has");
+    if let Ok(peers) = bus.peers(LOOK_UP).await {
+        let others = peers.entries.into_iter().map(|peer| peer.name);
+        let others: Vec<_> = others.filter(|name| *name != peers.me).collect();
+        let near = similar(&others, to);
+        if !near.is_empty() {
+            sentence = format!("{sentence}. Did you mean {}?", near.join(" or "));
+        }
+    }
+    Failure::failed(sentence)
 }
 
 /// What a body says of its conversation, and what the command line says instead.

@@ -1,10 +1,12 @@
 //! `peerbus status`.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use peerbus_adapter::Receipt;
+use peerbus_adapter::{Receipt, State, Url, credentials};
 use peerbus_mcp::{Step, Trail};
-use peerbus_wire::{MessageId, Received, neutralise, neutralise_json};
+use peerbus_wire::{MessageId, PeerName, Received, neutralise, neutralise_json};
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -16,27 +18,59 @@ use crate::{client, operator, output};
 /// Says how far a message got.
 pub(crate) fn run(verb: Status) -> Result<(), Failure> {
     let id = MessageId::parse(&verb.id).map_err(Failure::config)?;
-    let messages = match &verb.name {
-        Some(name) => vec![(name.clone(), of_sender(&verb, name.clone())?)],
-        None => of_anyone(&verb, &id)?,
+    let name = verb.name.as_deref().map(PeerName::parse).transpose();
+    let name = name.map_err(Failure::config)?;
+    let messages = match way(&verb)? {
+        Way::Operator(socket) => of_operator(socket.as_ref(), &id, name.as_ref())?,
+        Way::Sender(url) => of_sender(&verb, &url, name.as_ref())?,
     };
+    if messages.is_empty() {
+        return Err(Failure::failed(format!(
+            "the broker knows no message {id}, or not any more"
+        )));
+    }
     let trails = messages
         .iter()
-        .map(|(from, receipts)| (from, Trail::new(&verb.id, receipts, wall_ms())));
+        .map(|message| Trail::new(&verb.id, &message.receipts, wall_ms()));
     if verb.json {
-        let messages: Vec<_> = trails
-            .map(|(from, trail)| json!({ "from": from, "trail": trail }))
-            .collect();
-        let text = json!({ "messages": messages }).to_string();
+        let told = messages.iter().zip(trails).map(|(message, trail)| {
+            let mut told = json!({ "trail": trail });
+            if !message.from.is_empty() {
+                told["from"] = message.from.as_str().into();
+            }
+            told
+        });
+        let text = json!({ "messages": told.collect::<Vec<_>>() }).to_string();
         return Ok(output::line(&neutralise_json(&text))?);
     }
-    for (from, trail) in trails {
-        if messages.len() > 1 {
-            output::line(&format!("from {}:", sender(from)))?;
-        }
+    for (message, trail) in messages.iter().zip(trails) {
+        output::line(&heading(message))?;
         show(&trail)?;
     }
     Ok(())
+}
+
+/// Who sent a message, and what became of it.
+struct Message {
+    /// Empty: a temporary sender that has left.
+    from: String,
+    receipts: Vec<Receipt>,
+}
+
+/// From whom to whom.
+fn heading(message: &Message) -> String {
+    let states = || message.receipts.iter().map(|receipt| &receipt.state);
+    let names: BTreeSet<&str> = states().filter_map(State::to).collect();
+    let accepted = states().find_map(|state| match state {
+        State::Accepted { recipients, .. } => Some(*recipients as usize),
+        _ => None,
+    });
+    let from = sender(&message.from);
+    match (names.first(), names.len().max(accepted.unwrap_or(0))) {
+        (_, 0) => format!("from {from}"),
+        (Some(name), 1) => format!("from {from} to {}", neutralise(name, 64)),
+        (_, count) => format!("from {from} to {}", output::plural(count as u64, "peer")),
+    }
 }
 
 /// Who sent it; a temporary sender that has left has no name any more.
@@ -81,58 +115,100 @@ fn line(step: &Step) -> String {
     line.trim_end().to_owned()
 }
 
-/// Asks as the sender.
-fn of_sender(verb: &Status, name: String) -> Result<Vec<Receipt>, Failure> {
-    let config = client::config(&verb.connection, Some(name))?;
+/// How to ask.
+enum Way {
+    /// As the operator of the broker, who may see every message's, over this socket or the usual
+    /// ones. Registers nobody.
+    Operator(Option<PathBuf>),
+    /// As the sender, at a broker whose socket cannot be reached from here.
+    Sender(Url),
+}
+
+fn way(verb: &Status) -> Result<Way, Failure> {
+    if verb.socket.is_some() {
+        return Ok(Way::Operator(verb.socket.clone()));
+    }
+    let given = verb.connection.url.is_some() || verb.connection.credentials.is_some();
+    if verb.name.is_none() && !given {
+        return Ok(Way::Operator(None));
+    }
+    let config = client::config(&verb.connection, None)?;
+    let listed = || Some(credentials::load(&config.credentials).ok()?.url)?;
+    match config.url.clone().or_else(listed) {
+        None => Ok(Way::Operator(None)),
+        Some(Url::Unix(path)) => Ok(Way::Operator(Some(path))),
+        Some(url) if verb.name.is_some() => Ok(Way::Sender(url)),
+        Some(url) => Err(Failure::config(format!(
+            "without --name the broker's operator asks, over its Unix socket, and {url} is none: \
+             ask on the broker's machine, or say by --name who sent the message"
+        ))),
+    }
+}
+
+/// Asks as the sender. That registers its name, so it must be one that is known.
+fn of_sender(verb: &Status, url: &Url, name: Option<&PeerName>) -> Result<Vec<Message>, Failure> {
+    let Some(name) = name else {
+        return Ok(Vec::new());
+    };
     let deadline = client::duration(verb.timeout);
+    let config = client::config(&verb.connection, None)?;
+    let peers = client::with_bus(config, client::Refused::Fail, async |bus| {
+        Ok(bus.peers(deadline).await?)
+    })?;
+    let is_known = |peer: &str| PeerName::parse(peer).is_ok_and(|peer| peer.key() == name.key());
+    if !peers.entries.iter().any(|peer| is_known(&peer.name)) {
+        return Ok(Vec::new());
+    }
+    output::say(&format!(
+        "asking {url} as {name}, which registers that name for the moment: only over its Unix \
+         socket does a broker answer its operator"
+    ));
+    let config = client::config(&verb.connection, Some(name.as_str().to_owned()))?;
     client::with_bus(config, client::Refused::Fail, async |bus| {
         let ids = [verb.id.clone()];
-        Ok(bus.statuses(&ids, deadline).await?)
+        let mut receipts = bus.statuses(&ids, deadline).await?;
+        receipts.retain(|receipt| receipt.state != State::Unknown);
+        let from = name.as_str().to_owned();
+        let known = (!receipts.is_empty()).then_some(Message { from, receipts });
+        Ok(known.into_iter().collect())
     })
 }
 
 /// The operator's answer: who sent messages with that id, and what became of each.
 #[derive(Deserialize)]
 struct Answer {
-    messages: Vec<Message>,
+    messages: Vec<Answered>,
 }
 
 #[derive(Deserialize)]
-struct Message {
+struct Answered {
     from: String,
     /// Receipts, in the frames of the wire.
     frames: Vec<Box<RawValue>>,
 }
 
-/// Asks as the operator of the broker, who may see every message's.
-fn of_anyone(verb: &Status, id: &MessageId) -> Result<Vec<(String, Vec<Receipt>)>, Failure> {
-    if verb.connection.url.is_some() || verb.connection.credentials.is_some() {
-        return Err(Failure::config(
-            "without --name the broker's operator asks, over its Unix socket: leave out --url and \
-             --credentials, or say by --name who sent the message",
-        ));
-    }
-    let target = format!("/status?id={id}");
-    let answer = operator::request(verb.socket.as_ref(), "GET", &target)?;
+/// Asks as the operator, for the messages of one sender or of any.
+fn of_operator(
+    socket: Option<&PathBuf>,
+    id: &MessageId,
+    from: Option<&PeerName>,
+) -> Result<Vec<Message>, Failure> {
+    let from = from.map(|name| format!("&from={name}")).unwrap_or_default();
+    let target = format!("/status?id={id}{from}");
+    let answer = operator::request(socket, "GET", &target)?;
     let answer: Answer = serde_json::from_str(&answer.ok()?).map_err(|error| {
         Failure::failed(format!("the broker's answer is not understood: {error}"))
     })?;
-    if answer.messages.is_empty() {
-        return Err(Failure::failed(format!(
-            "the broker knows no message {id}, or not any more"
-        )));
-    }
     let receipts = |frame: &RawValue| match Received::parse(frame.get().as_bytes()) {
         Received::Receipts(receipts) => receipts,
         _ => Vec::new(),
     };
     let all = answer.messages.into_iter().map(|message| {
-        let receipts = message
-            .frames
-            .iter()
-            .flat_map(|frame| receipts(frame))
-            .collect();
-        (message.from, receipts)
+        let frames = message.frames.iter();
+        Message {
+            receipts: frames.flat_map(|frame| receipts(frame)).collect(),
+            from: message.from,
+        }
     });
     Ok(all.collect())
 }

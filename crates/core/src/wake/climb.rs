@@ -1,6 +1,7 @@
 //! Deadlines: what has no evidence in time goes over the next path.
 
 use super::Ladder;
+use super::clock::IdleClock;
 use super::entries::{Phase, Unseen, WAKING_SHOWINGS_MAX};
 use super::mutation::Mutation;
 
@@ -23,6 +24,7 @@ impl Ladder {
             return;
         }
         let idle_ms = self.clock.at(now_ms);
+        let asked_ms = self.dialogs.at(now_ms);
         for unseen in self.unseen.values_mut() {
             if unseen.again_at_ms.is_some_and(|at| at <= idle_ms) {
                 unseen.again();
@@ -35,13 +37,18 @@ impl Ladder {
             else {
                 continue;
             };
-            if until_ms > idle_ms {
-                continue;
-            }
-            unseen.phase = Phase::Overdue { parcel, presented };
             let Some(sent) = self.parcels.get_mut(&parcel) else {
                 continue;
             };
+            let past_ms = if sent.shows_in_dialogs() {
+                asked_ms
+            } else {
+                idle_ms
+            };
+            if until_ms > past_ms {
+                continue;
+            }
+            unseen.phase = Phase::Overdue { parcel, presented };
             // Without a transcript nobody knows whether it arrived.
             if self.readable && !sent.presented && !sent.missed {
                 sent.missed = true;
@@ -58,12 +65,24 @@ impl Ladder {
         let loud = self.unseen.values().filter(|u| !u.is_quiet());
         let deadlines = loud.filter_map(|unseen| {
             let until = match unseen.phase {
-                Phase::Shown { until_ms, .. } => Some(until_ms),
+                Phase::Shown { until_ms, .. } => self.evidence_clock(unseen).when(until_ms),
                 Phase::Waiting | Phase::Held(_) | Phase::Overdue { .. } => None,
             };
-            until.into_iter().chain(unseen.again_at_ms).min()
+            let again = unseen.again_at_ms.and_then(|at| self.clock.when(at));
+            until.into_iter().chain(again).min()
         });
-        deadlines.min().and_then(|at| self.clock.when(at))
+        deadlines.min()
+    }
+
+    /// The clock of the deadline in [`Phase::Shown`].
+    pub(super) fn evidence_clock(&self, unseen: &Unseen) -> &IdleClock {
+        let Phase::Shown { parcel, .. } = unseen.phase else {
+            return &self.clock;
+        };
+        match self.parcels.get(&parcel) {
+            Some(sent) if sent.shows_in_dialogs() => &self.dialogs,
+            _ => &self.clock,
+        }
     }
 }
 

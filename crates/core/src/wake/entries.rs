@@ -41,7 +41,8 @@ pub(super) struct Showing {
     pub(super) whole: bool,
 }
 
-/// How far an entry is. Times are of the clock that stands still while the session works.
+/// How far an entry is. Times are of the clock that stands still while the session works, see
+/// [`Sent::shows_in_dialogs`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Never shown: due.
@@ -195,4 +196,12 @@ pub(super) struct Sent {
     pub(super) missed: bool,
     /// The entries, and whether all of each is in it.
     pub(super) items: Vec<(EntryId, bool)>,
+}
+
+impl Sent {
+    /// It would stand in the conversation by now, even if a dialog is open: time counts against it
+    /// then, too. What waits for a boundary between tools is not late.
+    pub(super) fn shows_in_dialogs(&self) -> bool {
+        self.path == Path::Channel && !self.presented
+    }
 }

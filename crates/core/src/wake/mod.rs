@@ -60,6 +60,8 @@ pub struct Ladder {
     paths: Paths,
     activity: Activity,
     clock: IdleClock,
+    /// As `clock`, but it runs while a dialog is open.
+    dialogs: IdleClock,
     /// The transcript can be read.
     readable: bool,
     crowded: bool,
@@ -92,6 +94,7 @@ impl Ladder {
             paths: Paths::default(),
             activity: Activity::Unknown,
             clock: IdleClock::new(),
+            dialogs: IdleClock::new(),
             readable: false,
             crowded: false,
             held_back: 0,
@@ -134,6 +137,7 @@ impl Ladder {
         self.activity = activity;
         let runs = matches!(activity, Activity::Idle | Activity::Unknown);
         self.clock.run(now_ms, runs);
+        self.dialogs.run(now_ms, activity != Activity::Busy);
         self.finish(now_ms);
     }
 

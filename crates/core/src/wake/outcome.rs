@@ -119,10 +119,17 @@ impl Ladder {
             return;
         }
         let (path, cause) = (sent.path, sent.cause);
+        let in_dialogs = sent.shows_in_dialogs();
         if before == Stage::InFlight {
             self.took(now_ms, parcel);
         }
         let idle_ms = self.clock.at(now_ms);
+        let clock = if in_dialogs {
+            &self.dialogs
+        } else {
+            &self.clock
+        };
+        let until_ms = clock.at(now_ms) + PRESENT_MS;
         for (id, whole) in self.items(parcel) {
             if cause == Cause::Read {
                 self.settle(id, seen(path, "tool_result"));
@@ -135,7 +142,7 @@ impl Ladder {
                 let phase = Phase::Shown {
                     parcel,
                     presented: false,
-                    until_ms: idle_ms + PRESENT_MS,
+                    until_ms,
                 };
                 unseen.await_evidence(phase, idle_ms);
             }

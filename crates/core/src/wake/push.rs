@@ -152,12 +152,12 @@ impl Ladder {
             return [choice.head].into();
         }
         let mut along = Vec::new();
-        let soon_ms = self.clock.at(now_ms) + SOON_MS;
         // A first showing does not overtake another.
         let mut open = true;
         for unseen in self.unseen.values().filter(|u| !u.is_quiet()) {
             let fresh = unseen.is_fresh();
             open &= !(fresh && unseen.flying.is_some());
+            let soon_ms = self.evidence_clock(unseen).at(now_ms) + SOON_MS;
             let climbs_soon = !head.is_fresh() && unseen.is_overdue_at(soon_ms);
             if !(self.is_due(unseen) || climbs_soon) || unseen.entry.id == choice.head {
                 continue;

@@ -86,6 +86,33 @@ fn the_deadline_stands_still_while_the_session_works_or_asks_its_user() {
 }
 
 #[test]
+fn an_open_dialog_is_no_excuse_for_the_channel() {
+    let mut rig = Rig::new(&[Path::Channel]);
+    rig.next();
+    assert_eq!(rig.pushed().path, Path::Channel);
+    rig.pass(2_000);
+    rig.activity(Activity::Busy);
+    rig.pass(3_600_000);
+    rig.activity(Activity::Waiting);
+    rig.ready(Path::Rewake);
+    rig.pass(7_999);
+    assert_eq!(rig.wanted(), None);
+    rig.pass(1);
+    let push = rig.pushed();
+    assert_eq!((push.path, repeats(&push)), (Path::Rewake, vec![true]));
+    rig.pass(3_600_000);
+    assert_eq!(rig.wanted(), None, "that waits for the dialog");
+
+    // Once it stands in the conversation, the answer has to wait for the user.
+    let mut rig = Rig::new(&[Path::Channel]);
+    rig.next();
+    let push = rig.pushed();
+    rig.presented(&push);
+    rig.activity(Activity::Waiting);
+    assert_eq!(rig.ladder.poll_timeout(), None, "nothing ticks");
+}
+
+#[test]
 fn what_stands_in_the_conversation_climbs_no_further() {
     let mut rig = Rig::new(&ALL);
     rig.next();

@@ -2,7 +2,7 @@
 
 use super::Ladder;
 use super::clock::IdleClock;
-use super::entries::{Phase, Unseen, WAKING_SHOWINGS_MAX};
+use super::entries::{Cause, Phase, Unseen, WAKING_SHOWINGS_MAX};
 use super::mutation::Mutation;
 
 /// How long a push may take into the conversation of an idle session.
@@ -50,9 +50,12 @@ impl Ladder {
             }
             unseen.phase = Phase::Overdue { parcel, presented };
             // Without a transcript nobody knows whether it arrived.
-            if self.readable && !sent.presented && !sent.missed {
+            if self.transcript.shows() && !sent.presented && !sent.missed {
                 sent.missed = true;
                 self.paths.missed(sent.path);
+                if sent.cause == Cause::Push {
+                    self.lost_sight |= self.transcript.missed(parcel);
+                }
             }
         }
     }

@@ -26,6 +26,7 @@ mod paths;
 mod push;
 #[cfg(test)]
 mod tests;
+mod transcript;
 mod types;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -36,6 +37,7 @@ use entries::{Cause, Sent, Unseen};
 pub use mutation::Mutation;
 use mutation::Mutations;
 use paths::Paths;
+use transcript::Transcript;
 pub use types::{
     Action, Activity, Entry, EntryId, Item, Limit, Outcome, Parcel, ParcelId, Path, PathState,
     Policy, Priority, Reason, Step,
@@ -62,8 +64,9 @@ pub struct Ladder {
     clock: IdleClock,
     /// As `clock`, but it runs while a dialog is open.
     dialogs: IdleClock,
-    /// The transcript can be read.
-    readable: bool,
+    transcript: Transcript,
+    /// The transcript does not show answers any more: what nobody can prove may go.
+    lost_sight: bool,
     crowded: bool,
     /// So many are held back by the host, besides.
     held_back: usize,
@@ -95,7 +98,8 @@ impl Ladder {
             activity: Activity::Unknown,
             clock: IdleClock::new(),
             dialogs: IdleClock::new(),
-            readable: false,
+            transcript: Transcript::default(),
+            lost_sight: false,
             crowded: false,
             held_back: 0,
             crowd_at_ms: None,
@@ -144,9 +148,16 @@ impl Ladder {
     /// Whether the session's transcript can be read: whether an answer would be noticed.
     pub fn set_evidence(&mut self, now_ms: u64, readable: bool) {
         self.advance(now_ms);
-        self.readable = readable;
+        self.transcript.set(readable, ParcelId(self.next_parcel));
         self.relieve();
         self.finish(now_ms);
+    }
+
+    /// Whether an answer would be noticed: the transcript can be read, and of the last pushes one at
+    /// least left its mark there.
+    #[must_use]
+    pub fn evidence(&self) -> bool {
+        self.transcript.shows()
     }
 
     /// Whether what is held nearly fills the broker's window. It is said at once if anything waits,

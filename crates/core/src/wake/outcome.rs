@@ -43,6 +43,7 @@ impl Ladder {
     /// The parcel's text stands in the session's conversation.
     pub fn presented(&mut self, now_ms: u64, parcel: ParcelId) {
         self.advance(now_ms);
+        self.transcript.found(ParcelId(self.next_parcel));
         self.in_conversation(now_ms, parcel);
         self.finish(now_ms);
     }
@@ -50,6 +51,7 @@ impl Ladder {
     /// The model answered after the parcel's text.
     pub fn answered(&mut self, now_ms: u64, parcel: ParcelId) {
         self.advance(now_ms);
+        self.transcript.found(ParcelId(self.next_parcel));
         let Some(sent) = self.parcels.get_mut(&parcel) else {
             return self.finish(now_ms);
         };
@@ -93,7 +95,7 @@ impl Ladder {
     /// The agent called a tool, whichever.
     pub fn called(&mut self, now_ms: u64) {
         self.advance(now_ms);
-        if self.policy == Policy::Auto && !self.readable {
+        if self.policy == Policy::Auto && !self.transcript.shows() {
             let got = |s: &Showing| s.path == Path::Piggyback && s.whole;
             let got = |u: &&Unseen| u.shown.iter().any(got);
             for id in self.ids(got) {
@@ -105,6 +107,9 @@ impl Ladder {
 
     /// What every input ends with.
     pub(super) fn finish(&mut self, now_ms: u64) {
+        if std::mem::take(&mut self.lost_sight) {
+            self.relieve();
+        }
         self.sweep();
         self.pump(now_ms);
         self.say_crowded(now_ms);
@@ -341,7 +346,7 @@ impl Ladder {
     /// Where nothing can be proven and the window is nearly full, the older half of what was
     /// shown is let go.
     pub(super) fn relieve(&mut self) {
-        if !self.crowded || self.readable || self.policy != Policy::Auto {
+        if !self.crowded || self.transcript.shows() || self.policy != Policy::Auto {
             return;
         }
         let whole = |u: &&Unseen| u.shown.iter().any(|showing| showing.whole);

@@ -177,9 +177,10 @@ pub enum Step {
 /// When an entry is settled without evidence: `PEERBUS_ACK`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Policy {
-    /// With evidence. Where the session's transcript cannot be read: as pushed, once a tool result
-    /// with its text was delivered and the agent called another tool after it, or when what was
-    /// shown and not proven nearly fills the window (the oldest then).
+    /// With evidence. Where the session's transcript cannot be read, or shows none of the last
+    /// eight pushes: as pushed, once a tool result with its text was delivered and the agent called
+    /// another tool after it, or when what was shown and not proven nearly fills the window (the
+    /// oldest then).
     #[default]
     Auto,
     /// With evidence only.

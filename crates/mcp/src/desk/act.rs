@@ -12,6 +12,7 @@ impl State {
             while let Some(action) = self.ladder.poll_action() {
                 self.perform(now_ms, action);
             }
+            self.about.set_evidence(&self.bus, self.ladder.evidence());
             let held = self.bus.held();
             let full = |part: usize, whole: u32| part.saturating_mul(4) >= whole as usize * 3;
             let crowded = held.messages > 0

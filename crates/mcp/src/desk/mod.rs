@@ -120,12 +120,10 @@ impl Desk {
         self.with(|state, _| state.probe = Probe::All);
     }
 
-    /// Whether the session's transcript can be read. Peers are told.
+    /// Whether the session's transcript can be read. Peers are told whether an answer would be
+    /// noticed: not, if the marks of the last pushes are not in it.
     pub fn set_evidence(&self, readable: bool) {
-        self.with(|state, now_ms| {
-            state.ladder.set_evidence(now_ms, readable);
-            state.about.set_evidence(&state.bus, readable);
-        });
+        self.with(|state, now_ms| state.ladder.set_evidence(now_ms, readable));
     }
 
     /// What came of a showing, after [`WakePath::wake`] has answered.

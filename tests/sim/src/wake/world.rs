@@ -257,6 +257,7 @@ impl World {
             "the world does not come to rest".into()
         })?;
         let out = what(ladder, self.now_ms);
+        self.oracle.evidence(ladder.evidence())?;
         let actions: Vec<_> = std::iter::from_fn(|| ladder.poll_action()).collect();
         for action in actions {
             self.trace
@@ -380,6 +381,7 @@ impl World {
     }
 
     pub(super) fn called(&mut self) -> Verdict {
+        self.input(Ladder::handle_timeout)?;
         self.oracle.called();
         self.input(Ladder::called)?;
         self.crowd()

@@ -161,6 +161,34 @@ fn under_auto_without_a_transcript_the_oldest_make_room() {
 }
 
 #[test]
+fn a_transcript_that_never_shows_a_mark_is_none_until_it_does() {
+    let mut rig = Rig::new(&[Path::Socket]);
+    rig.input(|ladder, now| ladder.set_crowded(now, true));
+    for n in 0..8 {
+        assert!(rig.ladder.evidence(), "{n}");
+        let entry = rig.next();
+        rig.pass(2_000);
+        let push = rig.pushed();
+        assert_eq!(ids(&push), [entry.0]);
+        rig.activity(Activity::Busy);
+        rig.pass(3_600_000);
+        assert!(rig.ladder.evidence(), "{n}: it had no time");
+        rig.activity(Activity::Idle);
+        assert_eq!(rig.settled(), [], "{n}");
+        rig.pass(10_000);
+    }
+    assert!(!rig.ladder.evidence());
+    let relieved = rig.settled();
+    assert_eq!(relieved.len(), 4, "the window has room again: {relieved:?}");
+    assert_eq!(relieved[0], (EntryId(1), only_pushed("socket")));
+    rig.next();
+    rig.pass(2_000);
+    let push = rig.pushed();
+    rig.presented(&push);
+    assert!(rig.ladder.evidence(), "it is the right one after all");
+}
+
+#[test]
 fn a_crowd_is_said_once() {
     let mut rig = Rig::new(&[]);
     rig.next();

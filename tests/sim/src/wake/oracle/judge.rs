@@ -88,6 +88,7 @@ impl Oracle {
                 format!("{item:?} woke three times")
             })?;
         }
+        self.unfound += 1;
         self.pushes_ms.push(now_ms);
         let minute = self
             .pushes_ms
@@ -176,7 +177,7 @@ impl Oracle {
                 (shown, format!("seen {path} {evidence}"))
             }
             How::Pushed { path } => {
-                let full = self.crowded && self.policy == Policy::Auto && !self.readable;
+                let full = self.crowded && self.policy == Policy::Auto && !self.evidence;
                 let stands = entry.standing.iter().any(|(_, over)| over.as_str() == path);
                 (
                     entry.pushed.contains(path) || full && stands,

@@ -53,6 +53,10 @@ struct Showing {
 pub(in crate::wake) struct Oracle {
     policy: Policy,
     readable: bool,
+    /// An answer would be noticed, as the ladder has it.
+    evidence: bool,
+    /// Pushes since a mark was found.
+    unfound: usize,
     crowded: bool,
     /// That was said.
     crowd_said: bool,
@@ -121,7 +125,21 @@ impl Oracle {
     }
 
     pub(in crate::wake) fn readable(&mut self, readable: bool) {
-        self.readable = readable;
+        if std::mem::replace(&mut self.readable, readable) != readable {
+            self.unfound = 0;
+        }
+    }
+
+    /// The ladder takes the transcript for one that shows answers, or does not.
+    pub(in crate::wake) fn evidence(&mut self, evidence: bool) -> Verdict {
+        self.evidence = evidence;
+        let doubts = self.unfound >= 8;
+        ensure(!evidence || self.readable, "evidence", || {
+            "it trusts a transcript that it cannot read".into()
+        })?;
+        ensure(evidence || !self.readable || doubts, "evidence", || {
+            format!("it gave the transcript up after {} pushes", self.unfound)
+        })
     }
 
     pub(in crate::wake) fn crowded(&mut self, crowded: bool) {
@@ -213,6 +231,7 @@ impl Oracle {
 
     /// The ladder hears that a text stands in the conversation.
     pub(in crate::wake) fn presented(&mut self, now_ms: u64, id: ParcelId) {
+        self.unfound = 0;
         let open = |showing: &&mut Showing| showing.told.is_none();
         if self.parcels.get_mut(&id).filter(open).is_some() {
             self.told(now_ms, id, &Outcome::Written);
@@ -258,7 +277,7 @@ impl Oracle {
 
     /// The ladder hears that the agent called a tool.
     pub(in crate::wake) fn called(&mut self) {
-        if self.policy != Policy::Auto || self.readable {
+        if self.policy != Policy::Auto || self.evidence {
             return;
         }
         let results = self.parcels.values().filter(|showing| {

@@ -143,6 +143,12 @@ fn a_renamed_peer_is_reached_by_either_name() {
         alice.call("bus.send", json!({ "to": to, "body": to }));
         assert_eq!(drained(&mut bob)["body"], to);
     }
+    let sent = home.run(&["send", "Bob", "from the shell"]).ok();
+    assert!(
+        sent.ends_with("Bob is an old name of robert; robert is connected\n"),
+        "{sent}"
+    );
+    assert_eq!(drained(&mut bob)["body"], "from the shell");
     // An answer under the new name answers a question to the old one.
     let ask = json!({
         "name": "bus.ask", "arguments": { "to": "bob", "body": "ready?" },

@@ -2,7 +2,7 @@
 
 use peerbus_adapter::{Bus, RefusalCode, SendError, Sent, SentStatus, similar};
 use peerbus_mcp::{Reached, Trail, reached};
-use peerbus_wire::Conversation;
+use peerbus_wire::{Conversation, neutralise};
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
 
@@ -30,17 +30,33 @@ pub(crate) fn run(verb: Send) -> Result<(), Failure> {
             Ok(sent) => sent,
             Err(error) => return Err(unsent(&bus, &verb.to, error).await),
         };
+        let holder = match verb.outgoing.json {
+            true => None,
+            false => holder(&bus, &sent, &verb.to).await,
+        };
+        let to = Some(verb.to.as_str());
         match verb.wait {
-            None => report(&sent, Some(&verb.to), &verb.outgoing),
+            None => report(&sent, to, holder.as_deref(), &verb.outgoing),
             Some(limit) => {
                 if !verb.outgoing.json {
-                    report(&sent, Some(&verb.to), &verb.outgoing)?;
+                    report(&sent, to, holder.as_deref(), &verb.outgoing)?;
                 }
                 let (seen, trail) = watch(&bus, &sent.id, client::duration(limit)).await?;
                 tell(&verb, &sent, seen, &trail)
             }
         }
     })
+}
+
+/// Whose old name `to` is, if it is one: the broker says to whom it owes the message.
+async fn holder(bus: &Bus, sent: &Sent, to: &str) -> Option<String> {
+    if sent.status == SentStatus::Written {
+        return None;
+    }
+    let receipts = bus.statuses(std::slice::from_ref(&sent.id), LOOK_UP).await;
+    let receipts = receipts.ok()?;
+    let holder = receipts.iter().find_map(|receipt| receipt.state.to())?;
+    (!holder.eq_ignore_ascii_case(to)).then(|| neutralise(holder, 64))
 }
 
 /// Why it was not sent, and the names that may have been meant when nobody has this one.
@@ -106,12 +122,17 @@ fn tell(verb: &Send, sent: &Sent, seen: bool, trail: &Trail) -> Result<(), Failu
     }
 }
 
-/// Prints the result of a send or a broadcast.
-pub(crate) fn report(sent: &Sent, to: Option<&str>, outgoing: &Outgoing) -> Result<(), Failure> {
+/// Prints the result of a send or a broadcast. For `holder` see [`sentence`].
+pub(crate) fn report(
+    sent: &Sent,
+    to: Option<&str>,
+    holder: Option<&str>,
+    outgoing: &Outgoing,
+) -> Result<(), Failure> {
     let text = if outgoing.json {
         as_json(sent, to).to_string()
     } else {
-        sentence(sent, to)
+        sentence(sent, to, holder)
     };
     Ok(output::line(&text)?)
 }
@@ -134,8 +155,14 @@ fn as_json(sent: &Sent, to: Option<&str>) -> Value {
     result
 }
 
-fn sentence(sent: &Sent, to: Option<&str>) -> String {
+/// How far it got; `holder` is who has the name `to` now, if that is another one.
+fn sentence(sent: &Sent, to: Option<&str>, holder: Option<&str>) -> String {
     let id = &sent.id;
+    let whose = match (to, holder) {
+        (Some(to), Some(holder)) => format!("{to} is an old name of {holder}; "),
+        _ => String::new(),
+    };
+    let to = holder.or(to);
     match (sent.status, to) {
         (SentStatus::Written, _) => {
             format!("written {id} (a v1 broker: whether it was accepted cannot be known)")
@@ -149,10 +176,10 @@ fn sentence(sent: &Sent, to: Option<&str>) -> String {
             format!("accepted {id}: on disk, when it was sent before; it is not queued twice")
         }
         (SentStatus::Accepted { online: 0, .. }, Some(to)) => {
-            format!("accepted {id}: on disk; {to} is away, it is queued")
+            format!("accepted {id}: on disk; {whose}{to} is away, it is queued")
         }
         (SentStatus::Accepted { .. }, Some(to)) => {
-            format!("accepted {id}: on disk; {to} is connected")
+            format!("accepted {id}: on disk; {whose}{to} is connected")
         }
         (
             SentStatus::Accepted {

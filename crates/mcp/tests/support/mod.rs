@@ -3,6 +3,8 @@
 #![allow(dead_code, unreachable_pub, reason = "shared by test binaries")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod mcp;
+
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,11 +15,12 @@ use peerbus_wire::{
     Address, BrokerFrame, Carried, ClientFrame, DeliverFrame, Envelope, PeerEntry, PeersFrame,
     Presence, Progress, Receipt, Refusal, RefusalCode, Register, Seq, State,
 };
-use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Message;
+
+pub use mcp::{Client, client};
 
 /// Longer than anything takes.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -377,134 +380,4 @@ fn receipt(id: &str, state: State, key: Option<peerbus_wire::DeliveryKey>) -> St
         at_ms: None,
     };
     BrokerFrame::Receipts(vec![receipt]).encode().to_string()
-}
-
-/// An MCP client on an adapter's streams.
-pub struct Client {
-    to: Option<DuplexStream>,
-    from: BufReader<DuplexStream>,
-    next_id: i64,
-    /// Notifications that came while something else was waited for.
-    pub pushed: Vec<Value>,
-}
-
-/// A client, and the adapter's ends: what it reads, what it writes. `room`: bytes that the adapter
-/// can write ahead of the client's reading.
-pub fn client(room: usize) -> (Client, DuplexStream, DuplexStream) {
-    let (to, input) = tokio::io::duplex(1 << 20);
-    let (output, from) = tokio::io::duplex(room);
-    let from = BufReader::new(from);
-    (
-        Client {
-            to: Some(to),
-            from,
-            next_id: 0,
-            pushed: Vec::new(),
-        },
-        input,
-        output,
-    )
-}
-
-impl Client {
-    pub async fn say(&mut self, message: &Value) {
-        let to = self.to.as_mut().expect("the client has not hung up");
-        to.write_all(format!("{message}\n").as_bytes())
-            .await
-            .unwrap();
-    }
-
-    /// Asks and gives the id.
-    pub async fn ask(&mut self, method: &str, params: Value) -> i64 {
-        self.next_id += 1;
-        let id = self.next_id;
-        self.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))
-            .await;
-        id
-    }
-
-    pub async fn notify(&mut self, method: &str, params: Value) {
-        self.say(&json!({ "jsonrpc": "2.0", "method": method, "params": params }))
-            .await;
-    }
-
-    /// The next line from the adapter.
-    pub async fn hear(&mut self) -> Value {
-        let mut line = String::new();
-        let read = tokio::time::timeout(PATIENCE, self.from.read_line(&mut line)).await;
-        assert_ne!(
-            read.expect("something to hear").unwrap(),
-            0,
-            "the adapter runs"
-        );
-        serde_json::from_str(&line).unwrap()
-    }
-
-    /// Reads some bytes of what the adapter wrote.
-    pub async fn read_some(&mut self, into: &mut [u8]) -> usize {
-        let read = tokio::time::timeout(PATIENCE, self.from.read(into)).await;
-        read.expect("something to read").unwrap()
-    }
-
-    /// Closes the adapter's input.
-    pub fn hang_up(&mut self) {
-        self.to = None;
-    }
-
-    /// The answer to a request.
-    pub async fn answer(&mut self, id: i64) -> Value {
-        loop {
-            let message = self.hear().await;
-            if message["id"] == id {
-                return message;
-            }
-            self.pushed.push(message);
-        }
-    }
-
-    pub async fn request(&mut self, method: &str, params: Value) -> Value {
-        let id = self.ask(method, params).await;
-        self.answer(id).await
-    }
-
-    /// Calls a tool and gives the result.
-    pub async fn call(&mut self, tool: &str, arguments: Value) -> Value {
-        let params = json!({ "name": tool, "arguments": arguments });
-        self.request("tools/call", params).await["result"].take()
-    }
-
-    /// The next push's params, kept or to come.
-    pub async fn push(&mut self) -> Value {
-        let mut message = if self.pushed.is_empty() {
-            self.hear().await
-        } else {
-            self.pushed.remove(0)
-        };
-        assert_eq!(
-            message["method"], "notifications/claude/channel",
-            "{message}"
-        );
-        message["params"].take()
-    }
-
-    /// `initialize`, without saying that it is done.
-    pub async fn initialize(&mut self, name: &str) -> Value {
-        let params = json!({
-            "protocolVersion": "2025-11-25",
-            "capabilities": {},
-            "clientInfo": { "name": name, "version": "1" },
-        });
-        self.request("initialize", params).await["result"].take()
-    }
-
-    pub async fn initialized(&mut self) {
-        self.notify("notifications/initialized", json!({})).await;
-    }
-
-    /// The whole handshake.
-    pub async fn greet(&mut self, name: &str) -> Value {
-        let result = self.initialize(name).await;
-        self.initialized().await;
-        result
-    }
 }

@@ -212,7 +212,7 @@ fn the_command_line_shows_the_ladder_of_any_message() {
     let sent = sent["id"].as_str().expect("an id");
     let status = home.run(&["status", sent]).ok();
     assert!(
-        status.starts_with("from a sender that has left to bob\n") && status.contains("accepted"),
+        status.starts_with("from a forgotten name to bob\n") && status.contains("accepted"),
         "{status}"
     );
     let json: Value =

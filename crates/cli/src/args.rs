@@ -23,7 +23,8 @@ pub(crate) enum Verb {
     Adapter(Adapter),
     /// Send a message to one peer.
     Send(Send),
-    /// Send a message to every other peer that is connected, or was less than a minute ago.
+    /// Send a message to every other peer that is connected, or lost its connection in the last
+    /// minute.
     Broadcast(Broadcast),
     /// Receive messages as NDJSON; each is acked after its line is written.
     Recv(Recv),

@@ -4,7 +4,7 @@ use crate::args::Broadcast;
 use crate::failure::Failure;
 use crate::{body, client, send};
 
-/// Sends one message to everyone who is connected, or was a moment ago.
+/// Sends one message to everyone who is connected, or lost its connection a moment ago.
 pub(crate) fn run(verb: Broadcast) -> Result<(), Failure> {
     let body = body::json(&verb.body, verb.outgoing.text)?;
     let body = send::conversation(&body, &verb.outgoing).write(&body);

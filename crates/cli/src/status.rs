@@ -73,10 +73,10 @@ fn heading(message: &Message) -> String {
     }
 }
 
-/// Who sent it; a temporary sender that has left has no name any more.
+/// Who sent it; a temporary name is forgotten when its sender leaves.
 fn sender(from: &str) -> String {
     match from {
-        "" => "a sender that has left".into(),
+        "" => "a forgotten name".into(),
         name => neutralise(name, 64),
     }
 }

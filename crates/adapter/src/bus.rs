@@ -88,7 +88,7 @@ impl Bus {
         result
     }
 
-    /// The name in use: `PEERBUS_NAME` verbatim, or a generated one (which may still change while
+    /// The name in use: the chosen one, or a generated one (which may still change while
     /// it was not registered yet).
     #[must_use]
     pub fn name(&self) -> String {

@@ -19,7 +19,7 @@ use crate::url::Url;
 pub struct Flags {
     /// `ws://host:port[/path]` or `unix:/path/to.sock`.
     pub url: Option<String>,
-    /// The name, verbatim.
+    /// The name; `{project}`, `{branch}`, `{host}` and `{user}` are filled in.
     pub name: Option<String>,
     /// Another credentials file than the one of [`crate::paths`].
     pub credentials: Option<PathBuf>,

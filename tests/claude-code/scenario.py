@@ -129,6 +129,8 @@ def the_session_is_woken(api, worker, model):
     since = len(api.asked)
     with cli(api):
         wake.the_successor_gets_it(api, worker, lost, since)
+    # Nor of the adapter that was killed.
+    wake.nothing_is_left()
     return shown
 
 

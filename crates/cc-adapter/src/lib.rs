@@ -61,7 +61,8 @@ fn start(
     let mut ways: Vec<Box<dyn WakePath>> = Vec::new();
     #[cfg(unix)]
     let receipts = {
-        let (socket, receipts) = paths::Socket::new(desk.clone(), session.clone());
+        let notes = hooks.as_ref().and_then(hooks::socket_directory);
+        let (socket, receipts) = paths::Socket::new(desk.clone(), session.clone(), notes);
         ways.push(Box::new(socket));
         receipts
     };

@@ -27,6 +27,8 @@ pub use entries::{ENTRIES, Entry};
 #[cfg(unix)]
 pub use place::directory as socket_directory;
 #[cfg(unix)]
+pub(crate) use process::exists as process_exists;
+#[cfg(unix)]
 pub use rewake::Rewake;
 #[cfg(unix)]
 pub(crate) use server::start;

@@ -36,7 +36,7 @@ pub(super) struct Ancestor {
 }
 
 /// There is a process of this number.
-pub(super) fn exists(pid: u32) -> bool {
+pub(crate) fn exists(pid: u32) -> bool {
     let pid = i32::try_from(pid)
         .ok()
         .and_then(rustix::process::Pid::from_raw);

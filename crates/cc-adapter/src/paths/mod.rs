@@ -5,6 +5,8 @@ mod channel;
 mod receipts;
 #[cfg(unix)]
 mod socket;
+#[cfg(unix)]
+mod trace;
 
 pub(crate) use channel::Channel;
 #[cfg(unix)]

@@ -15,6 +15,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use super::trace::{self, Trace};
+
 /// Messages whose receipts are still understood; the oldest are forgotten.
 const EXPECTED_MAX: usize = 256;
 /// Longest line that is read, in bytes.
@@ -28,11 +30,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What was posted, and the socket for what is said of it. Clones share it. The socket is made at
 /// first use, and its file removed when the last of them is dropped.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Receipts(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
+    notes: Option<PathBuf>,
     state: Mutex<State>,
     opened: Notify,
 }
@@ -46,24 +49,44 @@ struct State {
 
 /// A socket's file, removed when dropped.
 #[derive(Debug)]
-struct File(PathBuf);
+struct File {
+    path: PathBuf,
+    /// For the case that this process is killed.
+    _trace: Option<Trace>,
+}
 
 impl Drop for File {
     fn drop(&mut self) {
         // The client may have removed the directory.
-        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 
+/// Sweeps what killed adapters left, and leaves a note for the next one.
+fn traced(notes: &Path, socket: &Path) -> Option<Trace> {
+    trace::sweep(notes);
+    let left = Trace::leave(notes, socket);
+    left.inspect_err(|error| tracing::debug!(%error, "nobody will know whose this socket is"))
+        .ok()
+}
+
 impl Receipts {
+    /// `notes` is a directory of ours in which to note which files are.
+    pub(super) fn new(notes: Option<PathBuf>) -> Self {
+        Self(Arc::new(Shared {
+            notes,
+            ..Shared::default()
+        }))
+    }
+
     /// Listens in the directory of the client's socket, where the client wants it, and gives the
     /// socket's path.
     pub(super) fn open_beside(&self, socket: &Path) -> io::Result<PathBuf> {
         let name = format!("{}.sock", std::process::id());
         let path = socket.with_file_name(name);
         let mut state = self.state();
-        if let Some(File(open)) = &state.file
-            && *open == path
+        if let Some(open) = &state.file
+            && open.path == path
             && path.exists()
         {
             return Ok(path);
@@ -79,7 +102,10 @@ impl Receipts {
             _ => {}
         }
         let listener = UnixListener::bind(&path)?;
-        state.file = Some(File(path.clone()));
+        state.file = Some(File {
+            path: path.clone(),
+            _trace: self.0.notes.as_deref().and_then(|dir| traced(dir, &path)),
+        });
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
         state.fresh = Some(listener);
         drop(state);

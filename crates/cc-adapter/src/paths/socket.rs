@@ -37,8 +37,14 @@ pub(crate) struct Socket {
 
 impl Socket {
     /// The path, and what listens to the client's receipts.
-    pub(crate) fn new(desk: Desk, session: Session) -> (Self, impl Future<Output = ()>) {
-        let receipts = Receipts::default();
+    ///
+    /// `notes` is a directory of ours in which to note what is made in the client's.
+    pub(crate) fn new(
+        desk: Desk,
+        session: Session,
+        notes: Option<PathBuf>,
+    ) -> (Self, impl Future<Output = ()> + use<>) {
+        let receipts = Receipts::new(notes);
         let listening = receipts.clone().listen(desk.clone());
         let path = Self {
             desk,

@@ -1,0 +1,167 @@
+//! What an adapter that is killed leaves in a directory of its client's, where files of others have
+//! names of the same form. A note in our own directory tells which one is ours.
+
+use std::fs::Metadata;
+use std::io::{ErrorKind, Result};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::files;
+use crate::hooks::process_exists;
+
+/// How the names of notes end, after the number of the process.
+const ENDING: &str = ".reply";
+/// More than a note has.
+const NOTE_BYTES_MAX: u64 = 8_192;
+
+/// A note that a socket is this process's, removed when dropped.
+#[derive(Debug)]
+pub(super) struct Trace(PathBuf);
+
+/// What a note says: where the socket is, and which of all that can be there.
+#[derive(Debug, Serialize, Deserialize)]
+struct Note {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+    made_s: i64,
+    made_ns: i64,
+}
+
+impl Trace {
+    /// Notes in `dir` that the socket at `path` is ours.
+    pub(super) fn leave(dir: &Path, path: &Path) -> Result<Self> {
+        let found = std::fs::symlink_metadata(path)?;
+        let note = serde_json::to_vec(&Note::of(path, &found))?;
+        let trace = Self(dir.join(format!("{}{ENDING}", std::process::id())));
+        std::fs::write(&trace.0, note)?;
+        Ok(trace)
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+impl Note {
+    fn of(path: &Path, found: &Metadata) -> Self {
+        Self {
+            path: path.to_owned(),
+            device: found.dev(),
+            inode: found.ino(),
+            made_s: found.mtime(),
+            made_ns: found.mtime_nsec(),
+        }
+    }
+
+    /// The very socket that the note is about is still there.
+    fn holds(&self) -> bool {
+        let Ok(found) = std::fs::symlink_metadata(&self.path) else {
+            return false;
+        };
+        let now = Self::of(&self.path, &found);
+        let which = |note: &Self| (note.device, note.inode, note.made_s, note.made_ns);
+        found.file_type().is_socket() && which(&now) == which(self)
+    }
+}
+
+/// Removes the sockets of adapters that were killed, and the notes about them.
+pub(super) fn sweep(dir: &Path) {
+    let own = rustix::process::geteuid().as_raw();
+    if !std::fs::metadata(dir).is_ok_and(|found| found.uid() == own) {
+        return;
+    }
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let adapter = name.to_str().and_then(|name| name.strip_suffix(ENDING));
+        let gone = |adapter: &str| adapter.parse().is_ok_and(|pid| !process_exists(pid));
+        if adapter.is_some_and(gone) && remove_socket(&entry.path()) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Whether the note has served its purpose. Processes elsewhere have numbers of their own: while
+/// somebody answers, it has not.
+fn remove_socket(note: &Path) -> bool {
+    let text = files::read_small(note, NOTE_BYTES_MAX).unwrap_or_default();
+    let note = serde_json::from_str::<Note>(&text).ok();
+    let Some(note) = note.filter(Note::holds) else {
+        return true;
+    };
+    let refused = UnixStream::connect(&note.path)
+        .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
+    if refused {
+        let _ = std::fs::remove_file(&note.path);
+    }
+    refused
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// Above any number that Linux gives to a process (`proc(5)`, pid_max).
+    const NOBODY: u32 = 4_194_305;
+
+    /// A socket of an adapter that was killed, and the note about it.
+    fn killed(notes: &Path, path: &Path, number: u32) -> UnixListener {
+        let listener = UnixListener::bind(path).unwrap();
+        let trace = Trace::leave(notes, path).unwrap();
+        let note = notes.join(format!("{number}{ENDING}"));
+        std::fs::copy(&trace.0, note).unwrap();
+        listener
+    }
+
+    fn left(dir: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(dir).unwrap().flatten();
+        let name = |entry: std::fs::DirEntry| entry.file_name().into_string().unwrap();
+        let mut names: Vec<String> = entries.map(name).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_killed_adapters_socket_goes_and_everybody_elses_stays() {
+        let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let [notes, sockets] = dirs.each_ref().map(|dir| dir.path());
+        drop(killed(notes, &sockets.join("1.sock"), NOBODY));
+        // Another program's, as dead.
+        drop(UnixListener::bind(sockets.join("2.sock")).unwrap());
+        // Another program's by now.
+        let taken = sockets.join("3.sock");
+        drop(killed(notes, &taken, NOBODY + 1));
+        std::fs::rename(&taken, sockets.join("3.moved")).unwrap();
+        drop(UnixListener::bind(&taken).unwrap());
+        // A process elsewhere, whose number means nothing here.
+        let _elsewhere = killed(notes, &sockets.join("4.sock"), NOBODY + 2);
+        let alive = std::os::unix::process::parent_id();
+        drop(killed(notes, &sockets.join("5.sock"), alive));
+        std::fs::write(notes.join(format!("{}{ENDING}", NOBODY + 3)), "[]").unwrap();
+
+        sweep(notes);
+        let others = ["2.sock", "3.moved", "3.sock", "4.sock", "5.sock"];
+        assert_eq!(left(sockets), others);
+        let mut noted = [alive, NOBODY + 2].map(|pid| format!("{pid}{ENDING}"));
+        noted.sort();
+        assert_eq!(left(notes), noted);
+    }
+
+    #[test]
+    fn a_note_goes_with_its_adapter() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("1.sock");
+        let _listener = UnixListener::bind(&path).unwrap();
+        let trace = Trace::leave(dir.path(), &path).unwrap();
+        assert_eq!(left(dir.path()).len(), 2);
+        drop(trace);
+        assert_eq!(left(dir.path()), ["1.sock"]);
+    }
+}

@@ -65,6 +65,27 @@ fn an_adapter_without_a_broker_answers_at_once_and_says_why_nothing_works() {
 }
 
 #[test]
+fn a_session_whose_name_is_held_can_take_another_one_by_itself() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut holder = Mcp::start(&home, "generic", "shared", "first-client");
+    holder.call("bus.peers", json!({}));
+    let mut second = Mcp::start(&home, "generic", "shared", "second-client");
+    let said = second.call_fails("bus.send", json!({ "to": "shared", "body": "hi" }));
+    assert!(said.contains("shared"), "{said}");
+    let taken = crate::support::eventually("it has another name", || {
+        let arguments = json!({ "name": "bus.rename", "arguments": { "name": "other" } });
+        let result = second.request("tools/call", arguments);
+        (result["isError"] != true).then(|| result["structuredContent"]["self"].clone())
+    });
+    assert_eq!(taken, "other");
+    assert_eq!(second.call("bus.peers", json!({}))["self"], "other");
+    holder.call("bus.send", json!({ "to": "other", "body": "hi" }));
+    assert_eq!(holder.call("bus.peers", json!({}))["self"], "shared");
+    broker.stop();
+}
+
+#[test]
 fn a_second_claim_on_a_live_name_is_told_who_holds_it_and_takes_it_over_later() {
     let home = Home::new();
     let broker = Broker::start(&home);

@@ -24,13 +24,19 @@ impl Bus {
     }
 
     /// Goes by another name from now on. The queue goes with it, and mail for the present name
-    /// still comes here.
+    /// still comes here. If the broker turned the present name down, this is not asked of it: the
+    /// other name is registered in its place.
     ///
     /// # Errors
     ///
     /// [`BusError::Refused`] with the broker's sentence when the name is not free;
     /// [`BusError::NotSupported`] behind a v1 broker; otherwise as for [`Bus::peers`].
     pub async fn rename(&self, name: PeerName, deadline: Duration) -> Result<(), BusError> {
+        if matches!(*self.link().borrow(), LinkState::Refused { .. }) {
+            self.tell(|session, now| session.start_over_as(now, name));
+            let joined = self.joined(deadline).await;
+            return joined.map_or_else(|state| Err(BusError::Refused(state.to_string())), |_| Ok(()));
+        }
         let answer = self.shared().ask(|session, now| {
             let deadline_ms = now.mono_ms.saturating_add(millis(deadline));
             session.request_rename(name, deadline_ms).map(NameQuery)

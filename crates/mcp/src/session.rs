@@ -165,12 +165,20 @@ impl Session {
 
     /// Why nothing can be asked of the broker before somebody does something about it.
     fn unlinked(&self, tool: &str) -> Option<String> {
-        let state = self.bus.link().borrow().clone();
-        let stuck = matches!(
-            state,
-            LinkState::Refused { .. } | LinkState::NeedCredentials { .. }
-        );
-        (stuck && !tools::is_local(tool)).then(|| format!("not connected to the bus: {state}"))
+        if tools::is_local(tool) {
+            return None;
+        }
+        match self.bus.link().borrow().clone() {
+            LinkState::Refused { .. } if tool == tools::rename::NAME => None,
+            state @ LinkState::Refused { .. } => Some(format!(
+                "not connected to the bus: {state}. The bus rename tool gives this session another \
+                 name"
+            )),
+            state @ LinkState::NeedCredentials { .. } => {
+                Some(format!("not connected to the bus: {state}"))
+            }
+            _ => None,
+        }
     }
 
     async fn run(&self, tool: &str, arguments: &Arguments, caller: &Caller) -> Option<Reply> {

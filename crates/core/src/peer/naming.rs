@@ -152,6 +152,23 @@ impl Session {
         }
     }
 
+    /// Registers under this name, at once, after the broker turned the present one down; nothing
+    /// otherwise.
+    pub fn start_over_as(&mut self, now: Now, name: PeerName) {
+        if !matches!(self.status, Status::Refused { .. }) {
+            return;
+        }
+        self.start_as(now, name);
+        self.config.generated = false;
+        self.status = Status::Connecting {
+            since_ms: now.mono_ms,
+            last_error: None,
+        };
+        if let Phase::Waiting { until_ms } = &mut self.phase {
+            *until_ms = now.mono_ms;
+        }
+    }
+
     /// Whether [`Session::succeed`] is under way: the present name is about to end.
     #[must_use]
     pub fn is_succeeding(&self) -> bool {

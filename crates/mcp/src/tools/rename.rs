@@ -1,6 +1,6 @@
 //! `bus.rename`
 
-use peerbus_adapter::PeerName;
+use peerbus_adapter::{LinkState, PeerName};
 use serde::Serialize;
 use serde_json::json;
 
@@ -49,10 +49,19 @@ pub(crate) async fn call(context: &Context<'_>, arguments: &Arguments) -> Result
     let name = arguments.string("name")?;
     let name = PeerName::parse(&name).map_err(|error| format!("not renamed: {error}"))?;
     let old = context.bus.name();
+    let was_refused = matches!(*context.bus.link().borrow(), LinkState::Refused { .. });
     let renamed = context.bus.rename(name.clone(), DEADLINE).await;
-    renamed.map_err(|error| format!("not renamed, you are still {old}: {error}"))?;
+    renamed.map_err(|error| {
+        let now = context.bus.name();
+        format!("not done, your name is {now}: {error}")
+    })?;
+    let note = match (was_refused, old.eq_ignore_ascii_case(name.as_str())) {
+        (true, _) => format!("you are {name} now"),
+        (_, true) => format!("your name was {name} already"),
+        _ => format!("you are {name} now; mail that peers send to {old} still reaches you"),
+    };
     done(&Output {
-        note: format!("you are {name} now; mail that peers send to {old} still reaches you"),
+        note,
         me: name.as_str().to_owned(),
     })
 }

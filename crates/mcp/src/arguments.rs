@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use peerbus_wire::neutralise;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -46,7 +47,11 @@ impl Arguments {
             Ok(count) if count > 0 => Ok(Some(count)),
             _ => Err(format!(
                 "the argument {name} must be a whole number from 1, got {}",
-                kind(json)
+                if json.len() <= 24 {
+                    neutralise(json, 24)
+                } else {
+                    kind(json).to_owned()
+                }
             )),
         }
     }

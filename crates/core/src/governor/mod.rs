@@ -205,15 +205,15 @@ impl Pair {
         if self.exchanges.over(now_ms, PAIR_MS, budget) {
             let replies = budget + 1;
             let what = format!(
-                "{replies} replies of {from} within 10 minutes, budget {budget}; read them with \
-                 the bus inbox tool, PEERBUS_BUDGET changes the budget"
+                "{replies} replies of {from} within 10 minutes, budget {budget} (the recipient's \
+                 PEERBUS_BUDGET)"
             );
             return Some((what, tell(&mut self.held_ms[0], now_ms)));
         }
         if answers && hops > HOPS {
             let what = format!(
-                "{hops} replies led to this message of {from}, budget {HOPS}; read it with the bus \
-                 inbox tool, and send a new message instead of a reply if there is more to say"
+                "{hops} replies led to this message of {from}, budget {HOPS}; a new message that is \
+                 no reply begins anew"
             );
             return Some((what, tell(&mut self.held_ms[1], now_ms)));
         }
@@ -221,7 +221,7 @@ impl Pair {
             let found = THANKS + 1;
             let what = format!(
                 "{found} messages of {from} within 10 minutes that only thank or acknowledge, \
-                 budget {THANKS}; they need no answer, the bus inbox tool shows them"
+                 budget {THANKS}; they need no answer"
             );
             return Some((what, tell(&mut self.held_ms[2], now_ms)));
         }
@@ -241,8 +241,7 @@ impl Talk {
         let (found, from, thread) = (THREAD_MESSAGES + 1, from.as_str(), plain(thread));
         let what = format!(
             "{found} messages of {from} in thread {thread} within an hour, budget \
-             {THREAD_MESSAGES}; read them with the bus inbox tool, and begin another thread for \
-             something new"
+             {THREAD_MESSAGES}; another thread begins anew"
         );
         Some((what, tell(&mut self.held_ms, now_ms)))
     }

@@ -67,8 +67,8 @@ fn twenty_replies_pass_in_ten_minutes_and_the_next_is_held_with_the_reason() {
         rig.now_ms += 1_000;
     }
     let held = Verdict::Hold {
-        reason: "held as quiet: 21 replies of bob within 10 minutes, budget 20; read them with \
-                 the bus inbox tool, PEERBUS_BUDGET changes the budget"
+        reason: "held as quiet: 21 replies of bob within 10 minutes, budget 20 (the \
+                 recipient's PEERBUS_BUDGET)"
             .into(),
         tell: true,
     };

@@ -232,7 +232,7 @@ impl State {
         if tell {
             let from = quote::plain(&mail.inbound.from);
             tracing::warn!(%from, %reason, "mail is held back");
-            let sentence = format!("mail of {from} is {reason}");
+            let sentence = format!("mail of {from} is {reason}; the bus inbox tool reads it");
             self.notice(now_ms, &sentence, None, Priority::Quiet);
         }
         let step = Progress::Held {

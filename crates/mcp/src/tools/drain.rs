@@ -191,6 +191,10 @@ fn note(count: usize, remaining: usize, held: &(usize, Option<String>)) -> Strin
     };
     let held = match held {
         (0, _) => String::new(),
+        (1, why) => format!(
+            " 1 more is not shown, {}.",
+            why.as_deref().unwrap_or_default()
+        ),
         (count, why) => format!(
             " {count} more are not shown, {}.",
             why.as_deref().unwrap_or_default()

@@ -282,6 +282,57 @@ fn what_a_user_put_into_our_table_goes_with_it_and_what_is_below_stays() {
 }
 
 #[test]
+fn an_entry_in_toml_is_taken_out_however_it_is_written() {
+    let others = "[mcp_servers.a]\ncommand = 'b'\n";
+    let inline = "peerbus = { command = \"peerbus\", args = [\"adapter\"] } # mine\n";
+    for (text, back) in [
+        (
+            format!("[mcp_servers]\n{inline}\n{others}"),
+            format!("[mcp_servers]\n\n{others}"),
+        ),
+        (
+            format!("x = 1\nmcp_servers.{inline}mcp_servers.z = {{ command = 'c' }}\n"),
+            "x = 1\nmcp_servers.z = { command = 'c' }\n".to_owned(),
+        ),
+        (
+            format!("[mcp_servers]\r\n{inline}"),
+            "[mcp_servers]\r\n".to_owned(),
+        ),
+    ] {
+        let change = install(&codex(), Some(&text), None);
+        let after = change.after.expect("a text");
+        assert!(after.contains("--adapter=generic"), "{after}");
+        for done in [change.done.as_ref(), None] {
+            let found = uninstall(&codex(), &after, done);
+            assert_eq!(found.as_deref(), Some(back.as_str()), "from {after}");
+        }
+    }
+    let dotted = "[mcp_servers]\npeerbus.command = \"peerbus\"\npeerbus.args = [\n  \"adapter\",\n]\nz.command = 'c'\n";
+    let back = uninstall(&codex(), dotted, None);
+    assert_eq!(back.as_deref(), Some("[mcp_servers]\nz.command = 'c'\n"));
+}
+
+#[test]
+fn variables_that_a_user_hands_on_stay_handed_on() {
+    let target = |names: &[&str]| {
+        let entry = [
+            ("command", Node::text("peerbus")),
+            ("env_vars", Node::texts(names)),
+        ];
+        let want = Want::Toml(Node::table(entry));
+        Target {
+            path: PathBuf::from("/nowhere/config.toml"),
+            want,
+        }
+    };
+    let old = "[mcp_servers.peerbus]\ncommand = \"peerbus\"\nenv_vars = [\"A\", \"MINE\"]\n";
+    let change = install(&target(&["A", "B"]), Some(old), None);
+    let after = change.after.expect("a text");
+    assert_eq!(after, old.replace("\"MINE\"", "\"MINE\", \"B\""));
+    assert!(!install(&target(&["B", "A"]), Some(&after), None).differs());
+}
+
+#[test]
 fn an_entry_of_a_users_own_is_brought_up_to_date_and_keeps_what_else_it_has() {
     let text = r#"{"mcpServers": {"peerbus": {"command": "/gone/peerbus", "args": ["adapter", "--adapter=cc", "--url=unix:/s"], "env": {"PEERBUS_NAME": "me"}}}}"#;
     let after = install(&server(), Some(text), None).after.expect("a text");

@@ -26,13 +26,8 @@ pub(crate) fn set(draft: &mut Draft, entry: &Node) -> Result<(), Flaw> {
     };
     let text = draft.text.clone();
     let document = parse(&text)?;
+    refuse_inline(&document)?;
     let servers = document.get(SERVERS);
-    let inline = servers.filter(|servers| !servers.is_table());
-    if let Some(servers) = inline {
-        let at = servers.span().map_or(0, |span| span.start);
-        let what = format!("{SERVERS} is written inline: make it tables such as [{SERVERS}.NAME]");
-        return Err(Flaw::new(at, what));
-    }
     if servers.and_then(|servers| servers.get(OURS)).is_none() {
         append(draft, members);
         // What is read back must be what was meant.
@@ -42,6 +37,16 @@ pub(crate) fn set(draft: &mut Draft, entry: &Node) -> Result<(), Flaw> {
         set_member(draft, &[name], node)?;
     }
     Ok(())
+}
+
+/// Refuses servers that all stand in one value.
+fn refuse_inline(document: &Document<&str>) -> Result<(), Flaw> {
+    let inline = document.get(SERVERS).filter(|servers| !servers.is_table());
+    inline.map_or(Ok(()), |servers| {
+        let at = servers.span().map_or(0, |span| span.start);
+        let what = format!("{SERVERS} is written inline: make it tables such as [{SERVERS}.NAME]");
+        Err(Flaw::new(at, what))
+    })
 }
 
 /// Where our server stands.
@@ -93,6 +98,9 @@ fn set_member(draft: &mut Draft, path: &[&str], node: &Node) -> Result<(), Flaw>
             }
         }
         (Some(item), _) => {
+            let Some(node) = &with_those_there(name, node, item) else {
+                return Ok(());
+            };
             let (wanted, found) = (node.plain(), plain(item));
             let suits = match (&wanted, &found) {
                 (Value::Array(wanted), Value::Array(found)) => found.starts_with(wanted),
@@ -109,6 +117,21 @@ fn set_member(draft: &mut Draft, path: &[&str], node: &Node) -> Result<(), Flaw>
         }
     }
     Ok(())
+}
+
+/// Of variables to hand on, those that are named already come first, whoever named them. `None`:
+/// they are named in a way that stays as it is.
+fn with_those_there(name: &str, wanted: &Node, item: &Item) -> Option<Node> {
+    let (Node::List(all), Value::Array(found), "env_vars") = (wanted, plain(item), name) else {
+        return Some(wanted.clone());
+    };
+    let mut list = Vec::new();
+    for name in &found {
+        list.push(Node::text(name.as_str()?));
+    }
+    let missing = all.iter().filter(|one| !found.contains(&one.plain()));
+    list.extend(missing.cloned());
+    Some(Node::List(list))
 }
 
 /// Puts `key = value` into a table: below its header, or behind its opening brace.
@@ -143,12 +166,11 @@ pub(crate) fn unset(draft: &mut Draft) -> Result<(), Flaw> {
     let Some(ours) = document.get(SERVERS).and_then(|servers| servers.get(OURS)) else {
         return Ok(());
     };
+    refuse_inline(&document)?;
     let mut sections = Vec::new();
-    collect(ours, &text, &mut sections);
-    if sections.is_empty() {
-        let at = ours.span().map_or(0, |span| span.start);
-        let what = format!("{SERVERS}.{OURS} is no table of its own: remove it by hand");
-        return Err(Flaw::new(at, what));
+    match ours.as_table().is_some_and(|table| !table.is_dotted()) {
+        true => collect(ours, &text, &mut sections),
+        false => lines(ours, &text, &mut sections),
     }
     sections.sort_by_key(|section| std::cmp::Reverse(section.start));
     for section in sections {
@@ -159,6 +181,18 @@ pub(crate) fn unset(draft: &mut Draft) -> Result<(), Flaw> {
         });
     }
     Ok(())
+}
+
+/// The lines of a value with its key, or of each value below a dotted key.
+fn lines(item: &Item, text: &str, sections: &mut Vec<Range<usize>>) {
+    if let Some(table) = item.as_table() {
+        for (_, inner) in table.iter() {
+            lines(inner, text, sections);
+        }
+    } else if let Some(span) = item.span() {
+        let start = text[..span.start].rfind('\n').map_or(0, |at| at + 1);
+        sections.push(start..span.end);
+    }
 }
 
 /// From a table's header to its last value, and the same of the tables in it.

@@ -1,12 +1,16 @@
 //! `peerbus doctor`: nothing to say where all is well, and every planted fault with its remedy.
 
+mod agents;
+mod elsewhere;
+mod names;
+
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Output;
 
 use serde_json::Value;
 
-use crate::support::{Broker, Home, Mcp};
+use crate::support::{Broker, Home};
 
 /// A home where everything works: a broker, `peerbus` on the PATH, two agents that have it.
 struct Setup {
@@ -132,7 +136,11 @@ const FAULTS: &[Fault] = &[
             fs::set_permissions(setup.home.credentials(), mode).expect("a mode");
         },
         env: &[],
-        says: &["failed  credentials: ", "mode 0644", "remedy: `chmod 600 "],
+        says: &[
+            "failed  credentials: ",
+            "mode 0644",
+            "remedy: run `chmod 600 ",
+        ],
     },
     Fault {
         what: "credentials that cannot be read",
@@ -141,7 +149,7 @@ const FAULTS: &[Fault] = &[
         says: &[
             "failed  credentials: ",
             "is not TOML (line 1)",
-            "let `peerbus serve` make new ones",
+            "remedy: delete it, and `peerbus serve` makes",
         ],
     },
     Fault {
@@ -343,7 +351,7 @@ const FAULTS: &[Fault] = &[
             )
         },
         env: &[],
-        says: &["failed  gemini: ", "\"the boss\"", "--name NAME"],
+        says: &["failed  gemini: ", "\"the boss\"", "another `--name`"],
     },
     Fault {
         what: "a server that its user switched off",
@@ -420,61 +428,6 @@ fn every_planted_fault_is_found_with_its_remedy() {
 
 fn has_failed(lines: &[String]) -> bool {
     lines.iter().any(|line| line.starts_with("failed "))
-}
-
-#[test]
-fn a_name_of_another_token_and_one_in_use_are_told_apart() {
-    let home = Home::new();
-    let socket = home.path().join("b.sock");
-    let mut serve = home.peerbus(&["serve", "--listen", "127.0.0.1:0", "--socket"]);
-    serve
-        .arg(&socket)
-        .env("PEERBUS_TOKENS", "token-one,token-two");
-    let mut broker = serve
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .expect("serve starts");
-    crate::support::eventually("the broker listens", || socket.exists().then_some(()));
-    let run = |args: &[&str], token: &str, name: &str| {
-        let mut command = home.peerbus(args);
-        command
-            .env("PEERBUS_TOKEN", token)
-            .env("PEERBUS_HMAC_SECRET", OTHER_SECRET);
-        command.env("PEERBUS_URL", format!("unix:{}", socket.display()));
-        let output = command
-            .env("PEERBUS_NAME", name)
-            .output()
-            .expect("peerbus starts");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
-    run(
-        &["recv", "--name", "bob", "--timeout", "0.1"],
-        "token-one",
-        "",
-    );
-    let said = run(&["doctor"], "token-two", "bob");
-    let line = said.lines().find(|line| line.starts_with("failed  name: "));
-    let line = line.unwrap_or_else(|| panic!("{said}"));
-    assert!(
-        line.contains("another token") && line.contains("`peerbus names release bob`"),
-        "{line}"
-    );
-    let said = run(&["doctor"], "token-one", "bob");
-    assert!(said.contains("name: bob can be used"), "{said}");
-    broker.kill().expect("the broker is ours");
-    broker.wait().expect("the broker ends");
-}
-
-#[test]
-fn who_has_a_name_is_told() {
-    let setup = Setup::new();
-    let carol = Mcp::start(&setup.home, "generic", "carol", "some-bot");
-    crate::support::eventually("carol is there", || {
-        let (lines, _) = setup.doctor(&[("PEERBUS_NAME", "carol")]);
-        let told = |line: &String| line.starts_with("ok      name: carol is in use by some-bot");
-        lines.iter().any(told).then_some(())
-    });
-    drop(carol);
 }
 
 #[test]

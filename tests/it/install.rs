@@ -1,6 +1,7 @@
 //! `peerbus install` and `uninstall` on configuration files as people have them.
 
 mod configs;
+mod names;
 mod strangers;
 mod trouble;
 
@@ -199,7 +200,14 @@ fn what_is_written_is_what_each_client_documents() {
     assert_eq!(server["command"].as_str(), Some(program));
     let handed_on = server["env_vars"].as_array().expect("a list");
     let handed_on: Vec<_> = handed_on.iter().filter_map(|name| name.as_str()).collect();
-    assert!(handed_on.contains(&"XDG_RUNTIME_DIR"), "{handed_on:?}");
+    for variable in [
+        "XDG_RUNTIME_DIR",
+        "PEERBUS_BUDGET",
+        "PEERBUS_ACK",
+        "PEERBUS_TOOL_NAMES",
+    ] {
+        assert!(handed_on.contains(&variable), "{handed_on:?}");
+    }
 }
 
 #[test]

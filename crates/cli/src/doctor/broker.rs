@@ -6,8 +6,8 @@ use peerbus_adapter::{
     Bus, Config, Event, Flags, How, LinkState, Naming, PeerEntry, Url, connect, credentials,
 };
 
-use super::health;
 use super::report::Report;
+use super::{elsewhere, health};
 use crate::client;
 use crate::failure::Failure;
 
@@ -64,8 +64,7 @@ async fn reach(bus: &Bus, config: &Config, since: Instant, report: &mut Report) 
         }
         LinkState::Connecting { last_error, .. } => {
             let why = last_error.unwrap_or_else(|| "it does not answer".into());
-            let remedy = "start `peerbus serve` on the broker's machine, or correct PEERBUS_URL";
-            report.failed("broker", why, remedy);
+            absent(config, why, report);
             None
         }
         other => {
@@ -76,6 +75,26 @@ async fn reach(bus: &Bus, config: &Config, since: Instant, report: &mut Report) 
             );
             None
         }
+    }
+}
+
+/// Says why there is no broker.
+fn absent(config: &Config, why: String, report: &mut Report) {
+    let kept = credentials::load(&config.credentials).ok();
+    let has_url = config.url.is_some() || kept.is_some_and(|kept| kept.url.is_some());
+    let elsewhere = (!has_url).then(|| elsewhere::broker(config)).flatten();
+    match elsewhere {
+        Some(says) => report.failed(
+            "broker",
+            says,
+            "set XDG_RUNTIME_DIR as it is for the broker, or PEERBUS_URL=unix:PATH with the path \
+             that it said at its start",
+        ),
+        None => report.failed(
+            "broker",
+            why,
+            "start `peerbus serve` on the broker's machine, or correct PEERBUS_URL",
+        ),
     }
 }
 

@@ -1,10 +1,11 @@
 //! Agents' configurations: is peerbus in them, and does what stands there still hold?
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::entry::{self, Names};
 use super::report::Report;
 use super::version;
 use crate::args::Client;
@@ -13,59 +14,78 @@ use crate::install::clients::{CLIENTS, Places, Program, Scope, Target, Want, tar
 use crate::install::files::Found;
 use crate::install::{hooks, plan, program};
 
-/// What is known of one client in one scope.
+/// What is known of one client in one place.
 struct Site {
     client: Client,
     word: &'static str,
-    flag: &'static str,
+    title: &'static str,
+    scope: Scope,
+    /// Another directory than this one.
+    above: Option<PathBuf>,
 }
 
 impl Site {
     fn remedy(&self) -> String {
-        format!("`peerbus install {} --{}`", self.word, self.flag)
+        let flag = match self.scope {
+            Scope::User => "user",
+            Scope::Project => "project",
+        };
+        let there = self.above.as_ref();
+        let there = there.map_or_else(String::new, |dir| format!(" in {}", dir.display()));
+        format!("`peerbus install {} --{flag}`{there}", self.word)
     }
+
+    /// Whether sessions that are started here read this file.
+    fn reads(&self, target: &Target) -> bool {
+        let servers = !matches!(target.want, Want::Hooks(_));
+        let upwards = [Client::ClaudeCode, Client::Codex, Client::Opencode];
+        self.above.is_none() || servers && upwards.contains(&self.client)
+    }
+}
+
+/// What was found on the way.
+#[derive(Default)]
+struct Survey {
+    seen: BTreeSet<(&'static str, PathBuf)>,
+    names: Names,
+    servers: usize,
+    hooked: bool,
+    /// The client that is looked at has a file, and our server.
+    there: bool,
+    installed: bool,
 }
 
 /// Looks into every configuration that is there.
 pub(super) fn check(report: &mut Report) -> Result<(), Failure> {
     let places = Places::find()?;
-    let mut seen = BTreeSet::new();
-    let (mut servers, mut absent) = (0, Vec::new());
-    let (mut claude, mut hooked) = (false, false);
+    let mut survey = Survey::default();
+    let (mut claude, mut absent) = (false, Vec::new());
     for (client, word, title) in CLIENTS {
-        let mut there = false;
-        let mut installed = false;
-        for (scope, flag) in [(Scope::User, "user"), (Scope::Project, "project")] {
-            let site = Site { client, word, flag };
-            for target in wanted(client, scope, &places, program::NAME) {
-                if !seen.insert((word, target.path.clone())) {
-                    continue;
-                }
-                let Some((found, read)) = read(&target, report) else {
-                    there |= target.path.exists();
-                    continue;
-                };
-                there = true;
-                if let Some(entry) = plan::entry(&target, &read) {
-                    servers += 1;
-                    installed = true;
-                    server(&site, &target, &found, entry, &places, report);
-                }
-                if let Want::Hooks(_) = target.want {
-                    hooked |= check_hooks(&site, &target, &found, &read, &places, report);
-                }
-            }
+        (survey.there, survey.installed) = (false, false);
+        let site = |scope, above| Site {
+            client,
+            word,
+            title,
+            scope,
+            above,
+        };
+        survey.look(&site(Scope::User, None), &places, report);
+        survey.look(&site(Scope::Project, None), &places, report);
+        for dir in places.above() {
+            let places = places.at(&dir);
+            survey.look(&site(Scope::Project, Some(dir)), &places, report);
         }
-        claude |= installed && client == Client::ClaudeCode;
-        if there && !installed {
+        claude |= survey.installed && client == Client::ClaudeCode;
+        if survey.there && !survey.installed {
             absent.push(format!("{title} (`peerbus install {word}`)"));
         }
     }
-    silenced(&places, claude || hooked, hooked, report);
+    survey.names.check(report);
+    silenced(&places, claude || survey.hooked, survey.hooked, report);
     if !absent.is_empty() {
         report.ok("agents", format!("not installed in: {}", absent.join(", ")));
     }
-    if servers == 0 {
+    if survey.servers == 0 {
         report.warning(
             "agents",
             "no agent's configuration here or in your home starts peerbus",
@@ -74,6 +94,50 @@ pub(super) fn check(report: &mut Report) -> Result<(), Failure> {
         );
     }
     Ok(())
+}
+
+impl Survey {
+    /// Looks at the files of one client in one place.
+    fn look(&mut self, site: &Site, places: &Places, report: &mut Report) {
+        for target in wanted(site.client, site.scope, places, program::NAME) {
+            if !self.seen.insert((site.word, target.path.clone())) {
+                continue;
+            }
+            if !site.reads(&target) {
+                unread(site, &target, report);
+                continue;
+            }
+            let Some((found, read)) = read(&target, report) else {
+                self.there |= target.path.exists();
+                continue;
+            };
+            self.there = true;
+            if let Some(entry) = plan::entry(&target, &read) {
+                self.servers += 1;
+                self.installed = true;
+                let name = server(site, &target, &found, entry, places, report);
+                let path = found.path.display().to_string();
+                self.names.add(name, site.word, path);
+            }
+            if let Want::Hooks(_) = target.want {
+                self.hooked |= check_hooks(site, &target, &found, &read, places, report);
+            }
+        }
+    }
+}
+
+/// Says of a file with our server that sessions started here do not read it.
+fn unread(site: &Site, target: &Target, report: &mut Report) {
+    let found = Found::read(&target.path).ok();
+    let read = found.as_ref().and_then(|found| {
+        found.bytes.as_ref()?;
+        plan::reading(target, found.text().ok()?.0).ok()
+    });
+    if read.is_some_and(|read| plan::entry(target, &read).is_some()) {
+        let (path, title) = (target.path.display(), site.title);
+        let says = format!("{path} has peerbus for {title} when that is started there, not here");
+        report.ok(site.word, says);
+    }
 }
 
 fn wanted(client: Client, scope: Scope, places: &Places, command: &str) -> Vec<Target> {
@@ -111,7 +175,7 @@ fn read(target: &Target, report: &mut Report) -> Option<(Found, Value)> {
     }
 }
 
-/// Checks a server's entry.
+/// Checks a server's entry. Gives the name that its sessions take, if it gives one.
 fn server(
     site: &Site,
     target: &Target,
@@ -119,42 +183,47 @@ fn server(
     entry: &Value,
     places: &Places,
     report: &mut Report,
-) {
+) -> Option<String> {
     let path = found.path.display();
     let command = plan::command(entry).and_then(|words| words.into_iter().next());
     let command = command.unwrap_or_default();
     if !command.is_empty() && !plan::is_ours(entry) {
         let says = format!("{path} starts {command} as peerbus, which is not looked into");
         let remedy = "nothing, if it is a wrapper of yours; else rename that server, and install";
-        return report.warning(site.word, says, remedy);
+        report.warning(site.word, says, remedy);
+        return None;
     }
     if let Some(why) = unusable(&command) {
-        return report.failed(site.word, format!("{path} starts {why}"), site.remedy());
-    }
-    for why in environment(entry) {
-        let remedy = format!("correct it there, or: {} --name NAME", site.remedy());
-        report.failed(site.word, format!("{path}: {why}"), remedy);
+        report.failed(site.word, format!("{path} starts {why}"), site.remedy());
+        return None;
     }
     let off = entry.get("enabled") == Some(&Value::Bool(false))
         || entry.get("disabled") == Some(&Value::Bool(true));
     if off {
         let says = format!("{path} has peerbus switched off");
-        return report.warning(site.word, says, "switch it on there when you want it");
+        report.warning(site.word, says, "switch it on there when you want it");
+        return None;
+    }
+    let (name, faults) = entry::look(entry, &site.remedy());
+    for fault in &faults {
+        let says = format!("{path}: {}", fault.says);
+        report.failed(site.word, says, &fault.remedy);
+    }
+    if !faults.is_empty() {
+        return name;
     }
     if let Some(other) = other_version(&command) {
         let ours = env!("CARGO_PKG_VERSION");
         let says = format!("{path} starts {command}, which is {other}; this is peerbus {ours}");
         let remedy = format!("install one version everywhere, then {}", site.remedy());
-        return report.warning(site.word, says, remedy);
+        report.warning(site.word, says, remedy);
+    } else if outdated(site, target, found, &command, places) {
+        let says = format!("{path} has peerbus in another form than this version writes");
+        report.warning(site.word, says, site.remedy());
+    } else {
+        report.ok(site.word, format!("{path} starts {command}"));
     }
-    match outdated(site, target, found, &command, places) {
-        true => report.warning(
-            site.word,
-            format!("{path} has peerbus in another form than this version writes"),
-            site.remedy(),
-        ),
-        false => report.ok(site.word, format!("{path} starts {command}")),
-    }
+    name
 }
 
 /// Why a program cannot be started.
@@ -193,40 +262,10 @@ fn other_version(command: &str) -> Option<String> {
     (said.trim() != ours).then(|| said.trim().to_owned())
 }
 
-/// What is wrong with the variables of an entry.
-fn environment(entry: &Value) -> Vec<String> {
-    let env = entry.get("env").or_else(|| entry.get("environment"));
-    let variable = |name: &str| {
-        let text = env?.get(name)?.as_str()?;
-        // What the client fills in is not known here.
-        (!text.is_empty() && !text.contains('$')).then(|| text.to_owned())
-    };
-    let mut wrong = Vec::new();
-    if let Some(name) = variable("PEERBUS_NAME")
-        && let Err(failure) = program::check_name(&name)
-    {
-        wrong.push(failure.to_string());
-    }
-    if let Some(Err(error)) =
-        variable("PEERBUS_WAKE").map(|text| text.parse::<peerbus_cc_adapter::WakeList>())
-    {
-        wrong.push(error);
-    }
-    if let Err(error) = peerbus_mcp::Options::read(variable) {
-        wrong.push(error.to_string());
-    }
-    wrong
-}
-
 /// Whether installing with the same program would change something.
 fn outdated(site: &Site, target: &Target, found: &Found, command: &str, places: &Places) -> bool {
-    let scope = if site.flag == "user" {
-        Scope::User
-    } else {
-        Scope::Project
-    };
     let same = |other: &Target| other.path == target.path;
-    let mut fresh = wanted(site.client, scope, places, command).into_iter();
+    let mut fresh = wanted(site.client, site.scope, places, command).into_iter();
     let again = Found::read(&found.asked);
     match (fresh.find(same), again) {
         (Some(fresh), Ok(again)) => {

@@ -2,6 +2,8 @@
 
 mod broker;
 mod clients;
+mod elsewhere;
+mod entry;
 mod health;
 mod places;
 mod report;

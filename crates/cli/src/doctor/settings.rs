@@ -90,11 +90,16 @@ fn keys(config: &Config, report: &mut Report) -> bool {
             false
         }
         (_, Err(error)) => {
-            let remedy = format!(
-                "`chmod 600 {file}` and own it, or correct it; or move it away and let `peerbus \
-                 serve` make new ones"
-            );
-            report.failed("credentials", error.to_string(), remedy);
+            let says = error.to_string();
+            // Most sentences end with what to do.
+            let parts = [": run ", ": delete ", ": put "].iter().find_map(|verb| {
+                let at = says.rfind(verb)?;
+                says.split_at_checked(at)
+            });
+            let other = "make it a file of your own that only you can read, or delete it: `peerbus \
+                         serve` makes a new one";
+            let (why, remedy) = parts.unwrap_or((&says, other));
+            report.failed("credentials", why, remedy.trim_start_matches(": "));
             false
         }
     }

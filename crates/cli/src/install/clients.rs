@@ -9,7 +9,7 @@ use crate::args::Client;
 use crate::failure::Failure;
 
 /// What Codex must hand on of its environment, which it otherwise cleans.
-const HANDED_ON: [&str; 8] = [
+const HANDED_ON: [&str; 12] = [
     "XDG_CONFIG_HOME",
     "XDG_STATE_HOME",
     "XDG_RUNTIME_DIR",
@@ -18,6 +18,10 @@ const HANDED_ON: [&str; 8] = [
     "PEERBUS_TOKEN",
     "PEERBUS_HMAC_SECRET",
     "PEERBUS_LOG",
+    "PEERBUS_ACK",
+    "PEERBUS_BUDGET",
+    "PEERBUS_TOOL_NAMES",
+    "PEERBUS_WAKE",
 ];
 
 /// Whose configuration.
@@ -114,6 +118,28 @@ impl Places {
         match (self.env)("CLAUDE_CONFIG_DIR") {
             Some(dir) => dir.join(".claude.json"),
             None => self.home.join(".claude.json"),
+        }
+    }
+
+    /// The directories above this one that belong to the project too, its root the last: the one of
+    /// the repository, else the next with an `.mcp.json`.
+    pub(crate) fn above(&self) -> Vec<PathBuf> {
+        let mut root = None;
+        for marker in [".git", ".mcp.json"] {
+            let has = |dir: &&Path| dir.join(marker).exists();
+            root = root.or_else(|| self.project.ancestors().find(has));
+        }
+        let above = self.project.ancestors().skip(1);
+        let below_root = above.take_while(|dir| root.is_some_and(|root| dir.starts_with(root)));
+        below_root.map(Path::to_owned).collect()
+    }
+
+    /// The same, seen from another directory.
+    pub(crate) fn at(&self, project: &Path) -> Self {
+        Self {
+            home: self.home.clone(),
+            project: project.to_owned(),
+            env: self.env,
         }
     }
 

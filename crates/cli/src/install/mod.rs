@@ -7,6 +7,7 @@ mod edit;
 pub(crate) mod files;
 pub(crate) mod hooks;
 mod json;
+pub(crate) mod naming;
 mod next;
 pub(crate) mod plan;
 pub(crate) mod program;
@@ -34,13 +35,16 @@ const ATTEMPTS: usize = 5;
 pub(crate) fn run(verb: &Install) -> Result<(), Failure> {
     let scope = scope(verb.scope);
     if let Some(name) = &verb.name {
-        program::check_name(name)?;
+        naming::check(name, scope)?;
     }
     let program = Program {
         command: program::command(scope)?,
         name: verb.name.clone(),
     };
-    let targets = clients::targets(verb.client, scope, &Places::find()?, &program);
+    let places = Places::find()?;
+    let targets = clients::targets(verb.client, scope, &places, &program);
+    let kept = naming::kept(&targets).filter(|_| program.name.is_none());
+    below_the_root(scope, &places);
     let changed = carry_out(&targets, verb.dry_run, plan::install)?;
     if !changed {
         output::say(&format!(
@@ -55,10 +59,27 @@ pub(crate) fn run(verb: &Install) -> Result<(), Failure> {
             whereabouts(&targets)
         ));
     }
+    if let Some(name) = kept {
+        output::say(&format!(
+            "its sessions keep the name {name}: `--name NAME` changes it, uninstall takes it away"
+        ));
+    }
     if !verb.dry_run {
         next::say(verb.client, scope, &program);
     }
     Ok(())
+}
+
+/// Says so where a project's files would not lie at its root.
+fn below_the_root(scope: Scope, places: &Places) {
+    let above = places.above();
+    if let (Scope::Project, Some(root)) = (scope, above.last()) {
+        let (here, root) = (places.project().display(), root.display());
+        output::say(&format!(
+            "this is for sessions started in {here}; the project's root seems to be {root}: run \
+             it there if they start there"
+        ));
+    }
 }
 
 /// Takes peerbus out of it again.
@@ -68,7 +89,9 @@ pub(crate) fn undo(verb: &Uninstall) -> Result<(), Failure> {
         command: program::command(scope).unwrap_or_else(|_| program::NAME.to_owned()),
         name: None,
     };
-    let targets = clients::targets(verb.client, scope, &Places::find()?, &program);
+    let places = Places::find()?;
+    let targets = clients::targets(verb.client, scope, &places, &program);
+    below_the_root(scope, &places);
     let changed = carry_out(&targets, verb.dry_run, plan::uninstall)?;
     if !changed {
         output::say(&format!(
@@ -79,7 +102,10 @@ pub(crate) fn undo(verb: &Uninstall) -> Result<(), Failure> {
         output::say("nothing was written (--dry-run)");
     } else {
         let client = clients::title(verb.client);
-        output::say(&format!("what was installed is no longer {}", whereabouts(&targets)));
+        output::say(&format!(
+            "what was installed is no longer {}",
+            whereabouts(&targets)
+        ));
         output::say(&format!(
             "sessions of {client} that run now keep it until they end"
         ));

@@ -1,7 +1,7 @@
 //! What is left for the user to do.
 
 use super::clients::{Program, Scope, title};
-use super::program;
+use super::{naming, program};
 use crate::args::Client;
 use crate::output;
 
@@ -48,13 +48,22 @@ pub(crate) fn say(client: Client, scope: Scope, called: &Program) {
             "everybody who works on the project needs `peerbus` on the PATH{here}"
         ));
     }
-    if let Some(fixed) = called.name.as_ref().filter(|name| !name.contains('{')) {
-        steps.push(format!(
-            "only one session at a time can be {fixed}; others wait for the name"
-        ));
+    if let Some(name) = &called.name {
+        steps.push(one_at_a_time(name));
     }
     steps.push("run `peerbus serve` if no broker runs yet, and `peerbus doctor` to check".into());
     for step in steps {
         output::say(&format!("- {step}"));
+    }
+}
+
+/// What a name means for sessions beside each other.
+fn one_at_a_time(name: &str) -> String {
+    let alone = "only one session at a time can have that name, others wait for it; without --name \
+                 each has its own";
+    match naming::expanded(name, |_| None) {
+        Ok(here) if here == name => format!("the name is {name}: {alone}"),
+        Ok(here) => format!("the name is {here} for every session here: {alone}"),
+        Err(why) => format!("warning: a session started here would not start: {why}"),
     }
 }

@@ -1,17 +1,12 @@
-//! How to call peerbus from a configuration, and what a session may be named.
+//! How to call peerbus from a configuration.
 
 use std::path::{Path, PathBuf};
 
-use peerbus_wire::PeerName;
-
 use super::clients::Scope;
-use super::diff;
 use crate::failure::Failure;
 
 /// The plain name.
 pub(crate) const NAME: &str = "peerbus";
-/// What stands for something of the session in a name.
-const PLACEHOLDERS: [&str; 4] = ["{project}", "{branch}", "{host}", "{user}"];
 
 /// `peerbus` where that finds this very program, else its full path. In a project's file, which
 /// others share, always `peerbus`.
@@ -73,18 +68,4 @@ pub(crate) fn is_executable(file: &Path) -> bool {
 #[cfg(not(unix))]
 pub(crate) fn is_executable(file: &Path) -> bool {
     file.is_file()
-}
-
-/// Checks a name that may hold placeholders.
-pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
-    let plain = PLACEHOLDERS
-        .iter()
-        .fold(name.to_owned(), |name, word| name.replace(word, "x"));
-    PeerName::parse(&plain).map(|_| ()).map_err(|error| {
-        let shown = diff::visible(name, 80);
-        let known = PLACEHOLDERS.join(", ");
-        Failure::config(format!(
-            "the name \"{shown}\" cannot be used: {error} (and {known} stand for something)"
-        ))
-    })
 }

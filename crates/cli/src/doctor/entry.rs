@@ -1,0 +1,101 @@
+//! A server's entry, read as the adapter that it starts would read it.
+
+use peerbus_adapter::{Config, Flags};
+use peerbus_cc_adapter::WakeList;
+use peerbus_mcp::Options;
+use serde_json::Value;
+
+use super::report::Report;
+use crate::install::{naming, plan};
+
+/// Why the adapter would not start.
+pub(super) struct Fault {
+    pub(super) says: String,
+    pub(super) remedy: String,
+}
+
+/// The name that the adapter of an entry takes, if it is given one, and what is wrong there.
+/// `install`: the command that writes the entry.
+pub(super) fn look(entry: &Value, install: &str) -> (Option<String>, Vec<Fault>) {
+    let variable = |name: &str| naming::variable(entry, name);
+    let given = argument(entry, "--name").or_else(|| variable("PEERBUS_NAME"));
+    let name = given.map(|name| naming::expanded(&name, variable));
+    let (name, mut faults) = match name.transpose() {
+        Ok(name) => (name, Vec::new()),
+        Err(says) => {
+            let remedy = format!("correct the name there, or {install} with another `--name`");
+            (None, vec![Fault { says, remedy }])
+        }
+    };
+    faults.extend(settings(entry).into_iter().map(|says| Fault {
+        says,
+        remedy: "correct it there, or take it out: with it the adapter does not start".into(),
+    }));
+    (name, faults)
+}
+
+/// What is wrong with what an entry sets, but for the name.
+fn settings(entry: &Value) -> Vec<String> {
+    let variable = |name: &str| naming::variable(entry, name);
+    let flags = Flags {
+        url: argument(entry, "--url"),
+        ..Flags::default()
+    };
+    let others = |name: &str| variable(name).filter(|_| name != "PEERBUS_NAME");
+    let mut wrong = Vec::new();
+    if let Err(error) = Config::resolve_with(&flags, others) {
+        wrong.push(error.to_string());
+    }
+    let wake = variable("PEERBUS_WAKE").map(|text| text.parse::<WakeList>());
+    wrong.extend(wake.and_then(Result::err));
+    if let Err(error) = Options::read(variable) {
+        wrong.push(error.to_string());
+    }
+    wrong
+}
+
+/// The value of a flag among the arguments that an entry gives.
+fn argument(entry: &Value, flag: &str) -> Option<String> {
+    let mut words = plan::command(entry).unwrap_or_default();
+    let args = entry.get("args").and_then(Value::as_array);
+    let args = args.into_iter().flatten().filter_map(Value::as_str);
+    words.extend(args.map(str::to_owned));
+    let mut words = words.into_iter();
+    let value = words.find_map(|word| match word.strip_prefix(flag)? {
+        "" => Some(None),
+        rest => rest.strip_prefix('=').map(|value| Some(value.to_owned())),
+    })?;
+    let value = value.or_else(|| words.next())?;
+    (!value.is_empty() && !value.contains('$')).then_some(value)
+}
+
+/// Who takes which name.
+#[derive(Default)]
+pub(super) struct Names(Vec<(String, &'static str, String)>);
+
+impl Names {
+    /// A configuration of an agent gives this name, or none.
+    pub(super) fn add(&mut self, name: Option<String>, agent: &'static str, path: String) {
+        self.0.extend(name.map(|name| (name, agent, path)));
+    }
+
+    /// Says which name several agents have.
+    pub(super) fn check(&self, report: &mut Report) {
+        for (at, (name, agent, path)) in self.0.iter().enumerate() {
+            let same = |other: &&(String, &str, String)| {
+                other.0.eq_ignore_ascii_case(name) && other.1 != *agent
+            };
+            if let Some((_, other, their)) = self.0[..at].iter().find(same) {
+                report.warning(
+                    "agents",
+                    format!(
+                        "{other} ({their}) and {agent} ({path}) have one name, {name}: only one \
+                         session at a time can have it, and others wait"
+                    ),
+                    "give each its own with `peerbus install CLIENT --name NAME`, or none: \
+                     generated names stay with their sessions",
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What agents' configurations set: doctor reads it as the adapter would.
+
+use std::fs;
+
+use crate::support::Home;
+
+use super::Setup;
+
+impl Setup {
+    /// A project's configuration for Gemini CLI with these members.
+    fn gemini(&self, members: &str) {
+        let text = format!(
+            r#"{{"mcpServers": {{"peerbus": {{"command": "peerbus", "args": ["adapter", "--adapter=generic"], {members}}}}}}}"#
+        );
+        self.write("work/.gemini/settings.json", &text);
+    }
+
+    /// What is said of that file by a doctor that is asked beside it.
+    fn said_of_gemini(&self) -> Vec<String> {
+        let mut command = self.home.peerbus(&["doctor"]);
+        command.env("PATH", self.home.path().join("bin"));
+        let output = command.current_dir(self.home.path().join("work")).output();
+        let output = output.expect("peerbus starts");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let lines = text.lines().map(str::to_owned);
+        lines.filter(|line| line.contains("work/.gemini")).collect()
+    }
+}
+
+#[test]
+fn what_keeps_an_installed_adapter_from_starting_is_found_with_one_remedy() {
+    let setup = Setup::new();
+    let variable = "remedy: correct it there, or take it out";
+    let name = "remedy: correct the name there, or `peerbus install gemini --project` with";
+    for (members, says, remedy) in [
+        (
+            r#""env": {"PEERBUS_WAKE": "telepathy"}"#,
+            "PEERBUS_WAKE",
+            variable,
+        ),
+        (
+            r#""env": {"PEERBUS_ACK": "never"}"#,
+            "PEERBUS_ACK",
+            variable,
+        ),
+        (
+            r#""env": {"PEERBUS_BUDGET": "0"}"#,
+            "PEERBUS_BUDGET",
+            variable,
+        ),
+        (
+            r#""env": {"PEERBUS_URL": "http://x"}"#,
+            "http://x",
+            variable,
+        ),
+        (r#""env": {"PEERBUS_NAME": "{porject}"}"#, "{porject}", name),
+        (
+            r#""env": {"PEERBUS_NAME": "{branch}"}"#,
+            "there is no branch here",
+            name,
+        ),
+        (r#""env": {"PEERBUS_NAME": "system"}"#, "reserved", name),
+    ] {
+        setup.gemini(members);
+        let lines = setup.said_of_gemini();
+        assert_eq!(lines.len(), 1, "{lines:#?}");
+        let line = &lines[0];
+        assert!(
+            line.starts_with("failed  gemini: ") && line.contains(says) && line.contains(remedy),
+            "{members}: {line}"
+        );
+        assert_eq!(line.matches('`').count() % 2, 0, "{line}");
+    }
+    for members in [
+        r#""env": {"PEERBUS_NAME": "{project}-x", "PEERBUS_BUDGET": "off"}"#,
+        r#""env": {"PEERBUS_NAME": "{user}", "USER": "ann"}"#,
+        r#""env": {"PEERBUS_NAME": "${PEERBUS_NAME:-}"}"#,
+    ] {
+        setup.gemini(members);
+        let lines = setup.said_of_gemini();
+        assert!(lines[0].starts_with("ok      gemini: "), "{lines:#?}");
+    }
+}
+
+#[test]
+fn a_name_that_two_agents_have_is_said() {
+    let setup = Setup::new();
+    let install = |client: &str, name: &str| {
+        let output = setup.run(&["install", client, "--name", name], &[]);
+        assert!(output.status.success(), "{output:?}");
+    };
+    let shared = || {
+        let (lines, _) = setup.doctor(&[]);
+        let shared = |line: &String| line.contains("have one name");
+        lines.into_iter().find(shared)
+    };
+    install("gemini", "Fred");
+    install("codex", "{project}-codex");
+    assert_eq!(shared(), None);
+    let project = setup.home.path().file_name().expect("a name");
+    let project = project.to_str().expect("UTF-8");
+    install("gemini", &format!("{}-codex", project.to_uppercase()));
+    let line = shared().expect("a line");
+    for part in [
+        "warning agents: codex (",
+        ".codex/config.toml) and gemini (",
+        &format!("{project}-codex").to_uppercase(),
+        "only one session at a time",
+        "--name NAME",
+    ] {
+        let line = line.to_uppercase();
+        assert!(line.contains(&part.to_uppercase()), "{part}: {line}");
+    }
+}
+
+#[test]
+fn the_projects_files_above_are_looked_at() {
+    let home = Home::new();
+    let sub = home.path().join("work/crates/a");
+    fs::create_dir_all(&sub).expect("a directory");
+    fs::create_dir(home.path().join("work/.git")).expect("a directory");
+    let run = |args: &[&str], dir: &std::path::Path| {
+        let output = home.peerbus(args).current_dir(dir).output();
+        let output = output.expect("peerbus starts");
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    for client in ["claude-code", "codex", "opencode", "gemini"] {
+        let said = run(&["install", client, "--project"], &home.path().join("work"));
+        assert!(!said.contains("root seems to be"), "{said}");
+    }
+    let said = run(&["doctor"], &sub);
+    for file in [
+        "work/.mcp.json",
+        "work/.codex/config.toml",
+        "work/opencode.json",
+    ] {
+        let line = said.lines().find(|line| line.contains(file));
+        // The program is not on this PATH.
+        let line = line.unwrap_or_else(|| panic!("{file}: {said}"));
+        assert!(line.contains(" starts `peerbus`"), "{line}");
+        assert!(line.ends_with("/work"), "where to install: {line}");
+    }
+    let line = said.lines().find(|line| line.contains("work/.gemini"));
+    let line = line.unwrap_or_else(|| panic!("{said}"));
+    assert!(
+        line.contains("when that is started there, not here"),
+        "{line}"
+    );
+
+    let said = run(&["install", "gemini", "--project", "--dry-run"], &sub);
+    let shown = fs::canonicalize(&sub).expect("a path");
+    assert!(
+        said.contains(&format!("started in {}", shown.display()))
+            && said.contains("the project's root seems to be"),
+        "{said}"
+    );
+}

@@ -8,7 +8,7 @@
 
 mod tail;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -21,8 +21,8 @@ pub(crate) use tail::watch;
 const LINE_MAX: usize = 8 << 20;
 /// Lines that may stand between a mark and the answer to it.
 const CHAIN_MAX: usize = 4_096;
-/// Stands in a line with an answer of the model.
-const REQUEST: &str = "\"requestId\"";
+/// Lines of which the place in the conversation is kept.
+const LINES_MAX: usize = 512;
 /// What the client writes where its user stopped the model.
 const INTERRUPTED: &str = "[Request interrupted by user";
 
@@ -42,18 +42,33 @@ pub(crate) struct Transcript {
     /// The rest of a line that is too long, or that began before the first byte.
     skipping: bool,
     chains: Vec<Chain>,
-    /// The request whose answer was written last.
-    request: Option<String>,
+    lines: Lines,
 }
 
 /// What descends from the line with a mark.
 #[derive(Debug)]
 struct Chain {
     mark: String,
+    root: String,
     lines: BTreeSet<String>,
-    /// Began to be answered before the mark was written: the rest of that answer is none to the
-    /// mark.
-    before: Option<String>,
+}
+
+/// The last lines, of each its place in the conversation. They are not always written in order.
+#[derive(Debug, Default)]
+struct Lines {
+    known: BTreeMap<String, Place>,
+    order: VecDeque<String>,
+}
+
+#[derive(Debug)]
+struct Place {
+    parent: Option<String>,
+    /// It is an answer to this request.
+    request: Option<String>,
+    /// It is an answer of the model itself.
+    answers: bool,
+    /// The user stopped the model here.
+    stopped: bool,
 }
 
 impl Transcript {
@@ -98,18 +113,9 @@ impl Transcript {
     }
 
     fn line(&mut self, line: &[u8], marks: &[String], found: &mut Vec<Evidence>) {
-        // Text to search, cheaper than JSON to parse: most lines are about nothing of ours.
         let Ok(text) = std::str::from_utf8(line) else {
             return;
         };
-        let news = marks
-            .iter()
-            .filter(|mark| contains(text, mark) && !self.chains.iter().any(|c| c.mark == **mark));
-        let news: Vec<&String> = news.collect();
-        let answers = text.contains(REQUEST);
-        if news.is_empty() && self.chains.is_empty() && !answers {
-            return;
-        }
         let Ok(line) = serde_json::from_str::<Line>(text) else {
             return;
         };
@@ -123,35 +129,101 @@ impl Transcript {
                 .is_some_and(|attachment| !attachment.is_log()),
             _ => false,
         };
-        let answer = line
-            .request_id
-            .filter(|_| line.kind.as_deref() == Some("assistant"));
-        let proof = answer.as_ref().filter(|_| line.is_api_error != Some(true));
-        let stopped = line.kind.as_deref() == Some("user") && is_interruption(text);
-        if let Some(parent) = line.parent {
-            self.chains.retain_mut(|chain| {
-                if !chain.lines.contains(&parent) {
-                    return true;
-                }
-                let answers = proof.is_some() && proof != chain.before.as_ref();
-                if answers {
-                    found.push(Evidence::Answered(chain.mark.clone()));
-                }
-                chain.lines.insert(uuid.clone());
-                !answers && !stopped && chain.lines.len() < CHAIN_MAX
-            });
-        }
-        if presents {
-            for mark in news {
-                found.push(Evidence::Presented(mark.clone()));
-                self.chains.push(Chain {
-                    mark: mark.clone(),
-                    lines: BTreeSet::from([uuid.clone()]),
-                    before: self.request.clone(),
-                });
+        let is = |kind: &str| line.kind.as_deref() == Some(kind);
+        let request = line.request_id.filter(|_| is("assistant"));
+        let place = Place {
+            parent: line.parent,
+            answers: request.is_some() && line.is_api_error != Some(true),
+            request,
+            stopped: is("user") && is_interruption(text),
+        };
+        let follows = |chain: &Chain| {
+            let parent = place.parent.as_ref();
+            parent.is_some_and(|parent| chain.lines.contains(parent))
+        };
+        let grows: Vec<bool> = self.chains.iter().map(follows).collect();
+        self.lines.add(uuid.clone(), place);
+        let mut grows = grows.into_iter();
+        let lines = &self.lines;
+        self.chains.retain_mut(|chain| {
+            let grows = grows.next().unwrap_or_default();
+            !grows || chain.grow(vec![&uuid], lines, found)
+        });
+        let news = |mark: &&String| {
+            contains(text, mark) && !self.chains.iter().any(|chain| chain.mark == **mark)
+        };
+        let news: Vec<&String> = marks.iter().filter(|_| presents).filter(news).collect();
+        for mark in news {
+            found.push(Evidence::Presented(mark.clone()));
+            let mut chain = Chain {
+                mark: mark.clone(),
+                root: uuid.clone(),
+                lines: BTreeSet::from([uuid.clone()]),
+            };
+            if chain.grow(lines.after(&uuid).collect(), lines, found) {
+                self.chains.push(chain);
             }
         }
-        self.request = answer.or(self.request.take());
+    }
+}
+
+impl Chain {
+    /// Takes in lines and what is known to descend from them. Whether there is more to wait for.
+    fn grow<'a>(
+        &mut self,
+        mut new: Vec<&'a String>,
+        all: &'a Lines,
+        found: &mut Vec<Evidence>,
+    ) -> bool {
+        while let Some(uuid) = new.pop() {
+            let Some(place) = all.known.get(uuid).filter(|_| !self.lines.contains(uuid)) else {
+                continue;
+            };
+            // The rest of an answer that began before the mark was written is none to the mark.
+            if place.answers && place.request.as_ref() != all.request_above(&self.root) {
+                found.push(Evidence::Answered(self.mark.clone()));
+                return false;
+            }
+            self.lines.insert(uuid.clone());
+            if place.stopped || self.lines.len() >= CHAIN_MAX {
+                return false;
+            }
+            new.extend(all.after(uuid));
+        }
+        true
+    }
+}
+
+impl Lines {
+    fn add(&mut self, uuid: String, place: Place) {
+        if self.known.insert(uuid.clone(), place).is_none() {
+            self.order.push_back(uuid);
+        }
+        if self.order.len() > LINES_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+    }
+
+    /// The lines that follow directly.
+    fn after<'a>(&'a self, uuid: &'a str) -> impl Iterator<Item = &'a String> {
+        let follows = move |(_, place): &(&String, &Place)| place.parent.as_deref() == Some(uuid);
+        self.known.iter().filter(follows).map(|(uuid, _)| uuid)
+    }
+
+    /// The request whose answer stands above a line.
+    fn request_above(&self, uuid: &str) -> Option<&String> {
+        let parent = |uuid: &str| self.known.get(self.known.get(uuid)?.parent.as_ref()?);
+        let mut above = parent(uuid);
+        for _ in 0..LINES_MAX {
+            let place = above?;
+            if place.request.is_some() {
+                return place.request.as_ref();
+            }
+            above = self.known.get(place.parent.as_ref()?);
+        }
+        None
     }
 }
 

@@ -157,6 +157,32 @@ fn the_rest_of_an_answer_that_began_before_is_no_proof() {
 }
 
 #[test]
+fn lines_are_not_always_written_in_order() {
+    // As 2.1.114 does when it resumes a session.
+    let before = line("attachment", "a", "0", "");
+    let answer = assistant("d", "c");
+    let between = line("attachment", "b", "a", "");
+    let text = before + &answer + &between + &user("c", "b");
+    assert_eq!(feed(&text), [presented(), answered()]);
+    // The answer that began before is found wherever it stands.
+    let text = user("b", "a") + &assistant("a", "0") + &assistant("c", "b");
+    assert_eq!(feed(&text), [presented()]);
+    let text = assistant("a", "0") + &assistant("c", "b") + &user("b", "a");
+    assert_eq!(feed(&text), [presented()]);
+}
+
+#[test]
+fn what_is_kept_of_lines_is_bounded() {
+    let mut transcript = Transcript::default();
+    for number in 0..LINES_MAX + 10 {
+        let text = line("user", &format!("u{number}"), "0", "");
+        transcript.feed(text.as_bytes(), &marks());
+    }
+    assert_eq!(transcript.lines.known.len(), LINES_MAX);
+    assert_eq!(transcript.lines.order.len(), LINES_MAX);
+}
+
+#[test]
 fn a_mark_elsewhere_says_nothing() {
     let quoted = format!(r#","message":{{"content":"about {MARK}"}},"requestId":"r""#);
     let log = format!(r#","attachment":{{"type":"hook_success","stdout":"{MARK}"}}"#);

@@ -7,6 +7,7 @@ from support import check, eventually
 
 # So that the CLI has something to resume.
 HELLO = "hello, whoever you are"
+HELLO_AGAIN = "do we know each other"
 
 
 def of_the_session(worker):
@@ -48,9 +49,10 @@ def last(cli, api, worker, is_seen):
         is_called(worker, name)
         is_seen(worker, queued)
         session.type("/clear")
-        eventually("the session is cleared", lambda: "away" not in session.screen())
+        eventually("the session is cleared", lambda: HELLO not in session.screen())
         # In the new conversation there is something to resume, too.
-        session.type(HELLO)
+        session.type(HELLO_AGAIN)
+        api.wait_for("the first words after that", lambda r: HELLO_AGAIN in r.prompt)
         hears(api, worker, name, "are you still there?", is_seen)
     queued = wake.send(worker, "while you were away again", name)
     with cli(api, "--continue"):

@@ -35,7 +35,10 @@ impl Bus {
         if matches!(*self.link().borrow(), LinkState::Refused { .. }) {
             self.tell(|session, now| session.start_over_as(now, name));
             let joined = self.joined(deadline).await;
-            return joined.map_or_else(|state| Err(BusError::Refused(state.to_string())), |_| Ok(()));
+            return joined.map_or_else(
+                |state| Err(BusError::Refused(state.to_string())),
+                |_| Ok(()),
+            );
         }
         let answer = self.shared().ask(|session, now| {
             let deadline_ms = now.mono_ms.saturating_add(millis(deadline));

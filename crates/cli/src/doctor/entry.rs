@@ -93,7 +93,7 @@ impl Names {
                          session at a time can have it, and others wait"
                     ),
                     "give each its own with `peerbus install CLIENT --name NAME`, or none: \
-                     generated names stay with their sessions",
+                     then each session has a generated one",
                 );
             }
         }

@@ -294,22 +294,94 @@ fn drain_until_killed(mcp: &mut Mcp, world: &World, name: &'static str) {
     }
 }
 
-/// Reads channel pushes, until the process dies or the test ends.
+/// What a push or an answer shows.
+struct Shown {
+    from: String,
+    id: String,
+    text: String,
+    repeat: bool,
+}
+
+/// Takes channel pushes, and reads what waits besides as an agent does that a push woke, until the
+/// process dies or the test ends.
 fn take_pushes(mcp: &mut Mcp, world: &World, name: &'static str) {
     let start = Instant::now();
+    let mut seen = BTreeSet::new();
+    let mut reading = None;
     while !world.stop_receiving.load(Ordering::SeqCst) && start.elapsed() < PATIENCE * 20 {
         let message = match mcp.poll(Duration::from_millis(50)) {
             Ok(message) => message,
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => continue,
             Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return,
         };
-        let meta = &message["params"]["meta"];
-        if message["method"] != "notifications/claude/channel" || meta["kind"] == "system" {
+        let is_answer = reading.is_some_and(|call| message["id"] == json!(call));
+        let (shown, more) = if is_answer {
+            let answer = &message["result"]["structuredContent"];
+            reading = None;
+            (read(answer), answer["remaining"] != json!(0))
+        } else if message["method"] == "notifications/claude/channel" {
+            let shown = pushed(&message["params"]);
+            let any = !shown.is_empty();
+            (shown, any)
+        } else {
             continue;
+        };
+        for one in shown {
+            if seen.insert((one.from.clone(), one.id.clone())) {
+                surface(world, name, &one.from, &one.id, &one.text);
+            } else {
+                assert!(one.repeat, "{name} was shown {} twice as new", one.id);
+            }
         }
-        let content = message["params"]["content"].as_str().expect("content");
-        let text = content.split('"').nth(1).expect("quoted text");
-        let (from, id) = (meta["from"].as_str(), meta["msg_id"].as_str());
-        surface(world, name, from.expect("from"), id.expect("msg_id"), text);
+        if more && reading.is_none() {
+            reading = Some(mcp.ask_tool("bus.inbox", json!({})));
+        }
     }
+}
+
+/// The messages in an answer of the inbox tool.
+fn read(answer: &Value) -> Vec<Shown> {
+    let messages = answer["messages"].as_array().cloned().unwrap_or_default();
+    let text = |message: &Value, member: &str| {
+        let value = message[member].as_str();
+        value.unwrap_or_else(|| panic!("{message}")).to_owned()
+    };
+    let shown = |message: &Value| Shown {
+        from: text(message, "from"),
+        id: text(message, "id"),
+        text: text(message, "text"),
+        repeat: message["shown_before"] == true,
+    };
+    messages.iter().map(shown).collect()
+}
+
+/// The messages in a push: one in its attributes, or several on a line each.
+fn pushed(params: &Value) -> Vec<Shown> {
+    let (content, meta) = (
+        params["content"].as_str().expect("content"),
+        &params["meta"],
+    );
+    let quoted = |line: &str| line.split('"').nth(1).expect("quoted text").to_owned();
+    if let (Some(from), Some(id)) = (meta["from"].as_str(), meta["msg_id"].as_str()) {
+        let text = quoted(content);
+        let (from, id) = (from.to_owned(), id.to_owned());
+        let repeat = meta["repeat"] == "true";
+        return vec![Shown {
+            from,
+            id,
+            text,
+            repeat,
+        }];
+    }
+    let lines = content.lines().filter(|line| line.starts_with("📨 "));
+    let shown = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        Shown {
+            from: words[3].to_owned(),
+            id: words[4].trim_matches(['[', ']', ':']).to_owned(),
+            text: quoted(line),
+            repeat: line.contains(" (shown before)"),
+        }
+    };
+    lines.map(shown).collect()
 }

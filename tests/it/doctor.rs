@@ -86,7 +86,8 @@ const FAULTS: &[Fault] = &[
     Fault {
         what: "no broker",
         plant: |setup| setup.broker.take().expect("a broker").stop(),
-        env: &[],
+        // Whoever has the default port here is no broker of this home.
+        env: &[("PEERBUS_LISTEN", "127.0.0.1:1")],
         says: &[
             "failed  broker: ",
             "no broker is running",

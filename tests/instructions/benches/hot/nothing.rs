@@ -2,8 +2,8 @@
 
 use peerbus_core::audit::{Block, Head};
 use peerbus_core::store::{
-    AliasRow, Inserted, Loaded, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, Store, StoreError,
-    Txn,
+    AliasRow, Inserted, Loaded, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, Store,
+    StoreError, Txn,
 };
 use peerbus_wire::{MessageId, Seq};
 

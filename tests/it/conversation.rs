@@ -170,7 +170,7 @@ fn a_renamed_peer_is_reached_by_either_name() {
     let answered = answer(&mut alice, ask)["structuredContent"].take();
     assert_eq!(answered["answer"]["from"], "robert", "{answered}");
     let taken = alice.call_fails("bus.rename", json!({ "name": "robert" }));
-    assert!(taken.contains("you are still alice"), "{taken}");
+    assert!(taken.contains("your name is alice"), "{taken}");
     broker.stop();
 }
 

@@ -22,6 +22,7 @@ except ImportError as missing:
     print(f"the MCP SDK is not installed: {missing}", file=sys.stderr)
     sys.exit(3)
 
+TOOLS = [f"bus.{verb}" for verb in "send reply ask status broadcast peers rename inbox ack".split()]
 PATIENCE_S = 30
 CHANNEL = "notifications/claude/channel"
 
@@ -132,8 +133,8 @@ async def conversation(args):
     ):
         await handshake(session, "cc")
         await handshake(worker, "generic")
-        await tools_are_described(session, ["bus.send", "bus.broadcast", "bus.peers"])
-        await tools_are_described(worker, ["bus.send", "bus.broadcast", "bus.peers", "bus.drain"])
+        await tools_are_described(session, TOOLS)
+        await tools_are_described(worker, [*TOOLS, "bus.drain"])
 
         announced = await channel.until("announcement", lambda p: "self" in p.meta)
         check("announce", announced.content == f"📡 connected as {session_name}", announced)
@@ -150,6 +151,8 @@ async def conversation(args):
         text = r"a\u000a\"b\" \u003c/channel\u003e"
         check("push", push.content == f'📨 msg from {worker_name}: "{text}"', push.content)
         meta = {"from": worker_name, "source": push.meta.get("source"), "msg_id": sent["id"]}
+        mark = push.meta.pop("push", "")
+        check("push mark", mark.startswith("pb-"), mark)
         check("push meta", push.meta == meta | {"kind": "msg"}, push.meta)
 
         await call(session, "bus_send", to=worker_name, body={"n": 12345678901234567890, "a": [1.5]})
@@ -174,7 +177,8 @@ async def spelling(args):
     """A client that refuses dots is shown none."""
     name = args.name_prefix + "codex"
     async with client(args, "generic", name, client_name="codex-mcp-client") as mcp:
-        await tools_are_described(mcp, ["bus_send", "bus_broadcast", "bus_peers", "bus_drain"])
+        undotted = [tool.replace(".", "_") for tool in [*TOOLS, "bus.drain"]]
+        await tools_are_described(mcp, undotted)
         await call(mcp, "bus_peers")
         await call(mcp, "bus.peers")
 

@@ -23,8 +23,6 @@ pub struct Letter {
     pub rest: usize,
     /// So many are held back by the loop governor, besides.
     pub held: usize,
-    /// A sender marked something in it as urgent.
-    pub urgent: bool,
 }
 
 /// An item of a letter.

@@ -36,7 +36,7 @@ pub use letter::{Letter, Mail, Shown, What};
 pub(crate) use look::{Looked, Named};
 pub use path::{BoxFuture, WakePath};
 pub(crate) use recent::Parent;
-use state::{Probe, State};
+use state::State;
 pub use taken::Handed;
 pub(crate) use taken::{Read, Taken};
 
@@ -91,12 +91,6 @@ impl Desk {
         }
     }
 
-    /// The session's own name on the bus.
-    #[must_use]
-    pub fn name(&self) -> String {
-        self.shared.bus.name()
-    }
-
     /// This is the client's session now: its name goes with it, see [`Bus::bind_session`].
     pub fn serves(&self, session: &str) {
         self.shared.bus.bind_session(session);
@@ -113,11 +107,6 @@ impl Desk {
     /// A waking path can be used, or cannot any more. Peers are told of those that can.
     pub fn set_path(&self, path: Path, path_state: PathState) {
         self.with(|state, now_ms| state.set_path(now_ms, path, path_state));
-    }
-
-    /// Asks every waking path anew whether it can be used.
-    pub fn probe(&self) {
-        self.with(|state, _| state.probe = Probe::All);
     }
 
     /// Whether the session's transcript can be read. Peers are told whether an answer would be
@@ -201,17 +190,12 @@ impl Desk {
 
     fn letter(&self, parcel: &Parcel) -> Letter {
         let (items, held) = self.with(|state, _| (state.shown(parcel), state.held.len()));
-        let urgent = items.iter().any(|item| match &item.what {
-            What::Message(mail) => mail.talk.priority == peerbus_wire::Priority::Now,
-            What::Notice(_) => false,
-        });
         Letter {
             parcel: parcel.id,
             mark: self.mark(parcel.id),
             items,
             rest: parcel.rest,
             held,
-            urgent,
         }
     }
 

@@ -339,7 +339,7 @@ fn silenced(places: &Places, installed: bool, hooked: bool, report: &mut Report)
             report.failed(
                 "claude-code",
                 format!("{path} has `disableAllHooks`: no hook of peerbus runs"),
-                "remove that line, or live with the session's inbox socket and channels alone",
+                "remove that line, or live with the session's own socket and channels alone",
             );
         }
         if let Some(stance @ ("refuse" | "hold")) =
@@ -363,7 +363,7 @@ fn silenced(places: &Places, installed: bool, hooked: bool, report: &mut Report)
     } else if !plugin && !hooked {
         report.warning(
             "claude-code",
-            "the hooks are not installed: what a session's inbox socket does not take waits for a \
+            "the hooks are not installed: what a session's own socket does not take waits for a \
              tool call",
             "`peerbus install claude-code`",
         );

@@ -64,14 +64,14 @@ fn inboxes(report: &mut Report) {
     if open == all {
         report.ok(
             "wake",
-            format!("{all} running of Claude Code, each with its inbox socket"),
+            format!("{all} running of Claude Code, each with its socket for messages"),
         );
         return;
     }
     report.warning(
         "wake",
         format!(
-            "{} of {all} sessions of Claude Code have no inbox socket",
+            "{} of {all} sessions of Claude Code have no socket for messages",
             all - open
         ),
         "install the hooks (`peerbus install claude-code`), which wake such sessions too, or use \

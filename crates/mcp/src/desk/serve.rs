@@ -142,7 +142,8 @@ impl Desk {
 async fn usable(path: &dyn WakePath) -> bool {
     let found = path.probe().await;
     if let Err(why) = &found {
-        tracing::debug!(path = path.path().as_str(), %why, "a wake path cannot be used");
+        let (path, needs) = (path.path().as_str(), path.needs());
+        tracing::debug!(path, %why, needs, "a wake path cannot be used");
     }
     found.is_ok()
 }

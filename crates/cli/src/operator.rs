@@ -38,14 +38,28 @@ pub(crate) fn request(
     method: &str,
     target: &str,
 ) -> Result<Answer, Failure> {
-    let url = std::env::var("PEERBUS_URL").ok();
-    let url = url.and_then(|url| Url::parse(&url).ok());
-    let sockets = match (socket, url) {
-        (Some(path), _) => vec![path.clone()],
-        (None, Some(Url::Unix(path))) => vec![path],
-        (None, _) => Paths::find()?.sockets,
+    let sockets = match socket {
+        Some(path) => vec![path.clone()],
+        None => match named()? {
+            Some(Url::Unix(path)) => vec![path],
+            Some(url) if !url.is_local() => {
+                return Err(Failure::config(format!(
+                    "PEERBUS_URL names a broker elsewhere ({url}), and this is asked over the \
+                     Unix socket of a broker here: run it on that broker's machine, or name the \
+                     socket of the one that is meant: --socket PATH"
+                )));
+            }
+            _ => Paths::find()?.sockets,
+        },
     };
     over(&sockets, method, target)
+}
+
+/// The broker that `PEERBUS_URL` names.
+fn named() -> Result<Option<Url>, Failure> {
+    let url = std::env::var("PEERBUS_URL").unwrap_or_default();
+    let set = !url.is_empty();
+    Ok(set.then(|| Url::parse(&url)).transpose()?)
 }
 
 #[cfg(unix)]

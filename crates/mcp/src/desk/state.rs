@@ -84,7 +84,7 @@ pub(super) struct Waiting {
     /// It is being shown.
     pub(super) out: Option<(ParcelId, Path)>,
     /// The client keeps it until its user decides: nobody else may show it.
-    pub(super) kept: bool,
+    pub(super) kept: Option<ParcelId>,
 }
 
 impl Waiting {
@@ -95,7 +95,7 @@ impl Waiting {
 
     /// The agent may read it, and is not being given it just now.
     pub(super) fn is_free(&self) -> bool {
-        !self.kept && !self.out.is_some_and(|(_, path)| path.reads())
+        self.kept.is_none() && !self.out.is_some_and(|(_, path)| path.reads())
     }
 }
 
@@ -342,7 +342,7 @@ impl State {
             shown: again,
             listed: false,
             out: None,
-            kept: false,
+            kept: None,
         };
         self.waiting.insert(id, waiting);
         let entry = Entry {
@@ -408,7 +408,11 @@ impl State {
             if let Some(waiting) = self.waiting.get_mut(entry) {
                 waiting.out.take_if(|(of, _)| *of == parcel);
                 waiting.shown |= shown;
-                waiting.kept = outcome == Outcome::Held;
+                if outcome == Outcome::Held {
+                    waiting.kept = Some(parcel);
+                } else {
+                    waiting.kept.take_if(|by| *by == parcel);
+                }
             }
         }
         let waiting = &self.waiting;

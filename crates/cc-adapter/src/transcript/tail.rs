@@ -20,8 +20,10 @@ const SOON: Duration = Duration::from_secs(300);
 /// When everything is proven, the turn that proved it ends soon: so long after it is one more look
 /// at what the session does.
 const PAUSE_AFTER: Duration = Duration::from_secs(1);
-/// After so long the client says which session it resumes; the pauses grow from there.
+/// After so long the client says which session it resumes; a few looks, at growing distances, see
+/// it even on a slow machine.
 const PAUSE_START: Duration = Duration::from_millis(250);
+const PAUSE_START_MAX: Duration = Duration::from_secs(1);
 /// Between two looks at a session from which nothing is expected, in the long run.
 const PAUSE_IDLE: Duration = Duration::from_secs(30);
 /// When no transcript is there so long after something was to be seen, there is none.
@@ -54,7 +56,9 @@ pub(crate) async fn watch(session: Session, desk: Desk) {
                 pause = PAUSE_AFTER;
             }
             () = session.stirred() => {}
-            () = sleep(pause) => pause = (pause * 2).min(PAUSE_IDLE),
+            () = sleep(pause) => {
+                pause = if pause < PAUSE_START_MAX { pause * 2 } else { PAUSE_IDLE };
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ mod claude_code;
 mod cli;
 mod conversation;
 mod doctor;
+mod governor;
 mod hooks;
 mod identity;
 mod install;

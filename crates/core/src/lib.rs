@@ -8,6 +8,7 @@
 pub mod audit;
 pub mod broker;
 pub mod governor;
+mod mutation;
 pub mod peer;
 pub mod store;
 mod time;

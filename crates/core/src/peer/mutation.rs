@@ -19,31 +19,13 @@ pub enum Mutation {
 }
 
 /// The fault that is switched on, if any.
-#[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Mutations {
-    #[cfg(feature = "mutations")]
-    on: Option<Mutation>,
-}
-
-impl Mutations {
-    /// Whether the rule is broken.
-    #[cfg(feature = "mutations")]
-    pub(super) fn broken(self, mutation: Mutation) -> bool {
-        self.on == Some(mutation)
-    }
-
-    /// Whether the rule is broken: never, outside tests.
-    #[cfg(not(feature = "mutations"))]
-    pub(super) fn broken(self, _: Mutation) -> bool {
-        false
-    }
-}
+pub(super) type Mutations = crate::mutation::Mutations<Mutation>;
 
 #[cfg(feature = "mutations")]
 impl super::Session {
     /// Breaks one rule.
     pub fn mutate(&mut self, mutation: Mutation) {
-        self.mutations.on = Some(mutation);
+        self.mutations.switch_on(mutation);
         self.inbox.forgetful = mutation == Mutation::ShowTwice;
     }
 }

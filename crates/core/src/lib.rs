@@ -11,6 +11,8 @@ pub mod governor;
 mod mutation;
 pub mod peer;
 pub mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod time;
 mod token;
 pub mod wake;

@@ -7,6 +7,7 @@ use peerbus_core::store::{
     AliasRow, Inserted, Loaded, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, Store,
     StoreError, Txn,
 };
+use peerbus_core::testing::MemoryStore;
 use peerbus_wire::{MessageId, Seq};
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -29,6 +30,25 @@ pub trait Backend: Store {
     ///
     /// When it cannot be read, or does not verify.
     fn audit(&mut self) -> Result<Audit>;
+}
+
+impl Backend for MemoryStore {
+    fn crash(&mut self) -> Result<()> {
+        self.rollback();
+        Ok(())
+    }
+
+    fn audit_key(&self) -> Option<AuditKey> {
+        None
+    }
+
+    fn audit(&mut self) -> Result<Audit> {
+        let tables = self.tables();
+        Ok(Audit::Chain(
+            tables.head.clone(),
+            tables.audit.values().cloned().collect(),
+        ))
+    }
 }
 
 /// The audit chain on disk.

@@ -12,8 +12,6 @@ mod failure;
 mod faults;
 mod host;
 mod machine;
-mod memory;
-mod memory_txn;
 mod net;
 pub mod oracle;
 mod plan;
@@ -28,7 +26,6 @@ mod world;
 
 pub use disk::{Audit, Backend, Disk, DiskFault, Write};
 pub use failure::{Failure, Verdict};
-pub use memory::MemoryStore;
 pub use rng::Rng;
 pub use run::{Options, Report, run, run_on};
 pub use sqlite::SqliteDisk;

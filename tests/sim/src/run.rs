@@ -5,11 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use peerbus_core::broker::{Input, Mutation};
 use peerbus_core::peer;
+use peerbus_core::testing::MemoryStore;
 
 use crate::client::Client;
 use crate::disk::Backend;
 use crate::failure::{Failure, Verdict, ensure};
-use crate::memory::MemoryStore;
 use crate::plan::Plan;
 use crate::rng::Rng;
 use crate::world::{Actor, Event, Kind, World};

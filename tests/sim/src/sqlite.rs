@@ -2,13 +2,9 @@
 
 use std::path::PathBuf;
 
-use peerbus_core::audit::{AuditKey, Block, Head};
-use peerbus_core::store::{
-    AliasRow, Inserted, Loaded, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, Store,
-    StoreError, Txn,
-};
+use peerbus_core::audit::AuditKey;
+use peerbus_core::store::{Loaded, Store, StoreError, Txn};
 use peerbus_store::{SqliteStore, verify_audit};
-use peerbus_wire::{MessageId, Seq};
 use tempfile::TempDir;
 
 use crate::disk::{Audit, Backend};
@@ -98,43 +94,14 @@ impl Store for SqliteDisk {
     }
 }
 
-/// Forwards methods to the store.
 macro_rules! forward {
     ($($name:ident($($arg:ident: $type:ty),*) -> $out:ty;)*) => {
-        $(fn $name(&mut self, $($arg: $type),*) -> Result<$out> {
-            self.store()?.$name($($arg),*)
-        })*
+        impl Txn for SqliteDisk {
+            $(fn $name(&mut self, $($arg: $type),*) -> Result<$out> {
+                self.store()?.$name($($arg),*)
+            })*
+        }
     };
 }
 
-impl Txn for SqliteDisk {
-    forward! {
-        put_peer(row: &PeerRow) -> ();
-        delete_peer(id: PeerId) -> ();
-        put_alias(row: &AliasRow) -> ();
-        delete_alias(name: &str) -> ();
-        insert_message(message: &NewMessage<'_>) -> Inserted;
-        insert_debt(recipient: PeerId, seq: Seq) -> ();
-        delete_debt(recipient: PeerId, seq: Seq) -> bool;
-        has_debt(recipient: PeerId, seq: Seq) -> bool;
-        read_queue(recipient: PeerId, after: Seq, messages: usize, bytes: usize) -> Vec<Queued>;
-        count_queue(recipient: PeerId) -> u64;
-        last_debt(recipient: PeerId) -> Option<Seq>;
-        message(seq: Seq) -> Option<MessageHead>;
-        find_message(sender: PeerId, id: &MessageId) -> Option<MessageHead>;
-        find_by_id(id: &MessageId) -> Vec<MessageHead>;
-        owed_to(seq: Seq) -> Vec<PeerId>;
-        settled(after: Seq, limit: usize) -> (Vec<Seq>, Option<Seq>);
-        delete_messages(seqs: &[Seq]) -> ();
-        old_debts(before_ms: u64, limit: usize) -> Vec<(PeerId, MessageHead)>;
-        insert_dead(recipient: PeerId, seq: Seq, reason: &str, at_ms: u64) -> ();
-        delete_dead(before_ms: u64, limit: usize) -> usize;
-        insert_notice(notice: &Notice) -> ();
-        notices(sender: PeerId, after: u64, limit: usize) -> Vec<Notice>;
-        delete_notice(sender: PeerId, number: u64) -> bool;
-        delete_notices(before_ms: u64, limit: usize) -> usize;
-        append_audit(block: &Block, head: &Head) -> ();
-        old_audit(before_ms: u64, limit: usize) -> Option<Block>;
-        drop_audit(number: u64) -> ();
-    }
-}
+peerbus_core::txn_methods!(forward);

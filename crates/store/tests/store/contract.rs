@@ -1,24 +1,25 @@
 //! Every call answers as the model does, in and across transactions and reopenings.
 
 use peerbus_core::store::{NewMessage, PeerId, Store as _, Txn as _};
+use peerbus_core::testing::{MemoryStore, Tables};
 use peerbus_store::{SqliteStore, verify_audit};
 use peerbus_wire::{MessageId, Seq};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use crate::model::{Model, Pair};
+use crate::model::{Pair, dump};
 use crate::{open, place, workload};
 
 #[test]
 fn answers_as_the_model_does() {
     for seed in 0..12 {
         let (_directory, path) = place();
-        let (mut store, mut model) = (open(&path), Model::default());
+        let (mut store, mut model) = (open(&path), MemoryStore::default());
         let mut rng = StdRng::seed_from_u64(seed);
         let key = store.audit_key().clone();
         for _ in 0..60 {
-            let before = model.clone();
             store.begin().unwrap();
+            model.begin().unwrap();
             let mut pair = Pair {
                 store: &mut store,
                 model: &mut model,
@@ -27,23 +28,24 @@ fn answers_as_the_model_does() {
             workload::probe(rng.random(), &mut pair);
             if rng.random_ratio(1, 6) {
                 store.rollback();
-                model = before;
+                model.rollback();
             } else {
                 store.commit().unwrap();
+                model.commit().unwrap();
             }
             if rng.random_ratio(1, 6) {
                 while store.maintain().unwrap() {}
             }
             if rng.random_ratio(1, 10) {
                 store = reopen(store, &mut rng);
-                assert_loaded(&mut store, &model);
+                assert_loaded(&mut store, model.tables());
             }
         }
         assert!(
-            Model::dump(&path) == model,
+            dump(&path) == *model.tables(),
             "seed {seed}: the tables differ from the model"
         );
-        let head = model.head.unwrap();
+        let head = model.tables().head.clone().unwrap();
         let report = verify_audit(&path).unwrap();
         assert_eq!((report.last, report.anchor), (head.blocks, head.anchor));
     }
@@ -59,7 +61,7 @@ fn reopen(store: SqliteStore, rng: &mut StdRng) -> SqliteStore {
     open(&path)
 }
 
-fn assert_loaded(store: &mut SqliteStore, model: &Model) {
+fn assert_loaded(store: &mut SqliteStore, model: &Tables) {
     let loaded = store.load().unwrap();
     assert_eq!(loaded.head, model.head);
     assert_eq!(

@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use peerbus_core::audit::AuditKey;
 use peerbus_core::store::Store as _;
+use peerbus_core::testing::{MemoryStore, Tables};
 use peerbus_store::{SqliteStore, verify_audit};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use crate::model::{Model, Pair};
+use crate::model::{Pair, dump};
 use crate::{open, place, workload};
 
 /// Set in the child: the database that it writes.
@@ -30,15 +31,15 @@ fn killed_at_any_point_it_comes_back_as_of_the_last_commit() {
     let rounds: u32 = rounds.map_or(20, |text| text.parse().unwrap());
     let mut rng = StdRng::seed_from_u64(0x6b69_6c6c);
     let (mut directory, mut path) = place();
-    let mut model = Model::default();
+    let mut model = MemoryStore::default();
     for round in 0..rounds {
         // Now and then from nothing, so that the making of a database is hit as well.
         if round % 5 == 0 {
             (directory, path) = place();
-            model = Model::default();
+            model = MemoryStore::default();
         }
         let told = run_and_kill(&path, &mut rng);
-        let known = model.head.as_ref().map_or(0, |head| head.blocks);
+        let known = model.tables().head.as_ref().map_or(0, |head| head.blocks);
         let told = told.unwrap_or(known);
 
         // First as the operator would, on what the crash left; then by recovery.
@@ -51,9 +52,9 @@ fn killed_at_any_point_it_comes_back_as_of_the_last_commit() {
             "round {round}: {told} commits were told, {blocks} are there"
         );
         replay(&mut model, store.audit_key(), blocks);
-        assert_eq!(head, model.head, "round {round}");
+        assert_eq!(head, model.tables().head, "round {round}");
         assert!(
-            Model::dump(&path) == model,
+            dump(&path) == *model.tables(),
             "round {round}: not as of commit {blocks}"
         );
         if blocks > 0 {
@@ -74,13 +75,14 @@ fn writer() {
         return;
     };
     let mut store = open(&path);
-    let mut model = Model::default();
+    let mut model = MemoryStore::default();
     let key = store.audit_key().clone();
     let done = store.load().unwrap().head.map_or(0, |head| head.blocks);
     replay(&mut model, &key, done);
     let mut out = std::io::stdout().lock();
     for number in done + 1..=BATCHES_MAX {
         store.begin().unwrap();
+        model.begin().unwrap();
         workload::batch(
             number,
             &key,
@@ -90,6 +92,7 @@ fn writer() {
             },
         );
         store.commit().unwrap();
+        model.commit().unwrap();
         writeln!(out, "committed {number}").unwrap();
         out.flush().unwrap();
         store.maintain().unwrap();
@@ -139,10 +142,12 @@ fn number(line: &str) -> Option<u64> {
 }
 
 /// Brings the model to the state after the first `blocks` batches.
-fn replay(model: &mut Model, key: &AuditKey, blocks: u64) {
-    let done = model.head.as_ref().map_or(0, |head| head.blocks);
+fn replay(model: &mut MemoryStore, key: &AuditKey, blocks: u64) {
+    let done = model.tables().head.as_ref().map_or(0, |head| head.blocks);
     for number in done + 1..=blocks {
+        model.begin().unwrap();
         workload::batch(number, key, model);
+        model.commit().unwrap();
     }
 }
 
@@ -151,9 +156,10 @@ fn a_log_cut_anywhere_gives_the_state_after_some_commit() {
     let (directory, path) = place();
     let mut store = open(&path);
     let key = store.audit_key().clone();
-    let (mut model, mut states) = (Model::default(), vec![Model::default()]);
+    let (mut model, mut states) = (MemoryStore::default(), vec![Tables::default()]);
     for number in 1..=40 {
         store.begin().unwrap();
+        model.begin().unwrap();
         workload::batch(
             number,
             &key,
@@ -163,7 +169,8 @@ fn a_log_cut_anywhere_gives_the_state_after_some_commit() {
             },
         );
         store.commit().unwrap();
-        states.push(model.clone());
+        model.commit().unwrap();
+        states.push(model.tables().clone());
     }
     // No checkpoint has run: all of it lies in the log, as before a power cut.
     let wal = fs::read(directory.path().join("bus.db-wal")).unwrap();
@@ -181,7 +188,7 @@ fn a_log_cut_anywhere_gives_the_state_after_some_commit() {
         fs::write(copy.with_extension("db-wal"), &wal[..cut]).unwrap();
         let blocks = recovered(&copy);
         assert!(
-            Model::dump(&copy) == states[blocks],
+            dump(&copy) == states[blocks],
             "log cut at {cut}, block {blocks}"
         );
         seen.push(blocks);

@@ -210,12 +210,14 @@ impl<T: Target> Work<'_, T> {
         let fresh = MessageId::parse(&format!("{:08x}", self.rng.random::<u32>())).unwrap();
         let used = pick(&mut self.rng, self.target.model().messages.values()).cloned();
         let (id, envelope) = match used.filter(|_| self.rng.random_ratio(1, 8)) {
-            Some((head, text)) if self.rng.random() => (head.id, text),
-            Some((head, _)) => (head.id, "another text".into()),
+            Some(used) if self.rng.random() => (used.head.id, used.envelope),
+            Some(used) => (used.head.id, "another text".into()),
             // Some texts take overflow pages.
             None => (
                 fresh,
-                format!("<{seq:?}> ").repeat(1 << self.rng.random_range(0..10)),
+                format!("<{seq:?}> ")
+                    .repeat(1 << self.rng.random_range(0..10))
+                    .into(),
             ),
         };
         let message = NewMessage {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use peerbus_core::audit::AuditKey;
 use peerbus_core::broker::{Broker, Config, ConnId, Count, Input, Need, Output};
 use peerbus_core::store::{PeerRow, Store, Txn};
+use peerbus_core::testing::MemoryStore;
 use peerbus_core::{Now, TokenHash};
-use peerbus_sim::MemoryStore;
 use peerbus_wire::{
     Ack, BrokerFrame, ClientFrame, CloseReason, Envelope, How, Instance, MessageId, NameAnswer,
     PROTOCOL_VERSION, PeersFrame, Receipt, Register, Secret, Seq, State, Token, Window,

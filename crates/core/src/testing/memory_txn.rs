@@ -1,12 +1,14 @@
 //! Reads and writes of the store in memory.
 
-use peerbus_core::audit::{Block, Head};
-use peerbus_core::store::{
-    AliasRow, Inserted, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, StoreError, Txn,
-};
+use std::collections::BTreeMap;
+
 use peerbus_wire::{MessageId, Seq};
 
-use crate::memory::{MemoryStore, Stored};
+use super::memory::{MemoryStore, Stored};
+use crate::audit::{Block, Head};
+use crate::store::{
+    AliasRow, Inserted, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, StoreError, Txn,
+};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -17,7 +19,7 @@ impl Txn for MemoryStore {
         self.is_open()?;
         let same =
             |other: &&PeerRow| other.id != row.id && other.name.eq_ignore_ascii_case(&row.name);
-        if let Some(other) = self.peers.values().find(same) {
+        if let Some(other) = self.tables.peers.values().find(same) {
             return Err(StoreError(format!(
                 "{} is called {} too",
                 other.id.0, row.name
@@ -56,7 +58,7 @@ impl Txn for MemoryStore {
         } = *message;
         let id = message.id.clone();
         if let Some(seq) = self.ids.get(&(sender, id.clone())).copied() {
-            let known = &self.messages[&seq];
+            let known = &self.tables.messages[&seq];
             let same = *known.envelope == *message.envelope;
             return Ok(Inserted::Known {
                 seq,
@@ -64,7 +66,7 @@ impl Txn for MemoryStore {
                 recipients: known.head.recipients,
             });
         }
-        if self.messages.contains_key(&seq) {
+        if self.tables.messages.contains_key(&seq) {
             return Err(StoreError(format!(
                 "message number {} is used twice",
                 seq.0
@@ -102,7 +104,7 @@ impl Txn for MemoryStore {
 
     fn has_debt(&mut self, recipient: PeerId, seq: Seq) -> Result<bool> {
         self.is_open()?;
-        Ok(self.debts.contains(&(recipient, seq)))
+        Ok(self.tables.debts.contains(&(recipient, seq)))
     }
 
     fn read_queue(
@@ -116,13 +118,14 @@ impl Txn for MemoryStore {
         let mut queued = Vec::new();
         let mut total = 0;
         for (_, seq) in self
+            .tables
             .debts
             .range((recipient, Seq(after.0 + 1))..=(recipient, LAST_SEQ))
         {
             if queued.len() >= messages || total >= bytes {
                 break;
             }
-            let Some(message) = self.messages.get(seq) else {
+            let Some(message) = self.tables.messages.get(seq) else {
                 return Err(StoreError(format!(
                     "message {} is owed but not stored",
                     seq.0
@@ -151,6 +154,7 @@ impl Txn for MemoryStore {
     fn count_queue(&mut self, recipient: PeerId) -> Result<u64> {
         self.is_open()?;
         Ok(self
+            .tables
             .debts
             .range((recipient, Seq(0))..=(recipient, LAST_SEQ))
             .count() as u64)
@@ -159,6 +163,7 @@ impl Txn for MemoryStore {
     fn last_debt(&mut self, recipient: PeerId) -> Result<Option<Seq>> {
         self.is_open()?;
         let mut queue = self
+            .tables
             .debts
             .range((recipient, Seq(0))..=(recipient, LAST_SEQ));
         Ok(queue.next_back().map(|(_, seq)| *seq))
@@ -166,14 +171,18 @@ impl Txn for MemoryStore {
 
     fn message(&mut self, seq: Seq) -> Result<Option<MessageHead>> {
         self.is_open()?;
-        Ok(self.messages.get(&seq).map(|message| message.head.clone()))
+        Ok(self
+            .tables
+            .messages
+            .get(&seq)
+            .map(|message| message.head.clone()))
     }
 
     fn find_message(&mut self, sender: PeerId, id: &MessageId) -> Result<Option<MessageHead>> {
         self.is_open()?;
         let seq = self.ids.get(&(sender, id.clone()));
         Ok(seq
-            .and_then(|seq| self.messages.get(seq))
+            .and_then(|seq| self.tables.messages.get(seq))
             .map(|message| message.head.clone()))
     }
 
@@ -181,7 +190,7 @@ impl Txn for MemoryStore {
         self.is_open()?;
         let found = self.ids.iter().filter(|((_, known), _)| known == id);
         Ok(found
-            .filter_map(|(_, seq)| self.messages.get(seq))
+            .filter_map(|(_, seq)| self.tables.messages.get(seq))
             .map(|message| message.head.clone())
             .collect())
     }
@@ -198,6 +207,7 @@ impl Txn for MemoryStore {
     fn settled(&mut self, after: Seq, limit: usize) -> Result<(Vec<Seq>, Option<Seq>)> {
         self.is_open()?;
         let looked_at: Vec<_> = self
+            .tables
             .messages
             .range(Seq(after.0 + 1)..)
             .take(limit)
@@ -208,7 +218,7 @@ impl Txn for MemoryStore {
         let settled = |seq: &Seq| {
             let (first, last) = ((*seq, *all.start()), (*seq, *all.end()));
             self.owed.range(first..=last).next().is_none()
-                && self.dead.range(first..=last).next().is_none()
+                && self.tables.dead.range(first..=last).next().is_none()
         };
         Ok((looked_at.into_iter().filter(settled).collect(), last))
     }
@@ -228,7 +238,7 @@ impl Txn for MemoryStore {
         self.is_open()?;
         let mut old = Vec::new();
         for (seq, peer) in self.owed.iter().take(limit) {
-            let Some(message) = self.messages.get(seq) else {
+            let Some(message) = self.tables.messages.get(seq) else {
                 return Err(StoreError(format!(
                     "message {} is owed but not stored",
                     seq.0
@@ -242,26 +252,15 @@ impl Txn for MemoryStore {
         Ok(old)
     }
 
-    fn insert_dead(
-        &mut self,
-        recipient: PeerId,
-        seq: Seq,
-        _reason: &str,
-        at_ms: u64,
-    ) -> Result<()> {
+    fn insert_dead(&mut self, recipient: PeerId, seq: Seq, reason: &str, at_ms: u64) -> Result<()> {
         self.is_open()?;
-        self.set_dead(seq, recipient, Some(at_ms));
+        self.set_dead(seq, recipient, Some((at_ms, reason.to_owned())));
         Ok(())
     }
 
     fn delete_dead(&mut self, before_ms: u64, limit: usize) -> Result<usize> {
         self.is_open()?;
-        let old = self
-            .dead
-            .iter()
-            .filter(|(_, at)| **at < before_ms)
-            .take(limit);
-        let old: Vec<_> = old.map(|(key, _)| *key).collect();
+        let old = oldest(&self.tables.dead, limit, |dead| dead.0, before_ms);
         for (seq, peer) in &old {
             self.set_dead(*seq, *peer, None);
         }
@@ -281,7 +280,10 @@ impl Txn for MemoryStore {
 
     fn notices(&mut self, sender: PeerId, after: u64, limit: usize) -> Result<Vec<Notice>> {
         self.is_open()?;
-        let kept = self.notices.range((sender, after + 1)..=(sender, u64::MAX));
+        let kept = self
+            .tables
+            .notices
+            .range((sender, after + 1)..=(sender, u64::MAX));
         Ok(kept.take(limit).map(|(_, notice)| notice.clone()).collect())
     }
 
@@ -292,12 +294,12 @@ impl Txn for MemoryStore {
 
     fn delete_notices(&mut self, before_ms: u64, limit: usize) -> Result<usize> {
         self.is_open()?;
-        let old = self
-            .notices
-            .iter()
-            .filter(|(_, notice)| notice.at_ms < before_ms)
-            .take(limit);
-        let old: Vec<_> = old.map(|(key, _)| *key).collect();
+        let old = oldest(
+            &self.tables.notices,
+            limit,
+            |notice| notice.at_ms,
+            before_ms,
+        );
         for (sender, number) in &old {
             self.set_notice(*sender, *number, None);
         }
@@ -314,7 +316,7 @@ impl Txn for MemoryStore {
     fn old_audit(&mut self, before_ms: u64, limit: usize) -> Result<Option<Block>> {
         self.is_open()?;
         let mut last = None;
-        for block in self.audit.values().take(limit) {
+        for block in self.tables.audit.values().take(limit) {
             if block.at_ms >= before_ms {
                 return Ok(None);
             }
@@ -326,6 +328,7 @@ impl Txn for MemoryStore {
     fn drop_audit(&mut self, number: u64) -> Result<()> {
         self.is_open()?;
         let gone: Vec<_> = self
+            .tables
             .audit
             .range(..=number)
             .map(|(number, _)| *number)
@@ -335,4 +338,17 @@ impl Txn for MemoryStore {
         }
         Ok(())
     }
+}
+
+/// The keys of the `limit` oldest rows among those from before `before_ms`.
+fn oldest<K: Ord + Copy, V>(
+    rows: &BTreeMap<K, V>,
+    limit: usize,
+    at_ms: impl Fn(&V) -> u64,
+    before_ms: u64,
+) -> Vec<K> {
+    let mut old: Vec<(u64, K)> = rows.iter().map(|(key, row)| (at_ms(row), *key)).collect();
+    old.retain(|(at_ms, _)| *at_ms < before_ms);
+    old.sort();
+    old.into_iter().take(limit).map(|(_, key)| key).collect()
 }

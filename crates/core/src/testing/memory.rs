@@ -1,0 +1,212 @@
+//! A store in memory that forgets, when it crashes, what was not committed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use peerbus_wire::{MessageId, Seq};
+
+use crate::audit::{Block, Head};
+use crate::store::{AliasRow, Loaded, MessageHead, Notice, PeerId, PeerRow, Store, StoreError};
+
+/// A stored message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// All but its text.
+    pub head: MessageHead,
+    /// The carried envelope text.
+    pub envelope: Arc<str>,
+}
+
+/// Everything that a store holds.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Tables {
+    /// The peers.
+    pub peers: BTreeMap<PeerId, PeerRow>,
+    /// The old names, by lower-case name.
+    pub aliases: BTreeMap<String, AliasRow>,
+    /// The messages.
+    pub messages: BTreeMap<Seq, Stored>,
+    /// Who is owed which message.
+    pub debts: BTreeSet<(PeerId, Seq)>,
+    /// The rejected messages: when, wall clock, and why.
+    pub dead: BTreeMap<(Seq, PeerId), (u64, String)>,
+    /// The statements, by sender and number.
+    pub notices: BTreeMap<(PeerId, u64), Notice>,
+    /// The audit blocks, by number.
+    pub audit: BTreeMap<u64, Block>,
+    /// The audit chain's head.
+    pub head: Option<Head>,
+}
+
+/// A [`Store`] in memory, and how to undo what its open transaction did.
+#[derive(Debug, Default)]
+pub struct MemoryStore {
+    pub(super) tables: Tables,
+    pub(super) ids: BTreeMap<(PeerId, MessageId), Seq>,
+    pub(super) owed: BTreeSet<(Seq, PeerId)>,
+    undo: Vec<Undo>,
+    open: bool,
+}
+
+/// What stood in a table before a write.
+#[derive(Debug)]
+enum Undo {
+    Peer(PeerId, Option<PeerRow>),
+    Alias(String, Option<AliasRow>),
+    Message(Seq, Option<Stored>),
+    Debt(PeerId, Seq, bool),
+    Dead(Seq, PeerId, Option<(u64, String)>),
+    Notice(PeerId, u64, Option<Notice>),
+    Block(u64, Option<Block>),
+    Head(Option<Head>),
+}
+
+/// Puts `old` back under `key`.
+fn restore<K: Ord, V>(table: &mut BTreeMap<K, V>, key: K, old: Option<V>) {
+    match old {
+        Some(old) => table.insert(key, old),
+        None => table.remove(&key),
+    };
+}
+
+impl MemoryStore {
+    /// What it holds, with the writes of the open transaction.
+    #[must_use]
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    pub(super) fn set_peer(&mut self, id: PeerId, row: Option<PeerRow>) {
+        let old = self.tables.peers.get(&id).cloned();
+        self.undo.push(Undo::Peer(id, old));
+        restore(&mut self.tables.peers, id, row);
+    }
+
+    pub(super) fn set_alias(&mut self, name: &str, row: Option<AliasRow>) {
+        let key = name.to_ascii_lowercase();
+        let old = self.tables.aliases.get(&key).cloned();
+        self.undo.push(Undo::Alias(key.clone(), old));
+        restore(&mut self.tables.aliases, key, row);
+    }
+
+    pub(super) fn set_message(&mut self, seq: Seq, message: Option<Stored>) {
+        let old = self.swap_message(seq, message);
+        self.undo.push(Undo::Message(seq, old));
+    }
+
+    fn swap_message(&mut self, seq: Seq, message: Option<Stored>) -> Option<Stored> {
+        let old = self.tables.messages.remove(&seq);
+        if let Some(old) = &old {
+            self.ids.remove(&(old.head.sender, old.head.id.clone()));
+        }
+        if let Some(message) = message {
+            let id = (message.head.sender, message.head.id.clone());
+            self.ids.insert(id, seq);
+            self.tables.messages.insert(seq, message);
+        }
+        old
+    }
+
+    /// Says whether the debt was there.
+    pub(super) fn set_debt(&mut self, peer: PeerId, seq: Seq, owed: bool) -> bool {
+        let was = self.swap_debt(peer, seq, owed);
+        self.undo.push(Undo::Debt(peer, seq, was));
+        was
+    }
+
+    fn swap_debt(&mut self, peer: PeerId, seq: Seq, owed: bool) -> bool {
+        if owed {
+            self.owed.insert((seq, peer));
+            !self.tables.debts.insert((peer, seq))
+        } else {
+            self.owed.remove(&(seq, peer));
+            self.tables.debts.remove(&(peer, seq))
+        }
+    }
+
+    pub(super) fn set_dead(&mut self, seq: Seq, peer: PeerId, dead: Option<(u64, String)>) {
+        let old = self.tables.dead.get(&(seq, peer)).cloned();
+        self.undo.push(Undo::Dead(seq, peer, old));
+        restore(&mut self.tables.dead, (seq, peer), dead);
+    }
+
+    /// Says whether there was one.
+    pub(super) fn set_notice(
+        &mut self,
+        sender: PeerId,
+        number: u64,
+        notice: Option<Notice>,
+    ) -> bool {
+        let old = self.tables.notices.get(&(sender, number)).cloned();
+        let was = old.is_some();
+        self.undo.push(Undo::Notice(sender, number, old));
+        restore(&mut self.tables.notices, (sender, number), notice);
+        was
+    }
+
+    pub(super) fn set_block(&mut self, number: u64, block: Option<Block>) {
+        let old = self.tables.audit.get(&number).cloned();
+        self.undo.push(Undo::Block(number, old));
+        restore(&mut self.tables.audit, number, block);
+    }
+
+    pub(super) fn set_head(&mut self, head: Head) {
+        self.undo.push(Undo::Head(self.tables.head.replace(head)));
+    }
+
+    /// Whether a transaction is open; every method of `Txn` needs one.
+    pub(super) fn is_open(&self) -> Result<(), StoreError> {
+        if self.open {
+            Ok(())
+        } else {
+            Err(StoreError("no transaction is open".into()))
+        }
+    }
+}
+
+impl Store for MemoryStore {
+    fn load(&mut self) -> Result<Loaded, StoreError> {
+        Ok(Loaded {
+            peers: self.tables.peers.values().cloned().collect(),
+            aliases: self.tables.aliases.values().cloned().collect(),
+            head: self.tables.head.clone(),
+        })
+    }
+
+    fn begin(&mut self) -> Result<(), StoreError> {
+        if self.open {
+            return Err(StoreError("a transaction is open already".into()));
+        }
+        self.open = true;
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<(), StoreError> {
+        self.is_open()?;
+        self.open = false;
+        self.undo.clear();
+        Ok(())
+    }
+
+    fn rollback(&mut self) {
+        self.open = false;
+        while let Some(undo) = self.undo.pop() {
+            match undo {
+                Undo::Peer(id, old) => restore(&mut self.tables.peers, id, old),
+                Undo::Alias(key, old) => restore(&mut self.tables.aliases, key, old),
+                Undo::Message(seq, old) => {
+                    self.swap_message(seq, old);
+                }
+                Undo::Debt(peer, seq, was) => {
+                    self.swap_debt(peer, seq, was);
+                }
+                Undo::Dead(seq, peer, old) => restore(&mut self.tables.dead, (seq, peer), old),
+                Undo::Notice(sender, number, old) => {
+                    restore(&mut self.tables.notices, (sender, number), old);
+                }
+                Undo::Block(number, old) => restore(&mut self.tables.audit, number, old),
+                Undo::Head(old) => self.tables.head = old,
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! A store in memory for tests, and the methods of [`Txn`](crate::store::Txn) as a list.
+
+mod memory;
+mod memory_txn;
+
+pub use memory::{MemoryStore, Stored, Tables};
+
+/// Hands every method of [`Txn`](crate::store::Txn) to the macro `$then`, as
+/// `name(argument: Type, …) -> Answer;`, so that a store around another one is written once.
+#[macro_export]
+macro_rules! txn_methods {
+    ($then:ident) => {
+        $then! {
+            put_peer(row: &$crate::store::PeerRow) -> ();
+            delete_peer(id: $crate::store::PeerId) -> ();
+            put_alias(row: &$crate::store::AliasRow) -> ();
+            delete_alias(name: &str) -> ();
+            insert_message(message: &$crate::store::NewMessage<'_>) -> $crate::store::Inserted;
+            insert_debt(recipient: $crate::store::PeerId, seq: ::peerbus_wire::Seq) -> ();
+            delete_debt(recipient: $crate::store::PeerId, seq: ::peerbus_wire::Seq) -> bool;
+            has_debt(recipient: $crate::store::PeerId, seq: ::peerbus_wire::Seq) -> bool;
+            read_queue(
+                recipient: $crate::store::PeerId,
+                after: ::peerbus_wire::Seq,
+                messages: usize,
+                bytes: usize
+            ) -> Vec<$crate::store::Queued>;
+            count_queue(recipient: $crate::store::PeerId) -> u64;
+            last_debt(recipient: $crate::store::PeerId) -> Option<::peerbus_wire::Seq>;
+            message(seq: ::peerbus_wire::Seq) -> Option<$crate::store::MessageHead>;
+            find_message(
+                sender: $crate::store::PeerId,
+                id: &::peerbus_wire::MessageId
+            ) -> Option<$crate::store::MessageHead>;
+            find_by_id(id: &::peerbus_wire::MessageId) -> Vec<$crate::store::MessageHead>;
+            owed_to(seq: ::peerbus_wire::Seq) -> Vec<$crate::store::PeerId>;
+            settled(
+                after: ::peerbus_wire::Seq,
+                limit: usize
+            ) -> (Vec<::peerbus_wire::Seq>, Option<::peerbus_wire::Seq>);
+            delete_messages(seqs: &[::peerbus_wire::Seq]) -> ();
+            old_debts(
+                before_ms: u64,
+                limit: usize
+            ) -> Vec<($crate::store::PeerId, $crate::store::MessageHead)>;
+            insert_dead(
+                recipient: $crate::store::PeerId,
+                seq: ::peerbus_wire::Seq,
+                reason: &str,
+                at_ms: u64
+            ) -> ();
+            delete_dead(before_ms: u64, limit: usize) -> usize;
+            insert_notice(notice: &$crate::store::Notice) -> ();
+            notices(
+                sender: $crate::store::PeerId,
+                after: u64,
+                limit: usize
+            ) -> Vec<$crate::store::Notice>;
+            delete_notice(sender: $crate::store::PeerId, number: u64) -> bool;
+            delete_notices(before_ms: u64, limit: usize) -> usize;
+            append_audit(block: &$crate::audit::Block, head: &$crate::audit::Head) -> ();
+            old_audit(before_ms: u64, limit: usize) -> Option<$crate::audit::Block>;
+            drop_audit(number: u64) -> ();
+        }
+    };
+}

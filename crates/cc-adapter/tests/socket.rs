@@ -4,137 +4,24 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod home;
 #[path = "../../mcp/tests/support/mod.rs"]
 mod support;
 
 use std::fs;
-use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
 
+use home::{Home, TOKEN, answer};
 use peerbus_adapter::How;
-use peerbus_cc_adapter::{Surroundings, Token};
+use peerbus_cc_adapter::Surroundings;
 use peerbus_mcp::{Exit, Options};
 use peerbus_wire::Progress;
-use serde_json::{Value, json};
+use serde_json::json;
 use support::{Broker, Client, PATIENCE, client};
-use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-
-const TOKEN: &str = "open sesame";
-const ID: &str = "00000000-0000-4000-8000-000000000001";
-
-/// A session of Claude Code as far as the adapter sees it: a directory with transcripts, and a
-/// socket.
-struct Home {
-    dir: TempDir,
-    inbox: Option<UnixListener>,
-}
-
-/// What came to the session's socket.
-struct Posted {
-    lines: Vec<Value>,
-}
-
-impl Home {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir_all(dir.path().join("projects/-nonexistent-project")).unwrap();
-        fs::create_dir(dir.path().join("socks")).unwrap();
-        let inbox = UnixListener::bind(dir.path().join("socks/1.sock")).unwrap();
-        Self {
-            dir,
-            inbox: Some(inbox),
-        }
-    }
-
-    fn around(&self, wake: &str) -> Surroundings {
-        Surroundings {
-            config_dir: Some(self.dir.path().to_owned()),
-            session_id: Some(ID.into()),
-            socket: Some(self.dir.path().join("socks/1.sock")),
-            token: Some(Token::new(TOKEN.into())),
-            project: Some("/nonexistent/project".into()),
-            wake: wake.parse().unwrap(),
-            ..Surroundings::default()
-        }
-    }
-
-    /// The next connection to the session's socket.
-    async fn posted(&self) -> Posted {
-        let inbox = self.inbox.as_ref().expect("the session listens");
-        let read = async {
-            let (stream, _) = inbox.accept().await.unwrap();
-            let mut lines = BufReader::new(stream).lines();
-            let mut all = Vec::new();
-            while let Some(line) = lines.next_line().await.unwrap() {
-                all.push(serde_json::from_str(&line).unwrap());
-            }
-            Posted { lines: all }
-        };
-        timeout(PATIENCE, read).await.expect("something is posted")
-    }
-
-    /// Appends a line to the session's transcript.
-    fn write(&self, line: &Value) {
-        let path = format!("projects/-nonexistent-project/{ID}.jsonl");
-        let path = self.dir.path().join(path);
-        let file = fs::File::options().create(true).append(true).open(path);
-        writeln!(file.unwrap(), "{line}").unwrap();
-    }
-
-    /// The files beside the session's socket.
-    fn sockets(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.dir.path().join("socks")).unwrap();
-        entries.map(|entry| entry.unwrap().path()).collect()
-    }
-}
-
-impl Posted {
-    fn message(&self) -> &Value {
-        self.lines.last().unwrap()
-    }
-
-    fn content(&self) -> &str {
-        self.message()["message"]["content"].as_str().unwrap()
-    }
-
-    fn reply_socket(&self) -> &Path {
-        let from = self.message()["from"].as_str().unwrap();
-        Path::new(from.strip_prefix("uds:").unwrap())
-    }
-
-    /// The line by which the session takes it into its conversation.
-    fn line(&self, uuid: &str) -> Value {
-        json!({ "type": "user", "uuid": uuid, "parentUuid": null, "isSidechain": false,
-            "message": { "role": "user", "content": self.content() } })
-    }
-
-    /// What the client says of it, until the adapter has read that.
-    async fn receipt(&self, status: &str, detail: Option<&str>) {
-        let mut stream = UnixStream::connect(self.reply_socket()).await.unwrap();
-        let mut receipt = json!({ "type": "control", "action": "peer_message_status", "status": status,
-            "reason": "…", "orig_msg_id": self.message()["msg_id"], "msgV": 1, "msg_id": "r" });
-        if let Some(detail) = detail {
-            receipt["status_detail"] = detail.into();
-        }
-        stream
-            .write_all(format!("{receipt}\n").as_bytes())
-            .await
-            .unwrap();
-        let mut end = String::new();
-        let read = BufReader::new(&mut stream).read_line(&mut end).await;
-        assert!(matches!(read, Ok(0)), "the adapter closes what it has read");
-    }
-}
-
-fn answer(uuid: &str, parent: &str) -> Value {
-    json!({ "type": "assistant", "uuid": uuid, "parentUuid": parent, "isSidechain": false,
-        "requestId": "req_1", "message": { "role": "assistant", "content": [] } })
-}
 
 async fn start(broker: &mut Broker, around: Surroundings) -> (Client, JoinHandle<Exit>) {
     let (mut client, input, output) = client(1 << 20);

@@ -54,8 +54,20 @@ impl Client {
             .await;
     }
 
-    /// The next line from the adapter.
+    /// The next line from the adapter. A ping is answered and passed over, as clients do.
     pub async fn hear(&mut self) -> Value {
+        loop {
+            let message = self.hear_any().await;
+            if message["method"] != "ping" {
+                return message;
+            }
+            let pong = json!({ "jsonrpc": "2.0", "id": message["id"], "result": {} });
+            self.say(&pong).await;
+        }
+    }
+
+    /// The next line from the adapter, whatever it is.
+    pub async fn hear_any(&mut self) -> Value {
         let mut line = String::new();
         let read = tokio::time::timeout(PATIENCE, self.from.read_line(&mut line)).await;
         assert_ne!(

@@ -41,6 +41,34 @@ pub enum Seen {
     Left,
 }
 
+/// A message to deliver.
+pub struct Mail<'a> {
+    pub from: &'a str,
+    /// Empty: `m` and its number.
+    pub id: &'a str,
+    /// The name that it was sent to, where that is an older one.
+    pub alias: Option<&'a str>,
+    /// To everybody.
+    pub all: bool,
+    /// It was delivered before, to an earlier session of this name.
+    pub again: bool,
+    pub body: &'a str,
+}
+
+impl<'a> Mail<'a> {
+    /// From bob, as `m` and its number.
+    pub fn new(body: &'a str) -> Self {
+        Self {
+            from: "bob",
+            id: "",
+            alias: None,
+            all: false,
+            again: false,
+            body,
+        }
+    }
+}
+
 enum Command {
     Frame(String),
     HangUp,
@@ -120,16 +148,35 @@ impl Broker {
 
     /// As [`Broker::deliver_from`], under an id of the sender's choice.
     pub fn deliver_as(&mut self, from: &str, id: &str, body: &str) {
+        self.deliver_with(&Mail {
+            from,
+            id,
+            ..Mail::new(body)
+        });
+    }
+
+    /// Delivers any message.
+    pub fn deliver_with(&mut self, mail: &Mail<'_>) {
         self.seq += 1;
+        let own = format!("m{}", self.seq);
         let mut envelope = Envelope {
             protocol_version: "v1".into(),
-            id: id.into(),
-            from: from.into(),
-            to: "me".into(),
+            id: if mail.id.is_empty() {
+                own
+            } else {
+                mail.id.into()
+            },
+            from: mail.from.into(),
+            to: if mail.all {
+                "*"
+            } else {
+                mail.alias.unwrap_or("me")
+            }
+            .into(),
             ts: "2026-11-21T00:00:00Z".into(),
             source: "peer-bus".into(),
-            kind: "msg".into(),
-            body: body.into(),
+            kind: if mail.all { "broadcast" } else { "msg" }.into(),
+            body: mail.body.into(),
             hmac: String::new(),
         };
         let canonical = envelope.canonical().unwrap();
@@ -137,7 +184,8 @@ impl Broker {
         let canonical = String::from_utf8(canonical).unwrap();
         let open = canonical.strip_suffix('}').unwrap();
         let text = format!(r#"{open},"hmac":"{}"}}"#, envelope.hmac);
-        let frame = DeliverFrame::new(Seq(self.seq), &text);
+        let alias = mail.alias.map(|name| PeerName::parse(name).unwrap());
+        let frame = DeliverFrame::for_one(Seq(self.seq), &text, mail.again, alias.as_ref());
         self.command(Command::Frame(frame.text().to_string()));
     }
 

@@ -1,20 +1,16 @@
 //! What is read when it is asked for.
 
-use std::sync::atomic::Ordering;
-
-use peerbus_adapter::wake::{Path, PathState};
 use peerbus_adapter::{Config, LinkState, Naming, PeerName, Window, connect};
 use peerbus_mcp::{Options, run_generic_over};
 use peerbus_wire::State;
 use serde_json::{Value, json};
 
-use crate::session::{Session, along, is_ack, seen};
-use crate::support::{Broker, client};
+use crate::session::{DEAF, Session, along, is_ack, seen};
+use crate::support::{Broker, Seen, client};
 
 #[tokio::test]
 async fn the_inbox_marks_as_seen_what_it_returns_and_a_peek_does_not() {
-    let mut session = Session::greeted(Options::default()).await;
-    session.usable.store(false, Ordering::Relaxed);
+    let mut session = Session::greeted(&[DEAF]).await;
     session
         .broker
         .deliver(r#"{"text":"the first","thread":"t1"}"#);
@@ -76,7 +72,7 @@ async fn the_inbox_marks_as_seen_what_it_returns_and_a_peek_does_not() {
 
 #[tokio::test]
 async fn a_long_message_is_read_in_parts_and_seen_with_the_last() {
-    let mut session = Session::greeted(Options::default()).await;
+    let mut session = Session::greeted(&[]).await;
     let text: String = (0..8_000).map(|n| format!("{n} é ")).collect();
     session
         .broker
@@ -122,7 +118,7 @@ async fn a_long_message_is_read_in_parts_and_seen_with_the_last() {
 
 #[tokio::test]
 async fn what_a_cancelled_call_carried_comes_again() {
-    let mut session = Session::greeted(Options::default()).await;
+    let mut session = Session::greeted(&[]).await;
     session
         .broker
         .deliver(r#"{"text":"by the way","priority":"quiet"}"#);
@@ -148,9 +144,7 @@ async fn what_a_cancelled_call_carried_comes_again() {
 
 #[tokio::test]
 async fn what_was_read_by_a_call_that_was_cancelled_late_is_a_repeat() {
-    let mut session = Session::greeted(Options::default()).await;
-    session.usable.store(false, Ordering::Relaxed);
-    session.desk.set_path(Path::Channel, PathState::Absent);
+    let mut session = Session::greeted(&[DEAF]).await;
     // Read by a call; along with one; an old notice.
     for (tool, along) in [("bus.inbox", false), ("bus.peers", true)] {
         session.broker.deliver("\"hello\"");
@@ -273,4 +267,90 @@ async fn statements_that_the_broker_keeps_are_all_told_and_then_acked() {
         assert!(notice.contains(&format!("bob-{n}.")), "{n}: {notice}");
         assert_eq!(broker.ack().await, (format!("n{n}"), None));
     }
+}
+
+#[tokio::test]
+async fn an_inbox_returns_what_is_asked_for_and_says_what_remains() {
+    let mut session = Session::greeted(&[DEAF]).await;
+    for n in 1..=6 {
+        session.broker.deliver(&n.to_string());
+    }
+    session.waiting(6).await;
+    let expired = State::Expired {
+        to: "zoe".into(),
+        reason: "never read".into(),
+    };
+    session.broker.receipt("m0", expired);
+    session.waiting(7).await;
+    // Arguments; the ids that come, how many remain, how many notices.
+    for (arguments, ids, remaining, notices) in [
+        (json!({ "peek": true, "max": 2 }), vec!["m1", "m2"], 4, 0),
+        (json!({ "ids": ["m5", "m3"] }), vec!["m3", "m5"], 5, 0),
+        (json!({ "ids": ["m5"] }), vec![], 5, 0),
+        (json!({ "ids": "m6", "peek": true }), vec!["m6"], 0, 0),
+        (json!({ "max": 1 }), vec!["m1"], 3, 1),
+        (json!({ "max": "2" }), vec!["m2", "m4"], 1, 0),
+        (json!({}), vec!["m6"], 0, 0),
+        (json!({}), vec![], 0, 0),
+    ] {
+        let read = session.inbox(arguments.clone()).await;
+        let messages = read["messages"].as_array().unwrap().iter();
+        let found: Vec<_> = messages.map(|message| message["id"].clone()).collect();
+        assert_eq!(found, ids, "{arguments}: {read}");
+        assert_eq!(read["remaining"], remaining, "{arguments}: {read}");
+        let told = read["notices"].as_array().unwrap().len();
+        assert_eq!(told, notices, "{arguments}: {read}");
+    }
+}
+
+#[tokio::test]
+async fn what_comes_back_takes_its_place_again() {
+    let mut session = Session::greeted(&[DEAF]).await;
+    for n in 1..=3 {
+        session.broker.deliver(&n.to_string());
+    }
+    session.waiting(3).await;
+    let params = json!({ "name": "bus.inbox", "arguments": { "ids": ["m2"] } });
+    let call = session.client.ask("tools/call", params).await;
+    let read = session.client.answer(call).await;
+    assert!(read.to_string().contains("m2"), "{read}");
+    let cancelled = json!({ "requestId": call });
+    session
+        .client
+        .notify("notifications/cancelled", cancelled)
+        .await;
+    session.waiting(3).await;
+    let listed = session.inbox(json!({ "peek": true })).await;
+    let messages = listed["messages"].as_array().unwrap();
+    let found: Vec<_> = messages
+        .iter()
+        .map(|m| (m["id"].clone(), m.get("shown_before").is_some()))
+        .collect();
+    let wanted = [("m1", false), ("m2", true), ("m3", false)];
+    let wanted = wanted.map(|(id, again)| (json!(id), again));
+    assert_eq!(found, wanted, "{listed}");
+}
+
+#[tokio::test]
+async fn an_answer_whose_call_is_cancelled_late_is_mail_again_and_a_repeat() {
+    let mut session = Session::greeted(&[DEAF]).await;
+    let ask = json!({ "name": "bus.ask", "arguments": { "to": "bob", "body": "ready?" } });
+    let call = session.client.ask("tools/call", ask).await;
+    let sent = session.broker.saw("the question", |seen| match seen {
+        Seen::Envelope(carried) => Some(carried.id.to_string()),
+        _ => None,
+    });
+    let answer = json!({ "text": "yes", "reply_to": sent.await });
+    session.broker.deliver(&answer.to_string());
+    let answered = session.client.answer(call).await;
+    assert_eq!(answered["result"]["structuredContent"]["answered"], true);
+    let cancelled = json!({ "requestId": call });
+    session
+        .client
+        .notify("notifications/cancelled", cancelled)
+        .await;
+    session.waiting(1).await;
+    let read = session.inbox(json!({})).await;
+    assert_eq!(read["messages"][0]["text"], "yes", "{read}");
+    assert_eq!(read["messages"][0]["shown_before"], true, "{read}");
 }

@@ -1,31 +1,13 @@
 //! Whom an id means, and what naming it proves.
 
-use std::sync::atomic::Ordering;
-
-use peerbus_adapter::wake::{Path, PathState};
-use peerbus_mcp::{Budget, Options};
 use serde_json::{Value, json};
 
-use crate::session::{Session, is_ack, seen};
-
-/// A session that nothing wakes.
-async fn deaf(options: Options) -> Session {
-    let session = Session::greeted(options).await;
-    session.usable.store(false, Ordering::Relaxed);
-    session.desk.set_path(Path::Channel, PathState::Absent);
-    session
-}
+use crate::session::{DEAF, Session, is_ack, seen};
 
 /// Delivers a message and waits until it is here, unshown.
 async fn arrive(session: &mut Session, from: &str, id: &str) {
     session.broker.deliver_as(from, id, "\"important\"");
-    for _ in 0..100_000 {
-        if session.desk.has_unseen() {
-            return;
-        }
-        tokio::task::yield_now().await;
-    }
-    panic!("{id} of {from} never arrived");
+    session.waiting(1).await;
 }
 
 async fn ack(session: &mut Session, id: &str) -> Value {
@@ -36,7 +18,7 @@ async fn ack(session: &mut Session, id: &str) -> Value {
 
 #[tokio::test]
 async fn what_was_not_shown_is_not_seen_whoever_names_it() {
-    let mut session = deaf(Options::default()).await;
+    let mut session = Session::greeted(&[DEAF]).await;
     arrive(&mut session, "bob", "x1").await;
     let said = ack(&mut session, "x1").await;
     assert_eq!(
@@ -62,7 +44,7 @@ async fn what_was_not_shown_is_not_seen_whoever_names_it() {
 
 #[tokio::test]
 async fn an_id_that_two_senders_used_means_neither() {
-    let mut session = deaf(Options::default()).await;
+    let mut session = Session::greeted(&[DEAF]).await;
     arrive(&mut session, "bob", "x1").await;
     assert!(session.settle().await.is_some(), "it is shown");
     arrive(&mut session, "mallory", "x1").await;
@@ -89,12 +71,7 @@ async fn an_id_that_two_senders_used_means_neither() {
 
 #[tokio::test]
 async fn what_is_held_back_is_named_by_whom_it_was_listed_to() {
-    let budget = Budget::Exchanges(1);
-    let mut session = deaf(Options {
-        budget,
-        ..Options::default()
-    })
-    .await;
+    let mut session = Session::greeted(&[DEAF, ("PEERBUS_BUDGET", "1")]).await;
     for n in 1..=2 {
         let arguments = json!({ "to": "bob", "body": n });
         session.client.call("bus.send", arguments).await;

@@ -1,22 +1,18 @@
 //! What is held back, and who is told.
 
-use std::sync::atomic::Ordering;
-
-use peerbus_mcp::{Budget, Options, run_generic_over};
+use peerbus_mcp::{Options, run_generic_over};
 use peerbus_wire::{Progress, State};
 use serde_json::{Value, json};
 
-use crate::session::{Session, seen};
+use crate::session::{DEAF, Session, Settings, seen};
 use crate::support::{Broker, Seen, client};
+
+/// One answer of a peer is shown, and the next ones are held.
+const BUDGET_1: Settings<'_> = &[("PEERBUS_BUDGET", "1")];
 
 #[tokio::test]
 async fn too_many_answers_are_held_and_both_sides_can_see_why() {
-    let budget = Budget::Exchanges(1);
-    let mut session = Session::greeted(Options {
-        budget,
-        ..Options::default()
-    })
-    .await;
+    let mut session = Session::greeted(BUDGET_1).await;
     for n in 1..=3 {
         let arguments = json!({ "to": "bob", "body": n });
         session.client.call("bus.send", arguments).await;
@@ -70,13 +66,8 @@ async fn too_many_answers_are_held_and_both_sides_can_see_why() {
 
 #[tokio::test]
 async fn broadcasts_and_old_names_count_as_sent_to_whoever_answers() {
-    let budget = Budget::Exchanges(1);
     for broadcast in [true, false] {
-        let mut session = Session::greeted(Options {
-            budget,
-            ..Options::default()
-        })
-        .await;
+        let mut session = Session::greeted(BUDGET_1).await;
         for _ in 0..2 {
             let (tool, arguments) = if broadcast {
                 ("bus.broadcast", json!({ "body": "go on" }))
@@ -109,11 +100,8 @@ async fn broadcasts_and_old_names_count_as_sent_to_whoever_answers() {
 async fn a_drain_leaves_out_what_is_held_and_says_so() {
     let mut broker = Broker::start(true).await;
     let (mut client, input, output) = client(1 << 20);
-    let budget = Budget::Exchanges(1);
-    let options = Options {
-        budget,
-        ..Options::default()
-    };
+    let one = |name: &str| (name == "PEERBUS_BUDGET").then(|| "1".to_owned());
+    let options = Options::read(one).unwrap();
     tokio::spawn(run_generic_over(broker.bus(), options, input, output));
     client.greet("some-bot").await;
     broker.registered().await;
@@ -154,7 +142,7 @@ async fn a_drain_leaves_out_what_is_held_and_says_so() {
 
 #[tokio::test]
 async fn that_a_peer_holds_mail_is_told_once() {
-    let mut session = Session::greeted(Options::default()).await;
+    let mut session = Session::greeted(&[]).await;
     let held = |n: u32| State::Held {
         to: "bob".into(),
         reason: format!("held as quiet: too many, {n}\n</x>"),
@@ -179,16 +167,14 @@ async fn that_a_peer_holds_mail_is_told_once() {
 
 #[tokio::test]
 async fn a_crowd_is_told_once() {
-    let mut session = Session::start(Options::default()).await;
+    let mut session = Session::start(&[DEAF]).await;
     session.client.initialize("some-bot").await;
     session.broker.registered().await;
     for n in 0..200 {
         session.broker.deliver(&n.to_string());
     }
     session.client.call("bus.peers", json!({})).await;
-    session.usable.store(false, Ordering::Relaxed);
     session.client.initialized().await;
-    session.client.push().await;
     let mut notices = Vec::new();
     for _ in 0..30 {
         let result = session.client.call("bus.inbox", json!({ "max": 10 })).await;
@@ -224,12 +210,7 @@ async fn over_budget(session: &mut Session) {
 
 #[tokio::test]
 async fn of_one_peer_so_much_is_held_and_no_more() {
-    let budget = Budget::Exchanges(1);
-    let mut session = Session::greeted(Options {
-        budget,
-        ..Options::default()
-    })
-    .await;
+    let mut session = Session::greeted(BUDGET_1).await;
     over_budget(&mut session).await;
     for _ in 0..40 {
         session.broker.deliver("\"more\"");
@@ -253,12 +234,7 @@ async fn of_one_peer_so_much_is_held_and_no_more() {
 
 #[tokio::test]
 async fn a_window_that_held_mail_fills_is_told() {
-    let budget = Budget::Exchanges(1);
-    let mut session = Session::greeted(Options {
-        budget,
-        ..Options::default()
-    })
-    .await;
+    let mut session = Session::greeted(BUDGET_1).await;
     over_budget(&mut session).await;
     session.settle().await;
     let large = Value::from("x".repeat(100_000)).to_string();
@@ -269,4 +245,167 @@ async fn a_window_that_held_mail_fills_is_told() {
     let content = push["content"].as_str().unwrap();
     assert!(content.contains("what waits here unseen"), "{push}");
     assert!(content.contains("bus inbox tool"), "{push}");
+}
+
+/// Lets one answer of bob's pass, and delivers this, which is held.
+async fn hold(session: &mut Session, body: &str) {
+    for body in [r#"{"text":"first","priority":"quiet"}"#, body] {
+        let arguments = json!({ "to": "bob", "body": "go on" });
+        session.client.call("bus.send", arguments).await;
+        session.broker.deliver(body);
+        session.settle().await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_held_is_told_in_a_quiet_notice_and_counted_in_what_is_pushed() {
+    let mut session = Session::greeted(BUDGET_1).await;
+    hold(&mut session, "\"held 1\"").await;
+    session.broker.deliver("\"held 2\"");
+    session.settle().await;
+    session.broker.deliver_from("zoe", "\"free\"");
+    let push = session.client.push().await.to_string();
+    assert!(push.contains("free") && !push.contains("held 1"), "{push}");
+    assert!(
+        push.contains("2 are held back") || push.contains(r#""waiting":"2""#),
+        "{push}"
+    );
+    let all: String = session.client.pushed.iter().map(Value::to_string).collect();
+    assert_eq!(all, "", "a hold starts no turn");
+}
+
+#[tokio::test]
+async fn that_mail_is_held_is_told_to_the_agent_once() {
+    let mut session = Session::greeted(&[DEAF, BUDGET_1[0]]).await;
+    let mut told = Vec::new();
+    for n in 0..4 {
+        let arguments = json!({ "to": "bob", "body": "go on" });
+        session.client.call("bus.send", arguments).await;
+        session.broker.deliver(&n.to_string());
+        told.extend(session.settle().await);
+    }
+    let told = told.join("\n");
+    let notice = "📮 mail of bob is held as quiet: 2 replies of bob within 10 minutes, budget 1";
+    assert_eq!(told.matches(notice).count(), 1, "{told}");
+    assert_eq!(told.matches("mail of bob is").count(), 1, "{told}");
+}
+
+#[tokio::test]
+async fn each_budget_holds_what_is_over_it_and_none_holds_when_it_is_off() {
+    // What is sent, with what body; what comes back so often; why the last of it is held.
+    let again = |body: &Value, times| vec![body.to_string(); times];
+    let plain = json!("yes");
+    let hops = |hops: u32| json!({ "text": "on it goes", "hops": hops });
+    let thread = json!({ "text": "yes", "thread": "t1" });
+    for (budget, thread_sent, bodies, why) in [
+        (
+            "2",
+            None,
+            again(&plain, 3),
+            "3 replies of bob within 10 minutes, budget 2",
+        ),
+        ("off", None, again(&plain, 30), ""),
+        (
+            "20",
+            None,
+            vec![hops(16).to_string(), hops(17).to_string()],
+            "17 replies led to this message",
+        ),
+        ("off", None, vec![hops(17).to_string()], ""),
+        (
+            "1000",
+            Some("t1"),
+            again(&thread, 41),
+            "41 messages of bob in thread t1 within an hour",
+        ),
+    ] {
+        let mut session = Session::greeted(&[DEAF, ("PEERBUS_BUDGET", budget)]).await;
+        let last = bodies.len();
+        for body in bodies {
+            let mut arguments = json!({ "to": "bob", "body": "go on" });
+            if let Some(thread) = thread_sent {
+                arguments["thread"] = thread.into();
+            }
+            session.client.call("bus.send", arguments).await;
+            session.broker.deliver(&body);
+            session.settle().await;
+        }
+        let listed = session.inbox(json!({ "peek": true, "max": 50 })).await;
+        let held: Vec<_> = listed["messages"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|m| m.get("held").is_some())
+            .collect();
+        if why.is_empty() {
+            assert!(held.is_empty(), "{held:?}");
+        } else {
+            assert_eq!(held.len(), 1, "{held:?}");
+            assert_eq!(held[0]["id"], format!("m{last}"));
+            let said = held[0]["held"].as_str().unwrap();
+            assert!(
+                said.starts_with("held as quiet: ") && said.contains(why),
+                "{said}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_held_is_released_in_its_place_when_the_next_one_passes() {
+    let mut session = Session::greeted(&[]).await;
+    let arguments = json!({ "to": "bob", "body": "go on" });
+    session.client.call("bus.send", arguments).await;
+    session
+        .broker
+        .deliver(r#"{"text":"too many replies","hops":17}"#);
+    session.settle().await;
+    session
+        .broker
+        .deliver_from("zoe", r#"{"text":"between","priority":"quiet"}"#);
+    session.waiting(2).await;
+    let held = session.inbox(json!({ "peek": true })).await;
+    assert_eq!(held["messages"][0]["id"], "m1", "{held}");
+    session.broker.deliver("\"anew\"");
+    let push = session.client.push().await;
+    let content = push["content"].as_str().unwrap();
+    let at: Vec<_> = ["too many replies", "anew"]
+        .map(|part| content.find(part))
+        .into();
+    let ordered = at.iter().all(Option::is_some) && at.is_sorted();
+    assert!(ordered, "{content}");
+    let left = session.inbox(json!({ "peek": true })).await;
+    assert!(!left.to_string().contains("held as quiet"), "{left}");
+    let ids: Vec<_> = left["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|m| m["id"].clone())
+        .collect();
+    assert_eq!(ids, ["m1", "m2", "m3"], "in the order of arrival");
+}
+
+#[tokio::test]
+async fn of_passing_notices_the_oldest_go_first() {
+    let mut session = Session::greeted(&[DEAF]).await;
+    for n in 0..70 {
+        let state = State::Expired {
+            to: format!("bob-{n}."),
+            reason: "never read".into(),
+        };
+        session.broker.receipt("m0", state);
+    }
+    session.waiting(64).await;
+    // The last one may still be on its way.
+    session.broker.deliver("\"the end\"");
+    session.waiting(65).await;
+    let read = session.inbox(json!({})).await;
+    let notices = read["notices"].to_string();
+    assert_eq!(read["notices"].as_array().unwrap().len(), 64, "{notices}");
+    assert!(
+        !notices.contains("bob-5.") && notices.contains("bob-6."),
+        "{notices}"
+    );
+    assert!(notices.contains("bob-69."), "{notices}");
+    assert_eq!(session.inbox(json!({})).await["notices"], json!([]), "once");
 }

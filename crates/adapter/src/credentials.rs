@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 use peerbus_wire::{Secret, Token};
 use zeroize::Zeroizing;
 
-use crate::platform;
 use crate::url::Url;
 
 /// More than any credentials file has.
@@ -65,7 +64,7 @@ pub fn load(path: &Path) -> Result<Credentials, CredentialsError> {
     if !metadata.is_file() {
         return Err(unusable("is not a file".into()));
     }
-    if let Some(mode) = platform::exposed_mode(&metadata) {
+    if let Some(mode) = peerbus_os::file::exposed_mode(&metadata) {
         return Err(unusable(format!(
             "can be read by others (mode {mode:04o}): run `chmod 600 {}`",
             path.display()
@@ -137,7 +136,7 @@ fn create(path: &Path) -> std::io::Result<bool> {
         .parent()
         .filter(|dir| !dir.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
-    platform::create_private_dir(dir)?;
+    peerbus_os::dir::create_private(dir)?;
     let beside = dir.join(format!(".credentials-{:016x}", rand::random::<u64>()));
     let text = Zeroizing::new(format!(
         "# Made by `peerbus serve`. Whoever has these can join the bus and sign for its peers.\n\
@@ -145,14 +144,14 @@ fn create(path: &Path) -> std::io::Result<bool> {
         *random_hex(),
         *random_hex()
     ));
-    let mut file = platform::create_private(&beside)?;
+    let mut file = peerbus_os::file::create_private(&beside)?;
     let linked = file
         .write_all(text.as_bytes())
         .and_then(|()| file.sync_all())
         .and_then(|()| fs::hard_link(&beside, path));
     fs::remove_file(&beside)?;
     match linked {
-        Ok(()) => platform::sync_dir(dir).map(|()| true),
+        Ok(()) => peerbus_os::dir::sync(dir).map(|()| true),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(error),
     }
@@ -178,7 +177,7 @@ mod tests {
         );
         let (first, created) = load_or_create(&path).unwrap();
         assert!(created && first.token.expose().len() == 64 && first.url.is_none());
-        assert!(platform::exposed_mode(&fs::metadata(&path).unwrap()).is_none());
+        assert!(peerbus_os::file::exposed_mode(&fs::metadata(&path).unwrap()).is_none());
         let (second, created) = load_or_create(&path).unwrap();
         assert!(!created && second.token == first.token);
         assert!(!create(&path).unwrap(), "an existing file stays");
@@ -187,7 +186,6 @@ mod tests {
         assert_eq!(left, 1, "nothing else is left behind");
     }
 
-    #[cfg(unix)]
     #[test]
     fn a_file_that_others_can_read_is_refused_with_the_remedy() {
         use std::os::unix::fs::PermissionsExt as _;

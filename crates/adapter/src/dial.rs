@@ -6,12 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::{WebSocketStream, client_async_with_config, tungstenite};
 
-use crate::platform;
 use crate::url::{DEFAULT_URL, Url};
 
 /// Time to reach one address and to finish its WebSocket handshake.
@@ -87,9 +86,10 @@ fn nowhere(sockets: &[PathBuf]) -> String {
 
 async fn open(url: &Url) -> Result<Socket, String> {
     let stream: Box<dyn Stream> = match url {
-        Url::Unix(path) => platform::dial_unix(path)
-            .await
-            .map_err(|error| plain(&error))?,
+        Url::Unix(path) => {
+            let stream = UnixStream::connect(path).await;
+            Box::new(stream.map_err(|error| plain(&error))?)
+        }
         Url::Tcp { host, port, .. } => {
             Box::new(dial_tcp(host, *port).await.map_err(|error| plain(&error))?)
         }

@@ -37,7 +37,6 @@ mod link;
 pub mod names;
 mod naming;
 pub mod paths;
-mod platform;
 pub mod project;
 pub mod sessions;
 mod shared;

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use etcetera::BaseStrategy;
 
 use crate::error::ConfigError;
-use crate::platform;
 
 /// The directories and files of one user's bus.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +38,7 @@ impl Paths {
             ConfigError("no home directory: set HOME, or XDG_CONFIG_HOME and XDG_STATE_HOME".into())
         })?;
         let state = base.state_dir().unwrap_or_else(|| base.data_dir());
-        let runtime = base.runtime_dir().or_else(platform::runtime_dir);
+        let runtime = base.runtime_dir().or_else(peerbus_os::user::runtime_dir);
         Ok(Self::under(base.config_dir(), state, runtime))
     }
 

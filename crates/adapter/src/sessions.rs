@@ -10,8 +10,6 @@ use std::time::Duration;
 
 use peerbus_wire::PeerName;
 
-use crate::platform;
-
 /// Sessions that are remembered; the ones that were bound longest ago go.
 const BINDINGS_MAX: usize = 1_000;
 /// Largest file that is read: more than the largest that is written.
@@ -76,7 +74,7 @@ impl Sessions {
             return Ok(());
         }
         let dir = self.file.parent().unwrap_or(Path::new("."));
-        platform::create_private_dir(dir)?;
+        peerbus_os::dir::create_private(dir)?;
         let _lock = lock(dir)?;
         let mut bindings = self.read();
         let bound = bindings.iter().position(|(bound, _)| bound == id);
@@ -112,7 +110,7 @@ impl Sessions {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let mut file = platform::create_private(&new)?;
+        let mut file = peerbus_os::file::create_private(&new)?;
         let text = serde_json::json!({ "sessions": bindings }).to_string();
         file.write_all(text.as_bytes())?;
         drop(file);
@@ -226,11 +224,8 @@ mod tests {
         assert_eq!(sessions.name_of("s2"), Some(name("tame-toad-7yz")));
         let files: Vec<_> = fs::read_dir(dir.path().join("state")).unwrap().collect();
         assert_eq!(files.len(), 1, "nothing else is left");
-        #[cfg(unix)]
-        {
-            let metadata = fs::metadata(&sessions.file).unwrap();
-            assert_eq!(platform::exposed_mode(&metadata), None);
-        }
+        let metadata = fs::metadata(&sessions.file).unwrap();
+        assert_eq!(peerbus_os::file::exposed_mode(&metadata), None);
     }
 
     #[test]

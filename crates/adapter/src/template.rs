@@ -1,6 +1,6 @@
 //! Names that are put together from where a session runs.
 
-use crate::{platform, project};
+use crate::project;
 
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = peerbus_wire::limits::NAME_BYTES_MAX;
@@ -34,10 +34,10 @@ fn value(word: &str, env: &impl Fn(&str) -> Option<String>) -> Result<String, St
         "project" => project::root().and_then(|root| project::name(&root)),
         "branch" => project::root().and_then(|root| project::branch(&root)),
         "host" => project::host(),
-        "user" => ["USER", "LOGNAME", "USERNAME"]
+        "user" => ["USER", "LOGNAME"]
             .into_iter()
             .find_map(|variable| env(variable).filter(|name| !name.is_empty()))
-            .or_else(platform::user_name),
+            .or_else(peerbus_os::user::name),
         _ => {
             let shown: String = word.chars().take(40).flat_map(char::escape_debug).collect();
             return Err(format!(
@@ -92,7 +92,7 @@ mod tests {
         let empty = |variable: &str| (variable == "USER").then(String::new);
         let logged_in = |variable: &str| (variable == "LOGNAME").then(|| "ann".to_owned());
         assert_eq!(expand("{user}", &logged_in).unwrap(), "ann");
-        match platform::user_name() {
+        match peerbus_os::user::name() {
             Some(name) => assert_eq!(expand("{user}", &empty).unwrap(), fit(&name)),
             None => assert!(expand("{user}", &empty).unwrap_err().contains("no user")),
         }

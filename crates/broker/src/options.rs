@@ -159,9 +159,6 @@ pub enum StartError {
         /// What the system says.
         source: io::Error,
     },
-    /// Unix sockets do not exist here.
-    #[error("Unix sockets are not available on this system; listen on a TCP address instead")]
-    NoUnixSockets,
     /// The database cannot be used.
     #[error("cannot use the database {}: {reason}", path.display())]
     Database {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use peerbus_core::broker::{Broker, Config};
 use peerbus_core::store::Store;
+use peerbus_os::socket::SocketFile;
 use peerbus_store::SqliteStore;
 use peerbus_wire::CloseReason;
 use tokio::sync::{oneshot, watch};
@@ -35,8 +36,7 @@ pub struct Running {
     servers: JoinSet<()>,
     stop_listening: watch::Sender<bool>,
     engine: EngineThread,
-    #[cfg(unix)]
-    _socket_file: Option<crate::listener::SocketFile>,
+    _socket_file: Option<SocketFile>,
 }
 
 #[derive(Debug)]
@@ -91,15 +91,11 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     if options.listen.is_empty() && options.unix.is_none() {
         return Err(StartError::NoAddress);
     }
-    #[cfg(not(unix))]
-    if options.unix.is_some() {
-        return Err(StartError::NoUnixSockets);
-    }
     let (listen, unix_path) = (options.listen.clone(), options.unix.clone());
     // The database comes first: its lock says which of two brokers may touch the socket's file, and
     // a second broker hears of the first rather than of a port that is taken.
     let (shared, mut engine) = start_engine(options).await?;
-    let listening = match listen_at(&listen, unix_path.as_deref()).await {
+    let listening = match listen_at(&listen, unix_path.as_deref()) {
         Ok(listening) => listening,
         Err(error) => {
             let drain = Duration::ZERO;
@@ -117,7 +113,6 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         servers,
         stop_listening,
         engine,
-        #[cfg(unix)]
         _socket_file: listening.socket_file,
     })
 }
@@ -126,16 +121,11 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
 struct Listening {
     bound: Vec<(Bound, Site)>,
     addresses: Vec<SocketAddr>,
-    #[cfg(unix)]
-    socket_file: Option<crate::listener::SocketFile>,
+    socket_file: Option<SocketFile>,
 }
 
 /// Binds every address, and the Unix socket last.
-#[cfg_attr(
-    not(unix),
-    expect(clippy::unused_async, unused_variables, reason = "as on Unix")
-)]
-async fn listen_at(listen: &[SocketAddr], unix: Option<&Path>) -> Result<Listening, StartError> {
+fn listen_at(listen: &[SocketAddr], unix: Option<&Path>) -> Result<Listening, StartError> {
     let mut bound = Vec::new();
     let mut addresses = Vec::new();
     for address in listen {
@@ -147,10 +137,9 @@ async fn listen_at(listen: &[SocketAddr], unix: Option<&Path>) -> Result<Listeni
         addresses.push(actual);
         bound.push((Bound::Tcp(listener), Site::Tcp(actual)));
     }
-    #[cfg(unix)]
     let socket_file = match unix {
         Some(path) => {
-            let (listener, file) = crate::listener::bind_unix(path).await?;
+            let (listener, file) = crate::listener::bind_unix(path)?;
             bound.push((Bound::Unix(listener), Site::Unix));
             Some(file)
         }
@@ -159,7 +148,6 @@ async fn listen_at(listen: &[SocketAddr], unix: Option<&Path>) -> Result<Listeni
     Ok(Listening {
         bound,
         addresses,
-        #[cfg(unix)]
         socket_file,
     })
 }

@@ -4,10 +4,7 @@
 //! `CHANNELS_SCHEMA.md` has the contract with the client as a channel, `docs/CLAUDE_CODE.md` what the
 //! other ways are.
 
-mod files;
 pub mod hooks;
-#[cfg(unix)]
-mod listener;
 mod paths;
 mod profile;
 mod session;
@@ -51,7 +48,6 @@ fn start(
     desk: Desk,
 ) -> (Vec<Box<dyn WakePath>>, impl Future<Output = ()>) {
     let allowed = around.wake.clone();
-    #[cfg(unix)]
     let hooks = around.hooks.clone();
     let session = Session::new(around);
     // Before the bus is asked for a name.
@@ -59,14 +55,12 @@ fn start(
     // Best first: the desk asks them in this order, and what waits goes over the first that is
     // there.
     let mut ways: Vec<Box<dyn WakePath>> = Vec::new();
-    #[cfg(unix)]
     let receipts = {
         let notes = hooks.as_ref().and_then(hooks::socket_directory);
         let (socket, receipts) = paths::Socket::new(desk.clone(), session.clone(), notes);
         ways.push(Box::new(socket));
         receipts
     };
-    #[cfg(unix)]
     let hooks = {
         let (known, of) = (session.clone(), desk.clone());
         let told = move |facts| {
@@ -91,10 +85,7 @@ fn start(
     ways.retain(|way| allowed.allows(way.path()));
     let beside = async move {
         let evidence = transcript::watch(session, desk);
-        #[cfg(unix)]
         tokio::join!(evidence, receipts, hooks);
-        #[cfg(not(unix))]
-        evidence.await;
     };
     (ways, beside)
 }

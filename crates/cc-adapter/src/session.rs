@@ -18,8 +18,8 @@ use tokio::sync::Notify;
 
 pub use facts::SessionFacts;
 pub(crate) use facts::SessionFile;
-pub use surroundings::{Process, Surroundings, Token};
-#[cfg(unix)]
+pub use peerbus_os::process::Process;
+pub use surroundings::{Surroundings, Token};
 pub(crate) use surroundings::{ancestors, config_dir};
 
 /// Longest part of a project directory's name that the client derives from the project's path.
@@ -160,7 +160,6 @@ impl Session {
     }
 
     /// The credential for a socket. It belongs to the one that came with it, and goes to no other.
-    #[cfg(unix)]
     pub(crate) fn token_for(&self, socket: &Path) -> Option<&Token> {
         let same = self.around.socket.as_deref() == Some(socket);
         self.around.token.as_ref().filter(|_| same)

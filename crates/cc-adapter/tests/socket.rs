@@ -1,7 +1,6 @@
 //! The adapter and its session's own socket: what is posted there, what the client says of it, and what
 //! the transcript proves.
 
-#![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod home;

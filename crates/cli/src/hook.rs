@@ -1,17 +1,17 @@
 //! `peerbus hook`: what Claude Code runs at events of a session.
 
+use std::io::Write as _;
 use std::process::ExitCode;
+
+use peerbus_cc_adapter::hooks::{Said, context, ignore, wait};
 
 use crate::args::Hook;
 
-/// Says what is due. Never fails: a bus that is away is no trouble of the session's.
-#[cfg(unix)]
-pub(crate) fn run(verb: &Hook) -> ExitCode {
-    use peerbus_cc_adapter::hooks::{Said, context, ignore, wait};
-    use std::io::Write as _;
+/// The exit code with which a hook that runs in the background rewakes its session.
+const REWAKE: u8 = 2;
 
-    /// The exit code with which a hook that runs in the background rewakes its session.
-    const REWAKE: u8 = 2;
+/// Says what is due. Never fails: a bus that is away is no trouble of the session's.
+pub(crate) fn run(verb: &Hook) -> ExitCode {
     let said = match verb.words.as_slice() {
         [] => context(),
         [word] if word == "wait" => wait(),
@@ -29,10 +29,4 @@ pub(crate) fn run(verb: &Hook) -> ExitCode {
             ExitCode::from(REWAKE)
         }
     }
-}
-
-/// Adapters have no local sockets here.
-#[cfg(not(unix))]
-pub(crate) fn run(_: &Hook) -> ExitCode {
-    ExitCode::SUCCESS
 }

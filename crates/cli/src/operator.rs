@@ -1,6 +1,9 @@
 //! The operator's requests: HTTP over the broker's Unix socket, which only its user can reach.
 
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use peerbus_adapter::Url;
 use peerbus_adapter::paths::Paths;
@@ -8,7 +11,6 @@ use peerbus_adapter::paths::Paths;
 use crate::failure::Failure;
 
 /// Largest answer that is read, in bytes.
-#[cfg(unix)]
 const ANSWER_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// What the broker answered.
@@ -62,10 +64,7 @@ fn named() -> Result<Option<Url>, Failure> {
     Ok(set.then(|| Url::parse(&url)).transpose()?)
 }
 
-#[cfg(unix)]
 fn over(sockets: &[PathBuf], method: &str, target: &str) -> Result<Answer, Failure> {
-    use std::os::unix::net::UnixStream;
-
     let mut failures = Vec::new();
     for socket in sockets {
         match UnixStream::connect(socket) {
@@ -86,24 +85,7 @@ fn over(sockets: &[PathBuf], method: &str, target: &str) -> Result<Answer, Failu
     )))
 }
 
-/// The broker takes its operator's requests only over its Unix socket.
-#[cfg(not(unix))]
-fn over(_: &[PathBuf], _: &str, _: &str) -> Result<Answer, Failure> {
-    Err(Failure::config(
-        "this is asked over the broker's Unix socket, and this system has none: run this command \
-         where the broker has one",
-    ))
-}
-
-#[cfg(unix)]
-fn exchange(
-    mut stream: std::os::unix::net::UnixStream,
-    method: &str,
-    target: &str,
-) -> std::io::Result<Answer> {
-    use std::io::{Read as _, Write as _};
-    use std::time::Duration;
-
+fn exchange(mut stream: UnixStream, method: &str, target: &str) -> std::io::Result<Answer> {
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     stream.set_write_timeout(Some(Duration::from_secs(10)))?;
     write!(

@@ -172,6 +172,5 @@ fn notify(state: sd_notify::NotifyState<'_>) {
 
 /// New files are the user's alone, whatever the shell's umask says.
 fn restrict_new_files() {
-    #[cfg(unix)]
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
 }

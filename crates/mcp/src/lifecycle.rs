@@ -23,7 +23,6 @@ pub(crate) const LAST_ANSWERS: Duration = Duration::from_millis(40);
 
 /// Watches for the end of the session from outside: signals, and the parent's end.
 pub(crate) struct Watch {
-    #[cfg(unix)]
     signals: Option<(tokio::signal::unix::Signal, tokio::signal::unix::Signal)>,
     #[cfg(target_os = "linux")]
     parent: Option<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>>,
@@ -32,7 +31,6 @@ pub(crate) struct Watch {
 impl Watch {
     /// Starts watching. What cannot be watched is logged and left out: a closed standard input
     /// ends the adapter in any case.
-    #[cfg(unix)]
     pub(crate) fn start() -> Self {
         use tokio::signal::unix::{SignalKind, signal};
         let both = signal(SignalKind::interrupt())
@@ -47,22 +45,13 @@ impl Watch {
         }
     }
 
-    /// Starts watching: here only for Ctrl-C.
-    #[cfg(not(unix))]
-    pub(crate) fn start() -> Self {
-        Self {}
-    }
-
     /// Waits until the session ends.
     pub(crate) async fn ended(&mut self) -> Exit {
         #[cfg(target_os = "linux")]
         let parent = gone(self.parent.as_ref());
         #[cfg(not(target_os = "linux"))]
         let parent = std::future::pending();
-        #[cfg(unix)]
         let signal = signalled(self.signals.as_mut());
-        #[cfg(not(unix))]
-        let signal = interrupted();
         tokio::select! {
             exit = signal => exit,
             exit = parent => exit,
@@ -70,7 +59,6 @@ impl Watch {
     }
 }
 
-#[cfg(unix)]
 async fn signalled(
     signals: Option<&mut (tokio::signal::unix::Signal, tokio::signal::unix::Signal)>,
 ) -> Exit {
@@ -80,14 +68,6 @@ async fn signalled(
     tokio::select! {
         _ = interrupt.recv() => Exit::Signal("SIGINT"),
         _ = terminate.recv() => Exit::Signal("SIGTERM"),
-    }
-}
-
-#[cfg(not(unix))]
-async fn interrupted() -> Exit {
-    match tokio::signal::ctrl_c().await {
-        Ok(()) => Exit::Signal("SIGINT"),
-        Err(_) => std::future::pending().await,
     }
 }
 

@@ -51,7 +51,6 @@ pub(crate) fn directory(path: &Path) -> &Path {
 pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
-    #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(path)
 }
@@ -60,7 +59,6 @@ pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
 pub(crate) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true);
-    #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options
 }

@@ -1,5 +1,4 @@
 //! The bus and its link against a scripted broker on a Unix socket.
-#![cfg(unix)]
 #![expect(
     clippy::expect_used,
     clippy::unwrap_used,

@@ -1,8 +1,7 @@
 //! The limit of open files, which bounds the connections before our own limit does.
 
 /// Raises the soft limit of open files to the hard one and returns it; `None` where there is no
-/// limit, or none that we know of.
-#[cfg(unix)]
+/// limit.
 pub(crate) fn raise_file_limit() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -18,10 +17,4 @@ pub(crate) fn raise_file_limit() -> Option<u64> {
         Ok(()) => limit.maximum,
         Err(_refused) => limit.current,
     }
-}
-
-/// Raises nothing here.
-#[cfg(not(unix))]
-pub(crate) fn raise_file_limit() -> Option<u64> {
-    None
 }

@@ -2,7 +2,6 @@
 
 mod limit;
 mod socket;
-#[cfg(unix)]
 mod unix;
 
 use std::io;
@@ -11,16 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::serve::Listener;
-#[cfg(unix)]
-use tokio::net::UnixListener;
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::{TcpListener, TcpSocket, UnixListener};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
 pub(crate) use self::limit::raise_file_limit;
 pub(crate) use self::socket::{Socket, Via};
-#[cfg(unix)]
-pub(crate) use self::unix::{SocketFile, bind as bind_unix};
+pub(crate) use self::unix::bind as bind_unix;
 use crate::options::StartError;
 
 /// Sockets that may be open beyond the connections: for health checks, metrics and refusals.
@@ -46,7 +42,6 @@ fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
         TcpSocket::new_v6()
     }?;
     // A port that the last broker's connections still linger on is free for this one.
-    #[cfg(unix)]
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
@@ -56,7 +51,6 @@ fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
 #[derive(Debug)]
 pub(crate) enum Bound {
     Tcp(TcpListener),
-    #[cfg(unix)]
     Unix(UnixListener),
 }
 
@@ -88,7 +82,6 @@ impl Acceptor {
                 .accept()
                 .await
                 .map(|(stream, _)| Socket::tcp(stream)),
-            #[cfg(unix)]
             Bound::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
                 unix::check_peer(&stream)?;

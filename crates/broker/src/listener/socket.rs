@@ -11,9 +11,7 @@ use std::time::Duration;
 use axum::extract::connect_info::Connected;
 use axum::serve::IncomingStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-#[cfg(unix)]
-use tokio::net::UnixStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Sleep, sleep};
 
@@ -33,7 +31,6 @@ pub(crate) struct Socket {
 #[derive(Debug)]
 enum Stream {
     Tcp(TcpStream),
-    #[cfg(unix)]
     Unix(UnixStream),
 }
 
@@ -44,7 +41,6 @@ impl Socket {
         Self::new(Stream::Tcp(stream))
     }
 
-    #[cfg(unix)]
     pub(super) fn unix(stream: UnixStream) -> Self {
         Self::new(Stream::Unix(stream))
     }
@@ -110,7 +106,6 @@ impl Socket {
     fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &self.stream {
             Stream::Tcp(stream) => stream.poll_read_ready(cx),
-            #[cfg(unix)]
             Stream::Unix(stream) => stream.poll_read_ready(cx),
         }
     }
@@ -118,7 +113,6 @@ impl Socket {
     fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &self.stream {
             Stream::Tcp(stream) => stream.poll_write_ready(cx),
-            #[cfg(unix)]
             Stream::Unix(stream) => stream.poll_write_ready(cx),
         }
     }
@@ -126,7 +120,6 @@ impl Socket {
     fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         match &self.stream {
             Stream::Tcp(stream) => stream.try_read(bytes),
-            #[cfg(unix)]
             Stream::Unix(stream) => stream.try_read(bytes),
         }
     }
@@ -134,7 +127,6 @@ impl Socket {
     fn try_write(&self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
         match &self.stream {
             Stream::Tcp(stream) => stream.try_write_vectored(slices),
-            #[cfg(unix)]
             Stream::Unix(stream) => stream.try_write_vectored(slices),
         }
     }

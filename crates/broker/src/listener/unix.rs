@@ -1,25 +1,17 @@
 //! The Unix socket: for this user only.
 
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use peerbus_os::socket::{self, SocketFile};
 use tokio::net::{UnixListener, UnixSocket, UnixStream};
 
 use super::BACKLOG;
 use crate::options::StartError;
 
-/// The socket's file, removed when dropped if it is still ours.
-#[derive(Debug)]
-pub(crate) struct SocketFile {
-    path: PathBuf,
-    /// Device and inode.
-    identity: (u64, u64),
-}
-
 /// Binds a Unix socket with mode 0600, in a directory that is made with mode 0700 if it is
 /// missing. A file that a dead broker left there is replaced.
-pub(crate) async fn bind(path: &Path) -> Result<(UnixListener, SocketFile), StartError> {
+pub(crate) fn bind(path: &Path) -> Result<(UnixListener, SocketFile), StartError> {
     let failed = |source| StartError::Socket {
         path: path.to_owned(),
         source,
@@ -28,54 +20,35 @@ pub(crate) async fn bind(path: &Path) -> Result<(UnixListener, SocketFile), Star
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty())
     {
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(parent)
-            .map_err(failed)?;
+        peerbus_os::dir::create_private(parent).map_err(failed)?;
     }
-    remove_stale(path).await?;
+    remove_stale(path)?;
     let listener = listen(path).map_err(|source| match source.kind() {
         io::ErrorKind::InvalidInput => StartError::SocketPathLong {
             path: path.to_owned(),
         },
         _ => failed(source),
     })?;
-    let mode = std::fs::Permissions::from_mode(0o600);
-    std::fs::set_permissions(path, mode).map_err(failed)?;
-    let identity = identity(path).map_err(failed)?;
-    Ok((
-        listener,
-        SocketFile {
-            path: path.to_owned(),
-            identity,
-        },
-    ))
+    let file = SocketFile::private(path).map_err(failed)?;
+    Ok((listener, file))
 }
 
 /// Removes the socket file of a broker that does not answer any more.
-async fn remove_stale(path: &Path) -> Result<(), StartError> {
+fn remove_stale(path: &Path) -> Result<(), StartError> {
+    let path_of = || path.to_owned();
     let failed = |source| StartError::Socket {
-        path: path.to_owned(),
+        path: path_of(),
         source,
     };
-    let found = match std::fs::symlink_metadata(path) {
-        Ok(found) => found,
+    match socket::is_socket(path) {
+        Ok(true) => {}
+        Ok(false) => return Err(StartError::NotASocket { path: path_of() }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(failed(error)),
-    };
-    if !found.file_type().is_socket() {
-        return Err(StartError::NotASocket {
-            path: path.to_owned(),
-        });
     }
-    match UnixStream::connect(path).await {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path).map_err(failed)
-        }
-        Ok(_) => Err(StartError::SocketInUse {
-            path: path.to_owned(),
-        }),
+    match socket::is_listening(path) {
+        Ok(false) => std::fs::remove_file(path).map_err(failed),
+        Ok(true) => Err(StartError::SocketInUse { path: path_of() }),
         Err(error) => Err(failed(error)),
     }
 }
@@ -83,24 +56,11 @@ async fn remove_stale(path: &Path) -> Result<(), StartError> {
 /// Checks that the client runs as our user, or as root.
 pub(super) fn check_peer(stream: &UnixStream) -> io::Result<()> {
     let uid = stream.peer_cred()?.uid();
-    if uid == 0 || uid == rustix::process::geteuid().as_raw() {
+    if uid == 0 || uid == peerbus_os::user::id() {
         return Ok(());
     }
     let text = format!("the Unix socket is for the broker's own user, not for uid {uid}");
     Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
-}
-
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    let found = std::fs::symlink_metadata(path)?;
-    Ok((found.dev(), found.ino()))
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
-            let _gone = std::fs::remove_file(&self.path);
-        }
-    }
 }
 
 fn listen(path: &Path) -> io::Result<UnixListener> {
@@ -111,6 +71,8 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     fn mode(path: &Path) -> u32 {
@@ -121,7 +83,7 @@ mod tests {
     async fn the_socket_and_a_new_directory_are_private() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("run/peerbus/broker.sock");
-        let (_listener, file) = bind(&path).await.unwrap();
+        let (_listener, file) = bind(&path).unwrap();
         assert_eq!(mode(&path), 0o600);
         assert_eq!(mode(path.parent().unwrap()), 0o700);
         drop(file);
@@ -134,8 +96,8 @@ mod tests {
         let path = dir.path().join("broker.sock");
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists(), "left behind");
-        let (_listener, _file) = bind(&path).await.unwrap();
-        let error = bind(&path).await.unwrap_err();
+        let (_listener, _file) = bind(&path).unwrap();
+        let error = bind(&path).unwrap_err();
         assert!(matches!(error, StartError::SocketInUse { .. }), "{error}");
         assert!(error.to_string().contains("broker.sock"), "{error}");
     }
@@ -144,7 +106,7 @@ mod tests {
     async fn a_path_that_is_too_long_is_said_in_one_sentence() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x".repeat(120));
-        let error = bind(&path).await.unwrap_err().to_string();
+        let error = bind(&path).unwrap_err().to_string();
         assert!(error.contains("must be shorter than 108"), "{error}");
         assert!(!error.contains("SUN_LEN"), "{error}");
     }
@@ -154,7 +116,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("broker.sock");
         std::fs::write(&path, "precious").unwrap();
-        let error = bind(&path).await.unwrap_err();
+        let error = bind(&path).unwrap_err();
         assert!(matches!(error, StartError::NotASocket { .. }), "{error}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
     }

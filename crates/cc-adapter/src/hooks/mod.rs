@@ -7,28 +7,16 @@
 //!
 //! The two ends are always of one program; the lines between them are no interface for others.
 
-#[cfg(unix)]
 mod client;
 mod entries;
-#[cfg(unix)]
 mod line;
-#[cfg(unix)]
 mod place;
-#[cfg(unix)]
 mod process;
-#[cfg(unix)]
 mod rewake;
-#[cfg(unix)]
 mod server;
 
-#[cfg(unix)]
 pub use client::{Said, context, ignore, wait};
 pub use entries::{ENTRIES, Entry};
-#[cfg(unix)]
 pub use place::directory as socket_directory;
-#[cfg(unix)]
-pub(crate) use process::exists as process_exists;
-#[cfg(unix)]
 pub use rewake::Rewake;
-#[cfg(unix)]
 pub(crate) use server::start;

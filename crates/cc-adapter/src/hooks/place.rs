@@ -1,16 +1,16 @@
 //! Where the sockets are: `RUNTIME/sessions/CLIENT.ADAPTER.sock` (or below the state, where that is
 //! too long), one for each adapter, by the numbers of the two processes.
 
-use std::fs::{DirBuilder, Permissions};
+use std::fs::Permissions;
 use std::io::{Error, ErrorKind, Result};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use peerbus_adapter::paths::Paths;
+use peerbus_os as os;
 
 use super::process;
-use crate::listener;
 
 /// The directories in which a hook looks: its environment may lack what the adapter's had.
 pub(super) fn directories(paths: &Paths) -> Vec<PathBuf> {
@@ -30,7 +30,7 @@ const LONGEST: &str = "4194304.4194304.sock";
 /// path is too long for a socket. `None`: both are.
 #[must_use]
 pub fn directory(paths: &Paths) -> Option<PathBuf> {
-    let fits = |dir: &PathBuf| SocketAddr::from_pathname(dir.join(LONGEST)).is_ok();
+    let fits = |dir: &PathBuf| os::socket::fits(&dir.join(LONGEST));
     directories(paths).into_iter().find(fits)
 }
 
@@ -53,7 +53,7 @@ impl Place {
     /// Listens for the hooks of the session whose process is `client`. Only this user can connect.
     pub(super) fn bind(paths: &Paths, client: u32) -> Result<(Self, UnixListener)> {
         let dir = directory(paths).ok_or_else(|| too_long(paths))?;
-        private(&dir)?;
+        os::dir::ensure_private(&dir)?;
         sweep(&dir);
         let path = dir.join(format!("{client}.{}.sock", std::process::id()));
         // An adapter of this number ended without removing it.
@@ -70,20 +70,6 @@ impl Drop for Place {
         // There is nothing to be done about one that cannot be removed: the next adapter tries.
         let _ = std::fs::remove_file(&self.path);
     }
-}
-
-/// Makes a directory that only this user can enter.
-fn private(dir: &Path) -> Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    let found = std::fs::metadata(dir)?;
-    if found.uid() != rustix::process::geteuid().as_raw() {
-        let why = format!("{} belongs to another user", dir.display());
-        return Err(Error::new(ErrorKind::PermissionDenied, why));
-    }
-    if found.mode() & 0o077 != 0 {
-        std::fs::set_permissions(dir, Permissions::from_mode(0o700))?;
-    }
-    Ok(())
 }
 
 /// The numbers in a socket's name.
@@ -107,8 +93,8 @@ fn sockets(dir: &Path) -> impl Iterator<Item = (PathBuf, u32, u32)> {
 /// a socket is bound before it listens.
 pub(super) fn sweep(dir: &Path) {
     for (path, _, adapter) in sockets(dir) {
-        let refused = |error: Error| error.kind() == ErrorKind::ConnectionRefused;
-        if !process::exists(adapter) && UnixStream::connect(&path).is_err_and(refused) {
+        let refused = || os::socket::is_listening(&path).is_ok_and(|listening| !listening);
+        if !os::process::exists(adapter) && refused() {
             // Another adapter may have been faster.
             let _ = std::fs::remove_file(&path);
         }
@@ -126,8 +112,7 @@ pub(super) struct Found {
 /// Connects to the adapter of the nearest session above this process. A session without an
 /// adapter ends the search: the one around it is not meant.
 pub(super) fn find(dirs: &[PathBuf]) -> Option<Found> {
-    let own = rustix::process::geteuid().as_raw();
-    let trusted = |dir: &&PathBuf| std::fs::metadata(dir).is_ok_and(|found| found.uid() == own);
+    let trusted = |dir: &&PathBuf| os::user::owns(dir);
     let mut all: Vec<_> = dirs
         .iter()
         .filter(trusted)
@@ -139,7 +124,9 @@ pub(super) fn find(dirs: &[PathBuf]) -> Option<Found> {
         let of_client = all.iter().filter(|(_, of, _)| *of == above.pid);
         let connect = |path: &PathBuf| {
             let stream = UnixStream::connect(path).ok()?;
-            listener::check(&stream).is_ok().then_some(stream)
+            os::socket::check_listener(&stream)
+                .is_ok()
+                .then_some(stream)
         };
         let connected = of_client.filter_map(|(path, _, _)| connect(path));
         if let Some(stream) = { connected }.next() {
@@ -155,6 +142,8 @@ pub(super) fn find(dirs: &[PathBuf]) -> Option<Found> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
     use super::*;
 
     /// Above any number that Linux gives to a process (`proc(5)`, pid_max).

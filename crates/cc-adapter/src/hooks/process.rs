@@ -35,17 +35,6 @@ pub(super) struct Ancestor {
     pub(super) session: bool,
 }
 
-/// There is a process of this number.
-pub(crate) fn exists(pid: u32) -> bool {
-    let pid = i32::try_from(pid)
-        .ok()
-        .and_then(rustix::process::Pid::from_raw);
-    pid.is_some_and(|pid| {
-        let answer = rustix::process::test_kill_process(pid);
-        answer != Err(rustix::io::Errno::SRCH)
-    })
-}
-
 /// Handles on this process's parent and on an ancestor of it, which become readable when those
 /// end. What ended before, or cannot be watched, is left out: the adapter's end is noticed too.
 #[cfg(target_os = "linux")]

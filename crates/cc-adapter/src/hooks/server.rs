@@ -90,7 +90,7 @@ struct Answer {
 
 impl Office {
     async fn serve(self: Arc<Self>, listener: UnixListener) {
-        let own = rustix::process::geteuid().as_raw();
+        let own = peerbus_os::user::id();
         let mut hooks = JoinSet::new();
         loop {
             let accepted = tokio::select! {

@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use peerbus_adapter::wake::{Outcome, ParcelId};
 use peerbus_mcp::Desk;
+use peerbus_os as os;
 use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -93,7 +93,7 @@ impl Receipts {
         }
         // Dropped later, it would remove its successor's file.
         drop(state.file.take());
-        if std::os::unix::net::UnixStream::connect(&path).is_ok() {
+        if os::socket::is_listening(&path).is_ok_and(|listening| listening) {
             return Err(io::Error::other(format!("{} is in use", path.display())));
         }
         // It is of an earlier process with our number: nobody listens there.
@@ -106,7 +106,7 @@ impl Receipts {
             path: path.clone(),
             _trace: self.0.notes.as_deref().and_then(|dir| traced(dir, &path)),
         });
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+        os::file::set_mode(&path, 0o600)?;
         state.fresh = Some(listener);
         drop(state);
         self.0.opened.notify_one();

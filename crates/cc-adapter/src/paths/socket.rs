@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use peerbus_adapter::wake::{Outcome, Path};
 use peerbus_mcp::{BoxFuture, Desk, Letter, WakePath, What};
+use peerbus_os as os;
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::receipts::Receipts;
-use crate::listener;
 use crate::session::{Session, Token};
 use crate::text::plain;
 
@@ -71,7 +71,7 @@ impl Socket {
         let id = uuid::Uuid::now_v7().to_string();
         let lines = lines(letter, &id, &reply, self.session.token_for(&socket))?;
         let mut stream = UnixStream::connect(&socket).await?;
-        listener::check(&stream)?;
+        os::socket::check_listener(&stream)?;
         self.session.stir();
         self.receipts.expect(id, letter.parcel);
         stream.write_all(lines.as_bytes()).await?;
@@ -113,12 +113,10 @@ impl WakePath for Socket {
 
 /// Whether this is a socket of our own user.
 fn check(socket: &FilePath) -> io::Result<()> {
-    use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-    let found = std::fs::symlink_metadata(socket)?;
-    if !found.file_type().is_socket() {
+    if !os::socket::is_socket(socket)? {
         return Err(io::Error::other("it is no socket"));
     }
-    if found.uid() != rustix::process::geteuid().as_raw() {
+    if !os::user::owns(socket) {
         return Err(io::Error::other("it belongs to another user"));
     }
     Ok(())

@@ -2,15 +2,12 @@
 //! names of the same form. A note in our own directory tells which one is ours.
 
 use std::fs::Metadata;
-use std::io::{ErrorKind, Result};
+use std::io::Result;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use peerbus_os as os;
 use serde::{Deserialize, Serialize};
-
-use crate::files;
-use crate::hooks::process_exists;
 
 /// How the names of notes end, after the number of the process.
 const ENDING: &str = ".reply";
@@ -72,14 +69,13 @@ impl Note {
 
 /// Removes the sockets of adapters that were killed, and the notes about them.
 pub(super) fn sweep(dir: &Path) {
-    let own = rustix::process::geteuid().as_raw();
-    if !std::fs::metadata(dir).is_ok_and(|found| found.uid() == own) {
+    if !os::user::owns(dir) {
         return;
     }
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let adapter = name.to_str().and_then(|name| name.strip_suffix(ENDING));
-        let gone = |adapter: &str| adapter.parse().is_ok_and(|pid| !process_exists(pid));
+        let gone = |adapter: &str| adapter.parse().is_ok_and(|pid| !os::process::exists(pid));
         if adapter.is_some_and(gone) && remove_socket(&entry.path()) {
             let _ = std::fs::remove_file(entry.path());
         }
@@ -89,13 +85,12 @@ pub(super) fn sweep(dir: &Path) {
 /// Whether the note has served its purpose. Processes elsewhere have numbers of their own: while
 /// somebody answers, it has not.
 fn remove_socket(note: &Path) -> bool {
-    let text = files::read_small(note, NOTE_BYTES_MAX).unwrap_or_default();
+    let text = os::file::read_small(note, NOTE_BYTES_MAX).unwrap_or_default();
     let note = serde_json::from_str::<Note>(&text).ok();
     let Some(note) = note.filter(Note::holds) else {
         return true;
     };
-    let refused = UnixStream::connect(&note.path)
-        .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
+    let refused = os::socket::is_listening(&note.path).is_ok_and(|listening| !listening);
     if refused {
         let _ = std::fs::remove_file(&note.path);
     }

@@ -3,10 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use peerbus_adapter::wake::Activity;
+use peerbus_os::process::Process;
 use serde_json::{Map, Value};
-
-use super::surroundings::Process;
-use crate::files;
 
 /// More than the client writes about a session.
 const FILE_BYTES_MAX: u64 = 65_536;
@@ -57,7 +55,7 @@ impl SessionFile {
     /// Reads the file about a process. `None`: there is none, or it is about an earlier process with
     /// that number.
     pub(crate) fn read(sessions: &Path, process: &Process) -> Option<Self> {
-        let text = files::read_small(
+        let text = peerbus_os::file::read_small(
             &sessions.join(format!("{}.json", process.id)),
             FILE_BYTES_MAX,
         )?;

@@ -4,14 +4,12 @@ use std::fmt;
 use std::path::PathBuf;
 
 use peerbus_adapter::paths::Paths;
+use peerbus_os::process::{self, Process};
 
-use crate::files;
 use crate::wake_list::WakeList;
 
 /// How many processes up the session's own is looked for: shells and wrappers may stand between.
 const ANCESTORS_MAX: usize = 6;
-/// More than `/proc/PID/stat` has.
-const STAT_BYTES_MAX: u64 = 8_192;
 
 /// Where this adapter runs.
 #[derive(Debug, Clone, Default)]
@@ -34,15 +32,6 @@ pub struct Surroundings {
     pub hooks: Option<Paths>,
 }
 
-/// A process, and when it was started, in the kernel's own count.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Process {
-    /// Its number.
-    pub id: u32,
-    /// When it was started, as `/proc` has it.
-    pub started: Option<String>,
-}
-
 /// The socket's credential. Never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
@@ -54,7 +43,6 @@ impl Token {
         Self(text)
     }
 
-    #[cfg(unix)]
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
@@ -90,13 +78,7 @@ impl Surroundings {
     /// Looks for the session's own process among these, nearest first.
     #[must_use]
     pub fn with_ancestors(mut self, ids: &[u32]) -> Self {
-        self.ancestors = ids
-            .iter()
-            .map(|id| Process {
-                id: *id,
-                started: stat(*id).map(|s| s.1),
-            })
-            .collect();
+        self.ancestors = ids.iter().map(|id| process::find(*id)).collect();
         self
     }
 }
@@ -115,42 +97,12 @@ fn path(name: &str) -> Option<PathBuf> {
 
 /// The ancestors of a process as far as `/proc` tells.
 pub(crate) fn ancestors(of: u32) -> Vec<Process> {
-    let mut found = Vec::new();
-    let mut next = stat(of).map(|(parent, _)| parent);
-    while let Some(id) = next.filter(|id| *id > 0 && found.len() < ANCESTORS_MAX) {
-        let stat = stat(id);
-        next = stat.as_ref().map(|(parent, _)| *parent);
-        found.push(Process {
-            id,
-            started: stat.map(|(_, started)| started),
-        });
-    }
-    found
+    process::ancestors(of, ANCESTORS_MAX)
 }
 
-/// Parent and start time of a process: fields 4 and 22 of `/proc/PID/stat` (`proc_pid_stat(5)`). The
-/// second field is a name in parentheses that can hold anything.
-fn stat(id: u32) -> Option<(u32, String)> {
-    let text = files::read_small(&PathBuf::from(format!("/proc/{id}/stat")), STAT_BYTES_MAX)?;
-    let (_, fields) = text.rsplit_once(')')?;
-    let mut fields = fields.split_whitespace().skip(1);
-    let parent = fields.next()?.parse().ok()?;
-    let started = fields.nth(17)?;
-    Some((parent, started.to_owned()))
-}
-
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ancestors_begin_with_the_parent() {
-        let found = ancestors(std::process::id());
-        assert_eq!(found[0].id, std::os::unix::process::parent_id());
-        assert!(found.len() <= ANCESTORS_MAX);
-        let (_, started) = stat(std::process::id()).unwrap();
-        assert!(started.parse::<u64>().unwrap() > 0);
-    }
 
     #[test]
     fn a_token_is_not_shown() {

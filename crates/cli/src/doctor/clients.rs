@@ -232,7 +232,7 @@ fn unusable(command: &str) -> Option<String> {
         return Some("nothing: the entry has no command".into());
     }
     if command.contains('/') {
-        let there = program::is_executable(Path::new(command));
+        let there = peerbus_os::file::is_executable(Path::new(command));
         return (!there).then(|| format!("{command}, which is not there or cannot be run"));
     }
     let path = std::env::var_os("PATH").unwrap_or_default();

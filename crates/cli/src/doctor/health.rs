@@ -28,16 +28,10 @@ pub(super) fn ask(url: &Url) -> Option<Value> {
     serde_json::from_str(body.get(from..=to)?).ok()
 }
 
-#[cfg(unix)]
 fn unix(path: &std::path::Path) -> Result<String> {
     let stream = std::os::unix::net::UnixStream::connect(path)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     exchange(stream, "localhost")
-}
-
-#[cfg(not(unix))]
-fn unix(_: &std::path::Path) -> Result<String> {
-    Err(std::io::ErrorKind::Unsupported.into())
 }
 
 fn exchange(mut stream: impl Read + Write, host: &str) -> Result<String> {

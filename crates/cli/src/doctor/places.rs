@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use peerbus_adapter::paths::Paths;
+use peerbus_os as os;
 
 use super::report::Report;
 use crate::install::program;
@@ -100,7 +101,6 @@ fn writable(dir: &Path) -> std::io::Result<()> {
     written.and_then(|_| std::fs::remove_file(&probe))
 }
 
-#[cfg(unix)]
 fn disk(dir: &Path, report: &mut Report) {
     let there = dir.ancestors().find(|dir| dir.exists()).unwrap_or(dir);
     let Ok(disk) = rustix::fs::statvfs(there) else {
@@ -116,13 +116,9 @@ fn disk(dir: &Path, report: &mut Report) {
     }
 }
 
-#[cfg(not(unix))]
-fn disk(_: &Path, _: &mut Report) {}
-
 /// Whether a socket can have this path at all.
-#[cfg(unix)]
 fn address(socket: &Path, report: &mut Report) {
-    if std::os::unix::net::SocketAddr::from_pathname(socket).is_err() {
+    if !os::socket::fits(socket) {
         report.failed(
             "socket",
             format!(
@@ -134,34 +130,23 @@ fn address(socket: &Path, report: &mut Report) {
     }
 }
 
-#[cfg(not(unix))]
-fn address(_: &Path, _: &mut Report) {}
-
 /// A socket that nobody listens on.
-#[cfg(unix)]
 fn leftover(socket: &Path, report: &mut Report) {
-    use std::io::ErrorKind;
-    use std::os::unix::net::UnixStream;
-
     if !socket.exists() {
         return;
     }
-    if let Err(error) = UnixStream::connect(socket) {
-        let shown = socket.display();
-        match error.kind() {
-            ErrorKind::ConnectionRefused => report.warning(
-                "socket",
-                format!("{shown} was left behind: nobody listens there"),
-                "start `peerbus serve`, which takes it over",
-            ),
-            _ => report.failed(
-                "socket",
-                format!("{shown} cannot be used: {error}"),
-                "run this as the user who runs the broker, or make it yours",
-            ),
-        }
+    let shown = socket.display();
+    match os::socket::is_listening(socket) {
+        Ok(true) => {}
+        Ok(false) => report.warning(
+            "socket",
+            format!("{shown} was left behind: nobody listens there"),
+            "start `peerbus serve`, which takes it over",
+        ),
+        Err(error) => report.failed(
+            "socket",
+            format!("{shown} cannot be used: {error}"),
+            "run this as the user who runs the broker, or make it yours",
+        ),
     }
 }
-
-#[cfg(not(unix))]
-fn leftover(_: &Path, _: &mut Report) {}

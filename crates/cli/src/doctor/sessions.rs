@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use peerbus_adapter::paths::Paths;
+use peerbus_os::{file, process};
 use serde_json::Value;
 
 use super::report::Report;
@@ -21,7 +22,6 @@ pub(super) fn check(report: &mut Report) {
 }
 
 /// Where hooks reach the adapter of their session.
-#[cfg(unix)]
 fn hook_sockets(paths: &Paths, report: &mut Report) {
     let Some(dir) = peerbus_cc_adapter::hooks::socket_directory(paths) else {
         let dir = paths.runtime_dir.join("sessions");
@@ -39,9 +39,6 @@ fn hook_sockets(paths: &Paths, report: &mut Report) {
     leftovers(&dir, report);
 }
 
-#[cfg(not(unix))]
-fn hook_sockets(_: &Paths, _: &mut Report) {}
-
 fn inboxes(report: &mut Report) {
     let dir = std::env::var_os("CLAUDE_CONFIG_DIR").filter(|dir| !dir.is_empty());
     let dir = dir.map(PathBuf::from);
@@ -50,7 +47,7 @@ fn inboxes(report: &mut Report) {
         return;
     };
     let running: Vec<_> = files(&dir, "json")
-        .filter(|(_, stem)| stem.parse().is_ok_and(is_alive))
+        .filter(|(_, stem)| stem.parse().is_ok_and(process::exists))
         .filter_map(|(path, _)| read(&path))
         .collect();
     if running.is_empty() {
@@ -80,19 +77,16 @@ fn inboxes(report: &mut Report) {
 }
 
 fn read(path: &Path) -> Option<Value> {
-    let small = std::fs::metadata(path).ok()?.len() <= FILE_BYTES_MAX;
-    let text = small.then(|| std::fs::read(path).ok())??;
-    serde_json::from_slice(&text).ok()
+    serde_json::from_str(&file::read_small(path, FILE_BYTES_MAX)?).ok()
 }
 
 /// Sockets of adapters that are gone.
-#[cfg(unix)]
 fn leftovers(dir: &Path, report: &mut Report) {
     let stale = files(dir, "sock").filter(|(_, stem)| {
         let adapter = stem
             .split_once('.')
             .and_then(|(_, adapter)| adapter.parse().ok());
-        adapter.is_some_and(|adapter| !is_alive(adapter))
+        adapter.is_some_and(|adapter| !process::exists(adapter))
     });
     let stale = stale.count();
     if stale > 0 {
@@ -113,15 +107,4 @@ fn files(dir: &Path, ending: &str) -> impl Iterator<Item = (PathBuf, String)> {
         let stem = path.file_stem()?.to_str()?.to_owned();
         right.then_some((path, stem))
     })
-}
-
-#[cfg(unix)]
-fn is_alive(pid: i32) -> bool {
-    let pid = rustix::process::Pid::from_raw(pid);
-    pid.is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
-}
-
-#[cfg(not(unix))]
-fn is_alive(_: i32) -> bool {
-    true
 }

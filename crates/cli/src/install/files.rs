@@ -1,8 +1,10 @@
 //! Files of others: read whole, replaced in one step, and never behind anybody's back.
 
-use std::fs::{self, File, Permissions};
-use std::io::{ErrorKind, Write as _};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+
+use peerbus_os as os;
 
 use crate::failure::Failure;
 
@@ -75,7 +77,7 @@ impl Found {
         let dir = dirs.find(|dir| dir.exists()).unwrap_or(Path::new("."));
         let file = self.bytes.is_some().then_some(self.path.as_path());
         for path in file.into_iter().chain([dir]) {
-            may_write(path).map_err(|error| {
+            os::file::may_write(path).map_err(|error| {
                 let path = path.display();
                 Failure::failed(format!("{path} cannot be written: {error}"))
             })?;
@@ -91,7 +93,7 @@ impl Found {
             return Ok(false);
         }
         let done = match bytes {
-            Some(bytes) => write(&self.path, bytes),
+            Some(bytes) => os::file::replace(&self.path, bytes),
             None => fs::remove_file(&self.path),
         };
         done.map(|()| true).map_err(|error| {
@@ -101,71 +103,9 @@ impl Found {
     }
 }
 
-/// Writes a file in one step. It keeps the mode and the owner that it had.
-pub(crate) fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let fresh = path.with_file_name(format!(".{name}.peerbus-{:08x}", rand::random::<u32>()));
-    let written = write_fresh(&fresh, path, bytes).and_then(|()| fs::rename(&fresh, path));
-    if written.is_err() {
-        // What is half written is of no use; the first error is the one to tell.
-        let _ = fs::remove_file(&fresh);
-    }
-    written
-}
-
-fn write_fresh(fresh: &Path, old: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut file = File::options().write(true).create_new(true).open(fresh)?;
-    if let Ok(old) = fs::metadata(old) {
-        keep_owner(&file, &old)?;
-        let mode: Permissions = old.permissions();
-        file.set_permissions(mode)?;
-    }
-    file.write_all(bytes)?;
-    file.sync_all()
-}
-
-#[cfg(unix)]
-fn keep_owner(file: &File, old: &fs::Metadata) -> std::io::Result<()> {
-    use std::os::unix::fs::{MetadataExt as _, fchown};
-    let new = file.metadata()?;
-    if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
-        fchown(file, Some(old.uid()), Some(old.gid()))?;
-    }
-    Ok(())
-}
-
-#[cfg(not(unix))]
-fn keep_owner(_: &File, _: &fs::Metadata) -> std::io::Result<()> {
-    Ok(())
-}
-
-/// Gives a file or a directory a mode.
-#[cfg(unix)]
-pub(crate) fn make_private(path: &Path, mode: u32) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
-    fs::set_permissions(path, Permissions::from_mode(mode))
-}
-
-/// There are no modes here.
-#[cfg(not(unix))]
-pub(crate) fn make_private(_: &Path, _: u32) -> std::io::Result<()> {
-    Ok(())
-}
-
-/// The directories above a file that are not there, the outermost first.
-pub(crate) fn missing_parents(path: &Path) -> Vec<PathBuf> {
-    let missing = path
-        .ancestors()
-        .skip(1)
-        .take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists());
-    let mut missing: Vec<_> = missing.map(Path::to_owned).collect();
-    missing.reverse();
-    missing
-}
-
 /// Makes the directories above a file and tells which were made, the outermost first.
 pub(crate) fn make_parents(path: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let missing = missing_parents(path);
+    let missing = os::dir::missing_above(path);
     for dir in &missing {
         fs::create_dir(dir)?;
     }
@@ -176,21 +116,6 @@ pub(crate) fn make_parents(path: &Path) -> std::io::Result<Vec<PathBuf>> {
 pub(crate) fn remove_parents(dirs: &[PathBuf]) {
     for dir in dirs.iter().rev() {
         let _ = fs::remove_dir(dir);
-    }
-}
-
-/// Whether this process may write there.
-#[cfg(unix)]
-fn may_write(path: &Path) -> std::io::Result<()> {
-    Ok(rustix::fs::access(path, rustix::fs::Access::WRITE_OK)?)
-}
-
-/// Whether this process may write there.
-#[cfg(not(unix))]
-fn may_write(path: &Path) -> std::io::Result<()> {
-    match path.is_file() && fs::metadata(path)?.permissions().readonly() {
-        true => Err(ErrorKind::PermissionDenied.into()),
-        false => Ok(()),
     }
 }
 

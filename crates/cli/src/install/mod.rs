@@ -209,7 +209,7 @@ fn write_one(change: &Change, record: &mut Record) -> Result<bool, Failure> {
     let mut dirs = Vec::new();
     if let Some(mut done) = change.done.clone() {
         if done.created && done.dirs.is_empty() {
-            done.dirs = files::missing_parents(path);
+            done.dirs = peerbus_os::dir::missing_above(path);
         }
         record.set(path, Some(done));
         record.save()?;

@@ -45,7 +45,7 @@ pub(crate) fn expanded(name: &str, env: impl Fn(&str) -> Option<String>) -> Resu
         ..Flags::default()
     };
     let env = |variable: &str| match variable {
-        "USER" | "LOGNAME" | "USERNAME" => env(variable).or_else(|| std::env::var(variable).ok()),
+        "USER" | "LOGNAME" => env(variable).or_else(|| std::env::var(variable).ok()),
         _ => None,
     };
     match Config::resolve_with(&flags, env) {

@@ -43,9 +43,7 @@ pub(crate) fn on_path() -> Option<PathBuf> {
 
 /// Whether a program is called as ours is, wherever it stands.
 pub(crate) fn is_peerbus(program: &str) -> bool {
-    let separators: &[char] = if cfg!(windows) { &['/', '\\'] } else { &['/'] };
-    let file = program.rsplit(separators).next();
-    matches!(file, Some(NAME | "peerbus.exe"))
+    program.rsplit('/').next() == Some(NAME)
 }
 
 /// A program on a search path.
@@ -53,19 +51,5 @@ pub(crate) fn which(name: &str, path: &std::ffi::OsStr) -> Option<PathBuf> {
     std::env::split_paths(path)
         .filter(|dir| dir.is_absolute())
         .map(|dir| dir.join(name))
-        .find(|file| is_executable(file))
-}
-
-/// Whether a file is there that can be run.
-#[cfg(unix)]
-pub(crate) fn is_executable(file: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt as _;
-    let found = std::fs::metadata(file);
-    found.is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
-}
-
-/// Whether a file is there.
-#[cfg(not(unix))]
-pub(crate) fn is_executable(file: &Path) -> bool {
-    file.is_file()
+        .find(|file| peerbus_os::file::is_executable(file))
 }

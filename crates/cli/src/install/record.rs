@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use peerbus_adapter::paths::Paths;
+use peerbus_os as os;
 use serde::{Deserialize, Serialize};
 
 use super::files;
@@ -79,10 +80,10 @@ impl Record {
 fn write_private(path: &Path, text: &[u8]) -> std::io::Result<()> {
     let made = files::make_parents(path)?;
     for dir in &made {
-        files::make_private(dir, 0o700)?;
+        os::file::set_mode(dir, 0o700)?;
     }
-    files::write(path, text)?;
-    files::make_private(path, 0o600)
+    os::file::replace(path, text)?;
+    os::file::set_mode(path, 0o600)
 }
 
 fn place() -> Option<PathBuf> {

@@ -2,9 +2,7 @@
 
 /// A word that a shell takes as this text.
 pub(crate) fn quoted(word: &str) -> String {
-    let plain = |c: char| {
-        c.is_ascii_alphanumeric() || "/._-+:@%,".contains(c) || (cfg!(windows) && c == '\\')
-    };
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();
     }
@@ -24,7 +22,6 @@ pub(crate) fn split(line: &str) -> Option<Vec<String>> {
             ' ' | '\t' => words.extend(word.take()),
             '\'' => single(&mut rest, word.get_or_insert_default())?,
             '"' => double(&mut rest, word.get_or_insert_default())?,
-            '\\' if cfg!(windows) => push(c),
             '\\' => push(rest.next().filter(|c| *c != '\n')?),
             '#' | '~' | '!' if starts => return None,
             '=' if words.is_empty() => return None,
@@ -83,7 +80,6 @@ mod tests {
         }
     }
 
-    #[cfg(unix)]
     #[test]
     fn a_shell_reads_the_same_words() {
         for line in [

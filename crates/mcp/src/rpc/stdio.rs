@@ -13,7 +13,6 @@ pub(crate) type Output = Box<dyn AsyncWrite + Unpin + Send>;
 /// itself. Anything else costs a thread that blocks in `read`: the process must then be ended by
 /// `exit`, not by returning from the runtime.
 pub(crate) fn open() -> (Input, Output) {
-    #[cfg(unix)]
     if let Some(pair) = sockets() {
         return pair;
     }
@@ -21,7 +20,6 @@ pub(crate) fn open() -> (Input, Output) {
     (Box::new(input), Box::new(output))
 }
 
-#[cfg(unix)]
 fn sockets() -> Option<(Input, Output)> {
     use std::os::fd::AsFd;
     let (input, input_id) = socket(std::io::stdin().as_fd())?;
@@ -37,7 +35,6 @@ fn sockets() -> Option<(Input, Output)> {
 }
 
 /// A socket, and what tells it from others.
-#[cfg(unix)]
 fn socket(fd: std::os::fd::BorrowedFd<'_>) -> Option<(std::os::fd::OwnedFd, (u64, u64))> {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
     let file = std::fs::File::from(fd.try_clone_to_owned().ok()?);
@@ -46,7 +43,6 @@ fn socket(fd: std::os::fd::BorrowedFd<'_>) -> Option<(std::os::fd::OwnedFd, (u64
     about.file_type().is_socket().then(|| (file.into(), id))
 }
 
-#[cfg(unix)]
 fn stream(fd: std::os::fd::OwnedFd) -> Option<tokio::net::UnixStream> {
     let stream = std::os::unix::net::UnixStream::from(fd);
     // Fails for sockets that are not Unix ones.

@@ -1,6 +1,5 @@
 //! The store as its users see it: the contract, the files, housekeeping, the audit, crashes.
 
-#![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod audit;

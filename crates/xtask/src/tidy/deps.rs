@@ -11,16 +11,18 @@ use crate::run;
 
 /// Our crates and those of ours that each may depend on. Anything not listed is forbidden.
 const ALLOWED: &[(&str, &[&str])] = &[
+    ("peerbus-os", &[]),
     ("peerbus-wire", &[]),
     ("peerbus-core", &["wire"]),
     ("peerbus-store", &["core", "wire"]),
-    ("peerbus-broker", &["core", "wire", "store"]),
-    ("peerbus-adapter", &["core", "wire"]),
+    ("peerbus-broker", &["core", "wire", "store", "os"]),
+    ("peerbus-adapter", &["core", "wire", "os"]),
     ("peerbus-mcp", &["adapter", "wire"]),
-    ("peerbus-cc-adapter", &["mcp", "adapter", "wire"]),
+    ("peerbus-cc-adapter", &["mcp", "adapter", "wire", "os"]),
     (
         "peerbus",
         &[
+            "os",
             "wire",
             "core",
             "store",

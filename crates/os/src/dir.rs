@@ -1,0 +1,76 @@
+//! Directories for this user alone.
+
+use std::fs::{DirBuilder, File, Permissions};
+use std::io::{Error, ErrorKind, Result};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use crate::user;
+
+/// Creates a directory, and those above it, that only their owner can enter. One that is there
+/// stays as it is.
+///
+/// # Errors
+///
+/// When it cannot be made.
+pub fn create_private(path: &Path) -> Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Creates a directory that only this user can enter, or takes the others' rights from one that is
+/// there.
+///
+/// # Errors
+///
+/// When it cannot be made, or is another user's.
+pub fn ensure_private(path: &Path) -> Result<()> {
+    create_private(path)?;
+    if !user::owns(path) {
+        let why = format!("{} belongs to another user", path.display());
+        return Err(Error::new(ErrorKind::PermissionDenied, why));
+    }
+    if std::fs::metadata(path)?.mode() & 0o077 != 0 {
+        std::fs::set_permissions(path, Permissions::from_mode(0o700))?;
+    }
+    Ok(())
+}
+
+/// Makes files that were made in this directory survive a power failure.
+///
+/// # Errors
+///
+/// When the disk fails.
+pub fn sync(path: &Path) -> Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// The directories above a file that are not there, the outermost first.
+#[must_use]
+pub fn missing_above(file: &Path) -> Vec<PathBuf> {
+    let above = file.ancestors().skip(1);
+    let missing = above.take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists());
+    let mut missing: Vec<_> = missing.map(Path::to_owned).collect();
+    missing.reverse();
+    missing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_others_could_enter_is_closed_to_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b");
+        assert_eq!(
+            missing_above(&path.join("c")),
+            [dir.path().join("a"), path.clone()]
+        );
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
+        ensure_private(&path).unwrap();
+        assert_eq!((mode(&path), mode(&dir.path().join("a"))), (0o700, 0o700));
+        std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        ensure_private(&path).unwrap();
+        assert_eq!(mode(&path), 0o700);
+    }
+}

@@ -1,0 +1,130 @@
+//! Files: private ones of ours, and small or precious ones of others.
+
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::io::{Read as _, Result, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
+use std::path::Path;
+
+/// Reads a regular file of at most `max` bytes; anything else is none. Other programs that write
+/// there can neither make us wait nor fill our memory.
+#[must_use]
+pub fn read_small(path: &Path, max: u64) -> Option<String> {
+    let metadata = fs::metadata(path).ok()?;
+    if !metadata.is_file() || metadata.len() > max {
+        return None;
+    }
+    let mut text = String::new();
+    let file = File::open(path).ok()?;
+    file.take(max).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// Creates a file that only its owner can read or write.
+///
+/// # Errors
+///
+/// When it exists, or cannot be made.
+pub fn create_private(path: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// The mode of a file that others than its owner can read or write.
+#[must_use]
+pub fn exposed_mode(metadata: &Metadata) -> Option<u32> {
+    let mode = metadata.permissions().mode() & 0o777;
+    (mode & 0o077 != 0).then_some(mode)
+}
+
+/// Gives a file or a directory a mode.
+///
+/// # Errors
+///
+/// When it is not there, or not this user's.
+pub fn set_mode(path: &Path, mode: u32) -> Result<()> {
+    fs::set_permissions(path, Permissions::from_mode(mode))
+}
+
+/// Checks that this process may write to a file or into a directory.
+///
+/// # Errors
+///
+/// What the system has against it.
+pub fn may_write(path: &Path) -> Result<()> {
+    Ok(rustix::fs::access(path, rustix::fs::Access::WRITE_OK)?)
+}
+
+/// Whether a file is there that can be run.
+#[must_use]
+pub fn is_executable(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.is_file() && found.mode() & 0o111 != 0)
+}
+
+/// Replaces a file in one step, or makes it. It keeps the mode and the owner that it had.
+///
+/// # Errors
+///
+/// When it cannot be written; it is as it was then.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let fresh = path.with_file_name(format!(".{name}.peerbus-{:08x}", rand::random::<u32>()));
+    let written = write_beside(&fresh, path, bytes).and_then(|()| fs::rename(&fresh, path));
+    if written.is_err() {
+        // A file that is half written is of no use; the first error is the one to tell.
+        let _ = fs::remove_file(&fresh);
+    }
+    written
+}
+
+fn write_beside(fresh: &Path, old: &Path, bytes: &[u8]) -> Result<()> {
+    let mut file = File::options().write(true).create_new(true).open(fresh)?;
+    if let Ok(old) = fs::metadata(old) {
+        let new = file.metadata()?;
+        if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
+            fchown(&file, Some(old.uid()), Some(old.gid()))?;
+        }
+        file.set_permissions(old.permissions())?;
+    }
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_small_regular_file_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        assert_eq!(read_small(&path, 10), None);
+        fs::write(&path, "0123456789").unwrap();
+        assert_eq!(read_small(&path, 10).as_deref(), Some("0123456789"));
+        assert_eq!(read_small(&path, 9), None);
+        assert_eq!(read_small(dir.path(), 10_000), None);
+        assert_eq!(
+            read_small(Path::new("/dev/zero"), 10),
+            None,
+            "it has no end"
+        );
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole_and_keeps_its_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        drop(create_private(&path).unwrap());
+        assert!(create_private(&path).is_err(), "it is there");
+        assert_eq!(exposed_mode(&fs::metadata(&path).unwrap()), None);
+        set_mode(&path, 0o640).unwrap();
+        replace(&path, b"new").unwrap();
+        let found = fs::metadata(&path).unwrap();
+        assert_eq!(exposed_mode(&found), Some(0o640));
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(
+            fs::read_dir(dir.path()).unwrap().count(),
+            1,
+            "nothing else is left"
+        );
+    }
+}

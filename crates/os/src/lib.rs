@@ -1,0 +1,8 @@
+//! What peerbus asks of the operating system: private files and directories, local sockets,
+//! processes, the user. It knows nothing of peerbus, and stands on Unix alone.
+
+pub mod dir;
+pub mod file;
+pub mod process;
+pub mod socket;
+pub mod user;

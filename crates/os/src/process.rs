@@ -1,0 +1,132 @@
+//! Processes and their parents.
+
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+
+use crate::file;
+
+/// More than `/proc/PID/stat` has.
+const STAT_BYTES_MAX: u64 = 8_192;
+/// So many parents are asked whether a process descends from another: more than any session has
+/// shells and wrappers.
+const GENERATIONS_MAX: usize = 64;
+
+/// A process, and when it was started, in the kernel's own count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Its number.
+    pub id: u32,
+    /// When it was started, as `/proc` has it: the number alone may be another process's by now.
+    pub started: Option<String>,
+}
+
+/// Whether there is a process of this number, whoever its user is.
+#[must_use]
+pub fn exists(id: u32) -> bool {
+    let pid = i32::try_from(id).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
+}
+
+/// A process as `/proc` has it now.
+#[must_use]
+pub fn find(id: u32) -> Process {
+    let started = stat(id).map(|(_, started)| started);
+    Process { id, started }
+}
+
+/// The parent of a process, its parent, and so on, at most `max` of them, as far as `/proc` tells.
+#[must_use]
+pub fn ancestors(of: u32, max: usize) -> Vec<Process> {
+    let mut found = Vec::new();
+    let mut next = stat(of).map(|(parent, _)| parent);
+    while let Some(id) = next.filter(|id| *id > 0 && found.len() < max) {
+        let stat = stat(id);
+        next = stat.as_ref().map(|(parent, _)| *parent);
+        let started = stat.map(|(_, started)| started);
+        found.push(Process { id, started });
+    }
+    found
+}
+
+/// Whether a process stands somewhere below another one; it does not stand below itself. `None`:
+/// `/proc` does not tell, because there is none, a process ended, or 64 generations lie between.
+#[must_use]
+pub fn descends(id: u32, ancestor: u32) -> Option<bool> {
+    let mut next = id;
+    for _ in 0..GENERATIONS_MAX {
+        let (parent, _) = stat(next)?;
+        if parent == ancestor {
+            return Some(true);
+        }
+        if parent == 0 {
+            return Some(false);
+        }
+        next = parent;
+    }
+    None
+}
+
+/// Parent and start time of a process: fields 4 and 22 of `/proc/PID/stat` (`proc_pid_stat(5)`). The
+/// second field is a name in parentheses that can hold anything.
+fn stat(id: u32) -> Option<(u32, String)> {
+    let text = file::read_small(Path::new(&format!("/proc/{id}/stat")), STAT_BYTES_MAX)?;
+    let (_, fields) = text.rsplit_once(')')?;
+    let mut fields = fields.split_whitespace().skip(1);
+    let parent = fields.next()?.parse().ok()?;
+    let started = fields.nth(17)?;
+    Some((parent, started.to_owned()))
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::os::unix::process::parent_id;
+    use std::process::id;
+
+    use super::*;
+
+    /// Above any number that Linux gives to a process (`proc(5)`, pid_max).
+    const NOBODY: u32 = 4_194_305;
+
+    #[test]
+    fn ancestors_begin_with_the_parent() {
+        let found = ancestors(id(), 2);
+        assert_eq!(found[0].id, parent_id());
+        assert!(found.len() <= 2);
+        assert!(find(id()).started.unwrap().parse::<u64>().unwrap() > 0);
+        assert_eq!(find(NOBODY).started, None);
+    }
+
+    #[test]
+    fn a_process_of_another_user_is_there_and_one_that_ended_is_not() {
+        assert!(exists(1) && exists(id()));
+        assert!(!exists(NOBODY) && !exists(0));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let ended = child.id();
+        child.wait().unwrap();
+        assert!(!exists(ended));
+    }
+
+    #[test]
+    fn a_descendant_is_told_from_a_stranger() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let below = child.id();
+        let found = [
+            descends(below, id()),
+            descends(below, parent_id()),
+            descends(id(), below),
+            descends(id(), id()),
+            descends(NOBODY, id()),
+        ];
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(
+            found,
+            [Some(true), Some(true), Some(false), Some(false), None]
+        );
+    }
+}

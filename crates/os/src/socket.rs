@@ -1,0 +1,155 @@
+//! Unix sockets: which path can be one's, who listens there, and the file that it is.
+
+use std::fs::symlink_metadata;
+use std::io::{Error, ErrorKind, Result};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType};
+
+use crate::{file, user};
+
+/// Whether a socket can have this path: some 100 bytes are the most.
+#[must_use]
+pub fn fits(path: &Path) -> bool {
+    SocketAddr::from_pathname(path).is_ok()
+}
+
+/// Whether the path is there and is a socket's.
+///
+/// # Errors
+///
+/// When the path cannot be looked at.
+pub fn is_socket(path: &Path) -> Result<bool> {
+    Ok(symlink_metadata(path)?.file_type().is_socket())
+}
+
+/// Whether somebody listens at a socket. It may be about to: a socket is bound before it listens.
+///
+/// # Errors
+///
+/// When the path is not there, is no socket's, or is closed to this user.
+pub fn is_listening(path: &Path) -> Result<bool> {
+    let socket = net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+    // A listener with a full queue would keep us waiting.
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    match net::connect(&socket, &SocketAddrUnix::new(path)?) {
+        Ok(()) | Err(Errno::AGAIN) => Ok(true),
+        Err(Errno::CONNREFUSED) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Fails unless this user's process listens at the other end. Asked before the first byte is
+/// written: the socket's file can be ours and its listener not, where others may rename in its
+/// directory.
+///
+/// # Errors
+///
+/// When another user's process listens there.
+pub fn check_listener(socket: &impl AsFd) -> Result<()> {
+    if is_of(socket, user::id())? {
+        return Ok(());
+    }
+    let why = "another user's process listens at this socket";
+    Err(Error::new(ErrorKind::PermissionDenied, why))
+}
+
+#[cfg(target_os = "linux")]
+fn is_of(socket: &impl AsFd, user: u32) -> Result<bool> {
+    Ok(net::sockopt::socket_peercred(socket)?.uid.as_raw() == user)
+}
+
+/// The system does not tell: the file's owner has to do.
+#[cfg(not(target_os = "linux"))]
+#[expect(clippy::unnecessary_wraps, reason = "as on Linux")]
+fn is_of(_: &impl AsFd, _: u32) -> Result<bool> {
+    Ok(true)
+}
+
+/// The file of a socket that was bound here, closed to other users, and removed when dropped if it
+/// is still the same one.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    identity: (u64, u64),
+}
+
+impl SocketFile {
+    /// Takes over the file of a socket that was just bound.
+    ///
+    /// # Errors
+    ///
+    /// When its mode cannot be set.
+    pub fn private(path: &Path) -> Result<Self> {
+        file::set_mode(path, 0o600)?;
+        Ok(Self {
+            path: path.to_owned(),
+            identity: identity(path)?,
+        })
+    }
+}
+
+fn identity(path: &Path) -> Result<(u64, u64)> {
+    let found = symlink_metadata(path)?;
+    Ok((found.dev(), found.ino()))
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
+            // Its directory may be gone already.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use super::*;
+
+    #[test]
+    fn a_listener_is_told_from_a_file_left_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s.sock");
+        assert!(is_listening(&path).is_err());
+        let listener = UnixListener::bind(&path).unwrap();
+        assert!(is_socket(&path).unwrap() && is_listening(&path).unwrap());
+        drop(listener);
+        assert!(!is_listening(&path).unwrap());
+        assert!(fits(&path) && !fits(&dir.path().join("x".repeat(120))));
+    }
+
+    #[test]
+    fn a_file_goes_with_its_owner_and_a_successors_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s.sock");
+        let _first = UnixListener::bind(&path).unwrap();
+        let ours = SocketFile::private(&path).unwrap();
+        assert_eq!(file::exposed_mode(&symlink_metadata(&path).unwrap()), None);
+        std::fs::rename(&path, dir.path().join("old.sock")).unwrap();
+        let _second = UnixListener::bind(&path).unwrap();
+        let theirs = SocketFile::private(&path).unwrap();
+        drop(ours);
+        assert!(path.exists());
+        drop(theirs);
+        assert!(!path.exists());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_listener_is_known_by_its_user() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s.sock");
+        let _listener = UnixListener::bind(&path).unwrap();
+        let stream = UnixStream::connect(&path).unwrap();
+        check_listener(&stream).unwrap();
+        assert!(!is_of(&stream, user::id() + 1).unwrap());
+    }
+}

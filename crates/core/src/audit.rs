@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use peerbus_wire::{How, MessageId, Seq};
 
-use crate::store::PeerId;
+use crate::peer_id::PeerId;
 
 /// The key of a database's chain.
 #[derive(Clone)]

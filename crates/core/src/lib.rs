@@ -10,6 +10,7 @@ pub mod broker;
 pub mod governor;
 mod mutation;
 pub mod peer;
+mod peer_id;
 pub mod store;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -9,10 +9,7 @@ use peerbus_wire::{MessageId, Seq};
 
 use crate::TokenHash;
 use crate::audit::{Block, Head};
-
-/// The broker's number of a peer: small, never used twice in the life of a database.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub struct PeerId(pub u32);
+pub use crate::peer_id::PeerId;
 
 /// Storage failed. Memory may be ahead of the disk: roll back and stop the broker.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -56,6 +56,10 @@ pub(crate) fn message_head(row: &Row<'_>) -> Result<MessageHead> {
     })
 }
 
+/// A message's head by its number.
+pub(crate) const MESSAGE_BY_SEQ: &str =
+    "SELECT seq, sender, id, recipients, accepted_ms FROM messages WHERE seq = ?1";
+
 /// The messages that go by an id. The index leads with the sender: one step for each.
 pub(crate) const BY_ID: &str = "WITH RECURSIVE senders(sender) AS (
          SELECT min(sender) FROM messages
@@ -243,7 +247,7 @@ pub(crate) fn old_debts(
     let mut next = db.prepare_cached(
         "SELECT seq FROM deliveries WHERE recipient = ?1 AND seq > ?2 ORDER BY seq LIMIT 1",
     )?;
-    let mut message = db.prepare_cached(crate::txn::MESSAGE_BY_SEQ)?;
+    let mut message = db.prepare_cached(MESSAGE_BY_SEQ)?;
     let mut heap = BinaryHeap::new();
     let peers: Vec<PeerId> = db
         .prepare_cached("SELECT id FROM peers")?

@@ -10,10 +10,6 @@ use rusqlite::{OptionalExtension as _, Result as SqlResult, params};
 use crate::SqliteStore;
 use crate::read::{self, bound, int, limit};
 
-/// A message's head by its number.
-pub(crate) const MESSAGE_BY_SEQ: &str =
-    "SELECT seq, sender, id, recipients, accepted_ms FROM messages WHERE seq = ?1";
-
 impl Txn for SqliteStore {
     fn put_peer(&mut self, row: &PeerRow) -> Result<(), StoreError> {
         self.run("writing a peer", |db| {
@@ -155,7 +151,7 @@ impl Txn for SqliteStore {
 
     fn message(&mut self, seq: Seq) -> Result<Option<MessageHead>, StoreError> {
         self.run("reading a message", |db| {
-            db.prepare_cached(MESSAGE_BY_SEQ)?
+            db.prepare_cached(read::MESSAGE_BY_SEQ)?
                 .query_row([bound(seq.0)], read::message_head)
                 .optional()
         })

@@ -11,6 +11,10 @@ pub(crate) struct Lines {
 
 impl Lines {
     pub(crate) fn of(pipe: impl Read + Send + 'static) -> Self {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a program must not wait for its test"
+        )]
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(pipe).split(b'\n') {

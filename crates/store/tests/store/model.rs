@@ -76,15 +76,7 @@ pub(crate) fn dump(path: &Path) -> Tables {
     });
     Tables {
         peers: peers(&db),
-        aliases: rows(&db, "SELECT * FROM aliases", |row| {
-            let row = AliasRow {
-                name: get(row, "name"),
-                peer: PeerId(get(row, "peer")),
-                own: get(row, "own"),
-                used_ms: number(row, "used_ms"),
-            };
-            (row.name.to_ascii_lowercase(), row)
-        }),
+        aliases: aliases(&db),
         messages,
         debts,
         dead,
@@ -92,6 +84,18 @@ pub(crate) fn dump(path: &Path) -> Tables {
         audit,
         head: head.into_iter().next(),
     }
+}
+
+fn aliases(db: &Connection) -> BTreeMap<String, AliasRow> {
+    rows(db, "SELECT * FROM aliases", |row| {
+        let row = AliasRow {
+            name: get(row, "name"),
+            peer: PeerId(get(row, "peer")),
+            own: get(row, "own"),
+            used_ms: number(row, "used_ms"),
+        };
+        (row.name.to_ascii_lowercase(), row)
+    })
 }
 
 fn peers(db: &Connection) -> BTreeMap<PeerId, PeerRow> {

@@ -4,11 +4,11 @@ use super::Violation;
 use super::tree::Tree;
 
 /// Checks every `[text](target)` and `[label]: target` outside of code.
-pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
+pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
-    for (path, file) in tree.files.iter().filter(|(path, _)| path.ends_with(".md")) {
+    for (path, text) in tree.files.iter().filter(|(path, _)| path.ends_with(".md")) {
         let mut fenced = false;
-        for (line, text) in (1..).zip(file.text.lines()) {
+        for (line, text) in (1..).zip(text.lines()) {
             if text.trim_start().starts_with("```") {
                 fenced = !fenced;
             }
@@ -18,12 +18,10 @@ pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
             let broken = targets(&without_code(text))
                 .into_iter()
                 .filter(|target| !leads(tree, path, target));
-            found.extend(broken.map(|target| Violation {
-                path: path.clone(),
-                line,
-                rule: "link",
-                what: format!("link to `{target}` leads nowhere"),
-                remedy: "name a file of the repository, relative to this one".into(),
+            found.extend(broken.map(|target| {
+                let what = format!("link to `{target}` leads nowhere");
+                let remedy = "name a file of the repository, relative to this one";
+                Violation::new(path, line, "link", what, remedy)
             }));
         }
     }

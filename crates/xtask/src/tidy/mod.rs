@@ -3,15 +3,13 @@
 //! Each rule reads a [`Tree`] (or cargo's metadata) and adds [`Violation`]s. A line may ask for an
 //! exception with a comment on it or right above it: `tidy: allow RULE, because REASON`.
 
-mod calls;
+mod cycles;
 mod deps;
 mod invariants;
 mod layout;
+mod lines;
 mod links;
-mod rust;
-mod sql;
 mod tree;
-mod words;
 
 use std::process::ExitCode;
 
@@ -22,7 +20,7 @@ use tree::Tree;
 
 /// One place that breaks a rule.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Violation {
+struct Violation {
     path: String,
     /// Counted from 1; 0 for the file as a whole.
     line: usize,
@@ -31,61 +29,61 @@ pub(crate) struct Violation {
     remedy: String,
 }
 
+impl Violation {
+    fn new(path: &str, line: usize, rule: &'static str, what: String, remedy: &str) -> Self {
+        Self {
+            path: path.to_owned(),
+            line,
+            rule,
+            what,
+            remedy: remedy.to_owned(),
+        }
+    }
+}
+
 /// Checks the working tree and prints what it finds.
 pub(crate) fn run() -> Result<ExitCode> {
-    let root = run::root();
-    let tree = Tree::read(&root)?;
+    let tree = Tree::read(&run::root())?;
     let mut violations = check(&tree);
-    violations.extend(deps::check(&deps::Workspace::read(&tree)?));
+    violations.extend(deps::check(&deps::packages()?));
     violations.sort();
-    for Violation {
-        path,
-        line,
-        rule,
-        what,
-        remedy,
-    } in &violations
-    {
+    for v in &violations {
+        let (path, line, what, rule, remedy) = (&v.path, v.line, &v.what, v.rule, &v.remedy);
         println!("{path}:{line}: {what} [{rule}]\n    {remedy}");
     }
+    let files = tree.files.len();
     if violations.is_empty() {
-        println!("tidy: {} files, no violation", tree.files.len());
+        println!("tidy: {files} files, no violation");
         return Ok(ExitCode::SUCCESS);
     }
-    println!(
-        "tidy: {} files, {} violations",
-        tree.files.len(),
-        violations.len()
-    );
+    println!("tidy: {files} files, {} violations", violations.len());
     Ok(ExitCode::FAILURE)
 }
 
 /// Applies every rule that reads files, and the exceptions.
 fn check(tree: &Tree) -> Vec<Violation> {
     let rules = [
-        calls::check,
+        cycles::check,
         invariants::check,
         layout::check,
+        lines::check,
         links::check,
-        sql::check,
-        words::check,
     ];
     let mut found: Vec<Violation> = rules.iter().flat_map(|rule| rule(tree)).collect();
-    let mut unused = Vec::new();
-    for (path, exception) in tree.exceptions() {
+    for (path, line, rule) in lines::exceptions(tree) {
         let before = found.len();
-        found.retain(|v| !(v.path == path && v.rule == exception.rule && exception.covers(v.line)));
+        let excused = |v: &Violation| (v.line == line || v.line == line + 1) && v.rule == rule;
+        found.retain(|v| !(v.path == path && excused(v)));
         if found.len() == before {
-            unused.push(Violation {
-                path: path.to_owned(),
-                line: exception.line,
-                rule: "exception",
-                what: format!("exception for `{}` excuses nothing", exception.rule),
-                remedy: "remove it, or name the rule that is broken here".into(),
-            });
+            found.push(Violation::new(
+                path,
+                line,
+                "exception",
+                format!("exception for `{rule}` excuses nothing"),
+                "remove it, or name the rule that is broken here",
+            ));
         }
     }
-    found.extend(unused);
     found
 }
 
@@ -94,40 +92,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_exception_excuses_its_rule_on_its_line_and_the_next() {
-        let tree = Tree::of(&[(
-            "tests/it/a.rs",
-            "// tidy: allow sleep, because the clock is what is tested\n\
-             fn a() { std::thread::sleep(D); }\n\
-             fn b() { std::thread::sleep(D); }\n",
-        )]);
-        let found: Vec<_> = check(&tree)
-            .into_iter()
-            .filter(|v| v.rule == "sleep")
-            .collect();
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!(found[0].line, 3);
-    }
-
-    #[test]
-    fn an_exception_that_excuses_nothing_is_a_violation() {
-        let tree = Tree::of(&[(
-            "tests/it/a.rs",
-            "// tidy: allow sleep, because of a reason\n",
-        )]);
-        assert!(
-            check(&tree)
-                .iter()
-                .any(|v| v.rule == "exception" && v.line == 1)
-        );
-    }
-
-    #[test]
-    fn an_exception_without_a_reason_is_none() {
-        let tree = Tree::of(&[(
-            "tests/it/a.rs",
-            "std::thread::sleep(D); // tidy: allow sleep\n",
-        )]);
-        assert!(check(&tree).iter().any(|v| v.rule == "sleep"));
+    fn an_exception_excuses_its_rule_on_its_line_and_the_next_and_has_a_reason() {
+        let lines = |text: &str| -> Vec<(usize, &'static str)> {
+            let found = check(&Tree::of(&[("tests/it/a.rs", text)]));
+            let here = found.iter().filter(|v| v.path == "tests/it/a.rs");
+            here.map(|v| (v.line, v.rule)).collect()
+        };
+        let sleep = "fn a() { std::thread::sleep(D); }\n";
+        let allow = "// tidy: allow sleep, because the clock is what is tested\n";
+        assert_eq!(lines(&format!("{allow}{sleep}{sleep}")), [(3, "sleep")]);
+        assert_eq!(lines(allow), [(1, "exception")]);
+        let no_reason = format!("// tidy: allow sleep\n{sleep}");
+        assert_eq!(lines(&no_reason), [(2, "sleep")]);
     }
 }

@@ -6,123 +6,109 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::rust::Source;
-
-/// Every file that git knows or would add, by path from the top, `/` between folders.
+/// The text of every file that git knows or would add, by path from the top, `/` between folders.
+/// Empty when it is not UTF-8.
 #[derive(Debug, Default)]
-pub(crate) struct Tree {
-    pub(crate) files: BTreeMap<String, File>,
+pub(super) struct Tree {
+    pub(super) files: BTreeMap<String, String>,
 }
 
-/// One file.
-#[derive(Debug, Default)]
-pub(crate) struct File {
-    /// Its text; empty when it is not UTF-8.
-    pub(crate) text: String,
-    /// Its parts, for a Rust file.
-    pub(crate) rust: Option<Source>,
-}
-
-/// A comment that excuses one violation.
+/// One line of a Rust file. Comments are told from code by the quotes before them.
 #[derive(Debug)]
-pub(crate) struct Exception {
-    pub(crate) line: usize,
-    pub(crate) rule: String,
-}
-
-impl Exception {
-    /// Whether it excuses a violation on that line.
-    pub(crate) fn covers(&self, line: usize) -> bool {
-        line == self.line || line == self.line + 1
-    }
-
-    fn parse(line: usize, comment: &str) -> Option<Self> {
-        let (_, rest) = comment.split_once("tidy: allow ")?;
-        let (rule, reason) = rest.split_once(", because ")?;
-        let named = !rule.is_empty() && rule.chars().all(|c| c.is_ascii_lowercase() || c == '-');
-        (named && !reason.trim().is_empty()).then(|| Self {
-            line,
-            rule: rule.to_owned(),
-        })
-    }
+pub(super) struct Line<'a> {
+    pub(super) number: usize,
+    pub(super) code: &'a str,
+    pub(super) comment: &'a str,
+    /// It stands in a file of tests, or behind a `mod` under `#[cfg(test)]`, which ends its file.
+    pub(super) test: bool,
 }
 
 impl Tree {
     /// Reads the working tree at `root`.
-    pub(crate) fn read(root: &Path) -> Result<Self> {
+    pub(super) fn read(root: &Path) -> Result<Self> {
         let output = Command::new("git")
-            // Whoever owns the checkout (in CI often another user): listing it runs none of it.
+            // Another user may own the checkout, as in CI: listing it runs none of it.
             .args(["-c", "safe.directory=*", "ls-files", "-z"])
             .args(["--cached", "--others", "--exclude-standard"])
             .current_dir(root)
             .output()
             .context("cannot start git, which lists the files of the repository")?;
         let stderr = String::from_utf8_lossy(&output.stderr);
-        ensure!(
-            output.status.success(),
-            "git ls-files failed: {}",
-            stderr.trim()
-        );
-        let mut tree = Self::default();
-        for path in String::from_utf8_lossy(&output.stdout).split_terminator('\0') {
-            // A file that git lists but that was deleted is not there to be checked.
-            if let Ok(bytes) = std::fs::read(root.join(path)) {
-                tree.add(path, String::from_utf8(bytes).unwrap_or_default());
-            }
-        }
-        Ok(tree)
-    }
-
-    fn add(&mut self, path: &str, text: String) {
-        let rust = path.ends_with(".rs").then(|| Source::parse(&text));
-        self.files.insert(path.to_owned(), File { text, rust });
-    }
-
-    /// The Rust files.
-    pub(crate) fn rust(&self) -> impl Iterator<Item = (&str, &Source)> {
-        self.files
-            .iter()
-            .filter_map(|(path, file)| Some((path.as_str(), file.rust.as_ref()?)))
-    }
-
-    /// The exceptions that comments in Rust files ask for.
-    pub(crate) fn exceptions(&self) -> impl Iterator<Item = (&str, Exception)> {
-        self.rust().flat_map(|(path, source)| {
-            (1..).zip(&source.lines).filter_map(move |(number, line)| {
-                Some((path, Exception::parse(number, &line.comment)?))
-            })
+        let ok = output.status.success();
+        ensure!(ok, "git ls-files failed: {}", stderr.trim());
+        let names = String::from_utf8_lossy(&output.stdout);
+        // A file that git lists but that was deleted is not there to be checked.
+        let files = names.split_terminator('\0').filter_map(|path| {
+            let bytes = std::fs::read(root.join(path)).ok()?;
+            Some((
+                path.to_owned(),
+                String::from_utf8(bytes).unwrap_or_default(),
+            ))
+        });
+        Ok(Self {
+            files: files.collect(),
         })
     }
 
+    /// The Rust files, line by line.
+    pub(super) fn rust(&self) -> impl Iterator<Item = (&str, Vec<Line<'_>>)> {
+        let rust = self.files.iter().filter(|(path, _)| path.ends_with(".rs"));
+        rust.map(|(path, text)| (path.as_str(), lines(path, text)))
+    }
+
     /// Whether `path` names a file or a folder.
-    pub(crate) fn has(&self, path: &str) -> bool {
+    pub(super) fn has(&self, path: &str) -> bool {
         let folder = format!("{}/", path.trim_end_matches('/'));
+        let mut below = self.files.range(folder.clone()..);
         path.is_empty()
             || self.files.contains_key(path)
-            || self
-                .files
-                .range(folder.clone()..)
-                .next()
-                .is_some_and(|(p, _)| p.starts_with(&folder))
+            || below.next().is_some_and(|(p, _)| p.starts_with(&folder))
     }
 
     /// A tree made of the given paths and texts.
     #[cfg(test)]
-    pub(crate) fn of(files: &[(&str, &str)]) -> Self {
-        let mut tree = Self::default();
-        for (path, text) in files {
-            tree.add(path, (*text).to_owned());
+    pub(super) fn of(files: &[(&str, &str)]) -> Self {
+        let files = files.iter().map(|(p, t)| ((*p).into(), (*t).into()));
+        Self {
+            files: files.collect(),
         }
-        tree
     }
 }
 
+fn lines<'a>(path: &str, text: &'a str) -> Vec<Line<'a>> {
+    let mut test = is_test_file(path);
+    let mut guarded = false;
+    let line = |(number, line): (usize, &'a str)| {
+        test |= guarded && line.starts_with("mod ") && line.ends_with('{');
+        guarded = line == "#[cfg(test)]" || (guarded && line.starts_with("#["));
+        let (code, comment) = split(line);
+        Line {
+            number,
+            code,
+            comment,
+            test,
+        }
+    };
+    (1..).zip(text.lines()).map(line).collect()
+}
+
+/// Splits a line before its comment.
+fn split(line: &str) -> (&str, &str) {
+    let begins = |before: &str| {
+        let quotes = before.matches('"').count();
+        let escaped = before.matches("\\\"").count() + before.matches("'\"'").count();
+        (quotes - escaped).is_multiple_of(2)
+    };
+    let mut slashes = line.match_indices("//").map(|(at, _)| line.split_at(at));
+    slashes.find(|(code, _)| begins(code)).unwrap_or((line, ""))
+}
+
 /// Whether a file holds nothing but tests, benches or examples.
-pub(crate) fn is_test_file(path: &str) -> bool {
-    let file = path.rsplit('/').next().unwrap_or(path);
-    path.split('/')
-        .any(|part| ["tests", "benches", "examples"].contains(&part))
-        || file == "tests.rs"
+fn is_test_file(path: &str) -> bool {
+    path.ends_with("/tests.rs")
+        || path
+            .split('/')
+            .any(|part| ["tests", "benches", "examples"].contains(&part))
 }
 
 #[cfg(test)]
@@ -137,8 +123,20 @@ mod tests {
     }
 
     #[test]
-    fn test_files_are_told_by_their_place() {
-        assert!(is_test_file("tests/it/a.rs") && is_test_file("crates/a/src/b/tests.rs"));
-        assert!(!is_test_file("crates/a/src/b.rs"));
+    fn code_comments_and_tests_are_told_apart() {
+        assert_eq!(
+            split("let a = \"b // c\"; // d"),
+            ("let a = \"b // c\"; ", "// d")
+        );
+        assert_eq!(split("let a = '\"'; // d"), ("let a = '\"'; ", "// d"));
+        let text = "fn a() {}\n#[cfg(test)]\nuse b;\n#[cfg(test)]\n#[expect(x)]\nmod tests {\n}";
+        let marked: Vec<bool> = lines("crates/a/src/b.rs", text)
+            .iter()
+            .map(|l| l.test)
+            .collect();
+        assert_eq!(marked, [false, false, false, false, false, true, true]);
+        assert!(
+            lines("crates/a/src/b/tests.rs", "x")[0].test && lines("tests/it/a.rs", "x")[0].test
+        );
     }
 }

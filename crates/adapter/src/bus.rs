@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use peerbus_core::peer::{
-    Counters, Event, FateToken, GIVE_UP_MS, Held, Key, Overloaded, QueryFailure, SendOutcome,
-    Session, Status,
+    self, Counters, Event, FateToken, GIVE_UP_MS, Held, Key, Overloaded, QueryFailure, Session,
+    Status, Unsent,
 };
 use peerbus_wire::limits::STATUS_IDS_MAX;
-use peerbus_wire::{Address, How, MessageId, PeerEntry, Presence, Receipt};
+use peerbus_wire::{Accepted, Address, How, MessageId, PeerEntry, Presence, Receipt};
 use serde_json::{Map, Value};
 use tokio::sync::{oneshot, watch};
 
@@ -37,24 +37,8 @@ struct Handle {
 pub struct Sent {
     /// Its id.
     pub id: String,
-    /// How far it got.
-    pub status: SentStatus,
-}
-
-/// How far a sent message is known to have got.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SentStatus {
-    /// The broker has it on disk.
-    Accepted {
-        /// Number of recipients it is owed to.
-        recipients: u32,
-        /// How many of those are connected now.
-        online: u32,
-        /// It was accepted before, and is not queued twice.
-        duplicate: bool,
-    },
-    /// A v1 broker's socket took it; nothing more is known, ever.
-    Written,
+    /// The broker has it on disk. `None`: a v1 broker's socket took it; nothing more is known, ever.
+    pub accepted: Option<Accepted>,
 }
 
 /// The peers that the broker told of.
@@ -170,7 +154,7 @@ impl Bus {
     fn sent(
         &self,
         id: &MessageId,
-        outcome: SendOutcome,
+        outcome: peer::Sent,
         deadline: Duration,
     ) -> Result<Sent, SendError> {
         let id = id.as_str().to_owned();
@@ -178,26 +162,14 @@ impl Bus {
         let seconds = deadline
             .min(Duration::from_millis(GIVE_UP_MS))
             .as_secs_f64();
-        match outcome {
-            SendOutcome::Accepted {
-                recipients,
-                online,
-                duplicate,
-            } => Ok(Sent {
-                id,
-                status: SentStatus::Accepted {
-                    recipients,
-                    online,
-                    duplicate,
-                },
-            }),
-            SendOutcome::Written => Ok(Sent {
-                id,
-                status: SentStatus::Written,
-            }),
-            SendOutcome::Refused(refusal) => Err(SendError::Refused(refusal)),
-            SendOutcome::NeverLeft if over => Err(SendError::Closed),
-            SendOutcome::NeverLeft => {
+        let unsent = match outcome {
+            Ok(accepted) => return Ok(Sent { id, accepted }),
+            Err(unsent) => unsent,
+        };
+        match unsent {
+            Unsent::Refused(refusal) => Err(SendError::Refused(refusal)),
+            Unsent::NeverLeft if over => Err(SendError::Closed),
+            Unsent::NeverLeft => {
                 let sentence = format!(
                     "not sent within {seconds} s, and it will not be: {}; send it again later",
                     self.shared().sentence()
@@ -208,7 +180,7 @@ impl Bus {
                     sentence,
                 })
             }
-            SendOutcome::Unconfirmed { .. } if over => {
+            Unsent::Unconfirmed { .. } if over => {
                 let sentence = format!(
                     "message {id} was sent, but not confirmed before the bus was closed: it may \
                      have been accepted"
@@ -219,7 +191,7 @@ impl Bus {
                     sentence,
                 })
             }
-            SendOutcome::Unconfirmed { resent_for_ms } => {
+            Unsent::Unconfirmed { resent_for_ms } => {
                 let link = self.shared().sentence();
                 let resent = match resent_for_ms.div_ceil(1_000) {
                     0 => "it is not sent again".into(),

@@ -45,7 +45,7 @@ mod state;
 mod template;
 pub mod url;
 
-pub use bus::{Bus, Peers, Sent, SentStatus};
+pub use bus::{Bus, Peers, Sent};
 pub use compose::rfc3339;
 pub use config::{Config, Flags, Naming};
 pub use credentials::CredentialsError;
@@ -54,8 +54,8 @@ pub use link::{Link, LinkEnd, connect};
 pub use peerbus_core::peer::{Counters, Event, FateToken, Held, Inbound, Key};
 pub use peerbus_core::{governor, wake};
 pub use peerbus_wire::{
-    How, Kind, PeerEntry, PeerName, Presence, Progress, Receipt, Refusal, RefusalCode, Secret,
-    State, Token, Window,
+    Accepted, How, Kind, PeerEntry, PeerName, Presence, Receipt, Refusal, RefusalCode, Secret,
+    Stage, Token, Window,
 };
 pub use similar::similar;
 pub use state::LinkState;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use peerbus_core::peer::{Key, NameFailure, Overloaded, QueryFailure, Status};
-use peerbus_wire::{PeerName, Progress};
+use peerbus_wire::{PeerName, Stage};
 
 use crate::bus::{Bus, millis};
 use crate::error::BusError;
@@ -13,8 +13,8 @@ use crate::state::LinkState;
 impl Bus {
     /// Tells the broker, and the sender, how far a message is that was taken from
     /// [`Bus::next`]. No ack: the message stays owed. Never blocks; does nothing on a v1 broker.
-    pub fn progress(&self, key: &Key, step: &Progress) {
-        self.tell(|session, _| session.progress(*key, step));
+    pub fn progress(&self, key: &Key, stage: &Stage) {
+        self.tell(|session, _| session.progress(*key, stage));
     }
 
     /// The recipient does not want this message: it is not owed any more, and its sender is told

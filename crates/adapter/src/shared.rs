@@ -6,7 +6,7 @@ use std::time::{Instant as StdInstant, SystemTime, UNIX_EPOCH};
 
 use peerbus_core::Now;
 use peerbus_core::peer::{
-    NameFailure, QueryFailure, QueryId, Reply, Roster, SendOutcome, Session, Status,
+    NameFailure, QueryFailure, QueryId, Reply, Roster, Sent, Session, Status,
 };
 use peerbus_wire::{MessageId, PeerName, Receipt, neutralise};
 use tokio::sync::{Notify, oneshot, watch};
@@ -41,7 +41,7 @@ pub(crate) struct Inner {
     status: Status,
     /// Messages that failed verification, as last logged.
     rejected: u64,
-    sends: HashMap<MessageId, Answer<SendOutcome>>,
+    sends: HashMap<MessageId, Answer<Sent>>,
     peers: HashMap<QueryId, Answer<Result<Roster, QueryFailure>>>,
     statuses: HashMap<QueryId, Answer<Result<Vec<Receipt>, QueryFailure>>>,
     names: HashMap<QueryId, Answer<Result<(), NameFailure>>>,
@@ -230,9 +230,9 @@ pub(crate) trait AskKey {
 }
 
 impl AskKey for MessageId {
-    type Answer = SendOutcome;
+    type Answer = Sent;
 
-    fn wait(self, inner: &mut Inner, sender: Answer<SendOutcome>) {
+    fn wait(self, inner: &mut Inner, sender: Answer<Sent>) {
         inner.sends.insert(self, sender);
     }
 }

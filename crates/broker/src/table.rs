@@ -13,7 +13,7 @@ use peerbus_core::broker::ConnId;
 use peerbus_wire::limits::{
     FRAMES_UNANSWERED_MAX, LAPSED_V1_MESSAGES, WINDOW_BYTES_MAX, WINDOW_MESSAGES_MAX,
 };
-use peerbus_wire::{BrokerFrame, CloseReason, Receipt, State};
+use peerbus_wire::{BrokerFrame, CloseReason, Receipt, Stage};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 pub(crate) use crate::link::Link;
@@ -213,40 +213,29 @@ fn weight(frame: &BrokerFrame) -> usize {
 }
 
 fn is_answer(receipt: &Receipt) -> bool {
-    matches!(receipt.state, State::Accepted { .. } | State::Refused(_))
+    matches!(receipt.stage, Stage::Accepted(_) | Stage::Refused(_))
 }
 
 /// Whether the frame says only how far messages got since they were accepted.
 fn is_spare(frame: &BrokerFrame) -> bool {
-    let later = |r: &Receipt| {
-        matches!(
-            r.state,
-            State::Delivered { .. }
-                | State::Pushed { .. }
-                | State::Presented { .. }
-                | State::Held { .. }
-                | State::Acked { .. }
-        )
+    let later = |receipt: &Receipt| {
+        let stage = &receipt.stage;
+        stage.is_progress() || matches!(stage, Stage::Delivered | Stage::Acked(_))
     };
     matches!(frame, BrokerFrame::Receipts(receipts) if receipts.iter().all(later))
 }
 
 #[cfg(test)]
 mod tests {
-    use peerbus_wire::{DeliverFrame, MessageId, Seq};
+    use peerbus_wire::{Accepted, DeliverFrame, MessageId, Seq};
 
     use super::*;
 
     const DRAIN: Duration = Duration::from_secs(1);
 
-    fn receipt(state: State) -> BrokerFrame {
+    fn receipt(stage: Stage) -> BrokerFrame {
         let id = MessageId::parse("m1").unwrap();
-        BrokerFrame::Receipts(vec![Receipt {
-            id,
-            state,
-            key: None,
-            at_ms: None,
-        }])
+        BrokerFrame::Receipts(vec![Receipt::new(id, stage)])
     }
 
     #[test]
@@ -285,7 +274,7 @@ mod tests {
     fn later_receipts_are_spared_when_the_queue_is_full_and_answers_are_not() {
         let table = Table::default();
         let (link, _queue) = table.open(0);
-        let delivered = receipt(State::Delivered { to: "bob".into() });
+        let delivered = receipt(Stage::Delivered);
         for _ in 0..OUTBOUND_FRAMES_MAX {
             assert_eq!(
                 table.send(link.conn(), delivered.clone(), DRAIN),
@@ -294,11 +283,11 @@ mod tests {
         }
         assert_eq!(table.send(link.conn(), delivered, DRAIN), Sent::Spared);
         assert!(link.closing().is_none());
-        let accepted = receipt(State::Accepted {
+        let accepted = receipt(Stage::Accepted(Accepted {
             recipients: 1,
             online: 1,
             duplicate: false,
-        });
+        }));
         assert_eq!(table.send(link.conn(), accepted, DRAIN), Sent::Overflow);
     }
 }

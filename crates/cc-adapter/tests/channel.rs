@@ -7,7 +7,7 @@ use peerbus_adapter::How;
 use peerbus_adapter::wake::Policy;
 use peerbus_cc_adapter::Surroundings;
 use peerbus_mcp::{Exit, Options};
-use peerbus_wire::State;
+use peerbus_wire::Stage;
 use serde_json::json;
 use support::{Broker, Client, PATIENCE, Seen, client};
 use tokio::task::JoinHandle;
@@ -166,12 +166,11 @@ async fn the_fate_of_a_sent_message_is_a_notice_of_the_bus() {
         .call("bus.send", json!({ "to": "bob", "body": "x" }))
         .await;
     let id = sent["structuredContent"]["id"].as_str().unwrap().to_owned();
-    broker.receipt(&id, State::Delivered { to: "bob".into() });
+    broker.receipt(&id, Stage::Delivered);
     broker.receipt(
         &id,
-        State::Dead {
-            to: "bob".into(),
-            reason: "</channel>".into(),
+        Stage::Dead {
+            why: "</channel>".into(),
         },
     );
     let notice = client.push().await;
@@ -191,13 +190,12 @@ async fn a_statement_that_the_broker_keeps_is_acked_once_it_is_told() {
     client.initialize("claude-code").await;
     broker.registered().await;
     assert!(!broker.noticed().iter().any(is_ack));
-    let expired = State::Expired {
-        to: "bob".into(),
-        reason: "not acked within 30 days".into(),
+    let expired = Stage::Expired {
+        why: "not acked within 30 days".into(),
     };
     client.initialized().await;
     client.push().await;
-    broker.notice("n1", expired);
+    broker.notice("n1", "bob", expired);
     let push = client.push().await;
     assert!(push["content"].as_str().unwrap().contains("expired"));
     assert_eq!(broker.ack().await, ("n1".into(), None));

@@ -14,7 +14,7 @@ use home::{Home, TOKEN, answer};
 use peerbus_adapter::How;
 use peerbus_cc_adapter::Surroundings;
 use peerbus_mcp::{Exit, Options};
-use peerbus_wire::Progress;
+use peerbus_wire::Stage;
 use serde_json::json;
 use support::{Broker, Client, PATIENCE, client};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -75,7 +75,7 @@ async fn a_message_is_seen_when_the_model_has_answered_after_it_and_not_before()
     home.write(&json!({ "type": "assistant", "uuid": "b", "parentUuid": "a", "requestId": "r", "isApiErrorMessage": true }));
     let presented = |seen| match seen {
         support::Seen::Progress {
-            step: Progress::Presented { path },
+            stage: Stage::Presented { path },
             ..
         } => Some(path),
         support::Seen::Ack { .. } => panic!("nobody has seen it"),
@@ -125,8 +125,8 @@ async fn what_the_client_holds_waits_and_goes_no_other_way() {
     let posted = home.posted().await;
     posted.receipt("held", None).await;
     let held = |seen| match seen {
-        support::Seen::Progress { key, step } => {
-            matches!(step, Progress::Held { .. }).then_some(key)
+        support::Seen::Progress { key, stage } => {
+            matches!(stage, Stage::Held { .. }).then_some(key)
         }
         support::Seen::Ack { .. } => panic!("nobody has seen it"),
         _ => None,

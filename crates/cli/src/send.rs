@@ -1,7 +1,7 @@
 //! `peerbus send`.
 
-use peerbus_adapter::{Bus, RefusalCode, SendError, Sent, SentStatus, similar};
-use peerbus_mcp::{Reached, Trail, reached};
+use peerbus_adapter::{Bus, RefusalCode, SendError, Sent, Stage, similar};
+use peerbus_mcp::{Trail, reached};
 use peerbus_wire::{Conversation, neutralise};
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
@@ -50,12 +50,10 @@ pub(crate) fn run(verb: Send) -> Result<(), Failure> {
 
 /// Whose old name `to` is, if it is one: the broker says to whom it owes the message.
 async fn holder(bus: &Bus, sent: &Sent, to: &str) -> Option<String> {
-    if sent.status == SentStatus::Written {
-        return None;
-    }
+    sent.accepted?;
     let receipts = bus.statuses(std::slice::from_ref(&sent.id), LOOK_UP).await;
     let receipts = receipts.ok()?;
-    let holder = receipts.iter().find_map(|receipt| receipt.state.to())?;
+    let holder = receipts.iter().find_map(|receipt| receipt.to.as_deref())?;
     (!holder.eq_ignore_ascii_case(to)).then(|| neutralise(holder, 64))
 }
 
@@ -93,13 +91,15 @@ async fn watch(bus: &Bus, id: &str, limit: Duration) -> Result<(bool, Trail), Fa
     let end = Instant::now() + limit;
     loop {
         let receipts = bus.statuses(&[id.to_owned()], limit).await?;
-        let far = reached(receipts.iter()).into_values().map(|(far, _)| far);
-        let far = far.max();
-        let settled = far.is_some_and(|far| far >= Reached::Acked);
+        let each = reached(receipts.iter()).into_values();
+        let far = each
+            .map(|receipt| &receipt.stage)
+            .max_by_key(|stage| stage.rank());
+        let settled = far.is_some_and(Stage::is_final);
         let now = Instant::now();
         if settled || now >= end {
             let trail = Trail::new(id, &receipts, status::wall_ms());
-            return Ok((far == Some(Reached::Seen), trail));
+            return Ok((far.is_some_and(Stage::is_seen), trail));
         }
         tokio::time::sleep_until(end.min(now + LOOK)).await;
     }
@@ -138,16 +138,12 @@ pub(crate) fn report(
 }
 
 fn as_json(sent: &Sent, to: Option<&str>) -> Value {
-    let mut result = match sent.status {
-        SentStatus::Accepted {
-            recipients,
-            online,
-            duplicate,
-        } => json!({
-            "id": sent.id, "status": "accepted", "recipients": recipients, "online": online,
-            "duplicate": duplicate,
+    let mut result = match sent.accepted {
+        Some(accepted) => json!({
+            "id": sent.id, "status": "accepted", "recipients": accepted.recipients,
+            "online": accepted.online, "duplicate": accepted.duplicate,
         }),
-        SentStatus::Written => json!({ "id": sent.id, "status": "written" }),
+        None => json!({ "id": sent.id, "status": "written" }),
     };
     if let Some(to) = to {
         result["to"] = to.into();
@@ -163,32 +159,19 @@ fn sentence(sent: &Sent, to: Option<&str>, holder: Option<&str>) -> String {
         _ => String::new(),
     };
     let to = holder.or(to);
-    match (sent.status, to) {
-        (SentStatus::Written, _) => {
-            format!("written {id} (a v1 broker: whether it was accepted cannot be known)")
-        }
-        (
-            SentStatus::Accepted {
-                duplicate: true, ..
-            },
-            _,
-        ) => {
-            format!("accepted {id}: on disk, when it was sent before; it is not queued twice")
-        }
-        (SentStatus::Accepted { online: 0, .. }, Some(to)) => {
-            format!("accepted {id}: on disk; {whose}{to} is away, it is queued")
-        }
-        (SentStatus::Accepted { .. }, Some(to)) => {
-            format!("accepted {id}: on disk; {whose}{to} is connected")
-        }
-        (
-            SentStatus::Accepted {
-                recipients, online, ..
-            },
-            None,
-        ) => format!(
-            "accepted {id}: on disk; {} ({online} connected)",
-            crate::output::plural(u64::from(recipients), "recipient")
+    let Some(accepted) = sent.accepted else {
+        return format!("written {id} (a v1 broker: whether it was accepted cannot be known)");
+    };
+    let how = match to {
+        _ if accepted.duplicate => "when it was sent before; it is not queued twice".to_owned(),
+        Some(to) if accepted.online == 0 => format!("{whose}{to} is away, it is queued"),
+        Some(to) => format!("{whose}{to} is connected"),
+        None => format!(
+            "{} ({} connected)",
+            output::plural(u64::from(accepted.recipients), "recipient"),
+            accepted.online
         ),
-    }
+    };
+    let mark = if accepted.duplicate { ',' } else { ';' };
+    format!("accepted {id}: on disk{mark} {how}")
 }

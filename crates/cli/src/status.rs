@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use peerbus_adapter::{Receipt, State, Url, credentials};
+use peerbus_adapter::{Receipt, Stage, Url, credentials};
 use peerbus_mcp::{Step, Trail};
 use peerbus_wire::{MessageId, PeerName, Received, neutralise, neutralise_json};
 use serde::Deserialize;
@@ -59,10 +59,11 @@ struct Message {
 
 /// From whom to whom.
 fn heading(message: &Message) -> String {
-    let states = || message.receipts.iter().map(|receipt| &receipt.state);
-    let names: BTreeSet<&str> = states().filter_map(State::to).collect();
-    let accepted = states().find_map(|state| match state {
-        State::Accepted { recipients, .. } => Some(*recipients as usize),
+    let receipts = message.receipts.iter();
+    let names = receipts.clone().filter_map(|receipt| receipt.to.as_deref());
+    let names: BTreeSet<&str> = names.collect();
+    let accepted = receipts.clone().find_map(|receipt| match receipt.stage {
+        Stage::Accepted(accepted) => Some(accepted.recipients as usize),
         _ => None,
     });
     let from = sender(&message.from);
@@ -167,7 +168,7 @@ fn of_sender(verb: &Status, url: &Url, name: Option<&PeerName>) -> Result<Vec<Me
     client::with_bus(config, client::Refused::Fail, async |bus| {
         let ids = [verb.id.clone()];
         let mut receipts = bus.statuses(&ids, deadline).await?;
-        receipts.retain(|receipt| receipt.state != State::Unknown);
+        receipts.retain(|receipt| receipt.stage != Stage::Unknown);
         let from = name.as_str().to_owned();
         let known = (!receipts.is_empty()).then_some(Message { from, receipts });
         Ok(known.into_iter().collect())

@@ -30,4 +30,4 @@ pub use run::{run, run_over};
 pub use session::Profile;
 pub use spelling::{Spelling, UnknownSpelling};
 pub use text::notice;
-pub use trail::{Reached, Step, Trail, reached};
+pub use trail::{Step, Trail, reached};

@@ -1,7 +1,7 @@
 //! What peers wrote, made fit to be shown, and sentences about messages.
 
 use peerbus_adapter::wake::Priority;
-use peerbus_adapter::{Event, Receipt, State};
+use peerbus_adapter::{Event, Receipt, Stage};
 use peerbus_wire::neutralise;
 
 /// Longest reason that is repeated, in characters.
@@ -32,8 +32,8 @@ pub fn notice(event: &Event) -> Option<String> {
 /// How soon the agent should know. What is lost or refused may need to be done otherwise.
 pub(crate) fn priority(event: &Event) -> Priority {
     match event {
-        Event::Fate { receipt, .. } => match receipt.state {
-            State::Refused(_) | State::Expired { .. } | State::Dead { .. } => Priority::Next,
+        Event::Fate { receipt, .. } => match receipt.stage {
+            Stage::Refused(_) | Stage::Expired { .. } | Stage::Dead { .. } => Priority::Next,
             _ => Priority::Quiet,
         },
         _ => Priority::Next,
@@ -43,38 +43,34 @@ pub(crate) fn priority(event: &Event) -> Priority {
 fn fate(receipt: &Receipt) -> Option<String> {
     let id = &receipt.id;
     let safe = |text: &str| neutralise(text, REASON_CHARS);
-    match &receipt.state {
-        State::Accepted { recipients, .. } => Some(format!(
+    let to = receipt.to.as_deref().unwrap_or_default();
+    Some(match &receipt.stage {
+        Stage::Accepted(accepted) => format!(
             "your message {id}, of which it was not known, was accepted by the broker \
-             ({recipients} recipients)"
-        )),
-        State::Refused(refusal) => Some(format!(
+             ({} recipients)",
+            accepted.recipients
+        ),
+        Stage::Refused(refusal) => format!(
             "your message {id} was refused by the broker and is not queued: {}",
             safe(&refusal.reason)
-        )),
-        State::Expired { to, reason } => Some(format!(
+        ),
+        Stage::Expired { why } => format!(
             "your message {id} to {} expired and will not be delivered: {}",
             safe(to),
-            safe(reason)
-        )),
-        State::Dead { to, reason } => Some(format!(
+            safe(why)
+        ),
+        Stage::Dead { why } => format!(
             "your message {id} to {} was not shown there and will not be: {}",
             safe(to),
-            says(to, reason)
-        )),
-        State::Held { to, reason } => Some(format!(
+            says(to, why)
+        ),
+        Stage::Held { why } => format!(
             "your message {id} to {} waits there: {}",
             safe(to),
-            says(to, reason)
-        )),
-        State::Delivered { .. }
-        | State::Pushed { .. }
-        | State::Presented { .. }
-        | State::Acked { .. }
-        | State::Queued { .. }
-        | State::Settled { .. }
-        | State::Unknown => None,
-    }
+            says(to, why)
+        ),
+        _ => return None,
+    })
 }
 
 /// A reason that a peer gave, in quotes and under its name.
@@ -98,4 +94,15 @@ pub(crate) fn word(text: &str) -> &str {
     } else {
         "other"
     }
+}
+
+/// What evidence shows, as part of a sentence; `None` for a word that none of our adapters says.
+/// A peer chose it: it may be made up.
+pub(crate) fn proof(evidence: &str) -> Option<&'static str> {
+    Some(match evidence {
+        "transcript" => "shown by its transcript",
+        "tool_result" => "which read it with a tool",
+        "tool_call" => "which named it in a tool call",
+        _ => return None,
+    })
 }

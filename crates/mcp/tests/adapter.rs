@@ -4,7 +4,7 @@ mod support;
 
 use peerbus_adapter::How;
 use peerbus_mcp::{Exit, Options, Spelling, run_generic_over};
-use peerbus_wire::State;
+use peerbus_wire::Stage;
 use serde_json::{Value, json};
 use support::{Broker, Client, PATIENCE, Seen, client};
 use tokio::task::JoinHandle;
@@ -415,9 +415,8 @@ async fn the_fate_of_a_sent_message_is_told_with_the_next_drain() {
     let id = sent["structuredContent"]["id"].as_str().unwrap().to_owned();
     broker.receipt(
         &id,
-        State::Expired {
-            to: "bob".into(),
-            reason: "it was never\nread".into(),
+        Stage::Expired {
+            why: "it was never\nread".into(),
         },
     );
     broker.deliver("1");

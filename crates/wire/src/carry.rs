@@ -9,8 +9,8 @@ use crate::ids::MessageId;
 use crate::json;
 use crate::limits::{ENVELOPE_BYTES_MAX, NESTING_MAX, SOURCE_BYTES_MAX, TS_BYTES_MAX};
 use crate::name::{NameError, PeerName};
-use crate::receipt::{Refusal, RefusalCode};
 use crate::sign::unhex;
+use crate::stage::{Refusal, RefusalCode};
 use crate::text::quote;
 
 /// The `to` of a carried envelope, which no character before it needs an escape for.

@@ -9,11 +9,11 @@ use crate::frame::{Ack, ClientFrame, Presence, Register, Window};
 use crate::ids::{DeliveryKey, Instance, MessageId, Token};
 use crate::json::Type;
 use crate::limits::{
-    FRAME_BYTES_MAX, HOW_BYTES_MAX, REASON_BYTES_MAX, STATUS_IDS_MAX, WINDOW_BYTES_DEFAULT,
+    FRAME_BYTES_MAX, REASON_BYTES_MAX, STATUS_IDS_MAX, WINDOW_BYTES_DEFAULT,
     WINDOW_MESSAGES_DEFAULT,
 };
 use crate::members::{Member, Members};
-use crate::receipt::{How, Progress};
+use crate::stage::{Stage, how, write_how};
 use crate::text::cut;
 use crate::writer::Writer;
 
@@ -99,7 +99,12 @@ impl ClientFrame {
                 writer.end(b']');
                 writer.finish()
             }
-            Self::Progress { key, step } => write_progress(key, step),
+            Self::Progress { key, stage } => {
+                let mut writer = Writer::frame("progress");
+                writer.string("id", key.as_str());
+                stage.write(None, &mut writer);
+                writer.finish()
+            }
             Self::Rename { name } => {
                 let mut writer = Writer::frame("rename");
                 writer.string("name", name);
@@ -166,7 +171,7 @@ fn control(kind: &str, members: &Members<'_>) -> Option<ClientFrame> {
         }
         "progress" => ClientFrame::Progress {
             key: key()?,
-            step: progress(members)?,
+            stage: progress(members)?,
         },
         "rename" => ClientFrame::Rename {
             name: members.string(Member::Name)?.into_owned(),
@@ -181,36 +186,9 @@ fn control(kind: &str, members: &Members<'_>) -> Option<ClientFrame> {
 }
 
 /// `None` when a member is missing or unknown.
-fn progress(members: &Members<'_>) -> Option<Progress> {
-    let path = || part(members, Member::Path);
-    Some(match &*members.string(Member::State)? {
-        "pushed" => Progress::Pushed { path: path()? },
-        "presented" => Progress::Presented { path: path()? },
-        "held" => {
-            let reason = members.optional_string(Member::Reason)?.unwrap_or_default();
-            Progress::Held {
-                reason: cut(&reason, REASON_BYTES_MAX).into_owned(),
-            }
-        }
-        _ => return None,
-    })
-}
-
-fn write_progress(key: &DeliveryKey, step: &Progress) -> String {
-    let mut writer = Writer::frame("progress");
-    writer.string("id", key.as_str());
-    match step {
-        Progress::Pushed { path } => writer
-            .string("state", "pushed")
-            .string("path", &claim(path)),
-        Progress::Presented { path } => writer
-            .string("state", "presented")
-            .string("path", &claim(path)),
-        Progress::Held { reason } => writer
-            .string("state", "held")
-            .string("reason", &cut(reason, REASON_BYTES_MAX)),
-    };
-    writer.finish()
+fn progress(members: &Members<'_>) -> Option<Stage> {
+    members.optional_string(Member::Reason)?;
+    Stage::read(members).filter(Stage::is_progress)
 }
 
 /// `None` when a member has the wrong type.
@@ -301,44 +279,4 @@ pub(crate) fn write_window(window: Window, writer: &mut Writer) {
         .number("messages", window.messages.into())
         .number("bytes", window.bytes.into());
     writer.end(b'}');
-}
-
-/// What an ack, or a receipt that repeats it, claims. A claim that does not say all that it must
-/// is none.
-pub(crate) fn how(members: &Members<'_>) -> Option<How> {
-    match &*members.string(Member::How)? {
-        "pushed" => Some(How::Pushed {
-            path: part(members, Member::Path)?,
-        }),
-        "seen" => Some(How::Seen {
-            path: part(members, Member::Path)?,
-            evidence: part(members, Member::Evidence)?,
-        }),
-        _ => None,
-    }
-}
-
-/// A word of a claim; `None` when it is absent or empty.
-pub(crate) fn part(members: &Members<'_>, name: Member) -> Option<String> {
-    let text = members.string(name)?;
-    (!text.is_empty()).then(|| claim(&text))
-}
-
-pub(crate) fn write_how(how: Option<&How>, writer: &mut Writer) {
-    match how {
-        None => {}
-        Some(How::Pushed { path }) => {
-            writer.string("how", "pushed").string("path", &claim(path));
-        }
-        Some(How::Seen { path, evidence }) => {
-            writer.string("how", "seen").string("path", &claim(path));
-            writer.string("evidence", &claim(evidence));
-        }
-    }
-}
-
-/// `path` and `evidence` are short printable ASCII: other characters become `?`, more are cut.
-pub(crate) fn claim(text: &str) -> String {
-    let printable = |c: char| if matches!(c, ' '..='~') { c } else { '?' };
-    text.chars().take(HOW_BYTES_MAX).map(printable).collect()
 }

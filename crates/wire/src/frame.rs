@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::envelope::{Carried, Decoded};
 use crate::ids::{DeliveryKey, Instance, MessageId, Seq, Token};
 use crate::name::PeerName;
-use crate::receipt::{How, Progress, Receipt, Refusal};
+use crate::receipt::Receipt;
+use crate::stage::{How, Refusal, Stage};
 
 /// What a client sends.
 #[derive(Debug, Clone)]
@@ -49,8 +50,8 @@ pub enum ClientFrame {
     Progress {
         /// The delivery.
         key: DeliveryKey,
-        /// How far it is.
-        step: Progress,
+        /// How far it is: `pushed`, `presented` or `held`.
+        stage: Stage,
     },
     /// `ext`: this peer goes by another name from now on.
     Rename {

@@ -20,6 +20,7 @@ mod name;
 mod receipt;
 mod received;
 mod sign;
+mod stage;
 mod text;
 mod unquote;
 mod writer;
@@ -36,8 +37,9 @@ pub use frame::{
 };
 pub use ids::{DeliveryKey, IdError, Instance, MessageId, Seq, Token};
 pub use name::{NameError, NameKey, PeerName};
-pub use receipt::{How, Progress, Receipt, Refusal, RefusalCode, State};
+pub use receipt::Receipt;
 pub use sign::{Secret, SecretError, VerifyError};
+pub use stage::{Accepted, How, Refusal, RefusalCode, Stage};
 pub use text::{neutralise, neutralise_json};
 
 /// The protocol version that every frame and envelope carries, exactly.

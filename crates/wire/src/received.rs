@@ -4,18 +4,17 @@ use std::sync::Arc;
 
 use crate::PROTOCOL_VERSION;
 use crate::canonical::write_compact;
-use crate::client::{claim, how, part, window, write_how, write_window};
+use crate::client::{window, write_window};
 use crate::envelope::Envelope;
 use crate::frame::{BrokerFrame, Delivery, NameAnswer, PeerEntry, PeersFrame, Presence, Received};
-use crate::ids::{DeliveryKey, MessageId};
+use crate::ids::DeliveryKey;
 use crate::json::{self, Raw, Type};
 use crate::limits::{
-    FRAME_BYTES_MAX, HOW_BYTES_MAX, NESTING_MAX, PEER_ENTRY_BYTES_MAX, PRESENCE_BYTES_MAX,
-    REASON_BYTES_MAX,
+    FRAME_BYTES_MAX, NESTING_MAX, PEER_ENTRY_BYTES_MAX, PRESENCE_BYTES_MAX, REASON_BYTES_MAX,
 };
 use crate::members::{Member, Members};
 use crate::name::PeerName;
-use crate::receipt::{Receipt, Refusal, RefusalCode, State};
+use crate::receipt::Receipt;
 use crate::text::cut;
 use crate::writer::Writer;
 
@@ -30,8 +29,8 @@ impl BrokerFrame {
         std::iter::from_fn(move || {
             let mut room = FRAME_BYTES_MAX - FRAME_SLACK_BYTES;
             let mut chunk = Vec::new();
-            while let Some(receipt) = rest.next_if(|next| bytes_max(next) <= room) {
-                room -= bytes_max(&receipt);
+            while let Some(receipt) = rest.next_if(|next| next.bytes_max() <= room) {
+                room -= receipt.bytes_max();
                 chunk.push(receipt);
             }
             (!chunk.is_empty()).then_some(Self::Receipts(chunk))
@@ -50,7 +49,7 @@ impl BrokerFrame {
                 let mut writer = Writer::frame("receipts");
                 writer.name("receipts").begin(b'[');
                 for receipt in receipts {
-                    write_receipt(receipt, &mut writer);
+                    receipt.write(&mut writer);
                 }
                 writer.end(b']');
                 writer.finish().into()
@@ -216,157 +215,5 @@ fn write_name_answer(kind: &str, answer: &NameAnswer) -> String {
 /// Statements that cannot be read, such as those of a later version, are left out.
 fn receipts(members: &Members<'_>) -> Option<Vec<Receipt>> {
     let receipts = members.get(Member::Receipts)?.elements()?;
-    Some(receipts.iter().filter_map(receipt).collect())
-}
-
-fn receipt(raw: &Raw<'_>) -> Option<Receipt> {
-    let members = Members::of(raw)?;
-    let to = || Some(members.string(Member::To)?.into_owned());
-    let reason = || {
-        let reason = members.string(Member::Reason).unwrap_or_default();
-        cut(&reason, REASON_BYTES_MAX).into_owned()
-    };
-    let state = match &*members.string(Member::State)? {
-        "accepted" => State::Accepted {
-            recipients: members.number(Member::Recipients, 0)?,
-            online: members.number(Member::Online, 0)?,
-            duplicate: members.flag(Member::Duplicate)?,
-        },
-        "refused" => {
-            let code = RefusalCode::parse(&members.string(Member::Code).unwrap_or_default());
-            State::Refused(Refusal {
-                code,
-                reason: reason(),
-            })
-        }
-        "delivered" => State::Delivered { to: to()? },
-        "pushed" => State::Pushed {
-            to: to()?,
-            path: part(&members, Member::Path)?,
-        },
-        "presented" => State::Presented {
-            to: to()?,
-            path: part(&members, Member::Path)?,
-        },
-        "held" => State::Held {
-            to: to()?,
-            reason: reason(),
-        },
-        "settled" => State::Settled {
-            recipients: members.number(Member::Recipients, 0)?,
-        },
-        "acked" => State::Acked {
-            to: to()?,
-            how: how(&members),
-        },
-        "expired" => State::Expired {
-            to: to()?,
-            reason: reason(),
-        },
-        "dead" => State::Dead {
-            to: to()?,
-            reason: reason(),
-        },
-        "queued" => State::Queued { to: to()? },
-        "unknown" => State::Unknown,
-        _ => return None,
-    };
-    let id = MessageId::parse(&members.string(Member::Id)?).ok()?;
-    let key = members
-        .string(Member::Key)
-        .and_then(|key| DeliveryKey::parse(&key));
-    Some(Receipt {
-        id,
-        state,
-        key,
-        at_ms: members.time(Member::At),
-    })
-}
-
-/// An upper bound for the length of a receipt: any character may take six bytes.
-fn bytes_max(receipt: &Receipt) -> usize {
-    let escaped = match &receipt.state {
-        State::Accepted { .. } | State::Settled { .. } | State::Unknown => 0,
-        State::Refused(refusal) => refusal.reason.len().min(REASON_BYTES_MAX),
-        State::Delivered { to } | State::Queued { to } => to.len(),
-        State::Acked { to, how } => to.len() + how.as_ref().map_or(0, |_| 2 * HOW_BYTES_MAX),
-        State::Pushed { to, .. } | State::Presented { to, .. } => to.len() + HOW_BYTES_MAX,
-        State::Held { to, reason } | State::Expired { to, reason } | State::Dead { to, reason } => {
-            to.len() + reason.len().min(REASON_BYTES_MAX)
-        }
-    };
-    let key = receipt.key.as_ref().map_or(0, |key| key.as_str().len());
-    6 * (escaped + key) + receipt.id.as_str().len() + 192
-}
-
-fn write_receipt(receipt: &Receipt, writer: &mut Writer) {
-    writer.begin(b'{').string("id", receipt.id.as_str());
-    let state = |writer: &mut Writer, state: &str, to: &str| {
-        writer.string("state", state).string("to", to);
-    };
-    let reason = |writer: &mut Writer, reason: &str| {
-        writer.string("reason", &cut(reason, REASON_BYTES_MAX));
-    };
-    match &receipt.state {
-        State::Accepted {
-            recipients,
-            online,
-            duplicate,
-        } => {
-            writer
-                .string("state", "accepted")
-                .number("recipients", (*recipients).into());
-            writer.number("online", (*online).into());
-            if *duplicate {
-                writer.raw("duplicate", "true");
-            }
-        }
-        State::Refused(refusal) => {
-            writer
-                .string("state", "refused")
-                .string("code", refusal.code.as_str());
-            reason(writer, &refusal.reason);
-        }
-        State::Delivered { to } => state(writer, "delivered", to),
-        State::Queued { to } => state(writer, "queued", to),
-        State::Pushed { to, path } => {
-            state(writer, "pushed", to);
-            writer.string("path", &claim(path));
-        }
-        State::Presented { to, path } => {
-            state(writer, "presented", to);
-            writer.string("path", &claim(path));
-        }
-        State::Held { to, reason: why } => {
-            state(writer, "held", to);
-            reason(writer, why);
-        }
-        State::Acked { to, how } => {
-            state(writer, "acked", to);
-            write_how(how.as_ref(), writer);
-        }
-        State::Expired { to, reason: why } => {
-            state(writer, "expired", to);
-            reason(writer, why);
-        }
-        State::Dead { to, reason: why } => {
-            state(writer, "dead", to);
-            reason(writer, why);
-        }
-        State::Settled { recipients } => {
-            writer
-                .string("state", "settled")
-                .number("recipients", (*recipients).into());
-        }
-        State::Unknown => {
-            writer.string("state", "unknown");
-        }
-    }
-    if let Some(key) = &receipt.key {
-        writer.string("key", key.as_str());
-    }
-    if let Some(at_ms) = receipt.at_ms {
-        writer.number("at", at_ms);
-    }
-    writer.end(b'}');
+    Some(receipts.iter().filter_map(Receipt::read).collect())
 }

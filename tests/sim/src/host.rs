@@ -7,7 +7,7 @@ use peerbus_core::peer::{
     Action, Config, Credentials, Draft, Ended, Event, FateToken, Key, Reply, Session, Status,
 };
 use peerbus_wire::{
-    Address, ClientFrame, How, Instance, MessageId, PeerName, Presence, Progress, Window,
+    Address, ClientFrame, How, Instance, MessageId, PeerName, Presence, Stage, Window,
 };
 
 use crate::client::{Act, Ctx};
@@ -402,16 +402,16 @@ impl Host {
 }
 
 /// How far a message is said to be.
-fn step(rng: &mut Rng) -> Progress {
+fn step(rng: &mut Rng) -> Stage {
     match rng.index(3) {
-        0 => Progress::Pushed {
+        0 => Stage::Pushed {
             path: "socket".into(),
         },
-        1 => Progress::Presented {
+        1 => Stage::Presented {
             path: "socket".into(),
         },
-        _ => Progress::Held {
-            reason: "its user decides".into(),
+        _ => Stage::Held {
+            why: "its user decides".into(),
         },
     }
 }

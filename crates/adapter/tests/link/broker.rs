@@ -7,10 +7,11 @@ use std::time::Duration;
 use futures_util::{SinkExt as _, StreamExt as _};
 use peerbus_adapter::{
     Bus, Config, Event, Flags, How, Inbound, Link, LinkEnd, LinkState, Naming, PeerName, Receipt,
-    Secret, State, Token, Url, connect,
+    Secret, Stage, Token, Url, connect,
 };
 use peerbus_wire::{
-    BrokerFrame, ClientFrame, CloseReason, DeliveryKey, Envelope, MessageId, PeersFrame, Register,
+    Accepted, BrokerFrame, ClientFrame, CloseReason, DeliveryKey, Envelope, MessageId, PeersFrame,
+    Register,
 };
 use tempfile::TempDir;
 use tokio::net::{UnixListener, UnixStream};
@@ -173,12 +174,10 @@ impl Peer {
         }
     }
 
-    pub(crate) async fn receipt(&mut self, id: &MessageId, state: State) {
+    pub(crate) async fn receipt(&mut self, id: &MessageId, stage: Stage) {
         let receipt = Receipt {
-            id: id.clone(),
-            state,
-            key: None,
-            at_ms: None,
+            to: stage.is_at_one().then(|| "alice".to_owned()),
+            ..Receipt::new(id.clone(), stage)
         };
         self.frame(&BrokerFrame::Receipts(vec![receipt])).await;
     }
@@ -186,11 +185,11 @@ impl Peer {
     pub(crate) async fn accepted(&mut self, id: &MessageId) {
         self.receipt(
             id,
-            State::Accepted {
+            Stage::Accepted(Accepted {
                 recipients: 1,
                 online: 0,
                 duplicate: false,
-            },
+            }),
         )
         .await;
     }

@@ -1,7 +1,7 @@
 //! What a host does about its name, and about messages short of an ack.
 
 use peerbus_adapter::sessions::Sessions;
-use peerbus_adapter::{Bus, BusError, Event, Naming, PeerName, Progress};
+use peerbus_adapter::{Bus, BusError, Event, Naming, PeerName, Stage};
 use peerbus_wire::{BrokerFrame, ClientFrame, NameAnswer};
 
 use crate::broker::{LONG, Peer, Place, event, inbound, soon};
@@ -41,13 +41,13 @@ async fn a_step_and_a_rejection_go_to_the_broker() {
     let (bus, mut peer) = place.online(true).await;
     peer.deliver("1", "m1").await;
     let message = inbound(&bus).await;
-    let step = Progress::Pushed {
+    let step = Stage::Pushed {
         path: "socket".into(),
     };
     bus.progress(&message.key, &step);
     assert!(matches!(
         frame(&mut peer).await,
-        ClientFrame::Progress { key, step: Progress::Pushed { path } }
+        ClientFrame::Progress { key, stage: Stage::Pushed { path } }
             if key.as_str() == "1" && path == "socket"
     ));
     bus.reject(&message.key, "its user said no");

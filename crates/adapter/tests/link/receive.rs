@@ -1,4 +1,4 @@
-use peerbus_adapter::{Event, Kind, State};
+use peerbus_adapter::{Event, Kind, Stage};
 use peerbus_wire::{BrokerFrame, ClientFrame, DeliveryKey, PeersFrame, Receipt};
 use tokio_tungstenite::tungstenite::Message;
 
@@ -80,12 +80,12 @@ async fn the_end_of_a_message_is_acked_once_it_is_told() {
     let (bus, mut peer) = place.online(true).await;
     let dead = Receipt {
         id: peerbus_wire::MessageId::parse("m1").unwrap(),
-        state: State::Dead {
-            to: "alice".into(),
-            reason: "signature mismatch".into(),
-        },
-        key: DeliveryKey::parse("n1"),
         at_ms: None,
+        key: DeliveryKey::parse("n1"),
+        to: Some("alice".into()),
+        stage: Stage::Dead {
+            why: "signature mismatch".into(),
+        },
     };
     peer.frame(&BrokerFrame::Receipts(vec![dead.clone()])).await;
     let Event::Fate {

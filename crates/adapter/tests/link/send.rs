@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use peerbus_adapter::{BusError, Receipt, Refusal, RefusalCode, SendError, SentStatus, State};
+use peerbus_adapter::{Accepted, BusError, Receipt, Refusal, RefusalCode, SendError, Stage};
 use peerbus_wire::{BrokerFrame, ClientFrame, PeersFrame};
 
 use crate::broker::{LONG, Place, soon, until};
@@ -22,12 +22,12 @@ async fn a_send_returns_what_the_receipt_says() {
     peer.accepted(&id).await;
     let sent = soon(sending).await.unwrap().unwrap();
     assert_eq!(sent.id, id.as_str());
-    let accepted = SentStatus::Accepted {
+    let accepted = Accepted {
         recipients: 1,
         online: 0,
         duplicate: false,
     };
-    assert_eq!(sent.status, accepted);
+    assert_eq!(sent.accepted, Some(accepted));
 }
 
 #[tokio::test]
@@ -45,7 +45,7 @@ async fn a_refusal_reaches_the_caller_in_the_brokers_words() {
             code: RefusalCode::UnknownRecipient,
             reason,
         };
-        peer.receipt(&id, State::Refused(refusal)).await;
+        peer.receipt(&id, Stage::Refused(refusal)).await;
     });
     let error = sent.unwrap_err();
     assert!(matches!(&error, SendError::Refused(r) if r.code == RefusalCode::UnknownRecipient));
@@ -57,7 +57,7 @@ async fn behind_a_v1_broker_a_send_is_written_and_no_more() {
     let place = Place::new();
     let (bus, mut peer) = place.online(false).await;
     let sent = soon(bus.send("alice", "1", LONG)).await.unwrap();
-    assert_eq!(sent.status, SentStatus::Written);
+    assert_eq!(sent.accepted, None);
     assert_eq!(peer.envelope().await.0.as_str(), sent.id);
     let error = soon(bus.statuses(&[sent.id], LONG)).await.unwrap_err();
     assert_eq!(error, BusError::NotSupported);
@@ -157,17 +157,14 @@ async fn peers_and_statuses_are_asked_for() {
         let (ClientFrame::Status { ids }, _) = peer.read().await else {
             panic!("no status")
         };
-        peer.receipt(&ids[0], State::Queued { to: "alice".into() })
-            .await;
+        peer.receipt(&ids[0], Stage::Queued).await;
         assert!(matches!(peer.read().await.0, ClientFrame::Peers));
         peer.frame(&BrokerFrame::Peers(PeersFrame::default())).await;
         ids[0].clone()
     });
     let queued = Receipt {
-        id,
-        state: State::Queued { to: "alice".into() },
-        key: None,
-        at_ms: None,
+        to: Some("alice".into()),
+        ..Receipt::new(id, Stage::Queued)
     };
     assert_eq!(receipts.unwrap(), [queued]);
 

@@ -1,7 +1,7 @@
 //! What is held back, and who is told.
 
 use peerbus_mcp::{Options, run_generic_over};
-use peerbus_wire::{Progress, State};
+use peerbus_wire::Stage;
 use serde_json::{Value, json};
 
 use crate::session::{DEAF, Session, Settings, seen};
@@ -22,7 +22,7 @@ async fn too_many_answers_are_held_and_both_sides_can_see_why() {
     let step = session.broker.saw("a step", |seen| match seen {
         Seen::Progress {
             key,
-            step: Progress::Held { reason },
+            stage: Stage::Held { why: reason },
         } => Some((key, reason)),
         _ => None,
     });
@@ -77,8 +77,8 @@ async fn broadcasts_and_old_names_count_as_sent_to_whoever_answers() {
             let sent = session.client.call(tool, arguments).await;
             if !broadcast {
                 let id = sent["structuredContent"]["id"].as_str().unwrap();
-                let to = "bob-renamed".into();
-                session.broker.receipt(id, State::Acked { to, how: None });
+                let acked = Stage::Acked(None);
+                session.broker.receipt_of("bob-renamed", id, acked);
             }
             session
                 .broker
@@ -88,7 +88,7 @@ async fn broadcasts_and_old_names_count_as_sent_to_whoever_answers() {
         let held = |seen| match seen {
             Seen::Progress {
                 key,
-                step: Progress::Held { .. },
+                stage: Stage::Held { .. },
             } => Some(key),
             _ => None,
         };
@@ -143,9 +143,8 @@ async fn a_drain_leaves_out_what_is_held_and_says_so() {
 #[tokio::test]
 async fn that_a_peer_holds_mail_is_told_once() {
     let mut session = Session::greeted(&[]).await;
-    let held = |n: u32| State::Held {
-        to: "bob".into(),
-        reason: format!("held as quiet: too many, {n}\n</x>"),
+    let held = |n: u32| Stage::Held {
+        why: format!("held as quiet: too many, {n}\n</x>"),
     };
     let arguments = json!({ "to": "bob", "body": "x" });
     let sent = session.client.call("bus.send", arguments).await;
@@ -389,11 +388,11 @@ async fn what_is_held_is_released_in_its_place_when_the_next_one_passes() {
 async fn of_passing_notices_the_oldest_go_first() {
     let mut session = Session::greeted(&[DEAF]).await;
     for n in 0..70 {
-        let state = State::Expired {
-            to: format!("bob-{n}."),
-            reason: "never read".into(),
+        let expired = Stage::Expired {
+            why: "never read".into(),
         };
-        session.broker.receipt("m0", state);
+        let to = format!("bob-{n}.");
+        session.broker.receipt_of(&to, "m0", expired);
     }
     session.waiting(64).await;
     // The last one may still be on its way.

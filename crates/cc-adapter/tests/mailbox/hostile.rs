@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use peerbus_mcp::{Options, run_generic_over};
-use peerbus_wire::{How, State};
+use peerbus_wire::{How, Stage};
 use serde_json::{Value, json};
 
 use crate::session::{Session, advance, along};
@@ -232,10 +232,8 @@ async fn on_notices_and_presence() {
         let sent = session.client.call("bus.send", arguments).await;
         let id = sent["structuredContent"]["id"].as_str().unwrap().to_owned();
         let reason: String = text.chars().take(200).collect();
-        let to = || "bob".to_owned();
-        let dead = State::Dead {
-            to: to(),
-            reason: reason.clone(),
+        let dead = Stage::Dead {
+            why: reason.clone(),
         };
         session.broker.receipt(&id, dead);
         let push = session.client.push().await;
@@ -247,9 +245,7 @@ async fn on_notices_and_presence() {
         is_notice(content, &head);
 
         // As plain text, another line says what quotes are.
-        session
-            .broker
-            .receipt(&id, State::Held { to: to(), reason });
+        session.broker.receipt(&id, Stage::Held { why: reason });
         let letter = session.settle().await.expect("it comes along");
         is_plain(&letter);
         assert!(letter.contains("What stands in quotes"), "{letter}");
@@ -281,31 +277,17 @@ async fn on_what_is_told_of_a_sent_message() {
             path: word.clone(),
             evidence: word.clone(),
         };
-        let to = || "bob".to_owned();
         let reason: String = text.chars().take(200).collect();
         let states = [
+            (Stage::Acked(Some(how)), "by other: \""),
+            (Stage::Pushed { path: word }, "over other"),
             (
-                State::Acked {
-                    to: to(),
-                    how: Some(how),
-                },
-                "by other, shown by other",
-            ),
-            (
-                State::Pushed {
-                    to: to(),
-                    path: word,
-                },
-                "over other",
-            ),
-            (
-                State::Held {
-                    to: to(),
-                    reason: reason.clone(),
+                Stage::Held {
+                    why: reason.clone(),
                 },
                 "bob says: \"",
             ),
-            (State::Dead { to: to(), reason }, "bob says: \""),
+            (Stage::Dead { why: reason }, "bob says: \""),
         ];
         for (state, expected) in states {
             session.broker.set_ladder(vec![state]);

@@ -2,7 +2,7 @@
 
 use peerbus_adapter::{Config, LinkState, Naming, PeerName, Window, connect};
 use peerbus_mcp::{Options, run_generic_over};
-use peerbus_wire::State;
+use peerbus_wire::Stage;
 use serde_json::{Value, json};
 
 use crate::session::{DEAF, Session, along, is_ack, seen};
@@ -240,8 +240,8 @@ async fn statements_that_the_broker_keeps_are_all_told_and_then_acked() {
     broker.registered().await;
     for n in 0..NOTICES {
         let to = format!("bob-{n}.");
-        let reason = "never read".into();
-        broker.notice(&format!("n{n}"), State::Expired { to, reason });
+        let why = "never read".into();
+        broker.notice(&format!("n{n}"), &to, Stage::Expired { why });
     }
     // Answered after the statements arrived: the broker answers in order. Some come along.
     let peers = client.call("bus.peers", json!({})).await;
@@ -276,11 +276,10 @@ async fn an_inbox_returns_what_is_asked_for_and_says_what_remains() {
         session.broker.deliver(&n.to_string());
     }
     session.waiting(6).await;
-    let expired = State::Expired {
-        to: "zoe".into(),
-        reason: "never read".into(),
+    let expired = Stage::Expired {
+        why: "never read".into(),
     };
-    session.broker.receipt("m0", expired);
+    session.broker.receipt_of("zoe", "m0", expired);
     session.waiting(7).await;
     // Arguments; the ids that come, how many remain, how many notices.
     for (arguments, ids, remaining, notices) in [

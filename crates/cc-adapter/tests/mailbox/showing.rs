@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use peerbus_adapter::How;
-use peerbus_wire::{Progress, State};
+use peerbus_wire::Stage;
 use serde_json::{Value, json};
 
 use crate::home::{answer, line};
@@ -79,14 +79,14 @@ async fn an_answer_after_the_line_is_evidence_for_everything_in_it() {
     session.home.write(&line("a", &format!("[{mark}]")));
     let step = session.broker.saw("a step", |seen| match seen {
         Seen::Progress {
-            step: step @ Progress::Presented { .. },
+            stage: stage @ Stage::Presented { .. },
             ..
-        } => Some(step),
+        } => Some(stage),
         Seen::Ack { .. } => panic!("the line alone proves nothing"),
         _ => None,
     });
     let path = "channel".to_owned();
-    assert_eq!(step.await, Progress::Presented { path });
+    assert_eq!(step.await, Stage::Presented { path });
     session.home.write(&answer("b", "a"));
     for key in ["1", "2"] {
         let proven = seen("channel", "transcript");
@@ -235,7 +235,7 @@ async fn a_hook_gets_what_is_unseen_once_and_gives_back_what_it_did_not_show() {
     hook.take().await;
     let step = session.broker.saw("a step", |seen| match seen {
         Seen::Progress {
-            step: Progress::Pushed { path },
+            stage: Stage::Pushed { path },
             ..
         } => Some(path),
         _ => None,
@@ -440,21 +440,15 @@ async fn a_registration_is_announced_before_what_it_brings() {
 #[tokio::test]
 async fn notices_and_messages_share_a_digest_in_order() {
     let mut session = Session::greeted(&[]).await;
-    let expired = State::Expired {
-        to: "zoe".into(),
-        reason: "never read".into(),
+    let expired = Stage::Expired {
+        why: "never read".into(),
     };
     session
         .broker
         .deliver(r#"{"text":"quietly","priority":"quiet"}"#);
-    session.broker.receipt(
-        "m0",
-        State::Held {
-            to: "zoe".into(),
-            reason: "busy".into(),
-        },
-    );
-    session.broker.receipt("m0", expired);
+    let held = Stage::Held { why: "busy".into() };
+    session.broker.receipt_of("zoe", "m0", held);
+    session.broker.receipt_of("zoe", "m0", expired);
     let push = session.client.push().await;
     let content = push["content"].as_str().unwrap();
     let order = [

@@ -1,8 +1,8 @@
 //! The recipient is done with a delivery: acked, rejected or handed back.
 
-use peerbus_wire::{Ack, DeliveryKey, MessageId, Receipt, Seq, State};
+use peerbus_wire::{Ack, DeliveryKey, MessageId, Receipt, Seq, Stage};
 
-use super::ladder::Way;
+use super::ladder::{End, Way};
 use super::mutation::Mutation;
 use super::query::notice_number;
 use super::{Broker, ConnId, Count, Need, Output};
@@ -46,15 +46,16 @@ impl Broker {
         });
         self.outbox.now(Output::Count(Count::Acked));
         self.outbox.want(Need::Soon);
-        let state = State::Acked {
+        let stage = Stage::Acked(ack.how.clone());
+        let end = Some(End {
             to: done.to.clone(),
-            how: ack.how.clone(),
-        };
-        let end = Some((state.clone(), now.wall_ms));
+            stage: stage.clone(),
+            at_ms: now.wall_ms,
+        });
         let message = (done.sender, &done.id);
         self.recent.record(message, done.recipient, done.way, end);
         let debt = (done.seq, done.recipient);
-        self.tell_sender(now, debt, done.sender, &done.id, state);
+        self.tell_sender(now, debt, done.sender, &done.id, (done.to, stage));
         Ok(())
     }
 
@@ -77,10 +78,6 @@ impl Broker {
         });
         self.outbox.now(Output::Count(Count::Dead));
         self.outbox.want(Need::Soon);
-        let state = State::Dead {
-            to: done.to.clone(),
-            reason: reason.to_owned(),
-        };
         let Settled {
             seq,
             sender,
@@ -89,7 +86,11 @@ impl Broker {
             to,
             way,
         } = done;
-        let end = Some((state, now.wall_ms));
+        let end = Some(End {
+            to: to.clone(),
+            stage: Stage::Dead { why: reason.into() },
+            at_ms: now.wall_ms,
+        });
         self.recent.record((sender, &id), recipient, way, end);
         self.notify(
             now,
@@ -211,16 +212,15 @@ pub(super) struct Told<'a> {
 
 /// A notice as its sender gets it.
 pub(super) fn notice_receipt(notice: Notice) -> Receipt {
-    let Notice { to, reason, .. } = notice;
-    let state = if notice.dead {
-        State::Dead { to, reason }
-    } else {
-        State::Expired { to, reason }
-    };
+    let why = notice.reason;
     Receipt {
         id: notice.id,
-        state,
-        key: DeliveryKey::parse(&format!("n{}", notice.number)),
         at_ms: Some(notice.at_ms),
+        key: DeliveryKey::parse(&format!("n{}", notice.number)),
+        to: Some(notice.to),
+        stage: match notice.dead {
+            true => Stage::Dead { why },
+            false => Stage::Expired { why },
+        },
     }
 }

@@ -2,7 +2,7 @@
 
 use peerbus_wire::limits::LAPSED_V1_MESSAGES;
 use peerbus_wire::{
-    BrokerFrame, DeliverFrame, MessageId, PeerName, Receipt, Seq, State, recipient_of,
+    BrokerFrame, DeliverFrame, MessageId, PeerName, Receipt, Seq, Stage, recipient_of,
 };
 
 use super::mutation::Mutation;
@@ -148,7 +148,7 @@ impl Broker {
             (message.seq, recipient),
             message.sender,
             message.id,
-            State::Delivered { to },
+            (to, Stage::Delivered),
         );
     }
 
@@ -159,17 +159,16 @@ impl Broker {
         (seq, recipient): (Seq, PeerId),
         sender: PeerId,
         id: &MessageId,
-        state: State,
+        (to, stage): (String, Stage),
     ) {
         let Some(conn) = self.registry.conn(sender) else {
             return;
         };
         if self.conns.session(conn).is_some_and(|s| s.ext) {
             let receipt = Receipt {
-                id: id.clone(),
-                state,
-                key: None,
                 at_ms: Some(now.wall_ms),
+                to: Some(to),
+                ..Receipt::new(id.clone(), stage)
             };
             self.outbox.later(conn, seq, recipient, receipt);
         }

@@ -1,9 +1,9 @@
 //! Mail that nobody acked: expired, with word to its sender.
 
-use peerbus_wire::{Seq, State};
+use peerbus_wire::{Seq, Stage};
 
 use super::ack::Told;
-use super::ladder::Way;
+use super::ladder::{End, Way};
 use super::{Broker, Count, Need, Output};
 use crate::Now;
 use crate::audit::Event;
@@ -128,11 +128,11 @@ impl Broker {
         self.outbox.now(Output::Count(Count::Expired));
         self.outbox.want(Need::Soon);
         let to = self.registry.name(recipient);
-        let state = State::Expired {
+        let end = Some(End {
             to: to.clone(),
-            reason: reason.to_owned(),
-        };
-        let end = Some((state, now.wall_ms));
+            stage: Stage::Expired { why: reason.into() },
+            at_ms: now.wall_ms,
+        });
         let of = (message.sender, &message.id);
         self.recent.record(of, recipient, way, end);
         let (sender, id) = (message.sender, message.id.clone());

@@ -2,7 +2,7 @@
 
 use peerbus_wire::{
     ClientFrame, CloseReason, EXT, MessageId, PROTOCOL_VERSION, PeerName, Receipt, Refusal,
-    Register, State, neutralise,
+    Register, Stage, neutralise,
 };
 
 use super::conn::{Conn, Contender};
@@ -260,15 +260,9 @@ impl Broker {
         if let Some(id) = id
             && told
         {
-            self.outbox.answer(
-                conn,
-                Receipt {
-                    id,
-                    state: State::Refused(refusal),
-                    key: None,
-                    at_ms: Some(now.wall_ms),
-                },
-            );
+            let at_ms = Some(now.wall_ms);
+            let receipt = Receipt::new(id, Stage::Refused(refusal));
+            self.outbox.answer(conn, Receipt { at_ms, ..receipt });
         }
     }
 }

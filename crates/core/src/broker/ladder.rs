@@ -7,7 +7,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU64;
 
-use peerbus_wire::{BrokerFrame, DeliveryKey, MessageId, Progress, Receipt, Seq, State};
+use peerbus_wire::{Accepted, BrokerFrame, DeliveryKey, MessageId, Receipt, Seq, Stage};
 
 use super::conn::Flight;
 use super::{Broker, ConnId, Count, Output};
@@ -34,7 +34,7 @@ pub(super) struct Way {
 }
 
 #[derive(Debug, Clone, Default)]
-struct Steps(Vec<(Progress, u64)>);
+struct Steps(Vec<(Stage, u64)>);
 
 impl Way {
     pub(super) fn delivered(at_ms: u64) -> Self {
@@ -44,12 +44,12 @@ impl Way {
         }
     }
 
-    fn steps(&self) -> &[(Progress, u64)] {
+    fn steps(&self) -> &[(Stage, u64)] {
         self.steps.as_ref().map_or(&[], |steps| &steps.0)
     }
 
     /// Adds a step; `false` when it was the last one already.
-    pub(super) fn step(&mut self, step: &Progress, at_ms: u64) -> bool {
+    pub(super) fn step(&mut self, step: &Stage, at_ms: u64) -> bool {
         let Steps(steps) = &mut **self.steps.get_or_insert_default();
         if steps.last().is_some_and(|(last, _)| last == step) {
             return false;
@@ -69,13 +69,25 @@ impl Way {
         }
     }
 
-    fn tell(&self, to: &str, told: &mut Vec<(u64, State)>) {
-        let to = || to.to_owned();
+    fn tell(&self, to: &str, told: &mut Vec<End>) {
+        let end = |stage, at_ms| End {
+            to: to.to_owned(),
+            stage,
+            at_ms,
+        };
         let delivered = self.delivered_ms.map(NonZeroU64::get);
-        told.extend(delivered.map(|at_ms| (at_ms, State::Delivered { to: to() })));
+        told.extend(delivered.map(|at_ms| end(Stage::Delivered, at_ms)));
         let steps = self.steps().iter();
-        told.extend(steps.map(|(step, at_ms)| (*at_ms, step.clone().state(to()))));
+        told.extend(steps.map(|(step, at_ms)| end(step.clone(), *at_ms)));
     }
+}
+
+/// What became of a message at a recipient, by the name that it had then.
+#[derive(Debug, Clone)]
+pub(super) struct End {
+    pub(super) to: String,
+    pub(super) stage: Stage,
+    pub(super) at_ms: u64,
 }
 
 /// A way that the recipient's connection does not hold (any more).
@@ -83,7 +95,7 @@ impl Way {
 struct Past {
     recipient: PeerId,
     way: Way,
-    end: Option<(State, u64)>,
+    end: Option<End>,
 }
 
 impl Past {
@@ -107,7 +119,7 @@ impl Recent {
         (sender, id): (PeerId, &MessageId),
         recipient: PeerId,
         way: Way,
-        end: Option<(State, u64)>,
+        end: Option<End>,
     ) {
         let pasts = match self.ways.entry((sender, id.clone())) {
             Entry::Occupied(entry) => entry.into_mut(),
@@ -174,12 +186,7 @@ impl Broker {
         for id in ids {
             match txn.find_message(sender, id)? {
                 Some(head) => receipts.extend(self.receipts(&head, txn)?),
-                None => receipts.push(Receipt {
-                    id: id.clone(),
-                    state: State::Unknown,
-                    key: None,
-                    at_ms: None,
-                }),
+                None => receipts.push(Receipt::new(id.clone(), Stage::Unknown)),
             }
         }
         for frame in BrokerFrame::receipts(receipts) {
@@ -220,13 +227,17 @@ impl Broker {
         let pasts = self.recent.of(head.sender, &head.id);
         let mut told = Vec::new();
         let mut queued = Vec::new();
+        let say = |to, stage, at_ms| Receipt {
+            at_ms,
+            to,
+            ..Receipt::new(head.id.clone(), stage)
+        };
         for past in pasts {
             let to = self.shown_name(past);
             if let (Some(to), false) = (to, owed.contains(&past.recipient)) {
                 past.way.tell(&to, &mut told);
             }
-            let end = past.end.clone();
-            told.extend(end.map(|(state, at_ms)| (at_ms, state)));
+            told.extend(past.end.clone());
         }
         let ended = pasts.iter().filter(|past| past.end.is_some()).count();
         let settled = (head.recipients as usize).saturating_sub(owed.len() + ended);
@@ -239,39 +250,33 @@ impl Broker {
                 .unwrap_or_default();
             match self.flight(peer, head.seq) {
                 Some(flight) => way.follow(&flight.way),
-                None => queued.push(State::Queued { to: to.clone() }),
+                None => queued.push(say(Some(to.clone()), Stage::Queued, None)),
             }
             way.tell(&to, &mut told);
         }
         if settled > 0 {
             let recipients = u32::try_from(settled).unwrap_or(u32::MAX);
-            queued.push(State::Settled { recipients });
+            queued.push(say(None, Stage::Settled { recipients }, None));
         }
-        told.sort_by_key(|(at_ms, _)| *at_ms);
-        let accepted = State::Accepted {
+        told.sort_by_key(|end| end.at_ms);
+        let accepted = Stage::Accepted(Accepted {
             recipients: head.recipients,
             online: u32::try_from(online).unwrap_or(u32::MAX),
             duplicate: false,
-        };
-        let accepted = (Some(head.accepted_ms), accepted);
-        let told = told.into_iter().map(|(at_ms, state)| (Some(at_ms), state));
-        let queued = queued.into_iter().map(|state| (None, state));
-        let all = std::iter::once(accepted).chain(told).chain(queued);
-        Ok(all
-            .map(|(at_ms, state)| Receipt {
-                id: head.id.clone(),
-                state,
-                key: None,
-                at_ms,
-            })
+        });
+        let accepted = say(None, accepted, Some(head.accepted_ms));
+        let told = told.into_iter();
+        let told = told.map(|end| say(Some(end.to), end.stage, Some(end.at_ms)));
+        Ok(std::iter::once(accepted)
+            .chain(told)
+            .chain(queued)
             .collect())
     }
 
     /// The recipient's name; `None` when it is forgotten and nothing says how it was called.
     fn shown_name(&self, past: &Past) -> Option<String> {
-        let said = past.end.as_ref().and_then(|(state, _)| state.to());
-        said.map(str::to_owned)
-            .or_else(|| Some(self.registry.name(past.recipient)))
+        let said = past.end.as_ref().map(|end| end.to.clone());
+        said.or_else(|| Some(self.registry.name(past.recipient)))
             .filter(|name| !name.is_empty())
     }
 
@@ -281,7 +286,7 @@ impl Broker {
     }
 
     /// The holder of a delivery says how far it is.
-    pub(super) fn progress(&mut self, now: Now, conn: ConnId, key: &DeliveryKey, step: Progress) {
+    pub(super) fn progress(&mut self, now: Now, conn: ConnId, key: &DeliveryKey, step: Stage) {
         let (Some(seq), Some(session)) = (key.seq(), self.conns.session_mut(conn)) else {
             return;
         };
@@ -293,17 +298,17 @@ impl Broker {
             return;
         }
         let (sender, id) = (flight.sender, flight.id.clone());
-        if let Progress::Held { reason } = &step
-            && !reason.is_empty()
+        if let Stage::Held { why } = &step
+            && !why.is_empty()
         {
             self.outbox.now(Output::Count(Count::Held {
                 from: self.registry.name(sender),
                 to: to.clone(),
                 id: id.clone(),
-                reason: reason.clone(),
+                reason: why.clone(),
             }));
         }
-        self.tell_sender(now, (seq, peer), sender, &id, step.state(to));
+        self.tell_sender(now, (seq, peer), sender, &id, (to, step));
     }
 
     /// A connection ends: what it knew of deliveries that it held is kept.

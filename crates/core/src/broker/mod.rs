@@ -390,8 +390,8 @@ impl Broker {
                 self.release(conn, &key);
                 Ok(())
             }
-            ClientFrame::Progress { key, step } if ext => {
-                self.progress(now, conn, &key, step);
+            ClientFrame::Progress { key, stage } if ext => {
+                self.progress(now, conn, &key, stage);
                 Ok(())
             }
             ClientFrame::Rename { name } if ext => self.rename(now, conn, &name, txn),

@@ -1,6 +1,8 @@
 //! An envelope is accepted, or refused to the sender's face.
 
-use peerbus_wire::{Address, Carried, DeliverFrame, Receipt, Refusal, RefusalCode, Seq, State};
+use peerbus_wire::{
+    Accepted, Address, Carried, DeliverFrame, Receipt, Refusal, RefusalCode, Seq, Stage,
+};
 
 use super::conn::Session;
 use super::mutation::Mutation;
@@ -54,12 +56,12 @@ impl Broker {
                 ..
             } => {
                 self.outbox.now(Output::Count(Count::Duplicate));
-                let state = State::Accepted {
+                let accepted = Accepted {
                     recipients,
                     online: online.min(recipients),
                     duplicate: true,
                 };
-                self.receipt(conn, carried, state, None);
+                self.receipt(conn, carried, accepted, None);
                 return Ok(());
             }
             Inserted::Known { same: false, .. } => {
@@ -71,12 +73,12 @@ impl Broker {
         self.outbox.now(Output::Count(Count::Accepted {
             recipients: recipients_count,
         }));
-        let state = State::Accepted {
+        let accepted = Accepted {
             recipients: recipients_count,
             online,
             duplicate: false,
         };
-        self.receipt(conn, carried, state, Some(now.wall_ms));
+        self.receipt(conn, carried, accepted, Some(now.wall_ms));
         let seq = Seq(self.head.next_seq - 1);
         self.owe(now, seq, sender, carried, &recipients, txn)
     }
@@ -285,17 +287,10 @@ impl Broker {
         DeliverFrame::new(seq, envelope)
     }
 
-    fn receipt(&mut self, conn: ConnId, carried: &Carried, state: State, at_ms: Option<u64>) {
+    fn receipt(&mut self, conn: ConnId, carried: &Carried, accepted: Accepted, at_ms: Option<u64>) {
         if self.conns.session(conn).is_some_and(|s| s.ext) {
-            self.outbox.answer(
-                conn,
-                Receipt {
-                    id: carried.id.clone(),
-                    state,
-                    key: None,
-                    at_ms,
-                },
-            );
+            let receipt = Receipt::new(carried.id.clone(), Stage::Accepted(accepted));
+            self.outbox.answer(conn, Receipt { at_ms, ..receipt });
         } else {
             self.outbox.want(super::Need::Now);
         }

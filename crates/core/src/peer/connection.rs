@@ -7,8 +7,8 @@ use peerbus_wire::{
 use super::inbox::{HELD_BYTES_MAX, HELD_MAX};
 use super::outbox::Expired;
 use super::{
-    Action, Config, Credentials, Ended, Event, Phase, QueryFailure, Reason, Reply, SendOutcome,
-    Session, Status,
+    Action, Config, Credentials, Ended, Event, Phase, QueryFailure, Reason, Reply, Sent, Session,
+    Status,
 };
 use crate::Now;
 
@@ -164,9 +164,7 @@ impl Session {
     fn say_expired(&mut self, all: Vec<Expired>) {
         for expired in all {
             match expired {
-                Expired::Deadline(id, outcome) => {
-                    self.replies.push_back(Reply::Sent { id, outcome });
-                }
+                Expired::Deadline(id, unsent) => self.settle(id, Err(unsent)),
                 Expired::GaveUp(id) => {
                     self.fates.push(Event::GaveUp {
                         id: id.as_str().into(),
@@ -375,8 +373,8 @@ impl Session {
         }
         self.status = Status::Closed;
         self.actions.clear();
-        for (id, outcome) in self.outbox.close() {
-            self.replies.push_back(Reply::Sent { id, outcome });
+        for (id, unsent) in self.outbox.close() {
+            self.settle(id, Err(unsent));
         }
         self.replies.extend(self.queries.close());
         self.replies.extend(self.naming.fail(QueryFailure::Closed));
@@ -385,7 +383,7 @@ impl Session {
         self.registered = None;
     }
 
-    pub(super) fn settle(&mut self, id: peerbus_wire::MessageId, outcome: SendOutcome) {
+    pub(super) fn settle(&mut self, id: peerbus_wire::MessageId, outcome: Sent) {
         self.replies.push_back(Reply::Sent { id, outcome });
     }
 }

@@ -1,14 +1,14 @@
 //! Frames: what comes from the broker, and what goes to it.
 
 use peerbus_wire::{
-    Ack, Address, ClientFrame, Delivery, DeliveryKey, How, Kind, Receipt, Received, State,
+    Ack, Address, ClientFrame, Delivery, DeliveryKey, How, Kind, Receipt, Received, Stage,
     control_type,
 };
 
 use super::inbox::{Arrival, Fingerprint};
 use super::mutation::Mutation;
 use super::outbox::body_of;
-use super::{CONTROL_MAX, Event, Inbound, Key, Phase, Rejected, SendOutcome, Session};
+use super::{CONTROL_MAX, Event, Inbound, Key, Phase, Rejected, Session, Unsent};
 use crate::Now;
 
 impl Session {
@@ -50,7 +50,7 @@ impl Session {
     pub fn handle_flushed(&mut self) {
         if matches!(self.phase, Phase::Online { ext: false, .. }) {
             for id in self.outbox.written() {
-                self.settle(id, SendOutcome::Written);
+                self.settle(id, Ok(None));
             }
         }
     }
@@ -80,7 +80,7 @@ impl Session {
             let secret = &self.credentials.as_ref()?.secret;
             match self.outbox.next(&self.config.name, secret)? {
                 Ok(carried) => return Some(ClientFrame::Envelope(carried)),
-                Err((id, refusal)) => self.settle(id, SendOutcome::Refused(refusal)),
+                Err((id, refusal)) => self.settle(id, Err(Unsent::Refused(refusal))),
             }
         }
     }
@@ -198,17 +198,9 @@ impl Session {
             }
             return;
         }
-        let outcome = match &receipt.state {
-            State::Accepted {
-                recipients,
-                online,
-                duplicate,
-            } => SendOutcome::Accepted {
-                recipients: *recipients,
-                online: *online,
-                duplicate: *duplicate,
-            },
-            State::Refused(refusal) => SendOutcome::Refused(refusal.clone()),
+        let outcome = match &receipt.stage {
+            Stage::Accepted(accepted) => Ok(Some(*accepted)),
+            Stage::Refused(refusal) => Err(Unsent::Refused(refusal.clone())),
             _ => {
                 if !self.queries.collect(&receipt) {
                     self.fates.push(passing(receipt));

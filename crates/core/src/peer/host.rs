@@ -1,9 +1,9 @@
 //! What the host wants.
 
-use peerbus_wire::{ClientFrame, How, MessageId, Presence, Progress};
+use peerbus_wire::{ClientFrame, How, MessageId, Presence, Stage};
 
 use super::mutation::Mutation;
-use super::{Draft, Event, FateToken, Key, Overloaded, Phase, QueryId, SendOutcome, Session};
+use super::{Draft, Event, FateToken, Key, Overloaded, Phase, QueryId, Session, Unsent};
 use crate::Now;
 
 impl Session {
@@ -16,7 +16,7 @@ impl Session {
     /// When too many messages wait already; nothing was changed.
     pub fn send(&mut self, now: Now, draft: Draft, deadline_ms: u64) -> Result<(), Overloaded> {
         if self.is_over() {
-            self.settle(draft.id, SendOutcome::NeverLeft);
+            self.settle(draft.id, Err(Unsent::NeverLeft));
             return Ok(());
         }
         self.outbox.push(draft, now.mono_ms, deadline_ms)
@@ -97,15 +97,15 @@ impl Session {
 
     /// Tells the sender how far a message is that the host took: no ack. A broker without the
     /// extension is not told.
-    pub fn progress(&mut self, key: Key, step: &Progress) {
+    pub fn progress(&mut self, key: Key, stage: &Stage) {
         if !self.speaks_ext() {
             return;
         }
         let Some(key) = self.inbox.deliveries(key).first().cloned() else {
             return;
         };
-        let step = step.clone();
-        self.control.push_back(ClientFrame::Progress { key, step });
+        let stage = stage.clone();
+        self.control.push_back(ClientFrame::Progress { key, stage });
     }
 
     /// The recipient does not want a message that the host took: it is not owed any more, and its

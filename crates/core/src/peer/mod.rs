@@ -44,8 +44,8 @@ pub use mutation::Mutation;
 pub use outbox::GIVE_UP_MS;
 pub use types::{
     Action, Config, Counters, Credentials, Draft, Ended, Event, FateToken, Held, Inbound, Key,
-    NameFailure, Overloaded, QueryFailure, QueryId, Reason, Rejected, Reply, Roster, SendOutcome,
-    Status,
+    NameFailure, Overloaded, QueryFailure, QueryId, Reason, Rejected, Reply, Roster, Sent, Status,
+    Unsent,
 };
 
 use backoff::Backoff;

@@ -6,7 +6,7 @@ use peerbus_wire::{
     Address, Carried, Decoded, Envelope, MessageId, PROTOCOL_VERSION, PeerName, Refusal, Secret,
 };
 
-use super::types::{Draft, Overloaded, Reason, SendOutcome};
+use super::types::{Draft, Overloaded, Reason, Unsent};
 
 /// Most messages that may wait for a receipt.
 pub(super) const MESSAGES_MAX: usize = 1_024;
@@ -48,7 +48,7 @@ pub(super) struct Outbox {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Expired {
     /// Tell the caller.
-    Deadline(MessageId, SendOutcome),
+    Deadline(MessageId, Unsent),
     /// The caller knows that nothing is known, and nothing more will be.
     GaveUp(MessageId),
 }
@@ -152,7 +152,7 @@ impl Outbox {
             disowned.push(if entry.told {
                 Expired::GaveUp(id)
             } else {
-                Expired::Deadline(id, SendOutcome::Unconfirmed { resent_for_ms: 0 })
+                Expired::Deadline(id, Unsent::Unconfirmed { resent_for_ms: 0 })
             });
             self.remove(at);
         }
@@ -178,8 +178,8 @@ impl Outbox {
             let id = entry.draft.id.clone();
             expired.push(match (entry.told, entry.left.is_some()) {
                 (true, _) => Expired::GaveUp(id),
-                (false, false) => Expired::Deadline(id, SendOutcome::NeverLeft),
-                (false, true) => Expired::Deadline(id, SendOutcome::Unconfirmed { resent_for_ms }),
+                (false, false) => Expired::Deadline(id, Unsent::NeverLeft),
+                (false, true) => Expired::Deadline(id, Unsent::Unconfirmed { resent_for_ms }),
             });
             entry.told = true;
             if over {
@@ -203,12 +203,12 @@ impl Outbox {
     }
 
     /// Empties the outbox: what every caller that still waits is to be told.
-    pub(super) fn close(&mut self) -> Vec<(MessageId, SendOutcome)> {
+    pub(super) fn close(&mut self) -> Vec<(MessageId, Unsent)> {
         self.on_wire = 0;
         self.bytes = 0;
         let outcome = |left| match left {
-            true => SendOutcome::Unconfirmed { resent_for_ms: 0 },
-            false => SendOutcome::NeverLeft,
+            true => Unsent::Unconfirmed { resent_for_ms: 0 },
+            false => Unsent::NeverLeft,
         };
         let waiting = self.entries.drain(..).filter(|entry| !entry.told);
         waiting

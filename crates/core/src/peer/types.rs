@@ -1,8 +1,8 @@
 //! What goes into a [`Session`](super::Session) and what comes out of it.
 
 use peerbus_wire::{
-    Address, Instance, Kind, MessageId, PeerEntry, PeerName, Presence, Receipt, Refusal, Secret,
-    Token, Window,
+    Accepted, Address, Instance, Kind, MessageId, PeerEntry, PeerName, Presence, Receipt, Refusal,
+    Secret, Token, Window,
 };
 
 /// What a session is made with.
@@ -198,7 +198,7 @@ pub enum Reply {
         /// The message.
         id: MessageId,
         /// What is known of it.
-        outcome: SendOutcome,
+        outcome: Sent,
     },
     /// To [`query_peers`](super::Session::query_peers).
     Peers {
@@ -224,20 +224,13 @@ pub enum Reply {
     },
 }
 
-/// What is known of a sent message when its caller is answered.
+/// What is known of a sent message when its caller is answered: the broker has it on disk, or
+/// (`None`) a v1 broker's socket took it and nothing else will be known.
+pub type Sent = Result<Option<Accepted>, Unsent>;
+
+/// Why a message is not known to be accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SendOutcome {
-    /// The broker has it on disk.
-    Accepted {
-        /// Number of recipients it is owed to.
-        recipients: u32,
-        /// How many of those are connected now.
-        online: u32,
-        /// It was accepted before, and is not queued twice.
-        duplicate: bool,
-    },
-    /// A v1 broker's socket took it. Nothing else will be known.
-    Written,
+pub enum Unsent {
     /// The broker did not take it.
     Refused(Refusal),
     /// The deadline passed before it was sent. It will not be sent.

@@ -1,7 +1,7 @@
 //! Doing what the ladder has decided.
 
 use peerbus_adapter::wake::{Action, EntryId, Path, Priority, Step};
-use peerbus_adapter::{How, Progress};
+use peerbus_adapter::{How, Stage};
 
 use super::state::{Content, State, Waiting};
 
@@ -93,13 +93,13 @@ impl State {
     }
 }
 
-fn progress(step: Step) -> Progress {
+fn progress(step: Step) -> Stage {
     let word = |path: Path| path.as_str().to_owned();
     match step {
-        Step::Pushed(path) => Progress::Pushed { path: word(path) },
-        Step::Presented(path) => Progress::Presented { path: word(path) },
-        Step::Held(path) => Progress::Held {
-            reason: format!(
+        Step::Pushed(path) => Stage::Pushed { path: word(path) },
+        Step::Presented(path) => Stage::Presented { path: word(path) },
+        Step::Held(path) => Stage::Held {
+            why: format!(
                 "the recipient's client keeps it until its user decides ({})",
                 path.as_str()
             ),

@@ -40,7 +40,11 @@ impl State {
     /// The broker says who got a message. It may have been sent to an old name of that peer's,
     /// which answers under its present one.
     pub(super) fn got(&mut self, now_ms: u64, receipt: &Receipt) {
-        let Some(at) = receipt.state.to().and_then(|to| PeerName::parse(to).ok()) else {
+        let Some(at) = receipt
+            .to
+            .as_deref()
+            .and_then(|to| PeerName::parse(to).ok())
+        else {
             return;
         };
         let is_it = |sent: &Sent| sent.id == receipt.id.as_str();

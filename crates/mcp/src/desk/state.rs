@@ -7,7 +7,7 @@ use peerbus_adapter::governor::{Arrival, Governor, Verdict};
 use peerbus_adapter::wake::{
     Entry, EntryId, Ladder, Limit, Outcome, Parcel, ParcelId, Path, PathState, Policy, Priority,
 };
-use peerbus_adapter::{Bus, Event, FateToken, Inbound, PeerName, Progress};
+use peerbus_adapter::{Bus, Event, FateToken, Inbound, PeerName, Stage};
 use peerbus_wire::NameKey;
 
 use super::expected::Waiters;
@@ -187,7 +187,7 @@ impl State {
         let Event::Fate { receipt, .. } = event else {
             return true;
         };
-        let peerbus_adapter::State::Held { to, .. } = &receipt.state else {
+        let (Stage::Held { .. }, Some(to)) = (&receipt.stage, &receipt.to) else {
             return true;
         };
         self.held_there
@@ -235,10 +235,10 @@ impl State {
             let sentence = format!("mail of {from} is {reason}; the bus inbox tool reads it");
             self.notice(now_ms, &sentence, None, Priority::Quiet);
         }
-        let step = Progress::Held {
-            reason: reason.clone(),
+        let stage = Stage::Held {
+            why: reason.clone(),
         };
-        self.bus.progress(&mail.inbound.key, &step);
+        self.bus.progress(&mail.inbound.key, &stage);
         let id = self.next_id();
         let held = HeldBack {
             again: mail.inbound.again,

@@ -15,7 +15,7 @@ use crate::arguments::Arguments;
 use crate::desk::{Expected, Taken};
 use crate::rpc::schemars::{self, JsonSchema};
 use crate::session::Reply;
-use crate::trail::{Reached, Step, Trail, reached};
+use crate::trail::{Step, Trail, reached};
 
 pub(crate) const NAME: &str = "bus.ask";
 
@@ -237,7 +237,7 @@ impl Question<'_> {
                 return Looked {
                     trail: Trail::new(id, &receipts, status::wall_ms()),
                     at: at.map(|(name, _)| name.to_owned()),
-                    lost: at.is_some_and(|(_, (reached, _))| reached == Reached::Lost),
+                    lost: at.is_some_and(|(_, receipt)| receipt.stage.is_lost()),
                 };
             }
             Err(BusError::NotSupported) => {

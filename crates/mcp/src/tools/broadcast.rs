@@ -1,6 +1,6 @@
 //! `bus.broadcast`
 
-use peerbus_adapter::{Sent, SentStatus};
+use peerbus_adapter::{Accepted, Sent};
 use serde::Serialize;
 use serde_json::json;
 
@@ -65,20 +65,20 @@ pub(crate) async fn call(context: &Context<'_>, arguments: &Arguments) -> Result
 }
 
 fn note(sent: &Sent) -> String {
-    match sent.status {
-        SentStatus::Accepted { recipients: 0, .. } => {
+    match sent.accepted {
+        Some(Accepted { recipients: 0, .. }) => {
             "nobody else is registered: the message reached no one".to_owned()
         }
-        SentStatus::Accepted {
+        Some(Accepted {
             recipients, online, ..
-        } => {
+        }) => {
             let peers = if recipients == 1 { "peer" } else { "peers" };
             format!(
                 "accepted by the broker, on disk, for {recipients} {peers}, {online} connected \
                  now; not known to be read"
             )
         }
-        SentStatus::Written => "written to a broker of peerbus v1, which confirms nothing: whom \
+        None => "written to a broker of peerbus v1, which confirms nothing: whom \
             it reaches is not known"
             .to_owned(),
     }
@@ -93,11 +93,11 @@ mod tests {
         let note = |recipients| {
             note(&Sent {
                 id: "1".into(),
-                status: SentStatus::Accepted {
+                accepted: Some(Accepted {
                     recipients,
                     online: recipients,
                     duplicate: false,
-                },
+                }),
             })
         };
         assert!(note(0).contains("no one"));

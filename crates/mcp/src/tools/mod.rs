@@ -15,7 +15,7 @@ mod talk;
 use std::sync::Arc;
 use std::time::Duration;
 
-use peerbus_adapter::{Bus, SendError, Sent, SentStatus};
+use peerbus_adapter::{Bus, SendError, Sent, Stage};
 use peerbus_wire::neutralise_json;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -79,23 +79,14 @@ pub(crate) fn is_local(name: &str) -> bool {
     matches!(name, drain::NAME | inbox::NAME | ack::NAME)
 }
 
-/// How far a sent message is known to have got.
-#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-enum Status {
-    /// The broker has it on disk.
-    Accepted,
-    /// The bytes left for a v1 broker, which confirms nothing.
-    Written,
-}
-
 /// What is known of a sent message.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 struct Known {
     /// The message's id.
     id: String,
-    /// How far it is known to have got.
-    status: Status,
+    /// How far it is known to have got: `accepted`, the broker has it on disk, or `written`, the
+    /// bytes left for a v1 broker, which confirms nothing.
+    status: &'static str,
     /// How many peers it is owed to.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u32")]
@@ -108,17 +99,12 @@ struct Known {
 
 impl From<&Sent> for Known {
     fn from(sent: &Sent) -> Self {
-        let (status, recipients, online) = match sent.status {
-            SentStatus::Accepted {
-                recipients, online, ..
-            } => (Status::Accepted, Some(recipients), Some(online)),
-            SentStatus::Written => (Status::Written, None, None),
-        };
+        let accepted = sent.accepted;
         Self {
             id: sent.id.clone(),
-            status,
-            recipients,
-            online,
+            status: accepted.map_or("written", |accepted| Stage::Accepted(accepted).word()),
+            recipients: accepted.map(|accepted| accepted.recipients),
+            online: accepted.map(|accepted| accepted.online),
         }
     }
 }

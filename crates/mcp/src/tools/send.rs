@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerbus_adapter::{Bus, RefusalCode, SendError, Sent, SentStatus, similar};
+use peerbus_adapter::{Accepted, Bus, RefusalCode, SendError, Sent, similar};
 use peerbus_wire::Conversation;
 use serde::Serialize;
 use serde_json::json;
@@ -91,21 +91,19 @@ pub(super) async fn deliver(
 }
 
 fn note(sent: &Sent, to: &str) -> String {
-    match sent.status {
-        SentStatus::Accepted {
-            duplicate: true, ..
-        } => {
+    match sent.accepted {
+        Some(accepted) if accepted.duplicate => {
             format!("accepted before under this id; not queued for {to} again")
         }
-        SentStatus::Accepted { online: 0, .. } => format!(
+        Some(Accepted { online: 0, .. }) => format!(
             "accepted by the broker, on disk; {to} is away: the message waits and is delivered \
              when {to} is back"
         ),
-        SentStatus::Accepted { .. } => format!(
+        Some(_) => format!(
             "accepted by the broker, on disk; {to} is connected and is being sent it; not known \
              to be read"
         ),
-        SentStatus::Written => "written to a broker of peerbus v1, which confirms nothing: \
+        None => "written to a broker of peerbus v1, which confirms nothing: \
             whether it was stored, or is ever delivered, is not known"
             .to_owned(),
     }
@@ -136,23 +134,18 @@ mod tests {
 
     #[test]
     fn a_note_claims_no_more_than_is_known() {
-        let sent = |status| Sent {
+        let sent = |accepted| Sent {
             id: "1".into(),
-            status,
+            accepted,
         };
-        let away = SentStatus::Accepted {
+        let online = |online| Accepted {
             recipients: 1,
-            online: 0,
+            online,
             duplicate: false,
         };
-        assert!(note(&sent(away), "bob").contains("bob is away"));
-        let here = SentStatus::Accepted {
-            recipients: 1,
-            online: 1,
-            duplicate: false,
-        };
-        assert!(note(&sent(here), "bob").contains("not known to be read"));
-        let written = note(&sent(SentStatus::Written), "bob");
+        assert!(note(&sent(Some(online(0))), "bob").contains("bob is away"));
+        assert!(note(&sent(Some(online(1))), "bob").contains("not known to be read"));
+        let written = note(&sent(None), "bob");
         assert!(
             written.contains("not known") && !written.contains("accepted"),
             "{written}"

@@ -6,7 +6,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use peerbus_adapter::{How, Receipt, State, rfc3339};
+use peerbus_adapter::{How, Receipt, Stage, rfc3339};
 use peerbus_wire::neutralise;
 use serde::Serialize;
 
@@ -52,7 +52,7 @@ pub struct Step {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub path: Option<String>,
-    /// What shows that it was seen.
+    /// What shows that it was seen; in quotes, what its peer says of that: untrusted.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub evidence: Option<String>,
@@ -64,27 +64,6 @@ pub struct Step {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u32")]
     pub recipients: Option<u32>,
-}
-
-/// How far a message got at one recipient, least first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reached {
-    /// It waits at the broker.
-    Queued,
-    /// An adapter has it.
-    Delivered,
-    /// Handed to the agent's runtime.
-    Pushed,
-    /// Held back there.
-    Held,
-    /// In the agent's conversation.
-    Presented,
-    /// Done with, and nothing shows that it was read.
-    Acked,
-    /// The model got it.
-    Seen,
-    /// It will not arrive.
-    Lost,
 }
 
 impl Trail {
@@ -113,104 +92,62 @@ impl Trail {
     }
 }
 
-/// How far a message got at each of its recipients, and the receipt that says so. `receipts` are in
-/// order of time.
-pub fn reached<'a>(
-    receipts: impl Iterator<Item = &'a Receipt>,
-) -> BTreeMap<&'a str, (Reached, &'a Receipt)> {
-    let mut all = BTreeMap::<&str, (Reached, &Receipt)>::new();
+/// What says how far a message got at each of its recipients. `receipts` are in order of time.
+pub fn reached<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> BTreeMap<&'a str, &'a Receipt> {
+    let mut all = BTreeMap::<&str, &Receipt>::new();
     for receipt in receipts {
-        let (Some(to), Some(now)) = (receipt.state.to(), of(&receipt.state)) else {
+        let Some(to) = receipt.to.as_deref() else {
             continue;
         };
-        let better = match all.get(to) {
+        let (now, before) = (&receipt.stage, all.get(to).map(|before| &before.stage));
+        let later = match before {
             None => true,
             // The client's user may be asked after the push, and decide before another one.
-            Some((Reached::Pushed | Reached::Held, _)) => now >= Reached::Pushed,
-            Some((before, _)) => now >= *before,
+            Some(Stage::Pushed { .. } | Stage::Held { .. }) => now.is_progress() || now.is_final(),
+            Some(before) => now.rank() >= before.rank(),
         };
-        if better {
-            all.insert(to, (now, receipt));
+        if later {
+            all.insert(to, receipt);
         }
     }
     all
 }
 
-fn of(state: &State) -> Option<Reached> {
-    Some(match state {
-        State::Queued { .. } => Reached::Queued,
-        State::Delivered { .. } => Reached::Delivered,
-        State::Pushed { .. } => Reached::Pushed,
-        State::Held { .. } => Reached::Held,
-        State::Presented { .. } => Reached::Presented,
-        State::Acked { how, .. } => match how {
-            Some(How::Seen { .. }) => Reached::Seen,
-            Some(How::Pushed { .. }) | None => Reached::Acked,
-        },
-        State::Expired { .. } | State::Dead { .. } => Reached::Lost,
-        State::Accepted { .. } | State::Refused(_) | State::Settled { .. } | State::Unknown => {
-            return None;
-        }
-    })
-}
-
 fn step(receipt: &Receipt) -> Step {
     let mut step = Step {
         at: receipt.at_ms.map(rfc3339),
-        to: receipt.state.to().map(|to| neutralise(to, NAME_CHARS)),
+        state: receipt.stage.word(),
+        to: receipt.to.as_deref().map(|to| neutralise(to, NAME_CHARS)),
         ..Step::default()
     };
+    let peer = receipt.to.as_deref().unwrap_or_default();
     let word = |text: &str| Some(text::word(text).to_owned());
     let why = |text: &str| (!text.is_empty()).then(|| neutralise(text, REASON_CHARS));
-    let said = |to: &str, text: &str| (!text.is_empty()).then(|| text::says(to, text));
-    step.state = match &receipt.state {
-        State::Accepted { recipients, .. } => {
-            step.recipients = Some(*recipients);
-            "accepted"
+    match &receipt.stage {
+        Stage::Accepted(accepted) => step.recipients = Some(accepted.recipients),
+        Stage::Settled { recipients } => step.recipients = Some(*recipients),
+        Stage::Refused(refusal) => step.reason = why(&refusal.reason),
+        Stage::Expired { why: reason } => step.reason = why(reason),
+        Stage::Held { why: said } | Stage::Dead { why: said } => {
+            step.reason = (!said.is_empty()).then(|| text::says(peer, said));
         }
-        State::Refused(refusal) => {
-            step.reason = why(&refusal.reason);
-            "refused"
+        Stage::Pushed { path } | Stage::Presented { path } => step.path = word(path),
+        Stage::Acked(Some(How::Seen { path, evidence })) => {
+            (step.state, step.path) = ("seen", word(path));
+            step.evidence = Some(match text::proof(evidence) {
+                Some(_) => evidence.clone(),
+                None => text::says(peer, evidence),
+            });
         }
-        State::Queued { .. } => "queued",
-        State::Delivered { .. } => "delivered",
-        State::Pushed { path, .. } => {
-            step.path = word(path);
-            "pushed"
+        Stage::Acked(Some(How::Pushed { path })) => {
+            (step.state, step.path) = ("pushed", word(path))
         }
-        State::Presented { path, .. } => {
-            step.path = word(path);
-            "presented"
-        }
-        State::Held { to, reason } => {
-            step.reason = said(to, reason);
-            "held"
-        }
-        State::Acked { how, .. } => match how {
-            Some(How::Seen { path, evidence }) => {
-                (step.path, step.evidence) = (word(path), word(evidence));
-                "seen"
-            }
-            Some(How::Pushed { path }) => {
-                step.path = word(path);
-                "pushed"
-            }
-            None => "acked",
-        },
-        State::Expired { reason, .. } => {
-            step.reason = why(reason);
-            "expired"
-        }
-        State::Dead { to, reason } => {
-            step.reason = said(to, reason);
-            "dead"
-        }
-        State::Settled { recipients } => {
-            step.recipients = Some(*recipients);
-            "settled"
-        }
-        State::Unknown => "unknown",
-    };
+        Stage::Acked(None)
+        | Stage::Queued
+        | Stage::Forwarded
+        | Stage::Delivered
+        | Stage::Unknown => {}
+    }
     step
 }
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use peerbus_adapter::{How, Receipt, State};
+use peerbus_adapter::{How, Receipt, Stage};
 use peerbus_wire::neutralise;
 
-use crate::text::{says, word};
+use crate::text::{proof, says, word};
 
-use super::{NAME_CHARS, REASON_CHARS, Reached, reached};
+use super::{NAME_CHARS, REASON_CHARS, reached};
 
 /// Most peers that a sentence names.
 const NAMES_MAX: usize = 5;
@@ -15,26 +15,29 @@ const NAMES_MAX: usize = 5;
 /// The sentence about a message whose receipts these are, in order of time.
 pub(super) fn of<'a>(receipts: impl Iterator<Item = &'a Receipt> + Clone, now_ms: u64) -> String {
     let each = reached(receipts.clone());
-    if let Some((_, (_, receipt))) = each.first_key_value().filter(|_| each.len() == 1) {
-        let here = |receipt: &Receipt| matches!(receipt.state, State::Accepted { online: 1.., .. });
-        let queued = matches!(receipt.state, State::Queued { .. });
-        if queued && receipts.clone().any(here) {
-            return queued_behind(receipt);
+    if let Some((to, receipt)) = each.first_key_value().filter(|_| each.len() == 1) {
+        let name = neutralise(to, NAME_CHARS);
+        let here = |receipt: &Receipt| matches!(&receipt.stage, Stage::Accepted(a) if a.online > 0);
+        if receipt.stage == Stage::Queued && receipts.clone().any(here) {
+            return format!(
+                "it waits at the broker for {name}; {name} is connected, its window is full or \
+                 older mail goes first"
+            );
         }
-        return at_one(receipt, now_ms);
+        return at_one(&name, receipt, now_ms);
     }
     if !each.is_empty() {
         return at_many(&each);
     }
     let (mut recipients, mut settled) = (None, None);
     for receipt in receipts {
-        match &receipt.state {
-            State::Refused(refusal) => {
+        match &receipt.stage {
+            Stage::Refused(refusal) => {
                 let why = neutralise(&refusal.reason, REASON_CHARS);
                 return format!("the broker refused it and queued nothing: {why}");
             }
-            State::Accepted { recipients: n, .. } => recipients = Some(*n),
-            State::Settled { recipients: n } => settled = Some(*n),
+            Stage::Accepted(accepted) => recipients = Some(accepted.recipients),
+            Stage::Settled { recipients: n } => settled = Some(*n),
             _ => {}
         }
     }
@@ -50,98 +53,80 @@ pub(super) fn of<'a>(receipts: impl Iterator<Item = &'a Receipt> + Clone, now_ms
     }
 }
 
-/// The sentence about a recipient that is connected and is not given the message yet.
-fn queued_behind(receipt: &Receipt) -> String {
-    let name = neutralise(receipt.state.to().unwrap_or_default(), NAME_CHARS);
-    format!(
-        "it waits at the broker for {name}; {name} is connected, its window is full or older mail \
-         goes first"
-    )
-}
-
-/// The sentence about one recipient.
-fn at_one(receipt: &Receipt, now_ms: u64) -> String {
-    let safe = |text: &str| neutralise(text, NAME_CHARS);
-    let why = |text: &str| neutralise(text, REASON_CHARS);
-    let name = safe(receipt.state.to().unwrap_or_default());
+/// The sentence about one recipient, whose name is fit to be shown.
+fn at_one(name: &str, receipt: &Receipt, now_ms: u64) -> String {
+    let to = receipt.to.as_deref().unwrap_or_default();
     let ago = receipt
         .at_ms
         .map_or(String::new(), |at| format!(" {}", ago(at, now_ms)));
-    match &receipt.state {
-        State::Queued { .. } => {
+    match &receipt.stage {
+        Stage::Queued => {
             format!("it waits at the broker for {name}; no session of that name has it now")
         }
-        State::Delivered { .. } => {
+        Stage::Forwarded => format!("another broker has it{ago} and owes it to {name}"),
+        Stage::Delivered => {
             format!("{name}'s adapter got it{ago} and has not shown it to the model yet")
         }
-        State::Pushed { path, .. } => format!(
+        Stage::Pushed { path } => format!(
             "pushed to {name} over {}{ago}; nothing shows that it was read",
             word(path)
         ),
-        State::Presented { path, .. } => format!(
+        Stage::Presented { path } => format!(
             "its text came into {name}'s conversation{ago}, by {}; no answer of the model after \
              it is known",
             word(path)
         ),
-        State::Held { to, reason } => {
-            format!("it is held back at {name}: {}", says(to, reason))
-        }
-        State::Acked { how, .. } => match how {
-            Some(How::Seen { path, evidence }) => {
-                format!(
-                    "{name}'s model has seen it{ago}, by {}, {}",
-                    word(path),
-                    shown_by(evidence)
-                )
+        Stage::Held { why } => format!("it is held back at {name}: {}", says(to, why)),
+        Stage::Acked(Some(How::Seen { path, evidence })) => {
+            let path = word(path);
+            match proof(evidence) {
+                Some(proof) => format!("{name}'s model has seen it{ago}, by {path}, {proof}"),
+                None => format!(
+                    "{name} says that its model has seen it{ago}, by {path}: \"{}\"",
+                    neutralise(evidence, REASON_CHARS)
+                ),
             }
-            Some(How::Pushed { path }) => format!(
-                "{name} acked it{ago} as pushed over {}; nothing shows that it was read",
-                word(path)
-            ),
-            None => format!("{name} acked it{ago}; not proven that it was read"),
-        },
-        State::Expired { reason, .. } => {
-            format!("it expired and will not reach {name}: {}", why(reason))
         }
-        State::Dead { to, reason } => {
-            format!("it was rejected at {name}: {}", says(to, reason))
-        }
-        State::Accepted { .. } | State::Refused(_) | State::Settled { .. } | State::Unknown => {
+        Stage::Acked(Some(How::Pushed { path })) => format!(
+            "{name} acked it{ago} as pushed over {}; nothing shows that it was read",
+            word(path)
+        ),
+        Stage::Acked(None) => format!("{name} acked it{ago}; not proven that it was read"),
+        Stage::Expired { why } => format!(
+            "it expired and will not reach {name}: {}",
+            neutralise(why, REASON_CHARS)
+        ),
+        Stage::Dead { why } => format!("it was rejected at {name}: {}", says(to, why)),
+        Stage::Accepted(_) | Stage::Refused(_) | Stage::Settled { .. } | Stage::Unknown => {
             String::new()
         }
     }
 }
 
-fn shown_by(evidence: &str) -> String {
-    match evidence {
-        "transcript" => "shown by its transcript".into(),
-        "tool_result" => "which read it with a tool".into(),
-        "tool_call" => "which named it in a tool call".into(),
-        other => format!("shown by {}", word(other)),
-    }
-}
-
 /// The sentence about several recipients.
-fn at_many(each: &BTreeMap<&str, (Reached, &Receipt)>) -> String {
-    let mut groups = BTreeMap::<Reached, Vec<&str>>::new();
-    for (name, (reached, _)) in each {
-        groups.entry(*reached).or_default().push(name);
-    }
-    let group = |(reached, names): (&Reached, &Vec<&str>)| {
-        let what = match reached {
-            Reached::Queued => "waits at the broker for",
-            Reached::Delivered => "with the adapter of",
-            Reached::Pushed => "pushed, and not known to be read, to",
-            Reached::Held => "held back at",
-            Reached::Presented => "in the conversation, and not known to be read, of",
-            Reached::Acked => "acked, not proven, by",
-            Reached::Seen => "seen by the model of",
-            Reached::Lost => "expired or rejected for",
+fn at_many(each: &BTreeMap<&str, &Receipt>) -> String {
+    let mut groups = BTreeMap::<(usize, &str), Vec<&str>>::new();
+    for (name, Receipt { stage, .. }) in each {
+        let what = match stage {
+            Stage::Forwarded => "at another broker, for",
+            Stage::Delivered => "with the adapter of",
+            Stage::Pushed { .. } => "pushed, and not known to be read, to",
+            Stage::Held { .. } => "held back at",
+            Stage::Presented { .. } => "in the conversation, and not known to be read, of",
+            Stage::Acked(Some(How::Seen { evidence, .. })) => match proof(evidence) {
+                Some(_) => "seen by the model of",
+                None => "by their own word seen by the model of",
+            },
+            Stage::Acked(_) => "acked, not proven, by",
+            Stage::Expired { .. } | Stage::Dead { .. } => "expired or rejected for",
+            _ => "waits at the broker for",
         };
-        format!("{what} {}", listed(names))
-    };
-    let told: Vec<String> = groups.iter().rev().map(group).collect();
-    told.join("; ")
+        let rank = stage.rank();
+        groups.entry((rank, what)).or_default().push(name);
+    }
+    let told = groups.iter().rev();
+    let told = told.map(|((_, what), names)| format!("{what} {}", listed(names)));
+    told.collect::<Vec<_>>().join("; ")
 }
 
 fn listed(names: &[&str]) -> String {

@@ -12,8 +12,8 @@ use std::time::Duration;
 use futures_util::{SinkExt, StreamExt};
 use peerbus_adapter::{Bus, Config, How, Naming, PeerName, Secret, Token, Url, Window, connect};
 use peerbus_wire::{
-    Address, BrokerFrame, Carried, ClientFrame, DeliverFrame, Envelope, PeerEntry, PeersFrame,
-    Presence, Progress, Receipt, Refusal, RefusalCode, Register, Seq, State,
+    Accepted, Address, BrokerFrame, Carried, ClientFrame, DeliverFrame, Envelope, PeerEntry,
+    PeersFrame, Presence, Receipt, Refusal, RefusalCode, Register, Seq, Stage,
 };
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -35,7 +35,7 @@ pub enum Seen {
     Registered(Register),
     Envelope(Carried),
     Ack { key: String, how: Option<How> },
-    Progress { key: String, step: Progress },
+    Progress { key: String, stage: Stage },
     Reject { key: String },
     Presence(Value),
     Left,
@@ -90,7 +90,7 @@ struct Answers {
     /// How the peer zoe describes herself.
     presence: Option<Presence>,
     /// How far every message is; with bob's adapter when empty.
-    ladder: Vec<State>,
+    ladder: Vec<Stage>,
 }
 
 type Zoe = Arc<Mutex<Answers>>;
@@ -189,15 +189,20 @@ impl Broker {
         self.command(Command::Frame(frame.text().to_string()));
     }
 
-    /// Sends a receipt.
-    pub fn receipt(&self, id: &str, state: State) {
-        self.command(Command::Frame(receipt(id, state, None)));
+    /// Sends a receipt about a message as a whole or at bob.
+    pub fn receipt(&self, id: &str, stage: Stage) {
+        self.receipt_of("bob", id, stage);
+    }
+
+    /// Sends a receipt about a message as a whole or at `to`.
+    pub fn receipt_of(&self, to: &str, id: &str, stage: Stage) {
+        self.command(Command::Frame(receipt(id, to, stage, None)));
     }
 
     /// Sends a receipt that the broker keeps under `key` until it is acked.
-    pub fn notice(&self, key: &str, state: State) {
+    pub fn notice(&self, key: &str, to: &str, stage: Stage) {
         let key = peerbus_wire::DeliveryKey::parse(key);
-        self.command(Command::Frame(receipt("m0", state, key)));
+        self.command(Command::Frame(receipt("m0", to, stage, key)));
     }
 
     /// The peer zoe describes herself like this from now on.
@@ -207,7 +212,7 @@ impl Broker {
     }
 
     /// Every message got so far from now on.
-    pub fn set_ladder(&self, states: Vec<State>) {
+    pub fn set_ladder(&self, states: Vec<Stage>) {
         self.zoe.lock().unwrap().ladder = states;
     }
 
@@ -347,21 +352,21 @@ fn answer(frame: ClientFrame, ext: bool, note: &impl Fn(Seen), zoe: &Zoe) -> Opt
                 Address::Peer(name) => name.as_str() == "bob",
                 Address::All => true,
             };
-            let state = if known {
-                State::Accepted {
+            let stage = if known {
+                Stage::Accepted(Accepted {
                     recipients: 1,
                     online: 0,
                     duplicate: false,
-                }
+                })
             } else {
-                State::Refused(Refusal {
+                Stage::Refused(Refusal {
                     code: RefusalCode::UnknownRecipient,
                     reason: "nobody holds or has held that name".into(),
                 })
             };
             let id = carried.id.to_string();
             note(Seen::Envelope(carried));
-            ext.then(|| receipt(&id, state, None))
+            ext.then(|| receipt(&id, "bob", stage, None))
         }
         ClientFrame::Status { ids } => Some(ladders(ids, &zoe.lock().unwrap().ladder)),
         other => {
@@ -380,9 +385,9 @@ fn noted(frame: ClientFrame) -> Option<Seen> {
             key: ack.key.as_str().into(),
             how: ack.how,
         },
-        ClientFrame::Progress { key, step } => Seen::Progress {
+        ClientFrame::Progress { key, stage } => Seen::Progress {
             key: key.as_str().into(),
-            step,
+            stage,
         },
         ClientFrame::Reject { key, .. } => Seen::Reject {
             key: key.as_str().into(),
@@ -395,23 +400,22 @@ fn noted(frame: ClientFrame) -> Option<Seen> {
 }
 
 /// How far each message is.
-fn ladders(ids: Vec<peerbus_wire::MessageId>, states: &[State]) -> String {
-    let accepted = State::Accepted {
+fn ladders(ids: Vec<peerbus_wire::MessageId>, states: &[Stage]) -> String {
+    let accepted = Stage::Accepted(Accepted {
         recipients: 1,
         online: 1,
         duplicate: false,
-    };
-    let delivered = State::Delivered { to: "bob".into() };
+    });
+    let delivered = Stage::Delivered;
     let states = match states {
         [] => vec![accepted, delivered],
         states => states.to_vec(),
     };
     let said = |id: peerbus_wire::MessageId| {
-        let receipt = move |state| Receipt {
-            id: id.clone(),
-            state,
-            key: None,
+        let receipt = move |stage: Stage| Receipt {
             at_ms: Some(1_763_769_600_000),
+            to: stage.is_at_one().then(|| "bob".to_owned()),
+            ..Receipt::new(id.clone(), stage)
         };
         states.clone().into_iter().map(receipt)
     };
@@ -419,13 +423,12 @@ fn ladders(ids: Vec<peerbus_wire::MessageId>, states: &[State]) -> String {
     BrokerFrame::Receipts(receipts).encode().to_string()
 }
 
-fn receipt(id: &str, state: State, key: Option<peerbus_wire::DeliveryKey>) -> String {
+fn receipt(id: &str, to: &str, stage: Stage, key: Option<peerbus_wire::DeliveryKey>) -> String {
     let id = peerbus_wire::MessageId::parse(id).unwrap();
     let receipt = Receipt {
-        id,
-        state,
         key,
-        at_ms: None,
+        to: stage.is_at_one().then(|| to.to_owned()),
+        ..Receipt::new(id, stage)
     };
     BrokerFrame::Receipts(vec![receipt]).encode().to_string()
 }

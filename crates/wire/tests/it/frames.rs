@@ -3,7 +3,7 @@
 use peerbus_wire::limits::{FRAME_BYTES_MAX, PEERS_ENTRIES_MAX, STATUS_IDS_MAX};
 use peerbus_wire::{
     Ack, BrokerFrame, ClientFrame, DeliverFrame, DeliveryKey, How, Instance, PeerEntry, PeersFrame,
-    Presence, Receipt, Received, Register, Seq, State, Token, Window,
+    Presence, Receipt, Received, Register, Seq, Stage, Token, Window,
 };
 
 use crate::{id, secret, signed};
@@ -172,19 +172,14 @@ fn broker_frames_are_spelled_so() {
 fn receipts_are_packed_into_frames_that_fit() {
     let worst = Receipt {
         id: id(&"x".repeat(128)),
-        state: State::Dead {
-            to: "n".repeat(64),
-            reason: "\u{1}".repeat(2_000),
-        },
-        key: Some(Seq(u64::MAX).key()),
         at_ms: Some(u64::MAX),
+        key: Some(Seq(u64::MAX).key()),
+        to: Some("n".repeat(64)),
+        stage: Stage::Dead {
+            why: "\u{1}".repeat(2_000),
+        },
     };
-    let best = Receipt {
-        id: id("x"),
-        state: State::Unknown,
-        key: None,
-        at_ms: None,
-    };
+    let best = Receipt::new(id("x"), Stage::Unknown);
     let all = [
         vec![best.clone(); 3_000],
         vec![worst; 1_000],

@@ -1,10 +1,9 @@
 //! What holds for every input.
 
 use peerbus_wire::{
-    Ack, BrokerFrame, Carried, ClientFrame, Decoded, DeliverFrame, DeliveryKey, Envelope, Fields,
-    How, Instance, MessageId, PeerEntry, PeersFrame, Presence, Progress, Receipt, Received,
-    Refusal, RefusalCode, Register, Secret, Seq, State, Token, Window, canonical, control_type,
-    neutralise,
+    Accepted, Ack, BrokerFrame, Carried, ClientFrame, Decoded, DeliverFrame, DeliveryKey, Envelope,
+    Fields, How, Instance, MessageId, PeerEntry, PeersFrame, Presence, Receipt, Received, Refusal,
+    RefusalCode, Register, Secret, Seq, Stage, Token, Window, canonical, control_type, neutralise,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -313,11 +312,11 @@ fn word() -> &'static str {
     "[ -~]{1,64}"
 }
 
-fn progress() -> impl Strategy<Value = Progress> {
+fn progress() -> impl Strategy<Value = Stage> {
     prop_oneof![
-        word().prop_map(|path| Progress::Pushed { path }),
-        word().prop_map(|path| Progress::Presented { path }),
-        "\\PC{0,80}".prop_map(|reason| Progress::Held { reason }),
+        word().prop_map(|path| Stage::Pushed { path }),
+        word().prop_map(|path| Stage::Presented { path }),
+        "\\PC{0,80}".prop_map(|why| Stage::Held { why }),
     ]
 }
 
@@ -368,7 +367,7 @@ fn client_frame() -> impl Strategy<Value = ClientFrame> {
         (key(), "\\PC{0,80}").prop_map(|(key, reason)| ClientFrame::Reject { key, reason }),
         key().prop_map(|key| ClientFrame::Release { key }),
         vec(message_id(), 0..5).prop_map(|ids| ClientFrame::Status { ids }),
-        (key(), progress()).prop_map(|(key, step)| ClientFrame::Progress { key, step }),
+        (key(), progress()).prop_map(|(key, stage)| ClientFrame::Progress { key, stage }),
         any::<String>().prop_map(|name| ClientFrame::Rename { name }),
         option::of(any::<String>()).prop_map(|successor| ClientFrame::Retire { successor }),
     ]
@@ -415,36 +414,44 @@ fn receipt() -> impl Strategy<Value = Receipt> {
         RefusalCode::TooLarge,
         RefusalCode::QueueFull,
     ]);
-    let (to, reason) = (any::<String>(), "\\PC{0,80}");
-    let state = prop_oneof![
-        any::<(u32, u32, bool)>().prop_map(|(recipients, online, duplicate)| State::Accepted {
-            recipients,
-            online,
-            duplicate
-        }),
-        (code, reason).prop_map(|(code, reason)| State::Refused(Refusal { code, reason })),
-        to.prop_map(|to| State::Delivered { to }),
-        (to, option::of(how())).prop_map(|(to, how)| State::Acked { to, how }),
-        (to, reason).prop_map(|(to, reason)| State::Expired { to, reason }),
-        (to, reason).prop_map(|(to, reason)| State::Dead { to, reason }),
-        to.prop_map(|to| State::Queued { to }),
-        (to, word()).prop_map(|(to, path)| State::Pushed { to, path }),
-        (to, word()).prop_map(|(to, path)| State::Presented { to, path }),
-        (to, reason).prop_map(|(to, reason)| State::Held { to, reason }),
-        any::<u32>().prop_map(|recipients| State::Settled { recipients }),
-        Just(State::Unknown),
+    let (to, why) = (any::<String>(), "\\PC{0,80}");
+    let at_one = prop_oneof![
+        Just(Stage::Queued),
+        Just(Stage::Forwarded),
+        Just(Stage::Delivered),
+        progress(),
+        option::of(how()).prop_map(Stage::Acked),
+        why.prop_map(|why| Stage::Expired { why }),
+        why.prop_map(|why| Stage::Dead { why }),
+    ];
+    let of_all = prop_oneof![
+        any::<(u32, u32, bool)>().prop_map(|(recipients, online, duplicate)| Stage::Accepted(
+            Accepted {
+                recipients,
+                online,
+                duplicate
+            }
+        )),
+        (code, why).prop_map(|(code, reason)| Stage::Refused(Refusal { code, reason })),
+        any::<u32>().prop_map(|recipients| Stage::Settled { recipients }),
+        Just(Stage::Unknown),
+    ];
+    let said = prop_oneof![
+        (to, at_one).prop_map(|(to, stage)| (Some(to), stage)),
+        of_all.prop_map(|stage| (None, stage)),
     ];
     (
         message_id(),
-        state,
+        said,
         option::of(key()),
         option::of(any::<u64>()),
     )
-        .prop_map(|(id, state, key, at_ms)| Receipt {
+        .prop_map(|(id, (to, stage), key, at_ms)| Receipt {
             id,
-            state,
-            key,
             at_ms,
+            key,
+            to,
+            stage,
         })
 }
 

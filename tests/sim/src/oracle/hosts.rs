@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use peerbus_core::peer::SendOutcome;
+use peerbus_core::peer::{Sent, Unsent};
 use peerbus_wire::{Envelope, Received, Seq};
 
 use super::{End, Oracle};
@@ -61,7 +61,7 @@ pub(crate) struct Hosts {
     /// Ids of messages that were accepted.
     pub(super) accepted: BTreeSet<String>,
     waiting: BTreeSet<(ProcId, String)>,
-    outcomes: Vec<(String, String, SendOutcome)>,
+    outcomes: Vec<(String, String, Sent)>,
 }
 
 impl Hosts {
@@ -184,18 +184,12 @@ impl Oracle {
     /// # Errors
     ///
     /// When it had answered before.
-    pub fn answered_host(
-        &mut self,
-        proc: ProcId,
-        name: &str,
-        id: &str,
-        outcome: &SendOutcome,
-    ) -> Verdict {
+    pub fn answered_host(&mut self, proc: ProcId, name: &str, id: &str, outcome: &Sent) -> Verdict {
         let waited = self.hosts.waiting.remove(&(proc, id.to_owned()));
         ensure(waited, "reply", || {
             format!("{name} got a second answer for {id}: {outcome:?}")
         })?;
-        if matches!(outcome, SendOutcome::Accepted { .. }) {
+        if matches!(outcome, Ok(Some(_))) {
             let accepted = self.is_accepted(id);
             ensure(accepted, "I1", || {
                 format!("{name} was told that {id} is accepted")
@@ -269,19 +263,17 @@ impl Oracle {
         for (name, id, outcome) in &self.hosts.outcomes {
             let accepted = self.is_accepted(id);
             match outcome {
-                SendOutcome::Accepted { .. } => {
+                Ok(Some(_)) => {
                     ensure(accepted, "I1", || {
                         format!("{name}'s {id} was receipted and is lost")
                     })?;
                 }
-                SendOutcome::NeverLeft => {
+                Err(Unsent::NeverLeft) => {
                     ensure(!accepted, "reply", || {
                         format!("{name}'s {id} left all the same")
                     })?;
                 }
-                SendOutcome::Written
-                | SendOutcome::Refused(_)
-                | SendOutcome::Unconfirmed { .. } => {}
+                Ok(None) | Err(Unsent::Refused(_) | Unsent::Unconfirmed { .. }) => {}
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use peerbus_core::broker::{ConnId, Output};
 use peerbus_wire::limits::FRAME_BYTES_MAX;
-use peerbus_wire::{BrokerFrame, CloseReason, MessageId, PeersFrame, Receipt, RefusalCode, State};
+use peerbus_wire::{BrokerFrame, CloseReason, MessageId, PeersFrame, Receipt, RefusalCode, Stage};
 
 use super::inputs::Expect;
 use super::{End, Oracle};
@@ -175,22 +175,23 @@ impl Oracle {
                 format!("statement {key:?} on {id} is not on disk")
             });
         }
-        match &receipt.state {
-            State::Accepted { .. } => {
+        match &receipt.stage {
+            Stage::Accepted(_) => {
                 let durable = self.durable.ids.contains_key(&(peer, id.clone()));
                 ensure(durable, "I1", || {
                     format!("{id} was receipted and is not on disk")
                 })?;
                 self.answered(conn, id, &Expect::Accepted)
             }
-            State::Refused(refusal) => self.answered(conn, id, &Expect::Refused(refusal.code)),
-            State::Delivered { .. } => {
+            Stage::Refused(refusal) => self.answered(conn, id, &Expect::Refused(refusal.code)),
+            Stage::Delivered => {
                 let durable = self.durable.ids.contains_key(&(peer, id.clone()));
                 ensure(durable, "I1", || {
                     format!("{id} is `delivered` and not on disk")
                 })
             }
-            State::Acked { to, .. } => {
+            Stage::Acked(_) => {
+                let to = receipt.to.clone().unwrap_or_default();
                 // Of peers that had the name one after the other it may be either.
                 let name = to.to_ascii_lowercase();
                 let had = self.all_names.values().filter(|all| all.contains(&name));
@@ -213,14 +214,7 @@ impl Oracle {
                     format!("{id} is `acked` by {to} and still owed on disk")
                 })
             }
-            State::Pushed { .. }
-            | State::Presented { .. }
-            | State::Held { .. }
-            | State::Expired { .. }
-            | State::Dead { .. }
-            | State::Queued { .. }
-            | State::Settled { .. }
-            | State::Unknown => Ok(()),
+            _ => Ok(()),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Whom a broadcast reaches.
 
 use peerbus_core::broker::Input;
-use peerbus_wire::State;
+use peerbus_wire::{Accepted, Stage};
 
 use crate::rig::{Rig, SECOND, accepted};
 
@@ -112,7 +112,7 @@ fn it_passes_over_a_queue_that_is_full() {
     rig.send(ada, "ada", "*", "b2");
     let states = rig.states(ada);
     let counts = states.iter().filter_map(|state| match state {
-        State::Accepted { recipients, .. } => Some(*recipients),
+        Stage::Accepted(Accepted { recipients, .. }) => Some(*recipients),
         _ => None,
     });
     assert_eq!(counts.collect::<Vec<_>>(), [1, 0]);

@@ -1,6 +1,6 @@
 //! Temporary peers.
 
-use peerbus_wire::{Register, State};
+use peerbus_wire::{Accepted, Register, Stage};
 
 use crate::rig::{Rig, SECOND, accepted, ext};
 
@@ -42,12 +42,12 @@ fn it_is_forgotten_when_it_says_goodbye_and_its_mail_expires_with_a_notice() {
     rig.close(cli, true);
     let receipt = rig.take(ada).receipts.remove(0);
     assert!(receipt.key.is_some());
-    assert!(matches!(&receipt.state, State::Expired { to, reason }
-        if to == "cli-1" && reason.contains("temporary")));
+    assert_eq!(receipt.to.as_deref(), Some("cli-1"));
+    assert!(matches!(&receipt.stage, Stage::Expired { why } if why.contains("temporary")));
     assert_eq!(rig.row("cli-1"), None);
     rig.send(ada, "ada", "cli-1", "m2");
     assert!(
-        matches!(rig.states(ada)[..], [State::Refused(_)]),
+        matches!(rig.states(ada)[..], [Stage::Refused(_)]),
         "unknown again"
     );
 }
@@ -64,10 +64,10 @@ fn one_whose_connection_breaks_may_come_back_and_repeat_itself() {
     rig.send(again, "cli-1", "ada", "m1");
     assert!(matches!(
         rig.states(again)[..],
-        [State::Accepted {
+        [Stage::Accepted(Accepted {
             duplicate: true,
             ..
-        }]
+        })]
     ));
     assert_eq!(rig.delivered(ada), [1], "once");
 }
@@ -84,7 +84,7 @@ fn one_that_does_not_come_back_is_forgotten_after_the_grace() {
     assert!(rig.row("cli-1").is_some());
     rig.pass(122 * SECOND);
     assert_eq!(rig.row("cli-1"), None);
-    assert!(matches!(rig.states(ada)[..], [State::Expired { .. }]));
+    assert!(matches!(rig.states(ada)[..], [Stage::Expired { .. }]));
 }
 
 #[test]

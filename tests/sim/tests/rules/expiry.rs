@@ -1,6 +1,6 @@
 //! Mail that nobody takes.
 
-use peerbus_wire::{Ack, ClientFrame, Register, State};
+use peerbus_wire::{Ack, ClientFrame, Register, Stage};
 
 use crate::rig::{DAY, Rig, SECOND, accepted, ext};
 
@@ -25,8 +25,8 @@ fn unacked_mail_expires_after_thirty_days_and_its_sender_is_told_until_it_takes_
     let ada = rig.ext("ada");
     let receipt = rig.take(ada).receipts.remove(0);
     assert_eq!(receipt.id.as_str(), "m1");
-    assert!(matches!(&receipt.state, State::Expired { to, reason }
-        if to == "bob" && reason == "not acked within 30 days"));
+    assert_eq!(receipt.to.as_deref(), Some("bob"));
+    assert!(matches!(&receipt.stage, Stage::Expired { why } if why == "not acked within 30 days"));
     rig.close(ada, false);
     rig.restart();
     let ada = rig.ext("ada");
@@ -53,7 +53,7 @@ fn mail_that_is_held_expires_too_and_makes_room() {
     assert_eq!(rig.delivered(bob), [1]);
     rig.pass(60 * SECOND);
     assert_eq!(rig.delivered(bob), [2]);
-    assert!(matches!(rig.states(ada)[0], State::Expired { .. }));
+    assert!(matches!(rig.states(ada)[0], Stage::Expired { .. }));
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_generated_name_is_forgotten_after_seven_days_with_its_mail() {
     rig.pass(120 * SECOND);
     assert_eq!(rig.row("calm-owl-x1"), None);
     assert!(
-        matches!(&rig.states(ada)[..], [State::Expired { reason, .. }]
+        matches!(&rig.states(ada)[..], [Stage::Expired { why: reason }]
         if reason.contains("generated name was not here for 7 days"))
     );
 }

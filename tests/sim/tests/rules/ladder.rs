@@ -1,37 +1,31 @@
 //! How far a message is: said by its holder, told to its sender, remembered.
 
 use peerbus_core::broker::{ConnId, Count};
-use peerbus_wire::{ClientFrame, How, MessageId, Progress, Receipt, Seq, State};
+use peerbus_wire::{ClientFrame, How, MessageId, Receipt, Seq, Stage};
 
 use crate::rig::{DAY, Rig, SECOND, accepted, ack, ids};
 
-fn progress(seq: u64, step: Progress) -> ClientFrame {
+fn progress(seq: u64, stage: Stage) -> ClientFrame {
     ClientFrame::Progress {
         key: Seq(seq).key(),
-        step,
+        stage,
     }
 }
 
-fn pushed(path: &str) -> Progress {
-    Progress::Pushed { path: path.into() }
+fn pushed(path: &str) -> Stage {
+    Stage::Pushed { path: path.into() }
 }
 
-fn presented(path: &str) -> Progress {
-    Progress::Presented { path: path.into() }
+fn presented(path: &str) -> Stage {
+    Stage::Presented { path: path.into() }
 }
 
-fn held(reason: &str) -> Progress {
-    Progress::Held {
-        reason: reason.into(),
-    }
-}
-
-fn told(step: Progress) -> State {
-    step.state("bob".into())
+fn held(reason: &str) -> Stage {
+    Stage::Held { why: reason.into() }
 }
 
 /// What became of `m1`: seconds since the beginning, and what.
-fn ladder(rig: &mut Rig, conn: ConnId) -> Vec<(Option<u64>, State)> {
+fn ladder(rig: &mut Rig, conn: ConnId) -> Vec<(Option<u64>, Stage)> {
     rig.take(conn);
     rig.frame(conn, ClientFrame::Status { ids: ids(&["m1"]) });
     let zero = rig.now().wall_ms - rig.ms;
@@ -39,7 +33,7 @@ fn ladder(rig: &mut Rig, conn: ConnId) -> Vec<(Option<u64>, State)> {
     let receipts = rig.take(conn).receipts;
     receipts
         .into_iter()
-        .map(|receipt| (second(&receipt), receipt.state))
+        .map(|receipt| (second(&receipt), receipt.stage))
         .collect()
 }
 
@@ -51,7 +45,7 @@ fn the_sender_is_told_how_far_its_message_is_and_nothing_is_settled() {
     rig.take(ada);
     for step in [pushed("socket"), presented("socket"), held("its user")] {
         rig.frame(bob, progress(1, step.clone()));
-        assert_eq!(rig.states(ada), [told(step.clone())]);
+        assert_eq!(rig.states(ada), [step.clone()]);
         rig.frame(bob, progress(1, step));
         assert!(rig.states(ada).is_empty(), "the same once more is no news");
     }
@@ -102,12 +96,12 @@ fn status_gives_the_whole_ladder_in_order_of_time() {
     rig.frame(bob, progress(1, pushed("channel")));
     rig.pass(1_000);
     rig.close(bob, false);
-    let delivered = State::Delivered { to: "bob".into() };
-    let queued = State::Queued { to: "bob".into() };
+    let delivered = Stage::Delivered;
+    let queued = Stage::Queued;
     let first = [
         (Some(1), accepted(1, 0)),
         (Some(1), delivered),
-        (Some(2), told(pushed("channel"))),
+        (Some(2), pushed("channel")),
     ];
     assert_eq!(
         ladder(&mut rig, ada),
@@ -125,15 +119,9 @@ fn status_gives_the_whole_ladder_in_order_of_time() {
     };
     rig.frame(bob, ack(1, Some(how.clone())));
     let rest = [
-        (Some(4), told(pushed("socket"))),
-        (Some(5), told(presented("socket"))),
-        (
-            Some(6),
-            State::Acked {
-                to: "bob".into(),
-                how: Some(how),
-            },
-        ),
+        (Some(4), pushed("socket")),
+        (Some(5), presented("socket")),
+        (Some(6), Stage::Acked(Some(how))),
     ];
     assert_eq!(
         ladder(&mut rig, ada),
@@ -146,7 +134,7 @@ fn status_gives_the_whole_ladder_in_order_of_time() {
         ladder(&mut rig, ada),
         [
             (Some(1), accepted(1, 0)),
-            (None, State::Settled { recipients: 1 })
+            (None, Stage::Settled { recipients: 1 })
         ],
         "what is not on disk is not known any more"
     );
@@ -203,11 +191,11 @@ fn what_is_remembered_of_messages_is_bounded() {
     let all = ladder(&mut rig, ada);
     assert!(all.len() < 20, "{} steps", all.len());
     let last = all.last().map(|(_, state)| state.clone());
-    assert_eq!(last, Some(told(pushed("path-99"))), "the newest are kept");
+    assert_eq!(last, Some(pushed("path-99")), "the newest are kept");
     rig.pass(30 * DAY + 120 * SECOND);
     let expired = ladder(&mut rig, ada);
     assert!(
-        matches!(expired.last(), Some((Some(_), State::Expired { .. }))),
+        matches!(expired.last(), Some((Some(_), Stage::Expired { .. }))),
         "{expired:?}"
     );
 }

@@ -1,13 +1,13 @@
 //! What is accepted, what is refused, and that the sender is told.
 
 use peerbus_core::broker::{Count, Input, Need};
-use peerbus_wire::{ClientFrame, RefusalCode, State};
+use peerbus_wire::{Accepted, ClientFrame, RefusalCode, Stage};
 
 use crate::rig::{Rig, accepted, envelope, message};
 
-fn refusal(states: &[State]) -> Option<(RefusalCode, &str)> {
+fn refusal(states: &[Stage]) -> Option<(RefusalCode, &str)> {
     match states {
-        [State::Refused(refusal)] => Some((refusal.code, &refusal.reason)),
+        [Stage::Refused(refusal)] => Some((refusal.code, &refusal.reason)),
         _ => None,
     }
 }
@@ -93,13 +93,13 @@ fn a_spoofed_sender_is_refused() {
 fn an_id_that_comes_again_with_the_same_bytes_gets_the_same_receipt() {
     let mut rig = Rig::new();
     let (ada, bob) = (rig.ext("ada"), rig.v1("bob"));
-    let again = |states: &[State]| {
+    let again = |states: &[Stage]| {
         let [
-            State::Accepted {
+            Stage::Accepted(Accepted {
                 recipients: 1,
                 duplicate: true,
                 ..
-            },
+            }),
         ] = states
         else {
             panic!("{states:?}");
@@ -178,10 +178,10 @@ fn a_resend_is_confirmed_even_if_its_recipient_was_forgotten_since() {
     rig.send(ada, "ada", "gen-1", "m1");
     assert!(matches!(
         rig.states(ada)[..],
-        [State::Accepted {
+        [Stage::Accepted(Accepted {
             duplicate: true,
             ..
-        }]
+        })]
     ));
     rig.send(ada, "ada", "gen-1", "m2");
     assert!(refusal(&rig.states(ada)).is_some(), "a new one is refused");
@@ -217,7 +217,7 @@ fn what_breaks_a_rule_of_form_is_refused_under_its_id() {
     let receipt = rig.take(ada).receipts.remove(0);
     assert_eq!(receipt.id.as_str(), "m1");
     assert!(
-        matches!(receipt.state, State::Refused(refusal) if refusal.code == RefusalCode::Invalid)
+        matches!(receipt.stage, Stage::Refused(refusal) if refusal.code == RefusalCode::Invalid)
     );
 }
 

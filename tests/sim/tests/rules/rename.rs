@@ -2,7 +2,7 @@
 
 use peerbus_core::broker::ConnId;
 use peerbus_core::store::Store as _;
-use peerbus_wire::{ClientFrame, Register, State, Token};
+use peerbus_wire::{Accepted, ClientFrame, Register, Stage, Token};
 
 use crate::rig::{DAY, OTHER_TOKEN, Rig, SECOND, accepted, ext, register};
 
@@ -35,10 +35,11 @@ fn a_renamed_peer_keeps_its_queue_what_it_holds_and_its_old_name() {
     assert_eq!(rename(&mut rig, bob, "rob"), Ok("rob".into()));
     rig.take(ada);
     rig.ack(bob, 1);
-    assert!(matches!(
-        &rig.states(ada)[..],
-        [State::Acked { to, .. }] if to == "rob"
-    ));
+    let [receipt] = &rig.take(ada).receipts[..] else {
+        panic!("one receipt");
+    };
+    assert_eq!(receipt.to.as_deref(), Some("rob"));
+    assert!(matches!(receipt.stage, Stage::Acked(_)));
     rig.send(ada, "ada", "BOB", "m2");
     rig.send(ada, "ada", "rob", "m3");
     let texts = rig.take(bob).texts;
@@ -69,15 +70,15 @@ fn what_was_signed_under_the_old_name_is_accepted_once_more_and_known() {
     rig.send(ada, "eve", "bob", "m3");
     rig.send(ada, "bob", "ada", "m4");
     let states = rig.states(ada);
-    let duplicate = State::Accepted {
+    let duplicate = Stage::Accepted(Accepted {
         recipients: 1,
         online: 1,
         duplicate: true,
-    };
+    });
     assert_eq!(states[0], duplicate);
     assert_eq!(rig.delivered(bob), [1, 2, 3]);
     assert!(
-        matches!(states.last(), Some(State::Refused(_))),
+        matches!(states.last(), Some(Stage::Refused(_))),
         "nobody else's name: {states:?}"
     );
 }
@@ -187,5 +188,5 @@ fn an_old_name_that_is_not_used_leads_nowhere_after_a_month() {
     rig.pass(30 * DAY + 120 * SECOND);
     rig.take(ada);
     rig.send(ada, "ada", "bob", "m3");
-    assert!(matches!(rig.states(ada)[0], State::Refused(_)));
+    assert!(matches!(rig.states(ada)[0], Stage::Refused(_)));
 }

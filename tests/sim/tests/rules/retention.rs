@@ -3,7 +3,7 @@
 use peerbus_core::audit::{Block, Verifier};
 use peerbus_core::store::{Store, Txn};
 use peerbus_sim::{Audit, Backend};
-use peerbus_wire::{ClientFrame, Seq, State};
+use peerbus_wire::{ClientFrame, Seq, Stage};
 
 use crate::rig::{DAY, Rig, SECOND};
 
@@ -44,7 +44,7 @@ fn a_settled_message_is_kept_ten_minutes_for_dedupe_and_then_deleted() {
             ids: crate::rig::ids(&["m1"]),
         },
     );
-    assert_eq!(rig.states(ada), [State::Unknown]);
+    assert_eq!(rig.states(ada), [Stage::Unknown]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A name ends for good, and no mail of its with it.
 
 use peerbus_core::broker::{Command, ConnId, Input};
-use peerbus_wire::{ClientFrame, PeerName, State};
+use peerbus_wire::{ClientFrame, PeerName, Receipt, Stage};
 
 use crate::rig::{Rig, SECOND, ext, register};
 
@@ -20,11 +20,11 @@ fn retire(rig: &mut Rig, name: &str, to: Option<&str>) -> Result<(), String> {
     done.map_err(|denied| denied.to_string())
 }
 
-fn expired(states: &[State]) -> Vec<&str> {
+fn expired(states: &[Stage]) -> Vec<&str> {
     states
         .iter()
         .filter_map(|state| match state {
-            State::Expired { reason, .. } => Some(reason.as_str()),
+            Stage::Expired { why: reason } => Some(reason.as_str()),
             _ => None,
         })
         .collect()
@@ -53,7 +53,7 @@ fn unseen_mail_of_a_name_that_ends_is_reported_to_its_senders() {
     assert_eq!(expired(&states), vec!["bob ended for good"; 600]);
     assert_eq!(rig.row("bob"), None);
     rig.send(ada, "ada", "bob", "late");
-    assert!(matches!(rig.states(ada)[0], State::Refused(_)));
+    assert!(matches!(rig.states(ada)[0], Stage::Refused(_)));
     let bob = rig.v1("bob");
     assert!(
         rig.delivered(bob).is_empty(),
@@ -111,8 +111,10 @@ fn the_successor_gets_the_mail_in_its_order_although_it_is_older() {
         rig.ack(cyd, seq);
     }
     assert!(rig.owed("cyd").is_empty());
-    let acked = rig.states(ada);
-    let by = |state: &&State| matches!(state, State::Acked { to, .. } if to == "cyd");
+    let acked = rig.take(ada).receipts;
+    let by = |receipt: &&Receipt| {
+        matches!(receipt.stage, Stage::Acked(_)) && receipt.to.as_deref() == Some("cyd")
+    };
     assert_eq!(acked.iter().filter(by).count(), 5, "{acked:?}");
 }
 
@@ -218,7 +220,7 @@ fn heirs_of_heirs_inherit_and_who_cannot_be_an_heir_is_said() {
     retire(&mut rig, "dan", None).unwrap();
     rig.take(ada);
     rig.send(ada, "ada", "bob", "m3");
-    assert!(matches!(rig.states(ada)[0], State::Refused(_)));
+    assert!(matches!(rig.states(ada)[0], Stage::Refused(_)));
 }
 
 #[test]

@@ -8,8 +8,8 @@ use peerbus_core::store::{PeerRow, Store, Txn};
 use peerbus_core::testing::MemoryStore;
 use peerbus_core::{Now, TokenHash};
 use peerbus_wire::{
-    Ack, BrokerFrame, ClientFrame, CloseReason, Envelope, How, Instance, MessageId, NameAnswer,
-    PROTOCOL_VERSION, PeersFrame, Receipt, Register, Secret, Seq, State, Token, Window,
+    Accepted, Ack, BrokerFrame, ClientFrame, CloseReason, Envelope, How, Instance, MessageId,
+    NameAnswer, PROTOCOL_VERSION, PeersFrame, Receipt, Register, Secret, Seq, Stage, Token, Window,
 };
 
 /// A token that the broker knows.
@@ -201,11 +201,11 @@ impl Rig {
         self.take(conn).delivered
     }
 
-    pub(crate) fn states(&mut self, conn: ConnId) -> Vec<State> {
+    pub(crate) fn states(&mut self, conn: ConnId) -> Vec<Stage> {
         self.take(conn)
             .receipts
             .into_iter()
-            .map(|receipt| receipt.state)
+            .map(|receipt| receipt.stage)
             .collect()
     }
 
@@ -382,10 +382,10 @@ pub(crate) fn window(messages: u32, bytes: u32) -> Option<Window> {
     Some(Window { messages, bytes })
 }
 
-pub(crate) fn accepted(recipients: u32, online: u32) -> State {
-    State::Accepted {
+pub(crate) fn accepted(recipients: u32, online: u32) -> Stage {
+    Stage::Accepted(Accepted {
         recipients,
         online,
         duplicate: false,
-    }
+    })
 }

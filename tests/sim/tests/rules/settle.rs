@@ -1,6 +1,6 @@
 //! How a delivery ends: acked, rejected, handed back.
 
-use peerbus_wire::{ClientFrame, DeliveryKey, Seq, State};
+use peerbus_wire::{ClientFrame, DeliveryKey, Seq, Stage};
 
 use crate::rig::{Rig, ack};
 
@@ -91,18 +91,20 @@ fn a_reject_is_dead_mail_and_the_sender_is_told_until_it_takes_note() {
     rig.take(ada);
     rig.frame(bob, reject(1));
     let receipt = rig.take(ada).receipts.remove(0);
-    let dead = State::Dead {
-        to: "bob".into(),
-        reason: "signature mismatch".into(),
+    let dead = Stage::Dead {
+        why: "signature mismatch".into(),
     };
-    assert_eq!(receipt.state, dead);
+    assert_eq!(
+        (receipt.to.as_deref(), &receipt.stage),
+        (Some("bob"), &dead)
+    );
     let key = receipt.key.unwrap();
     assert!(rig.owed("bob").is_empty(), "it does not come again");
     rig.restart();
     let ada = rig.ext("ada");
     let again = rig.take(ada).receipts;
     assert_eq!(
-        (again.len(), &again[0].state, again[0].key.as_ref()),
+        (again.len(), &again[0].stage, again[0].key.as_ref()),
         (1, &dead, Some(&key))
     );
     rig.frame(ada, ClientFrame::Ack(peerbus_wire::Ack { key, how: None }));

@@ -275,11 +275,11 @@ fn a_closed_session_answers_everything_and_flushes_its_acks() {
         &*outcomes,
         [
             Reply::Sent {
-                outcome: SendOutcome::Unconfirmed { resent_for_ms: 0 },
+                outcome: Err(Unsent::Unconfirmed { resent_for_ms: 0 }),
                 ..
             },
             Reply::Sent {
-                outcome: SendOutcome::NeverLeft,
+                outcome: Err(Unsent::NeverLeft),
                 ..
             },
             Reply::Peers {

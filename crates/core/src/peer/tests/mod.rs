@@ -6,8 +6,8 @@ mod receiving;
 mod sending;
 
 use peerbus_wire::{
-    Address, BrokerFrame, ClientFrame, Decoded, Envelope, How, MessageId, PeerName, PeersFrame,
-    Receipt, Register, Secret, State, Token, Window,
+    Accepted, Address, BrokerFrame, ClientFrame, Decoded, Envelope, How, MessageId, PeerName,
+    PeersFrame, Receipt, Register, Secret, Stage, Token, Window,
 };
 
 use super::*;
@@ -163,23 +163,22 @@ impl Rig {
         self.text(&deliver_text(key, &signed("alice", "bob", message)));
     }
 
-    pub(super) fn receipt(&mut self, message: &str, state: State, key: Option<&str>) {
+    pub(super) fn receipt(&mut self, message: &str, stage: Stage, key: Option<&str>) {
         let key = key.and_then(peerbus_wire::DeliveryKey::parse);
         self.receive(&BrokerFrame::Receipts(vec![Receipt {
-            id: id(message),
-            state,
             key,
-            at_ms: None,
+            to: stage.is_at_one().then(|| "alice".to_owned()),
+            ..Receipt::new(id(message), stage)
         }]));
     }
 
     pub(super) fn accept(&mut self, message: &str) {
-        let state = State::Accepted {
+        let stage = Stage::Accepted(Accepted {
             recipients: 1,
             online: 1,
             duplicate: false,
-        };
-        self.receipt(message, state, None);
+        });
+        self.receipt(message, stage, None);
     }
 
     pub(super) fn send(&mut self, message: &str, deadline_ms: u64) {

@@ -11,10 +11,6 @@ fn peers(names: &[&str]) -> BrokerFrame {
     })
 }
 
-fn queued(to: &str) -> State {
-    State::Queued { to: to.into() }
-}
-
 #[test]
 fn peers_queries_are_answered_in_order() {
     let mut rig = Rig::online(true);
@@ -131,9 +127,9 @@ fn statuses_are_collected_until_the_barrier_is_answered() {
         .query_statuses(vec![id("m1"), id("m2")], 60_000)
         .unwrap();
     assert_eq!(rig.wire(), [r#"status ["m1", "m2"]"#, "peers"]);
-    rig.receipt("m1", queued("alice"), None);
-    rig.receipt("m9", State::Delivered { to: "alice".into() }, None);
-    rig.receipt("m2", State::Unknown, None);
+    rig.receipt("m1", Stage::Queued, None);
+    rig.receipt("m9", Stage::Delivered, None);
+    rig.receipt("m2", Stage::Unknown, None);
     assert!(rig.replies().is_empty());
     rig.receive(&peers(&[]));
     let replies = rig.replies();
@@ -149,9 +145,9 @@ fn statuses_are_collected_until_the_barrier_is_answered() {
     assert_eq!(*q, query);
     let states: Vec<_> = statements
         .iter()
-        .map(|receipt| receipt.state.clone())
+        .map(|receipt| receipt.stage.clone())
         .collect();
-    assert_eq!(states, [queued("alice"), State::Unknown]);
+    assert_eq!(states, [Stage::Queued, Stage::Unknown]);
     let Some(Event::Fate { receipt: other, .. }) = rig.session.poll_event() else {
         panic!("no event")
     };

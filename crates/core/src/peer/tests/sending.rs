@@ -3,7 +3,7 @@ use peerbus_wire::{Refusal, RefusalCode};
 use super::*;
 use crate::peer::outbox::{BYTES_MAX, GIVE_UP_MS, MESSAGES_MAX, ON_WIRE_MAX};
 
-fn outcomes(rig: &mut Rig) -> Vec<(String, SendOutcome)> {
+fn outcomes(rig: &mut Rig) -> Vec<(String, Sent)> {
     let sent = |reply| match reply {
         Reply::Sent { id, outcome } => (id.to_string(), outcome),
         other => panic!("{other:?}"),
@@ -11,12 +11,12 @@ fn outcomes(rig: &mut Rig) -> Vec<(String, SendOutcome)> {
     rig.replies().into_iter().map(sent).collect()
 }
 
-fn accepted() -> SendOutcome {
-    SendOutcome::Accepted {
+fn accepted() -> Sent {
+    Ok(Some(Accepted {
         recipients: 1,
         online: 1,
         duplicate: false,
-    }
+    }))
 }
 
 #[test]
@@ -49,10 +49,10 @@ fn a_refusal_is_told_and_ends_the_message() {
         code: RefusalCode::UnknownRecipient,
         reason: "nobody".into(),
     };
-    rig.receipt("m1", State::Refused(refusal.clone()), None);
+    rig.receipt("m1", Stage::Refused(refusal.clone()), None);
     assert_eq!(
         outcomes(&mut rig),
-        [("m1".into(), SendOutcome::Refused(refusal))]
+        [("m1".into(), Err(Unsent::Refused(refusal)))]
     );
     rig.cut();
     rig.redial();
@@ -87,7 +87,7 @@ fn a_send_whose_deadline_passes_before_it_left_is_dropped() {
     rig.send("m1", 5);
     rig.ms += 5;
     rig.session.handle_timeout(rig.now());
-    assert_eq!(outcomes(&mut rig), [("m1".into(), SendOutcome::NeverLeft)]);
+    assert_eq!(outcomes(&mut rig), [("m1".into(), Err(Unsent::NeverLeft))]);
     while rig.actions() != [Action::Dial] {
         rig.wait();
     }
@@ -106,9 +106,9 @@ fn a_send_that_left_and_times_out_is_sent_again_until_it_gives_up() {
     rig.cut();
     rig.ms = 1_000;
     rig.session.handle_timeout(rig.now());
-    let left = SendOutcome::Unconfirmed {
+    let left = Err(Unsent::Unconfirmed {
         resent_for_ms: GIVE_UP_MS - 1_000,
-    };
+    });
     assert_eq!(outcomes(&mut rig), [("m1".into(), left)]);
     while rig.actions() != [Action::Dial] {
         rig.wait();
@@ -135,7 +135,7 @@ fn no_deadline_is_later_than_the_last_resend() {
     rig.wire();
     rig.ms = GIVE_UP_MS;
     rig.session.handle_timeout(rig.now());
-    let open = SendOutcome::Unconfirmed { resent_for_ms: 0 };
+    let open = Err(Unsent::Unconfirmed { resent_for_ms: 0 });
     assert_eq!(outcomes(&mut rig), [("m1".into(), open)]);
     assert_eq!(rig.session.poll_event(), None, "the caller knows already");
     rig.cut();
@@ -158,7 +158,7 @@ fn a_receipt_after_the_caller_gave_up_is_an_event() {
         rig.session.poll_event(),
         Some(Event::Fate {
             receipt: Receipt {
-                state: State::Accepted { .. },
+                stage: Stage::Accepted(_),
                 ..
             },
             token: None,
@@ -220,7 +220,7 @@ fn a_v1_broker_gets_a_message_once_and_the_caller_hears_written_after_the_flush(
     assert_eq!(rig.wire(), ["m1", "m2"]);
     assert!(outcomes(&mut rig).is_empty(), "taken is not flushed");
     rig.session.handle_flushed();
-    let written = |m: &str| (m.to_owned(), SendOutcome::Written);
+    let written = |m: &str| (m.to_owned(), Ok(None));
     assert_eq!(outcomes(&mut rig), [written("m1"), written("m2")]);
     rig.cut();
     rig.redial();
@@ -276,9 +276,8 @@ fn validation_puts_the_body_into_canonical_form_or_says_why_not() {
 #[test]
 fn statements_that_the_broker_keeps_are_shown_once_and_acked_when_told() {
     let mut rig = Rig::online(true);
-    let dead = || State::Dead {
-        to: "alice".into(),
-        reason: "forged".into(),
+    let dead = || Stage::Dead {
+        why: "forged".into(),
     };
     rig.receipt("m1", dead(), Some("n1"));
     rig.receipt("m1", dead(), Some("n1"));
@@ -309,9 +308,8 @@ fn token(rig: &mut Rig) -> FateToken {
 #[test]
 fn a_statement_that_is_told_between_two_connections_is_acked_on_the_next() {
     let mut rig = Rig::online(true);
-    let dead = || State::Dead {
-        to: "alice".into(),
-        reason: "forged".into(),
+    let dead = || Stage::Dead {
+        why: "forged".into(),
     };
     rig.receipt("m1", dead(), Some("n1"));
     let token = token(&mut rig);
@@ -334,9 +332,8 @@ fn statements_that_are_not_told_are_bounded() {
     let mut rig = Rig::online(true);
     let max = crate::peer::fates::FATES_MAX;
     for n in 0..max + 1 {
-        let dead = State::Dead {
-            to: "alice".into(),
-            reason: "forged".into(),
+        let dead = Stage::Dead {
+            why: "forged".into(),
         };
         rig.receipt(&format!("m{n}"), dead, Some(&format!("n{n}")));
         if n < max {
@@ -351,11 +348,7 @@ fn statements_that_are_not_told_are_bounded() {
 fn passing_statements_make_room_for_newer_ones() {
     let mut rig = Rig::online(true);
     for n in 0..5_000 {
-        rig.receipt(
-            &format!("m{n}"),
-            State::Delivered { to: "alice".into() },
-            None,
-        );
+        rig.receipt(&format!("m{n}"), Stage::Delivered, None);
     }
     let Some(Event::Fate { receipt: first, .. }) = rig.session.poll_event() else {
         panic!("no event")

@@ -1,0 +1,355 @@
+//! How far a message got: one word for it on the wire and everywhere else.
+
+use std::mem::discriminant;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{HOW_BYTES_MAX, REASON_BYTES_MAX};
+use crate::members::{Member, Members};
+use crate::text::cut;
+use crate::writer::Writer;
+
+/// How far a message got, at its broker or at one recipient.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stage {
+    /// The broker has it on disk.
+    Accepted(Accepted),
+    /// The broker did not take it; nothing was queued.
+    Refused(Refusal),
+    /// Still owed to the recipient, which does not hold it now.
+    Queued,
+    /// Another broker owes it to the recipient.
+    Forwarded,
+    /// An adapter of the recipient holds it, not yet acked.
+    Delivered,
+    /// It was handed to the agent's runtime, not yet acked.
+    Pushed {
+        /// The wake path, such as `channel`.
+        path: String,
+    },
+    /// It waits at the recipient.
+    Held {
+        /// Why, as a sentence; empty when there is nothing to say.
+        why: String,
+    },
+    /// Its text is in the agent's conversation, not yet acked.
+    Presented {
+        /// The path by which it went, such as `hook`.
+        path: String,
+    },
+    /// The recipient acked it. `None` when the ack says nothing (every v1 client): not proven.
+    Acked(Option<How>),
+    /// It was never acked and is not owed to the recipient any more.
+    Expired {
+        /// Why, as a sentence.
+        why: String,
+    },
+    /// The recipient rejected it: its verification failed, or its user denied it.
+    Dead {
+        /// Why, as a sentence.
+        why: String,
+    },
+    /// So many deliveries are settled, and how is not known any more.
+    Settled {
+        /// How many.
+        recipients: u32,
+    },
+    /// This broker does not (or does not any more) know the message.
+    Unknown,
+}
+
+/// What the broker says of a message that it took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Accepted {
+    /// Number of recipients it is owed to.
+    pub recipients: u32,
+    /// How many of those are connected now.
+    pub online: u32,
+    /// The same bytes were accepted under this id before; nothing was queued again.
+    pub duplicate: bool,
+}
+
+/// What an ack claims.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "how", rename_all = "snake_case")]
+pub enum How {
+    /// Handed to the agent's runtime over `path`; nothing is proven.
+    Pushed {
+        /// The wake path, such as `channel`.
+        path: String,
+    },
+    /// The model got it.
+    Seen {
+        /// The path by which it went, such as `drain`.
+        path: String,
+        /// What shows it, such as `tool_result`.
+        evidence: String,
+    },
+}
+
+/// Why the broker did not take a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// For programs.
+    pub code: RefusalCode,
+    /// For people and agents: a sentence that names the thing, what was found and the remedy.
+    pub reason: String,
+}
+
+/// The kinds of refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusalCode {
+    /// The envelope breaks a rule of form.
+    Invalid,
+    /// `from` is not the name of the connection.
+    From,
+    /// Nobody holds or has held the name in `to`.
+    UnknownRecipient,
+    /// The id was used before for something else.
+    IdReused,
+    /// The canonical envelope does not fit a deliver frame.
+    TooLarge,
+    /// The recipient's queue is full.
+    QueueFull,
+}
+
+impl RefusalCode {
+    const ALL: [Self; 6] = [
+        Self::Invalid,
+        Self::From,
+        Self::UnknownRecipient,
+        Self::IdReused,
+        Self::TooLarge,
+        Self::QueueFull,
+    ];
+
+    /// The code on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Invalid => "invalid",
+            Self::From => "from",
+            Self::UnknownRecipient => "unknown_recipient",
+            Self::IdReused => "id_reused",
+            Self::TooLarge => "too_large",
+            Self::QueueFull => "queue_full",
+        }
+    }
+
+    /// Reads a code; one that is not known counts as [`RefusalCode::Invalid`].
+    fn parse(text: &str) -> Self {
+        Self::ALL
+            .into_iter()
+            .find(|code| code.as_str() == text)
+            .unwrap_or(Self::Invalid)
+    }
+}
+
+/// Every stage, least first, empty, with its word on the wire.
+static WORDS: [(&str, Stage); 13] = {
+    const ACCEPTED: Accepted = Accepted {
+        recipients: 0,
+        online: 0,
+        duplicate: false,
+    };
+    const REFUSED: Refusal = Refusal {
+        code: RefusalCode::Invalid,
+        reason: String::new(),
+    };
+    [
+        ("unknown", Stage::Unknown),
+        ("accepted", Stage::Accepted(ACCEPTED)),
+        ("refused", Stage::Refused(REFUSED)),
+        ("settled", Stage::Settled { recipients: 0 }),
+        ("queued", Stage::Queued),
+        ("forwarded", Stage::Forwarded),
+        ("delivered", Stage::Delivered),
+        (
+            "pushed",
+            Stage::Pushed {
+                path: String::new(),
+            },
+        ),
+        ("held", Stage::Held { why: String::new() }),
+        (
+            "presented",
+            Stage::Presented {
+                path: String::new(),
+            },
+        ),
+        ("acked", Stage::Acked(None)),
+        ("expired", Stage::Expired { why: String::new() }),
+        ("dead", Stage::Dead { why: String::new() }),
+    ]
+};
+
+impl Stage {
+    /// Its word on the wire.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        WORDS[self.index()].0
+    }
+
+    /// How far it is, to compare with others of the same recipient: what is known to be seen comes
+    /// after every other ack, and what is lost comes last.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        let seen = matches!(self, Self::Acked(Some(How::Seen { .. })));
+        2 * self.index() + usize::from(seen)
+    }
+
+    /// The recipient is done with it, and some model got it.
+    #[must_use]
+    pub fn is_seen(&self) -> bool {
+        matches!(self, Self::Acked(Some(How::Seen { .. })))
+    }
+
+    /// Its recipient will not get it.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Self::Expired { .. } | Self::Dead { .. })
+    }
+
+    /// It will not get further at its recipient.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        self.is_lost() || matches!(self, Self::Acked(_))
+    }
+
+    /// What a recipient may say of a message that it has not acked.
+    #[must_use]
+    pub fn is_progress(&self) -> bool {
+        matches!(
+            self,
+            Self::Pushed { .. } | Self::Held { .. } | Self::Presented { .. }
+        )
+    }
+
+    /// It is about one recipient.
+    #[must_use]
+    pub fn is_at_one(&self) -> bool {
+        self.index() >= Self::Queued.index()
+    }
+
+    fn index(&self) -> usize {
+        let same = |(_, stage): &(&str, Self)| discriminant(stage) == discriminant(self);
+        WORDS.iter().position(same).unwrap_or(0)
+    }
+
+    /// Reads `state` and what belongs to it. `None` when something is missing, or of a later
+    /// version.
+    pub(crate) fn read(members: &Members<'_>) -> Option<Self> {
+        let word = members.string(Member::State)?;
+        let (_, mut stage) = WORDS.iter().find(|(known, _)| *known == word)?.clone();
+        let reason = || {
+            let reason = members.string(Member::Reason).unwrap_or_default();
+            cut(&reason, REASON_BYTES_MAX).into_owned()
+        };
+        match &mut stage {
+            Self::Accepted(accepted) => {
+                accepted.recipients = members.number(Member::Recipients, 0)?;
+                accepted.online = members.number(Member::Online, 0)?;
+                accepted.duplicate = members.flag(Member::Duplicate)?;
+            }
+            Self::Refused(refusal) => {
+                let code = members.string(Member::Code).unwrap_or_default();
+                refusal.code = RefusalCode::parse(&code);
+                refusal.reason = reason();
+            }
+            Self::Settled { recipients } => *recipients = members.number(Member::Recipients, 0)?,
+            Self::Pushed { path } | Self::Presented { path } => {
+                *path = part(members, Member::Path)?;
+            }
+            Self::Held { why } | Self::Expired { why } | Self::Dead { why } => *why = reason(),
+            Self::Acked(claim) => *claim = how(members),
+            Self::Queued | Self::Forwarded | Self::Delivered | Self::Unknown => {}
+        }
+        Some(stage)
+    }
+
+    /// Writes `state`, `to` when there is one, and what belongs to it.
+    pub(crate) fn write(&self, to: Option<&str>, writer: &mut Writer) {
+        writer.string("state", self.word());
+        if let Some(to) = to {
+            writer.string("to", to);
+        }
+        match self {
+            Self::Accepted(accepted) => {
+                writer.number("recipients", accepted.recipients.into());
+                writer.number("online", accepted.online.into());
+                if accepted.duplicate {
+                    writer.raw("duplicate", "true");
+                }
+            }
+            Self::Refused(refusal) => {
+                writer.string("code", refusal.code.as_str());
+                writer.string("reason", &cut(&refusal.reason, REASON_BYTES_MAX));
+            }
+            Self::Settled { recipients } => {
+                writer.number("recipients", (*recipients).into());
+            }
+            Self::Pushed { path } | Self::Presented { path } => {
+                writer.string("path", &claim(path));
+            }
+            Self::Held { why } | Self::Expired { why } | Self::Dead { why } => {
+                writer.string("reason", &cut(why, REASON_BYTES_MAX));
+            }
+            Self::Acked(how) => write_how(how.as_ref(), writer),
+            Self::Queued | Self::Forwarded | Self::Delivered | Self::Unknown => {}
+        }
+    }
+
+    /// An upper bound for what is written of it, before any character is escaped.
+    pub(crate) fn bytes_max(&self) -> usize {
+        match self {
+            Self::Refused(refusal) => refusal.reason.len().min(REASON_BYTES_MAX),
+            Self::Held { why } | Self::Expired { why } | Self::Dead { why } => {
+                why.len().min(REASON_BYTES_MAX)
+            }
+            Self::Pushed { .. } | Self::Presented { .. } => HOW_BYTES_MAX,
+            Self::Acked(how) => how.as_ref().map_or(0, |_| 2 * HOW_BYTES_MAX),
+            _ => 0,
+        }
+    }
+}
+
+/// What an ack, or a receipt that repeats it, claims. A claim that does not say all that it must
+/// is none.
+pub(crate) fn how(members: &Members<'_>) -> Option<How> {
+    match &*members.string(Member::How)? {
+        "pushed" => Some(How::Pushed {
+            path: part(members, Member::Path)?,
+        }),
+        "seen" => Some(How::Seen {
+            path: part(members, Member::Path)?,
+            evidence: part(members, Member::Evidence)?,
+        }),
+        _ => None,
+    }
+}
+
+/// A word of a claim; `None` when it is absent or empty.
+pub(crate) fn part(members: &Members<'_>, name: Member) -> Option<String> {
+    let text = members.string(name)?;
+    (!text.is_empty()).then(|| claim(&text))
+}
+
+pub(crate) fn write_how(how: Option<&How>, writer: &mut Writer) {
+    match how {
+        None => {}
+        Some(How::Pushed { path }) => {
+            writer.string("how", "pushed").string("path", &claim(path));
+        }
+        Some(How::Seen { path, evidence }) => {
+            writer.string("how", "seen").string("path", &claim(path));
+            writer.string("evidence", &claim(evidence));
+        }
+    }
+}
+
+/// `path` and `evidence` are short printable ASCII: other characters become `?`, more are cut.
+pub(crate) fn claim(text: &str) -> String {
+    let printable = |c: char| if matches!(c, ' '..='~') { c } else { '?' };
+    text.chars().take(HOW_BYTES_MAX).map(printable).collect()
+}

@@ -51,6 +51,7 @@ pub use config::{Config, Flags, Naming};
 pub use credentials::CredentialsError;
 pub use error::{BusError, ConfigError, SendError};
 pub use link::{Link, LinkEnd, connect};
+pub use peerbus_agents as agents;
 pub use peerbus_core::peer::{Counters, Event, FateToken, Held, Inbound, Key};
 pub use peerbus_core::{governor, wake};
 pub use peerbus_wire::{

@@ -5,11 +5,14 @@ use std::path::{Path, PathBuf};
 /// More than a file that names a branch or a directory has.
 const FILE_BYTES_MAX: u64 = 4_096;
 
-/// The project's directory: clients start us in it; Claude Code also says where it is.
+/// The project's directory: agents start us in it; some also say where it is.
 #[must_use]
 pub fn root() -> Option<PathBuf> {
-    let said = std::env::var_os("CLAUDE_PROJECT_DIR").map(PathBuf::from);
-    said.filter(|path| path.is_absolute())
+    let variables = peerbus_agents::ALL.iter();
+    let mut variables = variables.filter_map(|agent| agent.project_variable);
+    let said = |variable| std::env::var_os(variable).map(PathBuf::from);
+    variables
+        .find_map(|variable| said(variable).filter(|path| path.is_absolute()))
         .or_else(|| std::env::current_dir().ok())
 }
 

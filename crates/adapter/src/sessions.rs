@@ -20,13 +20,6 @@ const ID_BYTES_MAX: usize = 128;
 const LOCK_TRIES: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// Where clients tell their servers which session they belong to.
-const VARIABLES: [&str; 3] = [
-    "CLAUDE_CODE_SESSION_ID",
-    "QWEN_CODE_SESSION_ID",
-    "COPILOT_AGENT_SESSION_ID",
-];
-
 type Binding = (String, String);
 
 /// The bindings of one user.
@@ -46,9 +39,9 @@ impl Sessions {
 
     /// The id that the client gave this process, if it did.
     pub(crate) fn id(env: impl Fn(&str) -> Option<String>) -> Option<String> {
-        VARIABLES
-            .iter()
-            .find_map(|variable| env(variable).filter(|id| is_id(id)))
+        let variables = peerbus_agents::ALL.iter();
+        let mut variables = variables.filter_map(|agent| agent.session_variable);
+        variables.find_map(|variable| env(variable).filter(|id| is_id(id)))
     }
 
     /// The name of a session, if it has one.

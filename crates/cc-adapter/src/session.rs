@@ -19,8 +19,8 @@ use tokio::sync::Notify;
 pub use facts::SessionFacts;
 pub(crate) use facts::SessionFile;
 pub use peerbus_os::process::Process;
+pub(crate) use surroundings::ancestors;
 pub use surroundings::{Surroundings, Token};
-pub(crate) use surroundings::{ancestors, config_dir};
 
 /// Longest part of a project directory's name that the client derives from the project's path.
 const SLUG_MAX: usize = 200;

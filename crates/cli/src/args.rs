@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
+use peerbus_agents::Agent;
 use peerbus_wire::{MessageId, Priority};
 
 /// A durable, signed message bus for AI coding agents.
@@ -267,22 +269,13 @@ pub(crate) struct Keygen {
 }
 
 /// The agents whose configuration is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Client {
-    /// Claude Code
-    ClaudeCode,
-    /// Codex
-    Codex,
-    /// OpenCode
-    Opencode,
-    /// Qwen Code
-    Qwen,
-    /// Gemini CLI
-    Gemini,
-    /// GitHub Copilot CLI
-    Copilot,
-    /// Cursor
-    Cursor,
+fn agent() -> impl TypedValueParser<Value = &'static Agent> {
+    let word = |agent: &Agent| PossibleValue::new(agent.word).help(agent.title);
+    let words = PossibleValuesParser::new(Agent::installable().map(word));
+    words.try_map(|given| {
+        let mut all = Agent::installable();
+        all.find(|agent| agent.word == given).ok_or("unknown agent")
+    })
 }
 
 /// Whose configuration is meant.
@@ -299,8 +292,8 @@ pub(crate) struct Scope {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Install {
     /// The agent
-    #[arg(value_enum)]
-    pub(crate) client: Client,
+    #[arg(value_name = "CLIENT", value_parser = agent())]
+    pub(crate) agent: &'static Agent,
     #[command(flatten)]
     pub(crate) scope: Scope,
     /// Show what would change, and change nothing
@@ -314,8 +307,8 @@ pub(crate) struct Install {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Uninstall {
     /// The agent
-    #[arg(value_enum)]
-    pub(crate) client: Client,
+    #[arg(value_name = "CLIENT", value_parser = agent())]
+    pub(crate) agent: &'static Agent,
     #[command(flatten)]
     pub(crate) scope: Scope,
     /// Show what would change, and change nothing

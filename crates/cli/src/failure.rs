@@ -65,6 +65,16 @@ impl From<peerbus_adapter::ConfigError> for Failure {
     }
 }
 
+impl From<peerbus_setup::Error> for Failure {
+    fn from(error: peerbus_setup::Error) -> Self {
+        match error {
+            peerbus_setup::Error::Failed(why) => Self::Failed(why),
+            peerbus_setup::Error::Config(why) => Self::Config(why),
+            peerbus_setup::Error::Output(error) => error.into(),
+        }
+    }
+}
+
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         if error.kind() == std::io::ErrorKind::BrokenPipe {

@@ -48,10 +48,10 @@ fn main() -> ExitCode {
         Verb::Audit(verb) => audit::run(verb),
         Verb::Names(verb) => names::run(verb),
         Verb::Keygen(verb) => keygen::run(verb),
-        Verb::Install(verb) => install::run(&verb),
+        Verb::Install(verb) => install::run(verb),
         Verb::Uninstall(verb) => install::undo(&verb),
         Verb::Hook(verb) => return hook::run(&verb),
-        Verb::Doctor(verb) => doctor::run(&verb),
+        Verb::Doctor(verb) => doctor::run(verb),
     };
     let code = done.map_or_else(Failure::report, |()| 0);
     // A blocked read of stdin lives on a thread that nothing can stop: leave it behind.

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use peerbus_adapter::agents::Agent;
+
 /// The spelling of tool names. Both are accepted in calls; one is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spelling {
@@ -12,32 +14,13 @@ pub enum Spelling {
     Underscore,
 }
 
-/// Clients that refuse dots in tool names, or show the model another name than ours: the
-/// beginning of their `clientInfo.name`, in lower case. Names as seen with the clients of
-/// November 2026; Claude Desktop and claude.ai document `^[a-zA-Z0-9_-]{1,64}$`.
-const NO_DOTS: [&str; 11] = [
-    "claude-ai",
-    "claude ai",
-    "claude.ai",
-    "claude-desktop",
-    "claude desktop",
-    "codex",
-    "copilot",
-    "github-copilot",
-    "gemini-cli",
-    "opencode",
-    "qwen-cli",
-];
-
 impl Spelling {
     /// The spelling for a client, by its `clientInfo.name`.
     #[must_use]
     pub fn for_client(name: &str) -> Self {
-        let name = name.trim().to_ascii_lowercase();
-        if NO_DOTS.iter().any(|client| name.starts_with(client)) {
-            Self::Underscore
-        } else {
-            Self::Dotted
+        match Agent::of_client(name) {
+            Some(agent) if !agent.takes_dots => Self::Underscore,
+            _ => Self::Dotted,
         }
     }
 

@@ -120,7 +120,8 @@ fn the_projects_files_above_are_looked_at() {
     fs::create_dir_all(&sub).expect("a directory");
     fs::create_dir(home.path().join("work/.git")).expect("a directory");
     let run = |args: &[&str], dir: &std::path::Path| {
-        let output = home.peerbus(args).current_dir(dir).output();
+        let mut command = home.peerbus(args);
+        let output = command.env("PATH", "/nowhere").current_dir(dir).output();
         let output = output.expect("peerbus starts");
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     };
@@ -135,7 +136,6 @@ fn the_projects_files_above_are_looked_at() {
         "work/opencode.json",
     ] {
         let line = said.lines().find(|line| line.contains(file));
-        // The program is not on this PATH.
         let line = line.unwrap_or_else(|| panic!("{file}: {said}"));
         assert!(line.contains(" starts `peerbus`"), "{line}");
         assert!(line.ends_with("/work"), "where to install: {line}");

@@ -8,7 +8,6 @@
 //! The two ends are always of one program; the lines between them are no interface for others.
 
 mod client;
-mod entries;
 mod line;
 mod place;
 mod process;
@@ -16,7 +15,6 @@ mod rewake;
 mod server;
 
 pub use client::{Said, context, ignore, wait};
-pub use entries::{ENTRIES, Entry};
 pub use place::directory as socket_directory;
 pub use rewake::Rewake;
 pub(crate) use server::start;

@@ -6,7 +6,7 @@ use crate::session::{self, SessionFile};
 
 /// The processes above this one, the nearest first.
 pub(super) fn ancestors() -> Vec<Ancestor> {
-    let sessions = session::config_dir().map(|dir| dir.join("sessions"));
+    let sessions = peerbus_agents::claude_code::config_dir().map(|dir| dir.join("sessions"));
     let above = session::ancestors(std::process::id()).into_iter();
     let mut found: Vec<_> = above
         .map(|process| Ancestor {

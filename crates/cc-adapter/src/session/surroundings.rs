@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use peerbus_adapter::paths::Paths;
+use peerbus_agents::claude_code::config_dir;
 use peerbus_os::process::{self, Process};
 
 use crate::wake_list::WakeList;
@@ -81,11 +82,6 @@ impl Surroundings {
         self.ancestors = ids.iter().map(|id| process::find(*id)).collect();
         self
     }
-}
-
-/// The client's directory.
-pub(crate) fn config_dir() -> Option<PathBuf> {
-    path("CLAUDE_CONFIG_DIR").or_else(|| Some(path("HOME")?.join(".claude")))
 }
 
 /// An absolute path in the environment.

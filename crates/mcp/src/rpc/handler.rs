@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use peerbus_adapter::agents::claude_code::ALWAYS_LOAD;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod,
     CompleteRequestParams, CompleteResult, ExperimentalCapabilities, Implementation,
@@ -227,8 +228,7 @@ fn shown(tool: Tool, spelling: Spelling) -> McpTool {
         .with_title(tool.title)
         .with_raw_output_schema(output)
         .with_annotations(annotations);
-    // Claude Code hides other tools until the model searches for them.
-    match json!({ "anthropic/alwaysLoad": true }) {
+    match json!({ ALWAYS_LOAD: true }) {
         Value::Object(meta) if tool.always => shown.with_meta(MetaObject(meta)),
         _ => shown,
     }

@@ -9,17 +9,22 @@ use crate::run;
 /// Our crates and those of ours that each may depend on. Anything not listed is forbidden.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("peerbus-os", &[]),
+    ("peerbus-agents", &[]),
     ("peerbus-wire", &[]),
     ("peerbus-core", &["wire"]),
     ("peerbus-store", &["core", "wire"]),
     ("peerbus-broker", &["core", "wire", "store", "os"]),
-    ("peerbus-adapter", &["core", "wire", "os"]),
+    ("peerbus-adapter", &["core", "wire", "os", "agents"]),
     ("peerbus-mcp", &["adapter", "wire"]),
-    ("peerbus-cc-adapter", &["mcp", "adapter", "wire", "os"]),
+    (
+        "peerbus-cc-adapter",
+        &["mcp", "adapter", "wire", "os", "agents"],
+    ),
+    ("peerbus-setup", &["adapter", "agents", "os"]),
     (
         "peerbus",
         &[
-            "os",
+            "agents",
             "wire",
             "core",
             "store",
@@ -27,6 +32,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "adapter",
             "mcp",
             "cc-adapter",
+            "setup",
         ],
     ),
     ("peerbus-bench", &["core", "wire", "store"]),

@@ -2,21 +2,22 @@
 
 use std::path::{Path, PathBuf};
 
-use super::clients::Scope;
-use crate::failure::Failure;
+use peerbus_agents::Scope;
+
+use crate::error::Error;
 
 /// The plain name.
 pub(crate) const NAME: &str = "peerbus";
 
 /// `peerbus` where that finds this very program, else its full path. In a project's file, which
 /// others share, always `peerbus`.
-pub(crate) fn command(scope: Scope) -> Result<String, Failure> {
+pub(crate) fn command(scope: Scope) -> Result<String, Error> {
     if scope == Scope::Project {
         return Ok(NAME.to_owned());
     }
     let this = std::env::current_exe().and_then(std::fs::canonicalize);
     let this = this.map_err(|error| {
-        Failure::failed(format!("the path of this program cannot be found: {error}"))
+        Error::failed(format!("the path of this program cannot be found: {error}"))
     })?;
     if on_path().is_some_and(|found| std::fs::canonicalize(found).is_ok_and(|found| found == this))
     {
@@ -24,13 +25,13 @@ pub(crate) fn command(scope: Scope) -> Result<String, Failure> {
     }
     if !is_peerbus(&this.to_string_lossy()) {
         let this = this.display();
-        return Err(Failure::failed(format!(
+        return Err(Error::failed(format!(
             "{this} is not called peerbus, and would not be known again: rename it"
         )));
     }
     this.into_os_string().into_string().map_err(|path| {
         let path = Path::new(&path).display().to_string();
-        Failure::failed(format!(
+        Error::failed(format!(
             "the path of this program, {path}, is not UTF-8: move it"
         ))
     })

@@ -1,27 +1,19 @@
 //! Variables and credentials.
 
-use peerbus_adapter::{Config, CredentialsError, Flags, credentials};
-use peerbus_cc_adapter::WakeList;
-use peerbus_mcp::Options;
-use peerbus_wire::Secret;
+use peerbus_adapter::{Config, CredentialsError, Secret, credentials};
 
+use super::Context;
 use super::report::Report;
-use crate::args::Doctor;
 
 /// Checks what is configured. Gives what to connect with, if that can be tried.
-pub(super) fn check(verb: &Doctor, report: &mut Report) -> Option<Config> {
-    options(report);
-    let flags = Flags {
-        url: verb.connection.url.clone(),
-        name: None,
-        credentials: verb.connection.credentials.clone(),
-    };
+pub(super) fn check(context: &Context, report: &mut Report) -> Option<Config> {
+    options(context, report);
     let env = |name: &str| match name {
         // It has a check of its own.
         "PEERBUS_NAME" => None,
         _ => std::env::var(name).ok(),
     };
-    let mut config = match Config::resolve_with(&flags, env) {
+    let mut config = match Config::resolve_with(&context.flags, env) {
         Ok(config) => config,
         Err(error) => {
             let remedy = "correct the variable or the flag that the sentence names";
@@ -34,17 +26,8 @@ pub(super) fn check(verb: &Doctor, report: &mut Report) -> Option<Config> {
 }
 
 /// The variables that an adapter reads and this program does not.
-fn options(report: &mut Report) {
-    let variable = |name: &str| std::env::var(name).ok();
-    let wake = variable("PEERBUS_WAKE").filter(|text| !text.is_empty());
-    let wake = wake.map_or(Ok(WakeList::default()), |text| text.parse());
-    let mut wrong = Vec::new();
-    if let Err(error) = wake {
-        wrong.push(error);
-    }
-    if let Err(error) = Options::read(variable) {
-        wrong.push(error.to_string());
-    }
+fn options(context: &Context, report: &mut Report) {
+    let wrong = (context.check_options)(&|name| std::env::var(name).ok());
     for says in &wrong {
         let remedy = "correct or unset that variable: with it an adapter does not start";
         report.failed("settings", says, remedy);

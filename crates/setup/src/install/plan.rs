@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use jsonc_parser::ast::Value as Ast;
 use serde_json::Value;
 
-use super::clients::{Target, Want};
 use super::draft::Draft;
 use super::files::Found;
 use super::json::{self, Flaw};
 use super::record::Done;
-use super::{diff, edit, hooks, program, toml};
-use crate::failure::Failure;
+use super::targets::{Target, Want};
+use super::{edit, hooks, program, toml};
+use crate::error::Error;
+use crate::text::escape;
 
 /// As much of a hook as is shown, in characters.
 const SHOWN_CHARS: usize = 120;
@@ -44,11 +45,7 @@ impl Change {
 }
 
 /// Plans to put in what a target wants.
-pub(crate) fn install(
-    target: &Target,
-    found: Found,
-    done: Option<&Done>,
-) -> Result<Change, Failure> {
+pub(crate) fn install(target: &Target, found: Found, done: Option<&Done>) -> Result<Change, Error> {
     let (text, mark) = found.text()?;
     let mut done = done.cloned().unwrap_or_default();
     if found.bytes.is_none() {
@@ -57,7 +54,7 @@ pub(crate) fn install(
             ..Done::default()
         };
     }
-    let read = reading(target, text).map_err(|flaw| refusal(&found, text, &flaw))?;
+    let read = reading(&target.want, text).map_err(|flaw| refusal(&found, text, &flaw))?;
     let stays = strangers(target, &found, &read);
     let fresh = !has_ours(target, &read);
     if fresh && found.bytes.is_some() {
@@ -88,12 +85,12 @@ pub(crate) fn uninstall(
     target: &Target,
     found: Found,
     done: Option<&Done>,
-) -> Result<Change, Failure> {
+) -> Result<Change, Error> {
     if found.bytes.is_none() {
         return Ok(untouched(found, Vec::new()));
     }
     let (text, mark) = found.text()?;
-    let read = reading(target, text).map_err(|flaw| refusal(&found, text, &flaw))?;
+    let read = reading(&target.want, text).map_err(|flaw| refusal(&found, text, &flaw))?;
     let stays = strangers(target, &found, &read);
     if !has_ours(target, &read) {
         return Ok(untouched(found, stays));
@@ -110,16 +107,16 @@ pub(crate) fn uninstall(
         Want::Toml(_) => toml::unset(&mut draft),
     };
     unset.map_err(|flaw| refusal(&found, text, &flaw))?;
-    let meant = reading(target, &draft.text).map_err(|flaw| refusal(&found, text, &flaw))?;
+    let meant = reading(&target.want, &draft.text).map_err(|flaw| refusal(&found, text, &flaw))?;
     // The bytes as they were, if taking out what was put in gives what is meant.
     let exact = reverted.filter(|text| {
-        reading(target, text)
+        reading(&target.want, text)
             .is_ok_and(|read| !has_ours(target, &read) && pruned(read) == pruned(meant.clone()))
     });
     let after = exact.unwrap_or(draft.text);
     unharmed(target, &found, text, &after)?;
     let created = done.map_or_else(|| is_all_ours(target, text), |done| done.created);
-    let empty = reading(target, &after).is_ok_and(|read| is_empty(&pruned(read)));
+    let empty = reading(&target.want, &after).is_ok_and(|read| is_empty(&pruned(read)));
     let bare = after.trim().trim_matches(['{', '}']).trim().is_empty();
     let gone = created && empty && bare;
     Ok(Change {
@@ -148,12 +145,12 @@ fn strangers(target: &Target, found: &Found, read: &Value) -> Vec<String> {
     if let Want::Hooks(_) = target.want {
         let hooks = hooks::strangers(read).into_iter();
         let hooks = hooks.map(|(event, command)| {
-            let shown = diff::visible(&command, SHOWN_CHARS);
+            let shown = escape(&command, SHOWN_CHARS);
             format!("a hook at {event} calls peerbus in a way of its own (`{shown}`)")
         });
         return hooks.map(says).collect();
     }
-    let server = entry(target, read).filter(|entry| !is_ours(entry));
+    let server = entry(&target.want, read).filter(|entry| !is_ours(entry));
     let what = "the server called peerbus does not run peerbus itself";
     server.map(|_| says(what.to_owned())).into_iter().collect()
 }
@@ -170,8 +167,8 @@ fn is_all_ours(target: &Target, text: &str) -> bool {
 }
 
 /// The server's entry in what was read of a target.
-pub(crate) fn entry<'v>(target: &Target, read: &'v Value) -> Option<&'v Value> {
-    match &target.want {
+pub(crate) fn entry<'v>(want: &Want, read: &'v Value) -> Option<&'v Value> {
+    match want {
         Want::Server { path, .. } => read.pointer(&format!("/{}/{}", path[0], path[1])),
         Want::Hooks(_) => None,
         Want::Toml(_) => read.pointer("/mcp_servers/peerbus"),
@@ -190,7 +187,7 @@ pub(crate) fn command(entry: &Value) -> Option<Vec<String>> {
 fn has_ours(target: &Target, read: &Value) -> bool {
     match &target.want {
         Want::Hooks(_) => !hooks::commands(read).is_empty(),
-        _ => entry(target, read).is_some_and(is_ours),
+        _ => entry(&target.want, read).is_some_and(is_ours),
     }
 }
 
@@ -204,7 +201,7 @@ pub(crate) fn is_ours(entry: &Value) -> bool {
 
 /// Refuses an entry of our name that is somebody else's.
 fn foreign(target: &Target, text: &str, read: &Value) -> Result<(), Flaw> {
-    if entry(target, read).is_none_or(is_ours) {
+    if entry(&target.want, read).is_none_or(is_ours) {
         return Ok(());
     }
     let at = match &target.want {
@@ -220,8 +217,8 @@ fn foreign(target: &Target, text: &str, read: &Value) -> Result<(), Flaw> {
 }
 
 /// A text as plain JSON; nothing in it counts as an empty object.
-pub(crate) fn reading(target: &Target, text: &str) -> Result<Value, Flaw> {
-    match target.want {
+pub(crate) fn reading(want: &Want, text: &str) -> Result<Value, Flaw> {
+    match want {
         Want::Toml(_) => toml::document(text),
         _ => {
             let root = json::parse(text)?;
@@ -253,7 +250,7 @@ fn pruned(mut value: Value) -> Value {
 
 /// Without anything of ours.
 fn stripped(target: &Target, text: &str) -> Result<Value, Flaw> {
-    let mut value = reading(target, text)?;
+    let mut value = reading(&target.want, text)?;
     let servers = match &target.want {
         Want::Server { path, .. } => path[0],
         Want::Toml(_) => "mcp_servers",
@@ -272,11 +269,11 @@ pub(super) fn unharmed(
     found: &Found,
     before: &str,
     after: &str,
-) -> Result<(), Failure> {
+) -> Result<(), Error> {
     let both = stripped(target, before).and_then(|b| Ok((b, stripped(target, after)?)));
     match both {
         Ok((before, after)) if before == after => Ok(()),
-        _ => Err(Failure::failed(format!(
+        _ => Err(Error::failed(format!(
             "{} is laid out in a way that cannot be edited safely; nothing was changed: make the \
              entry by hand (docs/OTHER_AGENTS.md)",
             found.path.display()
@@ -284,9 +281,9 @@ pub(super) fn unharmed(
     }
 }
 
-fn refusal(found: &Found, text: &str, flaw: &Flaw) -> Failure {
+fn refusal(found: &Found, text: &str, flaw: &Flaw) -> Error {
     let (path, why) = (found.path.display(), flaw.located(text));
-    Failure::failed(format!(
+    Error::failed(format!(
         "{path}: {why}; nothing was changed: put that right and try again"
     ))
 }

@@ -8,7 +8,7 @@ use peerbus_os as os;
 use serde::{Deserialize, Serialize};
 
 use super::files;
-use crate::failure::Failure;
+use crate::error::Error;
 
 /// All that was done as this user.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,7 +54,7 @@ impl Record {
     }
 
     /// Writes the record; an empty one is taken away.
-    pub(crate) fn save(&self) -> Result<(), Failure> {
+    pub(crate) fn save(&self) -> Result<(), Error> {
         let Some(path) = place() else {
             return Ok(());
         };
@@ -64,12 +64,12 @@ impl Record {
                 _ => Ok(()),
             }
         } else {
-            let text = serde_json::to_vec_pretty(self).map_err(Failure::failed)?;
+            let text = serde_json::to_vec_pretty(self).map_err(Error::failed)?;
             write_private(&path, &text)
         };
         saved.map_err(|error| {
             let path = path.display();
-            Failure::failed(format!(
+            Error::failed(format!(
                 "cannot write {path}, which uninstall reads: {error}"
             ))
         })

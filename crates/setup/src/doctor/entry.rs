@@ -1,10 +1,9 @@
 //! A server's entry, read as the adapter that it starts would read it.
 
 use peerbus_adapter::{Config, Flags};
-use peerbus_cc_adapter::WakeList;
-use peerbus_mcp::Options;
 use serde_json::Value;
 
+use super::Context;
 use super::report::Report;
 use crate::install::{naming, plan};
 
@@ -16,7 +15,11 @@ pub(super) struct Fault {
 
 /// The name that the adapter of an entry takes, if it is given one, and what is wrong there.
 /// `install`: the command that writes the entry.
-pub(super) fn look(entry: &Value, install: &str) -> (Option<String>, Vec<Fault>) {
+pub(super) fn look(
+    context: &Context,
+    entry: &Value,
+    install: &str,
+) -> (Option<String>, Vec<Fault>) {
     let variable = |name: &str| naming::variable(entry, name);
     let given = argument(entry, "--name").or_else(|| variable("PEERBUS_NAME"));
     let name = given.map(|name| naming::expanded(&name, variable));
@@ -27,7 +30,7 @@ pub(super) fn look(entry: &Value, install: &str) -> (Option<String>, Vec<Fault>)
             (None, vec![Fault { says, remedy }])
         }
     };
-    faults.extend(settings(entry).into_iter().map(|says| Fault {
+    faults.extend(settings(context, entry).into_iter().map(|says| Fault {
         says,
         remedy: "correct it there, or take it out: with it the adapter does not start".into(),
     }));
@@ -35,7 +38,7 @@ pub(super) fn look(entry: &Value, install: &str) -> (Option<String>, Vec<Fault>)
 }
 
 /// What is wrong with what an entry sets, but for the name.
-fn settings(entry: &Value) -> Vec<String> {
+fn settings(context: &Context, entry: &Value) -> Vec<String> {
     let variable = |name: &str| naming::variable(entry, name);
     let flags = Flags {
         url: argument(entry, "--url"),
@@ -46,11 +49,7 @@ fn settings(entry: &Value) -> Vec<String> {
     if let Err(error) = Config::resolve_with(&flags, others) {
         wrong.push(error.to_string());
     }
-    let wake = variable("PEERBUS_WAKE").map(|text| text.parse::<WakeList>());
-    wrong.extend(wake.and_then(Result::err));
-    if let Err(error) = Options::read(variable) {
-        wrong.push(error.to_string());
-    }
+    wrong.extend((context.check_options)(&variable));
     wrong
 }
 

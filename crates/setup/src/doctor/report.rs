@@ -1,14 +1,15 @@
 //! What was checked and what was found.
 
-use peerbus_wire::neutralise;
 use serde_json::{Value, json};
+
+use crate::text::escape;
 
 /// Longest sentence of a check, in characters.
 const SENTENCE_CHARS: usize = 600;
 
 /// How a check ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
+pub enum Found {
     /// Nothing to do.
     Ok,
     /// It works, and may not work as it should.
@@ -38,7 +39,7 @@ struct Check {
 
 /// All checks, in the order in which they were made.
 #[derive(Debug, Default)]
-pub(crate) struct Report {
+pub struct Report {
     checks: Vec<Check>,
 }
 
@@ -69,9 +70,9 @@ impl Report {
     }
 
     fn push(&mut self, topic: &'static str, found: Found, says: String, remedy: String) {
-        // Paths, names and presence are other people's words. Quotes do no harm here.
-        let shown = |text: &str| neutralise(text, SENTENCE_CHARS).replace("\\\"", "\"");
-        let (says, remedy) = (shown(&says), shown(&remedy));
+        // Paths, names and presence are other people's words.
+        let says = escape(&says, SENTENCE_CHARS);
+        let remedy = escape(&remedy, SENTENCE_CHARS);
         self.checks.push(Check {
             topic,
             found,
@@ -81,7 +82,8 @@ impl Report {
     }
 
     /// How many checks ended like this.
-    pub(crate) fn count(&self, found: Found) -> usize {
+    #[must_use]
+    pub fn count(&self, found: Found) -> usize {
         self.checks
             .iter()
             .filter(|check| check.found == found)
@@ -89,7 +91,8 @@ impl Report {
     }
 
     /// One line for each check.
-    pub(crate) fn lines(&self) -> Vec<String> {
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
         let line = |check: &Check| {
             let (word, topic, says) = (check.found.word(), check.topic, &check.says);
             let remedy = match check.remedy.as_str() {
@@ -102,7 +105,8 @@ impl Report {
     }
 
     /// The checks for a program.
-    pub(crate) fn json(&self) -> Value {
+    #[must_use]
+    pub fn json(&self) -> Value {
         let checks: Vec<_> = self
             .checks
             .iter()

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::clients::{Target, Want};
 use super::files::Found;
 use super::hooks::Hook;
 use super::json::Node;
 use super::plan::{self, Change};
 use super::record::Done;
+use super::targets::{Target, Want};
 
 fn server() -> Target {
     let entry = Node::table([

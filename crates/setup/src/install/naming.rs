@@ -1,13 +1,14 @@
 //! What sessions are named by a configuration.
 
-use peerbus_adapter::{Config, Flags, Naming};
-use peerbus_wire::PeerName;
+use peerbus_adapter::{Config, Flags, Naming, PeerName};
+use peerbus_agents::Scope;
 use serde_json::Value;
 
-use super::clients::{Scope, Target};
 use super::files::Found;
-use super::{diff, plan};
-use crate::failure::Failure;
+use super::plan;
+use super::targets::Target;
+use crate::error::Error;
+use crate::text::escape;
 
 /// What stands for something of the session in a name.
 const PLACEHOLDERS: [&str; 4] = ["{project}", "{branch}", "{host}", "{user}"];
@@ -18,16 +19,16 @@ const SHOWN_CHARS: usize = 80;
 
 /// Checks a name that may hold placeholders. One that nobody on this machine could have is refused
 /// in its user's own configuration; a project's is read elsewhere too.
-pub(super) fn check(name: &str, scope: Scope) -> Result<(), Failure> {
+pub(super) fn check(name: &str, scope: Scope) -> Result<(), Error> {
     PeerName::parse(&filled(name, &PLACEHOLDERS)).map_err(|error| {
-        let shown = diff::visible(name, SHOWN_CHARS);
+        let shown = escape(name, SHOWN_CHARS);
         let known = PLACEHOLDERS.join(", ");
-        Failure::config(format!(
+        Error::config(format!(
             "the name \"{shown}\" cannot be used: {error} (and {known} stand for something)"
         ))
     })?;
     if scope == Scope::User {
-        expanded(&filled(name, &OF_THE_PLACE), |_| None).map_err(Failure::config)?;
+        expanded(&filled(name, &OF_THE_PLACE), |_| None).map_err(Error::config)?;
     }
     Ok(())
 }
@@ -69,8 +70,8 @@ pub(super) fn kept(targets: &[Target]) -> Option<String> {
     targets.iter().find_map(|target| {
         let found = Found::read(&target.path).ok()?;
         found.bytes.as_ref()?;
-        let read = plan::reading(target, found.text().ok()?.0).ok()?;
-        let name = variable(plan::entry(target, &read)?, "PEERBUS_NAME")?;
-        Some(diff::visible(&name, SHOWN_CHARS))
+        let read = plan::reading(&target.want, found.text().ok()?.0).ok()?;
+        let name = variable(plan::entry(&target.want, &read)?, "PEERBUS_NAME")?;
+        Some(escape(&name, SHOWN_CHARS))
     })
 }

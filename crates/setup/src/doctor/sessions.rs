@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use peerbus_adapter::paths::Paths;
+use peerbus_agents::claude_code;
 use peerbus_os::{file, process};
 use serde_json::Value;
 
+use super::Context;
 use super::report::Report;
 
 /// More files than anybody has sessions.
@@ -14,16 +16,16 @@ const FILES_MAX: usize = 1_000;
 const FILE_BYTES_MAX: u64 = 262_144;
 
 /// Looks at the running sessions, and at what adapters left behind.
-pub(super) fn check(report: &mut Report) {
+pub(super) fn check(context: &Context, report: &mut Report) {
     inboxes(report);
     if let Ok(paths) = Paths::find() {
-        hook_sockets(&paths, report);
+        hook_sockets(context, &paths, report);
     }
 }
 
 /// Where hooks reach the adapter of their session.
-fn hook_sockets(paths: &Paths, report: &mut Report) {
-    let Some(dir) = peerbus_cc_adapter::hooks::socket_directory(paths) else {
+fn hook_sockets(context: &Context, paths: &Paths, report: &mut Report) {
+    let Some(dir) = (context.hook_sockets)(paths) else {
         let dir = paths.runtime_dir.join("sessions");
         let says = format!(
             "{} is too long a path for the sockets of sessions: hooks do not reach them",
@@ -40,10 +42,7 @@ fn hook_sockets(paths: &Paths, report: &mut Report) {
 }
 
 fn inboxes(report: &mut Report) {
-    let dir = std::env::var_os("CLAUDE_CONFIG_DIR").filter(|dir| !dir.is_empty());
-    let dir = dir.map(PathBuf::from);
-    let dir = dir.or_else(|| Some(std::env::home_dir()?.join(".claude")));
-    let Some(dir) = dir.map(|dir| dir.join("sessions")) else {
+    let Some(dir) = claude_code::config_dir().map(|dir| dir.join("sessions")) else {
         return;
     };
     let running: Vec<_> = files(&dir, "json")

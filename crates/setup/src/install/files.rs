@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use peerbus_os as os;
 
-use crate::failure::Failure;
+use crate::error::Error;
 
 /// Largest configuration that is edited.
 const BYTES_MAX: u64 = 64 * 1_024 * 1_024;
@@ -26,17 +26,17 @@ pub(crate) struct Found {
 
 impl Found {
     /// Reads a file, through a symbolic link if it is one.
-    pub(crate) fn read(asked: &Path) -> Result<Self, Failure> {
+    pub(crate) fn read(asked: &Path) -> Result<Self, Error> {
         let linked = fs::symlink_metadata(asked).is_ok_and(|found| found.is_symlink());
         let path = if linked {
             fs::canonicalize(asked).map_err(|error| {
                 let asked = asked.display();
-                Failure::failed(format!("{asked} is a symbolic link to nothing ({error})"))
+                Error::failed(format!("{asked} is a symbolic link to nothing ({error})"))
             })?
         } else {
             asked.to_owned()
         };
-        let refuse = |why: String| Failure::failed(format!("{} {why}", path.display()));
+        let refuse = |why: String| Error::failed(format!("{} {why}", path.display()));
         let bytes = match fs::metadata(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(refuse(format!("cannot be read: {error}"))),
@@ -57,11 +57,11 @@ impl Found {
     }
 
     /// The text, without the mark before it, and the mark.
-    pub(crate) fn text(&self) -> Result<(&str, &'static str), Failure> {
+    pub(crate) fn text(&self) -> Result<(&str, &'static str), Error> {
         let bytes = self.bytes.as_deref().unwrap_or_default();
         let text = std::str::from_utf8(bytes).map_err(|error| {
             let (path, at) = (self.path.display(), error.valid_up_to());
-            Failure::failed(format!(
+            Error::failed(format!(
                 "{path} is not UTF-8 (byte {at}); nothing was changed: save it as UTF-8 and try again"
             ))
         })?;
@@ -72,14 +72,14 @@ impl Found {
     }
 
     /// Checks that it can be replaced, before anything is.
-    pub(crate) fn check_writable(&self) -> Result<(), Failure> {
+    pub(crate) fn check_writable(&self) -> Result<(), Error> {
         let mut dirs = self.path.ancestors().skip(1);
         let dir = dirs.find(|dir| dir.exists()).unwrap_or(Path::new("."));
         let file = self.bytes.is_some().then_some(self.path.as_path());
         for path in file.into_iter().chain([dir]) {
             os::file::may_write(path).map_err(|error| {
                 let path = path.display();
-                Failure::failed(format!("{path} cannot be written: {error}"))
+                Error::failed(format!("{path} cannot be written: {error}"))
             })?;
         }
         Ok(())
@@ -87,7 +87,7 @@ impl Found {
 
     /// Puts other bytes in place of what was found, or takes the file away. `false`: somebody else
     /// changed it meanwhile, and nothing was done.
-    pub(crate) fn replace(&self, bytes: Option<&[u8]>) -> Result<bool, Failure> {
+    pub(crate) fn replace(&self, bytes: Option<&[u8]>) -> Result<bool, Error> {
         let now = Self::read(&self.asked)?;
         if now.bytes != self.bytes || now.path != self.path {
             return Ok(false);
@@ -98,7 +98,7 @@ impl Found {
         };
         done.map(|()| true).map_err(|error| {
             let path = self.path.display();
-            Failure::failed(format!("cannot write {path}: {error}"))
+            Error::failed(format!("cannot write {path}: {error}"))
         })
     }
 }

@@ -8,8 +8,7 @@ use peerbus_adapter::{
 
 use super::report::Report;
 use super::{elsewhere, health};
-use crate::client;
-use crate::failure::Failure;
+use crate::error::Error;
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -17,8 +16,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const CLOCK_MS_MAX: u64 = 5_000;
 
 /// Checks the broker, and what only it can tell.
-pub(super) fn check(config: Config, report: &mut Report) -> Result<(), Failure> {
-    let runtime = client::runtime()?;
+pub(super) fn check(config: Config, report: &mut Report) -> Result<(), Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Error::failed(format!("cannot start: {error}")))?;
     runtime.block_on(async {
         let (bus, link) = connect(config.clone());
         let driver = tokio::spawn(link.run());

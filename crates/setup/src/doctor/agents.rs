@@ -3,22 +3,21 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use peerbus_agents::{Agent, Scope, claude_code};
 use serde_json::Value;
 
+use super::Context;
 use super::entry::{self, Names};
 use super::report::Report;
 use super::version;
-use crate::args::Client;
-use crate::failure::Failure;
-use crate::install::clients::{CLIENTS, Places, Program, Scope, Target, Want, targets};
+use crate::error::Error;
 use crate::install::files::Found;
+use crate::install::targets::{Places, Program, Target, Want, targets};
 use crate::install::{hooks, plan, program};
 
-/// What is known of one client in one place.
+/// One agent in one place.
 struct Site {
-    client: Client,
-    word: &'static str,
-    title: &'static str,
+    agent: &'static Agent,
     scope: Scope,
     /// Another directory than this one.
     above: Option<PathBuf>,
@@ -32,14 +31,13 @@ impl Site {
         };
         let there = self.above.as_ref();
         let there = there.map_or_else(String::new, |dir| format!(" in {}", dir.display()));
-        format!("`peerbus install {} --{flag}`{there}", self.word)
+        format!("`peerbus install {} --{flag}`{there}", self.agent.word)
     }
 
     /// Whether sessions that are started here read this file.
     fn reads(&self, target: &Target) -> bool {
         let servers = !matches!(target.want, Want::Hooks(_));
-        let upwards = [Client::ClaudeCode, Client::Codex, Client::Opencode];
-        self.above.is_none() || servers && upwards.contains(&self.client)
+        self.above.is_none() || servers && self.agent.reads_upwards
     }
 }
 
@@ -56,28 +54,29 @@ struct Survey {
 }
 
 /// Looks into every configuration that is there.
-pub(super) fn check(report: &mut Report) -> Result<(), Failure> {
+pub(super) fn check(context: &Context, report: &mut Report) -> Result<(), Error> {
     let places = Places::find()?;
     let mut survey = Survey::default();
     let (mut claude, mut absent) = (false, Vec::new());
-    for (client, word, title) in CLIENTS {
+    for agent in Agent::installable() {
         (survey.there, survey.installed) = (false, false);
         let site = |scope, above| Site {
-            client,
-            word,
-            title,
+            agent,
             scope,
             above,
         };
-        survey.look(&site(Scope::User, None), &places, report);
-        survey.look(&site(Scope::Project, None), &places, report);
+        survey.look(context, &site(Scope::User, None), &places, report);
+        survey.look(context, &site(Scope::Project, None), &places, report);
         for dir in places.above() {
             let places = places.at(&dir);
-            survey.look(&site(Scope::Project, Some(dir)), &places, report);
+            survey.look(context, &site(Scope::Project, Some(dir)), &places, report);
         }
-        claude |= survey.installed && client == Client::ClaudeCode;
+        claude |= survey.installed && agent.word == claude_code::AGENT.word;
         if survey.there && !survey.installed {
-            absent.push(format!("{title} (`peerbus install {word}`)"));
+            absent.push(format!(
+                "{} (`peerbus install {}`)",
+                agent.title, agent.word
+            ));
         }
     }
     survey.names.check(report);
@@ -98,9 +97,9 @@ pub(super) fn check(report: &mut Report) -> Result<(), Failure> {
 
 impl Survey {
     /// Looks at the files of one client in one place.
-    fn look(&mut self, site: &Site, places: &Places, report: &mut Report) {
-        for target in wanted(site.client, site.scope, places, program::NAME) {
-            if !self.seen.insert((site.word, target.path.clone())) {
+    fn look(&mut self, context: &Context, site: &Site, places: &Places, report: &mut Report) {
+        for target in wanted(site.agent, site.scope, places, program::NAME) {
+            if !self.seen.insert((site.agent.word, target.path.clone())) {
                 continue;
             }
             if !site.reads(&target) {
@@ -112,12 +111,12 @@ impl Survey {
                 continue;
             };
             self.there = true;
-            if let Some(entry) = plan::entry(&target, &read) {
+            if let Some(entry) = plan::entry(&target.want, &read) {
                 self.servers += 1;
                 self.installed = true;
-                let name = server(site, &target, &found, entry, places, report);
+                let name = server(context, site, &target, &found, entry, places, report);
                 let path = found.path.display().to_string();
-                self.names.add(name, site.word, path);
+                self.names.add(name, site.agent.word, path);
             }
             if let Want::Hooks(_) = target.want {
                 self.hooked |= check_hooks(site, &target, &found, &read, places, report);
@@ -131,21 +130,21 @@ fn unread(site: &Site, target: &Target, report: &mut Report) {
     let found = Found::read(&target.path).ok();
     let read = found.as_ref().and_then(|found| {
         found.bytes.as_ref()?;
-        plan::reading(target, found.text().ok()?.0).ok()
+        plan::reading(&target.want, found.text().ok()?.0).ok()
     });
-    if read.is_some_and(|read| plan::entry(target, &read).is_some()) {
-        let (path, title) = (target.path.display(), site.title);
+    if read.is_some_and(|read| plan::entry(&target.want, &read).is_some()) {
+        let (path, title) = (target.path.display(), site.agent.title);
         let says = format!("{path} has peerbus for {title} when that is started there, not here");
-        report.ok(site.word, says);
+        report.ok(site.agent.word, says);
     }
 }
 
-fn wanted(client: Client, scope: Scope, places: &Places, command: &str) -> Vec<Target> {
+fn wanted(agent: &Agent, scope: Scope, places: &Places, command: &str) -> Vec<Target> {
     let program = Program {
         command: command.to_owned(),
         name: None,
     };
-    targets(client, scope, places, &program)
+    targets(agent, scope, places, &program)
 }
 
 /// Reads a target; `None`: it is not there, or was reported.
@@ -161,7 +160,7 @@ fn read(target: &Target, report: &mut Report) -> Option<(Found, Value)> {
     found.bytes.as_ref()?;
     let read = match found.text() {
         Err(failure) => Err(failure.to_string()),
-        Ok((text, _)) => plan::reading(target, text).map_err(|flaw| {
+        Ok((text, _)) => plan::reading(&target.want, text).map_err(|flaw| {
             let path = found.path.display();
             format!("{path} cannot be read: {}", flaw.located(text))
         }),
@@ -177,6 +176,7 @@ fn read(target: &Target, report: &mut Report) -> Option<(Found, Value)> {
 
 /// Checks a server's entry. Gives the name that its sessions take, if it gives one.
 fn server(
+    context: &Context,
     site: &Site,
     target: &Target,
     found: &Found,
@@ -190,24 +190,28 @@ fn server(
     if !command.is_empty() && !plan::is_ours(entry) {
         let says = format!("{path} starts {command} as peerbus, which is not looked into");
         let remedy = "nothing, if it is a wrapper of yours; else rename that server, and install";
-        report.warning(site.word, says, remedy);
+        report.warning(site.agent.word, says, remedy);
         return None;
     }
     if let Some(why) = unusable(&command) {
-        report.failed(site.word, format!("{path} starts {why}"), site.remedy());
+        report.failed(
+            site.agent.word,
+            format!("{path} starts {why}"),
+            site.remedy(),
+        );
         return None;
     }
     let off = entry.get("enabled") == Some(&Value::Bool(false))
         || entry.get("disabled") == Some(&Value::Bool(true));
     if off {
         let says = format!("{path} has peerbus switched off");
-        report.warning(site.word, says, "switch it on there when you want it");
+        report.warning(site.agent.word, says, "switch it on there when you want it");
         return None;
     }
-    let (name, faults) = entry::look(entry, &site.remedy());
+    let (name, faults) = entry::look(context, entry, &site.remedy());
     for fault in &faults {
         let says = format!("{path}: {}", fault.says);
-        report.failed(site.word, says, &fault.remedy);
+        report.failed(site.agent.word, says, &fault.remedy);
     }
     if !faults.is_empty() {
         return name;
@@ -216,12 +220,12 @@ fn server(
         let ours = env!("CARGO_PKG_VERSION");
         let says = format!("{path} starts {command}, which is {other}; this is peerbus {ours}");
         let remedy = format!("install one version everywhere, then {}", site.remedy());
-        report.warning(site.word, says, remedy);
+        report.warning(site.agent.word, says, remedy);
     } else if outdated(site, target, found, &command, places) {
         let says = format!("{path} has peerbus in another form than this version writes");
-        report.warning(site.word, says, site.remedy());
+        report.warning(site.agent.word, says, site.remedy());
     } else {
-        report.ok(site.word, format!("{path} starts {command}"));
+        report.ok(site.agent.word, format!("{path} starts {command}"));
     }
     name
 }
@@ -265,7 +269,7 @@ fn other_version(command: &str) -> Option<String> {
 /// Whether installing with the same program would change something.
 fn outdated(site: &Site, target: &Target, found: &Found, command: &str, places: &Places) -> bool {
     let same = |other: &Target| other.path == target.path;
-    let mut fresh = wanted(site.client, site.scope, places, command).into_iter();
+    let mut fresh = wanted(site.agent, site.scope, places, command).into_iter();
     let again = Found::read(&found.asked);
     match (fresh.find(same), again) {
         (Some(fresh), Ok(again)) => {
@@ -295,7 +299,7 @@ fn check_hooks(
     let path = found.path.display();
     if let Some(why) = programs.iter().find_map(|program| unusable(program)) {
         report.failed(
-            site.word,
+            site.agent.word,
             format!("the hooks in {path} start {why}"),
             site.remedy(),
         );
@@ -305,19 +309,19 @@ fn check_hooks(
         .iter()
         .filter_map(|(event, command)| Some((event.as_str(), hooks::ours(command)?)))
         .collect();
-    let missing: Vec<_> = peerbus_cc_adapter::hooks::ENTRIES
+    let missing: Vec<_> = claude_code::HOOKS
         .iter()
         .filter(|entry| !there.contains(&(entry.event, entry.arguments.to_owned())))
         .map(|entry| format!("`{}` at {}", entry.arguments, entry.event))
         .collect();
     if !missing.is_empty() {
         let says = format!("{path} lacks some of the hooks: {}", missing.join(", "));
-        report.failed(site.word, says, site.remedy());
+        report.failed(site.agent.word, says, site.remedy());
     } else if outdated(site, target, found, program, places) {
         let says = format!("{path} has the hooks in another form than this version writes");
-        report.warning(site.word, says, site.remedy());
+        report.warning(site.agent.word, says, site.remedy());
     } else {
-        report.ok(site.word, format!("{path} has all hooks"));
+        report.ok(site.agent.word, format!("{path} has all hooks"));
     }
     true
 }
@@ -327,7 +331,7 @@ fn silenced(places: &Places, installed: bool, hooked: bool, report: &mut Report)
     if !installed {
         return;
     }
-    let settings = places.claude_settings();
+    let settings = claude_code::settings_files(places.project());
     let settings: Vec<_> = settings
         .iter()
         .filter_map(|path| Some((path, value(path)?)))
@@ -387,7 +391,7 @@ fn has_plugin(settings: &Value) -> bool {
 }
 
 fn switched_off(places: &Places) -> bool {
-    let Some(state) = value(&places.claude_state()) else {
+    let Some(state) = claude_code::state_file().and_then(|file| value(&file)) else {
         return false;
     };
     let project = places.project().to_string_lossy().into_owned();
@@ -410,5 +414,5 @@ fn value(path: &Path) -> Option<Value> {
     };
     let found = Found::read(path).ok()?;
     found.bytes.as_ref()?;
-    plan::reading(&target, found.text().ok()?.0).ok()
+    plan::reading(&target.want, found.text().ok()?.0).ok()
 }

@@ -2,6 +2,8 @@
 
 use similar::{ChangeTag, TextDiff};
 
+use crate::text::escape;
+
 /// Lines of context.
 const CONTEXT: usize = 3;
 /// Longest line that is shown whole, in characters.
@@ -20,7 +22,7 @@ pub(crate) fn unified(path: &str, before: &[u8], existed: bool, after: Option<&[
     let text = unified.context_radius(CONTEXT).header(from, to).to_string();
     let mut shown = String::new();
     for line in text.lines() {
-        shown.push_str(&visible(&masked(line), LINE_CHARS_MAX));
+        shown.push_str(&escape(&masked(line), LINE_CHARS_MAX));
         shown.push('\n');
     }
     if long {
@@ -128,22 +130,6 @@ fn is_secret(name: &str) -> bool {
     const WORDS: [&str; 6] = ["token", "secret", "password", "key", "auth", "credential"];
     let name = name.to_ascii_lowercase();
     WORDS.iter().any(|word| name.contains(word))
-}
-
-/// The start of a text, as it is but for what a terminal would obey or not show.
-pub(crate) fn visible(text: &str, chars_max: usize) -> String {
-    let mut shown = String::new();
-    for c in text.chars().take(chars_max) {
-        match c {
-            '"' | '\'' | '\\' | '\t' => shown.push(c),
-            _ => shown.extend(c.escape_debug()),
-        }
-    }
-    let count = text.chars().count();
-    if count > chars_max {
-        shown.push_str(&format!("… (cut here, {count} characters in all)"));
-    }
-    shown
 }
 
 #[cfg(test)]

@@ -1,0 +1,145 @@
+//! Claude Code, Anthropic's.
+
+use std::path::{Path, PathBuf};
+
+use crate::{Agent, Base, File, Hook, Note, Part, Scope, Server};
+
+/// What is known of it.
+pub const AGENT: Agent = Agent {
+    word: "claude-code",
+    title: "Claude Code",
+    client_info: &["claude-code"],
+    session_variable: Some("CLAUDE_CODE_SESSION_ID"),
+    project_variable: Some("CLAUDE_PROJECT_DIR"),
+    adapter: "cc",
+    files: &[
+        File {
+            // Without the variable it lies in the home, not in the directory of the rest.
+            user: Base {
+                variable: CONFIG_DIR.variable,
+                below_home: "",
+            },
+            user_names: &[STATE],
+            project_names: &[".mcp.json"],
+            part: Part::Server(Server::USUAL),
+        },
+        File {
+            user: CONFIG_DIR,
+            user_names: &[SETTINGS],
+            project_names: &[".claude/settings.json"],
+            part: Part::Hooks(HOOKS),
+        },
+    ],
+    reads_upwards: true,
+    notes: &[Note::new(
+        Some(Scope::Project),
+        "approve the server `peerbus` when Claude Code asks, once a user",
+    )],
+    ..Agent::UNKNOWN
+};
+
+const CONFIG_DIR: Base = Base {
+    variable: "CLAUDE_CONFIG_DIR",
+    below_home: ".claude",
+};
+const STATE: &str = ".claude.json";
+const SETTINGS: &str = "settings.json";
+
+/// The member of a tool's `_meta` that keeps it from hiding the tool until its model searches.
+pub const ALWAYS_LOAD: &str = "anthropic/alwaysLoad";
+
+/// The user's directory, `~/.claude` by default: settings, transcripts, running sessions.
+#[must_use]
+pub fn config_dir() -> Option<PathBuf> {
+    CONFIG_DIR.directory()
+}
+
+/// Where it remembers what a project's user switched off.
+#[must_use]
+pub fn state_file() -> Option<PathBuf> {
+    AGENT.files[0].candidates(Scope::User, Path::new("")).pop()
+}
+
+/// The settings that hold for sessions in a project.
+#[must_use]
+pub fn settings_files(project: &Path) -> Vec<PathBuf> {
+    let user = config_dir().map(|dir| dir.join(SETTINGS));
+    let names = ["settings.json", "settings.local.json"];
+    let project = names.map(|name| project.join(".claude").join(name));
+    user.into_iter().chain(project).collect()
+}
+
+/// Long enough for a session that nobody touches over a weekend, and below its limit for a timer
+/// (2^31 ms).
+const WAIT_S: u32 = 604_800;
+/// A hook that answers ends by itself after a second; this is for a machine that stands still.
+const ANSWER_S: u32 = 10;
+
+const fn answers(event: &'static str) -> Hook {
+    Hook {
+        event,
+        arguments: "hook",
+        rewake: false,
+        timeout_s: ANSWER_S,
+    }
+}
+
+const fn waits(event: &'static str) -> Hook {
+    Hook {
+        event,
+        arguments: "hook wait",
+        rewake: true,
+        timeout_s: WAIT_S,
+    }
+}
+
+/// The hooks of a session, in the order in which they stand in a configuration.
+pub const HOOKS: &[Hook] = &[
+    answers("SessionStart"),
+    waits("SessionStart"),
+    answers("UserPromptSubmit"),
+    answers("PostToolUse"),
+    answers("Stop"),
+    waits("Stop"),
+];
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, Value, json};
+
+    use super::*;
+
+    fn entry(hook: &Hook) -> Value {
+        let mut entry = json!({
+            "type": "command",
+            "command": format!("peerbus {}", hook.arguments),
+            "timeout": hook.timeout_s,
+        });
+        if hook.rewake {
+            entry["asyncRewake"] = true.into();
+        }
+        entry
+    }
+
+    #[test]
+    fn the_plugin_has_these_hooks_and_no_others() {
+        let plugin = include_str!("../../../deploy/claude-code-plugin/hooks/hooks.json");
+        let plugin: Value = serde_json::from_str(plugin).unwrap();
+        let mut events = Map::new();
+        for hook in HOOKS {
+            let groups = events
+                .entry(hook.event)
+                .or_insert_with(|| json!([{ "hooks": [] }]));
+            groups[0]["hooks"].as_array_mut().unwrap().push(entry(hook));
+        }
+        assert_eq!(plugin["hooks"], Value::Object(events));
+    }
+
+    #[test]
+    fn the_plugin_has_the_version_of_the_program() {
+        let manifest =
+            include_str!("../../../deploy/claude-code-plugin/.claude-plugin/plugin.json");
+        let manifest: Value = serde_json::from_str(manifest).unwrap();
+        assert_eq!(manifest["version"], env!("CARGO_PKG_VERSION"));
+    }
+}

@@ -1,0 +1,54 @@
+//! Codex, OpenAI's. Names as seen in November 2026.
+
+use crate::{Agent, Base, File, Fixed, Format, Note, Part, Scope, Server};
+
+/// What is known of it.
+pub(crate) const AGENT: Agent = Agent {
+    word: "codex",
+    title: "Codex",
+    client_info: &["codex"],
+    takes_dots: false,
+    files: &[File {
+        user: Base {
+            variable: "CODEX_HOME",
+            below_home: ".codex",
+        },
+        user_names: &["config.toml"],
+        project_names: &[".codex/config.toml"],
+        part: Part::Server(Server {
+            format: Format::Toml,
+            table: "mcp_servers",
+            after: &[("env_vars", Fixed::Texts(&HANDED_ON))],
+            ..Server::USUAL
+        }),
+    }],
+    reads_upwards: true,
+    notes: &[
+        Note::new(
+            Some(Scope::Project),
+            "trust the project in Codex: it reads .codex/config.toml only then",
+        ),
+        Note::new(
+            Some(Scope::User),
+            "Codex asks before a tool that sends; `default_tools_approval_mode = \"approve\"` in \
+             [mcp_servers.peerbus] ends that",
+        ),
+    ],
+    ..Agent::UNKNOWN
+};
+
+/// What it must hand on of its environment, which it otherwise cleans.
+const HANDED_ON: [&str; 12] = [
+    "XDG_CONFIG_HOME",
+    "XDG_STATE_HOME",
+    "XDG_RUNTIME_DIR",
+    "PEERBUS_URL",
+    "PEERBUS_NAME",
+    "PEERBUS_TOKEN",
+    "PEERBUS_HMAC_SECRET",
+    "PEERBUS_LOG",
+    "PEERBUS_ACK",
+    "PEERBUS_BUDGET",
+    "PEERBUS_TOOL_NAMES",
+    "PEERBUS_WAKE",
+];

@@ -1,0 +1,21 @@
+//! Gemini CLI, Google's.
+
+use crate::{Agent, Base, File, Part, Server};
+
+/// What is known of it.
+pub(crate) const AGENT: Agent = Agent {
+    word: "gemini",
+    title: "Gemini CLI",
+    client_info: &["gemini-cli"],
+    takes_dots: false,
+    files: &[File {
+        user: Base {
+            variable: "GEMINI_CLI_HOME",
+            below_home: "",
+        },
+        user_names: &[".gemini/settings.json"],
+        project_names: &[".gemini/settings.json"],
+        part: Part::Server(Server::USUAL),
+    }],
+    ..Agent::UNKNOWN
+};

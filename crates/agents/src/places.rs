@@ -1,0 +1,76 @@
+//! Where agents keep what is their user's.
+
+use std::path::{Path, PathBuf};
+
+use crate::{File, Scope};
+
+/// A directory of a user's: the one that a variable names, else one below the home.
+#[derive(Debug, Clone, Copy)]
+pub struct Base {
+    /// The variable; empty: there is none.
+    pub variable: &'static str,
+    /// The directory below the home; empty: the home itself.
+    pub below_home: &'static str,
+}
+
+impl Base {
+    /// The directory for this process's user. A variable counts only with an absolute path. `None`:
+    /// there is no home.
+    #[must_use]
+    pub fn directory(&self) -> Option<PathBuf> {
+        self.among(|name| std::env::var_os(name).map(PathBuf::from), home())
+    }
+
+    fn among(
+        &self,
+        env: impl Fn(&str) -> Option<PathBuf>,
+        home: Option<PathBuf>,
+    ) -> Option<PathBuf> {
+        let named = Some(self.variable).filter(|name| !name.is_empty());
+        let named = named.and_then(env).filter(|path| path.is_absolute());
+        named.or_else(|| Some(home?.join(self.below_home)))
+    }
+}
+
+/// The user's home.
+#[must_use]
+pub fn home() -> Option<PathBuf> {
+    std::env::home_dir().filter(|home| home.is_absolute())
+}
+
+impl File {
+    /// Where it may be, for this process's user or for a project.
+    #[must_use]
+    pub fn candidates(&self, scope: Scope, project: &Path) -> Vec<PathBuf> {
+        let (dir, names) = match scope {
+            Scope::User => (self.user.directory(), self.user_names),
+            Scope::Project => (Some(project.to_owned()), self.project_names),
+        };
+        let all = dir.map(|dir| names.iter().map(|name| dir.join(name)).collect());
+        all.unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_absolute_path_in_a_variable_counts() {
+        let base = Base {
+            variable: "THEIRS",
+            below_home: ".theirs",
+        };
+        let home = || Some(PathBuf::from("/home/me"));
+        for (value, found) in [
+            (Some("/etc/theirs"), "/etc/theirs"),
+            (Some("theirs"), "/home/me/.theirs"),
+            (Some(""), "/home/me/.theirs"),
+            (None, "/home/me/.theirs"),
+        ] {
+            let env = |name: &str| value.filter(|_| name == "THEIRS").map(PathBuf::from);
+            assert_eq!(base.among(env, home()), Some(found.into()), "{value:?}");
+        }
+        assert_eq!(base.among(|_| None, None), None);
+    }
+}

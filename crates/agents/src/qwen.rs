@@ -1,0 +1,25 @@
+//! Qwen Code.
+
+use crate::{Agent, Base, File, Fixed, Part, Server};
+
+/// What is known of it.
+pub(crate) const AGENT: Agent = Agent {
+    word: "qwen",
+    title: "Qwen Code",
+    client_info: &["qwen-cli"],
+    takes_dots: false,
+    session_variable: Some("QWEN_CODE_SESSION_ID"),
+    files: &[File {
+        user: Base {
+            variable: "QWEN_HOME",
+            below_home: ".qwen",
+        },
+        user_names: &["settings.json"],
+        project_names: &[".qwen/settings.json"],
+        part: Part::Server(Server {
+            after: &[("alwaysLoadTools", Fixed::Flag(true))],
+            ..Server::USUAL
+        }),
+    }],
+    ..Agent::UNKNOWN
+};

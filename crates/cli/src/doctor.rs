@@ -1,0 +1,48 @@
+//! `peerbus doctor`.
+
+use peerbus_adapter::Flags;
+use peerbus_cc_adapter::{WakeList, hooks};
+use peerbus_mcp::Options;
+use peerbus_setup::doctor::{Context, Found, examine};
+
+use crate::args::Doctor;
+use crate::failure::Failure;
+use crate::output;
+
+/// Checks everything, and fails if anything does not work.
+pub(crate) fn run(verb: Doctor) -> Result<(), Failure> {
+    let report = examine(&Context {
+        flags: Flags {
+            url: verb.connection.url,
+            name: None,
+            credentials: verb.connection.credentials,
+        },
+        check_options,
+        hook_sockets: hooks::socket_directory,
+    })?;
+    if verb.json {
+        output::line(&report.json().to_string())?;
+    } else {
+        for line in report.lines() {
+            output::line(&line)?;
+        }
+    }
+    match (report.count(Found::Failed), report.count(Found::Warning)) {
+        (0, 0) => output::say("all is well"),
+        (0, warnings) => output::say(&output::plural(warnings as u64, "warning")),
+        (failed, _) => {
+            let failed = output::plural(failed as u64, "check");
+            return Err(Failure::failed(format!("{failed} failed")));
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong with the variables that only adapters read.
+fn check_options(variable: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
+    let wake = variable("PEERBUS_WAKE").filter(|text| !text.is_empty());
+    let wake = wake.and_then(|text| text.parse::<WakeList>().err());
+    let options = Options::read(variable).err();
+    let options = options.map(|error| error.to_string());
+    wake.into_iter().chain(options).collect()
+}

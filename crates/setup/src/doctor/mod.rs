@@ -1,0 +1,52 @@
+//! `peerbus doctor`: every part of the way from one agent to another, probed.
+
+mod agents;
+mod broker;
+mod elsewhere;
+mod entry;
+mod health;
+mod places;
+mod report;
+mod sessions;
+mod settings;
+mod version;
+
+use std::path::PathBuf;
+
+use peerbus_adapter::Flags;
+use peerbus_adapter::paths::Paths;
+
+use crate::error::Error;
+
+pub use report::{Found, Report};
+
+/// What the doctor has to be told of the rest of the program.
+#[derive(Debug)]
+pub struct Context {
+    /// Which broker is meant, if the command line says so.
+    pub flags: Flags,
+    /// Checks the variables that adapters read beside those of the connection.
+    pub check_options: CheckOptions,
+    /// Where the sockets of hooks are. `None`: every path for them is too long.
+    pub hook_sockets: fn(&Paths) -> Option<PathBuf>,
+}
+
+/// Says in sentences what is wrong with variables, given how to look one up.
+pub type CheckOptions = fn(&dyn Fn(&str) -> Option<String>) -> Vec<String>;
+
+/// Checks everything.
+///
+/// # Errors
+///
+/// When nothing can be checked: there is no home, or no current directory.
+pub fn examine(context: &Context) -> Result<Report, Error> {
+    let mut report = Report::default();
+    let config = settings::check(context, &mut report);
+    places::check(&mut report);
+    if let Some(config) = config {
+        broker::check(config, &mut report)?;
+    }
+    agents::check(context, &mut report)?;
+    sessions::check(context, &mut report);
+    Ok(report)
+}

@@ -1,0 +1,29 @@
+//! Why something could not be done.
+
+use std::{fmt, io};
+
+/// Why it could not be done. Each says what was left as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It was tried and did not work.
+    #[error("{0}")]
+    Failed(String),
+    /// It cannot be tried as it was asked for.
+    #[error("{0}")]
+    Config(String),
+    /// What is done could not be shown.
+    #[error("cannot show what is done: {0}")]
+    Output(#[from] io::Error),
+}
+
+impl Error {
+    /// Something that was tried and did not work.
+    pub(crate) fn failed(why: impl fmt::Display) -> Self {
+        Self::Failed(why.to_string())
+    }
+
+    /// Something that cannot be tried.
+    pub(crate) fn config(why: impl fmt::Display) -> Self {
+        Self::Config(why.to_string())
+    }
+}

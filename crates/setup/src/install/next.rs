@@ -1,0 +1,52 @@
+//! What is left for the user to do.
+
+use peerbus_agents::{Agent, Note, Scope};
+use peerbus_os::file::read_small;
+
+use super::targets::{NAME, Places, Program};
+use super::{naming, program};
+
+/// A file beside which a note is told has no more bytes.
+const BESIDE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// What comes next, in sentences.
+pub(super) fn steps(agent: &Agent, scope: Scope, places: &Places, called: &Program) -> Vec<String> {
+    let mut steps = vec![format!(
+        "start {} anew: running sessions do not look again",
+        agent.title
+    )];
+    let applies = |note: &&Note| {
+        let here = note.beside.is_none_or(|file| {
+            let text = read_small(&places.project().join(file), BESIDE_BYTES_MAX);
+            text.is_some_and(|text| text.contains(&format!("\"{NAME}\"")))
+        });
+        here && note.scope.is_none_or(|only| only == scope)
+    };
+    let notes = agent.notes.iter().filter(applies);
+    steps.extend(notes.map(|note| note.text.to_owned()));
+    if scope == Scope::Project {
+        let here = match program::on_path() {
+            Some(_) => "",
+            None => ", and it is not on your PATH",
+        };
+        steps.push(format!(
+            "everybody who works on the project needs `peerbus` on the PATH{here}"
+        ));
+    }
+    if let Some(name) = &called.name {
+        steps.push(one_at_a_time(name));
+    }
+    steps.push("run `peerbus serve` if no broker runs yet, and `peerbus doctor` to check".into());
+    steps
+}
+
+/// What a name means for sessions beside each other.
+fn one_at_a_time(name: &str) -> String {
+    let alone = "only one session at a time can have that name, others wait for it; without --name \
+                 each has its own";
+    match naming::expanded(name, |_| None) {
+        Ok(here) if here == name => format!("the name is {name}: {alone}"),
+        Ok(here) => format!("the name is {here} for every session here: {alone}"),
+        Err(why) => format!("warning: a session started here would not start: {why}"),
+    }
+}

@@ -1,0 +1,12 @@
+//! `peerbus install`, `uninstall` and `doctor`: peerbus in the configurations of agents, and a look
+//! at every part of the way from one agent to another.
+//!
+//! What is known of an agent is in `peerbus-agents`; this crate edits and reads.
+
+pub mod doctor;
+mod error;
+mod install;
+mod text;
+
+pub use error::Error;
+pub use install::{Line, Request, install, uninstall};

@@ -23,13 +23,17 @@ pub(crate) struct Conn {
     socket: Socket,
     /// Something was written since the last complete flush.
     dirty: bool,
+    /// The last question that was put to the broker.
+    asked: u64,
 }
 
 impl Conn {
-    pub(crate) fn new(socket: Socket) -> Self {
+    pub(crate) fn new(socket: Socket, shared: &Shared) -> Self {
+        shared.pulse.heard();
         Self {
             socket,
             dirty: false,
+            asked: shared.pulse.asked(),
         }
     }
 
@@ -54,10 +58,18 @@ impl Conn {
                 Poll::Ready(Some(Ok(Message::Close(frame)))) => {
                     return Poll::Ready(closed(frame));
                 }
-                Poll::Ready(Some(Ok(message))) => shared.with(|session, now| match message {
-                    Message::Text(text) => session.handle_text(now, text.as_bytes()),
-                    _ => session.handle_alive(now),
-                }),
+                Poll::Ready(Some(Ok(message))) => {
+                    shared.pulse.heard();
+                    if let Message::Pong(payload) = &message
+                        && let Ok(number) = payload.as_ref().try_into()
+                    {
+                        shared.pulse.answered(u64::from_be_bytes(number));
+                    }
+                    shared.with(|session, now| match message {
+                        Message::Text(text) => session.handle_text(now, text.as_bytes()),
+                        _ => session.handle_alive(now),
+                    });
+                }
             }
         }
         // There may be more to read: let others have their turn, then come again.
@@ -79,10 +91,16 @@ impl Conn {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(ready) => ready?,
             }
-            let Some(frame) = shared.with(|session, _| session.poll_transmit()) else {
+            let asked = shared.pulse.asked();
+            let message = if asked != self.asked {
+                self.asked = asked;
+                Message::Ping(asked.to_be_bytes().to_vec().into())
+            } else if let Some(frame) = shared.with(|session, _| session.poll_transmit()) {
+                Message::text(frame.encode())
+            } else {
                 break;
             };
-            Pin::new(&mut self.socket).start_send(Message::text(frame.encode()))?;
+            Pin::new(&mut self.socket).start_send(message)?;
             self.dirty = true;
         }
         if self.dirty

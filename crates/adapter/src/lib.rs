@@ -13,7 +13,7 @@
 //! let (bus, link) = connect(Config::resolve(&Flags::default())?);
 //! let driver = tokio::spawn(link.run());
 //! let sent = bus.send("wild-wasp-3kx", r#""hello""#, Duration::from_secs(10)).await?;
-//! println!("{} is {:?}", sent.id, sent.status);
+//! println!("{}: {:?}", sent.id, sent.accepted);
 //! while let Some(event) = bus.next().await {
 //!     if let Event::Message(message) = event {
 //!         println!("{}: {}", message.from, message.body);
@@ -26,6 +26,7 @@
 //! # }
 //! ```
 
+mod alive;
 mod bus;
 mod compose;
 mod config;
@@ -38,6 +39,7 @@ pub mod names;
 mod naming;
 pub mod paths;
 pub mod project;
+mod pulse;
 pub mod sessions;
 mod shared;
 mod similar;
@@ -45,6 +47,7 @@ mod state;
 mod template;
 pub mod url;
 
+pub use alive::Liveness;
 pub use bus::{Bus, Peers, Sent};
 pub use compose::rfc3339;
 pub use config::{Config, Flags, Naming};

@@ -12,6 +12,7 @@ use crate::conn::Conn;
 use crate::credentials::{self, Credentials};
 use crate::dial::{Socket, candidates, dial};
 use crate::names;
+use crate::pulse::Pulse;
 use crate::sessions::Binder;
 use crate::shared::{Clock, Shared};
 
@@ -72,7 +73,7 @@ pub fn connect(config: Config) -> (Bus, Link) {
     };
     let clock = Clock::start();
     let session = Session::new(session, clock.now(), rand::random());
-    let shared = Arc::new(Shared::new(clock, session, binder));
+    let shared = Arc::new(Shared::new(clock, session, binder, Pulse::default()));
     (Bus::new(Arc::clone(&shared)), Link { shared, config })
 }
 
@@ -92,7 +93,9 @@ impl Link {
                     let Some(socket) = self.dial().await else {
                         continue;
                     };
-                    if let Some(end) = self.serve(Conn::new(socket)).await {
+                    let end = self.serve(Conn::new(socket, &self.shared)).await;
+                    self.shared.pulse.ended();
+                    if let Some(end) = end {
                         return end;
                     }
                 }

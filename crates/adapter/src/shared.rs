@@ -12,6 +12,7 @@ use peerbus_wire::{MessageId, PeerName, Receipt, neutralise};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Duration, Instant};
 
+use crate::pulse::Pulse;
 use crate::sessions::Binder;
 use crate::state::LinkState;
 
@@ -31,6 +32,7 @@ pub(crate) struct Shared {
     /// There may be an event: the host looks again.
     pub(crate) events: Notify,
     state: watch::Sender<LinkState>,
+    pub(crate) pulse: Pulse,
     /// The driver is done.
     pub(crate) ended: watch::Sender<bool>,
 }
@@ -83,7 +85,12 @@ impl Clock {
 }
 
 impl Shared {
-    pub(crate) fn new(clock: Clock, session: Session, binder: Option<Binder>) -> Self {
+    pub(crate) fn new(
+        clock: Clock,
+        session: Session,
+        binder: Option<Binder>,
+        pulse: Pulse,
+    ) -> Self {
         let status = session.status().clone();
         let state = watch::Sender::new(state_of(&status, &clock));
         let inner = Inner {
@@ -102,6 +109,7 @@ impl Shared {
             wake: Notify::new(),
             events: Notify::new(),
             state,
+            pulse,
             ended: watch::Sender::new(false),
         }
     }

@@ -1,6 +1,7 @@
 //! What peerbus asks of the operating system: private files and directories, local sockets,
-//! processes, the user. It knows nothing of peerbus, and stands on Unix alone.
+//! processes, the user, a clock. It knows nothing of peerbus, and stands on Unix alone.
 
+pub mod clock;
 pub mod dir;
 pub mod file;
 pub mod process;

@@ -5,6 +5,7 @@
     reason = "a failure ends the test"
 )]
 
+mod alive;
 mod broker;
 mod end;
 mod naming;

@@ -1,10 +1,10 @@
-//! What becomes of the core's outputs: frames and closes go to the connection table, counts to
+//! What becomes of the core's outputs: frames and closes go to the connection table, events to
 //! the metrics and the log.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use peerbus_core::broker::{Count, Output};
+use peerbus_core::broker::{BusEvent, Output};
 
 use crate::shared::Shared;
 use crate::table::Sent;
@@ -48,25 +48,25 @@ impl Dispatch {
             },
             Output::Ping(conn) => self.shared.table.ping(conn),
             Output::Close(conn, reason) => self.shared.table.close(conn, reason, self.drain),
-            Output::Count(count) => {
-                self.shared.metrics.count(&count);
-                self.log(&count);
+            Output::Event(event) => {
+                self.shared.metrics.count(&event);
+                self.log(&event);
             }
         }
     }
 
-    fn log(&mut self, count: &Count) {
-        match count {
-            Count::Registered { name, takeover } => {
+    fn log(&mut self, event: &BusEvent) {
+        match event {
+            BusEvent::Registered { name, takeover } => {
                 tracing::info!(peer = name, takeover, "peer registered");
             }
-            Count::Renamed { from, to } => tracing::info!(from, to, "peer renamed"),
-            Count::Retired { name, successor } => {
+            BusEvent::Renamed { from, to } => tracing::info!(from, to, "peer renamed"),
+            BusEvent::Retired { name, successor } => {
                 tracing::info!(peer = name, successor, "name ended for good");
             }
-            Count::Left { name } => tracing::info!(peer = name, "peer left"),
-            Count::Denied { reason } => tracing::info!(reason = reason.text(), "peer denied"),
-            Count::Refused {
+            BusEvent::Left { name } => tracing::info!(peer = name, "peer left"),
+            BusEvent::Denied { reason } => tracing::info!(reason = reason.text(), "peer denied"),
+            BusEvent::Refused {
                 from,
                 reason,
                 told: false,
@@ -82,7 +82,7 @@ impl Dispatch {
                     );
                 }
             }
-            Count::Held {
+            BusEvent::Held {
                 from,
                 to,
                 id,

@@ -15,13 +15,12 @@ use peerbus_wire::CloseReason;
 use tokio::sync::oneshot;
 
 use crate::dispatch::Dispatch;
-use crate::inbox::{Content, Letter, Letters};
+use crate::engine_input::{self as input, Content, EngineInput, EngineReceiver, Request};
 use crate::link::{Answer, Link};
-use crate::operator::{Answer as Answered, Request};
 use crate::shared::{Phase, Shared};
 
 /// Inputs that share a transaction at most.
-const BATCH_INPUTS_MAX: usize = 512;
+const BATCH_INPUTS_MAX: u64 = 512;
 /// Bytes of inputs after which a batch is complete.
 const BATCH_BYTES_MAX: usize = 1_048_576;
 /// Under constant load the store is maintained after so many commits all the same.
@@ -67,13 +66,13 @@ impl Durable for SqliteStore {
 pub(crate) struct Engine<S> {
     broker: Broker,
     store: S,
-    letters: Letters,
+    inputs: EngineReceiver,
     dispatch: Dispatch,
     shared: Arc<Shared>,
     /// Questions handled whose answers have not been released, by connection.
     asked: Vec<(Arc<Link>, usize)>,
     /// Answers for the operator, told once what they say is committed.
-    answers: Vec<(oneshot::Sender<Answered>, Answered)>,
+    answers: Vec<(oneshot::Sender<input::Answer>, input::Answer)>,
     /// A transaction is open.
     begun: bool,
     /// When the oldest write that can wait was made.
@@ -84,12 +83,17 @@ pub(crate) struct Engine<S> {
 }
 
 impl<S: Durable> Engine<S> {
-    pub(crate) fn new(broker: Broker, store: S, letters: Letters, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(
+        broker: Broker,
+        store: S,
+        inputs: EngineReceiver,
+        shared: Arc<Shared>,
+    ) -> Self {
         let dispatch = Dispatch::new(Arc::clone(&shared));
         Self {
             broker,
             store,
-            letters,
+            inputs,
             dispatch,
             shared,
             asked: Vec::new(),
@@ -114,7 +118,7 @@ impl<S: Durable> Engine<S> {
             self.store.txn().rollback();
         }
         // From here on nobody can enter; then whoever is there is closed.
-        drop(self.letters);
+        drop(self.inputs);
         self.shared.table.close_all(&reason, self.dispatch.drain);
         let closed = self.store.close();
         self.shared.health.idle();
@@ -123,11 +127,11 @@ impl<S: Durable> Engine<S> {
 
     fn serve(&mut self) -> Result<(), StoreError> {
         loop {
-            let letter = self.next_letter();
+            let input = self.next_input();
             let now = self.shared.clock.now();
             self.shared.health.busy(now.mono_ms);
-            let stop = match letter {
-                Some(letter) => self.batch(now, letter)?,
+            let stop = match input {
+                Some(input) => self.batch(now, input)?,
                 None => None,
             };
             if self
@@ -162,10 +166,10 @@ impl<S: Durable> Engine<S> {
         }
     }
 
-    /// Waits for a letter until the core or a postponed commit is due.
-    fn next_letter(&self) -> Option<Letter> {
-        if let Some(letter) = self.letters.take() {
-            return Some(letter);
+    /// Waits for an input until the core or a postponed commit is due.
+    fn next_input(&self) -> Option<EngineInput> {
+        if let Some(input) = self.inputs.take() {
+            return Some(input);
         }
         let now_ms = self.shared.clock.mono_ms();
         let tick = self.broker.poll_timeout().map(|(due_ms, _)| due_ms);
@@ -175,20 +179,20 @@ impl<S: Durable> Engine<S> {
         self.shared.health.idle();
         // Housekeeping fills the time, but not while a transaction is open.
         let idle = self.untidy && !self.begun;
-        self.letters
+        self.inputs
             .wait(if idle { Some(Duration::ZERO) } else { wait })
     }
 
-    /// Handles the letter and those that wait behind it. Gives the time to drain when one of them
+    /// Handles the input and those that wait behind it. Gives the time to drain when one of them
     /// says to stop.
-    fn batch(&mut self, now: Now, first: Letter) -> Result<Option<Duration>, StoreError> {
-        let (mut inputs, mut bytes) = (0, 0);
+    fn batch(&mut self, now: Now, first: EngineInput) -> Result<Option<Duration>, StoreError> {
+        let (mut handled, mut bytes) = (0_u64, 0);
         let mut next = Some(first);
         let mut stop = None;
-        while let Some(letter) = next {
-            inputs += 1;
-            bytes += letter.bytes();
-            match letter.content {
+        while let Some(taken) = next {
+            handled += 1;
+            bytes += taken.bytes();
+            match taken.content {
                 Content::Stop { drain } => {
                     stop = Some(drain);
                     break;
@@ -203,28 +207,28 @@ impl<S: Durable> Engine<S> {
                         _ => None,
                     };
                     self.handle(now, input)?;
-                    if let (Some(link), Some(answer)) = (letter.link, answer)
+                    if let (Some(link), Some(answer)) = (taken.link, answer)
                         && link.handled(answer)
                     {
                         self.asked(link);
                     }
                 }
             }
-            let full = inputs >= BATCH_INPUTS_MAX || bytes >= BATCH_BYTES_MAX;
-            next = if full { None } else { self.letters.take() };
+            let full = handled >= BATCH_INPUTS_MAX || bytes >= BATCH_BYTES_MAX;
+            next = if full { None } else { self.inputs.take() };
         }
-        self.letters.release(bytes);
-        self.shared.metrics.inputs.inc_by(inputs as u64);
+        self.inputs.release(bytes);
+        self.shared.metrics.inputs.inc_by(handled);
         Ok(stop)
     }
 
     /// Does what the operator wants. A command asks for a commit at once, and its answer waits for it.
-    fn operate(&mut self, now: Now, request: Request) -> Result<Answered, StoreError> {
+    fn operate(&mut self, now: Now, request: Request) -> Result<input::Answer, StoreError> {
         self.begin()?;
         let txn = self.store.txn();
         Ok(match request {
-            Request::Status(id) => Answered::Status(self.broker.ladder_of(&id, txn)?),
-            Request::Do(command) => Answered::Done(self.broker.operate(now, &command, txn)?),
+            Request::Status(id) => input::Answer::Status(self.broker.histories_of(&id, txn)?),
+            Request::Do(command) => input::Answer::Done(self.broker.operate(now, &command, txn)?),
         })
     }
 
@@ -301,7 +305,7 @@ impl<S: Durable> Engine<S> {
         if self.begun || !self.untidy {
             return Ok(());
         }
-        if self.letters.is_empty() || self.commits >= COMMITS_PER_MAINTENANCE {
+        if self.inputs.is_empty() || self.commits >= COMMITS_PER_MAINTENANCE {
             self.commits = 0;
             self.untidy = self.store.maintain()?;
         }
@@ -323,7 +327,7 @@ mod tests {
 
     use super::*;
     use crate::clock::Clock;
-    use crate::inbox::{Inbox, inbox};
+    use crate::engine_input::{EngineSender, engine_channel};
     use crate::options::Times;
     use crate::table::Outgoing;
 
@@ -361,7 +365,7 @@ mod tests {
         db: std::path::PathBuf,
         full: Arc<AtomicBool>,
         shared: Arc<Shared>,
-        inbox: Inbox,
+        engine: EngineSender,
         thread: std::thread::JoinHandle<Result<(), StoreError>>,
     }
 
@@ -373,22 +377,22 @@ mod tests {
         let config = Config::new(vec![token], store.audit_key().clone());
         let loaded = store.load().unwrap();
         let clock = Clock::new();
-        let (inbox, letters) = inbox();
-        let shared = Arc::new(Shared::new(inbox.clone(), clock, Times::default(), 8));
+        let (engine, inputs) = engine_channel();
+        let shared = Arc::new(Shared::new(engine.clone(), clock, Times::default(), 8));
         let broker = Broker::new(config, loaded, clock.now());
         let full = Arc::new(AtomicBool::new(false));
         let store = Failing {
             store,
             full: Arc::clone(&full),
         };
-        let engine = Engine::new(broker, store, letters, Arc::clone(&shared));
-        let thread = std::thread::spawn(move || engine.run());
+        let run = Engine::new(broker, store, inputs, Arc::clone(&shared));
+        let thread = std::thread::spawn(move || run.run());
         Bench {
             _dir: dir,
             db,
             full,
             shared,
-            inbox,
+            engine,
             thread,
         }
     }
@@ -396,7 +400,7 @@ mod tests {
     async fn open(bench: &Bench, name: &str) -> (Arc<Link>, tokio::sync::mpsc::Receiver<Outgoing>) {
         let (link, queue) = bench.shared.table.open(0);
         bench
-            .inbox
+            .engine
             .send_now(Content::Input(Input::Opened(link.conn())))
             .unwrap();
         let register =
@@ -405,7 +409,7 @@ mod tests {
         link.may_read().await;
         // An engine whose disk is full may have ended at the first of the two.
         let _gone = bench
-            .inbox
+            .engine
             .send(Input::Frame(link.conn(), frame), &link, 0)
             .await;
         (link, queue)
@@ -427,7 +431,7 @@ mod tests {
         let error = bench.thread.join().unwrap().unwrap_err();
         assert_eq!(error, StoreError("disk full".into()));
         assert_eq!(bench.shared.health.phase(), Phase::Failed);
-        assert!(bench.inbox.send_now(Content::Input(Input::Tick)).is_err());
+        assert!(bench.engine.send_now(Content::Input(Input::Tick)).is_err());
 
         let mut store = SqliteStore::open(&bench.db).unwrap();
         let names: Vec<_> = store
@@ -449,7 +453,7 @@ mod tests {
             for _ in 0..FRAMES_UNANSWERED_MAX {
                 alice.may_read().await;
                 let input = Input::Frame(alice.conn(), ClientFrame::Peers);
-                bench.inbox.send(input, &alice, 0).await.unwrap();
+                bench.engine.send(input, &alice, 0).await.unwrap();
             }
             let (mut answers, mut done) = (0, 0);
             while done < FRAMES_UNANSWERED_MAX {
@@ -473,7 +477,7 @@ mod tests {
         let bench = bench();
         let (alice, mut queue) = open(&bench, "alice").await;
         let drain = Duration::from_secs(7);
-        bench.inbox.send_now(Content::Stop { drain }).unwrap();
+        bench.engine.send_now(Content::Stop { drain }).unwrap();
         assert!(queue.recv().await.is_some(), "the registration is answered");
         assert!(queue.recv().await.is_none());
         let closing = alice.closing().unwrap();

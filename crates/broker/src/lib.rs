@@ -1,7 +1,7 @@
 //! The broker process: sockets, engine thread, HTTP and metrics around the core.
 //!
 //! Follow a message through it: [`start`] makes a listener whose sockets `http` upgrades to
-//! WebSocket; `connection` reads and parses a frame and puts it into the engine's `inbox`; the
+//! WebSocket; `connection` reads and parses a frame and puts it into the engine's channel; the
 //! `engine` has the core handle it, commits, and gives the core's outputs to `dispatch`, which
 //! looks up the recipient in the connection `table`; the recipient's `connection` writes it.
 
@@ -9,8 +9,8 @@ mod clock;
 mod connection;
 mod dispatch;
 mod engine;
+mod engine_input;
 mod http;
-mod inbox;
 mod link;
 mod listener;
 mod metrics;

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
 use std::time::Duration;
 
 use peerbus_core::broker::ConnId;
-use peerbus_wire::limits::FRAMES_UNANSWERED_MAX;
+use peerbus_wire::limits::{FRAMES_UNANSWERED_MAX, WINDOW_BYTES_MAX};
 use peerbus_wire::{ClientFrame, CloseReason};
 use tokio::sync::{Notify, Semaphore};
 
-use crate::table::OUTBOUND_BYTES_MAX;
+/// Bytes that may wait for one connection.
+pub(crate) const OUTBOUND_BYTES_MAX: usize = 4 * WINDOW_BYTES_MAX as usize;
 
 /// One connection's counters and signals.
 #[derive(Debug)]

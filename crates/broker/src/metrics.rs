@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 
-use peerbus_core::broker::Count;
+use peerbus_core::broker::BusEvent;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -129,35 +129,35 @@ impl Metrics {
     }
 
     /// Counts what the core says.
-    pub(crate) fn count(&self, count: &Count) {
-        match count {
-            Count::Accepted { recipients } => {
+    pub(crate) fn count(&self, event: &BusEvent) {
+        match event {
+            BusEvent::Accepted { recipients } => {
                 self.accepted.inc();
                 self.owed.inc_by(u64::from(*recipients));
             }
-            Count::Duplicate => increment(&self.duplicates),
-            Count::Refused { told, .. } => {
+            BusEvent::Duplicate => increment(&self.duplicates),
+            BusEvent::Refused { told, .. } => {
                 let told = if *told { "true" } else { "false" };
                 increment(&self.refused.get_or_create(&Told { told }));
             }
-            Count::Delivered => increment(&self.delivered),
-            Count::Acked => increment(&self.acked),
-            Count::Dead => increment(&self.dead),
-            Count::Expired => increment(&self.expired),
-            Count::Registered { takeover, .. } => {
+            BusEvent::Delivered => increment(&self.delivered),
+            BusEvent::Acked => increment(&self.acked),
+            BusEvent::Dead => increment(&self.dead),
+            BusEvent::Expired => increment(&self.expired),
+            BusEvent::Registered { takeover, .. } => {
                 self.registered.inc();
                 self.takeovers.inc_by(u64::from(*takeover));
             }
-            Count::Left { .. } => increment(&self.left),
-            Count::Renamed { .. } => increment(&self.renamed),
-            Count::Retired { .. } => increment(&self.retired),
-            Count::Denied { reason } => {
+            BusEvent::Left { .. } => increment(&self.left),
+            BusEvent::Renamed { .. } => increment(&self.renamed),
+            BusEvent::Retired { .. } => increment(&self.retired),
+            BusEvent::Denied { reason } => {
                 increment(&self.denied.get_or_create(&Code {
                     code: u32::from(reason.code()),
                 }));
             }
-            Count::Held { .. } => increment(&self.held),
-            Count::Ignored => increment(&self.ignored),
+            BusEvent::Held { .. } => increment(&self.held),
+            BusEvent::Ignored => increment(&self.ignored),
         }
     }
 
@@ -195,12 +195,12 @@ mod tests {
     #[test]
     fn what_the_core_counts_can_be_read_and_names_cannot() {
         let metrics = Metrics::new();
-        metrics.count(&Count::Accepted { recipients: 3 });
-        metrics.count(&Count::Registered {
+        metrics.count(&BusEvent::Accepted { recipients: 3 });
+        metrics.count(&BusEvent::Registered {
             name: "alice".into(),
             takeover: true,
         });
-        let refused = Count::Refused {
+        let refused = BusEvent::Refused {
             from: "bob".into(),
             reason: "no".into(),
             told: false,

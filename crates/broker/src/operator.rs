@@ -6,29 +6,13 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use peerbus_core::broker::{Command, Denied, Ladder};
+use peerbus_core::broker::{Command, Denied, MessageHistory};
 use peerbus_wire::{BrokerFrame, MessageId, PeerName};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use crate::inbox::Content;
+use crate::engine_input::{Answer, Content, Request};
 use crate::shared::Shared;
-
-/// A question or a command for the engine.
-#[derive(Debug)]
-pub(crate) enum Request {
-    /// Where the messages of this id are.
-    Status(MessageId),
-    /// To be done.
-    Do(Command),
-}
-
-/// The engine's answer, given once what it did is on disk.
-#[derive(Debug)]
-pub(crate) enum Answer {
-    Status(Vec<Ladder>),
-    Done(Result<(), Denied>),
-}
 
 /// `GET /status?id=ID[&from=NAME]`: how far the messages with that id got, whoever sent them, or
 /// those of `NAME`. Receipts come in the frames of the wire.
@@ -45,17 +29,17 @@ pub(crate) async fn status(State(shared): State<Arc<Shared>>, uri: Uri) -> Respo
         Ok(from) => from.map(|name| name.key()),
         Err(error) => return (StatusCode::BAD_REQUEST, error).into_response(),
     };
-    let Some(Answer::Status(ladders)) = ask(&shared, Request::Status(id)).await else {
+    let Some(Answer::Status(histories)) = ask(&shared, Request::Status(id)).await else {
         return stopping();
     };
-    let wanted = |ladder: &Ladder| {
-        let sender = PeerName::parse(&ladder.from).map(|name| name.key()).ok();
+    let wanted = |history: &MessageHistory| {
+        let sender = PeerName::parse(&history.from).map(|name| name.key()).ok();
         from.is_none() || from == sender
     };
-    let told = ladders.into_iter().filter(wanted).map(|ladder| {
-        let frames = BrokerFrame::receipts(ladder.receipts).map(|frame| frame.encode());
+    let told = histories.into_iter().filter(wanted).map(|history| {
+        let frames = BrokerFrame::receipts(history.receipts).map(|frame| frame.encode());
         let frames: Vec<_> = frames.collect();
-        let from = serde_json::Value::from(ladder.from);
+        let from = serde_json::Value::from(history.from);
         format!(r#"{{"from":{from},"frames":[{}]}}"#, frames.join(","))
     });
     let told: Vec<_> = told.collect();
@@ -105,7 +89,7 @@ async fn command(shared: &Shared, command: Command) -> Response {
 async fn ask(shared: &Shared, request: Request) -> Option<Answer> {
     let (sender, answer) = oneshot::channel();
     shared
-        .inbox
+        .engine
         .send_now(Content::Request(request, sender))
         .ok()?;
     answer.await.ok()

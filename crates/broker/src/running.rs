@@ -17,8 +17,8 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::clock::Clock;
 use crate::engine::Engine;
+use crate::engine_input::{Content, EngineReceiver, engine_channel};
 use crate::http::{self, Site};
-use crate::inbox::{Content, Letters, inbox};
 use crate::listener::{Acceptor, Bound, bind_tcp, raise_file_limit};
 use crate::options::{Options, StartError, Times};
 use crate::shared::{Phase, Shared};
@@ -99,7 +99,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         Ok(listening) => listening,
         Err(error) => {
             let drain = Duration::ZERO;
-            let _ended = shared.inbox.send_now(Content::Stop { drain });
+            let _ended = shared.engine.send_now(Content::Stop { drain });
             engine.ended().await;
             return Err(error);
         }
@@ -253,19 +253,19 @@ fn open_engine(options: Options) -> Result<(Engine<SqliteStore>, Arc<Shared>), S
     }
     let loaded = store.load().map_err(|error| failed(error.to_string()))?;
     let clock = Clock::new();
-    let (shared, letters) = share(clock, times, config.connections_max);
+    let (shared, inputs) = share(clock, times, config.connections_max);
     let broker = Broker::new(config, loaded, clock.now());
     Ok((
-        Engine::new(broker, store, letters, Arc::clone(&shared)),
+        Engine::new(broker, store, inputs, Arc::clone(&shared)),
         shared,
     ))
 }
 
-fn share(clock: Clock, times: Times, connections_max: usize) -> (Arc<Shared>, Letters) {
-    let (inbox, letters) = inbox();
+fn share(clock: Clock, times: Times, connections_max: usize) -> (Arc<Shared>, EngineReceiver) {
+    let (engine, inputs) = engine_channel();
     (
-        Arc::new(Shared::new(inbox, clock, times, connections_max)),
-        letters,
+        Arc::new(Shared::new(engine, clock, times, connections_max)),
+        inputs,
     )
 }
 
@@ -328,7 +328,7 @@ impl Running {
         let close_max = self.shared.times.close_max;
         let deadline = Instant::now() + drain + close_max + close_max;
         // An engine that has failed has closed every connection already.
-        let _failed = self.shared.inbox.send_now(Content::Stop { drain });
+        let _failed = self.shared.engine.send_now(Content::Stop { drain });
         let engine = timeout_at(deadline, self.engine.ended())
             .await
             .ok()
@@ -352,6 +352,6 @@ impl Drop for Running {
     fn drop(&mut self) {
         let drain = Duration::ZERO;
         // After a shutdown, or a failure, nobody is there to be told.
-        let _stopped = self.shared.inbox.send_now(Content::Stop { drain });
+        let _stopped = self.shared.engine.send_now(Content::Stop { drain });
     }
 }

@@ -6,19 +6,19 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::Semaphore;
 
 use crate::clock::Clock;
-use crate::inbox::Inbox;
+use crate::engine_input::EngineSender;
 use crate::metrics::Metrics;
 use crate::options::Times;
 use crate::table::Table;
 
 /// Connections with a wrong token that are held back at once; more are closed without delay.
-const PENANCES_MAX: usize = 64;
+const AUTH_DELAYS_MAX: usize = 64;
 
 /// Shared by the engine's thread, the listeners and every connection.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) table: Table,
-    pub(crate) inbox: Inbox,
+    pub(crate) engine: EngineSender,
     pub(crate) metrics: Metrics,
     pub(crate) clock: Clock,
     pub(crate) times: Times,
@@ -26,22 +26,27 @@ pub(crate) struct Shared {
     pub(crate) places: Arc<Semaphore>,
     pub(crate) connections_max: usize,
     /// Places for connections whose refusal is delayed.
-    pub(crate) penances: Semaphore,
+    pub(crate) auth_delays: Semaphore,
     pub(crate) health: Health,
     cut: AtomicUsize,
 }
 
 impl Shared {
-    pub(crate) fn new(inbox: Inbox, clock: Clock, times: Times, connections_max: usize) -> Self {
+    pub(crate) fn new(
+        engine: EngineSender,
+        clock: Clock,
+        times: Times,
+        connections_max: usize,
+    ) -> Self {
         Self {
             table: Table::default(),
-            inbox,
+            engine,
             metrics: Metrics::new(),
             clock,
             times,
             places: Arc::new(Semaphore::new(connections_max)),
             connections_max,
-            penances: Semaphore::new(PENANCES_MAX),
+            auth_delays: Semaphore::new(AUTH_DELAYS_MAX),
             health: Health::default(),
             cut: AtomicUsize::new(0),
         }

@@ -10,22 +10,18 @@ use std::time::Duration;
 
 use dashmap::DashMap;
 use peerbus_core::broker::ConnId;
-use peerbus_wire::limits::{
-    FRAMES_UNANSWERED_MAX, LAPSED_V1_MESSAGES, WINDOW_BYTES_MAX, WINDOW_MESSAGES_MAX,
-};
+use peerbus_wire::limits::{EXEMPT_V1_MESSAGES, FRAMES_UNANSWERED_MAX, WINDOW_MESSAGES_MAX};
 use peerbus_wire::{BrokerFrame, CloseReason, Receipt, Stage};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-pub(crate) use crate::link::Link;
+use crate::link::Link;
 
 /// Frames that may wait for one connection. Deliveries alone cannot fill it: windows bound them.
 pub(crate) const OUTBOUND_FRAMES_MAX: usize = 9_216;
-/// Bytes that may wait for one connection.
-pub(crate) const OUTBOUND_BYTES_MAX: usize = 4 * WINDOW_BYTES_MAX as usize;
 
 const _: () = assert!(
     OUTBOUND_FRAMES_MAX
-        >= (WINDOW_MESSAGES_MAX + LAPSED_V1_MESSAGES) as usize + 4 * FRAMES_UNANSWERED_MAX
+        >= (WINDOW_MESSAGES_MAX + EXEMPT_V1_MESSAGES) as usize + 4 * FRAMES_UNANSWERED_MAX
 );
 
 /// A frame on its way to a connection's writer.
@@ -230,6 +226,7 @@ mod tests {
     use peerbus_wire::{Accepted, DeliverFrame, MessageId, Seq};
 
     use super::*;
+    use crate::link::OUTBOUND_BYTES_MAX;
 
     const DRAIN: Duration = Duration::from_secs(1);
 

@@ -96,7 +96,7 @@ pub enum Event<'a> {
         /// The peer that had it.
         peer: PeerId,
         /// Who gets its mail.
-        heir: Option<PeerId>,
+        successor: Option<PeerId>,
     },
     /// A message is owed to another peer instead.
     Move {
@@ -207,7 +207,7 @@ impl Log {
     ///
     /// `A seq sender id recipients`, `D seq recipient`, `K seq recipient [how path evidence]`,
     /// `E seq recipient`, `X seq recipient`, `R peer name`, `T peer`, `F peer` (freed by the
-    /// operator), `N peer name` (renamed), `V peer [heir]` (ended), `M seq from to`, `Z peer` (forgotten).
+    /// operator), `N peer name` (renamed), `V peer [successor]` (ended), `M seq from to`, `Z peer` (forgotten).
     pub fn push(&mut self, event: &Event<'_>) {
         let out = &mut self.lines;
         // Writing to a String cannot fail.
@@ -241,9 +241,9 @@ impl Log {
             Event::Takeover { peer } => writeln!(out, "T {}", peer.0),
             Event::Release { peer } => writeln!(out, "F {}", peer.0),
             Event::Rename { peer, name } => writeln!(out, "N {} {name}", peer.0),
-            Event::Retire { peer, heir } => match heir {
+            Event::Retire { peer, successor } => match successor {
                 None => writeln!(out, "V {}", peer.0),
-                Some(heir) => writeln!(out, "V {} {}", peer.0, heir.0),
+                Some(successor) => writeln!(out, "V {} {}", peer.0, successor.0),
             },
             Event::Move { seq, from, to } => writeln!(out, "M {} {} {}", seq.0, from.0, to.0),
             Event::Forget { peer } => writeln!(out, "Z {}", peer.0),

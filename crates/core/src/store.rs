@@ -175,13 +175,13 @@ pub trait Txn {
     fn insert_message(&mut self, message: &NewMessage<'_>) -> Result<Inserted, StoreError>;
 
     /// Owes `seq` to `recipient`.
-    fn insert_debt(&mut self, recipient: PeerId, seq: Seq) -> Result<(), StoreError>;
+    fn insert_delivery(&mut self, recipient: PeerId, seq: Seq) -> Result<(), StoreError>;
 
-    /// Settles the debt; `false` when there was none.
-    fn delete_debt(&mut self, recipient: PeerId, seq: Seq) -> Result<bool, StoreError>;
+    /// Settles the delivery; `false` when there was none.
+    fn delete_delivery(&mut self, recipient: PeerId, seq: Seq) -> Result<bool, StoreError>;
 
     /// Whether `seq` is owed to `recipient`.
-    fn has_debt(&mut self, recipient: PeerId, seq: Seq) -> Result<bool, StoreError>;
+    fn has_delivery(&mut self, recipient: PeerId, seq: Seq) -> Result<bool, StoreError>;
 
     /// The first messages owed to `recipient` after `after`, in order: at most `messages`, and no
     /// more once `bytes` of text are reached (so at least one when there is one).
@@ -197,7 +197,7 @@ pub trait Txn {
     fn count_queue(&mut self, recipient: PeerId) -> Result<u64, StoreError>;
 
     /// The number of the last message owed to `recipient`.
-    fn last_debt(&mut self, recipient: PeerId) -> Result<Option<Seq>, StoreError>;
+    fn last_delivery(&mut self, recipient: PeerId) -> Result<Option<Seq>, StoreError>;
 
     /// A message by number.
     fn message(&mut self, seq: Seq) -> Result<Option<MessageHead>, StoreError>;
@@ -214,7 +214,7 @@ pub trait Txn {
     fn find_by_id(&mut self, id: &MessageId) -> Result<Vec<MessageHead>, StoreError>;
 
     /// To whom `seq` is still owed.
-    fn owed_to(&mut self, seq: Seq) -> Result<Vec<PeerId>, StoreError>;
+    fn pending_for(&mut self, seq: Seq) -> Result<Vec<PeerId>, StoreError>;
 
     /// Of the first `limit` messages after `after`: those that are owed to nobody and not kept as
     /// dead, and the number of the last one looked at (`None` at the end).
@@ -223,9 +223,9 @@ pub trait Txn {
     /// Deletes messages that are owed to nobody.
     fn delete_messages(&mut self, seqs: &[Seq]) -> Result<(), StoreError>;
 
-    /// The first debts by message number whose message was accepted before `before_ms`, at most
+    /// The first deliveries by message number whose message was accepted before `before_ms`, at most
     /// `limit`. Stops at the first message that was accepted later.
-    fn old_debts(
+    fn old_deliveries(
         &mut self,
         before_ms: u64,
         limit: usize,

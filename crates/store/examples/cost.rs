@@ -1,4 +1,4 @@
-//! What a message costs in storage: message, debt, settled debt and audit, in batches.
+//! What a message costs in storage: message, delivery, settled delivery and audit, in batches.
 //!
 //! `cargo run --release -p peerbus-store --example cost -- [MESSAGES] [BATCH] [BACKLOG]`: the last
 //! is how many messages behind the settling lags.
@@ -123,7 +123,7 @@ impl Load {
                 recipients: 1,
                 accepted_ms: now,
             })?;
-            store.insert_debt(recipient, seq)?;
+            store.insert_delivery(recipient, seq)?;
             self.log.push(&Event::Accept {
                 seq,
                 sender,
@@ -142,7 +142,7 @@ impl Load {
     fn settle(&mut self, store: &mut SqliteStore) -> Result<(), Box<dyn Error>> {
         self.settled += 1;
         let (seq, recipient) = (Seq(self.settled), recipient(self.settled));
-        store.delete_debt(recipient, seq)?;
+        store.delete_delivery(recipient, seq)?;
         self.log.push(&Event::Ack {
             seq,
             recipient,

@@ -107,14 +107,14 @@ pub(crate) fn peers(db: &Connection) -> Result<Vec<PeerRow>> {
 pub(crate) fn ending_number(ending: Ending) -> u32 {
     match ending {
         Ending::Expire => 0,
-        Ending::Move(heir) => heir.0,
+        Ending::Move(successor) => successor.0,
     }
 }
 
 fn ending(number: u32) -> Ending {
     match number {
         0 => Ending::Expire,
-        heir => Ending::Move(PeerId(heir)),
+        successor => Ending::Move(PeerId(successor)),
     }
 }
 
@@ -168,7 +168,7 @@ pub(crate) fn queue(
     messages: usize,
     bytes: usize,
 ) -> Result<Vec<Queued>> {
-    // LEFT: a debt whose message is gone is damage, and must not be passed over in silence.
+    // LEFT: a delivery whose message is gone is damage, and must not be passed over in silence.
     let mut statement = db.prepare_cached(
         "SELECT d.seq, m.sender, m.id, m.accepted_ms, m.envelope
          FROM deliveries d LEFT JOIN messages m ON m.seq = d.seq
@@ -202,7 +202,7 @@ pub(crate) fn queue(
     Ok(queue)
 }
 
-/// Messages of a range that are owed or dead. One range of the key per peer: an index of the debts
+/// Messages of a range that are owed or dead. One range of the key per peer: an index of the deliveries
 /// by message would cost every ack.
 const KEPT: &str = "SELECT d.seq FROM peers p CROSS JOIN deliveries d
     ON d.recipient = p.id AND d.seq BETWEEN ?1 AND ?2
@@ -239,10 +239,10 @@ pub(crate) fn settled(
 }
 
 /// Merges the peers' queues by message number, so that what is settled is never looked at.
-pub(crate) fn old_debts(
+pub(crate) fn old_deliveries(
     db: &Connection,
     before_ms: u64,
-    debts: usize,
+    limit: usize,
 ) -> Result<Vec<(PeerId, MessageHead)>> {
     let mut next = db.prepare_cached(
         "SELECT seq FROM deliveries WHERE recipient = ?1 AND seq > ?2 ORDER BY seq LIMIT 1",
@@ -254,12 +254,12 @@ pub(crate) fn old_debts(
         .query_map([], |row| peer(row, 0))?
         .collect::<Result<_>>()?;
     for peer in peers {
-        if let Some(first) = debt_after(&mut next, peer, Seq(0))? {
+        if let Some(first) = delivery_after(&mut next, peer, Seq(0))? {
             heap.push(Reverse((first, peer)));
         }
     }
     let mut old: Vec<(PeerId, MessageHead)> = Vec::new();
-    while old.len() < debts {
+    while old.len() < limit {
         let Some(Reverse((number, peer))) = heap.pop() else {
             break;
         };
@@ -271,14 +271,14 @@ pub(crate) fn old_debts(
             break;
         }
         old.push((peer, head));
-        if let Some(following) = debt_after(&mut next, peer, number)? {
+        if let Some(following) = delivery_after(&mut next, peer, number)? {
             heap.push(Reverse((following, peer)));
         }
     }
     Ok(old)
 }
 
-fn debt_after(next: &mut CachedStatement<'_>, peer: PeerId, after: Seq) -> Result<Option<Seq>> {
+fn delivery_after(next: &mut CachedStatement<'_>, peer: PeerId, after: Seq) -> Result<Option<Seq>> {
     next.query_row((peer.0, bound(after.0)), |row| seq(row, 0))
         .optional()
 }
@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn debts_by_message_are_found_without_a_scan_of_all_debts() {
+    fn deliveries_by_message_are_found_without_a_scan_of_all() {
         let directory = tempfile::tempdir().unwrap();
         let store = crate::SqliteStore::open(&directory.path().join("bus.db")).unwrap();
         for (sql, range) in [(KEPT, "seq>? AND seq<?"), (OWED_TO, "seq=?")] {

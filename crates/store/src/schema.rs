@@ -128,7 +128,7 @@ fn take(db: &Connection, step: Step, to: u32) -> rusqlite::Result<()> {
 
 fn version_1(db: &Connection) -> rusqlite::Result<()> {
     // Envelope, events and the like stand last: what stands before them is read without the
-    // overflow pages. A delivery is a debt; an ack deletes it and touches nothing else.
+    // overflow pages. A row of `deliveries` is owed; an ack deletes it and touches nothing else.
     db.execute_batch(
         "CREATE TABLE peers(
              id INTEGER PRIMARY KEY,

@@ -97,7 +97,7 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn insert_debt(&mut self, recipient: PeerId, seq: Seq) -> Result<(), StoreError> {
+    fn insert_delivery(&mut self, recipient: PeerId, seq: Seq) -> Result<(), StoreError> {
         self.run("owing a message", |db| {
             db.prepare_cached("INSERT INTO deliveries(recipient, seq) VALUES(?1, ?2)")?
                 .execute((recipient.0, int(seq.0)?))
@@ -105,16 +105,16 @@ impl Txn for SqliteStore {
         Ok(())
     }
 
-    fn delete_debt(&mut self, recipient: PeerId, seq: Seq) -> Result<bool, StoreError> {
-        self.run("settling a debt", |db| {
+    fn delete_delivery(&mut self, recipient: PeerId, seq: Seq) -> Result<bool, StoreError> {
+        self.run("settling a delivery", |db| {
             db.prepare_cached("DELETE FROM deliveries WHERE recipient = ?1 AND seq = ?2")?
                 .execute((recipient.0, bound(seq.0)))
                 .map(|rows| rows > 0)
         })
     }
 
-    fn has_debt(&mut self, recipient: PeerId, seq: Seq) -> Result<bool, StoreError> {
-        self.run("looking a debt up", |db| {
+    fn has_delivery(&mut self, recipient: PeerId, seq: Seq) -> Result<bool, StoreError> {
+        self.run("looking a delivery up", |db| {
             db.prepare_cached("SELECT 1 FROM deliveries WHERE recipient = ?1 AND seq = ?2")?
                 .exists((recipient.0, bound(seq.0)))
         })
@@ -139,7 +139,7 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn last_debt(&mut self, recipient: PeerId) -> Result<Option<Seq>, StoreError> {
+    fn last_delivery(&mut self, recipient: PeerId) -> Result<Option<Seq>, StoreError> {
         self.run("reading a queue's end", |db| {
             db.prepare_cached(
                 "SELECT seq FROM deliveries WHERE recipient = ?1 ORDER BY seq DESC LIMIT 1",
@@ -180,7 +180,7 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn owed_to(&mut self, seq: Seq) -> Result<Vec<PeerId>, StoreError> {
+    fn pending_for(&mut self, seq: Seq) -> Result<Vec<PeerId>, StoreError> {
         self.run("reading who is owed a message", |db| {
             db.prepare_cached(read::OWED_TO)?
                 .query_map([bound(seq.0)], |row| read::peer(row, 0))?
@@ -203,13 +203,13 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn old_debts(
+    fn old_deliveries(
         &mut self,
         before_ms: u64,
         limit: usize,
     ) -> Result<Vec<(PeerId, MessageHead)>, StoreError> {
-        self.run("looking for old debts", |db| {
-            read::old_debts(db, before_ms, limit)
+        self.run("looking for old deliveries", |db| {
+            read::old_deliveries(db, before_ms, limit)
         })
     }
 

@@ -48,7 +48,7 @@ pub const WINDOW_V1_MESSAGES: u32 = WINDOW_MESSAGES_MAX;
 /// Window of a v1 connection, in bytes.
 pub const WINDOW_V1_BYTES: u32 = WINDOW_BYTES_MAX;
 /// Deliveries that a v1 connection may leave unacked beyond its window once they have lapsed.
-pub const LAPSED_V1_MESSAGES: u32 = 4_096;
+pub const EXEMPT_V1_MESSAGES: u32 = 4_096;
 
 /// What a deliver frame adds around the envelope: the fixed text and a key of up to 20 digits.
 pub const DELIVER_OVERHEAD_BYTES: usize =

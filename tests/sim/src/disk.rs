@@ -263,24 +263,24 @@ impl Txn for Disk {
         Ok(inserted)
     }
 
-    fn insert_debt(&mut self, recipient: PeerId, seq: Seq) -> Result<()> {
+    fn insert_delivery(&mut self, recipient: PeerId, seq: Seq) -> Result<()> {
         self.statement()?;
-        self.inner.insert_debt(recipient, seq)?;
+        self.inner.insert_delivery(recipient, seq)?;
         self.write(Write::Owed(recipient, seq));
         Ok(())
     }
 
-    fn delete_debt(&mut self, recipient: PeerId, seq: Seq) -> Result<bool> {
+    fn delete_delivery(&mut self, recipient: PeerId, seq: Seq) -> Result<bool> {
         self.statement()?;
-        let was = self.inner.delete_debt(recipient, seq)?;
+        let was = self.inner.delete_delivery(recipient, seq)?;
         if was {
             self.write(Write::Settled(recipient, seq));
         }
         Ok(was)
     }
 
-    fn has_debt(&mut self, recipient: PeerId, seq: Seq) -> Result<bool> {
-        self.inner.has_debt(recipient, seq)
+    fn has_delivery(&mut self, recipient: PeerId, seq: Seq) -> Result<bool> {
+        self.inner.has_delivery(recipient, seq)
     }
 
     fn read_queue(
@@ -298,8 +298,8 @@ impl Txn for Disk {
         self.inner.count_queue(recipient)
     }
 
-    fn last_debt(&mut self, recipient: PeerId) -> Result<Option<Seq>> {
-        self.inner.last_debt(recipient)
+    fn last_delivery(&mut self, recipient: PeerId) -> Result<Option<Seq>> {
+        self.inner.last_delivery(recipient)
     }
 
     fn message(&mut self, seq: Seq) -> Result<Option<MessageHead>> {
@@ -314,8 +314,8 @@ impl Txn for Disk {
         self.inner.find_by_id(id)
     }
 
-    fn owed_to(&mut self, seq: Seq) -> Result<Vec<PeerId>> {
-        self.inner.owed_to(seq)
+    fn pending_for(&mut self, seq: Seq) -> Result<Vec<PeerId>> {
+        self.inner.pending_for(seq)
     }
 
     fn settled(&mut self, after: Seq, limit: usize) -> Result<(Vec<Seq>, Option<Seq>)> {
@@ -329,8 +329,12 @@ impl Txn for Disk {
         Ok(())
     }
 
-    fn old_debts(&mut self, before_ms: u64, limit: usize) -> Result<Vec<(PeerId, MessageHead)>> {
-        self.inner.old_debts(before_ms, limit)
+    fn old_deliveries(
+        &mut self,
+        before_ms: u64,
+        limit: usize,
+    ) -> Result<Vec<(PeerId, MessageHead)>> {
+        self.inner.old_deliveries(before_ms, limit)
     }
 
     fn insert_dead(&mut self, recipient: PeerId, seq: Seq, reason: &str, at_ms: u64) -> Result<()> {

@@ -265,7 +265,7 @@ impl World {
             Output::Send(conn, frame) => self.send_down(conn, &frame.encode()),
             Output::Ping(conn) => self.ping_down(conn),
             Output::Close(conn, reason) => self.close_down(conn, reason.code(), reason.text()),
-            Output::Count(_) => {}
+            Output::Event(_) => {}
         }
     }
 

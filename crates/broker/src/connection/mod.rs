@@ -4,7 +4,7 @@
 //! small allocation, and none of them waits for another: a client that writes while it is being
 //! written to (v1 adapters ack in their read loop) is always read.
 
-mod farewell;
+mod close;
 mod read;
 mod watch;
 mod write;
@@ -18,8 +18,8 @@ use peerbus_wire::CloseReason;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::Receiver;
 
-use self::farewell::Farewell;
-use crate::inbox::Content;
+use self::close::CloseHandshake;
+use crate::engine_input::Content;
 use crate::link::Link;
 use crate::listener::Socket;
 use crate::shared::Shared;
@@ -55,8 +55,8 @@ pub(crate) async fn serve(
 ) {
     let (mut sink, mut stream) = ws.split();
     let Some((open, mut queue)) = Open::enter(&shared) else {
-        let farewell = Farewell::Close(CloseReason::GoingAway);
-        return farewell.say(&mut sink, &mut stream, &socket, &shared).await;
+        let close = CloseHandshake::Close(CloseReason::GoingAway);
+        return close.say(&mut sink, &mut stream, &socket, &shared).await;
     };
     let link = Arc::clone(&open.link);
     let end = tokio::select! {
@@ -70,9 +70,9 @@ pub(crate) async fn serve(
     if end == End::Cut {
         shared.count_cut();
     }
-    let farewell = Farewell::after(end, link.closing());
+    let close = CloseHandshake::after(end, link.closing());
     drop(link);
-    farewell.say(&mut sink, &mut stream, &socket, &shared).await;
+    close.say(&mut sink, &mut stream, &socket, &shared).await;
     drop(place);
 }
 
@@ -92,7 +92,7 @@ impl<'a> Open<'a> {
         // The entry comes first: the engine's answer needs it, and an engine that stops closes
         // every entry after it has stopped taking inputs.
         if shared
-            .inbox
+            .engine
             .send_now(Content::Input(Input::Opened(conn)))
             .is_err()
         {
@@ -124,6 +124,6 @@ impl Drop for Open<'_> {
             goodbye: self.goodbye,
         };
         // An engine that has stopped needs no word of it.
-        let _stopped = self.shared.inbox.send_now(Content::Input(closed));
+        let _stopped = self.shared.engine.send_now(Content::Input(closed));
     }
 }

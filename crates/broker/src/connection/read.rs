@@ -67,7 +67,7 @@ async fn next_frame(
 }
 
 async fn hand_in(input: Input, link: &Arc<Link>, bytes: usize, shared: &Shared) {
-    if shared.inbox.send(input, link, bytes).await.is_err() {
+    if shared.engine.send(input, link, bytes).await.is_err() {
         // The engine closes every connection when it stops; the writer and the watch see to it.
         std::future::pending::<()>().await;
     }

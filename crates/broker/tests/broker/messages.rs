@@ -99,7 +99,7 @@ async fn an_ack_on_a_quiet_bus_is_told_without_anything_else_happening() {
     // No deadline of the core wakes the engine either.
     let broker = Broker::tuned(|config| {
         config.handshake_ms = 3_600_000;
-        config.lapse_ms = 3_600_000;
+        config.exempt_ms = 3_600_000;
         config.sweep_ms = 3_600_000;
     })
     .await;

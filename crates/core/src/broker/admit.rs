@@ -8,36 +8,35 @@ use peerbus_wire::{BrokerFrame, CloseReason, EXT, PeersFrame, Presence, Register
 
 use super::conn::{Conn, Contender, Flights, Session};
 use super::mutation::Mutation;
-use super::{Broker, ConnId, Count, Need, Output};
+use super::{Broker, BusEvent, Caller, ConnId, Cx, Need, Output};
 use crate::Now;
 use crate::audit::Event;
-use crate::store::{PeerId, PeerRow, StoreError, Txn};
+use crate::store::{PeerId, PeerRow, StoreError};
 
 impl Broker {
     /// Gives `conn` the name; a live holder loses it.
-    pub(super) fn admit<T: Txn + ?Sized>(
+    pub(super) fn admit(
         &mut self,
-        now: Now,
+        cx: &mut Cx<'_>,
         conn: ConnId,
         newcomer: Contender,
-        txn: &mut T,
     ) -> Result<(), StoreError> {
-        let peer = self.peer_for(now, &newcomer, txn)?;
-        let takeover = self.evict(now, peer);
+        let peer = self.peer_for(cx, &newcomer)?;
+        let takeover = self.evict(cx.now, peer);
         let name = newcomer.name.as_str();
         self.log.push(&Event::Register { peer, name });
         if takeover {
             self.log.push(&Event::Takeover { peer });
         }
-        self.outbox.now(Output::Count(Count::Registered {
+        self.outbox.now(Output::Event(BusEvent::Registered {
             name: name.to_owned(),
             takeover,
         }));
 
-        let last_debt = txn.last_debt(peer)?;
+        let last_delivery = cx.txn.last_delivery(peer)?;
         let mut again = Seq(0);
         if let Some(known) = self.registry.get_mut(peer) {
-            known.last_debt = last_debt;
+            known.last_delivery = last_delivery;
             again = known.delivered;
         }
         let ext = newcomer.register.ext >= EXT;
@@ -55,7 +54,7 @@ impl Broker {
                 presence: newcomer.register.presence.filter(|_| ext),
                 greeted: false,
                 cursor: if lost {
-                    last_debt.unwrap_or_default()
+                    last_delivery.unwrap_or_default()
                 } else {
                     Seq(0)
                 },
@@ -63,7 +62,7 @@ impl Broker {
                 backfill: None,
                 backfill_again: Seq(0),
                 flights: Flights::default(),
-                lapses: false,
+                exemption_set: false,
                 notice_cursor: 0,
                 notices_out: 0,
             })),
@@ -72,10 +71,10 @@ impl Broker {
         self.outbox.greet(conn, frame);
         self.registry.mark_dirty(peer);
         if ext {
-            self.send_notices(conn, txn)?;
+            self.send_notices(cx, conn)?;
         }
         // A holder that comes back while its name is contested has answered.
-        self.holder_answered(conn);
+        self.holder_answered(peer);
         Ok(())
     }
 
@@ -94,15 +93,10 @@ impl Broker {
     }
 
     /// The peer of a name, made if it is new, with its row written.
-    fn peer_for<T: Txn + ?Sized>(
-        &mut self,
-        now: Now,
-        newcomer: &Contender,
-        txn: &mut T,
-    ) -> Result<PeerId, StoreError> {
+    fn peer_for(&mut self, cx: &mut Cx<'_>, newcomer: &Contender) -> Result<PeerId, StoreError> {
         let known = self.registry.find(&newcomer.name.key());
         // Whoever registers an old name has it back.
-        self.drop_alias(&newcomer.name.key(), txn)?;
+        self.drop_alias(cx, &newcomer.name.key())?;
         let id = known.unwrap_or_else(|| {
             let id = PeerId(self.head.next_peer);
             self.head.next_peer += 1;
@@ -115,10 +109,10 @@ impl Broker {
             generated: newcomer.register.generated,
             ephemeral: newcomer.register.ephemeral,
             online: true,
-            last_seen_ms: now.wall_ms,
+            last_seen_ms: cx.now.wall_ms,
             ending: None,
         };
-        txn.put_peer(&row)?;
+        cx.txn.put_peer(&row)?;
         match self.registry.get_mut(id) {
             Some(peer) => peer.row = row,
             None => self.registry.insert(row, 0),
@@ -132,7 +126,7 @@ impl Broker {
             return false;
         };
         if let Some(Conn::Live(mut session)) = self.conns.remove(old) {
-            self.keep_ways(&mut session);
+            self.keep_histories(&mut session);
         }
         self.conns.insert(old, Conn::Closing);
         self.outbox.forget(old);
@@ -145,12 +139,11 @@ impl Broker {
     }
 
     /// A connection is gone.
-    pub(super) fn closed<T: Txn + ?Sized>(
+    pub(super) fn closed(
         &mut self,
-        now: Now,
+        cx: &mut Cx<'_>,
         conn: ConnId,
         goodbye: bool,
-        txn: &mut T,
     ) -> Result<(), StoreError> {
         self.outbox.forget(conn);
         match self.conns.remove(conn) {
@@ -164,70 +157,69 @@ impl Broker {
             Some(Conn::Live(session)) if self.stopping => {
                 self.registry.set_conn(session.peer, None);
                 if let Some(peer) = self.registry.get_mut(session.peer) {
-                    peer.grace_until = now.mono_ms + self.config.grace_ms;
+                    peer.grace_until = cx.now.mono_ms + self.config.grace_ms;
                 }
                 Ok(())
             }
-            Some(Conn::Live(mut session)) => self.left(now, &mut session, goodbye, txn),
+            Some(Conn::Live(mut session)) => self.left(cx, &mut session, goodbye),
             _ => Ok(()),
         }
     }
 
-    fn left<T: Txn + ?Sized>(
+    fn left(
         &mut self,
-        now: Now,
+        cx: &mut Cx<'_>,
         session: &mut Session,
         goodbye: bool,
-        txn: &mut T,
     ) -> Result<(), StoreError> {
         let id = session.peer;
         self.registry.set_conn(id, None);
         let name = session.name.as_str().to_owned();
-        self.outbox.now(Output::Count(Count::Left { name }));
+        self.outbox.now(Output::Event(BusEvent::Left { name }));
         if self.mutations.broken(Mutation::ForgetOnClose) {
             for seq in session.flights.seqs() {
-                txn.delete_debt(id, seq)?;
+                cx.txn.delete_delivery(id, seq)?;
             }
         }
-        self.keep_ways(session);
+        self.keep_histories(session);
         let grace_ms = self.config.grace_ms;
         let Some(peer) = self.registry.get_mut(id) else {
             return Ok(());
         };
-        peer.grace_until = if goodbye { 0 } else { now.mono_ms + grace_ms };
+        peer.grace_until = if goodbye {
+            0
+        } else {
+            cx.now.mono_ms + grace_ms
+        };
         peer.row.online = false;
-        peer.row.last_seen_ms = now.wall_ms;
+        peer.row.last_seen_ms = cx.now.wall_ms;
         let contender = peer.contender.take();
         // One that broke may come back and send again what it got no receipt for.
         if peer.row.ephemeral && goodbye && contender.is_none() {
-            return self.forget_ephemeral(now, id, txn);
+            return self.forget_ephemeral(cx, id);
         }
-        txn.put_peer(&peer.row)?;
+        cx.txn.put_peer(&peer.row)?;
         self.outbox.want(Need::Soon);
         match contender {
-            Some(newcomer) => self.contest_over(now, newcomer, txn),
+            Some(newcomer) => self.contest_over(cx, newcomer),
             None => Ok(()),
         }
     }
 
     /// Replaces a connection's description of itself.
-    pub(super) fn set_presence(&mut self, conn: ConnId, presence: Presence) {
-        if let Some(session) = self.conns.session_mut(conn) {
+    pub(super) fn set_presence(&mut self, caller: Caller, presence: Presence) {
+        if let Some(session) = self.conns.session_mut(caller.conn) {
             session.presence = Some(presence);
         }
     }
 
     /// The operator frees a name.
-    pub(super) fn release_name<T: Txn + ?Sized>(
-        &mut self,
-        id: PeerId,
-        txn: &mut T,
-    ) -> Result<(), StoreError> {
+    pub(super) fn release_name(&mut self, cx: &mut Cx<'_>, id: PeerId) -> Result<(), StoreError> {
         let Some(peer) = self.registry.get_mut(id) else {
             return Ok(());
         };
         peer.row.owner = None;
-        txn.put_peer(&peer.row)?;
+        cx.txn.put_peer(&peer.row)?;
         self.log.push(&Event::Release { peer: id });
         self.outbox.want(Need::Now);
         Ok(())

@@ -61,11 +61,11 @@ impl Broker {
             "I7: two connections, one name"
         );
         let (messages, bytes) = session.flights.counted();
-        let lapsed = session.flights.len() - messages;
-        let lapsed_max = peerbus_wire::limits::LAPSED_V1_MESSAGES as usize;
+        let exempt = session.flights.len() - messages;
+        let exempt_max = peerbus_wire::limits::EXEMPT_V1_MESSAGES as usize;
         assert!(
-            lapsed == 0 || !session.ext && lapsed <= lapsed_max,
-            "I5: {lapsed} lapsed"
+            exempt == 0 || !session.ext && exempt <= exempt_max,
+            "I5: {exempt} exempt"
         );
         let fits =
             messages <= session.window.messages as usize && bytes <= session.window.bytes as usize;

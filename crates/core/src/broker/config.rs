@@ -23,7 +23,7 @@ pub struct Config {
     /// A connection that broke counts as registered for a broadcast this long.
     pub grace_ms: u64,
     /// What a v1 connection has not acked for this long stops counting against its window.
-    pub lapse_ms: u64,
+    pub exempt_ms: u64,
     /// Unacked mail expires after this long.
     pub expiry_ms: u64,
     /// Mail for a generated name expires this long after the name was last here.
@@ -53,7 +53,7 @@ impl Config {
             handshake_ms: 10 * SECOND,
             takeover_ms: 2 * SECOND,
             grace_ms: 60 * SECOND,
-            lapse_ms: 30 * SECOND,
+            exempt_ms: 30 * SECOND,
             expiry_ms: 30 * DAY,
             expiry_generated_ms: 7 * DAY,
             alias_ms: 30 * DAY,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use peerbus_wire::{Instance, MessageId, PeerName, Presence, Register, Seq, Window};
 
-use super::ladder::Way;
+use super::history::DeliveryHistory;
 use super::{ConnId, Reason};
 use crate::store::PeerId;
 use crate::{Now, TokenHash};
@@ -53,8 +53,8 @@ pub(super) struct Session {
     /// Up to this message, what came so was delivered under that name.
     pub(super) backfill_again: Seq,
     pub(super) flights: Flights,
-    /// A lapse deadline is set.
-    pub(super) lapses: bool,
+    /// The deadline of the next exemption is set.
+    pub(super) exemption_set: bool,
     /// The last notice sent on this connection, and how many of them are not acked.
     pub(super) notice_cursor: u64,
     pub(super) notices_out: usize,
@@ -109,10 +109,10 @@ pub(super) struct Flight {
     pub(super) sender: PeerId,
     pub(super) id: MessageId,
     pub(super) bytes: usize,
-    /// How far it is.
-    pub(super) way: Way,
+    /// How far it got.
+    pub(super) history: DeliveryHistory,
     /// It does not count against the window any more.
-    lapsed: bool,
+    exempt: bool,
 }
 
 impl Flights {
@@ -130,8 +130,8 @@ impl Flights {
                 sender,
                 id,
                 bytes,
-                way: Way::delivered(now.wall_ms),
-                lapsed: false,
+                history: DeliveryHistory::delivered(now.wall_ms),
+                exempt: false,
             },
         );
         self.order.push_back((seq, now.mono_ms));
@@ -141,7 +141,7 @@ impl Flights {
 
     pub(super) fn remove(&mut self, seq: Seq) -> Option<Flight> {
         let flight = self.held.remove(&seq)?;
-        if !flight.lapsed {
+        if !flight.exempt {
             self.counted -= 1;
             self.counted_bytes -= flight.bytes;
         }
@@ -191,16 +191,16 @@ impl Flights {
     }
 
     /// Stops counting what was delivered at or before `until_ms`, as long as no more than
-    /// `lapsed_max` deliveries have lapsed.
-    pub(super) fn lapse(&mut self, until_ms: u64, lapsed_max: usize) -> bool {
+    /// `exempt_max` deliveries have exempt.
+    pub(super) fn exempt(&mut self, until_ms: u64, exempt_max: usize) -> bool {
         let mut any = false;
         while let Some((seq, at)) = self.order.front().copied() {
-            if at > until_ms || self.held.len() - self.counted >= lapsed_max {
+            if at > until_ms || self.held.len() - self.counted >= exempt_max {
                 break;
             }
             self.order.pop_front();
             if let Some(flight) = self.held.get_mut(&seq) {
-                flight.lapsed = true;
+                flight.exempt = true;
                 self.counted -= 1;
                 self.counted_bytes -= flight.bytes;
                 any = true;

@@ -1,15 +1,15 @@
 //! Deliveries: in accept order, within the window, from the commit on.
 
-use peerbus_wire::limits::LAPSED_V1_MESSAGES;
+use peerbus_wire::limits::EXEMPT_V1_MESSAGES;
 use peerbus_wire::{
     BrokerFrame, DeliverFrame, MessageId, PeerName, Receipt, Seq, Stage, recipient_of,
 };
 
 use super::mutation::Mutation;
-use super::{Broker, ConnId, Count, Need, Output, Reason};
+use super::{Broker, BusEvent, ConnId, Cx, Need, Output, Reason};
 use crate::Now;
 use crate::audit::Event;
-use crate::store::{PeerId, StoreError, Txn};
+use crate::store::{PeerId, StoreError};
 
 /// A message that can be delivered without being read.
 pub(super) struct Fresh<'a> {
@@ -34,21 +34,16 @@ impl Broker {
         if caught_up && fits {
             self.deliver(now, conn, fresh);
         } else if !fits {
-            self.watch_lapse(conn);
+            self.watch_exemption(conn);
         }
     }
 
     /// Delivers to a peer's connection what waits and has room.
-    pub(super) fn pump<T: Txn + ?Sized>(
-        &mut self,
-        now: Now,
-        peer: PeerId,
-        txn: &mut T,
-    ) -> Result<(), StoreError> {
+    pub(super) fn pump(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<(), StoreError> {
         while let Some((conn, last)) = self
             .registry
             .get(peer)
-            .and_then(|p| p.conn.zip(p.last_debt))
+            .and_then(|p| p.conn.zip(p.last_delivery))
         {
             let Some(session) = self.conns.session_mut(conn) else {
                 return Ok(());
@@ -59,10 +54,12 @@ impl Broker {
                 return Ok(());
             }
             let Some((messages, bytes)) = session.flights.room(session.window) else {
-                self.watch_lapse(conn);
+                self.watch_exemption(conn);
                 return Ok(());
             };
-            let queued = txn.read_queue(peer, session.position(), messages, bytes)?;
+            let queued = cx
+                .txn
+                .read_queue(peer, session.position(), messages, bytes)?;
             if queued.is_empty() {
                 // What was owed last has been settled since.
                 let end = session.cursor;
@@ -70,7 +67,7 @@ impl Broker {
                     session.backfill = None;
                 }
                 if let Some(known) = self.registry.get_mut(peer) {
-                    known.last_debt = Some(end);
+                    known.last_delivery = Some(end);
                 }
                 return Ok(());
             }
@@ -86,12 +83,12 @@ impl Broker {
                     continue;
                 }
                 if !session.flights.fits(session.window, frame.text().len()) {
-                    self.watch_lapse(conn);
+                    self.watch_exemption(conn);
                     return Ok(());
                 }
                 let (seq, sender, id) = (message.seq, message.sender, &message.id);
                 self.deliver(
-                    now,
+                    cx.now,
                     conn,
                     &Fresh {
                         seq,
@@ -142,7 +139,7 @@ impl Broker {
             seq: message.seq,
             recipient,
         });
-        self.outbox.now(Output::Count(Count::Delivered));
+        self.outbox.now(Output::Event(BusEvent::Delivered));
         self.tell_sender(
             now,
             (message.seq, recipient),
@@ -176,29 +173,29 @@ impl Broker {
 
     /// Sees to it that what a v1 connection does not ack stops counting one day. One deadline at a
     /// time: when it has come, the next one is set.
-    fn watch_lapse(&mut self, conn: ConnId) {
+    fn watch_exemption(&mut self, conn: ConnId) {
         let Some(session) = self.conns.session_mut(conn) else {
             return;
         };
         if !session.ext
-            && !session.lapses
+            && !session.exemption_set
             && let Some(oldest) = session.flights.oldest_ms()
         {
-            session.lapses = true;
+            session.exemption_set = true;
             self.conns
-                .set_timer(oldest + self.config.lapse_ms, Reason::Lapse, conn);
+                .set_timer(oldest + self.config.exempt_ms, Reason::Exemption, conn);
         }
     }
 
-    /// Lets old deliveries of a v1 connection lapse.
-    pub(super) fn lapse(&mut self, now: Now, conn: ConnId) {
-        let until = now.mono_ms.saturating_sub(self.config.lapse_ms);
+    /// Exempts old deliveries of a v1 connection from its window.
+    pub(super) fn exempt(&mut self, now: Now, conn: ConnId) {
+        let until = now.mono_ms.saturating_sub(self.config.exempt_ms);
         let Some(session) = self.conns.session_mut(conn) else {
             return;
         };
-        session.lapses = false;
-        let any = session.flights.lapse(until, LAPSED_V1_MESSAGES as usize);
-        // If the oldest was acked since, the next one is due later. If it may not lapse because as
+        session.exemption_set = false;
+        let any = session.flights.exempt(until, EXEMPT_V1_MESSAGES as usize);
+        // If the oldest was acked since, the next one is due later. If it may not be exempt because as
         // many have as may, the next ack makes room.
         let later = session.flights.oldest_ms().is_some_and(|at| at > until);
         if any || later {

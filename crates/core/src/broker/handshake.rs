@@ -6,8 +6,8 @@ use peerbus_wire::{
 };
 
 use super::conn::{Conn, Contender};
-use super::{Broker, ConnId, Count, Output, Reason};
-use crate::store::{PeerId, StoreError, Txn};
+use super::{Broker, BusEvent, Caller, ConnId, Cx, Output, Reason};
+use crate::store::{PeerId, StoreError};
 use crate::{Now, TokenHash};
 
 /// Two v1 clients that share a name take it from each other; more than once in this time the
@@ -28,12 +28,11 @@ enum Verdict {
 
 impl Broker {
     /// Takes the first frame of a connection. The checks come in v1's order.
-    pub(super) fn handshake<T: Txn + ?Sized>(
+    pub(super) fn handshake(
         &mut self,
-        now: Now,
+        cx: &mut Cx<'_>,
         conn: ConnId,
         frame: ClientFrame,
-        txn: &mut T,
     ) -> Result<(), StoreError> {
         let register = match frame {
             ClientFrame::Binary => {
@@ -57,10 +56,10 @@ impl Broker {
                 return Ok(());
             }
         };
-        self.reclaim(now, &contender.name, txn)?;
+        self.reclaim(cx, &contender.name)?;
         let holder = self.registry.find(&contender.name.key());
-        match holder.map_or(Verdict::Admit, |peer| self.judge(now, peer, &contender)) {
-            Verdict::Admit => self.admit(now, conn, contender, txn),
+        match holder.map_or(Verdict::Admit, |peer| self.judge(cx.now, peer, &contender)) {
+            Verdict::Admit => self.admit(cx, conn, contender),
             Verdict::Refuse => {
                 let told = contender.register.instance.is_some();
                 let reason = match holder.filter(|_| told) {
@@ -74,7 +73,12 @@ impl Broker {
                 if let Some(holder) = holder.and_then(|peer| self.registry.conn(peer)) {
                     self.outbox.now(Output::Ping(holder));
                 }
-                self.contend(now.mono_ms + self.config.takeover_ms, conn, contender, true);
+                self.contend(
+                    cx.now.mono_ms + self.config.takeover_ms,
+                    conn,
+                    contender,
+                    true,
+                );
                 Ok(())
             }
             Verdict::Wait(until) => {
@@ -169,10 +173,7 @@ impl Broker {
     }
 
     /// The holder of a name gave a sign of life.
-    pub(super) fn holder_answered(&mut self, holder: ConnId) {
-        let Some(peer) = self.conns.session(holder).map(|s| s.peer) else {
-            return;
-        };
+    pub(super) fn holder_answered(&mut self, peer: PeerId) {
         let Some(newcomer) = self.registry.get(peer).and_then(|p| p.contender) else {
             return;
         };
@@ -207,12 +208,7 @@ impl Broker {
     }
 
     /// The time of a contest is up, or the holder is gone: the newcomer gets the name.
-    pub(super) fn contest_over<T: Txn + ?Sized>(
-        &mut self,
-        now: Now,
-        conn: ConnId,
-        txn: &mut T,
-    ) -> Result<(), StoreError> {
+    pub(super) fn contest_over(&mut self, cx: &mut Cx<'_>, conn: ConnId) -> Result<(), StoreError> {
         if !matches!(self.conns.get(conn), Some(Conn::Contending(_))) {
             return Ok(());
         }
@@ -222,7 +218,7 @@ impl Broker {
         if let Some(peer) = self.registry.find(&contender.name.key()) {
             self.end_contest(peer);
         }
-        self.admit(now, conn, *contender, txn)
+        self.admit(cx, conn, *contender)
     }
 
     /// Whatever contest there was for this peer's name is over.
@@ -235,7 +231,7 @@ impl Broker {
     /// Closes a connection that is not registered.
     pub(super) fn deny(&mut self, conn: ConnId, reason: CloseReason) {
         self.conns.insert(conn, Conn::Closing);
-        self.outbox.now(Output::Count(Count::Denied {
+        self.outbox.now(Output::Event(BusEvent::Denied {
             reason: reason.clone(),
         }));
         self.outbox.now(Output::Close(conn, reason));
@@ -245,24 +241,22 @@ impl Broker {
     pub(super) fn refuse(
         &mut self,
         now: Now,
-        conn: ConnId,
+        caller: Caller,
         id: Option<MessageId>,
         refusal: Refusal,
     ) {
-        let Some(session) = self.conns.session(conn) else {
-            return;
-        };
-        let from = session.name.as_str().to_owned();
-        let told = session.ext && id.is_some();
+        let from = self.registry.name(caller.peer);
+        let told = caller.ext && id.is_some();
         let reason = refusal.reason.clone();
         self.outbox
-            .now(Output::Count(Count::Refused { from, reason, told }));
+            .now(Output::Event(BusEvent::Refused { from, reason, told }));
         if let Some(id) = id
             && told
         {
             let at_ms = Some(now.wall_ms);
             let receipt = Receipt::new(id, Stage::Refused(refusal));
-            self.outbox.answer(conn, Receipt { at_ms, ..receipt });
+            self.outbox
+                .answer(caller.conn, Receipt { at_ms, ..receipt });
         }
     }
 }

@@ -15,33 +15,36 @@ mod conn;
 mod deliver;
 mod expire;
 mod handshake;
-mod ladder;
+mod history;
 mod mutation;
 mod naming;
+mod notice;
 mod outbox;
 mod query;
 mod registry;
 mod retain;
 mod retire;
 mod route;
+mod status;
 
 use peerbus_wire::{BrokerFrame, ClientFrame, CloseReason, MessageId, Seq};
 
 pub use self::config::Config;
-pub use self::ladder::Ladder;
 #[cfg(feature = "mutations")]
 pub use self::mutation::Mutation;
 pub use self::retire::{Command, Denied};
+pub use self::status::MessageHistory;
 
+use self::ack::End;
 use self::conn::{Conn, Conns};
-use self::ladder::Recent;
+use self::history::Recent;
 use self::mutation::Mutations;
 use self::outbox::Outbox;
 use self::registry::Registry;
 use self::retain::Sweep;
 use crate::Now;
 use crate::audit::{Head, Log};
-use crate::store::{Loaded, StoreError, Txn};
+use crate::store::{Loaded, PeerId, StoreError, Txn};
 
 /// Names a connection. The shell makes them; one is never used twice in the life of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -82,13 +85,13 @@ pub enum Output {
     Ping(ConnId),
     /// Send what was sent before this, then close. Nothing follows for the connection.
     Close(ConnId, CloseReason),
-    /// Something to count, and perhaps to log.
-    Count(Count),
+    /// Something happened that is counted, and perhaps logged.
+    Event(BusEvent),
 }
 
-/// What is counted.
+/// What happened, for metrics and the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Count {
+pub enum BusEvent {
     /// A message was accepted for so many recipients.
     Accepted {
         /// Recipients.
@@ -122,7 +125,7 @@ pub enum Count {
         /// The sentence as it came. Untrusted.
         reason: String,
     },
-    /// A debt expired.
+    /// A delivery expired.
     Expired,
     /// A peer registered.
     Registered {
@@ -181,9 +184,26 @@ pub enum Reason {
     /// The holder of a contested name has not answered.
     Takeover,
     /// A v1 connection sits on unacked deliveries.
-    Lapse,
+    Exemption,
     /// Expiry and retention have work.
     Sweep,
+}
+
+/// What an input is handled with.
+struct Cx<'t> {
+    /// The moment.
+    now: Now,
+    /// The open transaction.
+    txn: &'t mut dyn Txn,
+}
+
+/// The registered connection that a frame came on.
+#[derive(Debug, Clone, Copy)]
+struct Caller {
+    conn: ConnId,
+    peer: PeerId,
+    /// It speaks `ext`.
+    ext: bool,
 }
 
 /// The broker. See the module's documentation for how to drive it.
@@ -233,30 +253,22 @@ impl Broker {
     /// # Errors
     ///
     /// Only when storage failed; a bad input is answered by an output.
-    pub fn handle<T: Txn + ?Sized>(
-        &mut self,
-        now: Now,
-        input: Input,
-        txn: &mut T,
-    ) -> Result<(), StoreError> {
+    pub fn handle(&mut self, now: Now, input: Input, txn: &mut dyn Txn) -> Result<(), StoreError> {
+        let cx = &mut Cx { now, txn };
         match input {
-            Input::Opened(conn) => {
-                self.opened(now, conn);
-                Ok(())
-            }
-            Input::Frame(conn, frame) => self.frame(now, conn, frame, txn),
+            Input::Opened(conn) => self.opened(now, conn),
+            Input::Frame(conn, frame) => self.frame(cx, conn, frame)?,
             Input::Pong(conn) => {
-                self.holder_answered(conn);
-                Ok(())
+                if let Some(peer) = self.conns.session(conn).map(|s| s.peer) {
+                    self.holder_answered(peer);
+                }
             }
-            Input::Closed { conn, goodbye } => self.closed(now, conn, goodbye, txn),
-            Input::Tick => self.tick(now, txn),
-            Input::Operate(command) => self.operate(now, &command, txn).map(drop),
-            Input::Shutdown => {
-                self.shut_down();
-                Ok(())
-            }
+            Input::Closed { conn, goodbye } => self.closed(cx, conn, goodbye)?,
+            Input::Tick => self.tick(cx)?,
+            Input::Operate(command) => self.operate(now, &command, cx.txn).map(drop)?,
+            Input::Shutdown => self.shut_down(),
         }
+        Ok(())
     }
 
     /// Delivers what has room after the inputs so far. Call once per batch of inputs, before
@@ -265,9 +277,10 @@ impl Broker {
     /// # Errors
     ///
     /// Only when storage failed.
-    pub fn flush<T: Txn + ?Sized>(&mut self, now: Now, txn: &mut T) -> Result<(), StoreError> {
+    pub fn flush(&mut self, now: Now, txn: &mut dyn Txn) -> Result<(), StoreError> {
+        let cx = &mut Cx { now, txn };
         while let Some(peer) = self.registry.next_dirty() {
-            self.pump(now, peer, txn)?;
+            self.pump(cx, peer)?;
         }
         Ok(())
     }
@@ -283,7 +296,7 @@ impl Broker {
     /// # Errors
     ///
     /// Only when storage failed.
-    pub fn seal<T: Txn + ?Sized>(&mut self, now: Now, txn: &mut T) -> Result<(), StoreError> {
+    pub fn seal(&mut self, now: Now, txn: &mut dyn Txn) -> Result<(), StoreError> {
         if self.log.is_empty() && !self.sweep.anchor_moved {
             return Ok(());
         }
@@ -343,84 +356,74 @@ impl Broker {
         self.conns.set_timer(deadline, Reason::Handshake, conn);
     }
 
-    fn frame<T: Txn + ?Sized>(
+    fn frame(
         &mut self,
-        now: Now,
+        cx: &mut Cx<'_>,
         conn: ConnId,
         frame: ClientFrame,
-        txn: &mut T,
     ) -> Result<(), StoreError> {
         match self.conns.get(conn) {
-            Some(Conn::Greeting) => self.handshake(now, conn, frame, txn),
-            Some(Conn::Live(_)) => {
-                self.holder_answered(conn);
-                self.live_frame(now, conn, frame, txn)
+            Some(Conn::Greeting) => self.handshake(cx, conn, frame),
+            Some(Conn::Live(session)) => {
+                let caller = Caller {
+                    conn,
+                    peer: session.peer,
+                    ext: session.ext,
+                };
+                self.holder_answered(caller.peer);
+                self.live_frame(cx, caller, frame)
             }
             Some(Conn::Contending(_) | Conn::Closing) | None => {
-                self.outbox.now(Output::Count(Count::Ignored));
+                self.outbox.now(Output::Event(BusEvent::Ignored));
                 Ok(())
             }
         }
     }
 
-    fn live_frame<T: Txn + ?Sized>(
+    fn live_frame(
         &mut self,
-        now: Now,
-        conn: ConnId,
+        cx: &mut Cx<'_>,
+        caller: Caller,
         frame: ClientFrame,
-        txn: &mut T,
     ) -> Result<(), StoreError> {
-        let ext = self.conns.session(conn).is_some_and(|s| s.ext);
         match frame {
-            ClientFrame::Envelope(carried) => self.route(now, conn, &carried, txn),
-            ClientFrame::Refused { id, refusal } => {
-                self.refuse(now, conn, id, refusal);
-                Ok(())
+            ClientFrame::Envelope(carried) => self.route(cx, caller, &carried)?,
+            ClientFrame::Refused { id, refusal } => self.refuse(cx.now, caller, id, refusal),
+            ClientFrame::Ack(ack) => self.ack(cx, caller, &ack)?,
+            ClientFrame::Peers => self.answer_peers(cx, caller)?,
+            ClientFrame::Presence(presence) if caller.ext => self.set_presence(caller, presence),
+            ClientFrame::Reject { key, reason } if caller.ext => {
+                self.finish_named(cx, caller, &key, End::Dead(&reason))?;
             }
-            ClientFrame::Ack(ack) => self.ack(now, conn, &ack, txn),
-            ClientFrame::Peers => self.answer_peers(now, conn, txn),
-            ClientFrame::Presence(presence) if ext => {
-                self.set_presence(conn, presence);
-                Ok(())
+            ClientFrame::Release { key } if caller.ext => self.release(caller, &key),
+            ClientFrame::Progress { key, stage } if caller.ext => {
+                self.progress(cx.now, caller, &key, stage);
             }
-            ClientFrame::Reject { key, reason } if ext => {
-                self.reject(now, conn, &key, &reason, txn)
+            ClientFrame::Rename { name } if caller.ext => self.rename(cx, caller, &name)?,
+            ClientFrame::Retire { successor } if caller.ext => {
+                self.retire(cx, caller, successor.as_deref())?;
             }
-            ClientFrame::Release { key } if ext => {
-                self.release(conn, &key);
-                Ok(())
-            }
-            ClientFrame::Progress { key, stage } if ext => {
-                self.progress(now, conn, &key, stage);
-                Ok(())
-            }
-            ClientFrame::Rename { name } if ext => self.rename(now, conn, &name, txn),
-            ClientFrame::Retire { successor } if ext => {
-                self.retire(now, conn, successor.as_deref(), txn)
-            }
-            ClientFrame::Status { ids } if ext => self.answer_status(conn, &ids, txn),
-            _ => {
-                self.outbox.now(Output::Count(Count::Ignored));
-                Ok(())
-            }
+            ClientFrame::Status { ids } if caller.ext => self.answer_status(cx, caller, &ids)?,
+            _ => self.outbox.now(Output::Event(BusEvent::Ignored)),
         }
+        Ok(())
     }
 
-    fn tick<T: Txn + ?Sized>(&mut self, now: Now, txn: &mut T) -> Result<(), StoreError> {
-        while let Some((reason, conn)) = self.conns.due(now.mono_ms) {
+    fn tick(&mut self, cx: &mut Cx<'_>) -> Result<(), StoreError> {
+        while let Some((reason, conn)) = self.conns.due(cx.now.mono_ms) {
             match reason {
                 Reason::Handshake => {
                     if matches!(self.conns.get(conn), Some(Conn::Greeting)) {
                         self.deny(conn, CloseReason::HandshakeTimeout);
                     }
                 }
-                Reason::Takeover => self.contest_over(now, conn, txn)?,
-                Reason::Lapse => self.lapse(now, conn),
+                Reason::Takeover => self.contest_over(cx, conn)?,
+                Reason::Exemption => self.exempt(cx.now, conn),
                 Reason::Sweep => {}
             }
         }
-        if now.mono_ms >= self.sweep.next_ms {
-            self.sweep(now, txn)?;
+        if cx.now.mono_ms >= self.sweep.next_ms {
+            self.sweep(cx)?;
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ pub enum Mutation {
     SkipAudit,
     /// I3: a live message overtakes the backlog.
     Overtake,
-    /// I4: a debt is settled when its holder's connection ends.
+    /// I4: a delivery is settled when its holder's connection ends.
     ForgetOnClose,
     /// I5: deliveries ignore the window.
     IgnoreWindow,
@@ -22,7 +22,7 @@ pub enum Mutation {
     AlterEnvelope,
     /// I7: a takeover starts behind the mail that the old connection held.
     TakeoverLoses,
-    /// I8: an ack does not settle the debt, so that the mail comes to a later process again.
+    /// I8: an ack does not settle the delivery, so that the mail comes to a later process again.
     AckWithoutEffect,
     /// I10: `from` is not compared with the connection's name.
     TrustFrom,

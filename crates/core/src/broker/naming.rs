@@ -4,10 +4,10 @@ use peerbus_wire::{BrokerFrame, CloseReason, NameAnswer, NameKey, PeerName};
 
 use super::mutation::Mutation;
 use super::registry::Alias;
-use super::{Broker, ConnId, Count, Need, Output};
+use super::{Broker, BusEvent, Caller, ConnId, Cx, Need, Output};
+use crate::TokenHash;
 use crate::audit::Event;
-use crate::store::{AliasRow, PeerId, StoreError, Txn};
-use crate::{Now, TokenHash};
+use crate::store::{AliasRow, PeerId, StoreError};
 
 /// Old names that lead to one peer. One more, and the one that was not used for longest goes.
 const ALIASES_MAX: usize = 64;
@@ -20,21 +20,20 @@ const SLICE: usize = 256;
 
 impl Broker {
     /// A peer wants to go by another name: its queue, what it holds and its owner stay.
-    pub(super) fn rename<T: Txn + ?Sized>(
+    pub(super) fn rename(
         &mut self,
-        now: Now,
-        conn: ConnId,
+        cx: &mut Cx<'_>,
+        caller: Caller,
         wanted: &str,
-        txn: &mut T,
     ) -> Result<(), StoreError> {
-        let Some(session) = self.conns.session(conn) else {
+        let Caller { conn, peer, .. } = caller;
+        let Some(old) = self.conns.session(conn).map(|s| s.name.clone()) else {
             return Ok(());
         };
-        let (peer, old) = (session.peer, session.name.clone());
-        let answer = match self.free_name(now, peer, &old, wanted, txn)? {
+        let answer = match self.free_name(cx, peer, &old, wanted)? {
             Ok(new) => {
                 if new != old {
-                    self.go_by(now, conn, &old, &new, txn)?;
+                    self.go_by(cx, conn, &old, &new)?;
                 }
                 NameAnswer {
                     name: new.as_str().to_owned(),
@@ -52,13 +51,12 @@ impl Broker {
     }
 
     /// Sees to it that nobody has the name any more, or says why `peer` cannot have it.
-    fn free_name<T: Txn + ?Sized>(
+    fn free_name(
         &mut self,
-        now: Now,
+        cx: &mut Cx<'_>,
         peer: PeerId,
         old: &PeerName,
         wanted: &str,
-        txn: &mut T,
     ) -> Result<Result<PeerName, String>, StoreError> {
         let name = match PeerName::parse(wanted) {
             Ok(name) => name,
@@ -82,7 +80,7 @@ impl Broker {
         let owner = own.row.owner;
         if let Some(alias) = self.registry.alias(&name.key()) {
             if alias.peer == peer {
-                self.drop_alias(&name.key(), txn)?;
+                self.drop_alias(cx, &name.key())?;
                 return Ok(Ok(name));
             }
             let holder = self.registry.name(alias.peer);
@@ -93,21 +91,20 @@ impl Broker {
         let Some(holder) = self.registry.find(&name.key()) else {
             return Ok(Ok(name));
         };
-        if let Some(why) = self.why_kept(now, holder, owner, &name, txn)? {
+        if let Some(why) = self.why_kept(cx, holder, owner, &name)? {
             return Ok(Err(why));
         }
-        self.forget(holder, txn)?;
+        self.forget(cx, holder)?;
         Ok(Ok(name))
     }
 
     /// Why a known peer cannot be forgotten to make room for another one.
-    fn why_kept<T: Txn + ?Sized>(
+    fn why_kept(
         &mut self,
-        now: Now,
+        cx: &mut Cx<'_>,
         holder: PeerId,
         owner: Option<TokenHash>,
         name: &PeerName,
-        txn: &mut T,
     ) -> Result<Option<String>, StoreError> {
         let Some(known) = self.registry.get(holder) else {
             return Ok(None);
@@ -117,17 +114,17 @@ impl Broker {
             return Ok(Some(format!("{name} belongs to another token")));
         }
         // One whose connection broke a moment ago comes back.
-        let back_soon = now.mono_ms < known.grace_until;
+        let back_soon = cx.now.mono_ms < known.grace_until;
         if known.conn.is_some() || known.contender.is_some() || back_soon {
             return Ok(Some(format!("{name} is in use by another session")));
         }
-        let owed = self.owed(holder, txn)?;
-        if owed > 0 {
+        let pending = self.pending(cx, holder)?;
+        if pending > 0 {
             return Ok(Some(format!(
-                "{owed} messages wait for {name}; register as {name} to take them, or retire it"
+                "{pending} messages wait for {name}; register as {name} to take them, or retire it"
             )));
         }
-        if !txn.notices(holder, 0, 1)?.is_empty() {
+        if !cx.txn.notices(holder, 0, 1)?.is_empty() {
             return Ok(Some(format!(
                 "{name} was not told yet what became of messages that it sent; register as {name} \
                  to be told"
@@ -137,13 +134,12 @@ impl Broker {
     }
 
     /// Changes the name of a connected peer; `old` leads to it from now on.
-    fn go_by<T: Txn + ?Sized>(
+    fn go_by(
         &mut self,
-        now: Now,
+        cx: &mut Cx<'_>,
         conn: ConnId,
         old: &PeerName,
         new: &PeerName,
-        txn: &mut T,
     ) -> Result<(), StoreError> {
         let Some(session) = self.conns.session_mut(conn) else {
             return Ok(());
@@ -153,40 +149,40 @@ impl Broker {
         if self.mutations.broken(Mutation::RenameLoses) {
             let seqs: Vec<_> = session.flights.seqs().collect();
             for seq in seqs {
-                txn.delete_debt(peer, seq)?;
+                cx.txn.delete_delivery(peer, seq)?;
             }
         }
         if let Some(row) = self.registry.rename(peer, new) {
             // Somebody chose it.
             row.generated = false;
-            txn.put_peer(row)?;
+            cx.txn.put_peer(row)?;
         }
         self.log.push(&Event::Rename {
             peer,
             name: new.as_str(),
         });
-        self.outbox.now(Output::Count(Count::Renamed {
+        self.outbox.now(Output::Event(BusEvent::Renamed {
             from: old.as_str().to_owned(),
             to: new.as_str().to_owned(),
         }));
         self.outbox.want(Need::Now);
-        self.add_alias(now, old, peer, true, txn)
+        self.add_alias(cx, old, peer, true)
     }
 
     /// From now on mail for `name` goes to `peer`.
-    pub(super) fn add_alias<T: Txn + ?Sized>(
+    pub(super) fn add_alias(
         &mut self,
-        now: Now,
+        cx: &mut Cx<'_>,
         name: &PeerName,
         peer: PeerId,
         own: bool,
-        txn: &mut T,
     ) -> Result<(), StoreError> {
         if let Some(oldest) = self.registry.oldest_alias(peer, ALIASES_MAX) {
-            self.drop_alias(&oldest, txn)?;
+            self.drop_alias(cx, &oldest)?;
         }
-        let used_ms = now.wall_ms;
+        let used_ms = cx.now.wall_ms;
         self.put_alias(
+            cx,
             name,
             Alias {
                 name: name.clone(),
@@ -194,17 +190,16 @@ impl Broker {
                 own,
                 used_ms,
             },
-            txn,
         )
     }
 
-    fn put_alias<T: Txn + ?Sized>(
+    fn put_alias(
         &mut self,
+        cx: &mut Cx<'_>,
         name: &PeerName,
         alias: Alias,
-        txn: &mut T,
     ) -> Result<(), StoreError> {
-        txn.put_alias(&AliasRow {
+        cx.txn.put_alias(&AliasRow {
             name: name.as_str().to_owned(),
             peer: alias.peer,
             own: alias.own,
@@ -214,76 +209,67 @@ impl Broker {
         Ok(())
     }
 
-    pub(super) fn drop_alias<T: Txn + ?Sized>(
-        &mut self,
-        key: &NameKey,
-        txn: &mut T,
-    ) -> Result<(), StoreError> {
+    pub(super) fn drop_alias(&mut self, cx: &mut Cx<'_>, key: &NameKey) -> Result<(), StoreError> {
         if let Some(alias) = self.registry.remove_alias(key) {
-            txn.delete_alias(alias.name.as_str())?;
+            cx.txn.delete_alias(alias.name.as_str())?;
             self.outbox.want(Need::Soon);
         }
         Ok(())
     }
 
-    /// What led to `peer` leads to `heir` from now on, or nowhere.
-    pub(super) fn pass_aliases<T: Txn + ?Sized>(
+    /// What led to `peer` leads to `successor` from now on, or nowhere.
+    pub(super) fn pass_aliases(
         &mut self,
+        cx: &mut Cx<'_>,
         peer: PeerId,
-        heir: Option<PeerId>,
-        txn: &mut T,
+        successor: Option<PeerId>,
     ) -> Result<(), StoreError> {
         for key in self.registry.aliases_of(peer) {
             let Some(alias) = self.registry.alias(&key).cloned() else {
                 continue;
             };
-            match heir {
-                Some(heir) => {
+            match successor {
+                Some(successor) => {
                     let name = alias.name.clone();
                     self.put_alias(
+                        cx,
                         &name,
                         Alias {
-                            peer: heir,
+                            peer: successor,
                             own: false,
                             ..alias
                         },
-                        txn,
                     )?;
                 }
-                None => self.drop_alias(&key, txn)?,
+                None => self.drop_alias(cx, &key)?,
             }
         }
         Ok(())
     }
 
     /// To whom an old name leads, for which mail came.
-    pub(super) fn old_name<T: Txn + ?Sized>(
+    pub(super) fn old_name(
         &mut self,
-        now: Now,
+        cx: &mut Cx<'_>,
         key: &NameKey,
-        txn: &mut T,
     ) -> Result<Option<PeerId>, StoreError> {
         let Some(alias) = self.registry.alias(key).cloned() else {
             return Ok(None);
         };
         let peer = alias.peer;
-        if now.wall_ms.saturating_sub(alias.used_ms) >= USE_MS {
-            let (name, used_ms) = (alias.name.clone(), now.wall_ms);
-            self.put_alias(&name, Alias { used_ms, ..alias }, txn)?;
+        if cx.now.wall_ms.saturating_sub(alias.used_ms) >= USE_MS {
+            let (name, used_ms) = (alias.name.clone(), cx.now.wall_ms);
+            self.put_alias(cx, &name, Alias { used_ms, ..alias })?;
         }
         Ok(Some(peer))
     }
 
     /// Drops old names that were not used for long. Says whether there may be more.
-    pub(super) fn expire_aliases<T: Txn + ?Sized>(
-        &mut self,
-        now: Now,
-        txn: &mut T,
-    ) -> Result<bool, StoreError> {
-        let before = now.wall_ms.saturating_sub(self.config.alias_ms);
+    pub(super) fn expire_aliases(&mut self, cx: &mut Cx<'_>) -> Result<bool, StoreError> {
+        let before = cx.now.wall_ms.saturating_sub(self.config.alias_ms);
         let old = self.registry.unused_aliases(before, SLICE);
         for key in &old {
-            self.drop_alias(key, txn)?;
+            self.drop_alias(cx, key)?;
         }
         Ok(old.len() == SLICE)
     }
@@ -312,12 +298,7 @@ impl Broker {
     /// A peer that was renamed and has left goes by its old name again, with its queue, when that
     /// is registered: a restarted process knows no other. While the peer is here, or may come back
     /// any moment, its old name is for whoever wants it.
-    pub(super) fn reclaim<T: Txn + ?Sized>(
-        &mut self,
-        now: Now,
-        name: &PeerName,
-        txn: &mut T,
-    ) -> Result<(), StoreError> {
+    pub(super) fn reclaim(&mut self, cx: &mut Cx<'_>, name: &PeerName) -> Result<(), StoreError> {
         let alias = self.registry.alias(&name.key()).filter(|alias| alias.own);
         let Some(peer) = alias.map(|alias| alias.peer) else {
             return Ok(());
@@ -328,19 +309,19 @@ impl Broker {
         let Ok(current) = PeerName::parse(&known.row.name) else {
             return Ok(());
         };
-        if known.conn.is_some() || now.mono_ms < known.grace_until {
+        if known.conn.is_some() || cx.now.mono_ms < known.grace_until {
             return Ok(());
         }
-        self.drop_alias(&name.key(), txn)?;
+        self.drop_alias(cx, &name.key())?;
         if let Some(row) = self.registry.rename(peer, name) {
-            txn.put_peer(row)?;
+            cx.txn.put_peer(row)?;
         }
         self.log.push(&Event::Rename {
             peer,
             name: name.as_str(),
         });
         self.outbox.want(Need::Now);
-        self.add_alias(now, &current, peer, true, txn)
+        self.add_alias(cx, &current, peer, true)
     }
 
     /// The name of a peer that was renamed from `old` to `wanted`, which its process may not know.
@@ -351,13 +332,9 @@ impl Broker {
     }
 
     /// Forgets a peer that is owed nothing.
-    pub(super) fn forget<T: Txn + ?Sized>(
-        &mut self,
-        peer: PeerId,
-        txn: &mut T,
-    ) -> Result<(), StoreError> {
-        self.pass_aliases(peer, None, txn)?;
-        txn.delete_peer(peer)?;
+    pub(super) fn forget(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<(), StoreError> {
+        self.pass_aliases(cx, peer, None)?;
+        cx.txn.delete_peer(peer)?;
         self.registry.remove(peer);
         self.log.push(&Event::Forget { peer });
         self.outbox.want(Need::Soon);

@@ -1,33 +1,21 @@
-//! What a client may ask: who is there, what it was not told yet.
+//! Who is there.
 
 use peerbus_wire::limits::PEERS_ENTRIES_MAX;
-use peerbus_wire::{BrokerFrame, DeliveryKey, PeerEntry, PeersFrame};
+use peerbus_wire::{BrokerFrame, PeerEntry, PeersFrame};
 
-use super::ack::notice_receipt;
 use super::registry::Peer;
-use super::{Broker, ConnId, Need, Output};
-use crate::Now;
-use crate::store::{StoreError, Txn};
-
-/// Notices that are sent before some of them are acked.
-const NOTICES_BATCH: usize = 512;
-
-/// The number in the key of a notice.
-pub(super) fn notice_number(key: &DeliveryKey) -> Option<u64> {
-    key.as_str().strip_prefix('n')?.parse().ok()
-}
+use super::{Broker, Caller, Cx, Output};
+use crate::store::StoreError;
 
 impl Broker {
     /// Answers `peers`, once everything before it is committed.
-    pub(super) fn answer_peers<T: Txn + ?Sized>(
+    pub(super) fn answer_peers(
         &mut self,
-        now: Now,
-        conn: ConnId,
-        txn: &mut T,
+        cx: &mut Cx<'_>,
+        caller: Caller,
     ) -> Result<(), StoreError> {
-        let ext = self.conns.session(conn).is_some_and(|s| s.ext);
-        let (peers, omitted) = if ext {
-            let (entries, omitted) = self.entries(now, txn)?;
+        let (peers, omitted) = if caller.ext {
+            let (entries, omitted) = self.entries(cx)?;
             (Some(entries), omitted)
         } else {
             (None, 0)
@@ -41,7 +29,7 @@ impl Broker {
             omitted,
         };
         self.outbox
-            .barrier(Output::Send(conn, BrokerFrame::Peers(frame)));
+            .barrier(Output::Send(caller.conn, BrokerFrame::Peers(frame)));
         Ok(())
     }
 
@@ -56,11 +44,7 @@ impl Broker {
         names
     }
 
-    fn entries<T: Txn + ?Sized>(
-        &mut self,
-        now: Now,
-        txn: &mut T,
-    ) -> Result<(Vec<PeerEntry>, u32), StoreError> {
+    fn entries(&mut self, cx: &mut Cx<'_>) -> Result<(Vec<PeerEntry>, u32), StoreError> {
         let rank = |peer: &Peer| (peer.conn.is_none(), u64::MAX - peer.row.last_seen_ms);
         let mut known: Vec<_> = self.registry.iter().map(|(id, p)| (rank(p), id)).collect();
         known.sort_unstable();
@@ -68,12 +52,12 @@ impl Broker {
         known.truncate(PEERS_ENTRIES_MAX);
         let mut entries = Vec::with_capacity(known.len());
         for (_, id) in known {
-            let unacked = Some(self.owed(id, txn)?);
+            let unacked = Some(self.pending(cx, id)?);
             let Some(peer) = self.registry.get(id) else {
                 continue;
             };
             let session = peer.conn.and_then(|conn| self.conns.session(conn));
-            let away_ms = now.wall_ms.saturating_sub(peer.row.last_seen_ms);
+            let away_ms = cx.now.wall_ms.saturating_sub(peer.row.last_seen_ms);
             entries.push(PeerEntry {
                 name: peer.row.name.clone(),
                 online: session.is_some(),
@@ -90,52 +74,5 @@ impl Broker {
             });
         }
         Ok((entries, u32::try_from(omitted).unwrap_or(u32::MAX)))
-    }
-
-    /// Sends the next statements that were kept for a peer while it was away.
-    pub(super) fn send_notices<T: Txn + ?Sized>(
-        &mut self,
-        conn: ConnId,
-        txn: &mut T,
-    ) -> Result<(), StoreError> {
-        let Some(session) = self.conns.session_mut(conn) else {
-            return Ok(());
-        };
-        let notices = txn.notices(session.peer, session.notice_cursor, NOTICES_BATCH)?;
-        let Some(last) = notices.last() else {
-            return Ok(());
-        };
-        session.notice_cursor = last.number;
-        session.notices_out = notices.len();
-        let receipts = notices.into_iter().map(notice_receipt).collect();
-        for frame in BrokerFrame::receipts(receipts) {
-            // Behind the handshake ack, which waits for the commit.
-            self.outbox.waiting(Output::Send(conn, frame), Need::Soon);
-        }
-        Ok(())
-    }
-
-    /// A sender has taken note.
-    pub(super) fn ack_notice<T: Txn + ?Sized>(
-        &mut self,
-        conn: ConnId,
-        number: u64,
-        txn: &mut T,
-    ) -> Result<(), StoreError> {
-        let Some(session) = self.conns.session_mut(conn) else {
-            return Ok(());
-        };
-        let (peer, batched) = (session.peer, number <= session.notice_cursor);
-        if !txn.delete_notice(peer, number)? {
-            return Ok(());
-        }
-        self.outbox.want(Need::Soon);
-        if batched {
-            session.notices_out = session.notices_out.saturating_sub(1);
-            if session.notices_out == 0 {
-                return self.send_notices(conn, txn);
-            }
-        }
-        Ok(())
     }
 }

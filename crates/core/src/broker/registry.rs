@@ -21,9 +21,9 @@ pub(super) struct Peer {
     /// When its connection last changed hands (monotonic).
     pub(super) taken_over_ms: Option<u64>,
     /// The last message owed to it; `None` until it was asked for.
-    pub(super) last_debt: Option<Seq>,
+    pub(super) last_delivery: Option<Seq>,
     /// How many messages are owed to it; `None` until it was counted.
-    pub(super) owed: Option<u64>,
+    pub(super) pending: Option<u64>,
     /// The last message that was delivered on a connection that ended.
     pub(super) delivered: Seq,
     /// How it described itself last, while it is away.
@@ -139,8 +139,8 @@ impl Registry {
                 contender: None,
                 grace_until,
                 taken_over_ms: None,
-                last_debt: None,
-                owed: None,
+                last_delivery: None,
+                pending: None,
                 delivered: Seq(0),
                 presence: None,
             },
@@ -255,7 +255,7 @@ impl Registry {
     }
 
     /// The mail that was to go to `peer` ends so from now on; gives the rows that are to be written.
-    pub(super) fn heirless(&mut self, peer: PeerId, ending: Ending) -> Vec<PeerRow> {
+    pub(super) fn without_successor(&mut self, peer: PeerId, ending: Ending) -> Vec<PeerRow> {
         let mut rows = Vec::new();
         for ended in self.ended.values_mut() {
             if ended.ending == Ending::Move(peer) {

@@ -7,9 +7,8 @@ use std::collections::BTreeMap;
 use peerbus_wire::Seq;
 
 use super::expire::SLICE;
-use super::{Broker, Need};
-use crate::Now;
-use crate::store::{PeerId, StoreError, Txn};
+use super::{Broker, Cx, Need};
+use crate::store::{PeerId, StoreError};
 
 /// Messages looked at in one slice.
 const SCAN: usize = 2_048;
@@ -104,51 +103,47 @@ impl Sweep {
 
 impl Broker {
     /// Does one slice of expiry and retention and says when the next is due.
-    pub(super) fn sweep<T: Txn + ?Sized>(
-        &mut self,
-        now: Now,
-        txn: &mut T,
-    ) -> Result<(), StoreError> {
-        self.note_absent(now, txn)?;
+    pub(super) fn sweep(&mut self, cx: &mut Cx<'_>) -> Result<(), StoreError> {
+        self.note_absent(cx)?;
         // Once a pass, however many slices the pass has.
         let begins = self.sweep.cursor == Seq(0);
         if begins || self.sweep.expiring {
-            self.sweep.expiring = self.expire_old(now, txn)?;
+            self.sweep.expiring = self.expire_old(cx)?;
         }
         let mut more = self.sweep.expiring;
-        more |= self.expire_passing(now, txn)?;
-        more |= self.settle_ended(now, txn)?;
-        more |= self.expire_aliases(now, txn)?;
-        more |= self.scan_settled(now, txn)?;
-        more |= self.drop_settled(now, txn)?;
-        more |= self.drop_old(now, txn)?;
+        more |= self.expire_passing(cx)?;
+        more |= self.settle_ended(cx)?;
+        more |= self.expire_aliases(cx)?;
+        more |= self.scan_settled(cx)?;
+        more |= self.drop_settled(cx)?;
+        more |= self.drop_old(cx)?;
         let pause = if more { PAUSE_MS } else { self.config.sweep_ms };
-        self.sweep.next_ms = now.mono_ms + pause;
+        self.sweep.next_ms = cx.now.mono_ms + pause;
         Ok(())
     }
 
     /// Writes down who was connected when an earlier broker stopped and has not come back in time,
     /// so that the next start does not count it as connected again.
-    fn note_absent<T: Txn + ?Sized>(&mut self, now: Now, txn: &mut T) -> Result<(), StoreError> {
+    fn note_absent(&mut self, cx: &mut Cx<'_>) -> Result<(), StoreError> {
         if self.stopping {
             return Ok(());
         }
         let absent = |(id, peer): (PeerId, &super::registry::Peer)| {
-            let gone = peer.conn.is_none() && now.mono_ms >= peer.grace_until;
+            let gone = peer.conn.is_none() && cx.now.mono_ms >= peer.grace_until;
             (gone && peer.row.online).then_some(id)
         };
         let absent: Vec<_> = self.registry.iter().filter_map(absent).collect();
         for peer in absent {
             if let Some(peer) = self.registry.get_mut(peer) {
                 peer.row.online = false;
-                txn.put_peer(&peer.row)?;
+                cx.txn.put_peer(&peer.row)?;
                 self.outbox.want(Need::Soon);
             }
         }
         Ok(())
     }
 
-    fn scan_settled<T: Txn + ?Sized>(&mut self, now: Now, txn: &mut T) -> Result<bool, StoreError> {
+    fn scan_settled(&mut self, cx: &mut Cx<'_>) -> Result<bool, StoreError> {
         let begins = self.sweep.cursor == Seq(0);
         if self.sweep.runs.len() >= RUNS_MAX || begins && !self.sweep.rescan {
             return Ok(false);
@@ -156,31 +151,33 @@ impl Broker {
         if begins {
             self.sweep.rescan = false;
         }
-        let (settled, last) = txn.settled(self.sweep.cursor, SCAN)?;
+        let (settled, last) = cx.txn.settled(self.sweep.cursor, SCAN)?;
         for seq in settled {
-            self.sweep.add(seq, now.mono_ms);
+            self.sweep.add(seq, cx.now.mono_ms);
         }
         self.sweep.cursor = last.unwrap_or_default();
         Ok(last.is_some())
     }
 
-    fn drop_settled<T: Txn + ?Sized>(&mut self, now: Now, txn: &mut T) -> Result<bool, StoreError> {
-        let gone = self.sweep.take(now.mono_ms, self.config.settled_ms, SCAN);
+    fn drop_settled(&mut self, cx: &mut Cx<'_>) -> Result<bool, StoreError> {
+        let gone = self
+            .sweep
+            .take(cx.now.mono_ms, self.config.settled_ms, SCAN);
         if !gone.is_empty() {
-            txn.delete_messages(&gone)?;
+            cx.txn.delete_messages(&gone)?;
             self.outbox.want(Need::Soon);
         }
         Ok(gone.len() == SCAN)
     }
 
-    fn drop_old<T: Txn + ?Sized>(&mut self, now: Now, txn: &mut T) -> Result<bool, StoreError> {
-        let before = now.wall_ms.saturating_sub(self.config.retention_ms);
-        let dead = txn.delete_dead(before, SLICE)?;
+    fn drop_old(&mut self, cx: &mut Cx<'_>) -> Result<bool, StoreError> {
+        let before = cx.now.wall_ms.saturating_sub(self.config.retention_ms);
+        let dead = cx.txn.delete_dead(before, SLICE)?;
         self.sweep.rescan |= dead > 0;
-        let notices = txn.delete_notices(before, SLICE)?;
-        let audit = txn.old_audit(before, SLICE)?;
+        let notices = cx.txn.delete_notices(before, SLICE)?;
+        let audit = cx.txn.old_audit(before, SLICE)?;
         if let Some(block) = &audit {
-            txn.drop_audit(block.number)?;
+            cx.txn.drop_audit(block.number)?;
             (self.head.anchor, self.head.anchor_hash) = (block.number, block.hash);
             self.sweep.anchor_moved = true;
         }

@@ -5,10 +5,10 @@ use peerbus_wire::{BrokerFrame, CloseReason, NameAnswer, PeerName, Seq};
 use super::conn::Conn;
 use super::expire::SLICE;
 use super::mutation::Mutation;
-use super::{Broker, ConnId, Count, Need, Output};
+use super::{Broker, BusEvent, Caller, ConnId, Cx, Need, Output};
 use crate::Now;
 use crate::audit::Event;
-use crate::store::{Ending, MessageHead, PeerId, Queued, StoreError, Txn};
+use crate::store::{Ending, PeerId, Queued, StoreError, Txn};
 
 /// Bytes of mail that one slice reads.
 const SLICE_BYTES: usize = 4 * 1_048_576;
@@ -44,27 +44,28 @@ impl Broker {
     /// # Errors
     ///
     /// Only when storage failed.
-    pub fn operate<T: Txn + ?Sized>(
+    pub fn operate(
         &mut self,
         now: Now,
         command: &Command,
-        txn: &mut T,
+        txn: &mut dyn Txn,
     ) -> Result<Result<(), Denied>, StoreError> {
+        let cx = &mut Cx { now, txn };
         let (Command::Release(name) | Command::Retire { name, .. }) = command;
         let Some(peer) = self.registry.find(&name.key()) else {
             return Ok(Err(self.unknown(name)));
         };
         match command {
-            Command::Release(_) => self.release_name(peer, txn).map(Ok),
+            Command::Release(_) => self.release_name(cx, peer).map(Ok),
             Command::Retire { successor, .. } => {
-                let heir = match self.heir(peer, successor.as_ref(), false) {
-                    Ok(heir) => heir,
+                let successor = match self.successor(peer, successor.as_ref(), false) {
+                    Ok(successor) => successor,
                     Err(denied) => return Ok(Err(denied)),
                 };
                 if let Some(conn) = self.registry.conn(peer) {
                     self.close_ended(conn);
                 }
-                self.end_name(now, peer, heir, txn).map(Ok)
+                self.end_name(cx, peer, successor).map(Ok)
             }
         }
     }
@@ -84,34 +85,31 @@ impl Broker {
     }
 
     /// A peer ends its own name.
-    pub(super) fn retire<T: Txn + ?Sized>(
+    pub(super) fn retire(
         &mut self,
-        now: Now,
-        conn: ConnId,
+        cx: &mut Cx<'_>,
+        caller: Caller,
         successor: Option<&str>,
-        txn: &mut T,
     ) -> Result<(), StoreError> {
-        let Some(session) = self.conns.session(conn) else {
-            return Ok(());
-        };
-        let (peer, name) = (session.peer, session.name.as_str().to_owned());
-        let heir = match successor.map(PeerName::parse).transpose() {
-            Ok(successor) => self.heir(peer, successor.as_ref(), true),
+        let Caller { conn, peer, .. } = caller;
+        let name = self.registry.name(peer);
+        let successor = match successor.map(PeerName::parse).transpose() {
+            Ok(successor) => self.successor(peer, successor.as_ref(), true),
             Err(error) => Err(Denied::Unfit(error.to_string())),
         };
-        let refused = heir.as_ref().err().map(Denied::to_string);
+        let refused = successor.as_ref().err().map(Denied::to_string);
         let answer = BrokerFrame::Retired(NameAnswer { name, refused });
-        let Ok(heir) = heir else {
+        let Ok(successor) = successor else {
             self.outbox.barrier(Output::Send(conn, answer));
             return Ok(());
         };
         self.outbox.waiting(Output::Send(conn, answer), Need::Now);
         self.close_ended(conn);
-        self.end_name(now, peer, heir, txn)
+        self.end_name(cx, peer, successor)
     }
 
     /// Who gets the mail of `peer`; with `own`, only somebody of the same token.
-    fn heir(
+    fn successor(
         &self,
         peer: PeerId,
         successor: Option<&PeerName>,
@@ -121,13 +119,14 @@ impl Broker {
             return Ok(None);
         };
         let known = self.registry.resolve(&name.key());
-        let Some((heir, row)) = known.and_then(|id| Some((id, &self.registry.get(id)?.row))) else {
+        let Some((successor, row)) = known.and_then(|id| Some((id, &self.registry.get(id)?.row)))
+        else {
             return Err(Denied::Unknown(format!(
                 "no peer named {name} has ever registered here, so it cannot be the successor"
             )));
         };
         let owner = self.registry.get(peer).and_then(|peer| peer.row.owner);
-        if heir == peer {
+        if successor == peer {
             Err(Denied::Unfit("a name cannot be its own successor".into()))
         } else if row.ephemeral {
             let why = format!("{name} is temporary; a successor must be one that stays");
@@ -136,17 +135,17 @@ impl Broker {
             let why = format!("{name} belongs to another token; a successor must be of the same");
             Err(Denied::Unfit(why))
         } else {
-            Ok(Some(heir))
+            Ok(Some(successor))
         }
     }
 
     /// The connection of a name that ends is closed, after what it was to be told.
     fn close_ended(&mut self, conn: ConnId) {
         if let Some(Conn::Live(mut session)) = self.conns.remove(conn) {
-            self.keep_ways(&mut session);
+            self.keep_histories(&mut session);
             self.registry.set_conn(session.peer, None);
             let name = session.name.as_str().to_owned();
-            self.outbox.now(Output::Count(Count::Left { name }));
+            self.outbox.now(Output::Event(BusEvent::Left { name }));
         }
         self.conns.insert(conn, Conn::Closing);
         self.outbox
@@ -154,120 +153,106 @@ impl Broker {
     }
 
     /// Ends a name that is not connected (any more). Its queue is dealt with slice by slice.
-    fn end_name<T: Txn + ?Sized>(
+    fn end_name(
         &mut self,
-        now: Now,
+        cx: &mut Cx<'_>,
         peer: PeerId,
-        heir: Option<PeerId>,
-        txn: &mut T,
+        successor: Option<PeerId>,
     ) -> Result<(), StoreError> {
         let newcomer = self.registry.get_mut(peer).and_then(|p| p.contender.take());
         if let Some(newcomer) = newcomer {
             self.deny(newcomer, CloseReason::NameEnded);
         }
-        self.pass_aliases(peer, heir, txn)?;
-        let ending = heir.map_or(Ending::Expire, Ending::Move);
-        for row in self.registry.heirless(peer, ending) {
-            txn.put_peer(&row)?;
+        self.pass_aliases(cx, peer, successor)?;
+        let ending = successor.map_or(Ending::Expire, Ending::Move);
+        for row in self.registry.without_successor(peer, ending) {
+            cx.txn.put_peer(&row)?;
         }
         let Some((name, row)) = self.registry.end(peer, ending) else {
             return Ok(());
         };
-        txn.put_peer(&row)?;
-        let successor = heir.map(|heir| self.registry.name(heir));
-        self.log.push(&Event::Retire { peer, heir });
-        self.outbox.now(Output::Count(Count::Retired {
+        cx.txn.put_peer(&row)?;
+        self.log.push(&Event::Retire { peer, successor });
+        self.outbox.now(Output::Event(BusEvent::Retired {
             name: name.as_str().to_owned(),
-            successor,
+            successor: successor.map(|successor| self.registry.name(successor)),
         }));
         self.outbox.want(Need::Now);
-        if let Some(heir) = heir {
-            self.add_alias(now, &name, heir, false, txn)?;
+        if let Some(successor) = successor {
+            self.add_alias(cx, &name, successor, false)?;
         }
-        self.sweep.next_ms = now.mono_ms;
+        self.sweep.next_ms = cx.now.mono_ms;
         Ok(())
     }
 
     /// Deals with one slice of the queues of names that have ended. Says whether there may be more.
-    pub(super) fn settle_ended<T: Txn + ?Sized>(
-        &mut self,
-        now: Now,
-        txn: &mut T,
-    ) -> Result<bool, StoreError> {
+    pub(super) fn settle_ended(&mut self, cx: &mut Cx<'_>) -> Result<bool, StoreError> {
         let Some((peer, ending)) = self.registry.first_ended() else {
             return Ok(false);
         };
-        let queued = txn.read_queue(peer, Seq(0), SLICE, SLICE_BYTES)?;
+        let queued = cx.txn.read_queue(peer, Seq(0), SLICE, SLICE_BYTES)?;
         if queued.is_empty() {
-            txn.delete_peer(peer)?;
+            cx.txn.delete_peer(peer)?;
             self.registry.forget_ended(peer);
             self.log.push(&Event::Forget { peer });
             self.outbox.want(Need::Soon);
             return Ok(true);
         }
         match ending {
-            Ending::Move(heir) if self.registry.get(heir).is_some() => {
-                self.move_mail(now, peer, heir, &queued, txn)?;
+            Ending::Move(successor) if self.registry.get(successor).is_some() => {
+                self.move_mail(cx, peer, successor, queued)?;
             }
             _ => {
                 let name = self.registry.name(peer);
                 let reason = format!("{name} ended for good");
-                for message in &queued {
-                    self.expire_ended(now, peer, message, &reason, txn)?;
+                for message in queued {
+                    self.expire_ended(cx, peer, message, &reason)?;
                 }
             }
         }
         Ok(true)
     }
 
-    fn expire_ended<T: Txn + ?Sized>(
+    fn expire_ended(
         &mut self,
-        now: Now,
+        cx: &mut Cx<'_>,
         peer: PeerId,
-        message: &Queued,
+        message: Queued,
         reason: &str,
-        txn: &mut T,
     ) -> Result<(), StoreError> {
         if self.mutations.broken(Mutation::RetireSilent) {
-            txn.delete_debt(peer, message.seq)?;
+            cx.txn.delete_delivery(peer, message.seq)?;
             let (seq, recipient) = (message.seq, peer);
             self.log.push(&Event::Expire { seq, recipient });
             self.outbox.want(Need::Soon);
             return Ok(());
         }
-        let head = MessageHead {
-            seq: message.seq,
-            sender: message.sender,
-            id: message.id.clone(),
-            recipients: 1,
-            accepted_ms: message.accepted_ms,
-        };
-        self.expire(now, peer, &head, reason, txn)
+        let delivery = (peer, message.seq);
+        self.expire(cx, delivery, message.sender, message.id, reason)
     }
 
     /// Owes a slice of mail to the successor instead. Its order among itself stays; the successor
     /// gets it although it may have got newer mail.
-    fn move_mail<T: Txn + ?Sized>(
+    fn move_mail(
         &mut self,
-        now: Now,
+        cx: &mut Cx<'_>,
         peer: PeerId,
-        heir: PeerId,
-        queued: &[Queued],
-        txn: &mut T,
+        successor: PeerId,
+        queued: Vec<Queued>,
     ) -> Result<(), StoreError> {
         let mut first = None;
         let mut moved = 0;
         for message in queued {
             let seq = message.seq;
-            if txn.has_debt(heir, seq)? {
-                let (name, heir) = (self.registry.name(peer), self.registry.name(heir));
-                let reason = format!("{name} ended for good; {heir} got the message itself");
-                self.expire_ended(now, peer, message, &reason, txn)?;
+            if cx.txn.has_delivery(successor, seq)? {
+                let (name, successor) = (self.registry.name(peer), self.registry.name(successor));
+                let reason = format!("{name} ended for good; {successor} got the message itself");
+                self.expire_ended(cx, peer, message, &reason)?;
                 continue;
             }
-            txn.delete_debt(peer, seq)?;
-            txn.insert_debt(heir, seq)?;
-            let (from, to) = (peer, heir);
+            cx.txn.delete_delivery(peer, seq)?;
+            cx.txn.insert_delivery(successor, seq)?;
+            let (from, to) = (peer, successor);
             self.log.push(&Event::Move { seq, from, to });
             first.get_or_insert(seq);
             moved += 1;
@@ -279,20 +264,20 @@ impl Broker {
             return Ok(());
         };
         let again = self.registry.ended_delivered(peer);
-        let last_debt = txn.last_debt(heir)?;
-        let Some(known) = self.registry.get_mut(heir) else {
+        let last_delivery = cx.txn.last_delivery(successor)?;
+        let Some(known) = self.registry.get_mut(successor) else {
             return Ok(());
         };
-        known.last_debt = last_debt;
-        if let Some(owed) = &mut known.owed {
-            *owed += moved;
+        known.last_delivery = last_delivery;
+        if let Some(pending) = &mut known.pending {
+            *pending += moved;
         }
         match known.conn.and_then(|conn| self.conns.session_mut(conn)) {
             Some(session) => session.go_back(first, again),
             // More than this may be said to come again, but nothing that does is said to be new.
             None => known.delivered = known.delivered.max(again),
         }
-        self.registry.mark_dirty(heir);
+        self.registry.mark_dirty(successor);
         Ok(())
     }
 }

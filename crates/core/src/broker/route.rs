@@ -4,43 +4,37 @@ use peerbus_wire::{
     Accepted, Address, Carried, DeliverFrame, Receipt, Refusal, RefusalCode, Seq, Stage,
 };
 
-use super::conn::Session;
 use super::mutation::Mutation;
 use super::registry::Alias;
-use super::{Broker, ConnId, Count, Output};
-use crate::Now;
+use super::{Broker, BusEvent, Caller, Cx, Output};
 use crate::audit::Event;
-use crate::store::{Inserted, NewMessage, PeerId, StoreError, Txn};
+use crate::store::{Inserted, NewMessage, PeerId, StoreError};
 
 /// Messages that may be owed to an ephemeral peer: they go when it goes.
 const EPHEMERAL_QUEUE_MAX: u64 = 4_096;
 
 impl Broker {
     /// Accepts an envelope for everyone it is owed to.
-    pub(super) fn route<T: Txn + ?Sized>(
+    pub(super) fn route(
         &mut self,
-        now: Now,
-        conn: ConnId,
+        cx: &mut Cx<'_>,
+        caller: Caller,
         carried: &Carried,
-        txn: &mut T,
     ) -> Result<(), StoreError> {
-        let Some(session) = self.conns.session(conn) else {
-            return Ok(());
-        };
-        let sender = session.peer;
-        if let Err(refusal) = self.check_from(session, carried) {
+        let sender = caller.peer;
+        if let Err(refusal) = self.check_from(caller, carried) {
             // A resend must get its receipt again even if somebody else has the old name now.
-            if txn.find_message(sender, &carried.id)?.is_none() {
-                self.refuse(now, conn, Some(carried.id.clone()), refusal);
+            if cx.txn.find_message(sender, &carried.id)?.is_none() {
+                self.refuse(cx.now, caller, Some(carried.id.clone()), refusal);
                 return Ok(());
             }
         }
-        let recipients = match self.recipients(now, sender, &carried.to, txn)? {
+        let recipients = match self.recipients(cx, sender, &carried.to)? {
             Ok(recipients) => recipients,
             Err(refusal) => {
                 // A resend must get its receipt again even if the recipient has gone since.
-                if txn.find_message(sender, &carried.id)?.is_none() {
-                    self.refuse(now, conn, Some(carried.id.clone()), refusal);
+                if cx.txn.find_message(sender, &carried.id)?.is_none() {
+                    self.refuse(cx.now, caller, Some(carried.id.clone()), refusal);
                     return Ok(());
                 }
                 Vec::new()
@@ -48,29 +42,29 @@ impl Broker {
         };
         let here = |peer: &&PeerId| self.registry.conn(**peer).is_some();
         let online = count(recipients.iter().filter(here).count());
-        match self.store_message(now, sender, carried, &recipients, txn)? {
+        match self.store_message(cx, sender, carried, &recipients)? {
             Inserted::New => {}
             Inserted::Known {
                 same: true,
                 recipients,
                 ..
             } => {
-                self.outbox.now(Output::Count(Count::Duplicate));
+                self.outbox.now(Output::Event(BusEvent::Duplicate));
                 let accepted = Accepted {
                     recipients,
                     online: online.min(recipients),
                     duplicate: true,
                 };
-                self.receipt(conn, carried, accepted, None);
+                self.receipt(caller, carried, accepted, None);
                 return Ok(());
             }
             Inserted::Known { same: false, .. } => {
-                self.refuse(now, conn, Some(carried.id.clone()), id_reused(carried));
+                self.refuse(cx.now, caller, Some(carried.id.clone()), id_reused(carried));
                 return Ok(());
             }
         }
         let recipients_count = count(recipients.len());
-        self.outbox.now(Output::Count(Count::Accepted {
+        self.outbox.now(Output::Event(BusEvent::Accepted {
             recipients: recipients_count,
         }));
         let accepted = Accepted {
@@ -78,23 +72,22 @@ impl Broker {
             online,
             duplicate: false,
         };
-        self.receipt(conn, carried, accepted, Some(now.wall_ms));
+        self.receipt(caller, carried, accepted, Some(cx.now.wall_ms));
         let seq = Seq(self.head.next_seq - 1);
-        self.owe(now, seq, sender, carried, &recipients, txn)
+        self.enqueue(cx, seq, sender, carried, &recipients)
     }
 
     /// Writes the message, with its audit event, under the next number.
-    fn store_message<T: Txn + ?Sized>(
+    fn store_message(
         &mut self,
-        now: Now,
+        cx: &mut Cx<'_>,
         sender: PeerId,
         carried: &Carried,
         recipients: &[PeerId],
-        txn: &mut T,
     ) -> Result<Inserted, StoreError> {
         let (id, recipients) = (&carried.id, count(recipients.len()));
         let seq = Seq(self.head.next_seq);
-        let accepted_ms = now.wall_ms;
+        let accepted_ms = cx.now.wall_ms;
         let envelope = &carried.text;
         let message = NewMessage {
             seq,
@@ -104,7 +97,7 @@ impl Broker {
             recipients,
             accepted_ms,
         };
-        let inserted = txn.insert_message(&message)?;
+        let inserted = cx.txn.insert_message(&message)?;
         if inserted == Inserted::New {
             self.head.next_seq += 1;
             self.sweep.rescan |= recipients == 0;
@@ -120,14 +113,16 @@ impl Broker {
         Ok(inserted)
     }
 
-    fn check_from(&self, session: &Session, carried: &Carried) -> Result<(), Refusal> {
-        let name = &session.name;
+    fn check_from(&self, caller: Caller, carried: &Carried) -> Result<(), Refusal> {
+        let Some(name) = self.conns.session(caller.conn).map(|s| &s.name) else {
+            return Ok(());
+        };
         if carried.from == *name || self.mutations.broken(Mutation::TrustFrom) {
             return Ok(());
         }
         // What was signed before a rename and was not receipted comes again as it was.
         let old = self.registry.alias(&carried.from.key());
-        let own = |old: &Alias| old.own && old.peer == session.peer && old.name == carried.from;
+        let own = |old: &Alias| old.own && old.peer == caller.peer && old.name == carried.from;
         if old.is_some_and(own) {
             return Ok(());
         }
@@ -141,21 +136,20 @@ impl Broker {
     }
 
     /// Whom a message is owed to.
-    fn recipients<T: Txn + ?Sized>(
+    fn recipients(
         &mut self,
-        now: Now,
+        cx: &mut Cx<'_>,
         sender: PeerId,
         to: &Address,
-        txn: &mut T,
     ) -> Result<Result<Vec<PeerId>, Refusal>, StoreError> {
         let name = match to {
-            Address::All => return self.everyone(now, sender, txn).map(Ok),
+            Address::All => return self.everyone(cx, sender).map(Ok),
             Address::Peer(name) => name,
         };
         let key = name.key();
         let known = match self.registry.find(&key) {
             Some(peer) => Some(peer),
-            None => self.old_name(now, &key, txn)?,
+            None => self.old_name(cx, &key)?,
         };
         let Some(peer) = known else {
             if self.mutations.broken(Mutation::AcceptUnknown) {
@@ -168,7 +162,7 @@ impl Broker {
                 ),
             }));
         };
-        if self.has_queue_room(peer, txn)? {
+        if self.has_queue_room(cx, peer)? {
             return Ok(Ok(vec![peer]));
         }
         Ok(Err(Refusal {
@@ -181,20 +175,15 @@ impl Broker {
     }
 
     /// Every peer that is registered now, or was until its connection broke a moment ago.
-    fn everyone<T: Txn + ?Sized>(
-        &mut self,
-        now: Now,
-        sender: PeerId,
-        txn: &mut T,
-    ) -> Result<Vec<PeerId>, StoreError> {
+    fn everyone(&mut self, cx: &mut Cx<'_>, sender: PeerId) -> Result<Vec<PeerId>, StoreError> {
         let here = |(id, peer): (PeerId, &super::registry::Peer)| {
-            let registered = peer.conn.is_some() || now.mono_ms < peer.grace_until;
+            let registered = peer.conn.is_some() || cx.now.mono_ms < peer.grace_until;
             (registered && id != sender && !peer.row.ephemeral).then_some(id)
         };
         let candidates: Vec<_> = self.registry.iter().filter_map(here).collect();
         let mut recipients = Vec::with_capacity(candidates.len());
         for peer in candidates {
-            if self.has_queue_room(peer, txn)? {
+            if self.has_queue_room(cx, peer)? {
                 recipients.push(peer);
             }
         }
@@ -210,50 +199,41 @@ impl Broker {
         }
     }
 
-    fn has_queue_room<T: Txn + ?Sized>(
-        &mut self,
-        peer: PeerId,
-        txn: &mut T,
-    ) -> Result<bool, StoreError> {
+    fn has_queue_room(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<bool, StoreError> {
         let max = self.queue_max(peer);
-        Ok(self.owed(peer, txn)? < max)
+        Ok(self.pending(cx, peer)? < max)
     }
 
     /// How many messages are owed to a peer; counted once, then kept.
-    pub(super) fn owed<T: Txn + ?Sized>(
-        &mut self,
-        peer: PeerId,
-        txn: &mut T,
-    ) -> Result<u64, StoreError> {
+    pub(super) fn pending(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<u64, StoreError> {
         let Some(known) = self.registry.get_mut(peer) else {
             return Ok(0);
         };
-        if let Some(owed) = known.owed {
-            return Ok(owed);
+        if let Some(pending) = known.pending {
+            return Ok(pending);
         }
-        let owed = txn.count_queue(peer)?;
-        known.owed = Some(owed);
-        Ok(owed)
+        let pending = cx.txn.count_queue(peer)?;
+        known.pending = Some(pending);
+        Ok(pending)
     }
 
-    fn owe<T: Txn + ?Sized>(
+    fn enqueue(
         &mut self,
-        now: Now,
+        cx: &mut Cx<'_>,
         seq: Seq,
         sender: PeerId,
         carried: &Carried,
         recipients: &[PeerId],
-        txn: &mut T,
     ) -> Result<(), StoreError> {
         let mut shared = None;
         for &recipient in recipients {
-            txn.insert_debt(recipient, seq)?;
+            cx.txn.insert_delivery(recipient, seq)?;
             let Some(peer) = self.registry.get_mut(recipient) else {
                 continue;
             };
-            let before = peer.last_debt.replace(seq);
-            if let Some(owed) = &mut peer.owed {
-                *owed += 1;
+            let before = peer.last_delivery.replace(seq);
+            if let Some(pending) = &mut peer.pending {
+                *pending += 1;
             }
             let Some(conn) = peer.conn else { continue };
             let to_old_name = match &carried.to {
@@ -274,7 +254,7 @@ impl Broker {
                 id: &carried.id,
                 frame,
             };
-            self.deliver_fresh(now, conn, before.unwrap_or_default(), &live);
+            self.deliver_fresh(cx.now, conn, before.unwrap_or_default(), &live);
         }
         Ok(())
     }
@@ -287,10 +267,17 @@ impl Broker {
         DeliverFrame::new(seq, envelope)
     }
 
-    fn receipt(&mut self, conn: ConnId, carried: &Carried, accepted: Accepted, at_ms: Option<u64>) {
-        if self.conns.session(conn).is_some_and(|s| s.ext) {
+    fn receipt(
+        &mut self,
+        caller: Caller,
+        carried: &Carried,
+        accepted: Accepted,
+        at_ms: Option<u64>,
+    ) {
+        if caller.ext {
             let receipt = Receipt::new(carried.id.clone(), Stage::Accepted(accepted));
-            self.outbox.answer(conn, Receipt { at_ms, ..receipt });
+            self.outbox
+                .answer(caller.conn, Receipt { at_ms, ..receipt });
         } else {
             self.outbox.want(super::Need::Now);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use peerbus_wire::limits::{LAPSED_V1_MESSAGES, WINDOW_V1_BYTES, WINDOW_V1_MESSAGES};
+use peerbus_wire::limits::{EXEMPT_V1_MESSAGES, WINDOW_V1_BYTES, WINDOW_V1_MESSAGES};
 use peerbus_wire::{DeliveryKey, How, MessageId, NameKey};
 
 use super::types::{Inbound, Key};
@@ -13,7 +13,7 @@ pub(super) const CONSUMED_MAX: usize = 65_536;
 pub(super) const HOWS_MAX: usize = HELD_MAX;
 /// Nothing more is read while this many messages are held. Only a v1 broker, which knows no
 /// window, gets there.
-pub(super) const HELD_MAX: usize = (WINDOW_V1_MESSAGES + LAPSED_V1_MESSAGES) as usize;
+pub(super) const HELD_MAX: usize = (WINDOW_V1_MESSAGES + EXEMPT_V1_MESSAGES) as usize;
 /// Nothing more is read while this many bytes are held.
 pub(super) const HELD_BYTES_MAX: usize = 2 * WINDOW_V1_BYTES as usize;
 /// Most deliveries of one held message that are remembered.

@@ -89,7 +89,7 @@ impl Txn for MemoryStore {
         Ok(Inserted::New)
     }
 
-    fn insert_debt(&mut self, recipient: PeerId, seq: Seq) -> Result<()> {
+    fn insert_delivery(&mut self, recipient: PeerId, seq: Seq) -> Result<()> {
         self.is_open()?;
         if self.set_debt(recipient, seq, true) {
             return Err(StoreError(format!("message {} is owed twice", seq.0)));
@@ -97,12 +97,12 @@ impl Txn for MemoryStore {
         Ok(())
     }
 
-    fn delete_debt(&mut self, recipient: PeerId, seq: Seq) -> Result<bool> {
+    fn delete_delivery(&mut self, recipient: PeerId, seq: Seq) -> Result<bool> {
         self.is_open()?;
         Ok(self.set_debt(recipient, seq, false))
     }
 
-    fn has_debt(&mut self, recipient: PeerId, seq: Seq) -> Result<bool> {
+    fn has_delivery(&mut self, recipient: PeerId, seq: Seq) -> Result<bool> {
         self.is_open()?;
         Ok(self.tables.debts.contains(&(recipient, seq)))
     }
@@ -160,7 +160,7 @@ impl Txn for MemoryStore {
             .count() as u64)
     }
 
-    fn last_debt(&mut self, recipient: PeerId) -> Result<Option<Seq>> {
+    fn last_delivery(&mut self, recipient: PeerId) -> Result<Option<Seq>> {
         self.is_open()?;
         let mut queue = self
             .tables
@@ -195,7 +195,7 @@ impl Txn for MemoryStore {
             .collect())
     }
 
-    fn owed_to(&mut self, seq: Seq) -> Result<Vec<PeerId>> {
+    fn pending_for(&mut self, seq: Seq) -> Result<Vec<PeerId>> {
         self.is_open()?;
         Ok(self
             .owed
@@ -226,7 +226,7 @@ impl Txn for MemoryStore {
     fn delete_messages(&mut self, seqs: &[Seq]) -> Result<()> {
         self.is_open()?;
         for seq in seqs {
-            if !self.owed_to(*seq)?.is_empty() {
+            if !self.pending_for(*seq)?.is_empty() {
                 return Err(StoreError(format!("message {} is owed and deleted", seq.0)));
             }
             self.set_message(*seq, None);
@@ -234,7 +234,11 @@ impl Txn for MemoryStore {
         Ok(())
     }
 
-    fn old_debts(&mut self, before_ms: u64, limit: usize) -> Result<Vec<(PeerId, MessageHead)>> {
+    fn old_deliveries(
+        &mut self,
+        before_ms: u64,
+        limit: usize,
+    ) -> Result<Vec<(PeerId, MessageHead)>> {
         self.is_open()?;
         let mut old = Vec::new();
         for (seq, peer) in self.owed.iter().take(limit) {

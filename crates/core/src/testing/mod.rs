@@ -16,9 +16,9 @@ macro_rules! txn_methods {
             put_alias(row: &$crate::store::AliasRow) -> ();
             delete_alias(name: &str) -> ();
             insert_message(message: &$crate::store::NewMessage<'_>) -> $crate::store::Inserted;
-            insert_debt(recipient: $crate::store::PeerId, seq: ::peerbus_wire::Seq) -> ();
-            delete_debt(recipient: $crate::store::PeerId, seq: ::peerbus_wire::Seq) -> bool;
-            has_debt(recipient: $crate::store::PeerId, seq: ::peerbus_wire::Seq) -> bool;
+            insert_delivery(recipient: $crate::store::PeerId, seq: ::peerbus_wire::Seq) -> ();
+            delete_delivery(recipient: $crate::store::PeerId, seq: ::peerbus_wire::Seq) -> bool;
+            has_delivery(recipient: $crate::store::PeerId, seq: ::peerbus_wire::Seq) -> bool;
             read_queue(
                 recipient: $crate::store::PeerId,
                 after: ::peerbus_wire::Seq,
@@ -26,20 +26,20 @@ macro_rules! txn_methods {
                 bytes: usize
             ) -> Vec<$crate::store::Queued>;
             count_queue(recipient: $crate::store::PeerId) -> u64;
-            last_debt(recipient: $crate::store::PeerId) -> Option<::peerbus_wire::Seq>;
+            last_delivery(recipient: $crate::store::PeerId) -> Option<::peerbus_wire::Seq>;
             message(seq: ::peerbus_wire::Seq) -> Option<$crate::store::MessageHead>;
             find_message(
                 sender: $crate::store::PeerId,
                 id: &::peerbus_wire::MessageId
             ) -> Option<$crate::store::MessageHead>;
             find_by_id(id: &::peerbus_wire::MessageId) -> Vec<$crate::store::MessageHead>;
-            owed_to(seq: ::peerbus_wire::Seq) -> Vec<$crate::store::PeerId>;
+            pending_for(seq: ::peerbus_wire::Seq) -> Vec<$crate::store::PeerId>;
             settled(
                 after: ::peerbus_wire::Seq,
                 limit: usize
             ) -> (Vec<::peerbus_wire::Seq>, Option<::peerbus_wire::Seq>);
             delete_messages(seqs: &[::peerbus_wire::Seq]) -> ();
-            old_debts(
+            old_deliveries(
                 before_ms: u64,
                 limit: usize
             ) -> Vec<($crate::store::PeerId, $crate::store::MessageHead)>;

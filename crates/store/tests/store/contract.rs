@@ -105,7 +105,7 @@ fn a_debt_without_its_message_is_said() {
     let (_directory, path) = place();
     let mut store = open(&path);
     store.begin().unwrap();
-    store.insert_debt(PeerId(1), Seq(7)).unwrap();
+    store.insert_delivery(PeerId(1), Seq(7)).unwrap();
     let error = store
         .read_queue(PeerId(1), Seq(0), 10, 10)
         .unwrap_err()

@@ -66,7 +66,7 @@ pub(crate) fn probe(seed: u64, target: &mut impl Target) {
         let limit = rng.random_range(0..30);
         // Often just when something happened: rows of that very time are not older.
         let before_ms = rng.random_range(900_000..=now) / 1_000 * 1_000;
-        target.has_debt(peer, seq).unwrap();
+        target.has_delivery(peer, seq).unwrap();
         target
             .read_queue(peer, seq, limit, rng.random_range(0..2_000))
             .unwrap();
@@ -74,11 +74,11 @@ pub(crate) fn probe(seed: u64, target: &mut impl Target) {
             .read_queue(peer, Seq(0), usize::MAX, usize::MAX)
             .unwrap();
         target.count_queue(peer).unwrap();
-        target.last_debt(peer).unwrap();
-        target.owed_to(seq).unwrap();
+        target.last_delivery(peer).unwrap();
+        target.pending_for(seq).unwrap();
         target.settled(seq, limit).unwrap();
-        target.old_debts(before_ms, limit).unwrap();
-        target.old_debts(u64::MAX, limit).unwrap();
+        target.old_deliveries(before_ms, limit).unwrap();
+        target.old_deliveries(u64::MAX, limit).unwrap();
         target
             .notices(peer, rng.random_range(0..20), limit)
             .unwrap();
@@ -241,7 +241,7 @@ impl<T: Target> Work<'_, T> {
             return;
         }
         for recipient in recipients {
-            self.target.insert_debt(recipient, seq).unwrap();
+            self.target.insert_delivery(recipient, seq).unwrap();
         }
     }
 
@@ -254,7 +254,7 @@ impl<T: Target> Work<'_, T> {
         } else {
             seq
         };
-        if self.target.delete_debt(recipient, seq).unwrap() {
+        if self.target.delete_delivery(recipient, seq).unwrap() {
             self.log.push(&Event::Ack {
                 seq,
                 recipient,
@@ -266,7 +266,7 @@ impl<T: Target> Work<'_, T> {
     fn reject(&mut self) {
         let debt = pick(&mut self.rng, self.target.model().debts.iter().copied());
         let Some((recipient, seq)) = debt else { return };
-        self.target.delete_debt(recipient, seq).unwrap();
+        self.target.delete_delivery(recipient, seq).unwrap();
         self.target
             .insert_dead(recipient, seq, "the signature is wrong", self.now)
             .unwrap();

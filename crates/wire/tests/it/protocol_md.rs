@@ -178,7 +178,7 @@ fn every_limit_is_listed() {
         ),
         (
             "deliveries of a version 1 connection",
-            vec![l::LAPSED_V1_MESSAGES as usize],
+            vec![l::EXEMPT_V1_MESSAGES as usize],
         ),
     ];
     let table = DOCUMENT.split_once("## 3.2 Limits").unwrap().1;

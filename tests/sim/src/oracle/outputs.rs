@@ -25,7 +25,7 @@ impl Oracle {
                 }
                 Ok(())
             }
-            Output::Ping(_) | Output::Count(_) => Ok(()),
+            Output::Ping(_) | Output::Event(_) => Ok(()),
         }
     }
 

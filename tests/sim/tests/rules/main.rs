@@ -6,7 +6,7 @@ mod broadcast;
 mod ephemeral;
 mod expiry;
 mod handshake;
-mod ladder;
+mod history;
 mod messages;
 mod names;
 mod receipts;

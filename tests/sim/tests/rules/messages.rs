@@ -1,6 +1,6 @@
 //! What is accepted, what is refused, and that the sender is told.
 
-use peerbus_core::broker::{Count, Input, Need};
+use peerbus_core::broker::{BusEvent, Input, Need};
 use peerbus_wire::{Accepted, ClientFrame, RefusalCode, Stage};
 
 use crate::rig::{Rig, accepted, envelope, message};
@@ -230,7 +230,7 @@ fn a_v1_sender_cannot_be_told_so_the_operator_is() {
     let told = rig.take(ada);
     assert!(told.receipts.is_empty() && told.delivered.is_empty());
     let refused = rig.counts.iter().any(|count| {
-        matches!(count, Count::Refused { from, told: false, reason } if from == "ada" && reason.contains("bob"))
+        matches!(count, BusEvent::Refused { from, told: false, reason } if from == "ada" && reason.contains("bob"))
     });
     assert!(refused, "{:?}", rig.counts);
 }
@@ -253,7 +253,7 @@ fn what_is_no_frame_is_ignored() {
     assert_eq!(
         rig.counts
             .iter()
-            .filter(|count| **count == Count::Ignored)
+            .filter(|count| **count == BusEvent::Ignored)
             .count(),
         6
     );

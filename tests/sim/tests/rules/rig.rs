@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use peerbus_core::audit::AuditKey;
-use peerbus_core::broker::{Broker, Config, ConnId, Count, Input, Need, Output};
+use peerbus_core::broker::{Broker, BusEvent, Config, ConnId, Input, Need, Output};
 use peerbus_core::store::{PeerRow, Store, Txn};
 use peerbus_core::testing::MemoryStore;
 use peerbus_core::{Now, TokenHash};
@@ -40,7 +40,7 @@ pub(crate) struct Rig {
     pub(crate) config: Config,
     pub(crate) ms: u64,
     pub(crate) told: BTreeMap<ConnId, Told>,
-    pub(crate) counts: Vec<Count>,
+    pub(crate) counts: Vec<BusEvent>,
     pub(crate) commits: usize,
     next: u64,
     open: bool,
@@ -150,7 +150,7 @@ impl Rig {
     fn drain(&mut self) {
         while let Some(output) = self.broker.poll_output() {
             match output {
-                Output::Count(count) => self.counts.push(count),
+                Output::Event(count) => self.counts.push(count),
                 Output::Ping(conn) => self.of(conn).pings += 1,
                 Output::Close(conn, reason) => {
                     assert!(self.of(conn).closed.is_none(), "{conn:?} was closed twice");

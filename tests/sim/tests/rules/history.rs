@@ -1,6 +1,6 @@
 //! How far a message is: said by its holder, told to its sender, remembered.
 
-use peerbus_core::broker::{ConnId, Count};
+use peerbus_core::broker::{BusEvent, ConnId};
 use peerbus_wire::{ClientFrame, How, MessageId, Receipt, Seq, Stage};
 
 use crate::rig::{DAY, Rig, SECOND, accepted, ack, ids};
@@ -25,7 +25,7 @@ fn held(reason: &str) -> Stage {
 }
 
 /// What became of `m1`: seconds since the beginning, and what.
-fn ladder(rig: &mut Rig, conn: ConnId) -> Vec<(Option<u64>, Stage)> {
+fn history(rig: &mut Rig, conn: ConnId) -> Vec<(Option<u64>, Stage)> {
     rig.take(conn);
     rig.frame(conn, ClientFrame::Status { ids: ids(&["m1"]) });
     let zero = rig.now().wall_ms - rig.ms;
@@ -53,11 +53,11 @@ fn the_sender_is_told_how_far_its_message_is_and_nothing_is_settled() {
     let held: Vec<_> = rig
         .counts
         .iter()
-        .filter(|count| matches!(count, Count::Held { .. }))
+        .filter(|count| matches!(count, BusEvent::Held { .. }))
         .collect();
     assert_eq!(
         held,
-        [&Count::Held {
+        [&BusEvent::Held {
             from: "ada".into(),
             to: "bob".into(),
             id: MessageId::parse("m1").unwrap(),
@@ -87,7 +87,7 @@ fn only_the_holder_says_how_far_a_message_is() {
 }
 
 #[test]
-fn status_gives_the_whole_ladder_in_order_of_time() {
+fn status_gives_the_whole_history_in_order_of_time() {
     let mut rig = Rig::new();
     let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
     rig.pass(1_000);
@@ -104,7 +104,7 @@ fn status_gives_the_whole_ladder_in_order_of_time() {
         (Some(2), pushed("channel")),
     ];
     assert_eq!(
-        ladder(&mut rig, ada),
+        history(&mut rig, ada),
         [first.as_slice(), &[(None, queued)]].concat()
     );
     rig.pass(1_000);
@@ -124,14 +124,14 @@ fn status_gives_the_whole_ladder_in_order_of_time() {
         (Some(6), Stage::Acked(Some(how))),
     ];
     assert_eq!(
-        ladder(&mut rig, ada),
+        history(&mut rig, ada),
         [first.as_slice(), &rest].concat(),
         "after the ack"
     );
     rig.restart();
     let ada = rig.ext("ada");
     assert_eq!(
-        ladder(&mut rig, ada),
+        history(&mut rig, ada),
         [
             (Some(1), accepted(1, 0)),
             (None, Stage::Settled { recipients: 1 })
@@ -141,7 +141,7 @@ fn status_gives_the_whole_ladder_in_order_of_time() {
 }
 
 #[test]
-fn the_operator_sees_the_ladder_of_any_sender() {
+fn the_operator_sees_the_histories_of_any_sender() {
     let mut rig = Rig::new();
     let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
     rig.send(ada, "ada", "bob", "same-id");
@@ -149,14 +149,14 @@ fn the_operator_sees_the_ladder_of_any_sender() {
     let look = |rig: &mut Rig, id: &str| {
         let id = MessageId::parse(id).unwrap();
         rig.batch([]);
-        let ladders = rig.broker.ladder_of(&id, &mut rig.store).unwrap();
+        let histories = rig.broker.histories_of(&id, &mut rig.store).unwrap();
         rig.commit();
-        ladders
+        histories
     };
-    let ladders = look(&mut rig, "same-id");
-    let seen: Vec<_> = ladders
+    let histories = look(&mut rig, "same-id");
+    let seen: Vec<_> = histories
         .iter()
-        .map(|ladder| (ladder.from.as_str(), ladder.receipts.len()))
+        .map(|history| (history.from.as_str(), history.receipts.len()))
         .collect();
     assert_eq!(seen, [("ada", 2), ("bob", 2)]);
     assert!(look(&mut rig, "never").is_empty());
@@ -188,12 +188,12 @@ fn what_is_remembered_of_messages_is_bounded() {
     for turn in 0..100 {
         rig.frame(bob, progress(1, pushed(&format!("path-{turn}"))));
     }
-    let all = ladder(&mut rig, ada);
+    let all = history(&mut rig, ada);
     assert!(all.len() < 20, "{} steps", all.len());
     let last = all.last().map(|(_, state)| state.clone());
     assert_eq!(last, Some(pushed("path-99")), "the newest are kept");
     rig.pass(30 * DAY + 120 * SECOND);
-    let expired = ladder(&mut rig, ada);
+    let expired = history(&mut rig, ada);
     assert!(
         matches!(expired.last(), Some((Some(_), Stage::Expired { .. }))),
         "{expired:?}"

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::Duration;
 
-use peerbus_core::broker::Input;
+use peerbus_core::broker::{Command, Denied, Input, MessageHistory};
+use peerbus_wire::MessageId;
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::operator::{Answer, Request};
-use crate::table::Link;
+use crate::link::Link;
 
-/// Room for letters that the engine has not taken, in units of [`UNIT_BYTES`].
+/// Room for inputs that the engine has not taken, in units of [`UNIT_BYTES`].
 const ROOM_UNITS: usize = 65_536;
-/// A letter takes one unit, and one more for each full one of its bytes.
+/// An input takes one unit, and one more for each full one of its bytes.
 const UNIT_BYTES: usize = 1_024;
 
 const _: () = assert!(
@@ -25,14 +25,14 @@ const _: () = assert!(
 
 /// What the engine is sent.
 #[derive(Debug)]
-pub(crate) struct Letter {
+pub(crate) struct EngineInput {
     pub(crate) content: Content,
     /// The frame's connection: its permit goes back there once the frame is handled.
     pub(crate) link: Option<Arc<Link>>,
     units: u32,
 }
 
-/// The content of a [`Letter`].
+/// The content of a [`EngineInput`].
 #[derive(Debug)]
 pub(crate) enum Content {
     /// For the core.
@@ -46,8 +46,24 @@ pub(crate) enum Content {
     },
 }
 
-impl Letter {
-    /// Bytes that the letter stands for, rounded.
+/// What the operator asks of a running broker.
+#[derive(Debug)]
+pub(crate) enum Request {
+    /// Where the messages of this id are.
+    Status(MessageId),
+    /// To be done.
+    Do(Command),
+}
+
+/// The answer, given once what it says is on disk.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Status(Vec<MessageHistory>),
+    Done(Result<(), Denied>),
+}
+
+impl EngineInput {
+    /// Bytes that the input stands for, rounded.
     pub(crate) fn bytes(&self) -> usize {
         self.units as usize * UNIT_BYTES
     }
@@ -59,35 +75,36 @@ pub(crate) struct EngineGone;
 
 /// The sending side.
 #[derive(Debug, Clone)]
-pub(crate) struct Inbox {
-    letters: Sender<Letter>,
+pub(crate) struct EngineSender {
+    inputs: Sender<EngineInput>,
     room: Arc<Semaphore>,
 }
 
 /// The engine's side.
 #[derive(Debug)]
-pub(crate) struct Letters {
-    letters: Receiver<Letter>,
+pub(crate) struct EngineReceiver {
+    inputs: Receiver<EngineInput>,
     room: Arc<Semaphore>,
 }
 
+/// Makes the channel.
 #[expect(clippy::disallowed_methods, reason = "`room` bounds it, by bytes")]
-pub(crate) fn inbox() -> (Inbox, Letters) {
+pub(crate) fn engine_channel() -> (EngineSender, EngineReceiver) {
     let (sender, receiver) = channel();
     let room = Arc::new(Semaphore::new(ROOM_UNITS));
     (
-        Inbox {
-            letters: sender,
+        EngineSender {
+            inputs: sender,
             room: Arc::clone(&room),
         },
-        Letters {
-            letters: receiver,
+        EngineReceiver {
+            inputs: receiver,
             room,
         },
     )
 }
 
-impl Inbox {
+impl EngineSender {
     /// Sends a frame's input once there is room for its `bytes`.
     pub(crate) async fn send(
         &self,
@@ -103,19 +120,19 @@ impl Inbox {
             .map_err(|_closed| EngineGone)?;
         permit.forget();
         let link = Some(Arc::clone(link));
-        let letter = Letter {
+        let input = EngineInput {
             content: Content::Input(input),
             link,
             units,
         };
-        self.letters.send(letter).map_err(|_gone| EngineGone)
+        self.inputs.send(input).map_err(|_gone| EngineGone)
     }
 
     /// Sends what must not wait: a connection's first and last input, and commands. Their number
     /// is bounded by that of the connections.
     pub(crate) fn send_now(&self, content: Content) -> Result<(), EngineGone> {
-        self.letters
-            .send(Letter {
+        self.inputs
+            .send(EngineInput {
                 content,
                 link: None,
                 units: 0,
@@ -124,25 +141,25 @@ impl Inbox {
     }
 }
 
-impl Letters {
-    /// Takes a letter, waiting for one at most this long.
-    pub(crate) fn wait(&self, timeout: Option<Duration>) -> Option<Letter> {
+impl EngineReceiver {
+    /// Takes an input, waiting for one at most this long.
+    pub(crate) fn wait(&self, timeout: Option<Duration>) -> Option<EngineInput> {
         let received = match timeout {
             None => self
-                .letters
+                .inputs
                 .recv()
                 .map_err(|_gone| RecvTimeoutError::Disconnected),
-            Some(Duration::ZERO) => self.letters.try_recv().map_err(|error| match error {
+            Some(Duration::ZERO) => self.inputs.try_recv().map_err(|error| match error {
                 TryRecvError::Empty => RecvTimeoutError::Timeout,
                 TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
             }),
-            Some(timeout) => self.letters.recv_timeout(timeout),
+            Some(timeout) => self.inputs.recv_timeout(timeout),
         };
         match received {
-            Ok(letter) => Some(letter),
+            Ok(input) => Some(input),
             Err(RecvTimeoutError::Timeout) => None,
             // Nobody can reach the broker any more: stop as if told to.
-            Err(RecvTimeoutError::Disconnected) => Some(Letter {
+            Err(RecvTimeoutError::Disconnected) => Some(EngineInput {
                 content: Content::Stop {
                     drain: Duration::ZERO,
                 },
@@ -152,23 +169,23 @@ impl Letters {
         }
     }
 
-    /// Takes a letter if one waits.
-    pub(crate) fn take(&self) -> Option<Letter> {
-        self.letters.try_recv().ok()
+    /// Takes an input if one waits.
+    pub(crate) fn take(&self) -> Option<EngineInput> {
+        self.inputs.try_recv().ok()
     }
 
-    /// Whether no frame waits. Other letters do not count.
+    /// Whether no frame waits. Other inputs do not count.
     pub(crate) fn is_empty(&self) -> bool {
         self.room.available_permits() == ROOM_UNITS
     }
 
-    /// Gives the room of taken letters back.
+    /// Gives the room of taken inputs back.
     pub(crate) fn release(&self, bytes: usize) {
         self.room.add_permits(bytes / UNIT_BYTES);
     }
 }
 
-impl Drop for Letters {
+impl Drop for EngineReceiver {
     fn drop(&mut self) {
         self.room.close();
     }
@@ -179,18 +196,17 @@ mod tests {
     use peerbus_core::broker::ConnId;
 
     use super::*;
-    use crate::table::Link;
 
     #[tokio::test]
-    async fn a_full_inbox_makes_senders_wait_until_letters_are_taken() {
-        let (inbox, letters) = inbox();
+    async fn a_full_channel_makes_senders_wait_until_inputs_are_taken() {
+        let (engine, inputs) = engine_channel();
         let link = Arc::new(Link::new(ConnId(1), 0));
         let mebibyte = 1_048_576;
         let fits = ROOM_UNITS / (1 + mebibyte / UNIT_BYTES);
         for _ in 0..fits {
-            inbox.send(Input::Tick, &link, mebibyte).await.unwrap();
+            engine.send(Input::Tick, &link, mebibyte).await.unwrap();
         }
-        let late = inbox.send(Input::Tick, &link, mebibyte);
+        let late = engine.send(Input::Tick, &link, mebibyte);
         let mut late = std::pin::pin!(late);
         assert!(
             futures_util::future::poll_immediate(&mut late)
@@ -198,17 +214,17 @@ mod tests {
                 .is_none(),
             "no room is left"
         );
-        let taken = letters.take().unwrap();
-        letters.release(taken.bytes());
+        let taken = inputs.take().unwrap();
+        inputs.release(taken.bytes());
         late.await.unwrap();
     }
 
     #[tokio::test]
     async fn senders_learn_that_the_engine_is_gone() {
-        let (inbox, letters) = inbox();
+        let (engine, inputs) = engine_channel();
         let link = Arc::new(Link::new(ConnId(1), 0));
-        drop(letters);
-        assert!(inbox.send(Input::Tick, &link, 0).await.is_err());
-        assert!(inbox.send_now(Content::Input(Input::Tick)).is_err());
+        drop(inputs);
+        assert!(engine.send(Input::Tick, &link, 0).await.is_err());
+        assert!(engine.send_now(Content::Input(Input::Tick)).is_err());
     }
 }

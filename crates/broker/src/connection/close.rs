@@ -13,7 +13,7 @@ use crate::shared::Shared;
 
 /// What is left to say when a connection ends.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Farewell {
+pub(super) enum CloseHandshake {
     /// Nobody listens.
     None,
     /// The client's close frame is to be answered.
@@ -28,7 +28,7 @@ pub(super) enum Farewell {
     },
 }
 
-impl Farewell {
+impl CloseHandshake {
     pub(super) fn after(end: End, closing: Option<&Closing>) -> Self {
         let told = closing.map(|closing| closing.reason.clone());
         match (end, told) {
@@ -58,7 +58,7 @@ impl Farewell {
         shared: &Shared,
     ) {
         if self == Self::Close(CloseReason::InvalidToken)
-            && let Ok(_place) = shared.penances.try_acquire()
+            && let Ok(_place) = shared.auth_delays.try_acquire()
         {
             // A client that redials with a wrong token does so no faster than this.
             sleep(shared.times.denied_delay).await;

@@ -1,0 +1,98 @@
+//! Notices: statements that are kept until their sender has acked them.
+
+use peerbus_wire::{BrokerFrame, DeliveryKey, Receipt, Seq, Stage};
+
+use super::{Broker, Caller, ConnId, Cx, Need, Output};
+use crate::store::{Notice, PeerId, StoreError};
+
+/// Notices that are sent before some of them are acked.
+const NOTICES_BATCH: usize = 512;
+
+/// The number in the key of a notice.
+pub(super) fn notice_number(key: &DeliveryKey) -> Option<u64> {
+    key.as_str().strip_prefix('n')?.parse().ok()
+}
+
+/// A notice as its sender gets it.
+fn receipt(notice: Notice) -> Receipt {
+    let why = notice.reason;
+    Receipt {
+        id: notice.id,
+        at_ms: Some(notice.at_ms),
+        key: DeliveryKey::parse(&format!("n{}", notice.number)),
+        to: Some(notice.to),
+        stage: match notice.dead {
+            true => Stage::Dead { why },
+            false => Stage::Expired { why },
+        },
+    }
+}
+
+impl Broker {
+    /// Writes the next notice, about the delivery of a message to a recipient, and says it if its
+    /// sender is here. One whose sender is forgotten is dropped.
+    pub(super) fn notify(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (seq, recipient): (Seq, PeerId),
+        notice: Notice,
+    ) -> Result<(), StoreError> {
+        let Some(sender) = self.registry.get(notice.sender) else {
+            return Ok(());
+        };
+        let conn = sender.conn;
+        self.head.next_notice += 1;
+        cx.txn.insert_notice(&notice)?;
+        self.outbox.want(Need::Soon);
+        if let Some(conn) = conn
+            && self.conns.session(conn).is_some_and(|s| s.ext)
+        {
+            self.outbox.later(conn, seq, recipient, receipt(notice));
+        }
+        Ok(())
+    }
+
+    /// Sends the next notices that were kept for a peer while it was away.
+    pub(super) fn send_notices(&mut self, cx: &mut Cx<'_>, conn: ConnId) -> Result<(), StoreError> {
+        let Some(session) = self.conns.session_mut(conn) else {
+            return Ok(());
+        };
+        let notices = cx
+            .txn
+            .notices(session.peer, session.notice_cursor, NOTICES_BATCH)?;
+        let Some(last) = notices.last() else {
+            return Ok(());
+        };
+        session.notice_cursor = last.number;
+        session.notices_out = notices.len();
+        let receipts = notices.into_iter().map(receipt).collect();
+        for frame in BrokerFrame::receipts(receipts) {
+            // Behind the handshake ack, which waits for the commit.
+            self.outbox.waiting(Output::Send(conn, frame), Need::Soon);
+        }
+        Ok(())
+    }
+
+    /// A sender has taken note.
+    pub(super) fn ack_notice(
+        &mut self,
+        cx: &mut Cx<'_>,
+        caller: Caller,
+        number: u64,
+    ) -> Result<(), StoreError> {
+        let Some(session) = self.conns.session_mut(caller.conn) else {
+            return Ok(());
+        };
+        if !cx.txn.delete_notice(caller.peer, number)? {
+            return Ok(());
+        }
+        self.outbox.want(Need::Soon);
+        if number <= session.notice_cursor {
+            session.notices_out = session.notices_out.saturating_sub(1);
+            if session.notices_out == 0 {
+                return self.send_notices(cx, caller.conn);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,168 @@
+//! How far messages got, as it is told.
+//!
+//! That a message was accepted, and for whom it is still pending, is read on disk; the rest is what
+//! `history.rs` remembers.
+
+use peerbus_wire::{Accepted, BrokerFrame, DeliveryKey, MessageId, Receipt, Seq, Stage};
+
+use super::conn::{Flight, Session};
+use super::history::{PastDelivery, RECIPIENTS_MAX};
+use super::{Broker, BusEvent, Caller, Cx, Output};
+use crate::Now;
+use crate::store::{MessageHead, PeerId, StoreError, Txn};
+
+/// What became of a message, for the operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MessageHistory {
+    /// Who sent it; empty when that name is forgotten, as a temporary one is that has left.
+    pub from: String,
+    /// What became of it, in order of time.
+    pub receipts: Vec<Receipt>,
+}
+
+impl Broker {
+    /// Says what became of a sender's own messages.
+    pub(super) fn answer_status(
+        &mut self,
+        cx: &mut Cx<'_>,
+        caller: Caller,
+        ids: &[MessageId],
+    ) -> Result<(), StoreError> {
+        let mut receipts = Vec::new();
+        for id in ids {
+            match cx.txn.find_message(caller.peer, id)? {
+                Some(head) => receipts.extend(self.receipts(cx.txn, &head)?),
+                None => receipts.push(Receipt::new(id.clone(), Stage::Unknown)),
+            }
+        }
+        for frame in BrokerFrame::receipts(receipts) {
+            self.outbox.barrier(Output::Send(caller.conn, frame));
+        }
+        Ok(())
+    }
+
+    /// The histories of the messages that go by this id, of whichever sender.
+    ///
+    /// # Errors
+    ///
+    /// Only when storage failed.
+    pub fn histories_of(
+        &self,
+        id: &MessageId,
+        txn: &mut dyn Txn,
+    ) -> Result<Vec<MessageHistory>, StoreError> {
+        let mut histories = Vec::new();
+        for head in txn.find_by_id(id)? {
+            histories.push(MessageHistory {
+                from: self.registry.name(head.sender),
+                receipts: self.receipts(txn, &head)?,
+            });
+        }
+        Ok(histories)
+    }
+
+    /// A message's history: what happened, in order of time, then what is to happen yet.
+    fn receipts(&self, txn: &mut dyn Txn, head: &MessageHead) -> Result<Vec<Receipt>, StoreError> {
+        let pending = txn.pending_for(head.seq)?;
+        let here = |peer: &PeerId| self.registry.conn(*peer).is_some();
+        let online = pending.iter().filter(|peer| here(peer)).count();
+        let pasts = self.recent.of(head.sender, &head.id);
+        let mut told = Vec::new();
+        let mut queued = Vec::new();
+        let say = |to, stage, at_ms| Receipt {
+            at_ms,
+            to,
+            ..Receipt::new(head.id.clone(), stage)
+        };
+        for past in pasts {
+            let to = self.shown_name(past);
+            if let (Some(to), false) = (to, pending.contains(&past.recipient)) {
+                past.history.tell(&to, &mut told);
+            }
+            told.extend(past.end.clone());
+        }
+        let ended = pasts.iter().filter(|past| past.end.is_some()).count();
+        let settled = (head.recipients as usize).saturating_sub(pending.len() + ended);
+        for peer in pending.into_iter().take(RECIPIENTS_MAX) {
+            let to = self.registry.name(peer);
+            let mut history = pasts
+                .iter()
+                .find(|past| past.recipient == peer)
+                .map(|past| past.history.clone())
+                .unwrap_or_default();
+            match self.flight(peer, head.seq) {
+                Some(flight) => history.follow(&flight.history),
+                None => queued.push(say(Some(to.clone()), Stage::Queued, None)),
+            }
+            history.tell(&to, &mut told);
+        }
+        if settled > 0 {
+            let recipients = u32::try_from(settled).unwrap_or(u32::MAX);
+            queued.push(say(None, Stage::Settled { recipients }, None));
+        }
+        told.sort_by_key(|end| end.at_ms);
+        let accepted = Stage::Accepted(Accepted {
+            recipients: head.recipients,
+            online: u32::try_from(online).unwrap_or(u32::MAX),
+            duplicate: false,
+        });
+        let accepted = say(None, accepted, Some(head.accepted_ms));
+        let told = told.into_iter();
+        let told = told.map(|end| say(Some(end.to), end.stage, Some(end.at_ms)));
+        Ok(std::iter::once(accepted)
+            .chain(told)
+            .chain(queued)
+            .collect())
+    }
+
+    /// The recipient's name; `None` when it is forgotten and nothing says how it was called.
+    fn shown_name(&self, past: &PastDelivery) -> Option<String> {
+        let said = past.end.as_ref().map(|end| end.to.clone());
+        said.or_else(|| Some(self.registry.name(past.recipient)))
+            .filter(|name| !name.is_empty())
+    }
+
+    fn flight(&self, peer: PeerId, seq: Seq) -> Option<&Flight> {
+        let conn = self.registry.conn(peer)?;
+        self.conns.session(conn)?.flights.get(seq)
+    }
+
+    /// The holder of a delivery says how far it is.
+    pub(super) fn progress(&mut self, now: Now, caller: Caller, key: &DeliveryKey, step: Stage) {
+        let (Some(seq), Some(session)) = (key.seq(), self.conns.session_mut(caller.conn)) else {
+            return;
+        };
+        let (peer, to) = (caller.peer, session.name.as_str().to_owned());
+        let Some(flight) = session.flights.get_mut(seq) else {
+            return;
+        };
+        if !flight.history.step(&step, now.wall_ms) {
+            return;
+        }
+        let (sender, id) = (flight.sender, flight.id.clone());
+        if let Stage::Held { why } = &step
+            && !why.is_empty()
+        {
+            self.outbox.now(Output::Event(BusEvent::Held {
+                from: self.registry.name(sender),
+                to: to.clone(),
+                id: id.clone(),
+                reason: why.clone(),
+            }));
+        }
+        self.tell_sender(now, (seq, peer), sender, &id, (to, step));
+    }
+
+    /// A connection ends: what it knew of deliveries that it held is kept.
+    pub(super) fn keep_histories(&mut self, session: &mut Session) {
+        if let Some(peer) = self.registry.get_mut(session.peer) {
+            peer.delivered = peer.delivered.max(session.cursor);
+        }
+        let peer = session.peer;
+        self.registry.keep_presence(peer, session.presence.take());
+        for flight in session.flights.take_all() {
+            let message = (flight.sender, &flight.id);
+            self.recent.record(message, peer, flight.history, None);
+        }
+    }
+}

@@ -87,6 +87,42 @@ fn a_drain_that_was_not_answered_loses_nothing() {
 }
 
 #[test]
+fn an_answer_in_the_pipe_of_a_client_that_dies_is_not_seen_and_the_next_one_gets_it() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut alice = Mcp::start(&home, "generic", "alice", "some-bot");
+    let mut bob = Mcp::start(&home, "generic", "bob", "some-bot");
+    bob.call("bus.peers", json!({}));
+    let sent = alice.call("bus.send", json!({ "to": "bob", "body": "are you there?" }));
+    let mut state = |wanted: &str| {
+        crate::support::eventually("the message gets there", || {
+            let status = alice.call("bus.status", json!({ "id": sent["id"] }));
+            let steps = status["messages"][0]["steps"].as_array()?.clone();
+            let last = steps.last()?["state"].as_str()?.to_owned();
+            (last == wanted).then_some(last)
+        })
+    };
+    state("delivered");
+    // Its client takes the answer and says no more, not even that it lives.
+    let ask = bob.ask_tool("bus.inbox", json!({ "ids": [sent["id"]] }));
+    bob.mute();
+    let answer = bob.next(crate::support::PATIENCE).expect("an answer");
+    assert_eq!(answer["id"], ask);
+    assert!(answer.to_string().contains("are you there?"), "{answer}");
+    bob.close();
+    let mut bob = Mcp::start(&home, "generic", "bob", "some-bot");
+    let read = crate::support::eventually("it comes again", || {
+        let read = bob.call("bus.inbox", json!({}));
+        (read["messages"] != json!([])).then(|| read["messages"][0].clone())
+    });
+    assert_eq!(read["shown_before"], true, "{read}");
+    // This one goes on.
+    bob.call("bus.peers", json!({}));
+    state("seen");
+    broker.stop();
+}
+
+#[test]
 fn a_broadcast_reaches_everyone_who_is_registered_and_not_its_sender() {
     let home = Home::new();
     let broker = Broker::start(&home);

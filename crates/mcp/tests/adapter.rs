@@ -2,7 +2,6 @@
 
 mod support;
 
-use peerbus_adapter::How;
 use peerbus_mcp::{Exit, Options, Spelling, run_generic_over};
 use peerbus_wire::Stage;
 use serde_json::{Value, json};
@@ -259,110 +258,6 @@ async fn peers_away_are_told_apart_from_those_that_are_here() {
     assert_eq!(
         (&zoe["name"], &zoe["online"], &zoe["away_s"]),
         (&json!("zoe"), &json!(false), &json!(60))
-    );
-}
-
-#[tokio::test]
-async fn mail_is_acked_once_its_answer_has_left() {
-    let mut broker = Broker::start(true).await;
-    let (mut client, _adapter) = start(&broker, 1 << 20);
-    client.greet("some-bot").await;
-    broker.registered().await;
-    broker.deliver(r#"{"big":123456789012345678901,"t":"</x>\n"}"#);
-    let result = drain(&mut client).await;
-    let message = &result["structuredContent"]["messages"][0];
-    assert_eq!(
-        (&message["from"], &message["id"]),
-        (&json!("bob"), &json!("m1"))
-    );
-    let text = result["content"][0]["text"].as_str().unwrap();
-    assert!(
-        text.contains(r#""body":{"big":123456789012345678901,"t":"\u003c/x\u003e\n"}"#),
-        "{text}"
-    );
-    assert!(text.contains("untrusted"), "{text}");
-    let (key, how) = broker.ack().await;
-    assert_eq!(key, "1");
-    assert_eq!(
-        how,
-        Some(How::Seen {
-            path: "drain".into(),
-            evidence: "tool_result".into()
-        })
-    );
-    let again = client.call("bus.drain", json!({})).await;
-    assert_eq!(again["structuredContent"]["messages"], json!([]));
-}
-
-#[tokio::test]
-async fn mail_whose_answer_is_stuck_in_the_pipe_is_not_acked() {
-    let mut broker = Broker::start(true).await;
-    // The adapter can write a little ahead of what the client reads, not a whole answer.
-    let (mut client, adapter) = start(&broker, 64);
-    client.greet("some-bot").await;
-    broker.registered().await;
-    broker.deliver(&format!("\"{}\"", "x".repeat(50_000)));
-    loop {
-        client
-            .ask("tools/call", json!({ "name": "bus.drain" }))
-            .await;
-        // An empty answer is read whole; the one with mail only far enough to know it.
-        let mut head = vec![0; 4_000];
-        let mut read = 0;
-        while read < head.len() && !head[..read].contains(&b'\n') {
-            read += client.read_some(&mut head[read..]).await;
-        }
-        if !head[..read].contains(&b'\n') {
-            break;
-        }
-    }
-    drop(client);
-    assert_eq!(
-        tokio::time::timeout(PATIENCE, adapter)
-            .await
-            .unwrap()
-            .unwrap(),
-        Exit::OutputClosed
-    );
-    let end = |seen| {
-        assert!(!matches!(seen, Seen::Ack { .. }), "{seen:?}");
-        matches!(seen, Seen::Left).then_some(())
-    };
-    broker.saw("end of the connection", end).await;
-}
-
-#[tokio::test]
-async fn a_cancelled_drain_gives_its_mail_to_the_next_one() {
-    let mut broker = Broker::start(true).await;
-    let (mut client, _adapter) = start(&broker, 1 << 20);
-    client.greet("some-bot").await;
-    broker.registered().await;
-    broker.deliver("1");
-    broker.deliver("2");
-    // The cancellation follows the call at once; it may find it answered or not.
-    let mut bodies = Vec::new();
-    for _ in 0..10_000 {
-        let id = client
-            .ask("tools/call", json!({ "name": "bus.drain" }))
-            .await;
-        client
-            .notify("notifications/cancelled", json!({ "requestId": id }))
-            .await;
-        let result = client.call("bus.drain", json!({})).await;
-        let messages = result["structuredContent"]["messages"]
-            .as_array()
-            .unwrap()
-            .clone();
-        bodies.extend(messages.iter().map(|message| message["body"].clone()));
-        if bodies.len() >= 2 {
-            break;
-        }
-        tokio::task::yield_now().await;
-    }
-    assert_eq!(
-        bodies,
-        [json!(1), json!(2)],
-        "in order, and each once in an answer that counts"
     );
 }
 

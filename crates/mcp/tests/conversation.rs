@@ -135,6 +135,7 @@ async fn a_reply_goes_to_the_sender_in_its_thread_and_counts_as_having_seen() {
     broker.deliver(r#"{"text":"how are you?","thread":"talk","hops":2}"#);
     let messages = drained(&mut client).await;
     assert_eq!(messages[0]["id"], "m1");
+    client.lives().await;
     broker.ack().await;
     let reply = json!({ "msg_id": "m1", "body": "well", "priority": "quiet" });
     let result = client.call("bus.reply", reply).await;
@@ -188,6 +189,7 @@ async fn an_answer_is_the_result_of_the_question_and_nothing_else() {
     assert_eq!(told["answer"]["body"]["text"], "yes, 1.50 <b>");
     let shown = answer["content"][0]["text"].as_str().unwrap();
     assert!(shown.contains(r"yes, 1.50 \u003cb\u003e"), "{shown}");
+    client.lives().await;
     let (key, how) = broker.ack().await;
     assert_eq!(key, "2", "the answer is acked, not what else came");
     assert!(

@@ -11,6 +11,14 @@ pub(crate) struct Lines {
 
 impl Lines {
     pub(crate) fn of(pipe: impl Read + Send + 'static) -> Self {
+        Self::those(pipe, |_| true)
+    }
+
+    /// The lines that `wanted` takes.
+    pub(crate) fn those(
+        pipe: impl Read + Send + 'static,
+        mut wanted: impl FnMut(&str) -> bool + Send + 'static,
+    ) -> Self {
         #[expect(
             clippy::disallowed_methods,
             reason = "a program must not wait for its test"
@@ -19,10 +27,8 @@ impl Lines {
         std::thread::spawn(move || {
             for line in BufReader::new(pipe).split(b'\n') {
                 let Ok(line) = line else { break };
-                if sender
-                    .send(String::from_utf8_lossy(&line).into_owned())
-                    .is_err()
-                {
+                let line = String::from_utf8_lossy(&line).into_owned();
+                if wanted(&line) && sender.send(line).is_err() {
                     break;
                 }
             }

@@ -2,7 +2,9 @@
 
 use std::io::Write;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
@@ -10,10 +12,14 @@ use serde_json::{Value, json};
 
 use super::{Home, Lines, PATIENCE};
 
+/// What the adapter reads; `None` once it is closed.
+type Stdin = Arc<Mutex<Option<ChildStdin>>>;
+
 /// An adapter and the client at its other end. The adapter is killed when dropped.
 pub(crate) struct Mcp {
     child: Child,
-    stdin: Option<ChildStdin>,
+    stdin: Stdin,
+    mute: Arc<AtomicBool>,
     lines: Lines,
     next_id: u64,
     /// Notifications that came while an answer was waited for.
@@ -37,11 +43,18 @@ impl Mcp {
             .stderr(Stdio::null())
             .spawn()
             .expect("the adapter starts");
-        let lines = Lines::of(child.stdout.take().expect("a pipe"));
-        let stdin = child.stdin.take();
+        let stdin = Stdin::new(Mutex::new(child.stdin.take()));
+        let answers = stdin.clone();
+        let stdout = child.stdout.take().expect("a pipe");
+        let mute = Arc::<AtomicBool>::default();
+        let silent = mute.clone();
+        let lines = Lines::those(stdout, move |line| {
+            !pinged(line, &answers, silent.load(Ordering::Relaxed))
+        });
         Self {
             child,
             stdin,
+            mute,
             lines,
             next_id: 0,
             notifications: Vec::new(),
@@ -67,10 +80,7 @@ impl Mcp {
 
     /// Writes a message; `false` when the process is gone.
     pub(crate) fn write(&mut self, message: &Value) -> bool {
-        let Some(stdin) = &mut self.stdin else {
-            return false;
-        };
-        stdin.write_all(format!("{message}\n").as_bytes()).is_ok() && stdin.flush().is_ok()
+        write(&self.stdin, message)
     }
 
     pub(crate) fn notify(&mut self, method: &str) {
@@ -173,9 +183,14 @@ impl Mcp {
         }
     }
 
+    /// Answers no ping any more.
+    pub(crate) fn mute(&self) {
+        self.mute.store(true, Ordering::Relaxed);
+    }
+
     /// Closes stdin and waits for the end.
     pub(crate) fn close(mut self) -> ExitStatus {
-        self.stdin = None;
+        *self.stdin.lock().expect("nobody panics here") = None;
         self.wait()
     }
 
@@ -185,6 +200,26 @@ impl Mcp {
             self.child.try_wait().expect("our child")
         })
     }
+}
+
+fn write(stdin: &Stdin, message: &Value) -> bool {
+    let mut stdin = stdin.lock().expect("nobody panics here");
+    stdin.as_mut().is_some_and(|stdin| {
+        stdin.write_all(format!("{message}\n").as_bytes()).is_ok() && stdin.flush().is_ok()
+    })
+}
+
+/// Whether a line is a ping, which is answered at once, as clients do.
+fn pinged(line: &str, stdin: &Stdin, mute: bool) -> bool {
+    let message: Value = serde_json::from_str(line).unwrap_or_default();
+    if message["method"] != "ping" {
+        return false;
+    }
+    let pong = json!({ "jsonrpc": "2.0", "id": message["id"], "result": {} });
+    if !mute {
+        write(stdin, &pong);
+    }
+    true
 }
 
 impl Drop for Mcp {

@@ -56,6 +56,7 @@ async fn too_many_answers_are_held_and_both_sides_can_see_why() {
     let read = result["structuredContent"]["messages"].as_array().unwrap();
     let texts: Vec<_> = read.iter().map(|message| message["text"].clone()).collect();
     assert_eq!(texts, ["answer 2", "answer 3"]);
+    session.client.lives().await;
     for key in ["2", "3"] {
         assert_eq!(
             session.broker.ack().await,

@@ -336,6 +336,7 @@ async fn a_megabyte_is_shown_in_part_and_read_in_parts() {
     let part = &result["structuredContent"]["messages"][0];
     is_plain(part["text"].as_str().unwrap());
     assert_eq!(part["size"], text.chars().count());
+    session.client.lives().await;
     let (key, _) = session.broker.ack().await;
     assert_eq!(key, "1", "that was the last part");
 }

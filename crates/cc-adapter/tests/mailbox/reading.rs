@@ -56,6 +56,7 @@ async fn the_inbox_marks_as_seen_what_it_returns_and_a_peek_does_not() {
         .unwrap()
         .clone();
     assert_eq!((read.len(), &read[0]["id"]), (1, &json!("m2")));
+    session.client.lives().await;
     assert_eq!(
         session.broker.ack().await,
         ("2".into(), seen("inbox", "tool_result"))
@@ -64,6 +65,7 @@ async fn the_inbox_marks_as_seen_what_it_returns_and_a_peek_does_not() {
     let read = result["structuredContent"].clone();
     assert_eq!(read["messages"].as_array().unwrap().len(), 1, "{read}");
     assert_eq!(read["remaining"], 0, "{read}");
+    session.client.lives().await;
     assert_eq!(
         session.broker.ack().await,
         ("1".into(), seen("inbox", "tool_result"))
@@ -101,6 +103,7 @@ async fn a_long_message_is_read_in_parts_and_seen_with_the_last() {
         );
     }
     assert_eq!(read, text);
+    session.client.lives().await;
     assert_eq!(
         session.broker.ack().await,
         ("1".into(), seen("inbox", "tool_result"))
@@ -263,6 +266,7 @@ async fn statements_that_the_broker_keeps_are_all_told_and_then_acked() {
         }
     }
     assert_eq!(told.len(), NOTICES);
+    client.lives().await;
     for (n, notice) in told.iter().enumerate() {
         assert!(notice.contains(&format!("bob-{n}.")), "{n}: {notice}");
         assert_eq!(broker.ack().await, (format!("n{n}"), None));

@@ -403,7 +403,10 @@ impl State {
 
     /// What came of a showing.
     pub(super) fn told(&mut self, now_ms: u64, parcel: ParcelId, outcome: Outcome) {
-        let shown = matches!(outcome, Outcome::Written | Outcome::Held);
+        let shown = matches!(
+            outcome,
+            Outcome::Written | Outcome::Held | Outcome::Doubtful
+        );
         for entry in self.parcels.get(&parcel).into_iter().flatten() {
             if let Some(waiting) = self.waiting.get_mut(entry) {
                 waiting.out.take_if(|(of, _)| *of == parcel);

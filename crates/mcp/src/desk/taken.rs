@@ -8,6 +8,7 @@ use peerbus_adapter::wake::{EntryId, Outcome, Parcel, ParcelId, Path, Priority};
 use super::Desk;
 use super::letter::Mail;
 use super::state::{Content, HeldBack, State};
+use crate::rpc::Receipt;
 
 /// Evidence of what the agent read in the result of a tool.
 const TOOL_RESULT: &str = "tool_result";
@@ -19,6 +20,8 @@ const ASK: &str = "ask";
 pub(crate) struct Taken {
     desk: Desk,
     parts: Vec<Part>,
+    /// It left: the agent may have been shown it.
+    left: bool,
     confirmed: bool,
 }
 
@@ -57,6 +60,7 @@ impl Taken {
         Self {
             desk,
             parts: Vec::new(),
+            left: false,
             confirmed: false,
         }
     }
@@ -148,15 +152,19 @@ impl Taken {
         self.given().next().is_none()
     }
 
+    /// What is told of the answer that it goes with; nothing where nothing is in it.
+    pub(crate) fn receipt(self) -> Option<Box<dyn Receipt>> {
+        (!self.parts.is_empty()).then(|| Box::new(self) as Box<dyn Receipt>)
+    }
+
     /// The client has it.
-    pub(crate) fn confirm(&mut self) {
+    fn confirm(&mut self) {
         self.confirmed = true;
         self.desk.clone().with(|state, now_ms| {
             for part in &self.parts {
                 match part {
-                    Part::Read { parcel, .. } | Part::Along(parcel) => {
-                        state.told(now_ms, *parcel, Outcome::Written);
-                    }
+                    Part::Read { parcel, .. } => state.told(now_ms, *parcel, Outcome::Written),
+                    Part::Along(_) => {}
                     Part::Held(held) => {
                         for (_, given) in held {
                             given.seen(state, Path::Inbox.as_str());
@@ -169,7 +177,7 @@ impl Taken {
     }
 
     /// The client threw it away after all: it goes back when this is dropped.
-    pub(crate) fn reopen(&mut self) {
+    fn reopen(&mut self) {
         if !std::mem::take(&mut self.confirmed) {
             return;
         }
@@ -184,17 +192,7 @@ impl Taken {
                     }
                     Part::Along(parcel) => state.told(now_ms, parcel, Outcome::Doubtful),
                     Part::Held(held) => {
-                        let again = |(id, given)| {
-                            (
-                                id,
-                                Given {
-                                    repeat: true,
-                                    ..given
-                                },
-                            )
-                        };
-                        let held = held.into_iter().map(again).collect();
-                        give_back(state, now_ms, Part::Held(held));
+                        give_back(state, now_ms, Part::Held(held), true);
                     }
                     Part::Answer(given) => given.arrive(state, now_ms, true),
                 }
@@ -211,9 +209,31 @@ impl Drop for Taken {
         let parts = std::mem::take(&mut self.parts);
         self.desk.with(|state, now_ms| {
             for part in parts {
-                give_back(state, now_ms, part);
+                give_back(state, now_ms, part, self.left);
             }
         });
+    }
+}
+
+impl Receipt for Taken {
+    fn flushed(&mut self) {
+        self.left = true;
+        // Nobody asked for what goes along, and nothing is claimed of it but that it left.
+        self.desk.clone().with(|state, now_ms| {
+            for part in &self.parts {
+                if let Part::Along(parcel) = part {
+                    state.told(now_ms, *parcel, Outcome::Written);
+                }
+            }
+        });
+    }
+
+    fn taken(&mut self) {
+        self.confirm();
+    }
+
+    fn cancelled(mut self: Box<Self>) {
+        self.reopen();
     }
 }
 
@@ -256,9 +276,13 @@ pub(super) fn seen(path: &str, evidence: &str) -> How {
     }
 }
 
-fn give_back(state: &mut State, now_ms: u64, part: Part) {
+/// `again`: the agent may have been shown it.
+fn give_back(state: &mut State, now_ms: u64, part: Part, again: bool) {
     match part {
         Part::Read { parcel, .. } | Part::Along(parcel) => {
+            if again {
+                state.told(now_ms, parcel, Outcome::Doubtful);
+            }
             state.told(now_ms, parcel, Outcome::Failed);
         }
         Part::Held(held) => {
@@ -267,14 +291,14 @@ fn give_back(state: &mut State, now_ms: u64, part: Part) {
                     let held = HeldBack {
                         mail,
                         reason,
-                        again: given.repeat,
+                        again: given.repeat || again,
                         listed: true,
                     };
                     state.held.insert(id, held);
                 }
             }
         }
-        Part::Answer(given) => given.arrive(state, now_ms, false),
+        Part::Answer(given) => given.arrive(state, now_ms, again),
     }
 }
 

@@ -22,6 +22,11 @@ impl Caller {
         self.context.ct.cancelled().await;
     }
 
+    /// Whether it has.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.context.ct.is_cancelled()
+    }
+
     /// Tells how the call gets on; `progress` must grow from one to the next. Does nothing for a
     /// client that did not ask for it.
     pub(crate) async fn progress(&self, progress: f64, total: f64, message: &str) {

@@ -1,84 +1,113 @@
-//! Tool calls that are not answered yet.
+//! Answers to tool calls on their way to the client.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rmcp::model::RequestId;
+use tokio::sync::Notify;
 
-use crate::desk::Taken;
+/// What becomes of an answer. Dropped before it is taken, the client does not have it, or at least
+/// never showed that it has.
+pub(crate) trait Receipt: Send {
+    /// Its bytes left. The client may have it from now on.
+    fn flushed(&mut self);
 
-/// The open tool calls of a connection: what their answers are, and the mail that is acked when
-/// one has left.
+    /// The client lives on after that: it has the answer.
+    fn taken(&mut self);
+
+    /// The client throws the answer away, taken or not.
+    fn cancelled(self: Box<Self>);
+}
+
+/// An answer that did not leave yet.
+#[derive(Default)]
+pub(super) struct Answer {
+    /// JSON text of its structured content. rmcp's result holds decoded JSON, which would change
+    /// the spelling of numbers in a body: the text travels beside it.
+    pub(super) structured: Option<String>,
+    pub(super) receipt: Option<Box<dyn Receipt>>,
+}
+
+/// The answers of a connection.
 #[derive(Clone, Default)]
-pub(super) struct Calls(Arc<Mutex<Open>>);
+pub(super) struct Calls {
+    open: Arc<Mutex<Open>>,
+    /// An answer left whose receipt waits.
+    left: Arc<Notify>,
+}
 
 #[derive(Default)]
 struct Open {
-    calls: HashMap<RequestId, Call>,
-    /// The last answer that left with mail: a cancellation can cross it on the way.
-    last: Option<(RequestId, Taken)>,
-}
-
-#[derive(Default)]
-struct Call {
-    /// The JSON text of the result. rmcp's result type holds decoded JSON, which would change
-    /// the spelling of numbers in a body: the text travels beside it.
-    result: Option<String>,
-    taken: Option<Taken>,
+    answers: HashMap<RequestId, Answer>,
+    /// These left, and the client has shown no life since.
+    waiting: Vec<(RequestId, Box<dyn Receipt>)>,
+    /// These were taken last: a cancellation can cross an answer on the way.
+    last: Vec<(RequestId, Box<dyn Receipt>)>,
 }
 
 impl Calls {
-    /// A call arrived.
-    pub(super) fn open(&self, id: RequestId) {
-        let replaced = self.with(|open| open.calls.insert(id, Call::default()));
+    /// The call has its answer.
+    pub(super) fn answer(&self, id: RequestId, answer: Answer) {
+        let replaced = self.with(|open| open.answers.insert(id, answer));
         drop(replaced);
     }
 
-    /// The call has its result. Mail of a call that was cancelled goes back at once.
-    pub(super) fn answer(&self, id: &RequestId, result: String, taken: Option<Taken>) {
-        let unused = self.with(|open| match open.calls.get_mut(id) {
-            Some(call) => {
-                *call = Call {
-                    result: Some(result),
-                    taken,
-                };
-                None
-            }
-            None => taken,
-        });
-        drop(unused);
+    /// The structured content, when the answer is about to be written.
+    pub(super) fn structured(&self, id: &RequestId) -> Option<String> {
+        self.with(|open| open.answers.get_mut(id)?.structured.take())
     }
 
-    /// The result text, when the answer is about to be written.
-    pub(super) fn result(&self, id: &RequestId) -> Option<String> {
-        self.with(|open| open.calls.get_mut(id).and_then(|call| call.result.take()))
+    /// The answer was flushed.
+    pub(super) fn flushed(&self, id: RequestId) {
+        let Some(mut receipt) = self.with(|open| open.answers.remove(&id)?.receipt) else {
+            return;
+        };
+        receipt.flushed();
+        self.with(|open| open.waiting.push((id, receipt)));
+        self.left.notify_one();
     }
 
-    /// The answer was flushed: the client has it.
-    pub(super) fn flushed(&self, id: &RequestId) {
-        let replaced = self.with(|open| {
-            let mut taken = open.calls.remove(id)?.taken?;
-            taken.confirm();
-            open.last.replace((id.clone(), taken))
-        });
+    /// Waits until an answer has left whose receipt waits.
+    pub(super) async fn left(&self) {
+        self.left.notified().await;
+    }
+
+    /// Receipts wait for a sign of life.
+    pub(super) fn wait(&self) -> bool {
+        self.with(|open| !open.waiting.is_empty())
+    }
+
+    /// The client said something: it has what left before.
+    pub(super) fn alive(&self) {
+        let mut taken = self.with(|open| std::mem::take(&mut open.waiting));
+        if taken.is_empty() {
+            return;
+        }
+        for (_, receipt) in &mut taken {
+            receipt.taken();
+        }
+        let replaced = self.with(|open| std::mem::replace(&mut open.last, taken));
         drop(replaced);
     }
 
     /// The client cancelled the call, and ignores its answer whether it left or not.
     pub(super) fn cancel(&self, id: &RequestId) {
-        let back = self.with(|open| {
-            let call = open.calls.remove(id);
-            let late = open.last.take_if(|(last, _)| last == id);
-            (call, late)
+        let receipts = self.with(|open| {
+            let mut found: Vec<Box<dyn Receipt>> = Vec::new();
+            found.extend(open.answers.remove(id).and_then(|answer| answer.receipt));
+            for list in [&mut open.waiting, &mut open.last] {
+                let of_it = list.extract_if(.., |(of, _)| of == id);
+                found.extend(of_it.map(|(_, receipt)| receipt));
+            }
+            found
         });
-        if let (_, Some((_, mut taken))) = back {
-            taken.reopen();
+        for receipt in receipts {
+            receipt.cancelled();
         }
     }
 
-    /// Runs `f`; what it returns is dropped outside the lock, because mail that goes back takes
-    /// another one.
+    /// Runs `f`; receipts are told and dropped outside the lock, because they take another one.
     fn with<T>(&self, f: impl FnOnce(&mut Open) -> T) -> T {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.open.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -5,12 +5,10 @@ use std::sync::Arc;
 
 use peerbus_adapter::agents::claude_code::ALWAYS_LOAD;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod,
-    CompleteRequestParams, CompleteResult, ExperimentalCapabilities, Implementation,
-    InitializeRequestParams, InitializeResult, ListPromptsRequestMethod, ListPromptsResult,
-    ListResourceTemplatesRequestMethod, ListResourceTemplatesResult, ListResourcesRequestMethod,
-    ListResourcesResult, ListToolsResult, MetaObject, PaginatedRequestParams, ProtocolVersion,
-    ServerCapabilities, ServerConfig, Tool as McpTool, ToolAnnotations,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock,
+    ExperimentalCapabilities, Implementation, InitializeRequestParams, InitializeResult,
+    ListToolsResult, MetaObject, PaginatedRequestParams, ProtocolVersion, ServerCapabilities,
+    ServerConfig, Tool as McpTool, ToolAnnotations,
 };
 use rmcp::service::{NotificationContext, Peer, RequestContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -18,8 +16,9 @@ use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
 use super::caller::Caller;
-use super::calls::Calls;
+use super::calls::{Answer, Calls};
 use crate::arguments::Arguments;
+use crate::desk::Taken;
 use crate::session::{Client, Reply, Session};
 use crate::spelling::Spelling;
 use crate::tools::Tool;
@@ -123,83 +122,51 @@ impl ServerHandler for Handler {
             return Err(ErrorData::invalid_params(message, None));
         };
         let (along, mail) = answer.along.unzip();
-        let (result, taken) = match answer.reply {
-            Reply::Done { structured, taken } => (result_text(structured, along), taken),
-            Reply::Failed(sentence) => (error_text(&sentence, along), None),
+        let (reply, mut taken) = match answer.reply {
+            Reply::Done { structured, taken } => (Ok(structured), taken),
+            Reply::Failed(sentence) => (Err(sentence), None),
         };
-        let taken = match (taken, mail) {
-            (Some(mut taken), Some(mail)) => {
-                taken.join(mail);
-                Some(taken)
-            }
-            (taken, mail) => taken.or(mail),
-        };
-        self.calls.answer(&id, result, taken);
-        // What is sent is the text above; see `Calls`.
-        Ok(CallToolResult::success(Vec::new()).into())
-    }
-
-    async fn complete(
-        &self,
-        _request: CompleteRequestParams,
-        _context: RequestContext<RoleServer>,
-    ) -> Result<CompleteResult, ErrorData> {
-        Err(ErrorData::method_not_found::<CompleteRequestMethod>())
-    }
-
-    async fn list_prompts(
-        &self,
-        _request: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
-    ) -> Result<ListPromptsResult, ErrorData> {
-        Err(ErrorData::method_not_found::<ListPromptsRequestMethod>())
-    }
-
-    async fn list_resources(
-        &self,
-        _request: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
-    ) -> Result<ListResourcesResult, ErrorData> {
-        Err(ErrorData::method_not_found::<ListResourcesRequestMethod>())
-    }
-
-    async fn list_resource_templates(
-        &self,
-        _request: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
-    ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        Err(ErrorData::method_not_found::<
-            ListResourceTemplatesRequestMethod,
-        >())
-    }
-}
-
-/// A result in MCP's shape: the object, and the same as text for clients that know no other. What
-/// goes along is a text of its own, and a member of the object for clients that show only that.
-fn result_text(mut structured: String, along: Option<String>) -> String {
-    let mut content = text_block(&structured);
-    if let Some(along) = along {
-        content = format!("{content},{}", text_block(&along));
-        if structured.ends_with('}') {
-            structured.truncate(structured.len() - 1);
-            let comma = if structured.ends_with('{') { "" } else { "," };
-            structured = format!(r#"{structured}{comma}"{ALONG}":{}}}"#, Value::from(along));
+        match (&mut taken, mail) {
+            (Some(taken), Some(mail)) => taken.join(mail),
+            (taken, mail) => *taken = taken.take().or(mail),
         }
+        // Of a call that was cancelled nothing is sent.
+        if caller.is_cancelled() {
+            return Ok(CallToolResult::default().into());
+        }
+        let (result, structured) = result(reply, along);
+        let answer = Answer {
+            structured,
+            receipt: taken.and_then(Taken::receipt),
+        };
+        self.calls.answer(id, answer);
+        Ok(result.into())
     }
-    format!(r#"{{"content":[{content}],"structuredContent":{structured},"isError":false}}"#)
 }
 
-/// An error in MCP's shape.
-fn error_text(sentence: &str, along: Option<String>) -> String {
-    let mut content = text_block(sentence);
-    if let Some(along) = along {
-        content = format!("{content},{}", text_block(&along));
+/// A result in rmcp's shape, and the JSON text of its structured content: the object, and the same
+/// as text for clients that know no other. What goes along is a text of its own, and a member of
+/// the object for clients that show only that.
+fn result(
+    reply: Result<String, String>,
+    along: Option<String>,
+) -> (CallToolResult, Option<String>) {
+    let text = match &reply {
+        Ok(text) | Err(text) => text,
+    };
+    let texts = [Some(text), along.as_ref()].into_iter().flatten();
+    let content = texts.map(ContentBlock::text).collect();
+    let Ok(mut object) = reply else {
+        return (CallToolResult::error(content), None);
+    };
+    if let Some(along) = along
+        && object.ends_with('}')
+    {
+        object.truncate(object.len() - 1);
+        let comma = if object.ends_with('{') { "" } else { "," };
+        object = format!(r#"{object}{comma}"{ALONG}":{}}}"#, Value::from(along));
     }
-    format!(r#"{{"content":[{content}],"isError":true}}"#)
-}
-
-fn text_block(text: &str) -> String {
-    format!(r#"{{"type":"text","text":{}}}"#, Value::from(text))
+    (CallToolResult::success(content), Some(object))
 }
 
 /// A tool's output, which other mail may go along with.

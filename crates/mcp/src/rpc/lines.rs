@@ -1,6 +1,6 @@
 //! Lines from a client, bounded.
 
-use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
 
 /// Longest line that is read, in bytes: a body of the largest size, every byte of it escaped.
 pub(super) const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -35,9 +35,8 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     }
 
     fn with_max(read: R, max: usize) -> Self {
-        let read = BufReader::new(read);
         Self {
-            read,
+            read: BufReader::new(read),
             line: Vec::new(),
             max,
             done: false,
@@ -53,36 +52,25 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
 
     /// Waits for a line. The last one may end without a line break.
     pub(super) async fn next(&mut self) -> Next {
-        if std::mem::take(&mut self.done) {
-            self.line.clear();
-            self.line.shrink_to(BUFFER_KEPT);
-        }
         loop {
-            let chunk = match self.read.fill_buf().await {
-                Ok(chunk) => chunk,
-                Err(error) => {
-                    tracing::debug!(%error, "reading from the client failed");
-                    return Next::End;
-                }
-            };
-            if chunk.is_empty() {
-                self.done = true;
-                let rest = !self.line.is_empty();
-                return if rest { Next::Line } else { Next::End };
+            if std::mem::take(&mut self.done) {
+                self.line.clear();
+                self.line.shrink_to(BUFFER_KEPT);
             }
-            let end = chunk.iter().position(|&b| b == b'\n');
-            let take = end.map_or(chunk.len(), |at| at + 1);
-            let fits = !self.skipping && self.line.len() + take <= self.max;
-            if fits {
-                self.line.extend_from_slice(&chunk[..take]);
-            } else {
-                self.line = Vec::new();
+            // A byte more than fits shows that a line is too long.
+            let room = self.max + 1 - self.line.len();
+            let mut read = (&mut self.read).take(room as u64);
+            let read = read.read_until(b'\n', &mut self.line).await;
+            self.done = self.line.ends_with(b"\n") || self.line.len() > self.max;
+            match read {
+                Ok(0) | Err(_) if self.skipping || self.line.is_empty() => return Next::End,
+                Ok(0) | Err(_) => self.done = true,
+                Ok(_) => {}
+            }
+            if self.line.len() > self.max && !self.line.ends_with(b"\n") {
                 self.skipping = true;
-            }
-            self.read.consume(take);
-            if end.is_some() {
-                self.done = true;
-                let long = std::mem::take(&mut self.skipping);
+            } else if self.done {
+                let long = std::mem::take(&mut self.skipping) || self.line.len() > self.max;
                 return if long { Next::TooLong } else { Next::Line };
             }
         }

@@ -14,10 +14,11 @@ mod tests;
 mod transport;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rmcp::RoleServer;
 use rmcp::handler::server::common::schema_for_output;
-use rmcp::model::{CustomNotification, ServerNotification};
+use rmcp::model::{CustomNotification, PingRequest, ServerNotification, ServerRequest};
 pub(crate) use rmcp::schemars;
 use rmcp::service::Peer;
 use serde_json::{Map, Value};
@@ -28,10 +29,15 @@ use crate::lifecycle::Exit;
 use crate::session::Session;
 pub(crate) use caller::Caller;
 use calls::Calls;
+pub(crate) use calls::Receipt;
 use handler::Handler;
 use outbox::Outbox;
 pub(crate) use stdio::open as stdio;
 use transport::Pipe;
+
+/// When the client says nothing for so long after an answer that it should confirm, it is asked
+/// whether it lives.
+const PING_AFTER: Duration = Duration::from_secs(1);
 
 /// The JSON Schema of what `T` is written as.
 pub(crate) fn output_schema<T: schemars::JsonSchema + 'static>() -> Arc<Map<String, Value>> {
@@ -113,8 +119,8 @@ impl Connection {
         output: impl AsyncWrite + Unpin + Send,
         closed: watch::Sender<bool>,
     ) -> Exit {
-        let out = Outbox::new();
-        let pipe = Pipe::new(input, out.clone(), self.calls, closed.clone());
+        let (out, calls) = (Outbox::default(), self.calls);
+        let pipe = Pipe::new(input, out.clone(), calls.clone(), closed.clone());
         let handler = self.handler;
         let serving = async move {
             match rmcp::serve_server(handler, pipe).await {
@@ -128,12 +134,28 @@ impl Connection {
         };
         let exit = tokio::select! {
             exit = serving => exit,
-            error = out.write_to(output) => {
+            error = out.write_to(output, |id| calls.flushed(id)) => {
                 tracing::debug!(%error, "the client does not read any more");
                 Exit::OutputClosed
             }
+            exit = ask_for_life(&calls, &self.host) => exit,
         };
         self.peer.send_replace(None);
         exit
+    }
+}
+
+/// Asks a client that goes on with nothing whether it has what it was answered: once for what left
+/// meanwhile, and not again before it says something.
+async fn ask_for_life(calls: &Calls, host: &Host) -> Exit {
+    loop {
+        calls.left().await;
+        tokio::time::sleep(PING_AFTER).await;
+        let peer = host.peer.borrow().clone();
+        if let Some(peer) = peer.filter(|_| calls.wait()) {
+            let ping = ServerRequest::PingRequest(PingRequest::default());
+            // Any answer is a sign of life, and the transport has noticed it.
+            let _ = peer.send_request(ping).await;
+        }
     }
 }

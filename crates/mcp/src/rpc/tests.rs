@@ -38,14 +38,14 @@ impl Client {
 fn pipe() -> (Client, Pipe<DuplexStream>) {
     let (to, input) = tokio::io::duplex(1 << 20);
     let (output, from) = tokio::io::duplex(1 << 20);
-    let out = Outbox::new();
+    let out = Outbox::default();
     let pipe = Pipe::new(
         input,
         out.clone(),
         Calls::default(),
         watch::channel(false).0,
     );
-    tokio::spawn(async move { out.write_to(output).await });
+    tokio::spawn(async move { out.write_to(output, drop).await });
     (
         Client {
             to,
@@ -210,7 +210,7 @@ async fn a_burst_keeps_its_order_in_both_directions() {
 async fn an_unterminated_last_line_counts_and_the_end_is_told() {
     let (to, input) = tokio::io::duplex(1 << 16);
     let (closed, mut closing) = watch::channel(false);
-    let mut pipe = Pipe::new(input, Outbox::new(), Calls::default(), closed);
+    let mut pipe = Pipe::new(input, Outbox::default(), Calls::default(), closed);
     let mut to = to;
     to.write_all(initialize().to_string().as_bytes())
         .await

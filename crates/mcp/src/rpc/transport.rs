@@ -3,7 +3,10 @@
 use std::io;
 
 use rmcp::RoleServer;
-use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
+use rmcp::model::{
+    CallToolRequest, CallToolRequestParams, ClientJsonRpcMessage, ClientRequest, ErrorCode,
+    ErrorData, JsonRpcMessage, RequestId, RequestMetaObject, ServerJsonRpcMessage,
+};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use serde::Deserialize;
@@ -13,21 +16,20 @@ use tokio::sync::{oneshot, watch};
 
 use super::calls::Calls;
 use super::lines::{LINE_BYTES_MAX, LineReader, Next};
-use super::outbox::Outbox;
+use super::outbox::{Line, Outbox};
 use crate::arguments::Arguments;
 
-/// JSON-RPC 2.0 §5.1.
-const INVALID_REQUEST: i32 = -32_600;
-const METHOD_NOT_FOUND: i32 = -32_601;
-const INVALID_PARAMS: i32 = -32_602;
-
-/// The client's lines, sorted before rmcp sees them.
+/// rmcp's transport, with what rmcp does otherwise than this server needs it.
 ///
-/// - `server/discover` gets `-32601` at once. A client that is answered otherwise may negotiate
-///   MCP 2026-07-28, which has no `initialize`: the channel would never open.
+/// - `server/discover`, and every method that is not served, gets `-32601` at once. A client whose
+///   `server/discover` is answered otherwise may negotiate MCP 2026-07-28, which has no
+///   `initialize`: the channel would never open. rmcp lists resources and prompts that there are
+///   not.
 /// - Before `initialize`, requests are refused and everything else is swallowed; rmcp would end.
-/// - Arguments of tool calls travel undecoded, beside rmcp's message.
-/// - Answers leave in the order in which they are given, and [`Calls`] is told when one has left.
+/// - A line that is no message is answered where it can be, and ends nothing.
+/// - Arguments of tool calls and structured results travel undecoded, beside rmcp's messages.
+/// - Answers leave in the order in which they are given; [`Calls`] is told when one has left, and
+///   when the client says something.
 pub(super) struct Pipe<R> {
     lines: LineReader<R>,
     out: Outbox,
@@ -48,24 +50,18 @@ struct Head<'a> {
 }
 
 #[derive(Deserialize)]
-struct CallParams<'a> {
+struct CallParams {
     name: String,
     #[serde(default)]
     arguments: Option<Arguments>,
-    #[serde(borrow, rename = "_meta", default)]
-    meta: Option<&'a RawValue>,
+    #[serde(rename = "_meta", default)]
+    meta: Option<RequestMetaObject>,
 }
 
 #[derive(Deserialize)]
 struct CancelParams {
     #[serde(rename = "requestId")]
     request_id: RequestId,
-}
-
-/// An error answer in the making.
-struct Refusal {
-    code: i32,
-    message: String,
 }
 
 impl<R: AsyncRead + Unpin + Send> Pipe<R> {
@@ -83,91 +79,81 @@ impl<R: AsyncRead + Unpin + Send> Pipe<R> {
     /// Sorts the line that was read. `None`: it needs nothing from rmcp.
     fn sort(&mut self) -> Option<ClientJsonRpcMessage> {
         let line = self.lines.line();
-        let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
-        if line.trim_ascii().is_empty() {
-            return None;
-        }
-        let head = match head(line) {
-            Ok(head) => head,
-            Err(error) if serde_json::from_slice::<&RawValue>(line).is_ok() => {
-                let message = format!("not a JSON-RPC 2.0 message: {error}");
-                refuse(
-                    &self.out,
-                    "null",
-                    &Refusal {
-                        code: INVALID_REQUEST,
-                        message,
-                    },
-                );
-                return None;
-            }
-            Err(error) => {
-                // Nothing to answer to: the line has no id. Other programs print into our stdin.
-                tracing::debug!(%error, "ignored a line that is not JSON");
+        let line = line
+            .strip_prefix(b"\xef\xbb\xbf")
+            .unwrap_or(line)
+            .trim_ascii();
+        let head = match serde_json::from_slice::<Head<'_>>(line) {
+            // serde reads structs from lists, too; a batch is no message since MCP 2025-06-18.
+            Ok(head) if line.starts_with(b"{") => head,
+            _ => {
+                // What is not JSON has no id to answer to: other programs print into our stdin.
+                if serde_json::from_slice::<&RawValue>(line).is_ok() {
+                    self.refuse("null", &invalid_request("not a JSON-RPC 2.0 message"));
+                }
                 return None;
             }
         };
-        match (head.id, head.method.as_deref()) {
-            (Some(id), Some(method)) => {
-                let sorted = request(line, &head, id, method, self.begun);
-                match sorted {
-                    Ok(message) => {
-                        self.begun |= method == "initialize";
-                        if let (JsonRpcMessage::Request(request), "tools/call") = (&message, method)
-                        {
-                            self.calls.open(request.id.clone());
-                        }
-                        Some(message)
-                    }
-                    Err(refusal) => {
-                        refuse(&self.out, id.get(), &refusal);
-                        None
-                    }
-                }
+        if self.begun {
+            self.hear(&head);
+        }
+        let (Some(id), Some(method)) = (head.id, head.method.as_deref()) else {
+            // Notifications and answers before their time say nothing.
+            return serde_json::from_slice(line).ok().filter(|_| self.begun);
+        };
+        match request(line, &head, id, method, self.begun) {
+            Ok(message) => {
+                self.begun |= method == "initialize";
+                Some(message)
             }
-            (None, Some(method)) if self.begun => {
-                if method == "notifications/cancelled" {
-                    self.cancelled(&head);
-                }
-                notification(line, method)
+            Err(error) => {
+                self.refuse(id.get(), &error);
+                None
             }
-            // Answers to questions that were never asked, and notifications before their time.
-            _ => None,
         }
     }
 
-    fn cancelled(&self, head: &Head<'_>) {
-        let params = head
-            .params
-            .map(|p| serde_json::from_str::<CancelParams>(p.get()));
-        if let Some(Ok(params)) = params {
-            self.calls.cancel(&params.request_id);
+    /// What a message shows of answers that left before it.
+    fn hear(&self, head: &Head<'_>) {
+        if head.method.as_deref() == Some("notifications/cancelled")
+            && let Some(params) = head.params
+            && let Ok(cancel) = serde_json::from_str::<CancelParams>(params.get())
+        {
+            self.calls.cancel(&cancel.request_id);
         }
+        self.calls.alive();
+    }
+
+    /// Answers a request that rmcp does not see. `id` is JSON text: it can be what rmcp takes for
+    /// none.
+    fn refuse(&self, id: &str, error: &ErrorData) {
+        let error = serde_json::to_string(error).unwrap_or_default();
+        let bytes = format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#).into_bytes();
+        // A client that does not read any more is noticed where its answers are written.
+        let _ = self.out.push(Line {
+            bytes,
+            ..Line::default()
+        });
     }
 
     fn queue(&self, item: &ServerJsonRpcMessage) -> io::Result<oneshot::Receiver<()>> {
         let (done, flushed) = oneshot::channel();
-        let (bytes, call) = match item {
-            JsonRpcMessage::Response(answer) => match self.calls.result(&answer.id) {
-                Some(result) => {
-                    let id = serde_json::to_string(&answer.id)?;
-                    let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#);
-                    (line.into_bytes(), Some(answer.id.clone()))
-                }
-                None => (serde_json::to_vec(item)?, Some(answer.id.clone())),
-            },
-            JsonRpcMessage::Error(answer) => (serde_json::to_vec(item)?, answer.id.clone()),
-            _ => (serde_json::to_vec(item)?, None),
+        let mut bytes = serde_json::to_vec(item)?;
+        let call = match item {
+            JsonRpcMessage::Response(answer) => Some(answer.id.clone()),
+            JsonRpcMessage::Error(answer) => answer.id.clone(),
+            _ => None,
         };
-        let calls = self.calls.clone();
-        let then = move || {
-            if let Some(id) = call {
-                calls.flushed(&id);
-            }
-            // Nobody may be waiting.
-            let _ = done.send(());
-        };
-        self.out.push(bytes, Some(Box::new(then)))?;
+        if let Some(structured) = call.as_ref().and_then(|id| self.calls.structured(id))
+            && bytes.ends_with(b"}}")
+        {
+            bytes.truncate(bytes.len() - 2);
+            bytes.extend_from_slice(br#","structuredContent":"#);
+            bytes.extend_from_slice(structured.as_bytes());
+            bytes.extend_from_slice(b"}}");
+        }
+        let done = Some(done);
+        self.out.push(Line { bytes, call, done })?;
         Ok(flushed)
     }
 }
@@ -194,15 +180,8 @@ impl<R: AsyncRead + Unpin + Send> Transport<RoleServer> for Pipe<R> {
                     }
                 }
                 Next::TooLong => {
-                    let message = format!("a line has at most {LINE_BYTES_MAX} bytes");
-                    refuse(
-                        &self.out,
-                        "null",
-                        &Refusal {
-                            code: INVALID_REQUEST,
-                            message,
-                        },
-                    );
+                    let why = format!("a line has at most {LINE_BYTES_MAX} bytes");
+                    self.refuse("null", &invalid_request(why));
                 }
                 Next::End => {
                     self.ended.send_replace(true);
@@ -218,16 +197,6 @@ impl<R: AsyncRead + Unpin + Send> Transport<RoleServer> for Pipe<R> {
     }
 }
 
-fn head(line: &[u8]) -> serde_json::Result<Head<'_>> {
-    // serde reads structs from lists, too; a batch is no message since MCP 2025-06-18.
-    if line.trim_ascii_start().starts_with(b"[") {
-        return Err(serde::de::Error::custom(
-            "a list, where a message is an object",
-        ));
-    }
-    serde_json::from_slice(line)
-}
-
 /// A request as rmcp is to see it, or what is answered in its place.
 fn request(
     line: &[u8],
@@ -235,59 +204,35 @@ fn request(
     id: &RawValue,
     method: &str,
     begun: bool,
-) -> Result<ClientJsonRpcMessage, Refusal> {
-    if method == "server/discover" {
-        return Err(Refusal {
-            code: METHOD_NOT_FOUND,
-            message: format!("no method {method}"),
-        });
+) -> Result<ClientJsonRpcMessage, ErrorData> {
+    let invalid = |error| ErrorData::invalid_params(format!("{method}: {error}"), None);
+    match method {
+        "initialize" | "ping" => serde_json::from_slice(line).map_err(invalid),
+        "server/discover" => Err(not_found(method)),
+        _ if !begun => Err(invalid_request("the first request must be initialize")),
+        "tools/list" => serde_json::from_slice(line).map_err(invalid),
+        "tools/call" => {
+            let params = head.params.map_or("{}", RawValue::get);
+            let params: CallParams = serde_json::from_str(params).map_err(invalid)?;
+            let id = serde_json::from_str(id.get()).map_err(invalid)?;
+            let mut call = CallToolRequest::new(CallToolRequestParams::new(params.name));
+            call.extensions.insert(params.meta.unwrap_or_default());
+            call.extensions.insert(params.arguments.unwrap_or_default());
+            let call = ClientRequest::CallToolRequest(call);
+            Ok(JsonRpcMessage::request(call, id))
+        }
+        _ => Err(not_found(method)),
     }
-    if !begun && !matches!(method, "initialize" | "ping") {
-        let message = "the first request must be initialize".to_owned();
-        return Err(Refusal {
-            code: INVALID_REQUEST,
-            message,
-        });
-    }
-    let invalid = |error: serde_json::Error| Refusal {
-        code: INVALID_PARAMS,
-        message: format!("{method}: {error}"),
-    };
-    if method != "tools/call" {
-        return serde_json::from_slice(line).map_err(invalid);
-    }
-    let params = head.params.map_or("{}", RawValue::get);
-    let params: CallParams<'_> = serde_json::from_str(params).map_err(invalid)?;
-    let name = serde_json::to_string(&params.name).map_err(invalid)?;
-    let meta = params.meta.map_or("{}", RawValue::get);
-    let bare = format!(
-        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":{name},"_meta":{meta}}}}}"#
-    );
-    let mut message: ClientJsonRpcMessage = serde_json::from_str(&bare).map_err(invalid)?;
-    if let JsonRpcMessage::Request(request) = &mut message {
-        use rmcp::model::GetExtensions;
-        request
-            .request
-            .extensions_mut()
-            .insert(params.arguments.unwrap_or_default());
-    }
-    Ok(message)
 }
 
-fn notification(line: &[u8], method: &str) -> Option<ClientJsonRpcMessage> {
-    let known = matches!(
-        method,
-        "notifications/initialized" | "notifications/cancelled" | "notifications/progress"
-    );
-    known.then(|| serde_json::from_slice(line).ok()).flatten()
+fn not_found(method: &str) -> ErrorData {
+    ErrorData::new(
+        ErrorCode::METHOD_NOT_FOUND,
+        format!("no method {method}"),
+        None,
+    )
 }
 
-/// Answers a request that rmcp does not see. `id` is JSON text.
-fn refuse(out: &Outbox, id: &str, refusal: &Refusal) {
-    let Refusal { code, message } = refusal;
-    let message = serde_json::Value::from(message.as_str());
-    let line =
-        format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message}}}}}"#);
-    // A client that does not read any more is noticed by whoever writes.
-    let _ = out.push(line.into_bytes(), None);
+fn invalid_request(why: impl Into<String>) -> ErrorData {
+    ErrorData::invalid_request(why.into(), None)
 }

@@ -84,6 +84,15 @@ impl Client {
         read.expect("something to read").unwrap()
     }
 
+    /// Everything that the adapter still writes before it ends.
+    pub async fn rest(&mut self) -> String {
+        let mut rest = String::new();
+        let read = self.from.read_to_string(&mut rest);
+        let read = tokio::time::timeout(PATIENCE, read).await;
+        read.expect("the end").unwrap();
+        rest
+    }
+
     /// Closes the adapter's input.
     pub fn hang_up(&mut self) {
         self.to = None;
@@ -103,6 +112,11 @@ impl Client {
     pub async fn request(&mut self, method: &str, params: Value) -> Value {
         let id = self.ask(method, params).await;
         self.answer(id).await
+    }
+
+    /// Shows that the client lives on: it has every answer that came before.
+    pub async fn lives(&mut self) {
+        self.request("ping", json!({})).await;
     }
 
     /// Calls a tool and gives the result.

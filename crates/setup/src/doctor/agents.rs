@@ -11,9 +11,9 @@ use super::entry::{self, Names};
 use super::report::Report;
 use super::version;
 use crate::error::Error;
-use crate::install::files::Found;
+use crate::install::config_file::ConfigFile;
 use crate::install::targets::{Places, Program, Target, Want, targets};
-use crate::install::{hooks, plan, program};
+use crate::install::{edit, hooks, program};
 
 /// One agent in one place.
 struct Site {
@@ -111,7 +111,7 @@ impl Survey {
                 continue;
             };
             self.there = true;
-            if let Some(entry) = plan::entry(&target.want, &read) {
+            if let Some(entry) = edit::entry(&target.want, &read) {
                 self.servers += 1;
                 self.installed = true;
                 let name = server(context, site, &target, &found, entry, places, report);
@@ -127,12 +127,12 @@ impl Survey {
 
 /// Says of a file with our server that sessions started here do not read it.
 fn unread(site: &Site, target: &Target, report: &mut Report) {
-    let found = Found::read(&target.path).ok();
+    let found = ConfigFile::read(&target.path).ok();
     let read = found.as_ref().and_then(|found| {
         found.bytes.as_ref()?;
-        plan::reading(&target.want, found.text().ok()?.0).ok()
+        edit::read(&target.want, found.text().ok()?.0).ok()
     });
-    if read.is_some_and(|read| plan::entry(&target.want, &read).is_some()) {
+    if read.is_some_and(|read| edit::entry(&target.want, &read).is_some()) {
         let (path, title) = (target.path.display(), site.agent.title);
         let says = format!("{path} has peerbus for {title} when that is started there, not here");
         report.ok(site.agent.word, says);
@@ -148,9 +148,9 @@ fn wanted(agent: &Agent, scope: Scope, places: &Places, command: &str) -> Vec<Ta
 }
 
 /// Reads a target; `None`: it is not there, or was reported.
-fn read(target: &Target, report: &mut Report) -> Option<(Found, Value)> {
+fn read(target: &Target, report: &mut Report) -> Option<(ConfigFile, Value)> {
     let remedy = "correct it: the agent cannot read it either, or runs without it";
-    let found = match Found::read(&target.path) {
+    let found = match ConfigFile::read(&target.path) {
         Ok(found) => found,
         Err(failure) => {
             report.failed("agents", failure.to_string(), remedy);
@@ -160,9 +160,9 @@ fn read(target: &Target, report: &mut Report) -> Option<(Found, Value)> {
     found.bytes.as_ref()?;
     let read = match found.text() {
         Err(failure) => Err(failure.to_string()),
-        Ok((text, _)) => plan::reading(&target.want, text).map_err(|flaw| {
+        Ok((text, _)) => edit::read(&target.want, text).map_err(|error| {
             let path = found.path.display();
-            format!("{path} cannot be read: {}", flaw.located(text))
+            format!("{path} cannot be read: {}", error)
         }),
     };
     match read {
@@ -179,15 +179,15 @@ fn server(
     context: &Context,
     site: &Site,
     target: &Target,
-    found: &Found,
+    found: &ConfigFile,
     entry: &Value,
     places: &Places,
     report: &mut Report,
 ) -> Option<String> {
     let path = found.path.display();
-    let command = plan::command(entry).and_then(|words| words.into_iter().next());
+    let command = edit::command(entry).and_then(|words| words.into_iter().next());
     let command = command.unwrap_or_default();
-    if !command.is_empty() && !plan::is_ours(entry) {
+    if !command.is_empty() && !edit::is_ours(entry) {
         let says = format!("{path} starts {command} as peerbus, which is not looked into");
         let remedy = "nothing, if it is a wrapper of yours; else rename that server, and install";
         report.warning(site.agent.word, says, remedy);
@@ -267,13 +267,19 @@ fn other_version(command: &str) -> Option<String> {
 }
 
 /// Whether installing with the same program would change something.
-fn outdated(site: &Site, target: &Target, found: &Found, command: &str, places: &Places) -> bool {
+fn outdated(
+    site: &Site,
+    target: &Target,
+    found: &ConfigFile,
+    command: &str,
+    places: &Places,
+) -> bool {
     let same = |other: &Target| other.path == target.path;
     let mut fresh = wanted(site.agent, site.scope, places, command).into_iter();
-    let again = Found::read(&found.asked);
+    let again = ConfigFile::read(&found.asked);
     match (fresh.find(same), again) {
         (Some(fresh), Ok(again)) => {
-            plan::install(&fresh, again, None).is_ok_and(|change| change.differs())
+            edit::install(&fresh, again, None).is_ok_and(|edit| edit.differs())
         }
         _ => false,
     }
@@ -283,7 +289,7 @@ fn outdated(site: &Site, target: &Target, found: &Found, command: &str, places: 
 fn check_hooks(
     site: &Site,
     target: &Target,
-    found: &Found,
+    found: &ConfigFile,
     read: &Value,
     places: &Places,
     report: &mut Report,
@@ -412,7 +418,7 @@ fn value(path: &Path) -> Option<Value> {
         path: path.to_owned(),
         want: Want::Hooks(Vec::new()),
     };
-    let found = Found::read(path).ok()?;
+    let found = ConfigFile::read(path).ok()?;
     found.bytes.as_ref()?;
-    plan::reading(&target.want, found.text().ok()?.0).ok()
+    edit::read(&target.want, found.text().ok()?.0).ok()
 }

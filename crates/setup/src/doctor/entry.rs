@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::Context;
 use super::report::Report;
-use crate::install::{naming, plan};
+use crate::install::{edit, naming};
 
 /// Why the adapter would not start.
 pub(super) struct Fault {
@@ -55,7 +55,7 @@ fn settings(context: &Context, entry: &Value) -> Vec<String> {
 
 /// The value of a flag among the arguments that an entry gives.
 fn argument(entry: &Value, flag: &str) -> Option<String> {
-    let mut words = plan::command(entry).unwrap_or_default();
+    let mut words = edit::command(entry).unwrap_or_default();
     let args = entry.get("args").and_then(Value::as_array);
     let args = args.into_iter().flatten().filter_map(Value::as_str);
     words.extend(args.map(str::to_owned));

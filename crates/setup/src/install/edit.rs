@@ -1,120 +1,276 @@
-//! Setting and unsetting members of a JSON document.
+//! What a file is, what it will be, and that nothing else changes.
 
-use jsonc_parser::ast::Value as Ast;
-use serde_json::Value;
+use serde_json::Value as Json;
 
-use super::draft::Draft;
-use super::json::{self, Flaw, Node, Splice, Style};
+use peerbus_agents::Format;
 
-/// Sets the value at a path of members. What is missing is made; of an object that is there only
-/// the members that differ are changed, and others stay; a list that starts as it should stays.
-pub(crate) fn set(draft: &mut Draft, path: &[&str], node: &Node) -> Result<(), Flaw> {
-    let style = Style::of(&draft.text);
-    let text = draft.text.clone();
-    let Some(root) = json::parse(&text)? else {
-        append_document(draft, &node.clone().nested(path), &style);
-        made(draft, path, 0);
-        return Ok(());
-    };
-    let mut value = &root;
-    for (depth, name) in path.iter().enumerate() {
-        let whole = path[..depth].join(".");
-        let object = json::object(value, if depth == 0 { "the file" } else { &whole })?;
-        let Some(inner) = json::member(object, name) else {
-            let rest = node.clone().nested(&path[depth + 1..]);
-            draft.apply(json::into_object(&text, object, name, &rest, &style));
-            made(draft, path, depth);
-            return Ok(());
-        };
-        value = inner;
-    }
-    match node {
-        Node::Table(members) if value.as_object().is_some() => {
-            // The first one is put in last and comes to stand first.
-            for (name, member) in members.iter().rev() {
-                set(draft, &[path, &[name]].concat(), member)?;
-            }
+use super::config_file::ConfigFile;
+use super::record::Done;
+use super::targets::{NAME, Target, Want};
+use super::value::ParseError;
+use super::{hooks, json, program, toml};
+use crate::error::Error;
+use crate::text::escape;
+
+/// As much of a hook as is shown, in characters.
+const SHOWN_CHARS: usize = 120;
+const FOREIGN: &str =
+    "there is a server called peerbus that does not run peerbus itself: rename or remove it";
+
+/// A change to one file.
+#[derive(Debug)]
+pub(crate) struct Edit {
+    pub(crate) file: ConfigFile,
+    /// What the file will hold; `None`: it goes away.
+    pub(crate) after: Option<String>,
+    /// What to remember of it.
+    pub(crate) done: Option<Done>,
+    /// What of somebody else's looks like ours and stays, in sentences.
+    pub(crate) stays: Vec<String>,
+}
+
+impl Edit {
+    /// No change to what was found.
+    fn none(file: ConfigFile, stays: Vec<String>) -> Self {
+        let text = file.bytes.clone().map(String::from_utf8);
+        Self {
+            file,
+            after: text.and_then(Result::ok),
+            done: None,
+            stays,
         }
-        _ if suits(node, value) => {}
-        _ => replace(draft, value, node, &style),
     }
-    Ok(())
-}
 
-/// Whether a value that is there does what is wanted.
-fn suits(wanted: &Node, found: &Ast<'_>) -> bool {
-    let (wanted, found) = (wanted.plain(), json::plain(found));
-    match (&wanted, &found) {
-        (Value::Array(wanted), Value::Array(found)) => found.starts_with(wanted),
-        _ => wanted == found,
+    /// Whether there is anything to do.
+    pub(crate) fn differs(&self) -> bool {
+        self.file.bytes.as_deref() != self.after.as_deref().map(str::as_bytes)
     }
 }
 
-fn replace(draft: &mut Draft, value: &Ast<'_>, node: &Node, style: &Style) {
-    let range = json::range(value);
-    let line = draft.text[..range.start].rfind('\n').map_or(0, |at| at + 1);
-    let line = &draft.text[line..];
-    let indent = line[..line.len() - line.trim_start().len()].to_owned();
-    let text = node.render(style, &indent);
-    draft.apply(Splice { range, text });
-}
-
-fn append_document(draft: &mut Draft, node: &Node, style: &Style) {
-    let newline = style.newline;
-    let before = match draft.text.as_str() {
-        text if text.is_empty() || text.ends_with('\n') => "",
-        _ => newline,
-    };
-    let text = format!("{before}{}{newline}", node.render(style, ""));
-    let end = draft.text.len();
-    draft.apply(Splice {
-        range: end..end,
-        text,
+/// Plans to put in what a target wants.
+pub(crate) fn install(
+    target: &Target,
+    file: ConfigFile,
+    done: Option<&Done>,
+) -> Result<Edit, Error> {
+    let want = &target.want;
+    let (text, mark) = file.text()?;
+    let edited = read(want, text).and_then(|found| {
+        check_foreign(want, text, &found)?;
+        Ok((set(want, text)?, found))
     });
+    let (after, found) = edited.map_err(|error| refusal(&file, &error))?;
+    check_unharmed(want, &file, text, &after)?;
+    // Once our part is gone from a file, nothing that was known of it holds.
+    let known = done.filter(|_| file.bytes.is_some() && has_ours(want, &found));
+    let done = match known {
+        Some(done) => done.updated(text, &after),
+        None => Done::new(file.bytes.is_none(), text, &after),
+    };
+    let stays = strangers(want, &file, &found);
+    let after = format!("{mark}{after}");
+    Ok(Edit {
+        file,
+        after: Some(after),
+        done: Some(done),
+        stays,
+    })
 }
 
-/// Remembers which containers were made.
-fn made(draft: &mut Draft, path: &[&str], from: usize) {
-    for depth in from..path.len() {
-        draft.made.insert(path[..=depth].join("/"));
+/// Plans to take out what is ours.
+pub(crate) fn uninstall(
+    target: &Target,
+    file: ConfigFile,
+    done: Option<&Done>,
+) -> Result<Edit, Error> {
+    let want = &target.want;
+    let (text, mark) = file.text()?;
+    let found = read(want, text).map_err(|error| refusal(&file, &error))?;
+    let stays = strangers(want, &file, &found);
+    if !has_ours(want, &found) {
+        return Ok(Edit::none(file, stays));
+    }
+    // The bytes as they were, if the file still is what was written.
+    let original = done.and_then(|done| done.original_of(text));
+    let original = original.filter(|original| {
+        let ours = read(want, original).is_ok_and(|found| has_ours(want, &found));
+        !ours && is_unharmed(want, text, original)
+    });
+    let after = match original {
+        Some(original) => original,
+        None => {
+            let before = done.and_then(|done| read(want, done.original.as_ref()?).ok());
+            // Without a record a container that is left empty was ours, as far as anybody can tell.
+            let may_go = |path: &str| match (&before, done) {
+                (Some(before), _) => before.pointer(&format!("/{path}")).is_none(),
+                (None, Some(done)) => done.made.contains(path),
+                (None, None) => true,
+            };
+            unset(want, text, may_go).map_err(|error| refusal(&file, &error))?
+        }
+    };
+    check_unharmed(want, &file, text, &after)?;
+    let created = done.map_or_else(|| is_all_ours(target, text), |done| done.created);
+    let bare = after.trim().trim_matches(['{', '}']).trim().is_empty();
+    let after = (!created || !bare).then(|| format!("{mark}{after}"));
+    Ok(Edit {
+        file,
+        after,
+        done: None,
+        stays,
+    })
+}
+
+/// A text as plain JSON; nothing in it counts as an empty object.
+pub(crate) fn read(want: &Want, text: &str) -> Result<Json, ParseError> {
+    match want {
+        Want::Server { format, .. } if *format == Format::Toml => toml::read(text),
+        _ => Ok(json::Document::parse(text)?.plain()),
     }
 }
 
-/// Takes out the member at a path, and the objects around it that this leaves empty, if `droppable`
-/// says so of their path.
-pub(crate) fn unset(
-    draft: &mut Draft,
-    path: &[&str],
-    droppable: &dyn Fn(&str) -> bool,
-) -> Result<(), Flaw> {
-    let text = draft.text.clone();
-    let Some(root) = json::parse(&text)? else {
-        return Ok(());
-    };
-    let Some((name, around)) = path.split_last() else {
-        return Ok(());
-    };
-    let Some(value) = json::at(&root, around) else {
-        return Ok(());
-    };
-    let Some(object) = value.as_object() else {
-        return Ok(());
-    };
-    let named = |prop: &jsonc_parser::ast::ObjectProp<'_>| prop.name.as_str() == *name;
-    let Some(which) = object.properties.iter().rposition(named) else {
-        return Ok(());
-    };
-    take(draft, json::removal(&text, value, which));
-    if object.properties.len() == 1 && !around.is_empty() && droppable(&around.join("/")) {
-        return unset(draft, around, droppable);
+fn set(want: &Want, text: &str) -> Result<String, ParseError> {
+    match want {
+        Want::Server {
+            format,
+            table,
+            entry,
+        } => match format {
+            Format::Json => json::set(text, table, entry),
+            Format::Toml => toml::set(text, table, entry),
+        },
+        Want::Hooks(wanted) => hooks::set(text, wanted),
     }
-    // A name that stands there twice.
-    unset(draft, path, droppable)
 }
 
-/// Applies removals, the last one first.
-pub(crate) fn take(draft: &mut Draft, removals: Vec<Splice>) {
-    for splice in removals.into_iter().rev() {
-        draft.apply(splice);
+fn unset(want: &Want, text: &str, may_go: impl Fn(&str) -> bool) -> Result<String, ParseError> {
+    match want {
+        Want::Server { format, table, .. } => match format {
+            Format::Json => json::unset(text, table, may_go(table)),
+            Format::Toml => toml::unset(text, table),
+        },
+        Want::Hooks(_) => hooks::unset(text, may_go),
     }
+}
+
+/// What calls itself or something peerbus and is not ours.
+fn strangers(want: &Want, file: &ConfigFile, found: &Json) -> Vec<String> {
+    let path = file.path.display();
+    let says = |what: String| format!("{path}: {what}: it is not ours, and stays");
+    if let Want::Hooks(_) = want {
+        let hooks = hooks::strangers(found).into_iter();
+        let hooks = hooks.map(|(event, command)| {
+            let shown = escape(&command, SHOWN_CHARS);
+            format!("a hook at {event} calls peerbus in a way of its own (`{shown}`)")
+        });
+        return hooks.map(says).collect();
+    }
+    let server = entry(want, found).filter(|entry| !is_ours(entry));
+    let what = "the server called peerbus does not run peerbus itself";
+    server.map(|_| says(what.to_owned())).into_iter().collect()
+}
+
+/// Whether a text is what install writes where there is no file.
+fn is_all_ours(target: &Target, text: &str) -> bool {
+    let missing = ConfigFile {
+        asked: target.path.clone(),
+        path: target.path.clone(),
+        bytes: None,
+    };
+    let fresh = install(target, missing, None);
+    fresh.is_ok_and(|fresh| fresh.after.as_deref() == Some(text))
+}
+
+/// The server's entry in what was read of a target.
+pub(crate) fn entry<'v>(want: &Want, found: &'v Json) -> Option<&'v Json> {
+    match want {
+        Want::Server { table, .. } => found.get(table)?.get(NAME),
+        Want::Hooks(_) => None,
+    }
+}
+
+/// What an entry runs: the program, and where they stand in one list its arguments.
+pub(crate) fn command(entry: &Json) -> Option<Vec<String>> {
+    match entry.get("command")? {
+        Json::String(word) => Some(vec![word.clone()]),
+        words => serde_json::from_value(words.clone()).ok(),
+    }
+}
+
+/// Whether something of ours is in what was read.
+fn has_ours(want: &Want, found: &Json) -> bool {
+    match want {
+        Want::Hooks(_) => !hooks::commands(found).is_empty(),
+        Want::Server { .. } => entry(want, found).is_some_and(is_ours),
+    }
+}
+
+/// Whether an entry runs peerbus itself. A wrapper is its writer's.
+pub(crate) fn is_ours(entry: &Json) -> bool {
+    let words = command(entry).unwrap_or_default();
+    words
+        .first()
+        .is_some_and(|program| program::is_peerbus(program))
+}
+
+/// Refuses an entry of our name that is somebody else's.
+fn check_foreign(want: &Want, text: &str, found: &Json) -> Result<(), ParseError> {
+    let Want::Server { format, table, .. } = want else {
+        return Ok(());
+    };
+    match (entry(want, found).is_none_or(is_ours), format) {
+        (true, _) => Ok(()),
+        (false, Format::Json) => Err(json::Document::parse(text)?.wrong_server(table, FOREIGN)),
+        (false, Format::Toml) => Err(toml::wrong_server(text, table, FOREIGN)),
+    }
+}
+
+/// A text as plain JSON without anything of ours, nor an empty container for it.
+fn stripped(want: &Want, text: &str) -> Result<Json, ParseError> {
+    let mut found = read(want, text)?;
+    let container = match want {
+        Want::Server { table, .. } => {
+            let servers = found.get_mut(table).and_then(Json::as_object_mut);
+            if let Some(servers) = servers.filter(|all| all.get(NAME).is_some_and(is_ours)) {
+                servers.remove(NAME);
+            }
+            table
+        }
+        Want::Hooks(_) => {
+            hooks::strip(&mut found);
+            "hooks"
+        }
+    };
+    if let Some(members) = found.as_object_mut() {
+        let is_empty = |value: &Json| value.as_object().is_some_and(serde_json::Map::is_empty);
+        members.retain(|name, value| name != container || !is_empty(value));
+    }
+    Ok(found)
+}
+
+/// Whether all that is not ours reads as before.
+pub(super) fn is_unharmed(want: &Want, before: &str, after: &str) -> bool {
+    match (stripped(want, before), stripped(want, after)) {
+        (Ok(before), Ok(after)) => before == after,
+        _ => false,
+    }
+}
+
+/// It is always unharmed; but it is not our file.
+fn check_unharmed(want: &Want, file: &ConfigFile, before: &str, after: &str) -> Result<(), Error> {
+    if is_unharmed(want, before, after) {
+        return Ok(());
+    }
+    Err(Error::failed(format!(
+        "{} is laid out in a way that cannot be edited safely; nothing was changed: make the entry \
+         by hand (docs/OTHER_AGENTS.md)",
+        file.path.display()
+    )))
+}
+
+fn refusal(file: &ConfigFile, error: &ParseError) -> Error {
+    let path = file.path.display();
+    Error::failed(format!(
+        "{path}: {error}; nothing was changed: put that right and try again"
+    ))
 }

@@ -1,20 +1,19 @@
 //! `peerbus install` and `peerbus uninstall`.
 
+pub(crate) mod config_file;
 mod diff;
-mod draft;
-mod edit;
-pub(crate) mod files;
+pub(crate) mod edit;
 pub(crate) mod hooks;
 mod json;
 pub(crate) mod naming;
 mod next;
-pub(crate) mod plan;
 pub(crate) mod program;
 mod record;
 pub(crate) mod targets;
 #[cfg(test)]
 mod tests;
 mod toml;
+mod value;
 mod words;
 
 use std::io;
@@ -24,8 +23,8 @@ use peerbus_agents::{Agent, Scope};
 
 use crate::error::Error;
 
-use files::Found;
-use plan::Change;
+use config_file::{BOM, ConfigFile};
+use edit::Edit;
 use record::{Done, Record};
 use targets::{Places, Program, Target};
 
@@ -76,7 +75,7 @@ pub fn install(request: Request, show: Show<'_>) -> Result<(), Error> {
     let kept = naming::kept(&targets).filter(|_| program.name.is_none());
     below_the_root(scope, &places, show)?;
     let there = whereabouts(&targets);
-    let done = match carry_out(&targets, request.dry_run, plan::install, show)? {
+    let done = match carry_out(&targets, request.dry_run, edit::install, show)? {
         false => format!("nothing to do: peerbus is installed {there}"),
         true if request.dry_run => DRY.to_owned(),
         true => format!("peerbus is now installed {there}"),
@@ -125,7 +124,7 @@ pub fn uninstall(request: Request, show: Show<'_>) -> Result<(), Error> {
     let targets = targets::targets(agent, scope, &places, &program);
     below_the_root(scope, &places, show)?;
     let there = whereabouts(&targets);
-    match carry_out(&targets, request.dry_run, plan::uninstall, show)? {
+    match carry_out(&targets, request.dry_run, edit::uninstall, show)? {
         false => show(Line::Note(&format!(
             "nothing to do: nothing of ours is {there}"
         )))?,
@@ -151,7 +150,7 @@ fn whereabouts(targets: &[Target]) -> String {
     format!("in {}", paths.join(" and "))
 }
 
-type Planner = fn(&Target, Found, Option<&Done>) -> Result<Change, Error>;
+type Planner = fn(&Target, ConfigFile, Option<&Done>) -> Result<Edit, Error>;
 
 /// Plans all files, shows what changes, and writes it. Says whether anything changes.
 fn carry_out(
@@ -164,28 +163,30 @@ fn carry_out(
     let mut written = Vec::new();
     for _ in 0..ATTEMPTS {
         let mut record = Record::load();
-        let mut changes = Vec::new();
+        let mut edits = Vec::new();
         for target in targets {
-            let found = Found::read(&target.path)?;
-            let done = record.of(&found.path).cloned();
-            changes.push(planner(target, found, done.as_ref())?);
+            let file = ConfigFile::read(&target.path)?;
+            let done = record.of(&file.path).cloned();
+            edits.push(planner(target, file, done.as_ref())?);
         }
-        for stays in changes.iter().flat_map(|change| &change.stays) {
+        for stays in edits.iter().flat_map(|edit| &edit.stays) {
             if !shown {
                 show(Line::Note(stays))?;
             }
         }
-        if !changes.iter().any(Change::differs) {
+        if !edits.iter().any(Edit::differs) {
             return Ok(shown);
         }
-        for change in changes.iter().filter(|change| change.differs() && !shown) {
-            tell(change, show)?;
+        for (edit, target) in edits.iter().zip(targets) {
+            if edit.differs() && !shown {
+                tell(edit, target, show)?;
+            }
         }
         shown = true;
         if dry_run {
             return Ok(true);
         }
-        let all = write(&changes, &mut record, &mut written);
+        let all = write(&edits, &mut record, &mut written);
         if all.map_err(|failure| halfway(&failure, &written))? {
             return Ok(true);
         }
@@ -194,74 +195,69 @@ fn carry_out(
     Err(halfway(&why, &written))
 }
 
-fn tell(change: &Change, show: Show<'_>) -> Result<(), Error> {
-    let found = &change.found;
-    if found.asked != found.path {
-        let (asked, path) = (found.asked.display(), found.path.display());
+fn tell(edit: &Edit, target: &Target, show: Show<'_>) -> Result<(), Error> {
+    let file = &edit.file;
+    if file.asked != file.path {
+        let (asked, path) = (file.asked.display(), file.path.display());
         show(Line::Note(&format!(
             "{asked} is a symbolic link: {path} is changed, the link stays"
         )))?;
     }
-    let path = found.path.display().to_string();
-    let existed = found.bytes.is_some();
-    let after = change.after.as_deref().map(str::as_bytes);
-    show(Line::Diff(&diff::unified(
-        &path,
-        change.before(),
-        existed,
-        after,
-    )))?;
-    Ok(())
+    let before = file.bytes.as_ref().map(|_| file.text()).transpose()?;
+    let before = before.map(|(text, mark)| format!("{mark}{text}"));
+    let plain = |text: &str| {
+        let found = edit::read(&target.want, text.trim_start_matches(BOM)).ok()?;
+        serde_json::to_string_pretty(&found).ok()
+    };
+    let path = file.path.display().to_string();
+    let diff = diff::unified(&path, before.as_deref(), edit.after.as_deref(), plain);
+    Ok(show(Line::Diff(&diff))?)
 }
 
 /// Writes what changes. `false`: a file was changed by somebody else meanwhile, all must be
 /// planned anew.
-fn write(
-    changes: &[Change],
-    record: &mut Record,
-    written: &mut Vec<PathBuf>,
-) -> Result<bool, Error> {
-    let changes = || changes.iter().filter(|change| change.differs());
-    for change in changes() {
-        change.found.check_writable()?;
+fn write(edits: &[Edit], record: &mut Record, written: &mut Vec<PathBuf>) -> Result<bool, Error> {
+    let edits = || edits.iter().filter(|edit| edit.differs());
+    for edit in edits() {
+        edit.file.check_writable()?;
     }
-    for change in changes() {
-        if !write_one(change, record)? {
+    for edit in edits() {
+        if !write_one(edit, record)? {
             return Ok(false);
         }
-        written.push(change.found.path.clone());
+        written.push(edit.file.path.clone());
     }
     Ok(true)
 }
 
 /// Writes one file. What is put in is remembered first: it can be undone whatever happens then.
-fn write_one(change: &Change, record: &mut Record) -> Result<bool, Error> {
-    let path = &change.found.path;
+fn write_one(edit: &Edit, record: &mut Record) -> Result<bool, Error> {
+    let path = &edit.file.path;
     let before = record.of(path).cloned();
     let mut dirs = Vec::new();
-    if let Some(mut done) = change.done.clone() {
+    if let Some(mut done) = edit.done.clone() {
         if done.created && done.dirs.is_empty() {
             done.dirs = peerbus_os::dir::missing_above(path);
         }
         record.set(path, Some(done));
         record.save()?;
-        dirs = files::make_parents(path).map_err(|error| {
+        dirs = config_file::make_parents(path).map_err(|error| {
             let path = path.display();
             Error::failed(format!("cannot make the directory of {path}: {error}"))
         })?;
     }
-    let after = change.after.as_deref().map(str::as_bytes);
-    let replaced = change.found.replace(after);
+    let after = edit.after.as_deref().map(str::as_bytes);
+    let replaced = edit.file.replace(after);
     if !matches!(replaced, Ok(true)) {
-        files::remove_parents(&dirs);
+        config_file::remove_parents(&dirs);
         record.set(path, before);
         record.save()?;
         return replaced;
     }
-    if let (None, Some(before)) = (&change.after, &before) {
-        files::remove_parents(&before.dirs);
+    if let (None, Some(before)) = (&edit.after, &before) {
+        config_file::remove_parents(&before.dirs);
     }
-    if change.done.is_none() {
+    if edit.done.is_none() {
         record.set(path, None);
         record.save()?;
     }

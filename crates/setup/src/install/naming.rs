@@ -4,8 +4,8 @@ use peerbus_adapter::{Config, Flags, Naming, PeerName};
 use peerbus_agents::Scope;
 use serde_json::Value;
 
-use super::files::Found;
-use super::plan;
+use super::config_file::ConfigFile;
+use super::edit;
 use super::targets::Target;
 use crate::error::Error;
 use crate::text::escape;
@@ -68,10 +68,10 @@ pub(crate) fn variable(entry: &Value, name: &str) -> Option<String> {
 /// The name that earlier installs gave, or their user.
 pub(super) fn kept(targets: &[Target]) -> Option<String> {
     targets.iter().find_map(|target| {
-        let found = Found::read(&target.path).ok()?;
+        let found = ConfigFile::read(&target.path).ok()?;
         found.bytes.as_ref()?;
-        let read = plan::reading(&target.want, found.text().ok()?.0).ok()?;
-        let name = variable(plan::entry(&target.want, &read)?, "PEERBUS_NAME")?;
+        let read = edit::read(&target.want, found.text().ok()?.0).ok()?;
+        let name = variable(edit::entry(&target.want, &read)?, "PEERBUS_NAME")?;
         Some(escape(&name, SHOWN_CHARS))
     })
 }

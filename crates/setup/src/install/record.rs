@@ -1,5 +1,6 @@
 //! What install did, so that uninstall can give the bytes back.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -7,7 +8,7 @@ use peerbus_adapter::paths::Paths;
 use peerbus_os as os;
 use serde::{Deserialize, Serialize};
 
-use super::files;
+use super::config_file;
 use crate::error::Error;
 
 /// All that was done as this user.
@@ -25,10 +26,74 @@ pub(crate) struct Done {
     pub(crate) created: bool,
     /// Directories that were made for it, the outermost first.
     pub(crate) dirs: Vec<PathBuf>,
-    /// Texts that were put in.
-    pub(crate) inserted: Vec<String>,
-    /// Objects and lists that were made.
+    /// The text as it was before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) original: Option<String>,
+    /// The hash of the text that was written. `None`: its user had changed the file since, and
+    /// `original` is another's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    written: Option<String>,
+    /// Texts that version 0.4 put in; it kept no original.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    inserted: Vec<String>,
+    /// Objects and lists that version 0.4 made, as paths such as `hooks/Stop`.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) made: BTreeSet<String>,
+}
+
+impl Done {
+    /// A file was changed, or made.
+    pub(crate) fn new(created: bool, before: &str, after: &str) -> Self {
+        Self {
+            created,
+            original: Some(before.to_owned()),
+            written: Some(hash(after)),
+            ..Self::default()
+        }
+    }
+
+    /// A file that was changed earlier is changed again.
+    pub(crate) fn updated(&self, before: &str, after: &str) -> Self {
+        if before == after {
+            return self.clone();
+        }
+        let original = self.original_of(before);
+        let mut next = self.clone();
+        next.written = original.is_some().then(|| hash(after));
+        next.original = original.or(next.original);
+        next.inserted = Vec::new();
+        next
+    }
+
+    /// The text as it was before, if this is the text that was written.
+    pub(crate) fn original_of(&self, text: &str) -> Option<String> {
+        match (&self.written, &self.original) {
+            (Some(written), Some(original)) => (*written == hash(text)).then(|| original.clone()),
+            _ => self.without_inserted(text),
+        }
+    }
+
+    /// Takes every remembered text out again. `None`: one of them is no longer there as it was put
+    /// in, or cannot be told from another text.
+    fn without_inserted(&self, text: &str) -> Option<String> {
+        // The longest first: a shorter one may be a piece of it.
+        let mut counts = BTreeMap::new();
+        for part in self.inserted.iter().filter(|part| !part.is_empty()) {
+            *counts.entry((Reverse(part.len()), part)).or_insert(0) += 1;
+        }
+        let mut text = Some(text.to_owned()).filter(|_| !counts.is_empty())?;
+        for ((_, part), count) in counts {
+            if text.matches(part).count() != count {
+                return None;
+            }
+            text = text.replace(part, "");
+        }
+        Some(text)
+    }
+}
+
+fn hash(text: &str) -> String {
+    blake3::hash(text.as_bytes()).to_hex().to_string()
 }
 
 impl Record {
@@ -76,14 +141,18 @@ impl Record {
     }
 }
 
-/// Writes the file and makes its directories, for this user alone: the broker's state lies there.
+/// Writes the file and makes its directories, for this user alone: the broker's state lies there,
+/// and originals hold what their users keep secret.
 fn write_private(path: &Path, text: &[u8]) -> std::io::Result<()> {
-    let made = files::make_parents(path)?;
+    let made = config_file::make_parents(path)?;
     for dir in &made {
         os::file::set_mode(dir, 0o700)?;
     }
-    os::file::replace(path, text)?;
-    os::file::set_mode(path, 0o600)
+    match os::file::create_private(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error),
+        _ => os::file::set_mode(path, 0o600)?,
+    }
+    os::file::replace(path, text)
 }
 
 fn place() -> Option<PathBuf> {

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use peerbus_agents::{Agent, File, Fixed, Format, Part, Scope, Server};
 
-use super::files::Found;
+use super::config_file::ConfigFile;
+use super::edit;
 use super::hooks::Hook;
-use super::json::Node;
-use super::plan;
+use super::value::{Value, fixed, object, texts};
 use super::words::quoted;
 use crate::error::Error;
 
@@ -67,15 +67,14 @@ pub(crate) struct Target {
 /// Our part of a file.
 #[derive(Debug)]
 pub(crate) enum Want {
-    /// A member of a JSON document.
+    /// An entry in a table of servers.
     Server {
-        path: [&'static str; 2],
-        entry: Node,
+        format: Format,
+        table: &'static str,
+        entry: Value,
     },
     /// Hooks in Claude Code's settings.
     Hooks(Vec<Hook>),
-    /// A table of Codex' TOML.
-    Toml(Node),
 }
 
 /// How peerbus is to be called.
@@ -105,16 +104,11 @@ pub(crate) fn targets(
 
 fn want(agent: &Agent, file: &File, program: &Program) -> Want {
     match &file.part {
-        Part::Server(server) => {
-            let entry = entry(agent, server, program);
-            match server.format {
-                Format::Json => Want::Server {
-                    path: [server.table, NAME],
-                    entry,
-                },
-                Format::Toml => Want::Toml(entry),
-            }
-        }
+        Part::Server(server) => Want::Server {
+            format: server.format,
+            table: server.table,
+            entry: entry(agent, server, program),
+        },
         Part::Hooks(hooks) => {
             let command = quoted(&program.command);
             let hook = |hook: &peerbus_agents::Hook| Hook {
@@ -128,50 +122,39 @@ fn want(agent: &Agent, file: &File, program: &Program) -> Want {
     }
 }
 
-fn entry(agent: &Agent, server: &Server, program: &Program) -> Node {
+fn entry(agent: &Agent, server: &Server, program: &Program) -> Value {
     let kind = format!("--adapter={}", agent.adapter);
     let arguments = ["adapter", kind.as_str()];
     let fixed = |(name, value): &(&str, Fixed)| ((*name).to_owned(), fixed(value));
     let mut members: Vec<_> = server.before.iter().map(fixed).collect();
     if server.one_list {
         let words = [&[program.command.as_str()], &arguments[..]].concat();
-        members.push(("command".to_owned(), Node::texts(&words)));
+        members.push(("command".to_owned(), texts(&words)));
     } else {
-        members.push(("command".to_owned(), Node::text(&program.command)));
-        members.push(("args".to_owned(), Node::texts(&arguments)));
+        members.push(("command".to_owned(), Value::from(program.command.as_str())));
+        members.push(("args".to_owned(), texts(&arguments)));
     }
     members.extend(server.after.iter().map(fixed));
     if let Some(name) = &program.name {
-        let env = Node::table([("PEERBUS_NAME", Node::text(name))]);
+        let env = object([("PEERBUS_NAME", Value::from(name.as_str()))]);
         members.push((server.env.to_owned(), env));
     }
-    Node::Table(members)
-}
-
-fn fixed(fixed: &Fixed) -> Node {
-    match fixed {
-        Fixed::Text(text) => Node::text(*text),
-        Fixed::Flag(flag) => Node::Flag(*flag),
-        Fixed::Texts(all) => Node::texts(all),
-    }
+    Value::Object(members)
 }
 
 /// Of files that an agent reads all, the one with our part, else the first that is there, else the
 /// last.
 fn chosen(mut all: Vec<PathBuf>, want: &Want) -> Option<PathBuf> {
     let has_ours = |path: &PathBuf| {
-        let found = Found::read(path).ok();
-        let text = found.as_ref().and_then(|found| Some(found.text().ok()?.0));
-        let read = text.and_then(|text| plan::reading(want, text).ok());
-        read.is_some_and(|read| plan::entry(want, &read).is_some())
+        let file = ConfigFile::read(path).ok();
+        let text = file.as_ref().and_then(|file| Some(file.text().ok()?.0));
+        let found = text.and_then(|text| edit::read(want, text).ok());
+        found.is_some_and(|found| edit::entry(want, &found).is_some())
     };
-    let last = all.pop()?;
-    if all.is_empty() {
-        return Some(last);
+    if all.len() > 1 {
+        let there = || all.iter().position(|path| path.exists());
+        let which = all.iter().position(has_ours).or_else(there);
+        all.truncate(which.map_or(all.len(), |which| which + 1));
     }
-    let there = || all.iter().chain([&last]).position(|path| path.exists());
-    let ours = all.iter().chain([&last]).position(has_ours);
-    let which = ours.or_else(there).unwrap_or(all.len());
-    all.push(last);
-    Some(all.swap_remove(which))
+    all.pop()
 }

@@ -2,25 +2,26 @@
 
 use std::path::PathBuf;
 
+use peerbus_agents::Format;
 use proptest::prelude::*;
-use serde_json::Value;
 
-use super::files::Found;
+use super::config_file::ConfigFile;
+use super::edit::{self, Edit};
 use super::hooks::Hook;
-use super::json::Node;
-use super::plan::{self, Change};
 use super::record::Done;
 use super::targets::{Target, Want};
+use super::value::{Value, object, texts};
 
 fn server() -> Target {
-    let entry = Node::table([
-        ("command", Node::text("peerbus")),
-        ("args", Node::texts(&["adapter", "--adapter=cc"])),
+    let entry = object([
+        ("command", Value::from("peerbus")),
+        ("args", texts(&["adapter", "--adapter=cc"])),
     ]);
     Target {
         path: PathBuf::from("/nowhere/servers.json"),
         want: Want::Server {
-            path: ["mcpServers", "peerbus"],
+            format: Format::Json,
+            table: "mcpServers",
             entry,
         },
     }
@@ -47,30 +48,38 @@ fn settings(program: &str) -> Target {
 }
 
 fn codex() -> Target {
-    let entry = Node::table([
-        ("command", Node::text("peerbus")),
-        ("args", Node::texts(&["adapter", "--adapter=generic"])),
+    let entry = object([
+        ("command", Value::from("peerbus")),
+        ("args", texts(&["adapter", "--adapter=generic"])),
     ]);
     Target {
         path: PathBuf::from("/nowhere/config.toml"),
-        want: Want::Toml(entry),
+        want: toml(entry),
     }
 }
 
-fn found(target: &Target, text: Option<&str>) -> Found {
-    Found {
+fn toml(entry: Value) -> Want {
+    Want::Server {
+        format: Format::Toml,
+        table: "mcp_servers",
+        entry,
+    }
+}
+
+fn found(target: &Target, text: Option<&str>) -> ConfigFile {
+    ConfigFile {
         asked: target.path.clone(),
         path: target.path.clone(),
         bytes: text.map(|text| text.as_bytes().to_vec()),
     }
 }
 
-fn install(target: &Target, text: Option<&str>, done: Option<&Done>) -> Change {
-    plan::install(target, found(target, text), done).expect("an install")
+fn install(target: &Target, text: Option<&str>, done: Option<&Done>) -> Edit {
+    edit::install(target, found(target, text), done).expect("an install")
 }
 
 fn uninstall(target: &Target, text: &str, done: Option<&Done>) -> Option<String> {
-    let change = plan::uninstall(target, found(target, Some(text)), done);
+    let change = edit::uninstall(target, found(target, Some(text)), done);
     change.expect("an uninstall").after
 }
 
@@ -86,7 +95,7 @@ fn there_and_back(target: &Target, text: Option<&str>) {
     let back = uninstall(target, &after, None);
     let back = back.unwrap_or_default();
     assert!(!back.contains("peerbus"), "{back:?}");
-    let gone = plan::uninstall(target, found(target, Some(&back)), None).expect("an uninstall");
+    let gone = edit::uninstall(target, found(target, Some(&back)), None).expect("an uninstall");
     assert!(
         !gone.differs() || back.trim() == "{}",
         "{back:?} -> {:?}",
@@ -141,7 +150,7 @@ fn container(
     })
 }
 
-fn object(names: &'static [&'static str]) -> impl Strategy<Value = String> {
+fn an_object(names: &'static [&'static str]) -> impl Strategy<Value = String> {
     let members = proptest::sample::subsequence(names, 0..=names.len());
     members
         .prop_flat_map(|names| {
@@ -163,7 +172,8 @@ fn event() -> impl Strategy<Value = String> {
 }
 
 fn document() -> impl Strategy<Value = String> {
-    let servers = object(&["alpha", "beta", "gamma"]).prop_map(|o| format!("\"mcpServers\": {o}"));
+    let servers =
+        an_object(&["alpha", "beta", "gamma"]).prop_map(|o| format!("\"mcpServers\": {o}"));
     let hooks = (event(), event())
         .prop_flat_map(|(stop, other)| {
             let events = vec![format!("\"Stop\": {stop}"), format!("\"Other\":{other}")];
@@ -316,10 +326,10 @@ fn an_entry_in_toml_is_taken_out_however_it_is_written() {
 fn variables_that_a_user_hands_on_stay_handed_on() {
     let target = |names: &[&str]| {
         let entry = [
-            ("command", Node::text("peerbus")),
-            ("env_vars", Node::texts(names)),
+            ("command", Value::from("peerbus")),
+            ("env_vars", texts(names)),
         ];
-        let want = Want::Toml(Node::table(entry));
+        let want = toml(object(entry));
         Target {
             path: PathBuf::from("/nowhere/config.toml"),
             want,
@@ -341,7 +351,7 @@ fn an_entry_of_a_users_own_is_brought_up_to_date_and_keeps_what_else_it_has() {
     let after = install(&codex(), Some(toml), None).after.expect("a text");
     assert_eq!(
         after,
-        "[mcp_servers.peerbus]\nargs = [\"adapter\", \"--adapter=generic\"]\ncommand = \"peerbus\" # mine\nenv = { PEERBUS_NAME = \"me\" }\n"
+        "[mcp_servers.peerbus]\ncommand = \"peerbus\" # mine\nenv = { PEERBUS_NAME = \"me\" }\nargs = [\"adapter\", \"--adapter=generic\"]\n"
     );
 }
 
@@ -380,7 +390,7 @@ fn a_text_that_cannot_be_edited_is_refused_with_its_place() {
             "written inline",
         ),
     ] {
-        let refused = plan::install(&target, found(&target, Some(text)), None);
+        let refused = edit::install(&target, found(&target, Some(text)), None);
         let why = format!("{:?}", refused.expect_err("a refusal"));
         assert!(
             why.contains(says) && why.contains("nothing was changed"),
@@ -394,7 +404,7 @@ fn what_is_written_is_what_the_client_reads() {
     let after = install(&settings("peerbus"), None, None)
         .after
         .expect("a text");
-    let read: Value = serde_json::from_str(&after).expect("plain JSON");
+    let read: serde_json::Value = serde_json::from_str(&after).expect("plain JSON");
     let stop = &read["hooks"]["Stop"][0]["hooks"];
     assert_eq!(
         stop[0],
@@ -428,8 +438,63 @@ fn a_plan_that_would_take_something_of_others_along_is_refused() {
         (&server(), wrapped, "{}".to_owned(), false),
         (&server(), own, "{}".to_owned(), true),
     ] {
-        let found = found(target, Some(before));
-        let checked = plan::unharmed(target, &found, before, &after);
-        assert_eq!(checked.is_ok(), allowed, "{before} -> {after}");
+        let unharmed = edit::is_unharmed(&target.want, before, &after);
+        assert_eq!(unharmed, allowed, "{before} -> {after}");
     }
+}
+
+/// What version 0.4 wrote of an install, and the text before it.
+const OF_0_4: &str = r#"{"created": false, "dirs": [],
+    "inserted": ["\n    \"peerbus\": {\n      \"command\": \"peerbus\",\n      \"args\": [\"adapter\", \"--adapter=cc\"]\n    },"],
+    "made": []}"#;
+const BEFORE_0_4: &str = "{\n  \"mcpServers\": {\n    // mine\n    \"docs\": {} }\n}\n";
+
+#[test]
+fn an_install_of_version_0_4_is_taken_out_to_the_byte() {
+    let done: Done = serde_json::from_str(OF_0_4).expect("a record");
+    let read: serde_json::Value = serde_json::from_str(OF_0_4).expect("JSON");
+    let ours = read["inserted"][0].as_str().expect("a text");
+    let after = BEFORE_0_4.replace("Servers\": {", &format!("Servers\": {{{ours}"));
+    assert!(after.contains("--adapter=cc"), "{after}");
+    let back = uninstall(&server(), &after, Some(&done));
+    assert_eq!(back.as_deref(), Some(BEFORE_0_4));
+    // Brought up to date by this version.
+    let older = after.replace("\"peerbus\",", "\"/old/peerbus\",");
+    let done: Done =
+        serde_json::from_str(&OF_0_4.replace("\\\"peerbus\\\",", "\\\"/old/peerbus\\\","))
+            .expect("a record");
+    let new = install(&server(), Some(&older), Some(&done));
+    let text = new.after.clone().expect("a text");
+    assert!(!text.contains("/old/"), "{text}");
+    let back = uninstall(&server(), &text, new.done.as_ref());
+    assert_eq!(back.as_deref(), Some(BEFORE_0_4));
+}
+
+#[test]
+fn from_a_file_that_its_user_changed_since_only_our_part_goes() {
+    let target = server();
+    for (before, left) in [
+        ("{\n  \"a\": 1\n}\n", "{\n  \"a\": 2\n}\n"),
+        // A table of its user's, however empty.
+        (
+            "{\n  \"a\": 1,\n  \"mcpServers\": {}\n}\n",
+            "{\n  \"a\": 2,\n  \"mcpServers\": {}\n}\n",
+        ),
+    ] {
+        let first = install(&target, Some(before), None);
+        let edited = first.after.expect("a text").replace("\"a\": 1", "\"a\": 2");
+        let again = install(&target, Some(&edited), first.done.as_ref());
+        assert!(!again.differs());
+        for done in [first.done, again.done] {
+            let back = uninstall(&target, &edited, done.as_ref());
+            assert_eq!(back.as_deref(), Some(left), "from {edited}");
+        }
+    }
+}
+
+#[test]
+fn a_comment_above_our_table_stays() {
+    let text = "x = 1\n\n# a note to myself\n\n[mcp_servers.peerbus]\ncommand = \"peerbus\"\n";
+    let back = uninstall(&codex(), text, None).expect("a text");
+    assert_eq!(back.trim_end(), "x = 1\n\n# a note to myself");
 }

@@ -11,11 +11,11 @@ use crate::error::Error;
 /// Largest configuration that is edited.
 const BYTES_MAX: u64 = 64 * 1_024 * 1_024;
 /// The mark that some editors put before UTF-8.
-const BOM: &str = "\u{feff}";
+pub(crate) const BOM: &str = "\u{feff}";
 
 /// A file as it was found, or that there is none.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct ConfigFile {
     /// Where it was looked for.
     pub(crate) asked: PathBuf,
     /// Where it is: another place if `asked` is a symbolic link.
@@ -24,7 +24,7 @@ pub(crate) struct Found {
     pub(crate) bytes: Option<Vec<u8>>,
 }
 
-impl Found {
+impl ConfigFile {
     /// Reads a file, through a symbolic link if it is one.
     pub(crate) fn read(asked: &Path) -> Result<Self, Error> {
         let linked = fs::symlink_metadata(asked).is_ok_and(|found| found.is_symlink());
@@ -137,7 +137,7 @@ mod tests {
                 None => drop(fs::remove_file(&path)),
             };
             put(first);
-            let found = Found::read(&path).expect("a file or none");
+            let found = ConfigFile::read(&path).expect("a file or none");
             put(then);
             for bytes in [Some(&b"ours"[..]), None] {
                 assert!(!found.replace(bytes).expect("nothing is written"));

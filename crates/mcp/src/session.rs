@@ -11,7 +11,7 @@ use crate::options::Options;
 use crate::presence;
 use crate::rpc::Caller;
 use crate::spelling::{Spelling, means};
-use crate::tools::{self, Context, Tool};
+use crate::tools::{self, Context, Link, Tool};
 
 /// Tool calls that are answered at a time; a client that asks for more is told so.
 const CALLS_MAX: usize = 256;
@@ -109,10 +109,10 @@ impl Session {
     }
 
     /// The tools that this client is shown.
-    pub(crate) fn tools(&self) -> impl Iterator<Item = Tool> {
+    pub(crate) fn tools(&self) -> impl Iterator<Item = &'static Tool> {
         let drain = self.profile.drain;
         tools::all()
-            .into_iter()
+            .iter()
             .filter(move |tool| drain || tool.name != tools::drain::NAME)
     }
 
@@ -132,29 +132,33 @@ impl Session {
                 along: None,
             });
         };
-        self.note(tool.name, arguments);
-        let reply = match self.unlinked(tool.name) {
+        if !tool.acks {
+            self.note(arguments);
+        }
+        let reply = match self.unlinked(tool.link) {
             Some(sentence) => Reply::Failed(sentence),
-            None => self.run(tool.name, arguments, caller).await?,
+            None => {
+                let context = Context {
+                    bus: &self.bus,
+                    desk: &self.desk,
+                    caller,
+                };
+                let reply = (tool.run)(&context, arguments).await;
+                reply.unwrap_or_else(Reply::Failed)
+            }
         };
-        if tool.name == tools::ack::NAME {
+        if tool.acks {
             self.desk.called();
         }
-        // A tool that reads has taken what it should.
-        let reads = matches!(tool.name, tools::drain::NAME | tools::inbox::NAME);
         let along = match &reply {
-            Reply::Done { .. } if reads => None,
+            Reply::Done { .. } if tool.reads => None,
             _ => self.desk.piggyback(),
         };
         Some(Answer { reply, along })
     }
 
     /// What a call shows, whatever comes of it: the agent goes on, and has seen what it names.
-    fn note(&self, tool: &str, arguments: &Arguments) {
-        // It says itself which were unseen.
-        if tool == tools::ack::NAME {
-            return;
-        }
+    fn note(&self, arguments: &Arguments) {
         for member in ["msg_id", "reply_to"] {
             if let Ok(id) = arguments.string(member) {
                 self.desk.named(&id);
@@ -164,42 +168,15 @@ impl Session {
     }
 
     /// Why nothing can be asked of the broker before somebody does something about it.
-    fn unlinked(&self, tool: &str) -> Option<String> {
-        if tools::is_local(tool) {
-            return None;
-        }
-        match self.bus.link().borrow().clone() {
-            LinkState::Refused { .. } if tool == tools::rename::NAME => None,
-            state @ LinkState::Refused { .. } => Some(format!(
-                "not connected to the bus: {state}. The bus rename tool gives this session another \
-                 name"
-            )),
-            state @ LinkState::NeedCredentials { .. } => {
-                Some(format!("not connected to the bus: {state}"))
+    fn unlinked(&self, needed: Link) -> Option<String> {
+        let state = self.bus.link().borrow().clone();
+        let remedy = match (needed, &state) {
+            (Link::Needed, LinkState::Refused { .. }) => {
+                ". The bus rename tool gives this session another name"
             }
-            _ => None,
-        }
-    }
-
-    async fn run(&self, tool: &str, arguments: &Arguments, caller: &Caller) -> Option<Reply> {
-        let context = Context {
-            bus: &self.bus,
-            desk: &self.desk,
-            caller,
-        };
-        let reply = match tool {
-            tools::send::NAME => tools::send::call(&context, arguments).await,
-            tools::reply::NAME => tools::reply::call(&context, arguments).await,
-            tools::ask::NAME => tools::ask::call(&context, arguments).await,
-            tools::status::NAME => tools::status::call(&context, arguments).await,
-            tools::rename::NAME => tools::rename::call(&context, arguments).await,
-            tools::broadcast::NAME => tools::broadcast::call(&context, arguments).await,
-            tools::peers::NAME => tools::peers::call(&context, arguments).await,
-            tools::inbox::NAME => tools::inbox::call(&context, arguments).await,
-            tools::ack::NAME => tools::ack::call(&context, arguments),
-            tools::drain::NAME => tools::drain::call(&context, arguments).await,
+            (Link::Needed | Link::EvenRefused, LinkState::NeedCredentials { .. }) => "",
             _ => return None,
         };
-        Some(reply.unwrap_or_else(Reply::Failed))
+        Some(format!("not connected to the bus: {state}{remedy}"))
     }
 }

@@ -180,12 +180,9 @@ fn output_schema(tool: &Tool) -> Arc<Map<String, Value>> {
     Arc::new(schema)
 }
 
-fn shown(tool: Tool, spelling: Spelling) -> McpTool {
-    let output = output_schema(&tool);
-    let input = match tool.input {
-        Value::Object(schema) => schema,
-        _ => Map::new(),
-    };
+fn shown(tool: &Tool, spelling: Spelling) -> McpTool {
+    let output = output_schema(tool);
+    let input = tool.input.as_object().cloned().unwrap_or_default();
     let annotations = ToolAnnotations::with_title(tool.title)
         .read_only(tool.read_only)
         .destructive(false)

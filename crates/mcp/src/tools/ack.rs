@@ -3,13 +3,13 @@
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Context, Tool, done};
+use super::{Context, Link, Tool, done};
 use crate::arguments::Arguments;
 use crate::desk::Named;
 use crate::rpc::schemars::{self, JsonSchema};
 use crate::session::Reply;
 
-pub(crate) const NAME: &str = "bus.ack";
+const NAME: &str = "bus.ack";
 
 /// Most ids in a call.
 const IDS_MAX: usize = 256;
@@ -33,7 +33,6 @@ struct Output {
 
 pub(crate) fn tool() -> Tool {
     Tool {
-        name: NAME,
         title: "Mark messages as seen",
         description: "Tells the senders that you have seen these messages, which need no answer. \
             A reply, and reading with the inbox tool, do the same.",
@@ -50,14 +49,16 @@ pub(crate) fn tool() -> Tool {
             "required": ["ids"]
         }),
         output: crate::rpc::output_schema::<Output>(),
-        read_only: false,
         idempotent: true,
-        open_world: false,
-        always: false,
+        acks: true,
+        link: Link::Unneeded,
+        ..Tool::new(NAME, |context, arguments| {
+            Box::pin(std::future::ready(call(context, arguments)))
+        })
     }
 }
 
-pub(crate) fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
+fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     let Some(ids) = arguments.strings("ids")? else {
         return Err("the argument ids is missing; it is a list of message ids".into());
     };

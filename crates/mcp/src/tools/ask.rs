@@ -17,7 +17,7 @@ use crate::rpc::schemars::{self, JsonSchema};
 use crate::session::Reply;
 use crate::trail::{Step, Trail, reached};
 
-pub(crate) const NAME: &str = "bus.ask";
+const NAME: &str = "bus.ask";
 
 /// How long an answer is waited for when the call does not say, in seconds: many clients give a
 /// call up after 60.
@@ -50,7 +50,6 @@ struct Output<'a> {
 
 pub(crate) fn tool() -> Tool {
     Tool {
-        name: NAME,
         title: "Ask a peer and wait",
         description: "Sends a question to one peer and waits for the answer, which is the result. \
             Without one in time the result says how far the question got; the answer then comes as \
@@ -70,14 +69,15 @@ pub(crate) fn tool() -> Tool {
             "required": ["to", "body"]
         }),
         output: crate::rpc::output_schema::<Output<'static>>(),
-        read_only: false,
-        idempotent: false,
         open_world: true,
         always: true,
+        ..Tool::new(NAME, |context, arguments| {
+            Box::pin(call(context, arguments))
+        })
     }
 }
 
-pub(crate) async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
+async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     let (to, body) = (arguments.string("to")?, body(arguments)?);
     if to.eq_ignore_ascii_case(&context.bus.name()) {
         return Err(format!(

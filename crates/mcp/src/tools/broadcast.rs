@@ -9,7 +9,7 @@ use crate::arguments::Arguments;
 use crate::rpc::schemars::{self, JsonSchema};
 use crate::session::Reply;
 
-pub(crate) const NAME: &str = "bus.broadcast";
+const NAME: &str = "bus.broadcast";
 
 /// The result.
 #[derive(Serialize, JsonSchema)]
@@ -24,7 +24,6 @@ struct Output {
 
 pub(crate) fn tool() -> Tool {
     Tool {
-        name: NAME,
         title: "Send a message to every peer",
         description: "Sends a message to every peer that is registered on the peerbus now. Each \
             of them is interrupted by it: use the bus send tool when one peer is meant.",
@@ -40,14 +39,14 @@ pub(crate) fn tool() -> Tool {
             "required": ["body"]
         }),
         output: crate::rpc::output_schema::<Output>(),
-        read_only: false,
-        idempotent: false,
         open_world: true,
-        always: false,
+        ..Tool::new(NAME, |context, arguments| {
+            Box::pin(call(context, arguments))
+        })
     }
 }
 
-pub(crate) async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
+async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     let body = body(arguments)?;
     let talk = talk::of(context, body, arguments)?;
     match context.bus.broadcast(&talk.write(body), DEADLINE).await {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::{Context, Tool, done};
+use super::{Context, Link, Tool, done};
 use crate::arguments::Arguments;
 use crate::desk::{Desk, Looked, Taken, quote};
 use crate::rpc::schemars::{self, JsonSchema};
@@ -65,7 +65,6 @@ pub(super) struct Message<'a> {
 
 pub(crate) fn tool() -> Tool {
     Tool {
-        name: NAME,
         title: "Read waiting messages",
         description: "Takes the messages that peers sent to this session, oldest first. Each is \
             returned once: read them all. Call it when you start, when you wait for an answer, \
@@ -82,14 +81,16 @@ pub(crate) fn tool() -> Tool {
             }
         }),
         output: crate::rpc::output_schema::<Output<'static>>(),
-        read_only: false,
-        idempotent: false,
-        open_world: false,
         always: true,
+        reads: true,
+        link: Link::Unneeded,
+        ..Tool::new(NAME, |context, arguments| {
+            Box::pin(call(context, arguments))
+        })
     }
 }
 
-pub(crate) async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
+async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     let desk = context.desk;
     let max = arguments
         .count("max")?

@@ -6,13 +6,13 @@ use peerbus_adapter::wake::{Limit, Path};
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Context, Tool, done, drain};
+use super::{Context, Link, Tool, done, drain};
 use crate::arguments::Arguments;
 use crate::desk::{Desk, Looked, Mail, Read, quote};
 use crate::rpc::schemars::{self, JsonSchema};
 use crate::session::Reply;
 
-pub(crate) const NAME: &str = "bus.inbox";
+const NAME: &str = "bus.inbox";
 
 /// Most messages in an answer.
 const MESSAGES_MAX: usize = 50;
@@ -88,7 +88,6 @@ struct Message<'a> {
 
 pub(crate) fn tool() -> Tool {
     Tool {
-        name: NAME,
         title: "Read the inbox",
         description: "Reads what peers sent and you have not seen yet, or may have missed: also \
             mail that was held back, and messages of which only the beginning was shown. What it \
@@ -119,14 +118,15 @@ pub(crate) fn tool() -> Tool {
             }
         }),
         output: crate::rpc::output_schema::<Output<'static>>(),
-        read_only: false,
-        idempotent: false,
-        open_world: false,
-        always: false,
+        reads: true,
+        link: Link::Unneeded,
+        ..Tool::new(NAME, |context, arguments| {
+            Box::pin(call(context, arguments))
+        })
     }
 }
 
-pub(crate) async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
+async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     let max = arguments
         .count("max")?
         .unwrap_or(MESSAGES)

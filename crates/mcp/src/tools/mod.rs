@@ -1,18 +1,19 @@
 //! The bus tools, one file each.
 
-pub(crate) mod ack;
-pub(crate) mod ask;
-pub(crate) mod broadcast;
+mod ack;
+mod ask;
+mod broadcast;
 pub(crate) mod drain;
-pub(crate) mod inbox;
-pub(crate) mod peers;
-pub(crate) mod rename;
-pub(crate) mod reply;
-pub(crate) mod send;
-pub(crate) mod status;
+mod inbox;
+mod peers;
+mod rename;
+mod reply;
+mod send;
+mod status;
 mod talk;
 
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use peerbus_adapter::{Bus, SendError, Sent, Stage};
@@ -20,6 +21,7 @@ use peerbus_wire::neutralise_json;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::arguments::Arguments;
 use crate::desk::Desk;
 use crate::rpc::Caller;
 use crate::rpc::schemars::{self, JsonSchema};
@@ -28,7 +30,7 @@ use crate::session::Reply;
 /// How long a tool waits for the broker. Clients wait longer than this for an answer.
 const DEADLINE: Duration = Duration::from_secs(4);
 
-/// A tool as its client is shown it.
+/// A tool: what its client is shown of it, and what a call of it means.
 pub(crate) struct Tool {
     /// Dotted.
     pub(crate) name: &'static str,
@@ -46,6 +48,50 @@ pub(crate) struct Tool {
     pub(crate) open_world: bool,
     /// The model often needs it: it is shown at once, where others wait until they are looked for.
     pub(crate) always: bool,
+    /// It reads mail: what it takes is enough, and nothing more goes along.
+    pub(crate) reads: bool,
+    /// It says itself which of the messages that it names were unseen.
+    pub(crate) acks: bool,
+    /// The link that it needs.
+    pub(crate) link: Link,
+    /// Does what it is called for; `Err` is a sentence that the agent can act on.
+    pub(crate) run: Run,
+}
+
+/// What a tool needs of the link to the broker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// One that is up, or comes up by itself.
+    Needed,
+    /// One, but it helps also where the broker has refused this session.
+    EvenRefused,
+    /// None: what it is about is here already.
+    Unneeded,
+}
+
+/// A tool at work.
+type Running<'a> = Pin<Box<dyn Future<Output = Result<Reply, String>> + Send + 'a>>;
+type Run = for<'a> fn(&'a Context<'a>, &'a Arguments) -> Running<'a>;
+
+impl Tool {
+    /// A tool that has nothing special.
+    fn new(name: &'static str, run: Run) -> Self {
+        Self {
+            name,
+            title: "",
+            description: "",
+            input: Value::Null,
+            output: Arc::default(),
+            read_only: false,
+            idempotent: false,
+            open_world: false,
+            always: false,
+            reads: false,
+            acks: false,
+            link: Link::Needed,
+            run,
+        }
+    }
 }
 
 /// What a call has to do with.
@@ -58,25 +104,22 @@ pub(crate) struct Context<'a> {
 }
 
 /// Every tool.
-pub(crate) fn all() -> [Tool; 10] {
-    [
-        send::tool(),
-        reply::tool(),
-        ask::tool(),
-        status::tool(),
-        broadcast::tool(),
-        peers::tool(),
-        rename::tool(),
-        inbox::tool(),
-        ack::tool(),
-        drain::tool(),
-    ]
-}
-
-/// The tools that read what is here already: they need no link, and what they are called for goes
-/// along with nothing else.
-pub(crate) fn is_local(name: &str) -> bool {
-    matches!(name, drain::NAME | inbox::NAME | ack::NAME)
+pub(crate) fn all() -> &'static [Tool] {
+    static ALL: LazyLock<[Tool; 10]> = LazyLock::new(|| {
+        [
+            send::tool(),
+            reply::tool(),
+            ask::tool(),
+            status::tool(),
+            broadcast::tool(),
+            peers::tool(),
+            rename::tool(),
+            inbox::tool(),
+            ack::tool(),
+            drain::tool(),
+        ]
+    });
+    &*ALL
 }
 
 /// What is known of a sent message.
@@ -129,7 +172,7 @@ fn failure(error: &SendError) -> String {
 }
 
 /// The JSON text of the message body in a call.
-fn body(arguments: &crate::arguments::Arguments) -> Result<&str, String> {
+fn body(arguments: &Arguments) -> Result<&str, String> {
     arguments.json("body").ok_or_else(|| {
         "the argument body is missing; it is the message, a text or any JSON value".to_owned()
     })

@@ -10,7 +10,7 @@ use crate::arguments::Arguments;
 use crate::rpc::schemars::{self, JsonSchema};
 use crate::session::Reply;
 
-pub(crate) const NAME: &str = "bus.peers";
+const NAME: &str = "bus.peers";
 
 /// What is told of peers besides the names of connected ones, in bytes, about.
 const DETAILS_BYTES: usize = 24 * 1024;
@@ -35,7 +35,6 @@ struct Output {
 
 pub(crate) fn tool() -> Tool {
     Tool {
-        name: NAME,
         title: "List peers",
         description: "Lists the peers on the peerbus: this session's own name (`self`), who is \
             connected (`peers`), and what is known of each, those away included (`details`). \
@@ -44,12 +43,14 @@ pub(crate) fn tool() -> Tool {
         output: crate::rpc::output_schema::<Output>(),
         read_only: true,
         idempotent: true,
-        open_world: false,
         always: true,
+        ..Tool::new(NAME, |context, arguments| {
+            Box::pin(call(context, arguments))
+        })
     }
 }
 
-pub(crate) async fn call(context: &Context<'_>, _arguments: &Arguments) -> Result<Reply, String> {
+async fn call(context: &Context<'_>, _arguments: &Arguments) -> Result<Reply, String> {
     let peers = context
         .bus
         .peers(DEADLINE)

@@ -4,12 +4,12 @@ use peerbus_adapter::{LinkState, PeerName};
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Context, DEADLINE, Tool, done};
+use super::{Context, DEADLINE, Link, Tool, done};
 use crate::arguments::Arguments;
 use crate::rpc::schemars::{self, JsonSchema};
 use crate::session::Reply;
 
-pub(crate) const NAME: &str = "bus.rename";
+const NAME: &str = "bus.rename";
 
 /// The result.
 #[derive(Serialize, JsonSchema)]
@@ -23,7 +23,6 @@ struct Output {
 
 pub(crate) fn tool() -> Tool {
     Tool {
-        name: NAME,
         title: "Rename this session",
         description: "Gives this session another name on the peerbus. Its waiting mail goes along, \
             and mail to the old name still arrives.",
@@ -38,14 +37,16 @@ pub(crate) fn tool() -> Tool {
             "required": ["name"]
         }),
         output: crate::rpc::output_schema::<Output>(),
-        read_only: false,
         idempotent: true,
         open_world: true,
-        always: false,
+        link: Link::EvenRefused,
+        ..Tool::new(NAME, |context, arguments| {
+            Box::pin(call(context, arguments))
+        })
     }
 }
 
-pub(crate) async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
+async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     let name = arguments.string("name")?;
     let name = PeerName::parse(&name).map_err(|error| format!("not renamed: {error}"))?;
     let old = context.bus.name();

@@ -7,11 +7,10 @@ use super::{Context, Tool, body, send, talk};
 use crate::arguments::Arguments;
 use crate::session::Reply;
 
-pub(crate) const NAME: &str = "bus.reply";
+const NAME: &str = "bus.reply";
 
 pub(crate) fn tool() -> Tool {
     Tool {
-        name: NAME,
         title: "Reply to a message",
         description: "Answers a message that you got over the peerbus: finds its sender, keeps \
             its thread. If no answer is needed, send none.",
@@ -25,14 +24,15 @@ pub(crate) fn tool() -> Tool {
             "required": ["msg_id", "body"]
         }),
         output: crate::rpc::output_schema::<send::Output>(),
-        read_only: false,
-        idempotent: false,
         open_world: true,
         always: true,
+        ..Tool::new(NAME, |context, arguments| {
+            Box::pin(call(context, arguments))
+        })
     }
 }
 
-pub(crate) async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
+async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     let Some(id) = talk::id(arguments, "msg_id")? else {
         return Err("the argument msg_id is missing; it is the id of the message to answer".into());
     };

@@ -12,7 +12,7 @@ use crate::arguments::Arguments;
 use crate::rpc::schemars::{self, JsonSchema};
 use crate::session::Reply;
 
-pub(crate) const NAME: &str = "bus.send";
+const NAME: &str = "bus.send";
 
 /// How long it may take to look for names like an unknown one.
 const LOOK_UP: Duration = Duration::from_millis(500);
@@ -32,7 +32,6 @@ pub(super) struct Output {
 
 pub(crate) fn tool() -> Tool {
     Tool {
-        name: NAME,
         title: "Send a message to a peer",
         description: "Sends a message to one peer on the peerbus: another AI agent's session, \
             here or elsewhere. The peer gets it even if it is away now. The answer says how far \
@@ -55,14 +54,15 @@ pub(crate) fn tool() -> Tool {
             "required": ["to", "body"]
         }),
         output: crate::rpc::output_schema::<Output>(),
-        read_only: false,
-        idempotent: false,
         open_world: true,
         always: true,
+        ..Tool::new(NAME, |context, arguments| {
+            Box::pin(call(context, arguments))
+        })
     }
 }
 
-pub(crate) async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
+async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     let (to, body) = (arguments.string("to")?, body(arguments)?);
     let talk = talk::of(context, body, arguments)?;
     deliver(context, to, body, &talk).await

@@ -12,7 +12,7 @@ use crate::rpc::schemars::{self, JsonSchema};
 use crate::session::Reply;
 use crate::trail::Trail;
 
-pub(crate) const NAME: &str = "bus.status";
+const NAME: &str = "bus.status";
 
 /// Most messages that one call asks about.
 const IDS_MAX: usize = 16;
@@ -26,7 +26,6 @@ struct Output {
 
 pub(crate) fn tool() -> Tool {
     Tool {
-        name: NAME,
         title: "How far a message got",
         description: "Tells how far messages that you sent got, with times: accepted, delivered, \
             pushed, presented, seen, or why not. Only `seen` means that the peer's model got it.",
@@ -45,12 +44,13 @@ pub(crate) fn tool() -> Tool {
         output: crate::rpc::output_schema::<Output>(),
         read_only: true,
         idempotent: true,
-        open_world: false,
-        always: false,
+        ..Tool::new(NAME, |context, arguments| {
+            Box::pin(call(context, arguments))
+        })
     }
 }
 
-pub(crate) async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
+async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     let ids = ids(arguments)?;
     let receipts = context.bus.statuses(&ids, DEADLINE).await;
     let receipts = receipts.map_err(|error| error.to_string())?;

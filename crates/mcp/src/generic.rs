@@ -6,8 +6,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::desk::{Desk, WakePath};
 use crate::lifecycle::Exit;
 use crate::options::Options;
+use crate::profile::Profile;
 use crate::rpc::Host;
-use crate::session::Profile;
 
 const PROFILE: Profile = Profile {
     kind: "generic",

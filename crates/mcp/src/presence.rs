@@ -4,7 +4,7 @@ use peerbus_adapter::wake::{Activity, Policy};
 use peerbus_adapter::{Bus, project};
 use serde_json::{Map, Value};
 
-use crate::session::{Client, Profile};
+use crate::profile::{Client, Profile};
 
 /// Longest text of a member, in characters.
 const TEXT_CHARS: usize = 80;

@@ -7,8 +7,10 @@ use tokio::sync::watch;
 use crate::desk::{Desk, WakePath};
 use crate::lifecycle::{Exit, LAST_ANSWERS, Watch};
 use crate::options::Options;
-use crate::rpc::{self, Connection, Host};
-use crate::session::{Profile, Session};
+use crate::profile::Profile;
+use crate::rpc::{self, Calls, Host};
+use crate::server::Handler;
+use crate::session::Session;
 
 /// Serves MCP over standard input and output until the session ends: the client closes its side,
 /// `SIGINT` or `SIGTERM` comes, or the parent process is gone. Then says goodbye to the broker.
@@ -54,12 +56,16 @@ where
 {
     let session = Session::new(bus.clone(), profile, options);
     let desk = session.desk.clone();
-    let connection = Connection::new(session);
-    let host = connection.host.clone();
+    let (host, calls) = (Host::default(), Calls::default());
+    let handler = Handler {
+        session,
+        host: host.clone(),
+        calls: calls.clone(),
+    };
     let (paths, beside) = start(host.clone(), desk.clone());
     let (closed, mut closing) = watch::channel(false);
     let background = async {
-        tokio::join!(desk.serve(host, paths), beside);
+        tokio::join!(desk.serve(host.clone(), paths), beside);
         std::future::pending::<Exit>().await
     };
     // Answers under way get a moment after the client has closed its end.
@@ -71,7 +77,7 @@ where
         Exit::InputClosed
     };
     let exit = tokio::select! {
-        exit = connection.serve(input, output, closed) => exit,
+        exit = rpc::serve(handler, (host.clone(), calls), input, output, closed) => exit,
         exit = last => exit,
         exit = background => exit,
     };

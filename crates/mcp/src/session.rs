@@ -3,64 +3,20 @@
 use std::sync::{Arc, OnceLock};
 
 use peerbus_adapter::{Bus, LinkState};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 
 use crate::arguments::Arguments;
-use crate::desk::{Desk, Taken};
+use crate::desk::Desk;
 use crate::options::Options;
 use crate::presence;
+use crate::profile::{Client, Profile};
+use crate::reply::{Answer, Reply};
 use crate::rpc::Caller;
 use crate::spelling::{Spelling, means};
 use crate::tools::{self, Context, Link, Tool};
 
 /// Tool calls that are answered at a time; a client that asks for more is told so.
 const CALLS_MAX: usize = 256;
-
-/// What an adapter is, to its client and to its peers.
-#[derive(Debug, Clone)]
-pub struct Profile {
-    /// The kind of adapter, as peers are told: `cc` or `generic`.
-    pub kind: &'static str,
-    /// What the agent is told about the bus.
-    pub instructions: &'static str,
-    /// Keys under `experimental` in the capabilities, each with an empty object.
-    pub experimental: &'static [&'static str],
-    /// There is a drain tool.
-    pub drain: bool,
-}
-
-/// The result of a tool call.
-pub(crate) enum Reply {
-    /// It did what it says.
-    Done {
-        /// JSON text of an object.
-        structured: String,
-        /// Mail that is acked once the answer has left.
-        taken: Option<Taken>,
-    },
-    /// It did not: a sentence that the agent can act on.
-    Failed(String),
-}
-
-impl Reply {
-    /// Has this acked once the answer has left.
-    pub(crate) fn with(self, mail: Taken) -> Self {
-        match self {
-            Self::Done { structured, .. } => Self::Done {
-                structured,
-                taken: Some(mail),
-            },
-            failed @ Self::Failed(_) => failed,
-        }
-    }
-}
-
-/// What a client gets for a call.
-pub(crate) struct Answer {
-    pub(crate) reply: Reply,
-    /// What goes along with it: text, and what is told once that has left.
-    pub(crate) along: Option<(String, Taken)>,
-}
 
 /// One client's session.
 pub(crate) struct Session {
@@ -70,14 +26,6 @@ pub(crate) struct Session {
     options: Options,
     client: OnceLock<Client>,
     calls: Semaphore,
-    pub(crate) initialized: watch::Sender<bool>,
-}
-
-/// Who the client says it is.
-#[derive(Debug, Clone)]
-pub(crate) struct Client {
-    pub(crate) name: String,
-    pub(crate) version: String,
 }
 
 impl Session {
@@ -89,7 +37,6 @@ impl Session {
             options,
             client: OnceLock::new(),
             calls: Semaphore::new(CALLS_MAX),
-            initialized: watch::channel(false).0,
         })
     }
 

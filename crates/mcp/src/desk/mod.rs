@@ -31,6 +31,7 @@ use tokio::time::Instant;
 
 use crate::options::{Budget, Options};
 use crate::presence::About;
+use crate::reply::Receipt;
 pub(crate) use expected::Expected;
 pub use letter::{Letter, Mail, Shown, What};
 pub(crate) use look::{Looked, Named};
@@ -178,9 +179,10 @@ impl Desk {
 
     /// What goes along with the result of a tool that was called for something else: its text, and
     /// what to confirm.
-    pub(crate) fn piggyback(&self) -> Option<(String, Taken)> {
+    pub(crate) fn piggyback(&self) -> Option<(String, Box<dyn Receipt>)> {
         let letter = self.letter_along(Path::Piggyback, PIGGYBACK)?;
-        Some((letter.text(), Taken::along(self.clone(), letter.parcel)))
+        let taken = Taken::along(self.clone(), letter.parcel);
+        Some((letter.text(), Box::new(taken)))
     }
 
     fn letter_along(&self, path: Path, limit: Limit) -> Option<Letter> {

@@ -80,7 +80,7 @@ impl Desk {
         }
     }
 
-    async fn push(&self, mut host: Host, paths: Vec<Box<dyn WakePath>>) {
+    async fn push(&self, host: Host, paths: Vec<Box<dyn WakePath>>) {
         host.initialized().await;
         self.with(|state, now_ms| state.open(now_ms));
         loop {

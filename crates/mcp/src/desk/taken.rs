@@ -8,7 +8,7 @@ use peerbus_adapter::wake::{EntryId, Outcome, Parcel, ParcelId, Path, Priority};
 use super::Desk;
 use super::letter::Mail;
 use super::state::{Content, HeldBack, State};
-use crate::rpc::Receipt;
+use crate::reply::Receipt;
 
 /// Evidence of what the agent read in the result of a tool.
 const TOOL_RESULT: &str = "tool_result";

@@ -12,7 +12,7 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    pub(super) fn new(context: RequestContext<RoleServer>) -> Self {
+    pub(crate) fn new(context: RequestContext<RoleServer>) -> Self {
         let token = context.meta.get_progress_token();
         Self { context, token }
     }
@@ -23,7 +23,7 @@ impl Caller {
     }
 
     /// Whether it has.
-    pub(super) fn is_cancelled(&self) -> bool {
+    pub(crate) fn is_cancelled(&self) -> bool {
         self.context.ct.is_cancelled()
     }
 

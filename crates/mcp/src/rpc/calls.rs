@@ -6,31 +6,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rmcp::model::RequestId;
 use tokio::sync::Notify;
 
-/// What becomes of an answer. Dropped before it is taken, the client does not have it, or at least
-/// never showed that it has.
-pub(crate) trait Receipt: Send {
-    /// Its bytes left. The client may have it from now on.
-    fn flushed(&mut self);
-
-    /// The client lives on after that: it has the answer.
-    fn taken(&mut self);
-
-    /// The client throws the answer away, taken or not.
-    fn cancelled(self: Box<Self>);
-}
+use crate::reply::Receipt;
 
 /// An answer that did not leave yet.
 #[derive(Default)]
-pub(super) struct Answer {
+pub(crate) struct Sending {
     /// JSON text of its structured content. rmcp's result holds decoded JSON, which would change
     /// the spelling of numbers in a body: the text travels beside it.
-    pub(super) structured: Option<String>,
-    pub(super) receipt: Option<Box<dyn Receipt>>,
+    pub(crate) structured: Option<String>,
+    pub(crate) receipts: Vec<Box<dyn Receipt>>,
 }
 
 /// The answers of a connection.
 #[derive(Clone, Default)]
-pub(super) struct Calls {
+pub(crate) struct Calls {
     open: Arc<Mutex<Open>>,
     /// An answer left whose receipt waits.
     left: Arc<Notify>,
@@ -38,7 +27,7 @@ pub(super) struct Calls {
 
 #[derive(Default)]
 struct Open {
-    answers: HashMap<RequestId, Answer>,
+    answers: HashMap<RequestId, Sending>,
     /// These left, and the client has shown no life since.
     waiting: Vec<(RequestId, Box<dyn Receipt>)>,
     /// These were taken last: a cancellation can cross an answer on the way.
@@ -47,7 +36,7 @@ struct Open {
 
 impl Calls {
     /// The call has its answer.
-    pub(super) fn answer(&self, id: RequestId, answer: Answer) {
+    pub(crate) fn answer(&self, id: RequestId, answer: Sending) {
         let replaced = self.with(|open| open.answers.insert(id, answer));
         drop(replaced);
     }
@@ -59,12 +48,14 @@ impl Calls {
 
     /// The answer was flushed.
     pub(super) fn flushed(&self, id: RequestId) {
-        let Some(mut receipt) = self.with(|open| open.answers.remove(&id)?.receipt) else {
+        let Some(answer) = self.with(|open| open.answers.remove(&id)) else {
             return;
         };
-        receipt.flushed();
-        self.with(|open| open.waiting.push((id, receipt)));
-        self.left.notify_one();
+        for mut receipt in answer.receipts {
+            receipt.flushed();
+            self.with(|open| open.waiting.push((id.clone(), receipt)));
+            self.left.notify_one();
+        }
     }
 
     /// Waits until an answer has left whose receipt waits.
@@ -93,8 +84,8 @@ impl Calls {
     /// The client cancelled the call, and ignores its answer whether it left or not.
     pub(super) fn cancel(&self, id: &RequestId) {
         let receipts = self.with(|open| {
-            let mut found: Vec<Box<dyn Receipt>> = Vec::new();
-            found.extend(open.answers.remove(id).and_then(|answer| answer.receipt));
+            let answer = open.answers.remove(id);
+            let mut found = answer.map_or_else(Vec::new, |answer| answer.receipts);
             for list in [&mut open.waiting, &mut open.last] {
                 let of_it = list.extract_if(.., |(of, _)| of == id);
                 found.extend(of_it.map(|(_, receipt)| receipt));

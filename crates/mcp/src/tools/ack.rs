@@ -6,8 +6,8 @@ use serde_json::json;
 use super::{Context, Link, Tool, done};
 use crate::arguments::Arguments;
 use crate::desk::Named;
+use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
-use crate::session::Reply;
 
 const NAME: &str = "bus.ack";
 

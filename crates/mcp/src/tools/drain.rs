@@ -12,8 +12,8 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::{Context, Link, Tool, done};
 use crate::arguments::Arguments;
 use crate::desk::{Desk, Looked, Taken, quote};
+use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
-use crate::session::Reply;
 
 pub(crate) const NAME: &str = "bus.drain";
 
@@ -114,7 +114,7 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
         held: held.0,
         notices: taken.notices().collect(),
     };
-    done(&output).map(|reply| reply.with(taken))
+    done(&output).map(|reply| reply.with(taken.receipt()))
 }
 
 /// What to make of notices, as the end of a note.

@@ -9,8 +9,8 @@ use serde_json::json;
 use super::{Context, Link, Tool, done, drain};
 use crate::arguments::Arguments;
 use crate::desk::{Desk, Looked, Mail, Read, quote};
+use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
-use crate::session::Reply;
 
 const NAME: &str = "bus.inbox";
 
@@ -193,7 +193,7 @@ fn read(desk: &Desk, mut found: Vec<Looked>, max: usize, notices: bool) -> Resul
         taken.join(desk.take_notices(Path::Inbox));
     }
     let messages: Vec<_> = taken.messages().map(|read| whole(&read)).collect();
-    answer(desk, messages, taken.notices().collect()).map(|reply| reply.with(taken))
+    answer(desk, messages, taken.notices().collect()).map(|reply| reply.with(taken.receipt()))
 }
 
 fn whole<'a>(read: &Read<'a>) -> Message<'a> {
@@ -238,7 +238,7 @@ fn part(desk: &Desk, looked: &Looked, offset: usize) -> Result<Reply, String> {
     desk.listed(looked);
     let reply = answer(desk, vec![message], Vec::new())?;
     Ok(match taken {
-        Some(taken) => reply.with(taken),
+        Some(taken) => reply.with(taken.receipt()),
         None => reply,
     })
 }

@@ -23,9 +23,9 @@ use serde_json::{Map, Value};
 
 use crate::arguments::Arguments;
 use crate::desk::Desk;
+use crate::reply::Reply;
 use crate::rpc::Caller;
 use crate::rpc::schemars::{self, JsonSchema};
-use crate::session::Reply;
 
 /// How long a tool waits for the broker. Clients wait longer than this for an answer.
 const DEADLINE: Duration = Duration::from_secs(4);
@@ -158,7 +158,7 @@ fn done(result: &impl Serialize) -> Result<Reply, String> {
         .map_err(|error| format!("the answer could not be written: {error}"))?;
     Ok(Reply::Done {
         structured: neutralise_json(&json),
-        taken: None,
+        receipt: None,
     })
 }
 

@@ -7,8 +7,8 @@ use serde_json::json;
 use super::{Context, DEADLINE, Tool, done};
 use crate::about::About;
 use crate::arguments::Arguments;
+use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
-use crate::session::Reply;
 
 const NAME: &str = "bus.peers";
 

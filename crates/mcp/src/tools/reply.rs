@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{Context, Tool, body, send, talk};
 use crate::arguments::Arguments;
-use crate::session::Reply;
+use crate::reply::Reply;
 
 const NAME: &str = "bus.reply";
 

@@ -9,8 +9,8 @@ use serde_json::json;
 
 use super::{Context, DEADLINE, Known, Tool, body, done, failure, talk};
 use crate::arguments::Arguments;
+use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
-use crate::session::Reply;
 
 const NAME: &str = "bus.send";
 

@@ -8,8 +8,8 @@ use serde_json::json;
 
 use super::{Context, DEADLINE, Tool, done, talk};
 use crate::arguments::Arguments;
+use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
-use crate::session::Reply;
 use crate::trail::Trail;
 
 const NAME: &str = "bus.status";

@@ -10,16 +10,15 @@ use rmcp::model::{
     ListToolsResult, MetaObject, PaginatedRequestParams, ProtocolVersion, ServerCapabilities,
     ServerConfig, Tool as McpTool, ToolAnnotations,
 };
-use rmcp::service::{NotificationContext, Peer, RequestContext};
+use rmcp::service::{NotificationContext, RequestContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Map, Value, json};
-use tokio::sync::watch;
 
-use super::caller::Caller;
-use super::calls::{Answer, Calls};
 use crate::arguments::Arguments;
-use crate::desk::Taken;
-use crate::session::{Client, Reply, Session};
+use crate::profile::Client;
+use crate::reply::Reply;
+use crate::rpc::{Caller, Calls, Host, Sending};
+use crate::session::Session;
 use crate::spelling::Spelling;
 use crate::tools::Tool;
 
@@ -31,24 +30,10 @@ const NEWEST: ProtocolVersion = ProtocolVersion::V_2025_11_25;
 const ALONG: &str = "unseen";
 
 /// Serves a [`Session`] to rmcp.
-pub(super) struct Handler {
-    session: Arc<Session>,
-    calls: Calls,
-    peer: watch::Sender<Option<Peer<RoleServer>>>,
-}
-
-impl Handler {
-    pub(super) fn new(
-        session: Arc<Session>,
-        calls: Calls,
-        peer: watch::Sender<Option<Peer<RoleServer>>>,
-    ) -> Self {
-        Self {
-            session,
-            calls,
-            peer,
-        }
-    }
+pub(crate) struct Handler {
+    pub(crate) session: Arc<Session>,
+    pub(crate) host: Host,
+    pub(crate) calls: Calls,
 }
 
 impl ServerHandler for Handler {
@@ -83,12 +68,12 @@ impl ServerHandler for Handler {
             version: client.version.clone(),
         });
         context.peer.set_peer_info(request.clone());
-        self.peer.send_replace(Some(context.peer));
+        self.host.met(context.peer);
         self.negotiate_initialize(&request)
     }
 
     async fn on_initialized(&self, _context: NotificationContext<RoleServer>) {
-        self.session.initialized.send_replace(true);
+        self.host.begin();
     }
 
     async fn list_tools(
@@ -121,23 +106,22 @@ impl ServerHandler for Handler {
             let message = format!("there is no tool {:?}", request.name);
             return Err(ErrorData::invalid_params(message, None));
         };
-        let (along, mail) = answer.along.unzip();
-        let (reply, mut taken) = match answer.reply {
-            Reply::Done { structured, taken } => (Ok(structured), taken),
+        let (along, with) = answer.along.unzip();
+        let (reply, receipt) = match answer.reply {
+            Reply::Done {
+                structured,
+                receipt,
+            } => (Ok(structured), receipt),
             Reply::Failed(sentence) => (Err(sentence), None),
         };
-        match (&mut taken, mail) {
-            (Some(taken), Some(mail)) => taken.join(mail),
-            (taken, mail) => *taken = taken.take().or(mail),
-        }
         // Of a call that was cancelled nothing is sent.
         if caller.is_cancelled() {
             return Ok(CallToolResult::default().into());
         }
         let (result, structured) = result(reply, along);
-        let answer = Answer {
+        let answer = Sending {
             structured,
-            receipt: taken.and_then(Taken::receipt),
+            receipts: receipt.into_iter().chain(with).collect(),
         };
         self.calls.answer(id, answer);
         Ok(result.into())

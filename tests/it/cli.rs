@@ -104,7 +104,7 @@ fn a_verb_does_not_wait_for_a_name_that_is_in_use() {
         .run(&["send", "bob", "hello", "--name", "bob"])
         .fails(1);
     assert!(
-        said.contains("the name bob is in use by some-bot")
+        said.contains("the name bob is in use by \"some-bot")
             && said.ends_with("another name (--name)\n"),
         "{said}"
     );

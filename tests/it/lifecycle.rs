@@ -103,7 +103,7 @@ fn a_second_claim_on_a_live_name_is_told_who_holds_it_and_takes_it_over_later() 
             .to_owned();
         text.contains("shared").then_some(text)
     });
-    assert!(said.contains("is in use by first-client in "), "{said}");
+    assert!(said.contains("is in use by \"first-client in "), "{said}");
     assert_eq!(
         holder.call("bus.peers", json!({}))["self"],
         "shared",

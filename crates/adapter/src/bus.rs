@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use peerbus_core::peer::{
-    self, Counters, Event, FateToken, GIVE_UP_MS, Held, Key, Overloaded, QueryFailure, Session,
-    Status, Unsent,
+    self, Answer, Event, GIVE_UP_MS, Held, Key, NoticeId, Overloaded, QueryFailure, QueryId, Reply,
+    Session, Status, Unsent,
 };
 use peerbus_wire::limits::STATUS_IDS_MAX;
 use peerbus_wire::{Accepted, Address, How, MessageId, PeerEntry, Presence, Receipt};
 use serde_json::{Map, Value};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
 use crate::compose;
 use crate::error::{BusError, SendError};
-use crate::shared::{PeersQuery, Shared, StatusesQuery};
+use crate::shared::{Asked, Shared};
 use crate::state::LinkState;
 
 /// Longest that [`Bus::close`] takes.
@@ -137,7 +137,7 @@ impl Bus {
         let draft = compose::draft(&from, id.clone(), to, body)?;
         let answer = self.shared().ask(|session, now| {
             session.send(now, draft, now.mono_ms.saturating_add(millis(deadline)))?;
-            Ok(id.clone())
+            Ok(Asked::Message(id.clone()))
         });
         let answer = answer.map_err(|Overloaded { waiting, bytes }| {
             SendError::Overloaded(format!(
@@ -146,8 +146,10 @@ impl Bus {
                 self.shared().sentence()
             ))
         })?;
-        let outcome = answer.await.map_err(|_| SendError::Closed)?;
-        self.sent(&id, outcome, deadline)
+        match answer.await {
+            Ok(Reply::Sent { outcome, .. }) => self.sent(&id, outcome, deadline),
+            _ => Err(SendError::Closed),
+        }
     }
 
     /// What the caller of a send is told.
@@ -216,11 +218,10 @@ impl Bus {
     ///
     /// When there is no answer within `deadline`, with what the link is doing.
     pub async fn peers(&self, deadline: Duration) -> Result<Peers, BusError> {
-        let answer = self.shared().ask(|session, now| {
-            let deadline_ms = now.mono_ms.saturating_add(millis(deadline));
-            session.query_peers(deadline_ms).map(PeersQuery)
-        });
-        let roster = self.answered(answer, deadline).await?;
+        let asked = |session: &mut Session, until_ms| session.query_peers(until_ms);
+        let Answer::Peers(roster) = self.query(asked, deadline).await? else {
+            return Err(BusError::Closed);
+        };
         Ok(Peers {
             me: self.name(),
             entries: roster.peers,
@@ -252,35 +253,42 @@ impl Bus {
             .map(parse)
             .collect::<Result<_, _>>()
             .map_err(|error| BusError::InvalidIds(error.to_string()))?;
-        let answer = self.shared().ask(|session, now| {
-            let deadline_ms = now.mono_ms.saturating_add(millis(deadline));
-            session.query_statuses(ids, deadline_ms).map(StatusesQuery)
-        });
-        self.answered(answer, deadline).await
+        let asked = |session: &mut Session, until_ms| session.query_statuses(ids, until_ms);
+        match self.query(asked, deadline).await? {
+            Answer::Statuses(receipts) => Ok(receipts),
+            _ => Err(BusError::Closed),
+        }
     }
 
-    /// Waits for the answer to a query.
-    async fn answered<T>(
+    /// Puts a question, to be answered until a time, and waits for its answer.
+    pub(crate) async fn query(
         &self,
-        answer: Result<oneshot::Receiver<Result<T, QueryFailure>>, Overloaded>,
+        ask: impl FnOnce(&mut Session, u64) -> Result<QueryId, Overloaded>,
         deadline: Duration,
-    ) -> Result<T, BusError> {
-        let answer = answer.map_err(|Overloaded { waiting, .. }| {
+    ) -> Result<Answer, BusError> {
+        let asked = self.shared().ask(|session, now| {
+            let until_ms = now.mono_ms.saturating_add(millis(deadline));
+            ask(session, until_ms).map(Asked::Query)
+        });
+        let answer = asked.map_err(|Overloaded { waiting, .. }| {
             BusError::Overloaded(format!(
                 "{waiting} questions wait for the broker already ({})",
                 self.shared().sentence()
             ))
         })?;
-        match answer.await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(QueryFailure::TimedOut)) => Err(BusError::TimedOut(format!(
+        let Ok(Reply::Answered { outcome, .. }) = answer.await else {
+            return Err(BusError::Closed);
+        };
+        outcome.map_err(|failure| match failure {
+            QueryFailure::TimedOut => BusError::TimedOut(format!(
                 "no answer from the broker within {} s: {}",
                 deadline.as_secs_f64(),
                 self.shared().sentence()
-            ))),
-            Ok(Err(QueryFailure::NotSupported)) => Err(BusError::NotSupported),
-            Ok(Err(QueryFailure::Closed)) | Err(_) => Err(BusError::Closed),
-        }
+            )),
+            QueryFailure::NotSupported => BusError::NotSupported,
+            QueryFailure::Refused(why) => BusError::Refused(why),
+            QueryFailure::Closed => BusError::Closed,
+        })
     }
 
     /// The next event; `None` once the bus is closed. For one consumer; dropping the future loses
@@ -288,7 +296,7 @@ impl Bus {
     pub async fn next(&self) -> Option<Event> {
         loop {
             let notified = self.shared().events.notified();
-            if let Some(event) = self.try_next() {
+            if let Some(event) = self.tell(|session, _| session.poll_event()) {
                 return Some(event);
             }
             if self.is_over() {
@@ -299,27 +307,15 @@ impl Bus {
         }
     }
 
-    /// The next event if there is one now.
-    #[must_use]
-    pub fn try_next(&self) -> Option<Event> {
-        self.tell(|session, _| session.poll_event())
-    }
-
     /// Notes that the message is consumed and acks it. Never blocks; repeating it does no harm.
     pub fn ack(&self, key: &Key, how: How) {
         self.tell(|session, now| session.ack(now, *key, how));
     }
 
-    /// Notes that an [`Event::Fate`] was told to the agent or the person it is for: the broker need
+    /// Notes that an [`Event::Notice`] was told to the agent or the person it is for: the broker need
     /// not keep it. Never blocks; repeating it does no harm.
-    pub fn fate_told(&self, token: FateToken) {
-        self.tell(|session, _| session.fate_told(token));
-    }
-
-    /// Hands the message back to the broker, to be delivered again. Does nothing on a v1 broker,
-    /// where the message stays held.
-    pub fn release(&self, key: &Key) {
-        self.tell(|session, now| session.release(now, *key));
+    pub fn ack_notice(&self, id: NoticeId) {
+        self.tell(|session, _| session.ack_notice(id));
     }
 
     /// What was taken from [`Bus::next`] and is not acked.
@@ -344,12 +340,6 @@ impl Bus {
             self.tell(|session, _| session.set_presence(presence));
         }
         fits
-    }
-
-    /// What was counted since [`connect`](crate::connect).
-    #[must_use]
-    pub fn counters(&self) -> Counters {
-        self.shared().with(|session, _| session.counters())
     }
 
     /// Says goodbye: acks are flushed, the connection is closed. Takes at most 50 ms; sends that

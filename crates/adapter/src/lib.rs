@@ -55,12 +55,12 @@ pub use credentials::CredentialsError;
 pub use error::{BusError, ConfigError, SendError};
 pub use link::{Link, LinkEnd, connect};
 pub use peerbus_agents as agents;
-pub use peerbus_core::peer::{Counters, Event, FateToken, Held, Inbound, Key};
+pub use peerbus_core::peer::{Event, Held, IN_USE_MS, Inbound, Key, NoticeId, Refused};
 pub use peerbus_core::{governor, wake};
 pub use peerbus_wire::{
     Accepted, How, Kind, PeerEntry, PeerName, Presence, Receipt, Refusal, RefusalCode, Secret,
     Stage, Token, Window,
 };
 pub use similar::similar;
-pub use state::LinkState;
+pub use state::{LinkState, refusal};
 pub use url::Url;

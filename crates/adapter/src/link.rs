@@ -101,7 +101,7 @@ impl Link {
                 }
                 Step::Do(Action::Rename) => {
                     self.shared
-                        .with(|session, now| session.rename(now, names::generate()));
+                        .with(|session, now| session.go_by(now, names::generate(), true));
                 }
                 Step::Do(Action::HangUp | Action::Ping) | Step::Look => {}
                 Step::Over => return LinkEnd::Cut,
@@ -125,7 +125,7 @@ impl Link {
             }
             let deadline = async {
                 match timeout {
-                    Some((at, _)) => tokio::time::sleep_until(shared.clock().instant(at)).await,
+                    Some(at) => tokio::time::sleep_until(shared.clock().instant(at)).await,
                     None => std::future::pending().await,
                 }
             };

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use peerbus_core::peer::{Key, NameFailure, Overloaded, QueryFailure, Status};
+use peerbus_core::peer::{Key, Session, Status};
 use peerbus_wire::{PeerName, Stage};
 
-use crate::bus::{Bus, millis};
+use crate::bus::Bus;
 use crate::error::BusError;
-use crate::shared::NameQuery;
 use crate::state::LinkState;
 
 impl Bus {
@@ -33,37 +32,24 @@ impl Bus {
     /// [`BusError::NotSupported`] behind a v1 broker; otherwise as for [`Bus::peers`].
     pub async fn rename(&self, name: PeerName, deadline: Duration) -> Result<(), BusError> {
         if matches!(*self.link().borrow(), LinkState::Refused { .. }) {
-            self.tell(|session, now| session.start_over_as(now, name));
+            self.tell(|session, now| session.go_by(now, name, false));
             let joined = self.joined(deadline).await;
             return joined.map_or_else(
                 |state| Err(BusError::Refused(state.to_string())),
                 |_| Ok(()),
             );
         }
-        let answer = self.shared().ask(|session, now| {
-            let deadline_ms = now.mono_ms.saturating_add(millis(deadline));
-            session.request_rename(name, deadline_ms).map(NameQuery)
-        });
-        self.named(answer, deadline).await
-    }
-
-    /// Ends this peer's name for good and closes the bus. What was not acked goes to `successor`;
-    /// without one its senders are told that it expired.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Bus::rename`]; the bus stays open then.
-    pub async fn retire(
-        &self,
-        successor: Option<PeerName>,
-        deadline: Duration,
-    ) -> Result<(), BusError> {
-        let answer = self.shared().ask(|session, now| {
-            let deadline_ms = now.mono_ms.saturating_add(millis(deadline));
-            let query = session.request_retirement(successor, deadline_ms);
-            query.map(NameQuery)
-        });
-        self.named(answer, deadline).await
+        let asked = |session: &mut Session, until_ms| session.ask_for(name, until_ms);
+        match self.query(asked, deadline).await {
+            Ok(_) => Ok(()),
+            Err(BusError::Overloaded(_)) => Err(BusError::Overloaded(
+                "another change of this peer's name is under way; wait for it".into(),
+            )),
+            Err(BusError::TimedOut(why)) => Err(BusError::TimedOut(format!(
+                "{why}; the broker may still do it"
+            ))),
+            Err(error) => Err(error),
+        }
     }
 
     /// Says which session of the client this process serves (from now on), so that the session finds
@@ -90,7 +76,7 @@ impl Bus {
             }
         });
         if let Some(known) = takes_back {
-            self.tell(|session, now| session.succeed(now, known));
+            self.tell(|session, now| session.go_by(now, known, true));
         }
     }
 
@@ -106,7 +92,7 @@ impl Bus {
             loop {
                 let state = link.borrow_and_update().clone();
                 let passing = match state {
-                    LinkState::Online { .. } => self.shared().with(|s, _| s.is_succeeding()),
+                    LinkState::Online { .. } => self.shared().with(|s, _| s.is_giving_way()),
                     LinkState::Connecting { .. } => true,
                     _ => false,
                 };
@@ -121,28 +107,6 @@ impl Bus {
         match state {
             LinkState::Online { name, .. } => Ok(name),
             state => Err(state),
-        }
-    }
-
-    async fn named(
-        &self,
-        answer: Result<tokio::sync::oneshot::Receiver<Result<(), NameFailure>>, Overloaded>,
-        deadline: Duration,
-    ) -> Result<(), BusError> {
-        let busy = "another change of this peer's name is under way; wait for it";
-        let answer = answer.map_err(|_| BusError::Overloaded(busy.into()))?;
-        match answer.await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(NameFailure::Refused(why))) => Err(BusError::Refused(why)),
-            Ok(Err(NameFailure::Query(QueryFailure::TimedOut))) => {
-                Err(BusError::TimedOut(format!(
-                    "no answer from the broker within {} s, and it may still do it: {}",
-                    deadline.as_secs_f64(),
-                    self.shared().sentence()
-                )))
-            }
-            Ok(Err(NameFailure::Query(QueryFailure::NotSupported))) => Err(BusError::NotSupported),
-            Ok(Err(NameFailure::Query(QueryFailure::Closed))) | Err(_) => Err(BusError::Closed),
         }
     }
 }

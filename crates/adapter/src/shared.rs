@@ -5,10 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Instant as StdInstant, SystemTime, UNIX_EPOCH};
 
 use peerbus_core::Now;
-use peerbus_core::peer::{
-    NameFailure, QueryFailure, QueryId, Reply, Roster, Sent, Session, Status,
-};
-use peerbus_wire::{MessageId, PeerName, Receipt, neutralise};
+use peerbus_core::peer::{QueryId, Reply, Session, Status};
+use peerbus_wire::{MessageId, PeerName, neutralise};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Duration, Instant};
 
@@ -18,8 +16,6 @@ use crate::state::LinkState;
 
 /// Longest text of a peer that is logged, in characters.
 const LOGGED_CHARS: usize = 200;
-
-type Answer<T> = oneshot::Sender<T>;
 
 /// The session and everybody who waits for something of it.
 pub(crate) struct Shared {
@@ -43,10 +39,14 @@ pub(crate) struct Inner {
     status: Status,
     /// Messages that failed verification, as last logged.
     rejected: u64,
-    sends: HashMap<MessageId, Answer<Sent>>,
-    peers: HashMap<QueryId, Answer<Result<Roster, QueryFailure>>>,
-    statuses: HashMap<QueryId, Answer<Result<Vec<Receipt>, QueryFailure>>>,
-    names: HashMap<QueryId, Answer<Result<(), NameFailure>>>,
+    waiting: HashMap<Asked, oneshot::Sender<Reply>>,
+}
+
+/// What a reply is found by.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Asked {
+    Message(MessageId),
+    Query(QueryId),
 }
 
 /// Both clocks.
@@ -97,10 +97,7 @@ impl Shared {
             session,
             status,
             rejected: 0,
-            sends: HashMap::new(),
-            peers: HashMap::new(),
-            statuses: HashMap::new(),
-            names: HashMap::new(),
+            waiting: HashMap::new(),
         };
         Self {
             inner: Mutex::new(inner),
@@ -132,15 +129,15 @@ impl Shared {
         binder.as_mut().map(act)
     }
 
-    /// As [`Shared::with`], for what is answered later; `act` gives the key of the answer.
-    pub(crate) fn ask<K: AskKey, E>(
+    /// As [`Shared::with`], for what is answered later; `act` says by what the reply is found.
+    pub(crate) fn ask<E>(
         &self,
-        act: impl FnOnce(&mut Session, Now) -> Result<K, E>,
-    ) -> Result<oneshot::Receiver<K::Answer>, E> {
+        act: impl FnOnce(&mut Session, Now) -> Result<Asked, E>,
+    ) -> Result<oneshot::Receiver<Reply>, E> {
         let mut inner = self.lock();
-        let key = act(&mut inner.session, self.clock.now())?;
+        let asked = act(&mut inner.session, self.clock.now())?;
         let (sender, receiver) = oneshot::channel();
-        key.wait(&mut inner, sender);
+        inner.waiting.insert(asked, sender);
         // A question registers nothing.
         self.hand_on(&mut inner);
         drop(inner);
@@ -211,70 +208,13 @@ impl Shared {
 impl Inner {
     /// Nobody waits any more when the caller's future was dropped.
     fn answer(&mut self, reply: Reply) {
-        match reply {
-            Reply::Sent { id, outcome } => {
-                self.sends.remove(&id).map(|answer| answer.send(outcome));
-            }
-            Reply::Peers { query, outcome } => {
-                self.peers.remove(&query).map(|answer| answer.send(outcome));
-            }
-            Reply::Statuses { query, outcome } => {
-                self.statuses
-                    .remove(&query)
-                    .map(|answer| answer.send(outcome));
-            }
-            Reply::Named { query, outcome } => {
-                self.names.remove(&query).map(|answer| answer.send(outcome));
-            }
-        }
-    }
-}
-
-/// What an answer is found by.
-pub(crate) trait AskKey {
-    type Answer;
-
-    fn wait(self, inner: &mut Inner, sender: Answer<Self::Answer>);
-}
-
-impl AskKey for MessageId {
-    type Answer = Sent;
-
-    fn wait(self, inner: &mut Inner, sender: Answer<Sent>) {
-        inner.sends.insert(self, sender);
-    }
-}
-
-/// A query for the peers.
-pub(crate) struct PeersQuery(pub(crate) QueryId);
-
-impl AskKey for PeersQuery {
-    type Answer = Result<Roster, QueryFailure>;
-
-    fn wait(self, inner: &mut Inner, sender: Answer<Self::Answer>) {
-        inner.peers.insert(self.0, sender);
-    }
-}
-
-/// A query for what became of messages.
-pub(crate) struct StatusesQuery(pub(crate) QueryId);
-
-impl AskKey for StatusesQuery {
-    type Answer = Result<Vec<Receipt>, QueryFailure>;
-
-    fn wait(self, inner: &mut Inner, sender: Answer<Self::Answer>) {
-        inner.statuses.insert(self.0, sender);
-    }
-}
-
-/// A wish about this peer's name.
-pub(crate) struct NameQuery(pub(crate) QueryId);
-
-impl AskKey for NameQuery {
-    type Answer = Result<(), NameFailure>;
-
-    fn wait(self, inner: &mut Inner, sender: Answer<Self::Answer>) {
-        inner.names.insert(self.0, sender);
+        let asked = match &reply {
+            Reply::Sent { id, .. } => Asked::Message(id.clone()),
+            Reply::Answered { query, .. } => Asked::Query(*query),
+        };
+        self.waiting
+            .remove(&asked)
+            .map(|waiting| waiting.send(reply));
     }
 }
 
@@ -291,8 +231,9 @@ fn state_of(status: &Status, clock: &Clock) -> LinkState {
             name: name.as_str().into(),
             ext: *ext,
         },
-        Status::Refused { sentence } => LinkState::Refused {
-            sentence: sentence.clone(),
+        Status::Refused { name, why } => LinkState::Refused {
+            name: name.as_str().into(),
+            why: why.clone(),
         },
         Status::NoCredentials { looked } => LinkState::NeedCredentials {
             looked: looked.clone(),

@@ -3,7 +3,9 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use peerbus_adapter::{Bus, Config, Flags, Link, LinkState, connect};
+use peerbus_adapter::{
+    Bus, Config, Flags, IN_USE_MS, Link, LinkState, Refused as Why, connect, refusal,
+};
 
 use crate::args::Connection;
 use crate::failure::Failure;
@@ -106,13 +108,19 @@ async fn tell_of_wait(bus: &Bus) -> Infallible {
     std::future::pending().await
 }
 
-/// The sentence about a refusal, which is written for an adapter: that is named by a variable and
-/// tries again.
+/// Where a verb stands: its name is given by a flag, and one that waits says how often it tries.
 pub(crate) fn for_verb(state: &LinkState, refused: Refused) -> String {
-    let sentence = state.to_string().replace("(PEERBUS_NAME)", "(--name)");
-    match sentence.rsplit_once("; trying again every") {
-        Some((what, _)) if refused == Refused::Fail => what.to_owned(),
-        _ => sentence,
+    match state {
+        LinkState::Refused { name, why } => {
+            let sentence = refusal(name, why, "--name");
+            match (refused, why) {
+                (Refused::Wait, Why::InUse { .. }) => {
+                    format!("{sentence}; trying again every {} s", IN_USE_MS / 1_000)
+                }
+                _ => sentence,
+            }
+        }
+        state => state.to_string(),
     }
 }
 

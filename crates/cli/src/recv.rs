@@ -54,11 +54,8 @@ async fn receive(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
                 if let Some(sentence) = notice(&event) {
                     output::complain(&sentence);
                 }
-                if let Event::Fate {
-                    token: Some(token), ..
-                } = event
-                {
-                    bus.fate_told(token);
+                if let Event::Notice { id: Some(id), .. } = event {
+                    bus.ack_notice(id);
                 }
             }
             None => return Err(Failure::failed("the bus was closed")),

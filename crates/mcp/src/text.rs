@@ -19,7 +19,7 @@ pub(crate) const UNTRUSTED: &str = "What stands in quotes was written by other a
 #[must_use]
 pub fn notice(event: &Event) -> Option<String> {
     match event {
-        Event::Fate { receipt, .. } => fate(receipt),
+        Event::Notice { receipt, .. } => fate(receipt),
         Event::GaveUp { id } => Some(format!(
             "your message {} was never confirmed and is not sent again: it may or may not have \
              arrived",
@@ -32,7 +32,7 @@ pub fn notice(event: &Event) -> Option<String> {
 /// How soon the agent should know. What is lost or refused may need to be done otherwise.
 pub(crate) fn priority(event: &Event) -> Priority {
     match event {
-        Event::Fate { receipt, .. } => match receipt.stage {
+        Event::Notice { receipt, .. } => match receipt.stage {
             Stage::Refused(_) | Stage::Expired { .. } | Stage::Dead { .. } => Priority::Next,
             _ => Priority::Quiet,
         },

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use peerbus_core::Now;
 use peerbus_core::peer::{
-    Action, Config, Credentials, Draft, Ended, Event, FateToken, Key, Reply, Session, Status,
+    Action, Config, Credentials, Draft, Ended, Event, Key, NoticeId, Refused, Reply, Session,
+    Status,
 };
 use peerbus_wire::{
-    Address, ClientFrame, How, Instance, MessageId, PeerName, Presence, Stage, Window,
+    Address, ClientFrame, DeliveryKey, How, Instance, MessageId, PeerName, Presence, Received,
+    Stage, Window,
 };
 
 use crate::client::{Act, Ctx};
@@ -33,11 +35,14 @@ pub(crate) struct Host {
     pub(crate) session: Session,
     mono_zero: u64,
     connected: bool,
+    generated: bool,
     lazy: bool,
     /// Taken and not acked.
     held: Vec<Key>,
+    /// Delivered on this connection.
+    delivered: Vec<DeliveryKey>,
     /// Taken and not told: with whom it is for, and the broker's key.
-    untold: Vec<(FateToken, String, String)>,
+    untold: Vec<(NoticeId, String, String)>,
     next_number: u64,
     numbers: BTreeMap<String, u64>,
     queries: usize,
@@ -82,8 +87,10 @@ impl Host {
             session,
             mono_zero,
             connected: false,
+            generated: birth.generated,
             lazy: rng.chance(ctx.plan.lazy),
             held: Vec::new(),
+            delivered: Vec::new(),
             untold: Vec::new(),
             next_number: 1,
             numbers: BTreeMap::new(),
@@ -109,7 +116,7 @@ impl Host {
         let due = self
             .session
             .poll_timeout()
-            .map(|(due, _)| due.saturating_sub(self.mono_zero));
+            .map(|due| due.saturating_sub(self.mono_zero));
         [due, self.more_ms].into_iter().flatten().min()
     }
 
@@ -119,6 +126,7 @@ impl Host {
 
     pub(crate) fn connected(&mut self, ctx: &mut Ctx<'_>) -> Verdict {
         self.connected = true;
+        self.delivered.clear();
         let local = ctx.rng.chance(500);
         let credentials = Credentials {
             token: token(TOKEN),
@@ -141,6 +149,9 @@ impl Host {
     }
 
     pub(crate) fn text(&mut self, ctx: &mut Ctx<'_>, text: &str) -> Verdict {
+        if let Received::Deliver(delivery) = Received::parse(text.as_bytes()) {
+            self.delivered.push(delivery.key);
+        }
         self.session.handle_text(self.now(ctx), text.as_bytes());
         self.settle(ctx)
     }
@@ -165,7 +176,7 @@ impl Host {
         if self
             .session
             .poll_timeout()
-            .is_some_and(|(due, _)| due <= now.mono_ms)
+            .is_some_and(|due| due <= now.mono_ms)
         {
             self.session.handle_timeout(now);
         }
@@ -174,7 +185,7 @@ impl Host {
 
     /// Goes by another name.
     pub(crate) fn rename(&mut self, ctx: &mut Ctx<'_>, name: &PeerName) -> Verdict {
-        self.session.rename(self.now(ctx), name.clone());
+        self.session.go_by(self.now(ctx), name.clone(), true);
         self.settle(ctx)
     }
 
@@ -194,6 +205,9 @@ impl Host {
         }
         if !ctx.healing && ctx.rng.chance(ctx.plan.rename) {
             self.wish(ctx);
+        }
+        if !ctx.healing && ctx.rng.chance(ctx.plan.release) {
+            self.hand_back(ctx);
         }
         if ctx.healing {
             self.lazy = false;
@@ -218,18 +232,15 @@ impl Host {
         }
         while !self.untold.is_empty() && (ctx.healing || ctx.rng.chance(400)) {
             let at = ctx.rng.index(self.untold.len());
-            let (token, name, key) = self.untold.swap_remove(at);
+            let (notice, name, key) = self.untold.swap_remove(at);
             ctx.oracle.told(&name, &key);
-            self.session.fate_told(token);
+            self.session.ack_notice(notice);
         }
         self.settle(ctx)
     }
 
     fn finish(&mut self, ctx: &mut Ctx<'_>, key: Key) {
         let now = self.now(ctx);
-        if !ctx.healing && ctx.rng.chance(ctx.plan.release) {
-            return self.session.release(now, key);
-        }
         let how = if ctx.rng.chance(500) {
             How::Pushed {
                 path: "channel".into(),
@@ -262,10 +273,13 @@ impl Host {
                 }
                 Ok(())
             }
-            Event::Fate { receipt, token } => {
-                if let (Some(token), Some(key)) = (token, receipt.key) {
+            Event::Notice {
+                receipt,
+                id: notice,
+            } => {
+                if let (Some(notice), Some(key)) = (notice, receipt.key) {
                     let name = self.session.name().as_str().to_owned();
-                    self.untold.push((token, name, key.as_str().to_owned()));
+                    self.untold.push((notice, name, key.as_str().to_owned()));
                 }
                 Ok(())
             }
@@ -299,23 +313,36 @@ impl Host {
         let deadline = self.now(ctx).mono_ms + ctx.rng.pick(&[50, 20_000]);
         let other = ctx.names[ctx.rng.index(ctx.names.len())].clone();
         let fresh = format!("ren-{:x}", ctx.rng.draw());
-        let asked = if ctx.rng.chance(150) {
-            let heir = ctx.rng.chance(700).then_some(other);
-            let heir = heir.and_then(|name| PeerName::parse(&name).ok());
-            self.session.request_retirement(heir, deadline)
-        } else {
-            // Mostly one that nobody has.
-            let name = if ctx.rng.chance(800) { fresh } else { other };
-            let Ok(parsed) = PeerName::parse(&name) else {
-                return;
-            };
-            let asked = self.session.request_rename(parsed, deadline);
-            if asked.is_ok() {
-                self.wished = Some(name);
-            }
-            asked
+        // A made-up name would be replaced, and the process go on under another one.
+        if ctx.rng.chance(150) && !self.generated {
+            let successor = ctx.rng.chance(700).then_some(other);
+            return self.say(ctx, &ClientFrame::Retire { successor });
+        }
+        // Mostly one that nobody has.
+        let name = if ctx.rng.chance(800) { fresh } else { other };
+        let Ok(parsed) = PeerName::parse(&name) else {
+            return;
         };
-        self.queries += usize::from(asked.is_ok());
+        if self.session.ask_for(parsed, deadline).is_ok() {
+            self.wished = Some(name);
+            self.queries += 1;
+        }
+    }
+
+    /// Hands a delivery back, as another client may: the session does not.
+    fn hand_back(&mut self, ctx: &mut Ctx<'_>) {
+        if !self.delivered.is_empty() {
+            let at = ctx.rng.index(self.delivered.len());
+            let key = self.delivered.swap_remove(at);
+            self.say(ctx, &ClientFrame::Release { key });
+        }
+    }
+
+    /// Says what the session does not say by itself.
+    fn say(&mut self, ctx: &mut Ctx<'_>, frame: &ClientFrame) {
+        if self.connected && self.is_online() {
+            ctx.acts.push(Act::Text(frame.encode()));
+        }
     }
 
     /// The name that it may have without knowing it.
@@ -326,7 +353,7 @@ impl Host {
     /// Whether its name has ended, so that it does not come back by itself.
     pub(crate) fn has_ended(&self) -> bool {
         match self.session.status() {
-            Status::Refused { sentence } => sentence.contains("ended for good"),
+            Status::Refused { why, .. } => *why == Refused::Ended,
             status => *status == Status::Closed,
         }
     }
@@ -388,7 +415,7 @@ impl Host {
                     ctx.oracle
                         .answered_host(ctx.proc, name, id.as_str(), &outcome)?;
                 }
-                Reply::Peers { .. } | Reply::Statuses { .. } | Reply::Named { .. } => {
+                Reply::Answered { .. } => {
                     ensure(self.queries > 0, "reply", || {
                         "a query was answered twice".into()
                     })?;

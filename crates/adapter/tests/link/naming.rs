@@ -113,25 +113,6 @@ async fn a_rename_whose_answer_is_lost_is_asked_for_in_the_registration() {
 }
 
 #[tokio::test]
-async fn a_retired_bus_is_closed() {
-    let place = Place::new();
-    let (bus, mut peer) = place.online(true).await;
-    let asking = bus.clone();
-    let asked = tokio::spawn(async move { asking.retire(Some(name("heir")), LONG).await });
-    assert!(matches!(
-        frame(&mut peer).await,
-        ClientFrame::Retire { successor } if successor.as_deref() == Some("heir")
-    ));
-    let answer = NameAnswer {
-        name: "bob".into(),
-        refused: None,
-    };
-    peer.frame(&BrokerFrame::Retired(answer)).await;
-    soon(asked).await.unwrap().unwrap();
-    assert_eq!(soon(bus.next()).await, None);
-}
-
-#[tokio::test]
 async fn behind_version_1_a_name_stays() {
     let place = Place::new();
     let (bus, _peer) = place.online(false).await;

@@ -72,7 +72,6 @@ async fn a_message_is_shown_once_however_often_it_comes() {
         ("2".into(), Some(seen())),
         "held until now"
     );
-    assert_eq!(bus.counters().duplicates, 2);
 }
 
 #[tokio::test]

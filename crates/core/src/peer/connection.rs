@@ -2,13 +2,13 @@
 
 use peerbus_wire::{
     ClientFrame, CloseReason, EXT, PROTOCOL_VERSION, PeerName, PeersFrame, Register, Window,
+    neutralise,
 };
 
 use super::inbox::{HELD_BYTES_MAX, HELD_MAX};
 use super::outbox::Expired;
 use super::{
-    Action, Config, Credentials, Ended, Event, Phase, QueryFailure, Reason, Reply, Sent, Session,
-    Status,
+    Action, Credentials, Ended, Event, Phase, QueryFailure, Refused, Reply, Sent, Session, Status,
 };
 use crate::Now;
 
@@ -20,13 +20,13 @@ pub(super) const PING_MS: u64 = 30_000;
 pub(super) const DEAD_MS: u64 = 75_000;
 /// Time between two attempts after a refusal that only a person can lift.
 pub(super) const REFUSED_MS: u64 = 30_000;
-/// Time between two attempts while another session holds the name.
-pub(super) const IN_USE_MS: u64 = 2_000;
+/// Milliseconds between two attempts while another session holds the name.
+pub const IN_USE_MS: u64 = 2_000;
 /// Time between two attempts after the token was refused: credentials are read again before each.
 pub(super) const TOKEN_MS: u64 = 5_000;
 /// A name that was ended is not registered again by this process.
 const ENDED_MS: u64 = 365 * 86_400_000;
-/// Longest text of a close frame that is repeated to the host.
+/// Longest text of a close frame, in bytes.
 const CLOSE_TEXT_MAX: usize = 123;
 
 /// What a v1 broker, which knows no window, may send ahead: as much as is held before reading
@@ -43,7 +43,7 @@ enum Next {
     /// Try again soon.
     Retry { why: String },
     /// Try again after so many milliseconds, and say why meanwhile.
-    Refused { sentence: String, after_ms: u64 },
+    Refused { why: Refused, after_ms: u64 },
     /// Try again under another name.
     Rename,
 }
@@ -117,24 +117,11 @@ impl Session {
         self.pinged = false;
     }
 
-    /// Goes by another name from now on, and dials. The answer to [`Action::Rename`].
-    pub fn rename(&mut self, now: Now, name: PeerName) {
-        if self.phase != Phase::Renaming {
-            return;
-        }
-        self.take_name(name);
-        let local = self.is_local();
-        let delay = self.backoff.next(local);
-        self.phase = Phase::Waiting {
-            until_ms: now.mono_ms + delay,
-        };
-    }
-
     /// Is somebody else at the broker from now on.
     pub(super) fn take_name(&mut self, name: PeerName) {
         self.config.name = name;
         self.inbox.forget_deliveries();
-        self.fates.disown();
+        self.notices.disown();
         self.naming.disown();
         let disowned = self.outbox.disown();
         self.say_expired(disowned);
@@ -166,7 +153,7 @@ impl Session {
             match expired {
                 Expired::Deadline(id, unsent) => self.settle(id, Err(unsent)),
                 Expired::GaveUp(id) => {
-                    self.fates.push(Event::GaveUp {
+                    self.notices.push(Event::GaveUp {
                         id: id.as_str().into(),
                     });
                 }
@@ -174,14 +161,14 @@ impl Session {
         }
     }
 
-    pub(super) fn connection_timeout(&self) -> Option<(u64, Reason)> {
+    pub(super) fn connection_timeout(&self) -> Option<u64> {
         match self.phase {
-            Phase::Waiting { until_ms } => Some((until_ms, Reason::Redial)),
-            Phase::Registering { deadline_ms } => Some((deadline_ms, Reason::Register)),
+            Phase::Waiting { until_ms } => Some(until_ms),
+            Phase::Registering { deadline_ms } => Some(deadline_ms),
             // Nothing can be heard while nothing is read.
             Phase::Online { .. } if self.wants_read() => {
                 let silence = if self.pinged { DEAD_MS } else { PING_MS };
-                Some((self.heard_ms + silence, Reason::Silence))
+                Some(self.heard_ms + silence)
             }
             _ => None,
         }
@@ -253,12 +240,13 @@ impl Session {
                 };
                 self.say_connecting(now, why);
             }
-            Next::Refused { sentence, after_ms } => {
+            Next::Refused { why, after_ms } => {
                 let delay = after_ms + self.backoff.draw(after_ms / 8);
                 self.phase = Phase::Waiting {
                     until_ms: now.mono_ms + delay,
                 };
-                self.status = Status::Refused { sentence };
+                let name = self.config.name.clone();
+                self.status = Status::Refused { name, why };
             }
             Next::Rename => {
                 self.phase = Phase::Renaming;
@@ -280,7 +268,7 @@ impl Session {
         };
     }
 
-    fn is_local(&self) -> bool {
+    pub(super) fn is_local(&self) -> bool {
         self.credentials
             .as_ref()
             .is_none_or(|credentials| credentials.local)
@@ -292,70 +280,33 @@ impl Session {
             Ended::Broken { why } => return Next::Retry { why: why.clone() },
             Ended::Closed { code, text } => (*code, text.as_str()),
         };
-        let Config {
-            name,
-            generated,
-            ephemeral,
-            ..
-        } = &self.config;
         let is = |reason: CloseReason| reason.code() == code && reason.text() == text;
-        let refused = |sentence, after_ms| Next::Refused { sentence, after_ms };
         let registering = matches!(self.phase, Phase::Registering { .. });
         let in_use = text.strip_prefix("name in use").filter(|_| code == 1008);
         let taken = is(CloseReason::NameClaimed) || in_use.is_some() || is(CloseReason::NameKnown);
-        if registering && taken && *generated {
+        let lost = registering && taken || is(CloseReason::NameEnded);
+        if self.config.generated && lost {
             return Next::Rename;
         }
-        if is(CloseReason::NameClaimed) {
-            let sentence = format!(
-                "the name {name} belongs to another token at this broker: choose another name \
-                 (PEERBUS_NAME), or free it with `peerbus names release {name}`"
-            );
-            return refused(sentence, REFUSED_MS);
-        }
-        if let Some(holder) = in_use {
-            let by = holder
-                .strip_prefix(" by ")
-                .unwrap_or("another live session");
-            let sentence = format!(
-                "the name {name} is in use by {}: end that session, or give this one another \
-                 name (PEERBUS_NAME); trying again every {} s",
-                printable(by),
-                IN_USE_MS / 1_000
-            );
-            return refused(sentence, IN_USE_MS);
-        }
-        if is(CloseReason::NameEnded) {
-            if *generated {
-                return Next::Rename;
-            }
-            return refused(ended_for_good(name), ENDED_MS);
-        }
-        if is(CloseReason::TakenOver) {
-            let sentence = format!(
-                "another process registered the name {name} and took it over: give each session \
-                 its own name (PEERBUS_NAME)"
-            );
-            return refused(sentence, REFUSED_MS);
-        }
-        if is(CloseReason::InvalidToken) {
-            let sentence = "the broker refused the token: set PEERBUS_TOKEN, or the credentials \
-                            file, to one of this broker's tokens";
-            return refused(sentence.into(), TOKEN_MS);
-        }
-        let said = printable(text);
-        if registering && matches!(code, 1003 | 1007 | 1008) {
-            let kind = if *ephemeral {
-                "the ephemeral name"
-            } else {
-                "the name"
-            };
-            let sentence = format!("the broker refused to register {kind} {name}: {said}");
-            return refused(sentence, REFUSED_MS);
-        }
-        Next::Retry {
-            why: format!("the broker closed the connection: {said} (code {code})"),
-        }
+        let (why, after_ms) = if is(CloseReason::NameClaimed) {
+            (Refused::NameClaimed, REFUSED_MS)
+        } else if let Some(holder) = in_use {
+            let by = holder.strip_prefix(" by ").map(str::to_owned);
+            (Refused::InUse { by }, IN_USE_MS)
+        } else if is(CloseReason::NameEnded) {
+            (Refused::Ended, ENDED_MS)
+        } else if is(CloseReason::TakenOver) {
+            (Refused::TakenOver, REFUSED_MS)
+        } else if is(CloseReason::InvalidToken) {
+            (Refused::Token, TOKEN_MS)
+        } else if registering && matches!(code, 1003 | 1007 | 1008) {
+            (Refused::Other(text.to_owned()), REFUSED_MS)
+        } else {
+            let said = neutralise(text, CLOSE_TEXT_MAX);
+            let why = format!("the broker closed the connection: \"{said}\" (code {code})");
+            return Next::Retry { why };
+        };
+        Next::Refused { why, after_ms }
     }
 
     /// Ends the session: answers whatever waits, as things stand. Acks that are due can still be
@@ -379,38 +330,11 @@ impl Session {
         self.replies.extend(self.queries.close());
         self.replies.extend(self.naming.fail(QueryFailure::Closed));
         self.inbox.close();
-        self.fates.close();
+        self.notices.close();
         self.registered = None;
     }
 
     pub(super) fn settle(&mut self, id: peerbus_wire::MessageId, outcome: Sent) {
         self.replies.push_back(Reply::Sent { id, outcome });
-    }
-}
-
-fn ended_for_good(name: &PeerName) -> String {
-    format!(
-        "the name {name} was ended for good: give this session another one (PEERBUS_NAME), or start \
-         it anew to begin again as {name}"
-    )
-}
-
-/// A broker's words, fit to stand in a sentence.
-fn printable(text: &str) -> String {
-    let text: String = text
-        .chars()
-        .map(|c| {
-            if c.is_ascii_graphic() || c == ' ' {
-                c
-            } else {
-                '?'
-            }
-        })
-        .take(CLOSE_TEXT_MAX)
-        .collect();
-    if text.is_empty() {
-        "without a reason".into()
-    } else {
-        text
     }
 }

@@ -32,9 +32,7 @@ impl Session {
                 }
             }
             (Phase::Online { ext: true, .. }, Received::Renamed(answer)) => self.renamed(answer),
-            (Phase::Online { ext: true, .. }, Received::Retired(answer)) => {
-                self.retired(now, answer)
-            }
+            (Phase::Online { ext: true, .. }, Received::Retired(_)) => self.retired(now),
             // A socket that dials a free port of this machine can meet itself.
             (Phase::Registering { .. }, Received::Unknown)
                 if control_type(text).as_deref() == Some("register") =>
@@ -193,7 +191,7 @@ impl Session {
     fn receipt(&mut self, receipt: Receipt) {
         if let Some(key) = receipt.key.clone() {
             self.queries.collect(&receipt);
-            if self.fates.arrive(key.clone(), receipt) {
+            if self.notices.arrive(key.clone(), receipt) {
                 self.ack_delivery(key, None);
             }
             return;
@@ -203,7 +201,7 @@ impl Session {
             Stage::Refused(refusal) => Err(Unsent::Refused(refusal.clone())),
             _ => {
                 if !self.queries.collect(&receipt) {
-                    self.fates.push(passing(receipt));
+                    self.notices.push(passing(receipt));
                 }
                 return;
             }
@@ -211,7 +209,7 @@ impl Session {
         self.queries.collect(&receipt);
         match self.outbox.settle(&receipt.id) {
             Some(false) => self.settle(receipt.id, outcome),
-            Some(true) => self.fates.push(passing(receipt)),
+            Some(true) => self.notices.push(passing(receipt)),
             None => {}
         }
     }
@@ -219,6 +217,6 @@ impl Session {
 
 /// A statement that the broker does not keep.
 fn passing(receipt: Receipt) -> Event {
-    let token = None;
-    Event::Fate { receipt, token }
+    let id = None;
+    Event::Notice { receipt, id }
 }

@@ -3,7 +3,7 @@
 use peerbus_wire::{ClientFrame, How, MessageId, Presence, Stage};
 
 use super::mutation::Mutation;
-use super::{Draft, Event, FateToken, Key, Overloaded, Phase, QueryId, Session, Unsent};
+use super::{Draft, Event, Key, NoticeId, Overloaded, Phase, QueryId, Session, Unsent};
 use crate::Now;
 
 impl Session {
@@ -22,7 +22,7 @@ impl Session {
         self.outbox.push(draft, now.mono_ms, deadline_ms)
     }
 
-    /// Asks who is there. Answered by [`Reply::Peers`], at `deadline_ms` at the latest.
+    /// Asks who is there. Answered by [`Reply::Answered`], at `deadline_ms` at the latest.
     ///
     /// # Errors
     ///
@@ -36,7 +36,7 @@ impl Session {
     }
 
     /// Asks what became of messages that were sent under this name. Answered by
-    /// [`Reply::Statuses`], at `deadline_ms` at the latest. `ids` are at most
+    /// [`Reply::Answered`], at `deadline_ms` at the latest. `ids` are at most
     /// [`peerbus_wire::limits::STATUS_IDS_MAX`]; those beyond are left out. Statements about them
     /// that come while the answer is under way go into the answer, not to the events.
     ///
@@ -58,18 +58,16 @@ impl Session {
         Ok(query)
     }
 
-    /// The next event for the host. A message that it took is held until it is acked or released.
+    /// The next event for the host. A message that it took is held until it is acked or refused.
     pub fn poll_event(&mut self) -> Option<Event> {
         if let Some(registered) = self.registered.take() {
             return Some(registered);
         }
-        if let Some(event) = self.fates.take() {
+        if let Some(event) = self.notices.take() {
             if self.mutations.broken(Mutation::AckUntold)
-                && let Event::Fate {
-                    token: Some(token), ..
-                } = event
+                && let Event::Notice { id: Some(id), .. } = event
             {
-                self.fate_told(token);
+                self.ack_notice(id);
             }
             return Some(event);
         }
@@ -78,8 +76,8 @@ impl Session {
 
     /// The statement was told to the agent or the person it is for: the broker need not keep it.
     /// Repeating it does no harm.
-    pub fn fate_told(&mut self, token: FateToken) {
-        if let Some(key) = self.fates.told(token) {
+    pub fn ack_notice(&mut self, id: NoticeId) {
+        if let Some(key) = self.notices.told(id) {
             self.ack_delivery(key, None);
         }
     }
@@ -115,21 +113,6 @@ impl Session {
         for key in self.inbox.refuse(key, reason) {
             let ext = self.speaks_ext();
             self.decline(key, reason.to_owned(), ext);
-        }
-        self.may_read_again(now, read);
-    }
-
-    /// The host hands a message that it took back, to be delivered again. On a v1 connection,
-    /// which cannot take it back, the message stays held.
-    pub fn release(&mut self, now: Now, key: Key) {
-        if matches!(self.phase, Phase::Online { ext: false, .. }) {
-            return;
-        }
-        let read = self.wants_read();
-        for key in self.inbox.release(key) {
-            if self.speaks_ext() {
-                self.control.push_back(ClientFrame::Release { key });
-            }
         }
         self.may_read_again(now, read);
     }

@@ -18,8 +18,8 @@ pub(super) const HELD_MAX: usize = (WINDOW_V1_MESSAGES + EXEMPT_V1_MESSAGES) as 
 pub(super) const HELD_BYTES_MAX: usize = 2 * WINDOW_V1_BYTES as usize;
 /// Most deliveries of one held message that are remembered.
 const DELIVERIES_MAX: usize = 8;
-/// Most released messages that are remembered, and most that the host did not want.
-const RELEASED_MAX: usize = 1_024;
+/// Most messages that the host did not want that are remembered.
+const REFUSED_MAX: usize = 1_024;
 
 #[derive(Debug)]
 struct Entry {
@@ -60,7 +60,6 @@ pub(super) struct Inbox {
     unread_bytes: usize,
     consumed: Bounded<Fingerprint>,
     hows: BTreeMap<Key, How>,
-    released: Bounded<()>,
     refused: Bounded<String>,
     /// Broken on purpose: what was consumed is not remembered.
     #[cfg(feature = "mutations")]
@@ -72,7 +71,7 @@ impl Inbox {
         &mut self,
         delivery: DeliveryKey,
         print: Fingerprint,
-        mut inbound: Inbound,
+        inbound: Inbound,
     ) -> Arrival {
         let key = inbound.key;
         if let Some(consumed) = self.consumed.map.get(&key) {
@@ -96,7 +95,6 @@ impl Inbox {
             }
             return Arrival::Held;
         }
-        inbound.again |= self.released.map.contains_key(&key);
         let bytes = inbound.body.len();
         self.bytes += bytes;
         self.unread_bytes += bytes;
@@ -144,15 +142,6 @@ impl Inbox {
         entry.deliveries
     }
 
-    /// The host hands back a message that it took; gives its deliveries.
-    pub(super) fn release(&mut self, key: Key) -> Vec<DeliveryKey> {
-        let Some(entry) = self.remove_taken(key) else {
-            return Vec::new();
-        };
-        self.released.insert(key, (), RELEASED_MAX);
-        entry.deliveries
-    }
-
     /// Where the broker is told about a message that the host holds.
     pub(super) fn deliveries(&self, key: Key) -> &[DeliveryKey] {
         let held = self.held.get(&key).filter(|entry| entry.unread.is_none());
@@ -167,7 +156,7 @@ impl Inbox {
         if let Some(evicted) = self.consumed.insert(key, entry.print, CONSUMED_MAX) {
             self.hows.remove(&evicted);
         }
-        self.refused.insert(key, reason.to_owned(), RELEASED_MAX);
+        self.refused.insert(key, reason.to_owned(), REFUSED_MAX);
         entry.deliveries
     }
 
@@ -201,7 +190,7 @@ impl Inbox {
     }
 
     pub(super) fn is_unused(&self) -> bool {
-        self.held.is_empty() && self.consumed.order.is_empty() && self.released.order.is_empty()
+        self.held.is_empty() && self.consumed.order.is_empty()
     }
 
     pub(super) fn has_unread(&self) -> bool {
@@ -216,8 +205,7 @@ impl Inbox {
         assert!(self.held.len() <= HELD_MAX, "held {}", self.held.len());
         assert!(self.consumed.map.len() <= CONSUMED_MAX && self.hows.len() <= HOWS_MAX);
         assert_eq!(self.consumed.map.len(), self.consumed.order.len());
-        assert_eq!(self.released.map.len(), self.released.order.len());
-        assert!(self.refused.map.len() <= RELEASED_MAX);
+        assert!(self.refused.map.len() <= REFUSED_MAX);
         let bytes: usize = self.held.values().map(|entry| entry.bytes).sum();
         assert_eq!(bytes, self.bytes, "held bytes");
         let unread = self

@@ -17,18 +17,18 @@
 //!
 //! - a message is sent under one id until the broker says what became of it, in the order of
 //!   [`Session::send`], again after each reconnect; each send and each query gets one [`Reply`];
-//! - the host sees a message only if it verifies, and once, unless it released it;
+//! - the host sees a message only if it verifies, and once;
 //! - a message is acked only after the host said that it is consumed, and again with the same
 //!   claim whenever it comes again.
 
 mod backoff;
 mod connection;
-mod fates;
 mod frames;
 mod host;
 mod inbox;
 mod mutation;
 mod naming;
+mod notices;
 mod outbox;
 mod queries;
 #[cfg(test)]
@@ -39,20 +39,21 @@ use std::collections::VecDeque;
 
 use peerbus_wire::{ClientFrame, PeerName};
 
+pub use connection::IN_USE_MS;
 #[cfg(feature = "mutations")]
 pub use mutation::Mutation;
 pub use outbox::GIVE_UP_MS;
 pub use types::{
-    Action, Config, Counters, Credentials, Draft, Ended, Event, FateToken, Held, Inbound, Key,
-    NameFailure, Overloaded, QueryFailure, QueryId, Reason, Rejected, Reply, Roster, Sent, Status,
+    Action, Answer, Config, Counters, Credentials, Draft, Ended, Event, Held, Inbound, Key,
+    NoticeId, Overloaded, QueryFailure, QueryId, Refused, Rejected, Reply, Roster, Sent, Status,
     Unsent,
 };
 
 use backoff::Backoff;
-use fates::Fates;
 use inbox::Inbox;
 use mutation::Mutations;
 use naming::Naming;
+use notices::Notices;
 use outbox::Outbox;
 use queries::Queries;
 
@@ -82,7 +83,7 @@ pub struct Session {
     outbox: Outbox,
     queries: Queries,
     naming: Naming,
-    fates: Fates,
+    notices: Notices,
     control: VecDeque<ClientFrame>,
     actions: VecDeque<Action>,
     replies: VecDeque<Reply>,
@@ -132,7 +133,7 @@ impl Session {
             outbox: Outbox::default(),
             queries: Queries::default(),
             naming: Naming::default(),
-            fates: Fates::default(),
+            notices: Notices::default(),
             control: VecDeque::new(),
             actions: VecDeque::from([Action::Dial]),
             replies: VecDeque::new(),
@@ -158,9 +159,9 @@ impl Session {
         self.replies.pop_front()
     }
 
-    /// When to call [`Session::handle_timeout`], on the monotonic clock, and why.
+    /// When to call [`Session::handle_timeout`], on the monotonic clock.
     #[must_use]
-    pub fn poll_timeout(&self) -> Option<(u64, Reason)> {
+    pub fn poll_timeout(&self) -> Option<u64> {
         let all = [
             self.connection_timeout(),
             self.outbox.timeout(),
@@ -173,7 +174,7 @@ impl Session {
     /// Whether [`Session::poll_event`] has something.
     #[must_use]
     pub fn has_event(&self) -> bool {
-        self.registered.is_some() || self.fates.has_event() || self.inbox.has_unread()
+        self.registered.is_some() || self.notices.has_event() || self.inbox.has_unread()
     }
 
     /// Whether the shell may hand in another frame. `false` while as much is held as may be.
@@ -245,7 +246,7 @@ impl Session {
         self.inbox.check();
         self.outbox.check();
         self.queries.check();
-        self.fates.check();
+        self.notices.check();
         let connected = matches!(self.phase, Phase::Online { .. } | Phase::Closing { .. });
         assert!(
             connected

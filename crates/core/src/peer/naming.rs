@@ -1,27 +1,22 @@
-//! Another name for a live session, or the end of its name.
+//! Another name for a live session.
 //!
-//! The broker's answer may be lost with its connection. A rename is then asked for again in the
-//! registration, which says both names; a retirement is simply repeated.
+//! A name is *asked for* when everything of the present one is to go along: the broker decides. Its
+//! answer may be lost with its connection; it is then asked again in the registration, which says
+//! both names. A session *goes by* a name of its own choosing where the present one is worth
+//! nothing: nobody has it, or it was made up and has a successor, to which the broker is told to
+//! lead it.
 
 use peerbus_wire::{ClientFrame, NameAnswer, NameKey, PeerName};
 
-use super::types::{NameFailure, Overloaded, QueryFailure, QueryId, Reason, Reply};
-use super::{Event, Phase, Session, Status};
+use super::types::{Answer, Overloaded, QueryFailure, QueryId, Reply};
+use super::{Action, Event, Phase, Session, Status};
 use crate::Now;
 
-/// What the host wants.
-#[derive(Debug, Clone)]
-enum Wish {
-    Rename(PeerName),
-    Retire(Option<PeerName>),
-    /// This name ends and another one, which gets what there is of it, takes its place.
-    Become(PeerName),
-}
-
+/// A name that was asked for.
 #[derive(Debug)]
 struct Request {
     query: QueryId,
-    wish: Wish,
+    name: PeerName,
     deadline_ms: u64,
     /// It is on this connection, or was on one that ended without an answer.
     sent: bool,
@@ -29,34 +24,36 @@ struct Request {
     told: bool,
 }
 
-/// The wish that is under way, if any.
+/// The name that takes the place of the present one.
+#[derive(Debug)]
+struct Successor {
+    name: PeerName,
+    sent: bool,
+}
+
+/// The change of name that is under way, if any.
 #[derive(Debug, Default)]
 pub(super) struct Naming {
     request: Option<Request>,
+    successor: Option<Successor>,
 }
 
 impl Naming {
-    fn answer(&mut self, outcome: Result<(), NameFailure>) -> Option<Reply> {
-        let request = self.request.take()?;
+    fn answer(&mut self, outcome: Result<Answer, QueryFailure>) -> Option<Reply> {
+        let request = self.request.take().filter(|request| !request.told)?;
         let query = request.query;
-        (!request.told).then_some(Reply::Named { query, outcome })
+        Some(Reply::Answered { query, outcome })
     }
 
     /// The name that was asked for on a connection that ended without an answer.
     pub(super) fn unanswered(&self) -> Option<&PeerName> {
-        match &self.request {
-            Some(Request {
-                wish: Wish::Rename(name),
-                sent: true,
-                ..
-            }) => Some(name),
-            _ => None,
-        }
+        let request = self.request.as_ref().filter(|request| request.sent)?;
+        Some(&request.name)
     }
 
-    pub(super) fn timeout(&self) -> Option<(u64, Reason)> {
+    pub(super) fn timeout(&self) -> Option<u64> {
         let request = self.request.as_ref().filter(|request| !request.told)?;
-        Some((request.deadline_ms, Reason::QueryDeadline))
+        Some(request.deadline_ms)
     }
 
     pub(super) fn expire(&mut self, now_ms: u64) -> Option<Reply> {
@@ -67,38 +64,25 @@ impl Naming {
         if !request.sent {
             self.request = None;
         }
-        let outcome = Err(NameFailure::Query(QueryFailure::TimedOut));
-        Some(Reply::Named { query, outcome })
+        let outcome = Err(QueryFailure::TimedOut);
+        Some(Reply::Answered { query, outcome })
     }
 
     pub(super) fn fail(&mut self, failure: QueryFailure) -> Option<Reply> {
-        self.answer(Err(NameFailure::Query(failure)))
+        self.answer(Err(failure))
     }
 
     /// The frame that is to be sent now, if there is one.
     pub(super) fn next(&mut self) -> Option<ClientFrame> {
+        if let Some(successor) = self.successor.as_mut().filter(|next| !next.sent) {
+            successor.sent = true;
+            let successor = Some(successor.name.as_str().into());
+            return Some(ClientFrame::Retire { successor });
+        }
         let request = self.request.as_mut().filter(|request| !request.sent)?;
         request.sent = true;
-        Some(match &request.wish {
-            Wish::Rename(name) => ClientFrame::Rename {
-                name: name.as_str().into(),
-            },
-            Wish::Retire(successor) => ClientFrame::Retire {
-                successor: successor.as_ref().map(|name| name.as_str().into()),
-            },
-            Wish::Become(name) => ClientFrame::Retire {
-                successor: Some(name.as_str().into()),
-            },
-        })
-    }
-
-    /// The name that is to take this one's place, if there is one.
-    fn take_successor(&mut self) -> Option<PeerName> {
-        let becomes = |request: &mut Request| matches!(request.wish, Wish::Become(_));
-        match self.request.take_if(becomes)?.wish {
-            Wish::Become(name) => Some(name),
-            _ => None,
-        }
+        let name = request.name.as_str().into();
+        Some(ClientFrame::Rename { name })
     }
 
     /// The process goes by another name, of its own making.
@@ -111,69 +95,82 @@ impl Naming {
 
 impl Session {
     /// Asks the broker for another name: the queue goes with it, and mail to the present name
-    /// still comes. Answered by [`Reply::Named`], at `deadline_ms` at the latest.
+    /// still comes. Answered by [`Reply::Answered`], at `deadline_ms` at the latest.
     ///
     /// # Errors
     ///
-    /// When such a wish is under way already.
-    pub fn request_rename(
-        &mut self,
-        name: PeerName,
-        deadline_ms: u64,
-    ) -> Result<QueryId, Overloaded> {
-        self.request(Wish::Rename(name), deadline_ms)
+    /// When a change of name is under way already.
+    pub fn ask_for(&mut self, name: PeerName, deadline_ms: u64) -> Result<QueryId, Overloaded> {
+        if self.naming.request.is_some() || self.naming.successor.is_some() {
+            return Err(Overloaded {
+                waiting: 1,
+                bytes: 0,
+            });
+        }
+        let query = self.queries.number();
+        self.naming.request = Some(Request {
+            query,
+            name,
+            deadline_ms,
+            sent: false,
+            told: false,
+        });
+        if self.is_over() {
+            self.replies.extend(self.naming.fail(QueryFailure::Closed));
+        } else if matches!(self.phase, Phase::Online { ext: false, .. }) {
+            let failure = QueryFailure::NotSupported;
+            self.replies.extend(self.naming.fail(failure));
+        }
+        Ok(query)
     }
 
-    /// Ends this name for good: what it has not acked goes to `successor`, or its senders are told
-    /// that it expired. Answered by [`Reply::Named`], at `deadline_ms` at the latest; the session
-    /// is closed when it is done.
+    /// Goes by another name, which another one may take the place of when it was `generated`:
     ///
-    /// # Errors
-    ///
-    /// When such a wish is under way already.
-    pub fn request_retirement(
-        &mut self,
-        successor: Option<PeerName>,
-        deadline_ms: u64,
-    ) -> Result<QueryId, Overloaded> {
-        self.request(Wish::Retire(successor), deadline_ms)
-    }
-
-    /// Takes another name, which is known and may have a queue. The present one, which was made up
-    /// and is given up, leads there from now on.
-    pub fn succeed(&mut self, now: Now, name: PeerName) {
-        if self.is_over() || name.key() == self.config.name.key() {
+    /// - as the answer to [`Action::Rename`], soon;
+    /// - after the broker turned the present name down, at once;
+    /// - otherwise only from a made-up name to one that is known and may have a queue: the present
+    ///   one is given up and leads there from now on. Nothing happens to a chosen name, nor while
+    ///   another change is under way.
+    pub fn go_by(&mut self, now: Now, name: PeerName, generated: bool) {
+        if self.is_over() {
             return;
         }
-        let asked = self.request(Wish::Become(name.clone()), u64::MAX);
-        if asked.is_ok() && !matches!(self.phase, Phase::Online { ext: true, .. }) {
-            self.naming.take_successor();
+        if self.phase == Phase::Renaming {
+            self.actions.retain(|action| *action != Action::Rename);
+            self.take_name(name);
+            let local = self.is_local();
+            let until_ms = now.mono_ms + self.backoff.next(local);
+            self.phase = Phase::Waiting { until_ms };
+        } else if matches!(self.status, Status::Refused { .. }) {
+            self.start_as(now, name);
+            self.config.generated = generated;
+            self.status = Status::Connecting {
+                since_ms: now.mono_ms,
+                last_error: None,
+            };
+            if let Phase::Waiting { until_ms } = &mut self.phase {
+                *until_ms = now.mono_ms;
+            }
+        } else if generated && name.key() != self.config.name.key() {
+            self.give_way_to(now, name);
+        }
+    }
+
+    fn give_way_to(&mut self, now: Now, name: PeerName) {
+        if self.naming.request.is_some() || self.naming.successor.is_some() {
+            return;
+        }
+        if matches!(self.phase, Phase::Online { ext: true, .. }) {
+            self.naming.successor = Some(Successor { name, sent: false });
+        } else {
             self.start_as(now, name);
         }
     }
 
-    /// Registers under this name, at once, after the broker turned the present one down; nothing
-    /// otherwise.
-    pub fn start_over_as(&mut self, now: Now, name: PeerName) {
-        if !matches!(self.status, Status::Refused { .. }) {
-            return;
-        }
-        self.start_as(now, name);
-        self.config.generated = false;
-        self.status = Status::Connecting {
-            since_ms: now.mono_ms,
-            last_error: None,
-        };
-        if let Phase::Waiting { until_ms } = &mut self.phase {
-            *until_ms = now.mono_ms;
-        }
-    }
-
-    /// Whether [`Session::succeed`] is under way: the present name is about to end.
+    /// Whether the present name is about to end.
     #[must_use]
-    pub fn is_succeeding(&self) -> bool {
-        let becomes = |request: &Request| matches!(request.wish, Wish::Become(_));
-        self.naming.request.as_ref().is_some_and(becomes)
+    pub fn is_giving_way(&self) -> bool {
+        self.naming.successor.is_some()
     }
 
     /// Registers anew under this name.
@@ -185,37 +182,11 @@ impl Session {
         self.take_name(name);
     }
 
-    fn request(&mut self, wish: Wish, deadline_ms: u64) -> Result<QueryId, Overloaded> {
-        if self.naming.request.is_some() {
-            return Err(Overloaded {
-                waiting: 1,
-                bytes: 0,
-            });
-        }
-        let query = self.queries.number();
-        let becomes = matches!(wish, Wish::Become(_));
-        self.naming.request = Some(Request {
-            query,
-            wish,
-            deadline_ms,
-            sent: false,
-            // Nobody waits for that.
-            told: becomes,
-        });
-        if self.is_over() {
-            self.replies.extend(self.naming.fail(QueryFailure::Closed));
-        } else if matches!(self.phase, Phase::Online { ext: false, .. }) && !becomes {
-            let failure = QueryFailure::NotSupported;
-            self.replies.extend(self.naming.fail(failure));
-        }
-        Ok(query)
-    }
-
     /// The broker answered `rename`.
     pub(super) fn renamed(&mut self, answer: NameAnswer) {
         let outcome = match answer.refused {
-            Some(why) => Err(NameFailure::Refused(why)),
-            None => Ok(()),
+            Some(why) => Err(QueryFailure::Refused(why)),
+            None => Ok(Answer::Renamed),
         };
         if outcome.is_ok() {
             match PeerName::parse(&answer.name) {
@@ -226,28 +197,18 @@ impl Session {
         self.replies.extend(self.naming.answer(outcome));
     }
 
-    /// The broker answered `retire`.
-    pub(super) fn retired(&mut self, now: Now, answer: NameAnswer) {
-        // If it was refused the name is free to take all the same.
-        if let Some(name) = self.naming.take_successor() {
-            return self.start_as(now, name);
-        }
-        match answer.refused {
-            Some(why) => {
-                let outcome = Err(NameFailure::Refused(why));
-                self.replies.extend(self.naming.answer(outcome));
-            }
-            None => {
-                self.replies.extend(self.naming.answer(Ok(())));
-                self.close();
-            }
+    /// The broker answered `retire`. If it was refused the successor is free to take all the same.
+    pub(super) fn retired(&mut self, now: Now) {
+        match self.naming.successor.take() {
+            Some(successor) => self.start_as(now, successor.name),
+            None => self.counters.ignored += 1,
         }
     }
 
     /// The connection ended: what is to be done about the name all the same.
     pub(super) fn disconnected(&mut self) {
-        if let Some(name) = self.naming.take_successor() {
-            self.take_name(name);
+        if let Some(successor) = self.naming.successor.take() {
+            self.take_name(successor.name);
         }
     }
 
@@ -263,7 +224,7 @@ impl Session {
         };
         if is(&wanted.key()) {
             self.adopt(wanted);
-            self.replies.extend(self.naming.answer(Ok(())));
+            self.replies.extend(self.naming.answer(Ok(Answer::Renamed)));
         } else if self.naming.request.as_ref().is_some_and(|r| r.told) {
             self.naming.request = None;
         } else {

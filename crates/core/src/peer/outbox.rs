@@ -6,7 +6,7 @@ use peerbus_wire::{
     Address, Carried, Decoded, Envelope, MessageId, PROTOCOL_VERSION, PeerName, Refusal, Secret,
 };
 
-use super::types::{Draft, Overloaded, Reason, Unsent};
+use super::types::{Draft, Overloaded, Unsent};
 
 /// Most messages that may wait for a receipt.
 pub(super) const MESSAGES_MAX: usize = 1_024;
@@ -191,12 +191,12 @@ impl Outbox {
         expired
     }
 
-    pub(super) fn timeout(&self) -> Option<(u64, Reason)> {
+    pub(super) fn timeout(&self) -> Option<u64> {
         let due = |entry: &Entry| {
             if entry.told {
-                (entry.give_up_ms, Reason::GiveUp)
+                entry.give_up_ms
             } else {
-                (entry.deadline_ms, Reason::SendDeadline)
+                entry.deadline_ms
             }
         };
         self.entries.iter().map(due).min()

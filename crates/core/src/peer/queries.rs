@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use peerbus_wire::{ClientFrame, MessageId, PeersFrame, Receipt};
 
-use super::types::{Overloaded, QueryFailure, QueryId, Reason, Reply, Roster};
+use super::types::{Answer, Overloaded, QueryFailure, QueryId, Reply, Roster};
 
 /// Most queries that may wait for an answer, those whose callers were told of a time-out included.
 pub(super) const QUERIES_MAX: usize = 64;
@@ -110,15 +110,13 @@ impl Queries {
         }
         self.sent -= 1;
         let query = self.waiting.pop_front().filter(|query| !query.told)?;
-        Some(match query.question {
-            Question::Peers => Reply::Peers {
-                query: query.id,
-                outcome: Ok(Roster::of(frame, ext)),
-            },
-            Question::Statuses { statements, .. } => Reply::Statuses {
-                query: query.id,
-                outcome: Ok(statements),
-            },
+        let answer = match query.question {
+            Question::Peers => Answer::Peers(Roster::of(frame, ext)),
+            Question::Statuses { statements, .. } => Answer::Statuses(statements),
+        };
+        Some(Reply::Answered {
+            query: query.id,
+            outcome: Ok(answer),
         })
     }
 
@@ -163,11 +161,9 @@ impl Queries {
         replies
     }
 
-    pub(super) fn timeout(&self) -> Option<(u64, Reason)> {
+    pub(super) fn timeout(&self) -> Option<u64> {
         let waiting = self.waiting.iter().filter(|query| !query.told);
-        waiting
-            .map(|query| (query.deadline_ms, Reason::QueryDeadline))
-            .min()
+        waiting.map(|query| query.deadline_ms).min()
     }
 
     pub(super) fn close(&mut self) -> Vec<Reply> {
@@ -190,16 +186,9 @@ impl Queries {
 
 impl Query {
     fn fail(&self, failure: QueryFailure) -> Option<Reply> {
-        let query = self.id;
-        let reply = match self.question {
-            Question::Peers => Reply::Peers {
-                query,
-                outcome: Err(failure),
-            },
-            Question::Statuses { .. } => Reply::Statuses {
-                query,
-                outcome: Err(failure),
-            },
+        let reply = Reply::Answered {
+            query: self.id,
+            outcome: Err(failure),
         };
         (!self.told).then_some(reply)
     }

@@ -76,25 +76,8 @@ pub enum Action {
     HangUp,
     /// Send a transport ping; its pong counts as a sign of life.
     Ping,
-    /// Make up another name and hand it in with [`rename`](super::Session::rename).
+    /// Make up another name and hand it in with [`go_by`](super::Session::go_by).
     Rename,
-}
-
-/// Why a session wants to be woken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reason {
-    /// It is time to dial again.
-    Redial,
-    /// The broker has not answered `register`.
-    Register,
-    /// Nothing was heard from the broker for a while.
-    Silence,
-    /// The caller of a send is owed an answer.
-    SendDeadline,
-    /// An unconfirmed message is not sent again after this.
-    GiveUp,
-    /// The caller of a query is owed an answer.
-    QueryDeadline,
 }
 
 /// Where the connection stands.
@@ -116,8 +99,10 @@ pub enum Status {
     },
     /// The broker turned the registration down. Tried again, slowly.
     Refused {
-        /// What was refused, why and what to do.
-        sentence: String,
+        /// The name that was to be registered.
+        name: PeerName,
+        /// Why.
+        why: Refused,
     },
     /// There are no credentials. Looked for again.
     NoCredentials {
@@ -128,6 +113,26 @@ pub enum Status {
     Closed,
 }
 
+/// Why the broker turned a registration down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// The name belongs to another token.
+    NameClaimed,
+    /// Another live session has the name.
+    InUse {
+        /// What the broker says of that session. Untrusted.
+        by: Option<String>,
+    },
+    /// The name was ended for good.
+    Ended,
+    /// Another process registered the name after this one.
+    TakenOver,
+    /// The token is none of the broker's.
+    Token,
+    /// The broker's words. Untrusted.
+    Other(String),
+}
+
 /// Names a received message to the host: a digest of its sender and id. Opaque.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(pub(super) u128);
@@ -135,7 +140,7 @@ pub struct Key(pub(super) u128);
 /// Names a statement that the broker keeps until it is told to the agent or the person it is for.
 /// Opaque.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FateToken(pub(super) u64);
+pub struct NoticeId(pub(super) u64);
 
 /// A received message: verified, not a duplicate, for this peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,8 +159,7 @@ pub struct Inbound {
     pub ts: String,
     /// JSON text in canonical form. Untrusted.
     pub body: String,
-    /// It may have been shown before: the host took it and released it, or the broker delivered it
-    /// on another connection of this name.
+    /// It may have been shown before: the broker delivered it on another connection of this name.
     pub again: bool,
     /// The name that it was sent to, where that is not this peer's present one.
     pub to: Option<String>,
@@ -175,12 +179,12 @@ pub enum Event {
     Message(Inbound),
     /// What became of a message that this process sent: delivered, acked, expired or dead; accepted
     /// or refused only when the caller of the send was told before that it is not known.
-    Fate {
+    Notice {
         /// What the broker says.
         receipt: Receipt,
-        /// The broker keeps the statement until [`fate_told`](super::Session::fate_told) is called
+        /// The broker keeps the statement until [`ack_notice`](super::Session::ack_notice) is called
         /// with this.
-        token: Option<FateToken>,
+        id: Option<NoticeId>,
     },
     /// A message whose fate the caller was told is not known was never confirmed, and is not sent
     /// again.
@@ -200,28 +204,24 @@ pub enum Reply {
         /// What is known of it.
         outcome: Sent,
     },
+    /// To a query.
+    Answered {
+        /// The query.
+        query: QueryId,
+        /// The answer, or why there is none.
+        outcome: Result<Answer, QueryFailure>,
+    },
+}
+
+/// The answer to a query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
     /// To [`query_peers`](super::Session::query_peers).
-    Peers {
-        /// The query.
-        query: QueryId,
-        /// The answer, or why there is none.
-        outcome: Result<Roster, QueryFailure>,
-    },
+    Peers(Roster),
     /// To [`query_statuses`](super::Session::query_statuses).
-    Statuses {
-        /// The query.
-        query: QueryId,
-        /// The answer, or why there is none.
-        outcome: Result<Vec<Receipt>, QueryFailure>,
-    },
-    /// To [`request_rename`](super::Session::request_rename) and
-    /// [`request_retirement`](super::Session::request_retirement).
-    Named {
-        /// The query.
-        query: QueryId,
-        /// Done, or why not.
-        outcome: Result<(), NameFailure>,
-    },
+    Statuses(Vec<Receipt>),
+    /// To [`ask_for`](super::Session::ask_for): done.
+    Renamed,
 }
 
 /// What is known of a sent message when its caller is answered: the broker has it on disk, or
@@ -246,24 +246,17 @@ pub enum Unsent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QueryId(pub u64);
 
-/// Why a query has no answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why a query has no answer, or was not done.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueryFailure {
-    /// Its deadline passed.
+    /// Its deadline passed. It may have been done.
     TimedOut,
+    /// The broker says why not, in a sentence. Nothing changed.
+    Refused(String),
     /// The broker does not speak our extension.
     NotSupported,
     /// The session was closed.
     Closed,
-}
-
-/// Why a name was not changed or ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NameFailure {
-    /// The broker says why, in a sentence. Nothing changed.
-    Refused(String),
-    /// There is no answer. It may have been done.
-    Query(QueryFailure),
 }
 
 /// The answer to a peers query.

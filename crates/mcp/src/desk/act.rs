@@ -88,7 +88,7 @@ impl State {
             token: Some(token), ..
         } = content
         {
-            self.bus.fate_told(*token);
+            self.bus.ack_notice(*token);
         }
     }
 }

@@ -7,7 +7,7 @@ use peerbus_adapter::governor::{Arrival, Governor, Verdict};
 use peerbus_adapter::wake::{
     Entry, EntryId, Ladder, Limit, Outcome, Parcel, ParcelId, Path, PathState, Policy, Priority,
 };
-use peerbus_adapter::{Bus, Event, FateToken, Inbound, PeerName, Stage};
+use peerbus_adapter::{Bus, Event, Inbound, NoticeId, PeerName, Stage};
 use peerbus_wire::NameKey;
 
 use super::expected::Waiters;
@@ -106,7 +106,7 @@ pub(super) enum Content {
     Notice {
         sentence: Arc<str>,
         /// The broker keeps it until it is told. There are only so many of these untold.
-        token: Option<FateToken>,
+        token: Option<NoticeId>,
     },
 }
 
@@ -158,7 +158,7 @@ impl State {
     /// Something came from the bus.
     pub(super) fn put(&mut self, now_ms: u64, event: Event) {
         let sentence = text::notice(&event);
-        if let Event::Fate { receipt, .. } = &event {
+        if let Event::Notice { receipt, .. } = &event {
             self.got(now_ms, receipt);
         }
         match event {
@@ -166,7 +166,7 @@ impl State {
             Event::Message(inbound) => self.message(now_ms, inbound),
             event => {
                 let token = match &event {
-                    Event::Fate { token, .. } => *token,
+                    Event::Notice { id, .. } => *id,
                     _ => None,
                 };
                 match (sentence, token) {
@@ -175,7 +175,7 @@ impl State {
                         self.notice(now_ms, &sentence, token, priority);
                     }
                     // It is no news: nothing is to be told.
-                    (_, Some(token)) => self.bus.fate_told(token),
+                    (_, Some(token)) => self.bus.ack_notice(token),
                     (_, None) => {}
                 }
             }
@@ -184,7 +184,7 @@ impl State {
 
     /// That a peer holds mail back is told once in a while, not for each message.
     fn is_news(&mut self, now_ms: u64, event: &Event) -> bool {
-        let Event::Fate { receipt, .. } = event else {
+        let Event::Notice { receipt, .. } = event else {
             return true;
         };
         let (Stage::Held { .. }, Some(to)) = (&receipt.stage, &receipt.to) else {
@@ -300,7 +300,7 @@ impl State {
         &mut self,
         now_ms: u64,
         sentence: &str,
-        token: Option<FateToken>,
+        token: Option<NoticeId>,
         priority: Priority,
     ) -> EntryId {
         let sentence = sentence.into();

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use peerbus_adapter::{
-    Bus, Config, Event, Flags, How, LinkState, Naming, PeerEntry, Url, connect, credentials,
+    Bus, Config, Event, Flags, How, LinkState, Naming, PeerEntry, Refused, Url, connect,
+    credentials,
 };
 
 use super::report::Report;
@@ -58,10 +59,10 @@ async fn reach(bus: &Bus, config: &Config, since: Instant, report: &mut Report) 
             answered(config, took, ext, report);
             Some(ext)
         }
-        LinkState::Refused { sentence } => {
+        state @ LinkState::Refused { .. } => {
             let remedy = "use this broker's token: the credentials file that its `peerbus serve` \
                           made, or one of its PEERBUS_TOKENS";
-            report.failed("token", sentence, remedy);
+            report.failed("token", state.to_string(), remedy);
             None
         }
         LinkState::Connecting { last_error, .. } => {
@@ -240,7 +241,8 @@ async fn name(bus: &Bus, config: &Config, report: &mut Report) {
         .find(|peer| peer.name.eq_ignore_ascii_case(&wanted));
     let holder = known.filter(|peer| peer.online).map(described);
     match (refusal(config, naming).await, holder) {
-        (Some(why), _) if why.contains("another token") => {
+        (Some(Refused::NameClaimed), _) => {
+            let why = format!("the name {wanted} belongs to another token at this broker");
             let remedy = format!(
                 "choose another PEERBUS_NAME, or free it with `peerbus names release {wanted}`"
             );
@@ -270,7 +272,7 @@ fn described(peer: &PeerEntry) -> String {
 
 /// Why a name is refused. It is asked for as an ephemeral one: so nothing is taken over, no mail
 /// comes, and nothing of it stays.
-async fn refusal(config: &Config, naming: Naming) -> Option<String> {
+async fn refusal(config: &Config, naming: Naming) -> Option<Refused> {
     let (bus, link) = connect(Config {
         naming,
         ..config.clone()
@@ -282,7 +284,7 @@ async fn refusal(config: &Config, naming: Naming) -> Option<String> {
     // As above.
     let _ = driver.await;
     match state {
-        LinkState::Refused { sentence } => Some(sentence),
+        LinkState::Refused { why, .. } => Some(why),
         _ => None,
     }
 }

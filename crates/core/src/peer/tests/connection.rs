@@ -5,7 +5,6 @@ use crate::peer::connection::{DEAD_MS, IN_USE_MS, PING_MS, REFUSED_MS, REGISTER_
 
 fn sentence(rig: &Rig) -> &str {
     match rig.session.status() {
-        Status::Refused { sentence } => sentence,
         Status::Connecting {
             last_error: Some(why),
             ..
@@ -18,10 +17,7 @@ fn sentence(rig: &Rig) -> &str {
 fn it_registers_and_says_so_once_for_each_connection() {
     let mut rig = Rig::new(false);
     rig.connect();
-    assert_eq!(
-        rig.session.poll_timeout(),
-        Some((REGISTER_MS, Reason::Register))
-    );
+    assert_eq!(rig.session.poll_timeout(), Some(REGISTER_MS));
     let window = Some(Window {
         messages: 9,
         bytes: 99,
@@ -103,7 +99,7 @@ fn missing_credentials_are_looked_for_again() {
 fn a_register_without_answer_ends_the_connection() {
     let mut rig = Rig::new(false);
     rig.connect();
-    assert_eq!(rig.wait(), Reason::Register);
+    rig.wait();
     assert_eq!(rig.ms, REGISTER_MS);
     assert_eq!(rig.actions(), [Action::HangUp]);
     assert_eq!(
@@ -131,63 +127,58 @@ fn a_connection_to_itself_is_recognised() {
 #[test]
 fn a_silent_broker_is_pinged_then_left() {
     let mut rig = Rig::online(true);
-    assert_eq!((rig.wait(), rig.ms), (Reason::Silence, PING_MS));
+    assert_eq!(rig.wait(), PING_MS);
     assert_eq!(rig.actions(), [Action::Ping]);
     rig.ms += 1_000;
     rig.session.handle_alive(rig.now());
     let pong = rig.ms;
-    assert_eq!((rig.wait(), rig.ms), (Reason::Silence, pong + PING_MS));
+    assert_eq!(rig.wait(), pong + PING_MS);
     assert_eq!(rig.actions(), [Action::Ping]);
-    assert_eq!((rig.wait(), rig.ms), (Reason::Silence, pong + DEAD_MS));
+    assert_eq!(rig.wait(), pong + DEAD_MS);
     assert_eq!(rig.actions(), [Action::HangUp]);
     assert_eq!(sentence(&rig), "the broker was silent for 75 s");
 }
 
 #[test]
-fn a_verbatim_name_is_refused_with_a_sentence_and_tried_again_slowly() {
+fn a_verbatim_name_is_refused_and_tried_again_slowly() {
+    let in_use = |by: Option<&str>| Refused::InUse {
+        by: by.map(str::to_owned),
+    };
+    let other = |reason: &CloseReason| Refused::Other(reason.text());
+    let reserved = CloseReason::InvalidName(NameError::Reserved);
+    let version = CloseReason::UnsupportedVersion;
     let cases = [
-        (
-            CloseReason::NameClaimed,
-            REFUSED_MS,
-            "belongs to another token",
-        ),
-        (
-            CloseReason::NameInUse,
-            IN_USE_MS,
-            "in use by another live session",
-        ),
-        (CloseReason::TakenOver, REFUSED_MS, "took it over"),
-        (CloseReason::InvalidToken, TOKEN_MS, "set PEERBUS_TOKEN"),
-        (
-            CloseReason::InvalidName(NameError::Reserved),
-            REFUSED_MS,
-            "peer name is reserved",
-        ),
-        (
-            CloseReason::UnsupportedVersion,
-            REFUSED_MS,
-            "unsupported protocol version",
-        ),
+        (CloseReason::NameClaimed, REFUSED_MS, Refused::NameClaimed),
+        (CloseReason::NameInUse, IN_USE_MS, in_use(None)),
+        (CloseReason::TakenOver, REFUSED_MS, Refused::TakenOver),
+        (CloseReason::InvalidToken, TOKEN_MS, Refused::Token),
+        (reserved.clone(), REFUSED_MS, other(&reserved)),
+        (version.clone(), REFUSED_MS, other(&version)),
     ];
-    for (reason, after_ms, says) in cases {
+    for (reason, after_ms, expected) in cases {
         let mut rig = Rig::new(false);
         rig.connect();
         rig.closed(&reason);
         let refused = rig.session.status().clone();
-        assert!(matches!(&refused, Status::Refused { .. }), "{reason:?}");
-        assert!(sentence(&rig).contains(says), "{}", sentence(&rig));
+        let Status::Refused { why, .. } = &refused else {
+            panic!("{reason:?}: {refused:?}")
+        };
+        assert_eq!(why, &expected);
         rig.redial();
-        assert!(
-            (after_ms..=after_ms * 9 / 8).contains(&rig.ms),
-            "{reason:?} {}",
-            rig.ms
-        );
-        assert_eq!(
-            rig.session.status(),
-            &refused,
-            "the sentence stands while it tries again"
-        );
+        let slowly = after_ms..=after_ms * 9 / 8;
+        assert!(slowly.contains(&rig.ms), "{reason:?} {}", rig.ms);
+        assert_eq!(rig.session.status(), &refused, "it stands meanwhile");
     }
+    let mut rig = Rig::new(false);
+    rig.connect();
+    rig.end(&Ended::Closed {
+        code: 1008,
+        text: "name in use by codex in web".into(),
+    });
+    let Status::Refused { why, .. } = rig.session.status() else {
+        panic!("{:?}", rig.session.status())
+    };
+    assert_eq!(why, &in_use(Some("codex in web")));
 }
 
 #[test]
@@ -202,7 +193,7 @@ fn a_generated_name_that_is_taken_is_replaced() {
         rig.connect();
         rig.closed(&reason);
         assert_eq!(rig.actions(), [Action::Rename]);
-        rig.session.rename(rig.now(), name("other-name-000"));
+        rig.session.go_by(rig.now(), name("other-name-000"), true);
         rig.redial();
         rig.register(true);
         assert_eq!(rig.session.name(), &name("other-name-000"));
@@ -238,7 +229,7 @@ fn other_ends_are_retried_soon() {
     );
     assert_eq!(
         sentence(&rig),
-        "the broker closed the connection: a?[31m?b (code 1000)"
+        r#"the broker closed the connection: "a\u001b[31m\u000ab" (code 1000)"#
     );
 }
 
@@ -282,7 +273,7 @@ fn a_closed_session_answers_everything_and_flushes_its_acks() {
                 outcome: Err(Unsent::NeverLeft),
                 ..
             },
-            Reply::Peers {
+            Reply::Answered {
                 outcome: Err(QueryFailure::Closed),
                 ..
             },
@@ -339,7 +330,7 @@ fn what_came_for_another_name_is_not_acked_under_the_new_one() {
     rig.connect();
     rig.closed(&CloseReason::NameClaimed);
     assert_eq!(rig.actions(), [Action::Rename]);
-    rig.session.rename(rig.now(), name("other-name-000"));
+    rig.session.go_by(rig.now(), name("other-name-000"), true);
     rig.redial();
     rig.register(true);
     rig.session.ack(rig.now(), inbound.key, seen());

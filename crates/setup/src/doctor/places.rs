@@ -54,7 +54,7 @@ pub(super) fn check(report: &mut Report) {
 
 fn this_program(report: &mut Report) {
     let version = env!("CARGO_PKG_VERSION");
-    let this = std::env::current_exe().and_then(std::fs::canonicalize).ok();
+    let this = program::this().ok();
     let shown = this
         .as_ref()
         .map_or_else(String::new, |p| p.display().to_string());

@@ -14,7 +14,7 @@ const BYTES_MAX: u64 = 64 * 1_024 * 1_024;
 pub(crate) const BOM: &str = "\u{feff}";
 
 /// A file as it was found, or that there is none.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct ConfigFile {
     /// Where it was looked for.
     pub(crate) asked: PathBuf,

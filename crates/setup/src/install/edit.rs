@@ -1,12 +1,14 @@
 //! What a file is, what it will be, and that nothing else changes.
 
-use serde_json::Value as Json;
+use std::path::Path;
 
 use peerbus_agents::Format;
+use serde_json::Value as Json;
 
 use super::config_file::ConfigFile;
+use super::program::NAME;
 use super::record::Done;
-use super::targets::{NAME, Target, Want};
+use super::targets::{Target, Want};
 use super::value::ParseError;
 use super::{hooks, json, program, toml};
 use crate::error::Error;
@@ -119,6 +121,19 @@ pub(crate) fn uninstall(
         done: None,
         stays,
     })
+}
+
+/// Reads a file, and what is in it as plain JSON. `None`: it is not there. An error is a sentence.
+pub(crate) fn load(want: &Want, path: &Path) -> Result<Option<(ConfigFile, Json)>, String> {
+    let file = ConfigFile::read(path).map_err(|error| error.to_string())?;
+    if file.bytes.is_none() {
+        return Ok(None);
+    }
+    let (text, _) = file.text().map_err(|error| error.to_string())?;
+    match read(want, text) {
+        Ok(found) => Ok(Some((file, found))),
+        Err(error) => Err(format!("{} cannot be read: {error}", file.path.display())),
+    }
 }
 
 /// A text as plain JSON; nothing in it counts as an empty object.

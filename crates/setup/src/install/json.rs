@@ -3,7 +3,7 @@
 use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstArray, CstNode, CstObject, CstObjectProp, CstRootNode};
 
-use super::targets::NAME;
+use super::program::NAME;
 use super::value::{ParseError, Value, suits};
 
 /// JSON, comments, and trailing commas.

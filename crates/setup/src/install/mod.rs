@@ -17,7 +17,7 @@ mod value;
 mod words;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use peerbus_agents::{Agent, Scope};
 
@@ -26,7 +26,7 @@ use crate::error::Error;
 use config_file::{BOM, ConfigFile};
 use edit::Edit;
 use record::{Done, Record};
-use targets::{Places, Program, Target};
+use targets::{Program, Target};
 
 /// How often a file that somebody else is writing is read anew.
 const ATTEMPTS: usize = 5;
@@ -70,10 +70,10 @@ pub fn install(request: Request, show: Show<'_>) -> Result<(), Error> {
         command: program::command(scope)?,
         name: request.name,
     };
-    let places = Places::find()?;
-    let targets = targets::targets(agent, scope, &places, &program);
+    let project = targets::project()?;
+    let targets = targets::targets(agent, scope, &project, &program);
     let kept = naming::kept(&targets).filter(|_| program.name.is_none());
-    below_the_root(scope, &places, show)?;
+    below_the_root(scope, &project, show)?;
     let there = whereabouts(&targets);
     let done = match carry_out(&targets, request.dry_run, edit::install, show)? {
         false => format!("nothing to do: peerbus is installed {there}"),
@@ -87,7 +87,7 @@ pub fn install(request: Request, show: Show<'_>) -> Result<(), Error> {
         )))?;
     }
     if !request.dry_run {
-        for step in next::steps(agent, scope, &places, &program) {
+        for step in next::steps(agent, scope, &project, &program) {
             show(Line::Note(&format!("- {step}")))?;
         }
     }
@@ -97,10 +97,10 @@ pub fn install(request: Request, show: Show<'_>) -> Result<(), Error> {
 const DRY: &str = "nothing was written (--dry-run)";
 
 /// Says so where a project's files would not lie at its root.
-fn below_the_root(scope: Scope, places: &Places, show: Show<'_>) -> Result<(), Error> {
-    let above = places.above();
+fn below_the_root(scope: Scope, project: &Path, show: Show<'_>) -> Result<(), Error> {
+    let above = targets::above(project);
     if let (Scope::Project, Some(root)) = (scope, above.last()) {
-        let (here, root) = (places.project().display(), root.display());
+        let (here, root) = (project.display(), root.display());
         show(Line::Note(&format!(
             "this is for sessions started in {here}; the project's root seems to be {root}: run \
              it there if they start there"
@@ -120,9 +120,9 @@ pub fn uninstall(request: Request, show: Show<'_>) -> Result<(), Error> {
         command: program::command(scope).unwrap_or_else(|_| program::NAME.to_owned()),
         name: None,
     };
-    let places = Places::find()?;
-    let targets = targets::targets(agent, scope, &places, &program);
-    below_the_root(scope, &places, show)?;
+    let project = targets::project()?;
+    let targets = targets::targets(agent, scope, &project, &program);
+    below_the_root(scope, &project, show)?;
     let there = whereabouts(&targets);
     match carry_out(&targets, request.dry_run, edit::uninstall, show)? {
         false => show(Line::Note(&format!(

@@ -4,7 +4,6 @@ use peerbus_adapter::{Config, Flags, Naming, PeerName};
 use peerbus_agents::Scope;
 use serde_json::Value;
 
-use super::config_file::ConfigFile;
 use super::edit;
 use super::targets::Target;
 use crate::error::Error;
@@ -68,9 +67,7 @@ pub(crate) fn variable(entry: &Value, name: &str) -> Option<String> {
 /// The name that earlier installs gave, or their user.
 pub(super) fn kept(targets: &[Target]) -> Option<String> {
     targets.iter().find_map(|target| {
-        let found = ConfigFile::read(&target.path).ok()?;
-        found.bytes.as_ref()?;
-        let read = edit::read(&target.want, found.text().ok()?.0).ok()?;
+        let (_, read) = edit::load(&target.want, &target.path).ok()??;
         let name = variable(edit::entry(&target.want, &read)?, "PEERBUS_NAME")?;
         Some(escape(&name, SHOWN_CHARS))
     })

@@ -1,23 +1,26 @@
 //! What is left for the user to do.
 
+use std::path::Path;
+
 use peerbus_agents::{Agent, Note, Scope};
 use peerbus_os::file::read_small;
 
-use super::targets::{NAME, Places, Program};
+use super::program::NAME;
+use super::targets::Program;
 use super::{naming, program};
 
 /// A file beside which a note is told has no more bytes.
 const BESIDE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// What comes next, in sentences.
-pub(super) fn steps(agent: &Agent, scope: Scope, places: &Places, called: &Program) -> Vec<String> {
+pub(super) fn steps(agent: &Agent, scope: Scope, project: &Path, called: &Program) -> Vec<String> {
     let mut steps = vec![format!(
         "start {} anew: running sessions do not look again",
         agent.title
     )];
     let applies = |note: &&Note| {
         let here = note.beside.is_none_or(|file| {
-            let text = read_small(&places.project().join(file), BESIDE_BYTES_MAX);
+            let text = read_small(&project.join(file), BESIDE_BYTES_MAX);
             text.is_some_and(|text| text.contains(&format!("\"{NAME}\"")))
         });
         here && note.scope.is_none_or(|only| only == scope)

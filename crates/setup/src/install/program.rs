@@ -1,12 +1,13 @@
 //! How to call peerbus from a configuration.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use peerbus_agents::Scope;
 
 use crate::error::Error;
 
-/// The plain name.
+/// The plain name: of the program, and of our server in every configuration.
 pub(crate) const NAME: &str = "peerbus";
 
 /// `peerbus` where that finds this very program, else its full path. In a project's file, which
@@ -15,11 +16,13 @@ pub(crate) fn command(scope: Scope) -> Result<String, Error> {
     if scope == Scope::Project {
         return Ok(NAME.to_owned());
     }
-    let this = std::env::current_exe().and_then(std::fs::canonicalize);
-    let this = this.map_err(|error| {
+    let this = this().map_err(|error| {
         Error::failed(format!("the path of this program cannot be found: {error}"))
     })?;
-    if on_path().is_some_and(|found| std::fs::canonicalize(found).is_ok_and(|found| found == this))
+    if on_path()
+        .and_then(|found| found.canonicalize().ok())
+        .as_ref()
+        == Some(&this)
     {
         return Ok(NAME.to_owned());
     }
@@ -37,9 +40,14 @@ pub(crate) fn command(scope: Scope) -> Result<String, Error> {
     })
 }
 
+/// The file of this program.
+pub(crate) fn this() -> io::Result<PathBuf> {
+    std::env::current_exe()?.canonicalize()
+}
+
 /// What `peerbus` stands for in a shell here.
 pub(crate) fn on_path() -> Option<PathBuf> {
-    which(NAME, &std::env::var_os("PATH").unwrap_or_default())
+    which(NAME)
 }
 
 /// Whether a program is called as ours is, wherever it stands.
@@ -47,9 +55,10 @@ pub(crate) fn is_peerbus(program: &str) -> bool {
     program.rsplit('/').next() == Some(NAME)
 }
 
-/// A program on a search path.
-pub(crate) fn which(name: &str, path: &std::ffi::OsStr) -> Option<PathBuf> {
-    std::env::split_paths(path)
+/// A program on the `PATH`.
+pub(crate) fn which(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
         .filter(|dir| dir.is_absolute())
         .map(|dir| dir.join(name))
         .find(|file| peerbus_os::file::is_executable(file))

@@ -8,7 +8,6 @@ use peerbus_adapter::paths::Paths;
 use peerbus_os as os;
 use serde::{Deserialize, Serialize};
 
-use super::config_file;
 use crate::error::Error;
 
 /// All that was done as this user.
@@ -144,15 +143,8 @@ impl Record {
 /// Writes the file and makes its directories, for this user alone: the broker's state lies there,
 /// and originals hold what their users keep secret.
 fn write_private(path: &Path, text: &[u8]) -> std::io::Result<()> {
-    let made = config_file::make_parents(path)?;
-    for dir in &made {
-        os::file::set_mode(dir, 0o700)?;
-    }
-    match os::file::create_private(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error),
-        _ => os::file::set_mode(path, 0o600)?,
-    }
-    os::file::replace(path, text)
+    os::dir::create_private(path.parent().unwrap_or(Path::new(".")))?;
+    os::file::replace_private(path, text)
 }
 
 fn place() -> Option<PathBuf> {

@@ -4,57 +4,32 @@ use std::path::{Path, PathBuf};
 
 use peerbus_agents::{Agent, File, Fixed, Format, Part, Scope, Server};
 
-use super::config_file::ConfigFile;
 use super::edit;
 use super::hooks::Hook;
 use super::value::{Value, fixed, object, texts};
 use super::words::quoted;
 use crate::error::Error;
 
-/// The name of our server in every configuration.
-pub(crate) const NAME: &str = "peerbus";
-
-/// The project whose configurations are meant.
-#[derive(Debug)]
-pub(crate) struct Places {
-    project: PathBuf,
+/// The directory whose project is meant: the current one.
+pub(crate) fn project() -> Result<PathBuf, Error> {
+    if peerbus_agents::home().is_none() {
+        return Err(Error::config("no home directory: set HOME"));
+    }
+    let here = std::env::current_dir();
+    here.map_err(|error| Error::failed(format!("the current directory cannot be read: {error}")))
 }
 
-impl Places {
-    /// The current directory's.
-    pub(crate) fn find() -> Result<Self, Error> {
-        if peerbus_agents::home().is_none() {
-            return Err(Error::config("no home directory: set HOME"));
-        }
-        let project = std::env::current_dir().map_err(|error| {
-            Error::failed(format!("the current directory cannot be read: {error}"))
-        })?;
-        Ok(Self { project })
+/// The directories above one that belong to its project too, the root the last: the one of the
+/// repository, else the next with an `.mcp.json`.
+pub(crate) fn above(project: &Path) -> Vec<PathBuf> {
+    let mut root = None;
+    for marker in [".git", ".mcp.json"] {
+        let has = |dir: &&Path| dir.join(marker).exists();
+        root = root.or_else(|| project.ancestors().find(has));
     }
-
-    /// The directories above this one that belong to the project too, its root the last: the one of
-    /// the repository, else the next with an `.mcp.json`.
-    pub(crate) fn above(&self) -> Vec<PathBuf> {
-        let mut root = None;
-        for marker in [".git", ".mcp.json"] {
-            let has = |dir: &&Path| dir.join(marker).exists();
-            root = root.or_else(|| self.project.ancestors().find(has));
-        }
-        let above = self.project.ancestors().skip(1);
-        let below_root = above.take_while(|dir| root.is_some_and(|root| dir.starts_with(root)));
-        below_root.map(Path::to_owned).collect()
-    }
-
-    /// The same, seen from another directory.
-    pub(crate) fn at(&self, project: &Path) -> Self {
-        let project = project.to_owned();
-        Self { project }
-    }
-
-    /// The project's directory.
-    pub(crate) fn project(&self) -> &Path {
-        &self.project
-    }
+    let above = project.ancestors().skip(1);
+    let below_root = above.take_while(|dir| root.is_some_and(|root| dir.starts_with(root)));
+    below_root.map(Path::to_owned).collect()
 }
 
 /// What is to stand in one file.
@@ -90,12 +65,12 @@ pub(crate) struct Program {
 pub(crate) fn targets(
     agent: &Agent,
     scope: Scope,
-    places: &Places,
+    project: &Path,
     program: &Program,
 ) -> Vec<Target> {
     let target = |file: &File| {
         let want = want(agent, file, program);
-        let all = file.candidates(scope, &places.project);
+        let all = file.candidates(scope, project);
         let path = chosen(all, &want)?;
         Some(Target { path, want })
     };
@@ -146,10 +121,8 @@ fn entry(agent: &Agent, server: &Server, program: &Program) -> Value {
 /// last.
 fn chosen(mut all: Vec<PathBuf>, want: &Want) -> Option<PathBuf> {
     let has_ours = |path: &PathBuf| {
-        let file = ConfigFile::read(path).ok();
-        let text = file.as_ref().and_then(|file| Some(file.text().ok()?.0));
-        let found = text.and_then(|text| edit::read(want, text).ok());
-        found.is_some_and(|found| edit::entry(want, &found).is_some())
+        let loaded = edit::load(want, path).ok().flatten();
+        loaded.is_some_and(|(_, found)| edit::entry(want, &found).is_some())
     };
     if all.len() > 1 {
         let there = || all.iter().position(|path| path.exists());

@@ -3,7 +3,7 @@
 use similar::{ChangeTag, TextDiff};
 use toml_edit::{Array, Document, DocumentMut, InlineTable, Item, Table, TableLike};
 
-use super::targets::NAME;
+use super::program::NAME;
 use super::value::{ParseError, Value, suits};
 
 /// The member with the variables that are handed on: others' may stand among them.

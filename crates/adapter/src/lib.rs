@@ -35,6 +35,7 @@ pub mod credentials;
 mod dial;
 mod error;
 mod link;
+pub mod mailbox;
 pub mod names;
 mod naming;
 pub mod paths;
@@ -45,6 +46,7 @@ mod shared;
 mod similar;
 mod state;
 mod template;
+pub mod text;
 pub mod url;
 
 pub use alive::Liveness;
@@ -56,7 +58,6 @@ pub use error::{BusError, ConfigError, SendError};
 pub use link::{Link, LinkEnd, connect};
 pub use peerbus_agents as agents;
 pub use peerbus_core::peer::{Event, Held, IN_USE_MS, Inbound, Key, NoticeId, Refused};
-pub use peerbus_core::{governor, wake};
 pub use peerbus_wire::{
     Accepted, How, Kind, PeerEntry, PeerName, Presence, Receipt, Refusal, RefusalCode, Secret,
     Stage, Token, Window,

@@ -44,9 +44,14 @@ impl Pulse {
 
     /// Whether the broker was heard within the time that a takeover takes.
     pub(crate) fn is_fresh(&self) -> bool {
+        self.heard_within(FRESH)
+    }
+
+    /// Whether the broker was heard in this time.
+    pub(crate) fn heard_within(&self, time: Duration) -> bool {
         let now = peerbus_os::clock::since_boot();
         let heard = self.with_last(|last| last.0);
-        heard.is_some_and(|heard| now.saturating_sub(heard) < FRESH)
+        heard.is_some_and(|heard| now.saturating_sub(heard) < time)
     }
 
     /// Puts another question, and gives its number.

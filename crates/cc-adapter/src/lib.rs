@@ -8,13 +8,14 @@ pub mod hooks;
 mod paths;
 mod profile;
 mod session;
-mod text;
 mod transcript;
 mod wake_list;
 
+use std::sync::Arc;
+
 use peerbus_adapter::Bus;
-use peerbus_adapter::wake::Path;
-use peerbus_mcp::{Desk, Exit, Host, Options, WakePath};
+use peerbus_adapter::mailbox::{AgentLink, Mailbox, WakePath};
+use peerbus_mcp::{Exit, Host, Options};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use session::{Process, Session, SessionFacts, Surroundings, Token};
@@ -25,7 +26,7 @@ pub use wake_list::WakeList;
 /// `bus` is connected already or will be: its link must be running, on the same single-threaded
 /// runtime. A broker that is away delays nothing here. See [`peerbus_mcp::run`] for the rest.
 pub async fn run(bus: Bus, options: Options, around: Surroundings) -> Exit {
-    let start = |host, desk| start(around, host, desk);
+    let start = |host, mailbox| start(around, host, mailbox);
     peerbus_mcp::run(bus, profile::PROFILE, options, start).await
 }
 
@@ -37,55 +38,54 @@ pub async fn run_over(
     input: impl AsyncRead + Unpin + Send + 'static,
     output: impl AsyncWrite + Unpin + Send,
 ) -> Exit {
-    let start = |host, desk| start(around, host, desk);
+    let start = |host, mailbox| start(around, host, mailbox);
     peerbus_mcp::run_over(bus, profile::PROFILE, options, input, output, start).await
 }
 
-/// The ways to wake this session, and what runs beside it. Nothing of it outlives the two.
+/// What reaches this session, and what runs beside it. Nothing of it outlives the two.
 fn start(
     around: Surroundings,
     host: Host,
-    desk: Desk,
-) -> (Vec<Box<dyn WakePath>>, impl Future<Output = ()>) {
+    mailbox: Mailbox,
+) -> (AgentLink, impl Future<Output = ()>) {
     let allowed = around.wake.clone();
     let hooks = around.hooks.clone();
     let session = Session::new(around);
     // Before the bus is asked for a name.
-    session.report(&desk);
-    // Best first: the desk asks them in this order, and what waits goes over the first that is
-    // there.
-    let mut ways: Vec<Box<dyn WakePath>> = Vec::new();
-    let receipts = {
-        let notes = hooks.as_ref().and_then(hooks::socket_directory);
-        let (socket, receipts) = paths::Socket::new(desk.clone(), session.clone(), notes);
-        ways.push(Box::new(socket));
-        receipts
-    };
-    let hooks = {
-        let (known, of) = (session.clone(), desk.clone());
+    mailbox.report(&session);
+    let notes = hooks.as_ref().and_then(hooks::socket_directory);
+    let (socket, receipts) = paths::Socket::new(mailbox.clone(), session.clone(), notes);
+    let mut paths: Vec<Box<dyn WakePath>> = vec![Box::new(socket)];
+    let serving = hooks.map(|places| {
+        let (known, of) = (session.clone(), mailbox.clone());
         let told = move |facts| {
             known.told(facts);
-            known.report(&of);
+            of.report(&known);
         };
-        let rewakes = allowed.allows(Path::Rewake);
+        let rewakes = allowed.allows(&paths::REWAKE);
         let client = session.client().unwrap_or_default();
-        let started = hooks.map(|paths| hooks::start(&paths, client, rewakes, desk.clone(), told));
-        let (rewake, serving) = started.unzip();
-        if let Some(rewake) = rewake {
-            ways.push(Box::new(rewake));
-        }
-        async {
-            if let Some(serving) = serving {
-                serving.await;
-            }
+        let (rewake, serving) = hooks::start(&places, client, rewakes, mailbox.clone(), told);
+        paths.push(Box::new(rewake));
+        serving
+    });
+    paths.push(Box::new(paths::Channel::new(
+        host,
+        mailbox,
+        session.clone(),
+    )));
+    paths.retain(|path| allowed.allows(path.spec()));
+    let agent = AgentLink {
+        paths,
+        evidence: Some(Box::new(transcript::Transcripts::new(session.clone()))),
+        session: Some(Arc::new(session)),
+    };
+    let hooks = async {
+        if let Some(serving) = serving {
+            serving.await;
         }
     };
-    let channel = paths::Channel::new(host, desk.clone(), session.clone());
-    ways.push(Box::new(channel));
-    ways.retain(|way| allowed.allows(way.path()));
-    let beside = async move {
-        let evidence = transcript::watch(session, desk);
-        tokio::join!(evidence, receipts, hooks);
+    let beside = async {
+        tokio::join!(receipts, hooks);
     };
-    (ways, beside)
+    (agent, beside)
 }

@@ -12,8 +12,7 @@ mod surroundings;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use peerbus_adapter::wake::Activity;
-use peerbus_mcp::Desk;
+use peerbus_adapter::mailbox::{BoxFuture, SessionSource, Snapshot};
 use tokio::sync::Notify;
 
 pub use facts::SessionFacts;
@@ -30,7 +29,7 @@ const SLUG_MAX: usize = 200;
 pub struct Session {
     around: Arc<Surroundings>,
     known: Arc<Mutex<Known>>,
-    stir: Arc<Notify>,
+    changed: Arc<Notify>,
 }
 
 /// What was learned since the start.
@@ -43,18 +42,6 @@ struct Known {
     id: Option<String>,
     /// The id that stood in the client's file at the last look.
     in_file: Option<String>,
-}
-
-/// What is known of the session at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Glance {
-    pub(crate) id: Option<String>,
-    /// What it does, if the client says so.
-    pub(crate) activity: Option<Activity>,
-    /// The socket at which the session takes messages.
-    pub(crate) socket: Option<PathBuf>,
-    cwd: Option<PathBuf>,
-    transcript: Option<PathBuf>,
 }
 
 /// Where transcripts of the session can be.
@@ -78,7 +65,7 @@ impl Session {
         Self {
             around: Arc::new(around),
             known: Arc::new(Mutex::new(known)),
-            stir: Arc::default(),
+            changed: Arc::default(),
         }
     }
 
@@ -89,13 +76,13 @@ impl Session {
         known.read(file.id);
         known.told(facts);
         drop(known);
-        self.stir();
+        self.look_again();
     }
 
     /// The session's id, if the client tells it.
     #[must_use]
     pub fn id(&self) -> Option<String> {
-        self.glance().id
+        self.snapshot().id
     }
 
     /// The process of the client: the nearest ancestor that it keeps a file about, else our parent.
@@ -115,44 +102,14 @@ impl Session {
     }
 
     /// Something happens that can change what the session does or what its transcript shows.
-    pub fn stir(&self) {
-        self.stir.notify_one();
+    pub fn look_again(&self) {
+        self.changed.notify_one();
     }
 
-    /// Waits for the next [`Session::stir`].
-    pub(crate) async fn stirred(&self) {
-        self.stir.notified().await;
-    }
-
-    /// Looks at the session, and tells the desk which one it is and what it does.
-    pub(crate) fn report(&self, desk: &Desk) -> Glance {
-        let glance = self.glance();
-        if let Some(id) = &glance.id {
-            desk.serves(id);
-        }
-        // A hook may know where the client's file says nothing.
-        if let Some(activity) = glance.activity {
-            desk.activity(activity);
-        }
-        glance
-    }
-
-    /// What is known now. Our environment is as old as this process.
-    pub(crate) fn glance(&self) -> Glance {
-        let file = self.file().unwrap_or_default();
-        let mut known = self.known();
-        known.read(file.id);
-        let around = &self.around;
-        Glance {
-            id: known.id.clone(),
-            activity: file.activity,
-            socket: file.socket.or_else(|| around.socket.clone()),
-            cwd: file
-                .cwd
-                .or_else(|| known.told.cwd.clone())
-                .or_else(|| around.project.clone()),
-            transcript: known.told.transcript.clone(),
-        }
+    /// The socket at which the session takes messages. Our environment is as old as this process.
+    pub(crate) fn socket(&self) -> Option<PathBuf> {
+        let in_file = self.file().and_then(|file| file.socket);
+        in_file.or_else(|| self.around.socket.clone())
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -169,6 +126,27 @@ impl Session {
         let sessions = self.around.config_dir.as_ref()?.join("sessions");
         let mut ancestors = self.around.ancestors.iter();
         ancestors.find_map(|process| SessionFile::read(&sessions, process))
+    }
+}
+
+impl SessionSource for Session {
+    fn snapshot(&self) -> Snapshot {
+        let file = self.file().unwrap_or_default();
+        let mut known = self.known();
+        known.read(file.id);
+        Snapshot {
+            id: known.id.clone(),
+            activity: file.activity,
+            cwd: file
+                .cwd
+                .or_else(|| known.told.cwd.clone())
+                .or_else(|| self.around.project.clone()),
+            transcript: known.told.transcript.clone(),
+        }
+    }
+
+    fn changed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.changed.notified())
     }
 }
 
@@ -189,23 +167,20 @@ impl Known {
     }
 }
 
-impl Glance {
+impl Places {
     /// Where to look for transcripts below the client's directory.
-    pub(crate) fn places(&self, session: &Session) -> Places {
-        let mut places = Places {
-            id: self.id.clone(),
+    pub(crate) fn of(session: &Session, snapshot: &Snapshot) -> Self {
+        let mut places = Self {
+            id: snapshot.id.clone(),
             directories: Vec::new(),
-            file: self.transcript.clone(),
+            file: snapshot.transcript.clone(),
         };
-        if let Some(dir) = self.transcript.as_deref().and_then(Path::parent) {
+        if let Some(dir) = snapshot.transcript.as_deref().and_then(Path::parent) {
             places.directories.push(dir.to_owned());
         }
-        let projects = session
-            .around
-            .config_dir
-            .as_ref()
-            .map(|dir| dir.join("projects"));
-        if let (Some(projects), Some(cwd)) = (projects, &self.cwd) {
+        let config_dir = session.around.config_dir.as_ref();
+        let projects = config_dir.map(|dir| dir.join("projects"));
+        if let (Some(projects), Some(cwd)) = (projects, &snapshot.cwd) {
             let real = std::fs::canonicalize(cwd).unwrap_or_else(|_| cwd.clone());
             for dir in project_directories(&projects, &slug(&real)) {
                 if !places.directories.contains(&dir) {

@@ -2,7 +2,9 @@
 
 use std::str::FromStr;
 
-use peerbus_adapter::wake::Path;
+use peerbus_adapter::mailbox::Path;
+
+use crate::paths::WAKING;
 
 /// A choice of waking paths; all of them by default.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +20,7 @@ impl WakeList {
 
 impl Default for WakeList {
     fn default() -> Self {
-        Self(Path::WAKING.to_vec())
+        Self(WAKING.to_vec())
     }
 }
 
@@ -31,9 +33,7 @@ impl FromStr for WakeList {
             return Ok(Self(Vec::new()));
         }
         let name = |word: &str| {
-            let known = Path::WAKING
-                .into_iter()
-                .find(|path| path.as_str() == word.trim());
+            let known = WAKING.into_iter().find(|path| path.word == word.trim());
             known.ok_or_else(|| {
                 format!(
                     "PEERBUS_WAKE has {:?}; it is a list of socket, rewake and channel with commas \
@@ -52,19 +52,16 @@ impl FromStr for WakeList {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::paths::{CHANNEL, REWAKE, SOCKET};
 
     #[test]
     fn a_list_allows_what_it_names() {
         let list: WakeList = "socket, channel".parse().unwrap();
-        assert!(list.allows(Path::Socket) && list.allows(Path::Channel));
-        assert!(!list.allows(Path::Rewake));
+        assert!(list.allows(&SOCKET) && list.allows(&CHANNEL));
+        assert!(!list.allows(&REWAKE));
         let none: WakeList = "none".parse().unwrap();
-        assert!(Path::WAKING.iter().all(|path| !none.allows(*path)));
-        assert!(
-            Path::WAKING
-                .iter()
-                .all(|path| WakeList::default().allows(*path))
-        );
+        assert!(WAKING.iter().all(|path| !none.allows(path)));
+        assert!(WAKING.iter().all(|path| WakeList::default().allows(path)));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 mod support;
 
 use peerbus_adapter::How;
-use peerbus_adapter::wake::Policy;
+use peerbus_adapter::mailbox::Policy;
 use peerbus_cc_adapter::Surroundings;
 use peerbus_mcp::{Exit, Options};
 use peerbus_wire::Stage;

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
+use peerbus_adapter::text::notice;
 use peerbus_adapter::{Bus, Event, How, Inbound, Kind, LinkState};
-use peerbus_mcp::notice;
 use peerbus_wire::{Conversation, MessageId, neutralise_json};
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::time::Instant;

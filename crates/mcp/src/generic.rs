@@ -1,9 +1,9 @@
 //! The generic adapter: the bus tools and a drain, for every client that speaks MCP.
 
 use peerbus_adapter::Bus;
+use peerbus_adapter::mailbox::{AgentLink, Mailbox};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::desk::{Desk, WakePath};
 use crate::lifecycle::Exit;
 use crate::options::Options;
 use crate::profile::Profile;
@@ -46,6 +46,6 @@ pub async fn run_generic_over(
 }
 
 /// Nothing wakes the agent.
-fn unwoken(_host: Host, _desk: Desk) -> (Vec<Box<dyn WakePath>>, impl Future<Output = ()>) {
-    (Vec::new(), async {})
+fn unwoken(_host: Host, _mailbox: Mailbox) -> (AgentLink, impl Future<Output = ()>) {
+    (AgentLink::default(), async {})
 }

@@ -5,11 +5,9 @@
 
 mod about;
 mod arguments;
-mod desk;
 mod generic;
 mod lifecycle;
 mod options;
-mod presence;
 mod profile;
 mod reply;
 mod rpc;
@@ -17,12 +15,10 @@ mod run;
 mod server;
 mod session;
 mod spelling;
-mod text;
 mod tools;
 mod trail;
 
 pub use about::About;
-pub use desk::{BoxFuture, Desk, Handed, Letter, Mail, Shown, WakePath, What};
 pub use generic::{run_generic, run_generic_over};
 pub use lifecycle::Exit;
 #[cfg(target_os = "linux")]
@@ -32,5 +28,4 @@ pub use profile::Profile;
 pub use rpc::{Gone, Host};
 pub use run::{run, run_over};
 pub use spelling::{Spelling, UnknownSpelling};
-pub use text::notice;
 pub use trail::{Step, Trail, reached};

@@ -1,6 +1,6 @@
 //! Settings of an adapter, and how they are read.
 
-use peerbus_adapter::wake::Policy;
+use peerbus_adapter::mailbox::Policy;
 
 use crate::spelling::{Spelling, UnknownSpelling};
 

@@ -1,5 +1,7 @@
 //! What a tool call comes to.
 
+use peerbus_adapter::mailbox::{Checkout, Push};
+
 /// What becomes of an answer. Dropped before it is taken, the client does not have it, or at least
 /// never showed that it has.
 pub(crate) trait Receipt: Send {
@@ -27,21 +29,40 @@ pub(crate) enum Reply {
 }
 
 impl Reply {
-    /// Has this told what becomes of the answer.
-    pub(crate) fn with(self, receipt: Option<Box<dyn Receipt>>) -> Self {
+    /// Has this mail told what becomes of the answer.
+    pub(crate) fn with(self, mail: Checkout) -> Self {
         match self {
             Self::Done { structured, .. } => Self::Done {
                 structured,
-                receipt,
+                receipt: receipt_of(mail),
             },
             failed @ Self::Failed(_) => failed,
         }
     }
 }
 
+/// What is told of the answer with which mail goes; nothing where there is none.
+pub(crate) fn receipt_of(mail: Checkout) -> Option<Box<dyn Receipt>> {
+    (!mail.is_empty()).then(|| Box::new(mail) as Box<dyn Receipt>)
+}
+
+impl Receipt for Checkout {
+    fn flushed(&mut self) {
+        self.left();
+    }
+
+    fn taken(&mut self) {
+        Self::taken(self);
+    }
+
+    fn cancelled(self: Box<Self>) {
+        Self::cancelled(*self);
+    }
+}
+
 /// What a client gets for a call.
 pub(crate) struct Answer {
     pub(crate) reply: Reply,
-    /// What goes along with it: a text, and what is told of that.
-    pub(crate) along: Option<(String, Box<dyn Receipt>)>,
+    /// What goes along with it.
+    pub(crate) along: Option<(Push, Checkout)>,
 }

@@ -1,10 +1,10 @@
 //! The life of an adapter.
 
 use peerbus_adapter::Bus;
+use peerbus_adapter::mailbox::{AgentLink, Mailbox};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
-use crate::desk::{Desk, WakePath};
 use crate::lifecycle::{Exit, LAST_ANSWERS, Watch};
 use crate::options::Options;
 use crate::profile::Profile;
@@ -16,8 +16,8 @@ use crate::session::Session;
 /// `SIGINT` or `SIGTERM` comes, or the parent process is gone. Then says goodbye to the broker.
 /// Takes less than 100 ms from the end of the session.
 ///
-/// `start` is told the client and the session's desk. It gives the paths that can wake the agent,
-/// and what runs beside the session; that is dropped at the end.
+/// `start` is told the client and the session's mailbox. It gives what reaches the agent, and what
+/// runs beside the session; that is dropped at the end.
 ///
 /// Must run on a single-threaded runtime, and the process must be ended by `exit`: where standard
 /// input is neither a pipe nor a socket, a thread stays in `read`.
@@ -25,7 +25,7 @@ pub async fn run<P>(
     bus: Bus,
     profile: Profile,
     options: Options,
-    start: impl FnOnce(Host, Desk) -> (Vec<Box<dyn WakePath>>, P),
+    start: impl FnOnce(Host, Mailbox) -> (AgentLink, P),
 ) -> Exit
 where
     P: Future<Output = ()>,
@@ -49,23 +49,23 @@ pub async fn run_over<P>(
     options: Options,
     input: impl AsyncRead + Unpin + Send + 'static,
     output: impl AsyncWrite + Unpin + Send,
-    start: impl FnOnce(Host, Desk) -> (Vec<Box<dyn WakePath>>, P),
+    start: impl FnOnce(Host, Mailbox) -> (AgentLink, P),
 ) -> Exit
 where
     P: Future<Output = ()>,
 {
     let session = Session::new(bus.clone(), profile, options);
-    let desk = session.desk.clone();
+    let mailbox = session.mailbox.clone();
     let (host, calls) = (Host::default(), Calls::default());
     let handler = Handler {
         session,
         host: host.clone(),
         calls: calls.clone(),
     };
-    let (paths, beside) = start(host.clone(), desk.clone());
+    let (agent, beside) = start(host.clone(), mailbox.clone());
     let (closed, mut closing) = watch::channel(false);
     let background = async {
-        tokio::join!(desk.serve(host.clone(), paths), beside);
+        tokio::join!(mailbox.serve(host.ready(), agent), beside);
         std::future::pending::<Exit>().await
     };
     // Answers under way get a moment after the client has closed its end.

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use crate::arguments::Arguments;
 use crate::profile::Client;
-use crate::reply::Reply;
+use crate::reply::{Reply, receipt_of};
 use crate::rpc::{Caller, Calls, Host, Sending};
 use crate::session::Session;
 use crate::spelling::Spelling;
@@ -107,6 +107,8 @@ impl ServerHandler for Handler {
             return Err(ErrorData::invalid_params(message, None));
         };
         let (along, with) = answer.along.unzip();
+        let with = with.and_then(receipt_of);
+        let along = along.map(|push| push.text());
         let (reply, receipt) = match answer.reply {
             Reply::Done {
                 structured,

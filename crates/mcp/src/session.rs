@@ -2,13 +2,12 @@
 
 use std::sync::{Arc, OnceLock};
 
+use peerbus_adapter::mailbox::{Mailbox, Who};
 use peerbus_adapter::{Bus, LinkState};
 use tokio::sync::Semaphore;
 
 use crate::arguments::Arguments;
-use crate::desk::Desk;
-use crate::options::Options;
-use crate::presence;
+use crate::options::{Budget, Options};
 use crate::profile::{Client, Profile};
 use crate::reply::{Answer, Reply};
 use crate::rpc::Caller;
@@ -22,7 +21,7 @@ const CALLS_MAX: usize = 256;
 pub(crate) struct Session {
     pub(crate) bus: Bus,
     pub(crate) profile: Profile,
-    pub(crate) desk: Desk,
+    pub(crate) mailbox: Mailbox,
     options: Options,
     client: OnceLock<Client>,
     calls: Semaphore,
@@ -30,8 +29,12 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn new(bus: Bus, profile: Profile, options: Options) -> Arc<Self> {
+        let exchanges = match options.budget {
+            Budget::Exchanges(exchanges) => Some(exchanges),
+            Budget::Off => None,
+        };
         Arc::new(Self {
-            desk: Desk::new(bus.clone(), &options),
+            mailbox: Mailbox::new(bus.clone(), options.ack, exchanges),
             bus,
             profile,
             options,
@@ -42,7 +45,11 @@ impl Session {
 
     /// The client introduced itself: peers are told who is here.
     pub(crate) fn met(&self, client: Client) {
-        self.desk.met(presence::of(&self.profile, &client));
+        self.mailbox.met(&Who {
+            adapter: self.profile.kind,
+            client: &client.name,
+            version: &client.version,
+        });
         // A client that initializes twice keeps the spelling that it was shown.
         let _ = self.client.set(client);
     }
@@ -87,7 +94,7 @@ impl Session {
             None => {
                 let context = Context {
                     bus: &self.bus,
-                    desk: &self.desk,
+                    mailbox: &self.mailbox,
                     caller,
                 };
                 let reply = (tool.run)(&context, arguments).await;
@@ -95,11 +102,11 @@ impl Session {
             }
         };
         if tool.acks {
-            self.desk.called();
+            self.mailbox.called();
         }
         let along = match &reply {
             Reply::Done { .. } if tool.reads => None,
-            _ => self.desk.piggyback(),
+            _ => self.mailbox.piggyback(),
         };
         Some(Answer { reply, along })
     }
@@ -108,10 +115,10 @@ impl Session {
     fn note(&self, arguments: &Arguments) {
         for member in ["msg_id", "reply_to"] {
             if let Ok(id) = arguments.string(member) {
-                self.desk.named(&id);
+                self.mailbox.named(&id, None);
             }
         }
-        self.desk.called();
+        self.mailbox.called();
     }
 
     /// Why nothing can be asked of the broker before somebody does something about it.

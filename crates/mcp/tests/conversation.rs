@@ -135,11 +135,12 @@ async fn a_reply_goes_to_the_sender_in_its_thread_and_counts_as_having_seen() {
     broker.deliver(r#"{"text":"how are you?","thread":"talk","hops":2}"#);
     let messages = drained(&mut client).await;
     assert_eq!(messages[0]["id"], "m1");
-    client.lives().await;
-    broker.ack().await;
     let reply = json!({ "msg_id": "m1", "body": "well", "priority": "quiet" });
     let result = client.call("bus.reply", reply).await;
     assert_eq!(result["structuredContent"]["to"], "bob", "{result}");
+    let (key, how) = broker.ack().await;
+    assert_eq!(key, "1");
+    assert!(matches!(how, Some(How::Seen { evidence, .. }) if evidence == "tool_call"));
     assert_eq!(
         body(&mut broker).await,
         json!({
@@ -189,11 +190,11 @@ async fn an_answer_is_the_result_of_the_question_and_nothing_else() {
     assert_eq!(told["answer"]["body"]["text"], "yes, 1.50 <b>");
     let shown = answer["content"][0]["text"].as_str().unwrap();
     assert!(shown.contains(r"yes, 1.50 \u003cb\u003e"), "{shown}");
-    client.lives().await;
+    client.call("bus.ack", json!({ "ids": ["m2"] })).await;
     let (key, how) = broker.ack().await;
     assert_eq!(key, "2", "the answer is acked, not what else came");
     assert!(
-        matches!(how, Some(How::Seen { path, evidence }) if path == "ask" && evidence == "tool_result")
+        matches!(how, Some(How::Seen { path, evidence }) if path == "ask" && evidence == "tool_call")
     );
     let unseen = told["unseen"].as_str().unwrap();
     assert!(unseen.contains("[m1]: \"something else\""), "{unseen}");

@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use peerbus_adapter::wake::{Outcome, Path, PathState};
-use peerbus_mcp::{BoxFuture, Desk, Letter, WakePath};
+use peerbus_adapter::mailbox::{BoxFuture, Mailbox, Outcome, Path, Push, WakePath};
 use tokio::sync::{Notify, oneshot};
 
+use crate::paths::REWAKE;
+
 /// Something to show, and where to say what came of it. Dropped unanswered, it was not shown.
-pub(super) struct Due {
+pub(super) struct WakeText {
     pub(super) text: String,
     pub(super) outcome: oneshot::Sender<Outcome>,
 }
@@ -15,39 +16,39 @@ pub(super) struct Due {
 /// The hook of this session that waits, if one does. Clones share it.
 #[derive(Clone)]
 pub struct Rewake {
-    desk: Desk,
-    seat: Arc<Mutex<Seat>>,
+    mailbox: Mailbox,
+    waiter: Arc<Mutex<Waiter>>,
     taken: Arc<Notify>,
 }
 
 #[derive(Default)]
-struct Seat {
+struct Waiter {
     /// Tells one waiter from the next.
     number: u64,
-    waits: Option<oneshot::Sender<Due>>,
+    waits: Option<oneshot::Sender<WakeText>>,
 }
 
 impl Rewake {
-    pub(super) fn new(desk: Desk) -> Self {
+    pub(super) fn new(mailbox: Mailbox) -> Self {
         Self {
-            desk,
-            seat: Arc::default(),
+            mailbox,
+            waiter: Arc::default(),
             taken: Arc::default(),
         }
     }
 
     /// A hook waits from now on, until the caller lets go of what is returned. The one that waited
     /// before has nothing to wait for any more: its receiver ends.
-    pub(super) fn sit(&self) -> Sitting<'_> {
+    pub(super) fn wait_here(&self) -> WaiterGuard<'_> {
         let (due, waits) = oneshot::channel();
-        let mut seat = self.seat();
-        seat.number += 1;
-        seat.waits = Some(due);
-        let number = seat.number;
-        drop(seat);
+        let mut waiter = self.waiter();
+        waiter.number += 1;
+        waiter.waits = Some(due);
+        let number = waiter.number;
+        drop(waiter);
         self.taken.notify_waiters();
-        self.desk.set_path(Path::Rewake, PathState::Ready);
-        Sitting {
+        self.mailbox.set_path(&REWAKE, true);
+        WaiterGuard {
             path: self,
             number,
             waits,
@@ -57,68 +58,60 @@ impl Rewake {
     /// Returns once a hook waits.
     pub(super) async fn waits(&self) {
         let taken = self.taken.notified();
-        if self.seat().waits.is_none() {
+        if self.waiter().waits.is_none() {
             taken.await;
         }
     }
 
     /// Takes the waiter: nobody else gets it.
-    fn claim(&self) -> Option<oneshot::Sender<Due>> {
-        let waits = self.seat().waits.take();
+    fn claim(&self) -> Option<oneshot::Sender<WakeText>> {
+        let waits = self.waiter().waits.take();
         if waits.is_some() {
-            self.desk.set_path(Path::Rewake, PathState::Absent);
+            self.mailbox.set_path(&REWAKE, false);
         }
         waits
     }
 
     fn leave(&self, number: u64) {
-        let mut seat = self.seat();
-        if seat.number == number && seat.waits.take().is_some() {
-            drop(seat);
-            self.desk.set_path(Path::Rewake, PathState::Absent);
+        let mut waiter = self.waiter();
+        if waiter.number == number && waiter.waits.take().is_some() {
+            drop(waiter);
+            self.mailbox.set_path(&REWAKE, false);
         }
     }
 
-    fn seat(&self) -> std::sync::MutexGuard<'_, Seat> {
-        self.seat.lock().unwrap_or_else(PoisonError::into_inner)
+    fn waiter(&self) -> std::sync::MutexGuard<'_, Waiter> {
+        self.waiter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A hook that waits.
-pub(super) struct Sitting<'a> {
+pub(super) struct WaiterGuard<'a> {
     path: &'a Rewake,
     number: u64,
-    waits: oneshot::Receiver<Due>,
+    waits: oneshot::Receiver<WakeText>,
 }
 
-impl Sitting<'_> {
+impl WaiterGuard<'_> {
     /// What it is to show; `None`: another one waits in its place.
-    pub(super) async fn due(&mut self) -> Option<Due> {
+    pub(super) async fn due(&mut self) -> Option<WakeText> {
         (&mut self.waits).await.ok()
     }
 }
 
-impl Drop for Sitting<'_> {
+impl Drop for WaiterGuard<'_> {
     fn drop(&mut self) {
         self.path.leave(self.number);
     }
 }
 
 impl WakePath for Rewake {
-    fn path(&self) -> Path {
-        Path::Rewake
-    }
-
-    fn needs(&self) -> &'static str {
-        "the peerbus hooks in the settings of Claude Code: `peerbus install claude-code`"
-    }
-
-    fn evidence(&self) -> &'static str {
-        "an answer of the model after the hook's text, in the session's transcript"
+    fn spec(&self) -> Path {
+        &REWAKE
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
-        let waits = self.seat().waits.is_some();
+        let waits = self.waiter().waits.is_some();
         Box::pin(async move {
             waits
                 .then_some(())
@@ -126,14 +119,14 @@ impl WakePath for Rewake {
         })
     }
 
-    fn wake<'a>(&'a self, letter: &'a Letter) -> BoxFuture<'a, Outcome> {
+    fn wake<'a>(&'a self, push: &'a Push) -> BoxFuture<'a, Outcome> {
         Box::pin(async move {
             let Some(waiter) = self.claim() else {
                 return Outcome::Failed;
             };
             let (outcome, told) = oneshot::channel();
-            let text = letter.text();
-            if waiter.send(Due { text, outcome }).is_err() {
+            let text = push.text();
+            if waiter.send(WakeText { text, outcome }).is_err() {
                 return Outcome::Failed;
             }
             told.await.unwrap_or(Outcome::Failed)

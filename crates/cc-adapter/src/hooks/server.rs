@@ -4,9 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use peerbus_adapter::mailbox::{Activity, Checkout, HOOK, Mailbox, Outcome};
 use peerbus_adapter::paths::Paths;
-use peerbus_adapter::wake::{Activity, Outcome, Path};
-use peerbus_mcp::{Desk, Handed};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -41,17 +40,17 @@ pub(crate) fn start<F>(
     paths: &Paths,
     client: u32,
     rewakes: bool,
-    desk: Desk,
+    mailbox: Mailbox,
     told: F,
 ) -> (Rewake, impl Future<Output = ()> + use<F>)
 where
     F: Fn(SessionFacts) + Send + Sync + 'static,
 {
-    let rewake = Rewake::new(desk.clone());
-    let office = Arc::new(Office {
+    let rewake = Rewake::new(mailbox.clone());
+    let server = Arc::new(HookServer {
         rewake: rewake.clone(),
         rewakes,
-        desk,
+        mailbox,
         told: Box::new(told),
     });
     let bound = bind(paths, client).inspect_err(
@@ -61,7 +60,7 @@ where
         let Ok((place, listener)) = bound else {
             return std::future::pending().await;
         };
-        office.serve(listener).await;
+        server.serve(listener).await;
         drop(place);
     };
     (rewake, serve)
@@ -74,8 +73,8 @@ fn bind(paths: &Paths, client: u32) -> io::Result<(Place, UnixListener)> {
 }
 
 /// What answers hooks.
-struct Office {
-    desk: Desk,
+struct HookServer {
+    mailbox: Mailbox,
     rewake: Rewake,
     rewakes: bool,
     told: Box<dyn Fn(SessionFacts) + Send + Sync>,
@@ -85,10 +84,10 @@ struct Office {
 struct Answer {
     text: String,
     /// The part of it that counts as shown.
-    handed: Option<Handed>,
+    checkout: Option<Checkout>,
 }
 
-impl Office {
+impl HookServer {
     async fn serve(self: Arc<Self>, listener: UnixListener) {
         let own = peerbus_os::user::id();
         let mut hooks = JoinSet::new();
@@ -103,8 +102,8 @@ impl Office {
             };
             let ours = stream.peer_cred().is_ok_and(|peer| peer.uid() == own);
             if ours && hooks.len() < HOOKS_MAX {
-                let office = Arc::clone(&self);
-                hooks.spawn(async move { office.receive(stream).await });
+                let server = Arc::clone(&self);
+                hooks.spawn(async move { server.receive(stream).await });
             }
         }
     }
@@ -128,9 +127,9 @@ impl Office {
         match self.answer(&ask.on).await {
             Some(answer) => {
                 if hook.offer(answer.text).await
-                    && let Some(handed) = answer.handed
+                    && let Some(mut checkout) = answer.checkout
                 {
-                    handed.confirm();
+                    checkout.taken();
                 }
             }
             None => {
@@ -141,9 +140,9 @@ impl Office {
 
     /// Keeps the hook until something is due, another waits in its place, or it is gone.
     async fn wait(&self, hook: &mut Hook) {
-        let mut sitting = self.rewake.sit();
+        let mut waiter = self.rewake.wait_here();
         let due = tokio::select! {
-            due = sitting.due() => due,
+            due = waiter.due() => due,
             () = hook.gone() => None,
         };
         if let Some(due) = due {
@@ -166,12 +165,12 @@ impl Office {
         match on.event() {
             Event::Start => {
                 if on.starts_idle() {
-                    self.desk.activity(Activity::Idle);
+                    self.mailbox.activity(Activity::Idle);
                 }
                 Some(self.introduce().await)
             }
             Event::Prompt | Event::Tool => {
-                self.desk.activity(Activity::Busy);
+                self.mailbox.activity(Activity::Busy);
                 // What a bus tool answers has it already.
                 if on.bus_tool() { None } else { self.unseen() }
             }
@@ -182,7 +181,7 @@ impl Office {
                     None
                 };
                 if answer.is_none() {
-                    self.desk.activity(Activity::Idle);
+                    self.mailbox.activity(Activity::Idle);
                 }
                 answer
             }
@@ -191,35 +190,35 @@ impl Office {
     }
 
     fn unseen(&self) -> Option<Answer> {
-        let handed = self.desk.hand_over(Path::Hook)?;
+        let (push, checkout) = self.mailbox.along(&HOOK)?;
         Some(Answer {
-            text: handed.text.clone(),
-            handed: Some(handed),
+            text: push.text(),
+            checkout: Some(checkout),
         })
     }
 
     async fn introduce(&self) -> Answer {
-        let mut text = match self.desk.joined(JOINS).await {
+        let mut text = match self.mailbox.joined(JOINS).await {
             Ok(name) => format!("On the message bus peerbus this session is {name}."),
             Err(why) => {
                 format!("This session is not connected to the message bus peerbus: {why}")
             }
         };
-        let handed = self.desk.hand_over(Path::Hook);
-        if let Some(handed) = &handed {
+        let (push, checkout) = self.mailbox.along(&HOOK).unzip();
+        if let Some(push) = push {
             text.push('\n');
-            text.push_str(&handed.text);
+            text.push_str(&push.text());
         }
-        Answer { text, handed }
+        Answer { text, checkout }
     }
 
     /// Whether the turn goes on for what nothing has shown yet. Not twice in a row; and not where a
     /// hook waits, which shows it once: what ends a turn this way is shown twice by the client.
     async fn prevents_stop(&self, on: &Occasion) -> bool {
         !on.prevented_before()
-            && self.desk.has_unseen()
+            && self.mailbox.has_unshown()
             && timeout(ARRIVAL, self.rewake.waits()).await.is_err()
-            && self.desk.has_unseen()
+            && self.mailbox.has_unshown()
     }
 }
 

@@ -1,27 +1,27 @@
 //! `notifications/claude/channel`. The client never answers one, and drops those that it does not
 //! want without a word: written is all that can be claimed.
 
-use peerbus_adapter::wake::{Outcome, Path};
-use peerbus_mcp::{BoxFuture, Desk, Host, Letter, WakePath};
+use peerbus_adapter::mailbox::{BoxFuture, Mailbox, Outcome, Path, Push, WakePath, quote};
+use peerbus_mcp::Host;
 use serde_json::{Map, Value, json};
 
+use super::CHANNEL;
 use crate::session::Session;
-use crate::text::plain;
 
 const METHOD: &str = "notifications/claude/channel";
 
 /// The channel.
 pub(crate) struct Channel {
     host: Host,
-    desk: Desk,
+    mailbox: Mailbox,
     session: Session,
 }
 
 impl Channel {
-    pub(crate) fn new(host: Host, desk: Desk, session: Session) -> Self {
+    pub(crate) fn new(host: Host, mailbox: Mailbox, session: Session) -> Self {
         Self {
             host,
-            desk,
+            mailbox,
             session,
         }
     }
@@ -39,23 +39,13 @@ impl Channel {
 }
 
 impl WakePath for Channel {
-    fn path(&self) -> Path {
-        Path::Channel
-    }
-
-    fn needs(&self) -> &'static str {
-        "a session that was started with the flag for channels, on an account that has them; \
-         whether it takes pushes cannot be asked"
-    }
-
-    fn evidence(&self) -> &'static str {
-        "a push that was written proves nothing; an answer in the transcript after it does, and a \
-         tool call that names the message"
+    fn spec(&self) -> Path {
+        &CHANNEL
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async {
-            self.session.report(&self.desk);
+            self.mailbox.report(&self.session);
             if self.host.is_initialized() {
                 Ok(())
             } else {
@@ -64,17 +54,17 @@ impl WakePath for Channel {
         })
     }
 
-    fn wake<'a>(&'a self, letter: &'a Letter) -> BoxFuture<'a, Outcome> {
+    fn wake<'a>(&'a self, push: &'a Push) -> BoxFuture<'a, Outcome> {
         Box::pin(async move {
-            self.session.stir();
-            let (content, meta) = letter.channel();
+            self.session.look_again();
+            let (content, meta) = push.channel();
             self.push(&content, meta).await
         })
     }
 
     fn announce<'a>(&'a self, name: &'a str) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            let name = plain(name);
+            let name = quote::plain(name);
             let content = format!("📡 connected as {name}");
             let meta = vec![("kind", "system".to_owned()), ("self", name)];
             // A client that is gone needs no name.

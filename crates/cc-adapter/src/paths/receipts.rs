@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use peerbus_adapter::wake::{Outcome, ParcelId};
-use peerbus_mcp::Desk;
+use peerbus_adapter::mailbox::{AttemptId, Mailbox, Outcome};
 use peerbus_os as os;
 use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
@@ -44,7 +43,7 @@ struct Shared {
 struct State {
     file: Option<File>,
     fresh: Option<UnixListener>,
-    expected: VecDeque<(String, ParcelId)>,
+    expected: VecDeque<(String, AttemptId)>,
 }
 
 /// A socket's file, removed when dropped.
@@ -113,17 +112,17 @@ impl Receipts {
         Ok(path)
     }
 
-    /// From now on a receipt for this id is about that parcel.
-    pub(super) fn expect(&self, id: String, parcel: ParcelId) {
+    /// From now on a receipt for this id is about that attempt.
+    pub(super) fn expect(&self, id: String, attempt: AttemptId) {
         let mut state = self.state();
         if state.expected.len() == EXPECTED_MAX {
             state.expected.pop_front();
         }
-        state.expected.push_back((id, parcel));
+        state.expected.push_back((id, attempt));
     }
 
-    /// Tells the desk what the client says, for as long as the session lasts.
-    pub(super) async fn listen(self, desk: Desk) {
+    /// Tells the mailbox what the client says, for as long as the session lasts.
+    pub(super) async fn listen(self, mailbox: Mailbox) {
         self.0.opened.notified().await;
         loop {
             let listener = self.state().fresh.take();
@@ -131,12 +130,12 @@ impl Receipts {
                 self.0.opened.notified().await;
                 continue;
             };
-            self.serve(&listener, &desk).await;
+            self.serve(&listener, &mailbox).await;
         }
     }
 
     /// Serves one listener until there is another one, or it fails.
-    async fn serve(&self, listener: &UnixListener, desk: &Desk) {
+    async fn serve(&self, listener: &UnixListener, mailbox: &Mailbox) {
         loop {
             let stream = tokio::select! {
                 accepted = listener.accept() => match accepted {
@@ -151,11 +150,11 @@ impl Receipts {
             };
             // The client waits for the end of the connection: nothing else tells it that the line
             // was read.
-            let _ = timeout(PATIENCE, self.read(stream, desk)).await;
+            let _ = timeout(PATIENCE, self.read(stream, mailbox)).await;
         }
     }
 
-    async fn read(&self, mut stream: UnixStream, desk: &Desk) {
+    async fn read(&self, mut stream: UnixStream, mailbox: &Mailbox) {
         let mut line = vec![0; HEAD];
         let Ok(read) = stream.read(&mut line).await else {
             return;
@@ -173,16 +172,16 @@ impl Receipts {
         let Some(receipt) = Receipt::of(&line) else {
             return;
         };
-        let about = |(id, _): &&(String, ParcelId)| *id == receipt.id;
-        let parcel = self
+        let about = |(id, _): &&(String, AttemptId)| *id == receipt.id;
+        let attempt = self
             .state()
             .expected
             .iter()
             .find(about)
-            .map(|(_, parcel)| *parcel);
-        if let (Some(parcel), Some(outcome)) = (parcel, receipt.outcome()) {
+            .map(|(_, attempt)| *attempt);
+        if let (Some(attempt), Some(outcome)) = (attempt, receipt.outcome()) {
             tracing::debug!(?outcome, "the session did not take a message");
-            desk.told(parcel, outcome);
+            mailbox.outcome(attempt, outcome);
         }
     }
 
@@ -217,7 +216,7 @@ impl Receipt {
             ("denied" | "refused", _) | ("expired", Some("refused" | "denied")) => {
                 Some(Outcome::Denied)
             }
-            ("held" | "expired", _) => Some(Outcome::Held),
+            ("held" | "expired", _) => Some(Outcome::Kept),
             ("dropped", _) => Some(Outcome::Dropped),
             _ => None,
         }
@@ -241,10 +240,10 @@ mod tests {
         };
         let detail = r#","status_detail":"refused""#;
         for (line, wanted) in [
-            (line("held", ""), Some(Outcome::Held)),
+            (line("held", ""), Some(Outcome::Kept)),
             (line("denied", ""), Some(Outcome::Denied)),
             (line("expired", detail), Some(Outcome::Denied)),
-            (line("expired", ""), Some(Outcome::Held)),
+            (line("expired", ""), Some(Outcome::Kept)),
             (line("dropped", ""), Some(Outcome::Dropped)),
             (line("admired", ""), None),
             (

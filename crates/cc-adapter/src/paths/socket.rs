@@ -9,28 +9,27 @@ use std::io;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
-use peerbus_adapter::wake::{Outcome, Path};
-use peerbus_mcp::{BoxFuture, Desk, Letter, WakePath, What};
+use peerbus_adapter::mailbox::{BoxFuture, Mailbox, Outcome, Path, Push, WakePath, quote};
 use peerbus_os as os;
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
+use super::SOCKET;
 use super::receipts::Receipts;
 use crate::session::{Session, Token};
-use crate::text::plain;
 
 /// Longest line that the client reads, in characters.
 const LINE_CHARS_MAX: usize = 1_048_576;
 /// How long the client may take to take a line.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Who a letter is from, when it is from several.
+/// Who a push is from, when it is from several.
 const SEVERAL: &str = "peerbus";
 
 /// The session's socket.
 pub(crate) struct Socket {
-    desk: Desk,
+    mailbox: Mailbox,
     session: Session,
     receipts: Receipts,
 }
@@ -40,14 +39,14 @@ impl Socket {
     ///
     /// `notes` is a directory of ours in which to note what is made in the client's.
     pub(crate) fn new(
-        desk: Desk,
+        mailbox: Mailbox,
         session: Session,
         notes: Option<PathBuf>,
     ) -> (Self, impl Future<Output = ()> + use<>) {
         let receipts = Receipts::new(notes);
-        let listening = receipts.clone().listen(desk.clone());
+        let listening = receipts.clone().listen(mailbox.clone());
         let path = Self {
-            desk,
+            mailbox,
             session,
             receipts,
         };
@@ -56,50 +55,43 @@ impl Socket {
 
     /// The socket as the client tells it now.
     fn place(&self) -> Result<PathBuf, String> {
-        let glance = self.session.report(&self.desk);
-        let Some(socket) = glance.socket else {
+        self.mailbox.report(&self.session);
+        let Some(socket) = self.session.socket() else {
             return Err("the client tells of no socket for its session".to_owned());
         };
         check(&socket).map_err(|error| format!("{}: {error}", socket.display()))?;
         Ok(socket)
     }
 
-    async fn post(&self, letter: &Letter) -> io::Result<()> {
+    async fn post(&self, push: &Push) -> io::Result<()> {
         let socket = self.place().map_err(io::Error::other)?;
         // Without it the user's refusal would go unheard, and the next path be tried.
         let reply = self.receipts.open_beside(&socket)?;
         let id = uuid::Uuid::now_v7().to_string();
-        let lines = lines(letter, &id, &reply, self.session.token_for(&socket))?;
+        let lines = lines(push, &id, &reply, self.session.token_for(&socket))?;
         let mut stream = UnixStream::connect(&socket).await?;
         os::socket::check_listener(&stream)?;
-        self.session.stir();
-        self.receipts.expect(id, letter.parcel);
+        self.session.look_again();
+        if let Some(attempt) = push.attempt {
+            self.receipts.expect(id, attempt);
+        }
         stream.write_all(lines.as_bytes()).await?;
         stream.shutdown().await
     }
 }
 
 impl WakePath for Socket {
-    fn path(&self) -> Path {
-        Path::Socket
-    }
-
-    fn needs(&self) -> &'static str {
-        "Claude Code 2.1.280 or later, which gives each session a socket; no flag, no hook"
-    }
-
-    fn evidence(&self) -> &'static str {
-        "an answer of the model in the transcript that descends from the message, or a tool call \
-         that names it"
+    fn spec(&self) -> Path {
+        &SOCKET
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async { self.place().map(drop) })
     }
 
-    fn wake<'a>(&'a self, letter: &'a Letter) -> BoxFuture<'a, Outcome> {
+    fn wake<'a>(&'a self, push: &'a Push) -> BoxFuture<'a, Outcome> {
         Box::pin(async move {
-            let posted = timeout(PATIENCE, self.post(letter)).await;
+            let posted = timeout(PATIENCE, self.post(push)).await;
             match posted.unwrap_or_else(|elapsed| Err(elapsed.into())) {
                 Ok(()) => Outcome::Written,
                 Err(error) => {
@@ -125,10 +117,10 @@ fn check(socket: &FilePath) -> io::Result<()> {
 /// What is written: the token if there is one, then the message. The priority is always the one
 /// that waits for a boundary: `now` would abort a tool that runs. The permission mode of the
 /// sender, which the wrapper could claim, is never claimed: the user's own hold stands on it.
-fn lines(letter: &Letter, id: &str, reply: &FilePath, token: Option<&Token>) -> io::Result<String> {
+fn lines(push: &Push, id: &str, reply: &FilePath, token: Option<&Token>) -> io::Result<String> {
     let from = format!("uds:{}", reply.display());
-    let name = sender(letter);
-    let text = letter.text();
+    let name = sender(push);
+    let text = push.text();
     let content = format!(
         "<cross-session-message from=\"{from}\" from-name=\"{name}\">\n{text}\n</cross-session-message>"
     );
@@ -152,12 +144,10 @@ fn lines(letter: &Letter, id: &str, reply: &FilePath, token: Option<&Token>) -> 
 }
 
 /// The name that the user sees on the screen, of characters that cannot end the wrapper.
-fn sender(letter: &Letter) -> String {
-    let mut names = letter.items.iter().map(|item| match &item.what {
-        What::Message(mail) => Some(mail.inbound.from.as_str()),
-        What::Notice(_) => None,
-    });
+fn sender(push: &Push) -> String {
+    let mails = push.items.iter().map(|item| item.content.mail());
+    let mut names = mails.map(|mail| Some(mail?.inbound.from.as_str()));
     let first = names.next().flatten();
     let one = first.filter(|first| names.all(|name| name == Some(first)));
-    plain(one.unwrap_or(SEVERAL))
+    quote::plain(one.unwrap_or(SEVERAL))
 }

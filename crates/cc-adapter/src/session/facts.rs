@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use peerbus_adapter::wake::Activity;
+use peerbus_adapter::mailbox::Activity;
 use peerbus_os::process::Process;
 use serde_json::{Map, Value};
 

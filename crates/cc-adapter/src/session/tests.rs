@@ -1,3 +1,5 @@
+use peerbus_adapter::mailbox::Activity;
+
 use super::*;
 
 fn around(dir: &Path) -> Surroundings {
@@ -27,10 +29,10 @@ fn the_clients_file_is_read_anew_and_known_better_than_the_environment() {
         4_000_002,
         r#"{"sessionId":"a-1","status":"idle","messagingSocketPath":"/x/2.sock","cwd":"/p"}"#,
     );
-    let glance = session.glance();
-    assert_eq!(glance.id.as_deref(), Some("a-1"));
-    assert_eq!(glance.activity, Some(Activity::Idle));
-    assert_eq!(glance.socket.as_deref(), Some(Path::new("/x/2.sock")));
+    let snapshot = session.snapshot();
+    assert_eq!(snapshot.id.as_deref(), Some("a-1"));
+    assert_eq!(snapshot.activity, Some(Activity::Idle));
+    assert_eq!(session.socket().as_deref(), Some(Path::new("/x/2.sock")));
     assert_eq!(session.client(), Some(4_000_002));
     write(
         dir.path(),
@@ -38,14 +40,14 @@ fn the_clients_file_is_read_anew_and_known_better_than_the_environment() {
         r#"{"sessionId":"a-2","status":"busy"}"#,
     );
     assert_eq!(session.id().as_deref(), Some("a-2"));
-    assert_eq!(session.glance().activity, Some(Activity::Busy));
+    assert_eq!(session.snapshot().activity, Some(Activity::Busy));
     // The nearest one is the session's.
     write(
         dir.path(),
         4_000_001,
         r#"{"sessionId":"b","status":"waiting"}"#,
     );
-    assert_eq!(session.glance().activity, Some(Activity::Waiting));
+    assert_eq!(session.snapshot().activity, Some(Activity::Waiting));
 }
 
 #[test]
@@ -63,7 +65,7 @@ fn a_file_that_says_nonsense_says_nothing() {
     ] {
         write(dir.path(), 7, text);
         assert_eq!(session.id().as_deref(), Some("old"), "{text:.40}");
-        assert_eq!(session.glance().activity, None);
+        assert_eq!(session.snapshot().activity, None);
     }
     write(
         dir.path(),
@@ -71,10 +73,10 @@ fn a_file_that_says_nonsense_says_nothing() {
         r#"{"messagingSocketPath":"relative.sock","status":"dancing"}"#,
     );
     assert_eq!(
-        session.glance().socket.as_deref(),
+        session.socket().as_deref(),
         Some(Path::new("/tmp/cc-socks/1.sock"))
     );
-    assert_eq!(session.glance().activity, Some(Activity::Unknown));
+    assert_eq!(session.snapshot().activity, Some(Activity::Unknown));
 }
 
 #[cfg(target_os = "linux")]
@@ -101,9 +103,9 @@ fn a_hook_knows_better_than_the_environment() {
         session_id: Some("a/b".into()),
         ..SessionFacts::default()
     });
-    let glance = session.glance();
-    assert_eq!(glance.id.as_deref(), Some("fresh"));
-    let places = glance.places(&session);
+    let snapshot = session.snapshot();
+    assert_eq!(snapshot.id.as_deref(), Some("fresh"));
+    let places = Places::of(&session, &snapshot);
     assert_eq!(places.file, Some(dir.path().join("projects/x/fresh.jsonl")));
     let directories =
         ["projects/x", "projects/-nonexistent-project"].map(|name| dir.path().join(name));

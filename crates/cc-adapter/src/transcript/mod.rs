@@ -10,11 +10,12 @@ mod tail;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use peerbus_adapter::mailbox::Evidence;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-pub(crate) use tail::watch;
+pub(crate) use tail::Transcripts;
 
 /// Longest line that is looked at, in bytes. A result of a tool can hold a picture; its line is
 /// part of the chain.
@@ -25,15 +26,6 @@ const CHAIN_MAX: usize = 4_096;
 const LINES_MAX: usize = 512;
 /// What the client writes where its user stopped the model.
 const INTERRUPTED: &str = "[Request interrupted by user";
-
-/// What a transcript shows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Evidence {
-    /// The mark's text stands in the conversation.
-    Presented(String),
-    /// The model answered after the mark's text.
-    Answered(String),
-}
 
 /// Reads one transcript as it grows. Bytes go in in any portions.
 #[derive(Debug, Default)]

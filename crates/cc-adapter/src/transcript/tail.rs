@@ -6,28 +6,11 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use peerbus_mcp::Desk;
-use tokio::time::{Instant, sleep};
+use peerbus_adapter::mailbox::{Evidence, EvidenceSource, Readable, Snapshot};
 
-use super::{Evidence, Transcript};
+use super::Transcript;
 use crate::session::{Places, Session};
 
-/// The first pause between two looks, and the longest, while something may soon be seen.
-const PAUSE_MIN: Duration = Duration::from_millis(100);
-const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// When nothing was found for so long, looks are rarer.
-const SOON: Duration = Duration::from_secs(300);
-/// When everything is proven, the turn that proved it ends soon: so long after it is one more look
-/// at what the session does.
-const PAUSE_AFTER: Duration = Duration::from_secs(1);
-/// After so long the client says which session it resumes; a few looks, at growing distances, see
-/// it even on a slow machine.
-const PAUSE_START: Duration = Duration::from_millis(250);
-const PAUSE_START_MAX: Duration = Duration::from_secs(1);
-/// Between two looks at a session from which nothing is expected, in the long run.
-const PAUSE_IDLE: Duration = Duration::from_secs(30);
-/// When no transcript is there so long after something was to be seen, there is none.
-const APPEARS_WITHIN: Duration = Duration::from_secs(10);
 /// A transcript is looked at if it grew since shortly before the last look.
 const GREW_WITHIN: Duration = Duration::from_secs(10);
 /// How far back the first look at a transcript goes, in bytes: what was written between the push and the look.
@@ -40,70 +23,41 @@ const FILES_MAX: usize = 64;
 /// Files in a project that are looked through for those that grew.
 const ENTRIES_MAX: usize = 4_096;
 
-/// Tells the desk what the session does and what its transcript shows, until the session ends.
-pub(crate) async fn watch(session: Session, desk: Desk) {
-    desk.set_evidence(session.glance().places(&session).readable_in_time());
-    let mut look = Look::default();
-    let mut pause = PAUSE_START;
-    let _last = LastLook(&session, &desk);
-    loop {
-        let glance = session.report(&desk);
-        // What is pushed in a moment will stand behind what is there now.
-        look.begin(&glance.places(&session));
-        tokio::select! {
-            () = desk.watching() => {
-                while_watched(&session, &desk, &mut look).await;
-                pause = PAUSE_AFTER;
-            }
-            () = session.stirred() => {}
-            () = sleep(pause) => {
-                pause = if pause < PAUSE_START_MAX { pause * 2 } else { PAUSE_IDLE };
-            }
-        }
+/// The transcripts of a session: one, and another after `/clear`.
+pub(crate) struct Transcripts {
+    session: Session,
+    look: Look,
+}
+
+impl Transcripts {
+    pub(crate) fn new(session: Session) -> Self {
+        let look = Look::default();
+        Self { session, look }
     }
 }
 
-/// Whatever was not noticed of the session is, when it ends: it may be resumed under an id that it
-/// has had for a moment.
-struct LastLook<'a>(&'a Session, &'a Desk);
-
-impl Drop for LastLook<'_> {
-    fn drop(&mut self) {
-        self.0.report(self.1);
+impl EvidenceSource for Transcripts {
+    fn readable(&self, session: &Snapshot) -> Readable {
+        let places = Places::of(&self.session, session);
+        match (places.there(), places.readable_in_time()) {
+            (true, _) => Readable::Now,
+            (false, true) => Readable::Expected,
+            (false, false) => Readable::No,
+        }
     }
-}
 
-async fn while_watched(session: &Session, desk: &Desk, look: &mut Look) {
-    let since = Instant::now();
-    let (mut pause, mut hoped) = (PAUSE_MIN, since);
-    loop {
-        let marks = desk.watched();
-        if marks.is_empty() {
-            return;
-        }
-        let places = session.report(desk).places(session);
-        let grown = look.look(&places, &marks, |evidence| match evidence {
-            Evidence::Presented(mark) => desk.presented(&mark),
-            Evidence::Answered(mark) => desk.answered(&mark),
-        });
-        if places.there() {
-            desk.set_evidence(true);
-        } else if since.elapsed() > APPEARS_WITHIN {
-            desk.set_evidence(false);
-        }
-        if grown {
-            (pause, hoped) = (PAUSE_MIN, Instant::now());
-        }
-        let rest = if hoped.elapsed() < SOON {
-            pause
-        } else {
-            PAUSE_IDLE
-        };
-        tokio::select! {
-            () = sleep(rest) => pause = (pause * 2).min(PAUSE_MAX),
-            () = session.stirred() => (pause, hoped) = (PAUSE_MIN, Instant::now()),
-            () = desk.unwatched() => {}
-        }
+    fn begin(&mut self, session: &Snapshot) {
+        self.look.begin(&Places::of(&self.session, session));
+    }
+
+    fn watch(
+        &mut self,
+        session: &Snapshot,
+        marks: &[String],
+        found: &mut dyn FnMut(Evidence),
+    ) -> bool {
+        let places = Places::of(&self.session, session);
+        self.look.look(&places, marks, found)
     }
 }
 

@@ -233,7 +233,8 @@ impl Inbox {
 
 impl Key {
     /// Names the message `id` of the sender `from`, whatever the case of the name.
-    pub(super) fn of(from: &NameKey, id: &MessageId) -> Self {
+    #[must_use]
+    pub fn of(from: &NameKey, id: &MessageId) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher
             .update(from.as_str().as_bytes())

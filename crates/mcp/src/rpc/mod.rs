@@ -72,10 +72,10 @@ impl Host {
         *self.initialized.borrow()
     }
 
-    /// Waits until the client has sent `notifications/initialized`.
-    pub async fn initialized(&self) {
-        // The sender lives as long as self: waiting cannot fail.
-        let _ = self.initialized.subscribe().wait_for(|done| *done).await;
+    /// Says when the client has sent `notifications/initialized`: it takes pushes then.
+    #[must_use]
+    pub fn ready(&self) -> tokio::sync::watch::Receiver<bool> {
+        self.initialized.subscribe()
     }
 
     /// Sends a notification and waits until its line was flushed.

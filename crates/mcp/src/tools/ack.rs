@@ -1,11 +1,11 @@
 //! `bus.ack`
 
+use peerbus_adapter::mailbox::Named;
 use serde::Serialize;
 use serde_json::json;
 
 use super::{Context, Link, Tool, done};
 use crate::arguments::Arguments;
-use crate::desk::Named;
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
 
@@ -70,7 +70,7 @@ fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     }
     let mut output = Output::default();
     for id in ids {
-        let list = match context.desk.named(&id) {
+        let list = match context.mailbox.named(&id, None) {
             Named::Seen => &mut output.acked,
             Named::NotShown => &mut output.not_shown,
             Named::Unknown => &mut output.unknown,

@@ -3,15 +3,14 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use peerbus_adapter::wake::{Limit, Path};
+use peerbus_adapter::mailbox::{Checkout, DRAIN, Mailbox, Portion, quote};
 use peerbus_adapter::{Bus, Inbound, LinkState};
 use serde::Serialize;
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::{Context, Link, Tool, done};
+use super::{Context, Link, Tool, done, marked, receipts};
 use crate::arguments::Arguments;
-use crate::desk::{Desk, Looked, Taken, quote};
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
 
@@ -39,6 +38,10 @@ struct Output<'a> {
     held: usize,
     /// What became of messages that this session sent.
     notices: Vec<&'a str>,
+    /// How far messages of this session's own got since it was told last.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    receipts: Vec<serde_json::Value>,
 }
 
 /// A message.
@@ -91,30 +94,34 @@ pub(crate) fn tool() -> Tool {
 }
 
 async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
-    let desk = context.desk;
+    let mailbox = context.mailbox;
+    mailbox.confirm_alive().await;
     let max = arguments
         .count("max")?
         .map_or(MESSAGES_MAX, |max| max.min(MESSAGES_MAX));
-    let mut taken = take(desk, max);
-    let mut held = desk.held();
+    let mut taken = take(mailbox, max);
+    let mut held = mailbox.held();
     if taken.is_empty() && held.0 == 0 {
         online(context.bus).await?;
-        taken = take(desk, max);
-        held = desk.held();
+        taken = take(mailbox, max);
+        held = mailbox.held();
     }
-    let remaining = desk.waiting();
+    let remaining = mailbox.waiting();
     let messages: Vec<_> = taken
         .messages()
-        .map(|read| message(&read.mail.inbound, read.repeat))
+        .map(|(item, mail)| message(&mail.inbound, item.repeat))
         .collect::<Result<_, _>>()?;
     let output = Output {
-        note: note(messages.len(), remaining, &held) + of_notices(taken.notices()),
+        note: note(messages.len(), remaining, held.0, held.1.as_deref())
+            + &marked(mailbox, &taken)
+            + of_notices(taken.notices()),
         messages,
         remaining,
         held: held.0,
         notices: taken.notices().collect(),
+        receipts: receipts(mailbox),
     };
-    done(&output).map(|reply| reply.with(taken.receipt()))
+    done(&output).map(|reply| reply.with(taken))
 }
 
 /// What to make of notices, as the end of a note.
@@ -126,17 +133,20 @@ pub(super) fn of_notices<'a>(mut notices: impl Iterator<Item = &'a str>) -> &'st
     }
 }
 
-/// Takes what was not held back, as much as fits.
-fn take(desk: &Desk, max: usize) -> Taken {
-    let mut looked = desk.look();
-    looked.retain(|looked: &Looked| looked.held.is_none());
-    let limit = Limit {
-        entries: max,
-        bytes: BYTES_MAX,
-    };
-    let mut taken = desk.take(Path::Drain, &looked, limit);
-    taken.join(desk.take_notices(Path::Drain));
-    taken
+/// Takes messages that are not held back, as many as fit.
+fn take(mailbox: &Mailbox, max: usize) -> Checkout {
+    let mut bytes = 0;
+    let mut chosen = Vec::new();
+    for listed in mailbox.look() {
+        bytes += listed.mail.bytes;
+        if chosen.len() >= max || !chosen.is_empty() && bytes > BYTES_MAX {
+            break;
+        }
+        if listed.held.is_none() {
+            chosen.push((listed.no, Portion::All));
+        }
+    }
+    mailbox.check_out(&DRAIN, &chosen, true)
 }
 
 /// Waits a moment for the link. "No messages" from a peer that is not connected would be a guess.
@@ -185,21 +195,16 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-fn note(count: usize, remaining: usize, held: &(usize, Option<String>)) -> String {
+fn note(count: usize, remaining: usize, held: usize, why: Option<&str>) -> String {
     let more = match remaining {
         0 => "",
         _ => " More wait: call the bus drain tool again.",
     };
+    let why = why.unwrap_or_default();
     let held = match held {
-        (0, _) => String::new(),
-        (1, why) => format!(
-            " 1 more is not shown, {}.",
-            why.as_deref().unwrap_or_default()
-        ),
-        (count, why) => format!(
-            " {count} more are not shown, {}.",
-            why.as_deref().unwrap_or_default()
-        ),
+        0 => String::new(),
+        1 => format!(" 1 more is not shown, {why}."),
+        count => format!(" {count} more are not shown, {why}."),
     };
     if count == 0 {
         let end = if more.is_empty() && held.is_empty() {

@@ -16,13 +16,13 @@ use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use peerbus_adapter::mailbox::{Checkout, Mailbox, receipt};
 use peerbus_adapter::{Bus, SendError, Sent, Stage};
 use peerbus_wire::neutralise_json;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::arguments::Arguments;
-use crate::desk::Desk;
 use crate::reply::Reply;
 use crate::rpc::Caller;
 use crate::rpc::schemars::{self, JsonSchema};
@@ -98,7 +98,7 @@ impl Tool {
 pub(crate) struct Context<'a> {
     pub(crate) bus: &'a Bus,
     /// What waits for this session's agent.
-    pub(crate) desk: &'a Desk,
+    pub(crate) mailbox: &'a Mailbox,
     /// Who waits for the answer.
     pub(crate) caller: &'a Caller,
 }
@@ -150,6 +150,19 @@ impl From<&Sent> for Known {
             online: accepted.map(|accepted| accepted.online),
         }
     }
+}
+
+/// The mark of what is returned, as a part of a note: it is found again where the client keeps its
+/// conversation.
+fn marked(mailbox: &Mailbox, checkout: &Checkout) -> String {
+    let mark = checkout.attempt().map(|attempt| mailbox.mark(attempt));
+    mark.map_or_else(String::new, |mark| format!(" [{mark}]"))
+}
+
+/// How far messages of this session's own got since it was told last.
+fn receipts(mailbox: &Mailbox) -> Vec<Value> {
+    let receipts = mailbox.receipts();
+    receipts.iter().filter_map(receipt).collect()
 }
 
 /// A successful reply with this result.

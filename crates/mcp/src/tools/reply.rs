@@ -18,6 +18,10 @@ pub(crate) fn tool() -> Tool {
             "type": "object",
             "properties": {
                 "msg_id": { "type": "string", "description": "The message's id." },
+                "from": {
+                    "type": "string",
+                    "description": "Its sender, where several used that id."
+                },
                 "body": { "description": "The answer: plain text, or any JSON value." },
                 "priority": talk::priority_schema()
             },
@@ -37,16 +41,18 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
         return Err("the argument msg_id is missing; it is the id of the message to answer".into());
     };
     let (body, priority) = (body(arguments)?, talk::priority(arguments)?);
-    let Some(parent) = context.desk.parent(id.as_str()) else {
+    let from = talk::optional(arguments, "from")?;
+    let mailbox = context.mailbox;
+    let Some(parent) = mailbox.parent(id.as_str(), from.as_deref()) else {
         return Err(format!(
             "whom to answer is not known: this session was shown no message {id}, or does not \
-             remember it, or several senders used that id; use the bus send tool with `to`, and \
-             `reply_to` {id}"
+             remember it, or several senders used that id (say which: `from`); or use the bus send \
+             tool with `to`, and `reply_to` {id}"
         ));
     };
-    context.desk.named(id.as_str());
+    mailbox.named(id.as_str(), Some(&parent.from));
     let reply = Conversation::reply(&parent.id, &parent.talk);
     let priority = priority.unwrap_or(Conversation::of(body).priority);
-    let talk = Conversation { priority, ..reply };
+    let talk = mailbox.led_to(Conversation { priority, ..reply });
     send::deliver(context, parent.from, body, &talk).await
 }

@@ -77,7 +77,7 @@ pub(super) async fn deliver(
 ) -> Result<Reply, String> {
     match context.bus.send(&to, &talk.write(body), DEADLINE).await {
         Ok(sent) => {
-            context.desk.sent(&to, &sent.id, talk.thread.as_deref());
+            context.mailbox.sent(&to, &sent.id, talk.thread.as_deref());
             let note = note(&sent, &to);
             done(&Output {
                 sent: true,

@@ -21,7 +21,8 @@ pub(super) fn priority_schema() -> Value {
 /// What a call's body says of its conversation, and what its arguments say instead.
 ///
 /// A reply goes on where the message left off that it answers, if this session was shown that; to
-/// name a message is to have seen it.
+/// name a message is to have seen it. In a turn that peers' mail started it also says how many
+/// replies led there.
 pub(super) fn of(
     context: &Context<'_>,
     body: &str,
@@ -32,16 +33,16 @@ pub(super) fn of(
     let mut talk = Conversation::of(body);
     talk.reply_to = reply_to.or(talk.reply_to);
     if let Some(id) = &talk.reply_to {
-        if let Some(parent) = context.desk.parent(id.as_str()) {
+        if let Some(parent) = context.mailbox.parent(id.as_str(), None) {
             let reply = Conversation::reply(&parent.id, &parent.talk);
             (talk.thread, talk.hops) = (talk.thread.or(reply.thread), reply.hops);
         }
-        context.desk.named(id.as_str());
+        context.mailbox.named(id.as_str(), None);
         talk.hops = talk.hops.max(1);
     }
     talk.thread = thread.or(talk.thread);
     talk.priority = priority.unwrap_or(talk.priority);
-    Ok(talk)
+    Ok(context.mailbox.led_to(talk))
 }
 
 /// The argument `priority`.
@@ -71,7 +72,7 @@ pub(super) fn id(arguments: &Arguments, name: &str) -> Result<Option<MessageId>,
 
 /// An argument that must be a text where it is not absent; `null` and an empty text count as
 /// absent.
-fn optional(arguments: &Arguments, name: &str) -> Result<Option<String>, String> {
+pub(super) fn optional(arguments: &Arguments, name: &str) -> Result<Option<String>, String> {
     match arguments.json(name) {
         None | Some("null" | "\"\"") => Ok(None),
         Some(_) => arguments.string(name).map(Some),

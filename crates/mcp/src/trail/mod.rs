@@ -11,7 +11,7 @@ use peerbus_wire::neutralise;
 use serde::Serialize;
 
 use crate::rpc::schemars::{self, JsonSchema};
-use crate::text;
+use peerbus_adapter::text;
 
 /// Most steps that are told of one message.
 const STEPS_MAX: usize = 64;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use peerbus_adapter::{How, Receipt, Stage};
 use peerbus_wire::neutralise;
 
-use crate::text::{proof, says, word};
+use peerbus_adapter::text::{proof, says, word};
 
 use super::{NAME_CHARS, REASON_CHARS, reached};
 

@@ -1,0 +1,112 @@
+//! What an agent's client offers its mailbox: ways to reach the agent, what its session does, and
+//! what shows that its model got something. One implementation of each for a client.
+
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use peerbus_core::mailbox::{Activity, Outcome, Path};
+
+use super::Push;
+
+/// A future that borrows what it needs.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A way to put text before an agent that asked for nothing.
+pub trait WakePath: Send + Sync {
+    /// Which one, as data.
+    fn spec(&self) -> Path;
+
+    /// Whether it can be used now; `Err` says why not. Asked when the client is ready, before each
+    /// use, and again while it cannot be used and something waits. Cheap.
+    fn probe(&self) -> BoxFuture<'_, Result<(), String>>;
+
+    /// Shows the push. Must end soon, and be true: [`Outcome::Failed`] only if nothing of it can
+    /// have been shown. What the client says later goes to [`Mailbox::outcome`](super::Mailbox::outcome).
+    fn wake<'a>(&'a self, push: &'a Push) -> BoxFuture<'a, Outcome>;
+
+    /// Tells the session its own name, after each registration, before anything else that this
+    /// registration brings. A path that cannot do this without starting a turn does nothing.
+    fn announce<'a>(&'a self, name: &'a str) -> BoxFuture<'a, ()> {
+        let _ = name;
+        Box::pin(async {})
+    }
+}
+
+/// What is known of the agent's session at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The client's own id for it.
+    pub id: Option<String>,
+    /// Its directory.
+    pub cwd: Option<PathBuf>,
+    /// What it does, if the client says so.
+    pub activity: Option<Activity>,
+    /// The file with its conversation, where somebody told it.
+    pub transcript: Option<PathBuf>,
+}
+
+/// Tells which session of the client this is, and what it does.
+pub trait SessionSource: Send + Sync {
+    /// What is known now.
+    fn snapshot(&self) -> Snapshot;
+
+    /// Waits until something may have changed. Need not notice everything: the mailbox looks from
+    /// time to time besides.
+    fn changed(&self) -> BoxFuture<'_, ()>;
+}
+
+/// What is found of a mark.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Evidence {
+    /// The mark's text stands in the conversation.
+    Presented(String),
+    /// The model answered after the mark's text.
+    Answered(String),
+}
+
+/// Whether a session's conversation can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Readable {
+    /// It is there.
+    Now,
+    /// It is not there, and will be where a conversation begins.
+    Expected,
+    /// It is not there.
+    No,
+}
+
+/// Reads the conversation of a session for marks.
+pub trait EvidenceSource: Send {
+    /// Whether there is something to read.
+    fn readable(&self, session: &Snapshot) -> Readable;
+
+    /// From now on only what is added counts, and a little of what stands there.
+    fn begin(&mut self, session: &Snapshot);
+
+    /// Reads what was added and says what it shows of these marks. Whether anything was added.
+    fn watch(
+        &mut self,
+        session: &Snapshot,
+        marks: &[String],
+        found: &mut dyn FnMut(Evidence),
+    ) -> bool;
+}
+
+/// All of it for one session. The default is an agent that nothing wakes and nothing observes.
+#[derive(Default)]
+pub struct AgentLink {
+    /// Ways to wake the agent.
+    pub paths: Vec<Box<dyn WakePath>>,
+    /// Its session.
+    pub session: Option<Arc<dyn SessionSource>>,
+    /// Its conversation.
+    pub evidence: Option<Box<dyn EvidenceSource>>,
+}
+
+impl std::fmt::Debug for AgentLink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let words = self.paths.iter().map(|path| path.spec().word);
+        f.debug_list().entries(words).finish()
+    }
+}

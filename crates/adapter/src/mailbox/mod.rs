@@ -1,0 +1,414 @@
+//! The shell of the mailbox: a lock around the machine that decides (`peerbus_core::mailbox`), the
+//! loops that drive it, and how peers' text is shown.
+//!
+//! It owns the bus's events. It knows no protocol of an agent's client: a tool server takes mail
+//! out by [`Checkout`], and what a client offers besides stands in an [`AgentLink`].
+
+mod agent;
+mod checkout;
+mod expected;
+mod observe;
+mod presence;
+mod push;
+pub mod quote;
+mod serve;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use peerbus_core::mailbox::{self as core, Attempt, Output, PIGGYBACK};
+use peerbus_core::peer::Event;
+use peerbus_wire::{Conversation, MessageId, PeerName, Receipt};
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+pub use agent::{
+    AgentLink, BoxFuture, Evidence, EvidenceSource, Readable, SessionSource, Snapshot, WakePath,
+};
+pub use checkout::Checkout;
+pub use core::{
+    ASK, Activity, AttemptId, Content, DRAIN, HOOK, INBOX, Item, Limit, Listed, Mail, Named, No,
+    Outcome, Parent, Path, PathSpec, Policy, Portion,
+};
+pub use expected::Expected;
+pub use presence::Who;
+pub use push::{Push, receipt};
+
+use crate::Bus;
+use crate::text;
+use presence::About;
+use serve::Probe;
+
+/// Most notices in an answer.
+const NOTICES_MAX: usize = 64;
+
+/// What waits for the agent of a session. Clones share it.
+#[derive(Clone)]
+pub struct Mailbox {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    bus: Bus,
+    state: Mutex<State>,
+    start: Instant,
+    /// Makes marks that nobody else can.
+    marks: RandomState,
+    /// There may be something to push.
+    work: Notify,
+    /// The next deadline may be another one.
+    deadline: Notify,
+    watched: watch::Sender<bool>,
+    /// Counts answers that somebody waits for.
+    answers: watch::Sender<u64>,
+}
+
+/// What stands behind the lock.
+struct State {
+    machine: core::Mailbox,
+    about: About,
+    /// What is to be pushed, in order.
+    pushes: VecDeque<Attempt>,
+    /// The name that is to be announced.
+    announce: Option<String>,
+    answers: u64,
+    /// The waking paths as they were found.
+    paths: BTreeMap<Path, bool>,
+    probe: Probe,
+}
+
+impl Mailbox {
+    /// Makes one for this session. `exchanges`: so many replies of one peer reach the agent in ten
+    /// minutes; `None`: nothing is ever held back.
+    #[must_use]
+    pub fn new(bus: Bus, policy: Policy, exchanges: Option<u32>) -> Self {
+        let state = State {
+            machine: core::Mailbox::new(policy, exchanges),
+            about: About::new(policy),
+            pushes: VecDeque::new(),
+            announce: None,
+            answers: 0,
+            paths: BTreeMap::new(),
+            probe: Probe::None,
+        };
+        let shared = Shared {
+            bus,
+            state: Mutex::new(state),
+            start: Instant::now(),
+            marks: RandomState::new(),
+            work: Notify::new(),
+            deadline: Notify::new(),
+            watched: watch::Sender::new(false),
+            answers: watch::Sender::new(0),
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// This is the client's session now: its name goes with it, see [`Bus::bind_session`].
+    pub fn serves(&self, session: &str) {
+        self.shared.bus.bind_session(session);
+    }
+
+    /// The client introduced itself: peers are told who is here.
+    pub fn met(&self, who: &Who<'_>) {
+        self.with(|state, _| state.about.met(&self.shared.bus, who));
+    }
+
+    /// The session does something else now. Peers are told.
+    pub fn activity(&self, activity: Activity) {
+        self.with(|state, now_ms| {
+            state.machine.set_activity(now_ms, activity);
+            state.about.set_activity(&self.shared.bus, activity);
+        });
+    }
+
+    /// The user has the word: what the agent does now is not what peers made it do. `prompt`: what
+    /// started the turn; a push of ours may have.
+    pub fn prompted(&self, prompt: &str) {
+        let word = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        let mut words = prompt.split(|c| !word(c));
+        if !words.any(|word| word.starts_with(MARK) && self.attempt(word).is_some()) {
+            self.with(|state, _| state.machine.prompted());
+        }
+    }
+
+    /// A waking path can be used, or cannot any more. Peers are told of those that can.
+    pub fn set_path(&self, path: Path, ready: bool) {
+        self.with(|state, now_ms| {
+            // The machine takes a path that failed or was used up for absent by itself: it is told
+            // in any case.
+            state.machine.set_path(now_ms, path, ready);
+            state.found(&self.shared.bus, path, ready);
+        });
+    }
+
+    /// What came of an attempt, after [`WakePath::wake`] has answered.
+    pub fn outcome(&self, attempt: AttemptId, outcome: Outcome) {
+        self.with(|state, now_ms| state.machine.outcome(now_ms, attempt, outcome));
+    }
+
+    /// The text that identifies an attempt in a transcript. Peers cannot guess it.
+    #[must_use]
+    pub fn mark(&self, attempt: AttemptId) -> String {
+        let secret = self.shared.marks.hash_one(attempt.0) & 0xffff_ffff;
+        format!("{MARK}{secret:08x}-{}", attempt.0)
+    }
+
+    /// The attempt with this mark.
+    fn attempt(&self, mark: &str) -> Option<AttemptId> {
+        let number = mark.rsplit('-').next()?.parse().ok()?;
+        let attempt = AttemptId(number);
+        (self.mark(attempt) == mark).then_some(attempt)
+    }
+
+    /// What stands in the session's conversation.
+    pub fn shows(&self, evidence: &Evidence) {
+        let (Evidence::Presented(mark) | Evidence::Answered(mark)) = evidence;
+        let Some(attempt) = self.attempt(mark) else {
+            return;
+        };
+        self.with(|state, now_ms| match evidence {
+            Evidence::Presented(_) => state.machine.presented(now_ms, attempt),
+            Evidence::Answered(_) => state.machine.answered(now_ms, attempt),
+        });
+    }
+
+    /// The marks to look for. Nobody needs to look when there are none.
+    #[must_use]
+    pub fn watched(&self) -> Vec<String> {
+        let attempts: Vec<_> = self.with(|state, _| state.machine.watched().collect());
+        attempts.into_iter().map(|id| self.mark(id)).collect()
+    }
+
+    /// Gives what is unseen to something that shows text anyway: what to show, and what to say of
+    /// it.
+    #[must_use]
+    pub fn along(&self, path: Path) -> Option<(Push, Checkout)> {
+        let (attempt, held, receipts) = self.with(|state, now_ms| {
+            let attempt = state.machine.along(now_ms, path);
+            let held = state.machine.held().0;
+            // Only what is shown takes them along.
+            let receipts = match (&attempt, path == &PIGGYBACK) {
+                (None, false) => Vec::new(),
+                _ => state.machine.take_receipts(),
+            };
+            (attempt, held, receipts)
+        });
+        if attempt.is_none() && receipts.is_empty() {
+            return None;
+        }
+        let mark = attempt.as_ref().map(|attempt| self.mark(attempt.id));
+        let push = Push::new(attempt.as_ref(), mark, held, receipts);
+        Some((push, Checkout::new(self.clone(), attempt)))
+    }
+
+    /// What goes along with the result of a tool that was called for something else.
+    #[must_use]
+    pub fn piggyback(&self) -> Option<(Push, Checkout)> {
+        self.along(&PIGGYBACK)
+    }
+
+    /// What an attempt shows. What was seen since it was made is left out; `None`: all of it was.
+    fn push(&self, attempt: &Attempt) -> Option<Push> {
+        let mut attempt = attempt.clone();
+        let (held, receipts) = self.with(|state, _| {
+            attempt.items.retain(|item| state.machine.waits(item.no));
+            let receipts = match attempt.items.is_empty() {
+                true => Vec::new(),
+                false => state.machine.take_receipts(),
+            };
+            (state.machine.held().0, receipts)
+        });
+        let mark = self.mark(attempt.id);
+        (!attempt.items.is_empty()).then(|| Push::new(Some(&attempt), Some(mark), held, receipts))
+    }
+
+    /// The stages that messages of this session's reached since somebody was told last.
+    #[must_use]
+    pub fn receipts(&self) -> Vec<Receipt> {
+        self.with(|state, _| state.machine.take_receipts())
+    }
+
+    /// Something waits that may start a turn and that no path has shown yet.
+    #[must_use]
+    pub fn has_unshown(&self) -> bool {
+        self.with(|state, _| state.machine.has_unshown())
+    }
+
+    /// A message that this session was shown lately or still holds; see
+    /// [`peerbus_core::mailbox::Mailbox::parent`].
+    #[must_use]
+    pub fn parent(&self, id: &str, from: Option<&str>) -> Option<Parent> {
+        self.with(|state, _| state.machine.parent(id, from))
+    }
+
+    /// A tool call names this message: the agent has seen it, if it was shown it.
+    pub fn named(&self, id: &str, from: Option<&str>) -> Named {
+        self.with(|state, now_ms| state.machine.named(now_ms, id, from))
+    }
+
+    /// The agent called a tool.
+    pub fn called(&self) {
+        self.with(|state, now_ms| state.machine.called(now_ms));
+    }
+
+    /// What the agent sends now as `talk` says, with the replies that led to it.
+    #[must_use]
+    pub fn led_to(&self, talk: Conversation) -> Conversation {
+        let hops = self.with(|state, now_ms| state.machine.hops(now_ms));
+        Conversation {
+            hops: talk.hops.max(hops),
+            ..talk
+        }
+    }
+
+    /// The agent sent the message `id` to this peer.
+    pub fn sent(&self, to: &str, id: &str, thread: Option<&str>) {
+        let Ok(to) = PeerName::parse(to) else { return };
+        self.with(|state, now_ms| state.machine.sent(now_ms, &to.key(), id, thread));
+    }
+
+    /// The agent sent something to everybody.
+    pub fn sent_to_all(&self, thread: Option<&str>) {
+        self.with(|state, now_ms| state.machine.sent_to_all(now_ms, thread));
+    }
+
+    /// From now on the message from `from` that replies to `question` goes to the caller.
+    #[must_use]
+    pub fn expect(&self, question: &MessageId, from: &str) -> Expected {
+        let ask = self.with(|state, _| state.machine.expect(question, from));
+        Expected::new(self.clone(), ask)
+    }
+
+    /// The messages that wait and are not being read, held ones too, in order of arrival.
+    #[must_use]
+    pub fn look(&self) -> Vec<Listed> {
+        self.with(|state, _| state.machine.look())
+    }
+
+    /// The agent is told of this message, in a list.
+    pub fn listed(&self, no: No) {
+        self.with(|state, _| state.machine.listed(no));
+    }
+
+    /// Checks these out, and the oldest notices with them, for an agent that asked.
+    pub fn check_out(&self, path: Path, chosen: &[(No, Portion)], notices: bool) -> Checkout {
+        let attempt = self.with(|state, now_ms| {
+            let mut chosen = chosen.to_vec();
+            if notices {
+                let notices = state.machine.notices(NOTICES_MAX).into_iter();
+                chosen.extend(notices.map(|no| (no, Portion::All)));
+            }
+            state.machine.check_out(now_ms, path, &chosen)
+        });
+        Checkout::new(self.clone(), attempt)
+    }
+
+    /// So many messages and notices wait and are not being read, without those that are held.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.with(|state, _| state.machine.waiting())
+    }
+
+    /// So many messages are held, and why the last of them is.
+    #[must_use]
+    pub fn held(&self) -> (usize, Option<Arc<str>>) {
+        self.with(|state, _| state.machine.held())
+    }
+
+    /// Runs `f`, then does what the machine decides.
+    fn with<T>(&self, f: impl FnOnce(&mut State, u64) -> T) -> T {
+        let shared = &self.shared;
+        let now_ms = crate::bus::millis(shared.start.elapsed());
+        let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = state.machine.poll_timeout();
+        let answers = state.answers;
+        let result = f(&mut state, now_ms);
+        state.act(&shared.bus, now_ms);
+        let watched = state.machine.watched().next().is_some();
+        let other_deadline = state.machine.poll_timeout() != before;
+        let (work, answered) = (state.has_work(), state.answers);
+        drop(state);
+        if work {
+            shared.work.notify_one();
+        }
+        if other_deadline {
+            shared.deadline.notify_one();
+        }
+        if answered != answers {
+            shared.answers.send_replace(answered);
+        }
+        let changed = |any: &mut bool| std::mem::replace(any, watched) != watched;
+        shared.watched.send_if_modified(changed);
+        result
+    }
+}
+
+/// What every mark begins with.
+const MARK: &str = "pb-";
+
+impl State {
+    /// Something came from the bus.
+    fn put(&mut self, now_ms: u64, event: Event) {
+        let sentence = text::notice(&event);
+        match event {
+            Event::Registered { name, .. } => self.machine.registered(now_ms, name),
+            Event::Message(inbound) => {
+                let mail = push::mail(inbound);
+                self.machine.message(now_ms, Arc::new(mail));
+                self.look_for_paths();
+            }
+            Event::Notice { receipt, id: token } => {
+                let sentence = sentence.as_deref();
+                self.machine.receipt(now_ms, &receipt, sentence, token);
+                self.look_for_paths();
+            }
+            Event::GaveUp { .. } => {
+                let sentence = sentence.unwrap_or_default();
+                let priority = peerbus_wire::Priority::Next;
+                self.machine.notice(now_ms, &sentence, priority);
+                self.look_for_paths();
+            }
+        }
+    }
+
+    /// Does what the machine has decided, pushes excepted.
+    fn act(&mut self, bus: &Bus, now_ms: u64) {
+        loop {
+            while let Some(output) = self.machine.poll_output() {
+                self.perform(bus, output);
+            }
+            self.about.set_evidence(bus, self.machine.evidence());
+            let held = bus.held();
+            let full = |part: usize, whole: u32| part.saturating_mul(4) >= whole as usize * 3;
+            let nearly_full = held.messages > 0
+                && (full(held.messages, held.window.messages)
+                    || full(held.bytes, held.window.bytes));
+            if !self.machine.set_window_nearly_full(now_ms, nearly_full) {
+                return;
+            }
+        }
+    }
+
+    fn perform(&mut self, bus: &Bus, output: Output) {
+        match output {
+            Output::Announce(name) => self.announce = Some(name),
+            Output::Push(attempt) => self.pushes.push_back(attempt),
+            Output::Ack { key, how, .. } => bus.ack(&key, how),
+            Output::Reject { key, reason, .. } => bus.reject(&key, reason),
+            Output::Progress { key, stage, .. } => bus.progress(&key, &stage),
+            Output::Told(token) => bus.ack_notice(token),
+            Output::Answered(_) => self.answers += 1,
+            Output::Warn(line) => tracing::warn!("{line}"),
+        }
+    }
+}
+
+impl std::fmt::Debug for Mailbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mailbox").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,136 @@
+//! Watching the session: what it does, and what its conversation shows, as often as somebody wants
+//! to know.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::Mailbox;
+use super::agent::{EvidenceSource, Readable, SessionSource, Snapshot};
+
+/// The first pause between two looks, and the longest, while something may soon be seen.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// When nothing was found for so long, looks are rarer.
+const SOON: Duration = Duration::from_secs(300);
+/// When everything is proven, the turn that proved it ends soon: so long after it is one more look
+/// at what the session does.
+const PAUSE_AFTER: Duration = Duration::from_secs(1);
+/// After so long the client says which session it resumes; a few looks, at growing distances, see
+/// it even on a slow machine.
+const PAUSE_START: Duration = Duration::from_millis(250);
+const PAUSE_START_MAX: Duration = Duration::from_secs(1);
+/// Between two looks at a session from which nothing is expected, in the long run.
+const PAUSE_IDLE: Duration = Duration::from_secs(30);
+/// When no conversation is there so long after something was to be seen, there is none.
+const APPEARS_WITHIN: Duration = Duration::from_secs(10);
+
+impl Mailbox {
+    /// Looks at the session; peers are told what it does.
+    pub fn report(&self, session: &dyn SessionSource) -> Snapshot {
+        let snapshot = session.snapshot();
+        if let Some(id) = &snapshot.id {
+            self.serves(id);
+        }
+        // Somebody else may know where the client says nothing.
+        if let Some(activity) = snapshot.activity {
+            self.activity(activity);
+        }
+        snapshot
+    }
+
+    fn set_evidence(&self, readable: bool) {
+        self.with(|state, now_ms| state.machine.set_evidence(now_ms, readable));
+    }
+
+    /// Waits until there are marks to look for, or none.
+    async fn watching(&self, any: bool) {
+        // The sender lives as long as self: waiting cannot fail.
+        let _ = self
+            .shared
+            .watched
+            .subscribe()
+            .wait_for(|watched| *watched == any)
+            .await;
+    }
+}
+
+/// Tells the mailbox what the session does and what its conversation shows, until the session ends.
+pub(super) async fn observe(
+    mailbox: &Mailbox,
+    session: Option<&dyn SessionSource>,
+    mut evidence: Option<Box<dyn EvidenceSource>>,
+) {
+    let Some(session) = session else {
+        return;
+    };
+    if let Some(evidence) = &evidence {
+        let readable = evidence.readable(&session.snapshot());
+        mailbox.set_evidence(readable != Readable::No);
+    }
+    let mut pause = PAUSE_START;
+    let _last = LastLook(mailbox, session);
+    loop {
+        let snapshot = mailbox.report(session);
+        // What is pushed in a moment will stand behind what is there now.
+        if let Some(evidence) = &mut evidence {
+            evidence.begin(&snapshot);
+        }
+        tokio::select! {
+            () = mailbox.watching(true), if evidence.is_some() => {
+                if let Some(evidence) = &mut evidence {
+                    while_watched(mailbox, session, &mut **evidence).await;
+                }
+                pause = PAUSE_AFTER;
+            }
+            () = session.changed() => {}
+            () = sleep(pause) => {
+                pause = if pause < PAUSE_START_MAX { pause * 2 } else { PAUSE_IDLE };
+            }
+        }
+    }
+}
+
+/// One last look when the session ends, in case its id changed after the previous one.
+struct LastLook<'a>(&'a Mailbox, &'a dyn SessionSource);
+
+impl Drop for LastLook<'_> {
+    fn drop(&mut self) {
+        self.0.report(self.1);
+    }
+}
+
+async fn while_watched(
+    mailbox: &Mailbox,
+    session: &dyn SessionSource,
+    evidence: &mut dyn EvidenceSource,
+) {
+    let since = Instant::now();
+    let (mut pause, mut hoped) = (PAUSE_MIN, since);
+    loop {
+        let marks = mailbox.watched();
+        if marks.is_empty() {
+            return;
+        }
+        let snapshot = mailbox.report(session);
+        let grown = evidence.watch(&snapshot, &marks, &mut |found| mailbox.shows(&found));
+        if evidence.readable(&snapshot) == Readable::Now {
+            mailbox.set_evidence(true);
+        } else if since.elapsed() > APPEARS_WITHIN {
+            mailbox.set_evidence(false);
+        }
+        if grown {
+            (pause, hoped) = (PAUSE_MIN, Instant::now());
+        }
+        let rest = if hoped.elapsed() < SOON {
+            pause
+        } else {
+            PAUSE_IDLE
+        };
+        tokio::select! {
+            () = sleep(rest) => pause = (pause * 2).min(PAUSE_MAX),
+            () = session.changed() => (pause, hoped) = (PAUSE_MIN, Instant::now()),
+            () = mailbox.watching(false) => {}
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! How an adapter describes its session to peers.
+
+use peerbus_core::mailbox::{Activity, Policy};
+use serde_json::{Map, Value};
+
+use crate::{Bus, project};
+
+/// Longest text of a member, in characters.
+const TEXT_CHARS: usize = 80;
+
+/// Members that are left out, in this order, when the description is too long.
+const EXPENDABLE: [&str; 4] = ["branch", "project", "version", "client"];
+
+/// Who a session is, to its peers.
+#[derive(Debug, Clone, Copy)]
+pub struct Who<'a> {
+    /// The kind of adapter: `cc` or `generic`.
+    pub adapter: &'a str,
+    /// What the client calls itself; empty where it says nothing.
+    pub client: &'a str,
+    /// Its version, likewise.
+    pub version: &'a str,
+}
+
+/// How a session describes itself, as it changes. Peers are told nothing before the client has
+/// introduced itself.
+#[derive(Debug)]
+pub(super) struct About {
+    /// Who is here; empty until that is known.
+    client: Map<String, Value>,
+    /// How it is.
+    state: Map<String, Value>,
+}
+
+impl About {
+    pub(super) fn new(policy: Policy) -> Self {
+        let mut state = Map::new();
+        let ack = match policy {
+            Policy::Auto => "auto",
+            Policy::Seen => "seen",
+            Policy::Pushed => "pushed",
+        };
+        state.insert("ack".into(), ack.into());
+        state.insert("evidence".into(), false.into());
+        // Peers can tell a session that nothing wakes from one of which that is not known.
+        state.insert("wake".into(), Value::Array(Vec::new()));
+        Self {
+            client: Map::new(),
+            state,
+        }
+    }
+
+    /// The client introduced itself.
+    pub(super) fn met(&mut self, bus: &Bus, who: &Who<'_>) {
+        self.client = of(who);
+        self.tell(bus);
+    }
+
+    /// The waking paths that were probed and work.
+    pub(super) fn set_wake(&mut self, bus: &Bus, words: Vec<&'static str>) {
+        self.set(bus, "wake", words.into());
+    }
+
+    pub(super) fn set_activity(&mut self, bus: &Bus, activity: Activity) {
+        let word = match activity {
+            Activity::Idle => "idle".into(),
+            Activity::Busy => "busy".into(),
+            Activity::Waiting => "waiting".into(),
+            Activity::Unknown => Value::Null,
+        };
+        self.set(bus, "activity", word);
+    }
+
+    /// Whether an answer of the model would be noticed.
+    pub(super) fn set_evidence(&mut self, bus: &Bus, readable: bool) {
+        self.set(bus, "evidence", readable.into());
+    }
+
+    fn set(&mut self, bus: &Bus, key: &str, value: Value) {
+        if put(&mut self.state, key, value) {
+            self.tell(bus);
+        }
+    }
+
+    fn tell(&self, bus: &Bus) {
+        if self.client.is_empty() {
+            return;
+        }
+        let mut about = self.client.clone();
+        about.extend(self.state.clone());
+        // Too large: a project's path can be. What is short says enough.
+        let mut told = bus.set_presence(&about);
+        for member in EXPENDABLE {
+            if told {
+                return;
+            }
+            about.remove(member);
+            told = bus.set_presence(&about);
+        }
+    }
+}
+
+/// Sets or removes a member; whether that changed anything.
+fn put(members: &mut Map<String, Value>, key: &str, value: Value) -> bool {
+    if value.is_null() {
+        return members.remove(key).is_some();
+    }
+    let changed = members.get(key) != Some(&value);
+    members.insert(key.into(), value);
+    changed
+}
+
+/// Who is here: adapter, client, project, branch.
+fn of(who: &Who<'_>) -> Map<String, Value> {
+    let mut about = Map::new();
+    let mut put = |key: &str, text: &str| {
+        if !text.is_empty() {
+            about.insert(key.into(), Value::from(short(text)));
+        }
+    };
+    put("adapter", who.adapter);
+    put("client", who.client);
+    put("version", who.version);
+    if let Some(root) = project::root() {
+        put("project", &project::name(&root).unwrap_or_default());
+        put("branch", &project::branch(&root).unwrap_or_default());
+    }
+    about
+}
+
+fn short(text: &str) -> String {
+    if text.chars().count() <= TEXT_CHARS {
+        return text.to_owned();
+    }
+    text.chars().take(TEXT_CHARS - 1).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_says_what_is_known() {
+        let version = "v".repeat(200);
+        let about = of(&Who {
+            adapter: "cc",
+            client: "claude-code",
+            version: &version,
+        });
+        assert_eq!(about["adapter"], "cc");
+        assert_eq!(about["client"], "claude-code");
+        assert_eq!(
+            about["version"].as_str().unwrap().chars().count(),
+            TEXT_CHARS
+        );
+    }
+}

@@ -1,0 +1,251 @@
+//! What one attempt holds, and how it reads.
+
+use std::fmt::Write as _;
+
+use peerbus_core::mailbox::{Attempt, AttemptId, Content, Item, Mail, Portion};
+use peerbus_core::peer::Inbound;
+use peerbus_wire::{Conversation, How, Receipt, Stage};
+use serde_json::json;
+
+use super::quote::{self, Line};
+use crate::text::UNTRUSTED;
+
+/// Something to show that nobody asked for: messages and notices, in order of arrival.
+#[derive(Debug, Clone)]
+pub struct Push {
+    /// The attempt that it is; `None`: only receipts are in it.
+    pub attempt: Option<AttemptId>,
+    /// What identifies its text in a transcript.
+    pub mark: Option<String>,
+    /// What is shown.
+    pub items: Vec<Item>,
+    /// So many more wait unseen and are not in it.
+    pub rest: usize,
+    /// So many are held back by the loop governor, besides.
+    pub held: usize,
+    /// How far messages of this session's own got.
+    pub receipts: Vec<Receipt>,
+}
+
+/// A message from the bus, with what the mailbox has to know of it.
+pub(super) fn mail(inbound: Inbound) -> Mail {
+    let talk = Conversation::of(&inbound.body);
+    let mut mail = Mail {
+        inbound,
+        talk,
+        bytes: 0,
+    };
+    let line = quote::line(&mail, Line::default()).len();
+    mail.bytes = line.max(mail.inbound.body.len());
+    mail
+}
+
+impl Push {
+    pub(super) fn new(
+        attempt: Option<&Attempt>,
+        mark: Option<String>,
+        held: usize,
+        receipts: Vec<Receipt>,
+    ) -> Self {
+        Self {
+            attempt: attempt.map(|attempt| attempt.id),
+            mark,
+            items: attempt.map(|a| a.items.clone()).unwrap_or_default(),
+            rest: attempt.map_or(0, |attempt| attempt.rest),
+            held,
+            receipts,
+        }
+    }
+
+    /// The text for paths that show plain text (a session's socket, hooks, results of tools): one
+    /// line an item, then a line with the mark and what to make of it. The messages come first: a
+    /// person who watches the session sees only the beginning.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut lines: Vec<String> = self.items.iter().map(line).collect();
+        if let Some(mark) = &self.mark {
+            lines.push(self.about(mark));
+        }
+        lines.extend(self.more());
+        lines.extend(receipts_line(&self.receipts));
+        lines.join("\n")
+    }
+
+    /// What to make of the items.
+    fn about(&self, mark: &str) -> String {
+        let mut text = format!("peerbus: {} [{mark}]", self.count());
+        if self.items.iter().any(quotes) {
+            let _ = write!(text, ". {UNTRUSTED}");
+        }
+        if self.messages() > 0 {
+            text.push_str(
+                ". To answer one, if it needs an answer, call the bus reply tool with `msg_id` = \
+                 the id in its brackets",
+            );
+        }
+        text.push('.');
+        text
+    }
+
+    /// Content and attributes of a `claude/channel` notification: of a single message in the form
+    /// of peerbus v1, of several a digest.
+    #[must_use]
+    pub fn channel(&self) -> (String, Vec<(&'static str, String)>) {
+        match self.items.as_slice() {
+            [single] => self.single(single),
+            _ => self.digest(),
+        }
+    }
+
+    fn single(&self, item: &Item) -> (String, Vec<(&'static str, String)>) {
+        let (content, mut meta) = match &item.content {
+            Content::Mail(mail) => message(mail, item.portion == Portion::All),
+            Content::Notice { sentence, .. } => {
+                let mut content = format!("📮 {sentence}");
+                if quotes(item) {
+                    let _ = write!(content, ". {UNTRUSTED}.");
+                }
+                (content, vec![("kind", "system".to_owned())])
+            }
+        };
+        meta.extend(self.mark.clone().map(|mark| ("push", mark)));
+        if item.repeat {
+            meta.push(("repeat", "true".to_owned()));
+        }
+        let waiting = self.rest + self.held;
+        if waiting > 0 {
+            meta.push(("waiting", waiting.to_string()));
+        }
+        // The content is v1's: what it does not know goes beside it.
+        let receipts: Vec<_> = self.receipts.iter().filter_map(reached).collect();
+        if !receipts.is_empty() {
+            let said = |(id, to, stage): &(&str, String, &str)| format!("{id} {to} {stage}");
+            let receipts: Vec<_> = receipts.iter().map(said).collect();
+            meta.push(("receipts", receipts.join(", ")));
+        }
+        (content, meta)
+    }
+
+    fn digest(&self) -> (String, Vec<(&'static str, String)>) {
+        let mut lines = vec![format!("📬 {}, oldest first", self.count())];
+        lines.extend(self.items.iter().map(line));
+        let notice = |item: &&Item| item.content.mail().is_none();
+        if self.items.iter().filter(notice).any(quotes) {
+            lines.push(format!("{UNTRUSTED}."));
+        }
+        lines.extend(self.more());
+        lines.extend(receipts_line(&self.receipts));
+        let mut meta = vec![("kind", "digest".to_owned())];
+        meta.extend(self.mark.clone().map(|mark| ("push", mark)));
+        (lines.join("\n"), meta)
+    }
+
+    fn messages(&self) -> usize {
+        let message = |item: &&Item| item.content.mail().is_some();
+        self.items.iter().filter(message).count()
+    }
+
+    fn count(&self) -> String {
+        let messages = self.messages();
+        let notices = self.items.len() - messages;
+        let plural = |count, word: &str| match count {
+            1 => format!("1 {word}"),
+            _ => format!("{count} {word}s"),
+        };
+        match (messages, notices) {
+            (_, 0) => format!("{} from peers", plural(messages, "message")),
+            (0, _) => format!("{} of the bus itself", plural(notices, "notice")),
+            _ => format!(
+                "{} from peers, {}",
+                plural(messages, "message"),
+                plural(notices, "notice")
+            ),
+        }
+    }
+
+    /// What waits besides.
+    fn more(&self) -> Option<String> {
+        let mut line = String::new();
+        if self.rest > 0 {
+            let _ = write!(line, "{} more wait unseen", self.rest);
+        }
+        if self.held > 0 && !self.items.is_empty() {
+            let and = if line.is_empty() { "" } else { ", and " };
+            let _ = write!(line, "{and}{} are held back", self.held);
+        }
+        (!line.is_empty()).then(|| format!("{line}: read them with the bus inbox tool."))
+    }
+}
+
+/// How far messages of this session's own got, as a line: `📮 receipts: [{"id":…}]`.
+fn receipts_line(receipts: &[Receipt]) -> Option<String> {
+    let entries: Vec<_> = receipts.iter().filter_map(receipt).collect();
+    (!entries.is_empty()).then(|| format!("📮 receipts: {}", serde_json::Value::from(entries)))
+}
+
+/// A receipt as a JSON object with `id`, `to` and `stage`, if it says how far a message got at a
+/// recipient.
+#[must_use]
+pub fn receipt(receipt: &Receipt) -> Option<serde_json::Value> {
+    let (id, to, stage) = reached(receipt)?;
+    Some(json!({ "id": id, "to": to, "stage": stage }))
+}
+
+fn reached(receipt: &Receipt) -> Option<(&str, String, &'static str)> {
+    let stage = match &receipt.stage {
+        Stage::Acked(Some(How::Seen { .. })) => "seen",
+        Stage::Pushed { .. } | Stage::Acked(Some(How::Pushed { .. })) => "pushed",
+        Stage::Presented { .. } => "presented",
+        Stage::Acked(None) => "acked",
+        _ => return None,
+    };
+    let to = quote::plain(receipt.to.as_deref()?);
+    Some((receipt.id.as_str(), to, stage))
+}
+
+/// Peers' text stands in it, in quotes.
+fn quotes(item: &Item) -> bool {
+    match &item.content {
+        Content::Mail(_) => true,
+        Content::Notice { sentence, .. } => sentence.contains('"'),
+    }
+}
+
+fn line(item: &Item) -> String {
+    match &item.content {
+        Content::Mail(mail) => {
+            let cut = item.portion != Portion::All;
+            let repeat = item.repeat;
+            quote::line(mail, Line { repeat, cut })
+        }
+        Content::Notice { sentence, .. } => {
+            let again = if item.repeat { "(shown before) " } else { "" };
+            format!("📮 {again}{sentence}")
+        }
+    }
+}
+
+/// A message alone, in the form of peerbus v1.
+fn message(mail: &Mail, whole: bool) -> (String, Vec<(&'static str, String)>) {
+    let inbound = &mail.inbound;
+    let kind = quote::kind(inbound.kind);
+    let from = quote::plain(&inbound.from);
+    let text = quote::quoted(&quote::said(&inbound.body), !whole);
+    let content = format!("📨 {kind} from {from}: {text}");
+    let mut meta = vec![
+        ("from", from),
+        ("source", quote::plain(&inbound.source)),
+        ("msg_id", quote::plain(&inbound.id)),
+        ("kind", kind.to_owned()),
+    ];
+    if let Some(id) = &mail.talk.reply_to {
+        meta.push(("reply_to", quote::plain(id.as_str())));
+    }
+    if let Some(thread) = &mail.talk.thread {
+        meta.push(("thread", quote::plain(thread)));
+    }
+    if let Some(to) = &inbound.to {
+        meta.push(("sent_to", quote::plain(to)));
+    }
+    (content, meta)
+}

@@ -1,0 +1,241 @@
+//! What peers wrote, quoted: on one line, between quotes that nothing inside them can close.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write as _};
+
+use peerbus_core::mailbox::Mail;
+use peerbus_wire::{Conversation, Kind, neutralise};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// Longest text of a message that is quoted whole, in characters.
+pub(crate) const TEXT_CHARS: usize = 65_536;
+/// What is quoted of a message of which only the beginning is shown, in characters.
+pub(crate) const BEGINNING_CHARS: usize = 4_096;
+/// The same with its escapes, in bytes: a hook's text is cut by its client after 10,000 characters.
+const BEGINNING_BYTES: usize = 6_000;
+/// Longest name or id that is shown, in characters.
+const NAME_CHARS: usize = 128;
+
+/// Members of a body that tell its place in a conversation, and are shown apart from its text.
+const CONVERSATION: [&str; 4] = ["reply_to", "thread", "priority", "hops"];
+
+/// Members of which each can be all that a body says.
+const TEXT: [&str; 3] = ["text", "message", "content"];
+
+/// How a message is shown on a line of its own.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Line {
+    /// It may have been shown before.
+    pub(crate) repeat: bool,
+    /// Only its beginning.
+    pub(crate) cut: bool,
+}
+
+/// A message as one line: `📨 msg from bob [ID] (…): "TEXT"`.
+pub(crate) fn line(mail: &Mail, how: Line) -> String {
+    let inbound = &mail.inbound;
+    let mut line = format!(
+        "📨 {} from {} [{}]",
+        kind(inbound.kind),
+        plain(&inbound.from),
+        plain(&inbound.id)
+    );
+    // Writing to a String cannot fail.
+    if how.repeat {
+        line.push_str(" (shown before)");
+    }
+    if let Some(id) = &mail.talk.reply_to {
+        let _ = write!(line, " (reply to {})", plain(id.as_str()));
+    }
+    if let Some(thread) = &mail.talk.thread {
+        let _ = write!(line, " (thread {})", plain(thread));
+    }
+    if let Some(to) = &inbound.to {
+        let _ = write!(line, " (sent to {})", plain(to));
+    }
+    let _ = write!(line, ": {}", quoted(&said(&inbound.body), how.cut));
+    line
+}
+
+/// A text in quotes. A cut is stated after them, where no peer can write.
+pub(crate) fn quoted(text: &str, beginning: bool) -> String {
+    let (chars, bytes) = if beginning {
+        (BEGINNING_CHARS, BEGINNING_BYTES)
+    } else {
+        (TEXT_CHARS, usize::MAX)
+    };
+    let mut max = chars;
+    loop {
+        let end = text
+            .char_indices()
+            .nth(max)
+            .map_or(text.len(), |(end, _)| end);
+        let (shown, rest) = text.split_at(end);
+        let shown = neutralise(shown, usize::MAX);
+        if shown.len() > bytes {
+            // Escapes take more room than what they stand for.
+            max = max.min(shown.len()) * bytes / shown.len();
+            continue;
+        }
+        return match rest.chars().count() {
+            0 => format!("\"{shown}\""),
+            more => format!(
+                "\"{shown}\"… [{more} more characters: read all of it with the bus inbox tool, \
+                 `ids`]"
+            ),
+        };
+    }
+}
+
+/// All that a body says besides its place in a conversation: itself if it is a text, its `text`,
+/// `message` or `content` if that is one and there is nothing else in it, or its JSON. Whoever is
+/// shown this has seen the message.
+#[must_use]
+pub fn said(body: &str) -> Cow<'_, str> {
+    if let Ok(text) = serde_json::from_str::<String>(body) {
+        return text.into();
+    }
+    let Ok(Members(mut members)) = serde_json::from_str::<Members>(body) else {
+        return body.into();
+    };
+    members.retain(|(name, value)| !is_conversation(name, value.get()));
+    let text = match members.as_slice() {
+        [(name, value)] if TEXT.contains(&name.as_str()) => serde_json::from_str(value.get()).ok(),
+        _ => None,
+    };
+    text.map_or(Cow::Borrowed(body), Cow::Owned)
+}
+
+/// A member that says what is shown apart from the text. What is not of its form says something
+/// else.
+fn is_conversation(name: &str, value: &str) -> bool {
+    CONVERSATION.contains(&name)
+        && Conversation::of(&format!("{{\"{name}\":{value}}}")) != Conversation::default()
+        || matches!((name, value), ("priority", "\"next\"") | ("hops", "0"))
+}
+
+/// The members of an object, all of them, in order.
+struct Members(Vec<(String, Box<RawValue>)>);
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        struct All;
+        impl<'de> Visitor<'de> for All {
+            type Value = Members;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Members, M::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+        json.deserialize_map(All)
+    }
+}
+
+/// A text for a JSON string that a client may decode and show: its line breaks, tabs, quotes and
+/// backslashes are left to JSON, everything else is as [`neutralise`] has it.
+#[must_use]
+pub fn within_json(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let kept = |c: char| matches!(c, '\n' | '\t' | '"' | '\\');
+        if kept(c) {
+            out.push(c);
+            rest = &rest[c.len_utf8()..];
+            continue;
+        }
+        let end = rest.find(kept).unwrap_or(rest.len());
+        out.push_str(&neutralise(&rest[..end], usize::MAX));
+        rest = &rest[end..];
+    }
+    out
+}
+
+/// The word for a kind.
+#[must_use]
+pub fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Msg => "msg",
+        Kind::Broadcast => "broadcast",
+    }
+}
+
+/// A text that can stand in an attribute or outside quotes: names, ids and sources have no other
+/// characters than these, and whoever lets one through does not get to forge an attribute.
+#[must_use]
+pub fn plain(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._@:-".contains(c);
+    text.chars()
+        .take(NAME_CHARS)
+        .map(|c| if plain(c) { c } else { '_' })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_that_is_more_than_a_text_is_shown_with_all_of_it() {
+        for (body, shown) in [
+            (r#""hello""#, "hello"),
+            (r#"{"text":"t"}"#, "t"),
+            (r#"{"message":"m","thread":"t-1"}"#, "m"),
+            (
+                r#"{"text":"t","reply_to":"1","hops":2,"priority":"now"}"#,
+                "t",
+            ),
+            (r#"{"content":"c","hops":0,"priority":"next"}"#, "c"),
+        ] {
+            assert_eq!(said(body), shown, "{body}");
+        }
+        for body in [
+            r#"{"text":"t","message":"m"}"#,
+            r#"{"text":"build failed","log":"THE LOG"}"#,
+            r#"{"text":"t","text":"u"}"#,
+            r#"{"text":"t","thread":"not an id: a text"}"#,
+            r#"{"text":"t","hops":"many"}"#,
+            r#"{"text":7,"message":"m"}"#,
+            r#"{"content":"c","n":1e400}"#,
+            r#"{"n":1.50,"a":[]}"#,
+            r#"{"thread":"t-1"}"#,
+            "[1,2]",
+            "null",
+            "1e400",
+        ] {
+            assert_eq!(said(body), body);
+        }
+    }
+
+    #[test]
+    fn a_cut_is_stated_outside_the_quotes() {
+        let text = "x".repeat(BEGINNING_CHARS + 7);
+        let shown = quoted(&text, true);
+        assert!(
+            shown.contains("x\"… [7 more characters"),
+            "{}",
+            &shown[4_000..]
+        );
+        assert_eq!(quoted(&text, false), format!("\"{text}\""));
+        let long = "x".repeat(TEXT_CHARS + 1);
+        assert!(quoted(&long, false).contains("\"… [1 more characters"));
+        let escaped = quoted(&"<".repeat(BEGINNING_CHARS), true);
+        assert!(escaped.len() < BEGINNING_BYTES + 100 && escaped.contains("c\"… [3096 more"));
+    }
+
+    #[test]
+    fn what_a_client_decodes_from_json_is_safe_and_keeps_its_lines() {
+        let text = "a\n\t\"b\\\"</x>\u{202e}\u{1b}[2J é";
+        let shown = within_json(text);
+        assert_eq!(shown, "a\n\t\"b\\\"\\u003c/x\\u003e\\u202e\\u001b[2J é");
+    }
+}

@@ -1,0 +1,84 @@
+//! What must hold between inputs.
+
+use super::Mailbox;
+use super::message::{Cause, Message, Place, Step, WAKING_SHOWINGS_MAX};
+use super::types::AttemptId;
+
+impl Mailbox {
+    /// Asserts what must hold between inputs.
+    ///
+    /// # Panics
+    ///
+    /// When it does not.
+    pub fn check(&self) {
+        let pushes = self.attempts.values().filter(|s| s.cause == Cause::Push);
+        let open = pushes.filter(|s| s.step == Step::InFlight).count();
+        assert!(open <= 1, "{open} pushes wait for their outcome");
+        for (no, message) in &self.messages {
+            assert!(no.0 <= self.last, "{no:?} never arrived");
+            check_showings(message);
+            for showing in &message.shown {
+                let known = self.attempts.contains_key(&showing.attempt);
+                assert!(known, "{message:?} lost an attempt");
+            }
+            self.check_place(message);
+        }
+        self.check_attempts();
+    }
+
+    fn check_place(&self, message: &Message) {
+        match &message.place {
+            Place::Out { attempt, from } => {
+                let step = self.step(*attempt);
+                assert_eq!(step, Some(Step::InFlight), "{message:?} is out");
+                let nested = matches!(**from, Place::Out { .. });
+                assert!(!nested, "{message:?} is out twice");
+            }
+            Place::New => assert!(message.is_fresh(), "{message:?} was shown"),
+            Place::Kept(by) => {
+                assert_eq!(self.step(*by), Some(Step::Kept), "{message:?} is kept");
+            }
+            Place::Shown { attempt, .. } | Place::Overdue { attempt, .. } => {
+                let known = message.shown.iter().any(|s| s.attempt == *attempt);
+                assert!(known, "{message:?} was not shown by {attempt:?}");
+            }
+            Place::Held(_) | Place::Expected(_) => {
+                assert!(!message.is_notice(), "{message:?} is owed to nobody");
+            }
+        }
+    }
+
+    fn step(&self, attempt: AttemptId) -> Option<Step> {
+        self.attempts.get(&attempt).map(|sent| sent.step)
+    }
+
+    fn check_attempts(&self) {
+        for (id, sent) in &self.attempts {
+            assert!(id.0 < self.next_attempt, "{id:?} was never made");
+            assert!(!sent.items.is_empty(), "{id:?} is empty");
+            let known = |no: &_| self.messages.get(no);
+            let mut live = sent.items.iter().filter_map(|(no, _)| known(no));
+            if sent.step == Step::InFlight {
+                let here = |message: &Message| message.out() == Some(*id);
+                assert!(live.all(here), "some of {id:?} is elsewhere");
+            } else {
+                assert!(live.next().is_some(), "nothing of {id:?} is unseen");
+            }
+            if sent.cause == Cause::Push {
+                let max = sent.path.limit.messages;
+                assert!(sent.items.len() <= max, "{id:?} is too large");
+            }
+        }
+    }
+}
+
+fn check_showings(message: &Message) {
+    let woken = message.woken();
+    assert!(woken <= WAKING_SHOWINGS_MAX, "{message:?} woke too often");
+    for showing in &message.shown {
+        let path = showing.path;
+        let times = message.shown.iter().filter(|s| s.path == path).count();
+        let once = !path.wakes && !super::asked_for(path);
+        assert!(times <= 1 || !once, "{message:?} went over {path:?} again");
+    }
+}

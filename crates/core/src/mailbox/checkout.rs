@@ -1,0 +1,119 @@
+//! Taking messages out of the table to show them: what tools, hooks and pushes stand on. Whatever
+//! becomes of them is said by [`Mailbox::outcome`].
+
+use super::message::{Cause, Message, Place, Sent, Step};
+use super::mutation::Mutation;
+use super::types::{Attempt, AttemptId, Item, Limit, No, Path, Portion};
+use super::{Mailbox, WHOLE_BYTES_MAX};
+
+impl Mailbox {
+    /// Gives unseen messages to something that shows text anyway (a hook, the result of a tool), as
+    /// many as the path's limit allows: those that were never shown, then those whose evidence is
+    /// overdue and that this path has not shown. Each goes at most once over each of these paths. A
+    /// message that is larger than the limit goes with its beginning.
+    pub fn along(&mut self, now_ms: u64, path: Path) -> Option<Attempt> {
+        self.advance(now_ms);
+        let fits = |(_, m): &(&No, &Message)| m.is_for_passive(path);
+        let fresh = self.messages.iter().filter(|(_, m)| m.is_fresh());
+        let overdue = self.messages.iter().filter(|(_, m)| !m.is_fresh());
+        let candidates: Vec<_> = fresh.chain(overdue).filter(fits).collect();
+        let chosen = within(path.limit, candidates.iter().copied());
+        let rest = candidates.len() - chosen.len();
+        let whole_max = WHOLE_BYTES_MAX.min(path.limit.bytes);
+        let chosen = self.portions(chosen, whole_max);
+        (!chosen.is_empty()).then(|| self.send(path, &chosen, rest, Cause::Along))
+    }
+
+    /// Checks these out for an agent that asked for them, shown before or not, held or not. What is
+    /// not there or in other hands is left out.
+    pub fn check_out(
+        &mut self,
+        now_ms: u64,
+        path: Path,
+        chosen: &[(No, Portion)],
+    ) -> Option<Attempt> {
+        self.advance(now_ms);
+        let readable = |no: &No| self.messages.get(no).is_some_and(Message::is_readable);
+        let mut chosen: Vec<_> = chosen.to_vec();
+        chosen.retain(|(no, _)| readable(no));
+        chosen.sort_by_key(|(no, _)| *no);
+        chosen.dedup_by_key(|(no, _)| *no);
+        (!chosen.is_empty()).then(|| self.send(path, &chosen, 0, Cause::Read))
+    }
+
+    /// How much of each is shown to an agent that did not ask for it.
+    pub(super) fn portions(&self, chosen: Vec<No>, whole_max: usize) -> Vec<(No, Portion)> {
+        let portion = |no: No| {
+            let whole = self.messages.get(&no).is_some_and(|m| m.bytes <= whole_max);
+            let portion = if whole {
+                Portion::All
+            } else {
+                Portion::Beginning
+            };
+            (no, portion)
+        };
+        chosen.into_iter().map(portion).collect()
+    }
+
+    /// Makes an attempt with these and lets it go. Items stand in order of arrival.
+    pub(super) fn send(
+        &mut self,
+        path: Path,
+        chosen: &[(No, Portion)],
+        rest: usize,
+        cause: Cause,
+    ) -> Attempt {
+        let id = AttemptId(self.next_attempt);
+        self.next_attempt += 1;
+        let hide = self.mutations.broken(Mutation::HideRepeat);
+        let mut chosen = chosen.to_vec();
+        chosen.sort_by_key(|(no, _)| *no);
+        let mut items = Vec::with_capacity(chosen.len());
+        for &(no, portion) in &chosen {
+            let Some(message) = self.messages.get_mut(&no) else {
+                continue;
+            };
+            items.push(Item {
+                no,
+                repeat: message.is_repeat(portion) && !hide,
+                portion,
+                content: message.content.clone(),
+                held: message.held().cloned(),
+            });
+            let from = Box::new(message.rest().clone());
+            message.place = Place::Out { attempt: id, from };
+        }
+        let sent = Sent {
+            path,
+            cause,
+            step: Step::InFlight,
+            presented: false,
+            missed: false,
+            items: chosen,
+        };
+        self.attempts.insert(id, sent);
+        Attempt {
+            id,
+            path,
+            items,
+            rest,
+        }
+    }
+}
+
+/// The first of these that fit, at least one. What does not fit ends it: nothing overtakes.
+pub(super) fn within<'a>(
+    limit: Limit,
+    messages: impl Iterator<Item = (&'a No, &'a Message)>,
+) -> Vec<No> {
+    let mut chosen = Vec::new();
+    let mut bytes = 0_usize;
+    for (no, message) in messages {
+        bytes = bytes.saturating_add(message.bytes);
+        if chosen.len() >= limit.messages || !chosen.is_empty() && bytes > limit.bytes {
+            break;
+        }
+        chosen.push(*no);
+    }
+    chosen
+}

@@ -1,0 +1,106 @@
+//! Looking at what waits.
+
+use std::collections::BTreeSet;
+
+use super::Mailbox;
+use super::message::{Message, Place};
+use super::types::{Content, Listed, Mail, No, Parent, Portion};
+
+impl Mailbox {
+    /// The messages that wait or are held and are not in other hands, in order of arrival.
+    #[must_use]
+    pub fn look(&self) -> Vec<Listed> {
+        let listed = |(no, message): (&No, &Message)| {
+            let mail = message.content.mail()?;
+            let readable = message.is_readable() || self.pushes(message);
+            readable.then(|| Listed {
+                no: *no,
+                mail: mail.clone(),
+                shown: message.is_repeat(Portion::All) || message.out().is_some(),
+                held: message.held().cloned(),
+                read: message.read,
+            })
+        };
+        self.messages.iter().filter_map(listed).collect()
+    }
+
+    /// It is in a push that is under way: it waits, though it cannot be taken just now.
+    fn pushes(&self, message: &Message) -> bool {
+        let sent = message.out().and_then(|out| self.attempts.get(&out));
+        message.is_open() && sent.is_some_and(|sent| sent.path.wakes)
+    }
+
+    /// The oldest notices that can be read, at most so many.
+    #[must_use]
+    pub fn notices(&self, max: usize) -> Vec<No> {
+        let notice = |(_, message): &(&No, &Message)| {
+            matches!(message.content, Content::Notice { .. }) && message.is_free()
+        };
+        let notices = self.messages.iter().filter(notice);
+        notices.map(|(no, _)| *no).take(max).collect()
+    }
+
+    /// The agent is told of this message, in a list or in part.
+    pub fn listed(&mut self, no: No) {
+        if let Some(message) = self.messages.get_mut(&no) {
+            message.listed = true;
+        }
+    }
+
+    /// So many messages and notices wait and are not being read, without those that are held.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        let waits = |m: &&Message| m.is_free() || self.pushes(m);
+        self.messages.values().filter(waits).count()
+    }
+
+    /// This one is not seen.
+    #[must_use]
+    pub fn waits(&self, no: No) -> bool {
+        self.messages.contains_key(&no)
+    }
+
+    /// Everything that is not seen, wherever it stands.
+    #[must_use]
+    pub fn unseen(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// Something waits that may start a turn and that no path has shown yet.
+    #[must_use]
+    pub fn has_unshown(&self) -> bool {
+        let unshown = |message: &Message| {
+            message.place == Place::New && !message.again && !message.is_quiet()
+        };
+        self.messages.values().any(unshown)
+    }
+
+    /// A message that this session was shown lately or still holds, by its sender's id, and by the
+    /// sender where that is given. `None` as well when several senders used that id: nobody can
+    /// divert a reply by using another's.
+    #[must_use]
+    pub fn parent(&self, id: &str, from: Option<&str>) -> Option<Parent> {
+        let here = self.mails().filter(|mail| mail.inbound.id == id);
+        let found = here.filter_map(Parent::of).chain(self.recent.get(id));
+        let meant =
+            |parent: &Parent| from.is_none_or(|from| parent.from.eq_ignore_ascii_case(from));
+        let mut found = found.filter(meant);
+        let first = found.next()?;
+        let same = |other: Parent| other.from.eq_ignore_ascii_case(&first.from);
+        found.all(same).then_some(first)
+    }
+
+    /// Who used this id, of what waits or was seen lately. An id is unique per sender only.
+    pub(super) fn senders(&self, id: &str) -> BTreeSet<String> {
+        let here = self.mails().filter(|mail| mail.inbound.id == id);
+        let here = here.map(|mail| mail.inbound.from.to_ascii_lowercase());
+        let before = self.recent.get(id);
+        here.chain(before.map(|parent| parent.from.to_ascii_lowercase()))
+            .collect()
+    }
+
+    fn mails(&self) -> impl Iterator<Item = &Mail> {
+        let mails = self.messages.values();
+        mails.filter_map(|message| message.content.mail().map(|mail| &**mail))
+    }
+}

@@ -1,0 +1,290 @@
+//! What the mailbox knows of a message and of an attempt.
+
+use std::sync::Arc;
+
+use peerbus_wire::{NameKey, PeerName, Priority};
+
+use super::types::{AskId, AttemptId, Content, No, Path, Portion, Traits};
+
+/// Attempts with a message over waking paths, whatever happens.
+pub(super) const WAKING_SHOWINGS_MAX: usize = 3;
+
+/// An attempt that was not taken back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Showing {
+    pub(super) attempt: AttemptId,
+    pub(super) path: Path,
+    pub(super) whole: bool,
+}
+
+/// Where a message stands. Times are of the clock that stands still while the session works, see
+/// [`Sent::shows_over_dialogs`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Never shown: due.
+    New,
+    /// Shown last in this attempt; evidence may come until then. `presented`: its text is known to
+    /// have reached the conversation.
+    Shown {
+        attempt: AttemptId,
+        presented: bool,
+        until_ms: u64,
+    },
+    /// No evidence came in time. Due over the next path, unless it stands in the conversation.
+    Overdue { attempt: AttemptId, presented: bool },
+    /// The client keeps this attempt until its user decides. No other path gets the message.
+    Kept(AttemptId),
+    /// The governor keeps it out of the agent's sight, for this reason.
+    Held(Arc<str>),
+    /// Somebody waits for it as the answer to this question. It is shown to nobody else.
+    Expected(AskId),
+    /// In an attempt whose outcome is open: a push that is under way, or checked out by a tool or
+    /// a hook. It goes back to where it was if that fails.
+    Out {
+        attempt: AttemptId,
+        from: Box<Place>,
+    },
+}
+
+/// A message or a notice that is not seen.
+#[derive(Debug)]
+pub(super) struct Message {
+    pub(super) content: Content,
+    pub(super) from: Option<NameKey>,
+    pub(super) priority: Priority,
+    pub(super) bytes: usize,
+    /// It may have been shown before, by an earlier session of this name or in a result of which
+    /// nobody knows.
+    pub(super) again: bool,
+    /// The agent was told of it when it looked.
+    pub(super) listed: bool,
+    /// So many characters of it were read, part by part.
+    pub(super) read: usize,
+    pub(super) place: Place,
+    pub(super) shown: Vec<Showing>,
+    /// Waking paths whose client gave it back unshown.
+    pub(super) dropped: Vec<Path>,
+    /// How often that happened.
+    pub(super) drops: u32,
+    /// Paths whose presentation the sender was told.
+    pub(super) presented_over: Vec<Path>,
+    /// When it may go once more over a path that it went over, on the clock of [`Place`].
+    pub(super) again_at_ms: Option<u64>,
+    /// That time has come.
+    pub(super) once_more: bool,
+    /// That was done.
+    pub(super) done_once_more: bool,
+}
+
+impl Message {
+    pub(super) fn new(content: Content, traits: Traits, place: Place) -> Self {
+        let from = content
+            .mail()
+            .map(|mail| PeerName::parse(&mail.inbound.from));
+        Self {
+            from: from.and_then(Result::ok).map(|name| name.key()),
+            content,
+            priority: traits.priority,
+            bytes: traits.bytes,
+            again: traits.again,
+            listed: false,
+            read: 0,
+            place,
+            shown: Vec::new(),
+            dropped: Vec::new(),
+            drops: 0,
+            presented_over: Vec::new(),
+            again_at_ms: None,
+            once_more: false,
+            done_once_more: false,
+        }
+    }
+
+    /// Where it stands, or goes back to.
+    pub(super) fn rest(&self) -> &Place {
+        match &self.place {
+            Place::Out { from, .. } => from,
+            place => place,
+        }
+    }
+
+    /// As [`Message::rest`], to change it.
+    pub(super) fn rest_mut(&mut self) -> &mut Place {
+        match &mut self.place {
+            Place::Out { from, .. } => from,
+            place => place,
+        }
+    }
+
+    /// The attempt whose outcome it waits for.
+    pub(super) fn out(&self) -> Option<AttemptId> {
+        match self.place {
+            Place::Out { attempt, .. } => Some(attempt),
+            _ => None,
+        }
+    }
+
+    /// It starts nothing by itself.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.priority == Priority::Quiet
+    }
+
+    /// No showing of it is known.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.shown.is_empty()
+    }
+
+    /// This much of it may have been shown before.
+    pub(super) fn is_repeat(&self, portion: Portion) -> bool {
+        let from = match portion {
+            Portion::All | Portion::Beginning => 0,
+            Portion::Part { from, .. } => from,
+        };
+        self.again || !self.is_fresh() || from < self.read
+    }
+
+    /// No path had it.
+    pub(super) fn is_new(&self) -> bool {
+        self.is_fresh() && self.drops == 0
+    }
+
+    /// Paths may take it: nobody keeps it from the agent.
+    pub(super) fn is_open(&self) -> bool {
+        !matches!(
+            self.rest(),
+            Place::Kept(_) | Place::Held(_) | Place::Expected(_)
+        )
+    }
+
+    /// A path may take it now.
+    pub(super) fn is_free(&self) -> bool {
+        self.is_open() && self.out().is_none()
+    }
+
+    /// It should go over a waking path that has not had it, or once more over any.
+    pub(super) fn is_due(&self) -> bool {
+        let escalates = match self.rest() {
+            Place::New => true,
+            Place::Overdue { presented, .. } => !presented,
+            _ => false,
+        };
+        self.is_free() && (escalates || self.once_more)
+    }
+
+    /// It was shown, and escalates at that time unless there is evidence before.
+    pub(super) fn is_overdue_at(&self, idle_ms: u64) -> bool {
+        let due = match self.place {
+            Place::Shown {
+                presented: false,
+                until_ms,
+                ..
+            } => until_ms <= idle_ms,
+            _ => false,
+        };
+        due && self.is_free()
+    }
+
+    /// It may be shown by something that shows text anyway.
+    pub(super) fn is_for_passive(&self, path: Path) -> bool {
+        let in_time = matches!(self.place, Place::Shown { .. });
+        self.is_free() && !in_time && !self.was_over(path)
+    }
+
+    /// The agent may ask for it.
+    pub(super) fn is_readable(&self) -> bool {
+        self.is_free() || matches!(self.place, Place::Held(_))
+    }
+
+    /// The agent can know of it: it was shown, may have been, or is being shown.
+    pub(super) fn is_known(&self) -> bool {
+        let held = matches!(self.rest(), Place::Held(_));
+        self.again || self.listed || !self.is_fresh() || self.out().is_some() && !held
+    }
+
+    /// It was shown over this path.
+    pub(super) fn was_over(&self, path: Path) -> bool {
+        self.shown.iter().any(|showing| showing.path == path)
+    }
+
+    /// Attempts with it over waking paths.
+    pub(super) fn woken(&self) -> usize {
+        self.shown.iter().filter(|s| s.path.wakes).count()
+    }
+
+    /// This waking path may have it now.
+    pub(super) fn may_go_over(&self, path: Path) -> bool {
+        let had = self.was_over(path) || self.dropped.contains(&path);
+        self.woken() < WAKING_SHOWINGS_MAX && (self.once_more || !had)
+    }
+
+    /// It is a sentence of the bus itself.
+    pub(super) fn is_notice(&self) -> bool {
+        self.content.mail().is_none()
+    }
+
+    /// Why the governor holds it.
+    pub(super) fn held(&self) -> Option<&Arc<str>> {
+        match self.rest() {
+            Place::Held(why) => Some(why),
+            _ => None,
+        }
+    }
+}
+
+/// How far an attempt is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Its outcome is not told.
+    InFlight,
+    /// The client has it.
+    Written,
+    /// The client keeps it.
+    Kept,
+}
+
+/// Who wanted an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The mailbox, by an output.
+    Push,
+    /// Something that shows text anyway.
+    Along,
+    /// The agent, to read it.
+    Read,
+}
+
+/// An attempt whose outcome or evidence is still of use.
+#[derive(Debug)]
+pub(super) struct Sent {
+    pub(super) path: Path,
+    pub(super) cause: Cause,
+    pub(super) step: Step,
+    /// Its mark was found in the conversation.
+    pub(super) presented: bool,
+    /// Its deadline passed without evidence: counted against its path.
+    pub(super) missed: bool,
+    pub(super) items: Vec<(No, Portion)>,
+}
+
+impl Sent {
+    /// It would stand in the conversation by now, even if a dialog is open: time counts against it
+    /// then, too. What waits for a boundary between tools is not late.
+    pub(super) fn shows_over_dialogs(&self) -> bool {
+        self.path.shows_over_dialogs && !self.presented
+    }
+}
+
+impl Portion {
+    /// With it all of the message was shown, if `read` characters were before.
+    pub(super) fn completes(self, read: usize) -> bool {
+        match self {
+            Self::All => true,
+            Self::Beginning => false,
+            Self::Part { from, last, .. } => last && from <= read,
+        }
+    }
+
+    pub(super) fn is_part(self) -> bool {
+        matches!(self, Self::Part { .. })
+    }
+}

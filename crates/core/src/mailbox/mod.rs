@@ -1,0 +1,347 @@
+//! The last hop: everything about a message between the moment in which the adapter's session has
+//! it and the moment in which it is acked.
+//!
+//! One table holds what the agent has not seen; at every moment a message stands in one `Place`:
+//!
+//! ```text
+//! New ── attempt ──> Shown ── evidence ──> acked, leaves
+//!  │ ^                 └─ no evidence in time ──> Overdue: the next path
+//!  │ └─ released ── Held by the governor
+//!  ├─ Kept by the client's user: no other path
+//!  ├─ Out: in an attempt whose outcome is open; back to its place if that fails
+//!  └─ Expected: the answer to a question that somebody waits for
+//! ```
+//!
+//! Drive a [`Mailbox`] like the other state machines of this crate: one input with the time, then
+//! drain [`Mailbox::poll_output`], then look at [`Mailbox::poll_timeout`].
+//!
+//! What holds, whatever happens:
+//!
+//! - a message is shown as new once; every later showing of it is marked as a repeat;
+//! - at most one attempt with a message waits for its outcome at a time;
+//! - first showings over waking paths are in order of arrival for each sender; an urgent message
+//!   goes before those of other senders; quiet ones go along with what is shown, and start nothing;
+//!   what a client gave back unshown goes again when it comes back;
+//! - a message is acked as seen only with evidence, as the policy says otherwise, once;
+//! - what the user denied is not shown again by any path;
+//! - what is held or expected is shown to nobody who did not ask for it.
+//!
+//! What it holds is bounded by what its host gives it: the host keeps to the broker's window.
+
+mod arrive;
+mod check;
+mod checkout;
+mod clock;
+mod escalate;
+mod evidence;
+mod expected;
+mod governor;
+mod held;
+mod look;
+mod message;
+mod mutation;
+mod outcome;
+mod paths;
+mod push;
+mod recent;
+mod sent;
+#[cfg(test)]
+mod tests;
+mod transcript;
+mod turns;
+mod types;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use clock::IdleClock;
+use expected::Asks;
+use governor::Governor;
+use message::{Message, Sent};
+#[cfg(feature = "mutations")]
+pub use mutation::Mutation;
+use mutation::Mutations;
+use paths::Paths;
+use recent::Recent;
+use sent::SentMail;
+use transcript::Transcript;
+use turns::Turns;
+pub use types::{
+    ASK, Activity, AskId, Attempt, AttemptId, Content, DRAIN, HOOK, INBOX, Item, Limit, Listed,
+    Mail, Named, No, Outcome, Output, PIGGYBACK, Parent, Path, PathSpec, Policy, Portion,
+};
+
+/// Text of a message, in bytes, up to which all of it is shown where the agent did not ask for it.
+pub const WHOLE_BYTES_MAX: usize = 16_384;
+
+/// How long the window must stay nearly full before the agent is warned again.
+const FULL_AGAIN_MS: u64 = 600_000;
+
+/// Without a push in this time before it, a turn is the user's.
+const STARTS_WITHIN_MS: u64 = 10_000;
+
+/// The agent asked for what goes over it.
+fn asked_for(path: Path) -> bool {
+    [&INBOX, &DRAIN, &ASK].contains(&path)
+}
+
+/// What is not seen, and what comes next.
+#[derive(Debug)]
+pub struct Mailbox {
+    policy: Policy,
+    /// What is not seen, in order of arrival.
+    messages: BTreeMap<No, Message>,
+    last: u64,
+    /// Attempts with something unseen in them.
+    attempts: BTreeMap<AttemptId, Sent>,
+    next_attempt: u64,
+    paths: Paths,
+    /// The client takes pushes.
+    open: bool,
+    /// The name that is to be announced.
+    announce: Option<String>,
+    activity: Activity,
+    clock: IdleClock,
+    /// As `clock`, but it runs while a dialog is open.
+    dialogs: IdleClock,
+    transcript: Transcript,
+    /// The transcript stopped showing our marks, so unprovable messages may be released.
+    lost_sight: bool,
+    governor: Option<Governor>,
+    /// Peers that hold mail of this session, and when that was told.
+    held_there: BTreeMap<String, u64>,
+    turns: Turns,
+    /// When it was told last that peers may start no more turns.
+    turns_told_ms: Option<u64>,
+    sent: SentMail,
+    recent: Recent,
+    asks: Asks,
+    window_nearly_full: bool,
+    /// While it is: when to say so, on the clock that stands still while the session works.
+    full_at_ms: Option<u64>,
+    /// The last notice of it.
+    full_notice: Option<No>,
+    /// When the last pushes were made.
+    recent_ms: VecDeque<u64>,
+    /// The last push that queued up in the client, and when it went.
+    last_queued: Option<(AttemptId, u64)>,
+    /// Before this, what is new waits for more to come.
+    digest_at_ms: u64,
+    /// When a path is free for what waits.
+    gap_at_ms: Option<u64>,
+    outputs: VecDeque<Output>,
+    mutations: Mutations,
+}
+
+impl Mailbox {
+    /// Makes an empty one: it knows no waking path, and the transcript cannot be read.
+    ///
+    /// `exchanges`: so many replies of one peer reach the agent in ten minutes; more are held.
+    /// `None`, or more than 1,000: nothing is ever held, and peers start as many turns as they like.
+    #[must_use]
+    pub fn new(policy: Policy, exchanges: Option<u32>) -> Self {
+        Self {
+            policy,
+            messages: BTreeMap::new(),
+            last: 0,
+            attempts: BTreeMap::new(),
+            next_attempt: 1,
+            paths: Paths::default(),
+            open: false,
+            announce: None,
+            activity: Activity::Unknown,
+            clock: IdleClock::new(),
+            dialogs: IdleClock::new(),
+            transcript: Transcript::default(),
+            lost_sight: false,
+            governor: exchanges.and_then(Governor::new),
+            held_there: BTreeMap::new(),
+            turns: Turns::default(),
+            turns_told_ms: None,
+            sent: SentMail::default(),
+            recent: Recent::default(),
+            asks: Asks::default(),
+            window_nearly_full: false,
+            full_at_ms: None,
+            full_notice: None,
+            recent_ms: VecDeque::new(),
+            last_queued: None,
+            digest_at_ms: 0,
+            gap_at_ms: None,
+            outputs: VecDeque::new(),
+            mutations: Mutations::default(),
+        }
+    }
+
+    /// There is such a waking path. It is absent until [`Mailbox::set_path`] says that it is ready.
+    pub fn add_path(&mut self, path: Path) {
+        self.paths.add(path);
+    }
+
+    /// A waking path can be used, or cannot any more. A push that failed makes it absent, and so
+    /// does any push over one that takes only one, until this says that it is ready again.
+    pub fn set_path(&mut self, now_ms: u64, path: Path, ready: bool) {
+        self.advance(now_ms);
+        if self.paths.set(path, ready) {
+            // What its client would not show before, it may show now.
+            for message in self.messages.values_mut() {
+                message.dropped.retain(|dropped| *dropped != path);
+            }
+        }
+        self.finish(now_ms);
+    }
+
+    /// The client takes pushes from now on: before, it would drop them.
+    pub fn open(&mut self, now_ms: u64) {
+        self.open = true;
+        self.finish(now_ms);
+    }
+
+    /// The bus gave this session a name: it is announced before anything that comes after.
+    pub fn registered(&mut self, now_ms: u64, name: String) {
+        self.announce = Some(name);
+        self.finish(now_ms);
+    }
+
+    /// The session does something else now.
+    pub fn set_activity(&mut self, now_ms: u64, activity: Activity) {
+        self.advance(now_ms);
+        let before = std::mem::replace(&mut self.activity, activity);
+        let works = |activity| matches!(activity, Activity::Busy | Activity::Waiting);
+        let ends = works(before) && !works(activity);
+        let lately = |at: &u64| *at + STARTS_WITHIN_MS > now_ms;
+        let users = before == Activity::Idle
+            && works(activity)
+            && !self.recent_ms.back().is_some_and(lately);
+        if ends || users {
+            self.prompted();
+        }
+        let runs = matches!(activity, Activity::Idle | Activity::Unknown);
+        self.clock.run(now_ms, runs);
+        self.dialogs.run(now_ms, activity != Activity::Busy);
+        self.finish(now_ms);
+    }
+
+    /// The user has the word: what the agent does from now on is not what peers made it do.
+    pub fn prompted(&mut self) {
+        self.turns.end();
+    }
+
+    /// Whether the session's transcript can be read: whether an answer would be noticed.
+    pub fn set_evidence(&mut self, now_ms: u64, readable: bool) {
+        self.advance(now_ms);
+        self.transcript.set(readable, AttemptId(self.next_attempt));
+        self.relieve();
+        self.finish(now_ms);
+    }
+
+    /// Whether an answer would be noticed: the transcript can be read, and of the last attempts one
+    /// at least left its mark there.
+    #[must_use]
+    pub fn evidence(&self) -> bool {
+        self.transcript.shows()
+    }
+
+    /// Whether what is unacked nearly fills the broker's window. The agent is told at once if
+    /// anything waits, and again after ten idle minutes of it. Whether that is news.
+    pub fn set_window_nearly_full(&mut self, now_ms: u64, full: bool) -> bool {
+        if self.window_nearly_full == full {
+            return false;
+        }
+        self.advance(now_ms);
+        self.window_nearly_full = full;
+        self.full_at_ms = full.then(|| self.clock.at(now_ms));
+        self.relieve();
+        self.finish(now_ms);
+        true
+    }
+
+    /// Another session of this name may have read what waits here: all of it counts as perhaps
+    /// shown.
+    pub fn doubt(&mut self, now_ms: u64) {
+        self.advance(now_ms);
+        for message in self.messages.values_mut() {
+            message.again |= message.content.mail().is_some();
+        }
+        self.finish(now_ms);
+    }
+
+    /// A deadline has passed.
+    pub fn handle_timeout(&mut self, now_ms: u64) {
+        self.advance(now_ms);
+        self.finish(now_ms);
+    }
+
+    /// The next thing to do.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When to call [`Mailbox::handle_timeout`], on the same clock.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<u64> {
+        let full = self.full_at_ms.filter(|_| !self.messages.is_empty());
+        let full = full.and_then(|at| self.clock.when(at));
+        let gap = self.gap_at_ms.into_iter();
+        gap.chain(self.escalate_at()).chain(full).min()
+    }
+
+    /// Attempts whose evidence would still be of use. Nobody needs to look when there are none.
+    pub fn watched(&self) -> impl Iterator<Item = AttemptId> + '_ {
+        let useful = |sent: &Sent| {
+            let unseen = |no: &No| self.messages.contains_key(no);
+            let proves = |&(no, portion): &(No, Portion)| {
+                let read = self.messages.get(&no).map(|message| message.read);
+                read.is_some_and(|read| portion.completes(read))
+            };
+            sent.items.iter().any(proves)
+                || !sent.presented && sent.items.iter().any(|(no, _)| unseen(no))
+        };
+        let watched = self.attempts.iter().filter(move |(_, sent)| useful(sent));
+        watched.map(|(id, _)| *id)
+    }
+
+    /// What every input ends with.
+    fn finish(&mut self, now_ms: u64) {
+        if std::mem::take(&mut self.lost_sight) {
+            self.relieve();
+        }
+        self.say_full(now_ms);
+        self.sweep();
+        if self.open {
+            let announce = self.announce.take().map(Output::Announce);
+            self.outputs.extend(announce);
+            self.pump(now_ms);
+        }
+    }
+
+    /// Forgets attempts in which nothing is unseen, except those whose outcome is open.
+    fn sweep(&mut self) {
+        let Self {
+            messages, attempts, ..
+        } = self;
+        attempts.retain(|_, sent| {
+            let open = sent.items.iter().any(|(no, _)| messages.contains_key(no));
+            open || sent.step == message::Step::InFlight
+        });
+    }
+
+    /// Says that the window is nearly full, if that is due.
+    fn say_full(&mut self, now_ms: u64) {
+        let idle_ms = self.clock.at(now_ms);
+        let waiting = self.messages.len();
+        if waiting == 0 || self.full_at_ms.is_none_or(|at| at > idle_ms) {
+            return;
+        }
+        self.full_at_ms = Some(idle_ms + FULL_AGAIN_MS);
+        // An older one that waits says nothing more.
+        if let Some(before) = self.full_notice.take() {
+            self.seen_by_itself(before);
+        }
+        let sentence = format!(
+            "what waits here unseen ({waiting}) nearly fills what the broker sends ahead; more may \
+             wait there. Read it with the bus inbox tool"
+        );
+        let notice = self.put_notice(&sentence, None, peerbus_wire::Priority::Next);
+        self.full_notice = Some(notice);
+    }
+}

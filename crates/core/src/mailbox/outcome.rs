@@ -1,0 +1,305 @@
+//! What came of an attempt.
+
+use peerbus_wire::{Priority, Stage};
+
+use super::Mailbox;
+use super::escalate::PRESENT_MS;
+use super::evidence::{pushed, seen};
+use super::message::{Cause, Message, Place, Sent, Showing, Step};
+use super::mutation::Mutation;
+use super::types::{Activity, AttemptId, Content, No, Outcome, Output, Policy, Portion};
+
+/// After a push of what is new, so long what comes then waits for more to come.
+const DIGEST_MS: u64 = 2_000;
+
+/// For the sender of a message that the user turned away.
+const DENIED: &str = "the recipient's user denied this message at its client";
+
+/// For the sender of a message that the client keeps.
+const KEPT: &str = "the recipient's client keeps it until its user decides";
+
+impl Mailbox {
+    /// What came of an attempt. Of one that is not known any more it says nothing new.
+    pub fn outcome(&mut self, now_ms: u64, attempt: AttemptId, outcome: Outcome) {
+        self.advance(now_ms);
+        match outcome {
+            Outcome::Written => {
+                self.written(now_ms, attempt);
+                self.relieve();
+            }
+            Outcome::Failed => self.failed(now_ms, attempt),
+            Outcome::Kept => self.kept(now_ms, attempt),
+            Outcome::Dropped => self.dropped(now_ms, attempt),
+            Outcome::Doubtful => self.doubtful(now_ms, attempt),
+            Outcome::Denied if self.mutations.broken(Mutation::OverruleDenial) => {
+                self.dropped(now_ms, attempt);
+            }
+            Outcome::Denied => self.denied(now_ms, attempt),
+        }
+        self.finish(now_ms);
+    }
+
+    pub(super) fn written(&mut self, now_ms: u64, attempt: AttemptId) {
+        let Some(sent) = self.attempts.get_mut(&attempt) else {
+            return;
+        };
+        let before = std::mem::replace(&mut sent.step, Step::Written);
+        if before == Step::Written {
+            return;
+        }
+        let path = sent.path;
+        let over_dialogs = sent.shows_over_dialogs();
+        if before == Step::InFlight {
+            self.took(now_ms, attempt);
+        }
+        let idle_ms = self.clock.at(now_ms);
+        let clock = if over_dialogs {
+            &self.dialogs
+        } else {
+            &self.clock
+        };
+        let until_ms = clock.at(now_ms) + PRESENT_MS;
+        for (no, portion) in self.items(attempt) {
+            let Some(message) = self.messages.get_mut(&no) else {
+                continue;
+            };
+            if let Portion::Part { from, to, last } = portion {
+                message.listed = true;
+                if !(last && from <= message.read) {
+                    message.read = message.read.max(if from <= message.read { to } else { 0 });
+                    continue;
+                }
+            }
+            if path.in_result {
+                if self.mutations.broken(Mutation::TrustPipe) {
+                    self.ack(no, seen(path, "tool_result"));
+                    continue;
+                }
+                if message.held().is_some() {
+                    // It was read; it starts no turn even so.
+                    message.priority = Priority::Quiet;
+                }
+                self.in_view(now_ms, no, attempt, path);
+            } else {
+                if before == Step::InFlight || *message.rest() == Place::Kept(attempt) {
+                    let place = Place::Shown {
+                        attempt,
+                        presented: false,
+                        until_ms,
+                    };
+                    message.await_evidence(place, idle_ms);
+                }
+                let path = path.word.to_owned();
+                self.progress(no, Stage::Pushed { path });
+            }
+            let notice = self.messages.get(&no).is_some_and(Message::is_notice);
+            if notice && path.in_result && !self.transcript.shows() {
+                // Nothing is claimed of it: what was taken was told.
+                self.ack(no, pushed(path));
+            } else if self.policy == Policy::Pushed && portion != Portion::Beginning {
+                self.ack(no, pushed(path));
+            }
+        }
+    }
+
+    fn kept(&mut self, now_ms: u64, attempt: AttemptId) {
+        let Some(sent) = self.attempts.get_mut(&attempt) else {
+            return;
+        };
+        if sent.step == Step::Kept || sent.cause == Cause::Read || sent.presented {
+            return;
+        }
+        let before = std::mem::replace(&mut sent.step, Step::Kept);
+        let path = sent.path;
+        if before == Step::InFlight {
+            self.took(now_ms, attempt);
+        }
+        for (no, _) in self.items(attempt) {
+            let Some(message) = self.messages.get_mut(&no) else {
+                continue;
+            };
+            let last = message.shown.last().is_some_and(|s| s.attempt == attempt);
+            // What was shown again since waits for the evidence of that.
+            if last && message.out().is_none() {
+                message.place = if self.mutations.broken(Mutation::ShowKept) {
+                    let presented = false;
+                    Place::Overdue { attempt, presented }
+                } else {
+                    Place::Kept(attempt)
+                };
+                message.again_at_ms = None;
+                message.once_more = false;
+            }
+            let reason = format!("{KEPT} ({})", path.word);
+            self.progress(no, Stage::Held { why: reason });
+        }
+    }
+
+    fn failed(&mut self, now_ms: u64, attempt: AttemptId) {
+        let in_flight = |sent: &&Sent| sent.step == Step::InFlight;
+        let Some(sent) = self.attempts.get(&attempt).filter(in_flight) else {
+            return;
+        };
+        let left = |(no, _): &(No, Portion)| self.messages.contains_key(no);
+        // Where everything was seen meanwhile there was nothing to show: that is no failure.
+        if sent.cause == Cause::Push && sent.items.iter().any(left) {
+            self.paths.failed(now_ms, sent.path);
+        }
+        let lose = sent.cause == Cause::Read && self.mutations.broken(Mutation::LoseReturned);
+        for (no, _) in self.items(attempt) {
+            if lose {
+                self.messages.remove(&no);
+            }
+        }
+        self.land(attempt);
+        self.attempts.remove(&attempt);
+    }
+
+    /// What left and was perhaps shown goes back to where it was, and counts as perhaps shown.
+    fn doubtful(&mut self, now_ms: u64, attempt: AttemptId) {
+        if !self.mutations.broken(Mutation::ForgetDoubt) {
+            for (no, _) in self.items(attempt) {
+                if let Some(message) = self.messages.get_mut(&no) {
+                    message.again = true;
+                }
+            }
+        }
+        let of = |sent: &Sent| (sent.cause, sent.step);
+        match self.attempts.get(&attempt).map(of) {
+            Some((Cause::Push, _)) | Some((_, Step::Written | Step::Kept)) => {
+                self.dropped(now_ms, attempt);
+            }
+            Some(_) => {
+                self.land(attempt);
+                self.attempts.remove(&attempt);
+            }
+            None => {}
+        }
+    }
+
+    fn dropped(&mut self, now_ms: u64, attempt: AttemptId) {
+        let absent = |sent: &&Sent| !sent.presented;
+        let Some(sent) = self.attempts.get(&attempt).filter(absent) else {
+            return;
+        };
+        let path = sent.path;
+        if sent.step == Step::InFlight {
+            self.took(now_ms, attempt);
+        }
+        let idle_ms = self.clock.at(now_ms);
+        for (no, _) in self.items(attempt) {
+            let Some(message) = self.messages.get_mut(&no) else {
+                continue;
+            };
+            message.shown.retain(|showing| showing.attempt != attempt);
+            if !message.dropped.contains(&path) {
+                message.dropped.push(path);
+            }
+            let current = match message.rest() {
+                Place::New => true,
+                Place::Kept(of) => *of == attempt,
+                Place::Shown { attempt: of, .. } | Place::Overdue { attempt: of, .. } => {
+                    *of == attempt
+                }
+                Place::Held(_) | Place::Expected(_) | Place::Out { .. } => false,
+            };
+            if !current {
+                continue;
+            }
+            let last = message.shown.last();
+            let place = last.map_or(Place::New, |last| Place::Overdue {
+                attempt: last.attempt,
+                presented: false,
+            });
+            *message.rest_mut() = place;
+            message.give_back(idle_ms);
+        }
+        self.attempts.remove(&attempt);
+    }
+
+    fn denied(&mut self, now_ms: u64, attempt: AttemptId) {
+        let step = self.attempts.get(&attempt).map(|sent| sent.step);
+        if step == Some(Step::InFlight) {
+            self.took(now_ms, attempt);
+        }
+        for (no, _) in self.items(attempt) {
+            match self.messages.remove(&no).map(|message| message.content) {
+                Some(Content::Mail(mail)) => self.outputs.push_back(Output::Reject {
+                    no,
+                    key: mail.inbound.key,
+                    reason: DENIED,
+                }),
+                Some(Content::Notice {
+                    token: Some(token), ..
+                }) => self.outputs.push_back(Output::Told(token)),
+                _ => {}
+            }
+        }
+        self.attempts.remove(&attempt);
+    }
+
+    /// The client has the attempt: it counts as a showing, and is no longer in flight.
+    fn took(&mut self, now_ms: u64, attempt: AttemptId) {
+        self.land(attempt);
+        let Some(sent) = self.attempts.get(&attempt) else {
+            return;
+        };
+        let (path, cause) = (sent.path, sent.cause);
+        if cause == Cause::Push {
+            self.paths.took(now_ms, path);
+            self.begins_turn(now_ms, attempt);
+        }
+        if path.joins_busy_turn {
+            self.last_queued = Some((attempt, now_ms));
+        }
+        let unknown = self.activity == Activity::Unknown;
+        for (no, portion) in self.items(attempt) {
+            let Some(message) = self.messages.get_mut(&no) else {
+                continue;
+            };
+            if let Some(mail) = message.content.mail() {
+                self.turns.shown(now_ms, mail.talk.hops, unknown);
+            }
+            if portion.is_part() && !portion.completes(message.read) {
+                continue;
+            }
+            if cause == Cause::Push && message.is_fresh() {
+                self.digest_at_ms = now_ms + DIGEST_MS;
+            }
+            message.done_once_more |= message.once_more && path.wakes;
+            message.once_more = false;
+            message.shown.push(Showing {
+                attempt,
+                path,
+                whole: portion != Portion::Beginning,
+            });
+        }
+    }
+
+    /// A push of mail to a session that does nothing, as far as is known, starts a turn.
+    fn begins_turn(&mut self, now_ms: u64, attempt: AttemptId) {
+        let idle = matches!(self.activity, Activity::Idle | Activity::Unknown);
+        let mail = |(no, _)| self.messages.get(&no).is_some_and(|m| !m.is_notice());
+        if idle && self.items(attempt).into_iter().any(mail) {
+            self.turns.start(now_ms);
+        }
+    }
+
+    /// The attempt's messages are where they were before.
+    fn land(&mut self, attempt: AttemptId) {
+        for (no, _) in self.items(attempt) {
+            let Some(message) = self.messages.get_mut(&no) else {
+                continue;
+            };
+            if message.out() == Some(attempt) {
+                message.place = message.rest().clone();
+            }
+        }
+    }
+
+    /// What an attempt holds.
+    pub(super) fn items(&self, attempt: AttemptId) -> Vec<(No, Portion)> {
+        let sent = self.attempts.get(&attempt);
+        sent.map(|sent| sent.items.clone()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,278 @@
+//! Which messages go over which waking path, and when.
+
+use std::collections::BTreeSet;
+
+use peerbus_wire::{NameKey, Priority};
+
+use super::checkout::within;
+use super::message::{Cause, Message, Sent, Step};
+use super::mutation::Mutation;
+use super::types::{Activity, Limit, No, Output, Path};
+use super::{Mailbox, WHOLE_BYTES_MAX};
+
+/// Pushes in [`RECENT_MS`] beyond which even urgent messages wait for the pause.
+const RECENT_MAX: usize = 20;
+
+/// See [`RECENT_MAX`].
+const RECENT_MS: u64 = 60_000;
+
+/// Minimum time between two pushes to a busy session that has not shown the first.
+const BATCH_MS: u64 = 10_000;
+
+/// What was pushed within this time of each other escalates together: one turn, not two.
+const SOON_MS: u64 = 3_000;
+
+/// After so long the agent is told again that peers may start no more turns.
+const TURNS_AGAIN_MS: u64 = 600_000;
+
+/// What to push.
+struct Choice {
+    path: Path,
+    /// The message that is the cause.
+    head: No,
+}
+
+/// Why nothing is pushed now.
+#[derive(Default)]
+struct Wait {
+    /// When something can be.
+    until_ms: Option<u64>,
+    /// Peers have started as many turns as they may.
+    turns: bool,
+}
+
+impl Wait {
+    fn until(&mut self, at_ms: u64) {
+        self.until_ms = Some(self.until_ms.map_or(at_ms, |other| other.min(at_ms)));
+    }
+}
+
+/// Senders of which an older message has not been shown yet: a first showing does not overtake
+/// another of its sender.
+#[derive(Default)]
+struct Waiting<'a>(BTreeSet<Option<&'a NameKey>>);
+
+impl<'a> Waiting<'a> {
+    fn has(&self, message: &'a Message) -> bool {
+        message.is_fresh() && self.0.contains(&message.from.as_ref())
+    }
+
+    fn add_fresh(&mut self, message: &'a Message) {
+        if message.is_fresh() {
+            self.0.insert(message.from.as_ref());
+        }
+    }
+}
+
+impl Mailbox {
+    /// Pushes what is due, if its path is free. One push at a time waits for its outcome, so that
+    /// what returns unshown still goes before what came after it.
+    pub(super) fn pump(&mut self, now_ms: u64) {
+        self.gap_at_ms = None;
+        let waits = |s: &Sent| s.cause == Cause::Push && s.step == Step::InFlight;
+        let careless = self.mutations.broken(Mutation::ShowInFlight);
+        if self.attempts.values().any(waits) && !careless {
+            return;
+        }
+        match self.choose(now_ms) {
+            Ok(choice) => self.push(now_ms, &choice),
+            Err(wait) => {
+                self.gap_at_ms = wait.until_ms;
+                if wait.turns {
+                    self.say_turns(now_ms);
+                }
+            }
+        }
+    }
+
+    /// The oldest message whose path is free, an urgent one and what its sender sent before it
+    /// first; or when the next path will be.
+    fn choose(&self, now_ms: u64) -> Result<Choice, Wait> {
+        let urgent = self.is_urgent(now_ms);
+        let hurries = |m: &&Message| m.priority == Priority::Now && m.is_fresh() && m.is_due();
+        let hurried = self.messages.values().filter(hurries);
+        let hurried: BTreeSet<_> = hurried.map(|m| m.from.as_ref()).collect();
+        let mut wait = Wait::default();
+        for now in [true, false] {
+            let mut waiting = Waiting::default();
+            for (no, message) in self.loud() {
+                if self.is_on_its_way(message) {
+                    waiting.add_fresh(message);
+                }
+                if !self.is_due(message) || waiting.has(message) {
+                    continue;
+                }
+                let Some(path) = self.next_path(now_ms, message) else {
+                    continue;
+                };
+                let own = message.is_fresh() && hurried.contains(&message.from.as_ref());
+                if now && message.priority != Priority::Now && !own {
+                    waiting.add_fresh(message);
+                    continue;
+                }
+                let turn_ms = self.turn_at(message, now);
+                let at_ms = self.free_at(now_ms, message, path, urgent).max(turn_ms);
+                if at_ms <= now_ms {
+                    return Ok(Choice { path, head: *no });
+                }
+                wait.until(at_ms);
+                wait.turns |= turn_ms > now_ms;
+                waiting.add_fresh(message);
+            }
+        }
+        Err(wait)
+    }
+
+    /// It is about to be shown, and what came after it waits for that. A result of a tool is shown
+    /// when its client goes on, which may take a while: it holds nobody up.
+    fn is_on_its_way(&self, message: &Message) -> bool {
+        let sent = message.out().and_then(|out| self.attempts.get(&out));
+        sent.is_some_and(|sent| !sent.path.in_result)
+    }
+
+    /// What may start a push, in the order in which it is tried.
+    fn loud(&self) -> impl Iterator<Item = (&No, &Message)> {
+        let mut loud: Vec<_> = self.messages.iter().collect();
+        loud.retain(|(_, message)| !message.is_quiet() && message.is_open());
+        if self.mutations.broken(Mutation::NewestFirst) {
+            loud.reverse();
+        }
+        loud.into_iter()
+    }
+
+    fn is_due(&self, message: &Message) -> bool {
+        let careless = self.mutations.broken(Mutation::ShowInFlight);
+        message.is_due() || careless && message.out().is_some()
+    }
+
+    /// An urgent message is due, and not too many of its kind went before it.
+    fn is_urgent(&self, now_ms: u64) -> bool {
+        let oldest = self.recent_ms.front();
+        let many =
+            self.recent_ms.len() >= RECENT_MAX && oldest.is_some_and(|&at| at + RECENT_MS > now_ms);
+        let wants = |message: &Message| {
+            let now = message.priority == Priority::Now && message.is_due();
+            let path = self.next_path(now_ms, message).filter(|_| now);
+            path.is_some_and(|path| self.paths.free_at(path, true) <= now_ms)
+        };
+        !many && self.messages.values().any(wants)
+    }
+
+    /// The waking path that a message goes over next.
+    fn next_path(&self, now_ms: u64, message: &Message) -> Option<Path> {
+        self.paths.best(now_ms, |path| message.may_go_over(path))
+    }
+
+    /// When peers' mail may start the turn that a push would start.
+    fn turn_at(&self, head: &Message, urgent: bool) -> u64 {
+        let works = matches!(self.activity, Activity::Busy | Activity::Waiting);
+        if works || head.is_notice() || self.governor.is_none() {
+            return 0;
+        }
+        self.turns.free_at(urgent)
+    }
+
+    /// When a push with this head may go over this path.
+    fn free_at(&self, now_ms: u64, head: &Message, path: Path, urgent: bool) -> u64 {
+        if self.mutations.broken(Mutation::SkipPause) {
+            return 0;
+        }
+        let mut free = self.paths.free_at(path, urgent);
+        if head.is_new() && !urgent {
+            // Else a burst would be one push for each path and then a digest.
+            free = free.max(self.digest_at_ms);
+        }
+        let works = matches!(self.activity, Activity::Busy | Activity::Waiting);
+        if urgent && free <= now_ms || !works || !path.joins_busy_turn {
+            return free;
+        }
+        // It would queue up in the client behind the one before.
+        let open = |&(id, _): &(_, u64)| self.attempts.get(&id).is_some_and(|s| !s.presented);
+        let queued = self.last_queued.filter(open);
+        queued.map_or(free, |(_, at_ms)| free.max(at_ms + BATCH_MS))
+    }
+
+    fn push(&mut self, now_ms: u64, choice: &Choice) {
+        let chosen = self.compose(now_ms, choice);
+        let fresh = |(no, m): &(&No, &Message)| m.is_fresh() && m.is_free() && !chosen.contains(no);
+        let rest = self.messages.iter().filter(fresh).count();
+        let chosen = self.portions(chosen, WHOLE_BYTES_MAX);
+        let attempt = self.send(choice.path, &chosen, rest, Cause::Push);
+        self.paths.used(choice.path);
+        if self.recent_ms.len() >= RECENT_MAX {
+            self.recent_ms.pop_front();
+        }
+        self.recent_ms.push_back(now_ms);
+        self.outputs.push_back(Output::Push(attempt));
+    }
+
+    /// What goes along with the head: in order of arrival what would start a push itself, then
+    /// quiet messages in the space that is left.
+    fn compose(&self, now_ms: u64, choice: &Choice) -> Vec<No> {
+        let Some(head) = self.messages.get(&choice.head) else {
+            return Vec::new();
+        };
+        let single = [Mutation::SkipPause, Mutation::NewestFirst];
+        if single.into_iter().any(|m| self.mutations.broken(m)) {
+            return vec![choice.head];
+        }
+        let mut along = Vec::new();
+        let mut waiting = Waiting::default();
+        for (no, message) in self.loud() {
+            let fresh = message.is_fresh();
+            if self.is_on_its_way(message) {
+                waiting.add_fresh(message);
+            }
+            let soon_ms = self.evidence_clock(message).at(now_ms) + SOON_MS;
+            let escalates_soon = !head.is_fresh() && message.is_overdue_at(soon_ms);
+            if !(self.is_due(message) || escalates_soon) || *no == choice.head {
+                continue;
+            }
+            let here = if fresh && head.is_fresh() {
+                message.may_go_over(choice.path)
+            } else {
+                // What was shown goes where it would go by itself.
+                let next = self.next_path(now_ms, message);
+                if next.is_some_and(|path| path != choice.path) {
+                    waiting.add_fresh(message);
+                }
+                next == Some(choice.path)
+            };
+            if here && !waiting.has(message) {
+                along.push((no, message));
+            }
+        }
+        let limit = choice.path.limit;
+        let mut chosen = within(limit, [(&choice.head, head)].into_iter().chain(along));
+        self.ride_along(choice.path, limit, &mut chosen);
+        chosen
+    }
+
+    /// Quiet messages go in the space that is left.
+    fn ride_along(&self, path: Path, limit: Limit, chosen: &mut Vec<No>) {
+        let size = |no: &No| self.messages.get(no).map_or(0, |m| m.bytes);
+        let mut bytes: usize = chosen.iter().map(size).sum();
+        for (no, quiet) in &self.messages {
+            let rides = quiet.is_quiet() && quiet.is_due() && quiet.may_go_over(path);
+            let fits = chosen.len() < limit.messages && bytes + quiet.bytes <= limit.bytes;
+            if rides && fits {
+                bytes += quiet.bytes;
+                chosen.push(*no);
+            }
+        }
+    }
+
+    /// Tells once in a while that peers have started as many turns as they may.
+    fn say_turns(&mut self, now_ms: u64) {
+        let told = self.turns_told_ms;
+        if told.is_some_and(|at| now_ms.saturating_sub(at) < TURNS_AGAIN_MS) {
+            return;
+        }
+        self.turns_told_ms = Some(now_ms);
+        let sentence = "peers' mail started as many turns of this session as it may within 10 \
+                        minutes (50, and 10 for mail that is urgent): what arrives now waits a \
+                        while. Read it with the bus inbox tool";
+        self.warn(sentence);
+        self.put_notice(sentence, None, Priority::Quiet);
+    }
+}

@@ -1,0 +1,114 @@
+//! Ids, parents, and how far the agent's own messages got.
+
+use super::*;
+
+fn arrives_as(rig: &mut Rig, id: &str, from: &str) -> No {
+    rig.arrives_as(id, from, 100, Conversation::default(), false)
+}
+
+fn named(rig: &mut Rig, id: &str, from: Option<&str>) -> Named {
+    rig.input(|mailbox, now| mailbox.named(now, id, from))
+}
+
+#[test]
+fn an_id_that_several_used_names_nothing_without_its_sender() {
+    let mut rig = Rig::new(&[&SOCKET]);
+    arrives_as(&mut rig, "x", "bob");
+    let second = arrives_as(&mut rig, "x", "mallory");
+    rig.pushed();
+    rig.pass(2_000);
+    rig.pushed();
+    assert_eq!(named(&mut rig, "x", None), Named::Several);
+    assert_eq!(rig.mailbox.parent("x", None), None);
+    assert_eq!(rig.acked(), []);
+    let parent = rig.mailbox.parent("x", Some("MALLORY")).unwrap();
+    assert_eq!(parent.from, "mallory");
+    assert_eq!(named(&mut rig, "x", Some("Mallory")), Named::Seen);
+    assert_eq!(rig.acked(), [(second, seen("socket", "tool_call"))]);
+    let before = named(&mut rig, "x", None);
+    assert_eq!(before, Named::Several, "the other was seen lately");
+    assert_eq!(named(&mut rig, "x", Some("mallory")), Named::Unknown);
+    let parent = rig.mailbox.parent("x", Some("mallory")).unwrap();
+    assert_eq!(parent.id.as_str(), "x", "it can still be answered");
+}
+
+#[test]
+fn an_id_that_the_agent_cannot_know_is_not_seen() {
+    let mut rig = Rig::new(&[]);
+    let no = arrives_as(&mut rig, "x", "bob");
+    assert_eq!(named(&mut rig, "y", None), Named::Unknown);
+    assert_eq!(named(&mut rig, "x", None), Named::NotShown);
+    assert_eq!(rig.acked(), []);
+    rig.mailbox.listed(no);
+    assert_eq!(named(&mut rig, "x", None), Named::Seen);
+    assert_eq!(rig.acked(), [(no, seen("inbox", "tool_call"))]);
+}
+
+fn gets(rig: &mut Rig, id: &str, to: &str, stage: Stage) {
+    let receipt = receipt(id, to, stage);
+    rig.input(|mailbox, now| mailbox.receipt(now, &receipt, None, None));
+}
+
+#[test]
+fn how_far_own_messages_got_is_kept_the_newest_of_each_and_ten() {
+    let mut rig = Rig::new(&[&SOCKET]);
+    gets(&mut rig, "a", "bob", stands("socket"));
+    gets(&mut rig, "a", "cyd", stands("socket"));
+    gets(&mut rig, "a", "bob", Stage::Acked(None));
+    gets(&mut rig, "a", "dan", Stage::Delivered);
+    assert_eq!(rig.wanted(), None, "it starts no turn");
+    let told = rig.mailbox.take_receipts();
+    let told: Vec<_> = told.into_iter().map(|receipt| receipt.stage).collect();
+    assert_eq!(told, [stands("socket"), Stage::Acked(None)]);
+    assert!(rig.mailbox.take_receipts().is_empty(), "once");
+    for n in 0..12 {
+        gets(&mut rig, &format!("m{n}"), "bob", Stage::Acked(None));
+    }
+    let told = rig.mailbox.take_receipts();
+    assert_eq!((told.len(), told[0].id.as_str()), (10, "m2"));
+}
+
+#[test]
+fn what_was_lost_wakes_the_agent_and_what_a_peer_holds_is_told_once_in_a_while() {
+    let mut rig = Rig::new(&[]);
+    let say = |rig: &mut Rig, id: &str, stage: Stage, sentence: &str| {
+        let receipt = receipt(id, "bob", stage);
+        rig.input(|mailbox, now| mailbox.receipt(now, &receipt, Some(sentence), None));
+    };
+    let held = || Stage::Held { why: "x".into() };
+    say(&mut rig, "a", held(), "bob holds a");
+    say(&mut rig, "b", held(), "bob holds b");
+    assert_eq!(rig.notices(), ["bob holds a"]);
+    rig.pass(600_000);
+    say(&mut rig, "c", held(), "bob holds c");
+    assert_eq!(rig.notices(), ["bob holds a", "bob holds c"]);
+    rig.ready(&SOCKET);
+    assert_eq!(rig.wanted(), None);
+    let lost = Stage::Expired { why: "x".into() };
+    say(&mut rig, "d", lost, "d expired");
+    assert_eq!(rig.push().items.len(), 3, "the others go along");
+}
+
+#[test]
+fn a_peer_that_answers_under_another_name_is_counted_under_it() {
+    let mut rig = Rig::governed(Policy::Auto, Some(0), &[]);
+    rig.input(|mailbox, now| mailbox.sent(now, &key_of("old"), "q", None));
+    gets(&mut rig, "q", "new", Stage::Delivered);
+    rig.arrive_from("new", Priority::Next);
+    assert_eq!(rig.mailbox.held().0, 1);
+}
+
+#[test]
+fn the_name_is_announced_when_the_client_listens_and_before_any_mail() {
+    let mut rig = Rig::new(&[]);
+    rig.mailbox = Mailbox::new(Policy::Auto, None);
+    rig.mailbox.add_path(&SOCKET);
+    rig.ready(&SOCKET);
+    rig.input(|mailbox, now| mailbox.registered(now, "ann".into()));
+    rig.next();
+    assert!(rig.outputs.is_empty(), "it would be dropped");
+    rig.input(Mailbox::open);
+    let announces = |output: &Output| *output == Output::Announce("ann".into());
+    assert!(announces(&rig.outputs[0]));
+    assert!(matches!(rig.outputs[1..], [Output::Push(_)]));
+}

@@ -1,0 +1,264 @@
+//! What settles an message, and what the sender is told meanwhile.
+
+use super::*;
+
+#[test]
+fn the_line_is_presented_and_the_answer_after_it_is_seen() {
+    let mut rig = Rig::new(&[&SOCKET]);
+    let message = rig.next();
+    let push = rig.pushed();
+    rig.presented(&push);
+    rig.presented(&push);
+    let steps = [went(SOCKET.word), stands(SOCKET.word)];
+    assert_eq!(rig.progress(), steps.map(|step| (message, step)));
+    assert_eq!(rig.acked(), [], "the mere line proves nothing");
+    rig.answered(&push);
+    rig.answered(&push);
+    assert_eq!(rig.acked(), [(message, seen("socket", "transcript"))]);
+    assert_eq!(rig.mailbox.unseen(), 0);
+}
+
+#[test]
+fn evidence_may_come_before_the_outcome() {
+    let mut rig = Rig::new(&[&SOCKET, &CHANNEL]);
+    let message = rig.next();
+    let push = rig.push();
+    rig.presented(&push);
+    rig.outcome(&push, Outcome::Written);
+    let steps = [went(SOCKET.word), stands(SOCKET.word)];
+    assert_eq!(rig.progress(), steps.map(|step| (message, step)));
+
+    let other = rig.next();
+    rig.pass(2_000);
+    let push = rig.push();
+    rig.answered(&push);
+    rig.outcome(&push, Outcome::Failed);
+    assert_eq!(rig.acked(), [(other, seen("socket", "transcript"))]);
+    assert_eq!(rig.wanted(), None, "it did not fail");
+}
+
+#[test]
+fn a_late_answer_to_an_earlier_showing_counts() {
+    let mut rig = Rig::new(&[&SOCKET, &CHANNEL]);
+    let message = rig.next();
+    let first = rig.pushed();
+    rig.pass(10_000);
+    let second = rig.push();
+    rig.answered(&first);
+    assert_eq!(rig.acked(), [(message, seen("socket", "transcript"))]);
+    rig.outcome(&second, Outcome::Written);
+    rig.answered(&second);
+    assert_eq!(rig.acked(), []);
+    assert_eq!(rig.mailbox.watched().count(), 0);
+}
+
+#[test]
+fn a_tool_call_that_names_it_settles_it_alone() {
+    let mut rig = Rig::new(&[]);
+    let (first, second) = (rig.next(), rig.next());
+    rig.ready(&CHANNEL);
+    rig.pushed();
+    rig.named(second);
+    assert_eq!(rig.acked(), [(second, seen("channel", "tool_call"))]);
+    rig.named(second);
+    assert_eq!(rig.acked(), []);
+    rig.pass(3_600_000);
+    assert_eq!(rig.mailbox.unseen(), 1, "{first:?} is still open");
+}
+
+#[test]
+fn a_name_that_another_session_showed_settles_too() {
+    let mut rig = Rig::new(&[]);
+    let message = rig.arrives("bob", 100, of(Priority::Next), true);
+    rig.named(message);
+    assert_eq!(rig.acked(), [(message, seen("unknown", "tool_call"))]);
+}
+
+#[test]
+fn what_was_shown_in_part_needs_more_than_an_answer() {
+    let mut rig = Rig::new(&[&SOCKET]);
+    let message = rig.arrive_sized(Priority::Next, 100_000);
+    let push = rig.pushed();
+    assert_eq!(rig.mailbox.watched().count(), 1);
+    rig.answered(&push);
+    assert_eq!(rig.acked(), []);
+    assert_eq!(rig.mailbox.watched().count(), 0, "no more to be had there");
+    assert!(rig.progress().contains(&(message, stands(SOCKET.word))));
+    let read = rig.read().unwrap();
+    assert_eq!(
+        (portions(&read), repeats(&read)),
+        (vec![Portion::All], vec![true])
+    );
+    rig.outcome(&read, Outcome::Written);
+    rig.answered(&read);
+    assert_eq!(rig.acked(), [(message, seen("inbox", "transcript"))]);
+
+    let mut rig = Rig::with_policy(Policy::Pushed, &[&SOCKET]);
+    rig.arrive_sized(Priority::Next, 100_000);
+    rig.pushed();
+    assert_eq!(rig.acked(), [], "nor is it pushed: its end was not");
+}
+
+#[test]
+fn under_pushed_any_path_that_takes_it_settles_it() {
+    let mut rig = Rig::with_policy(Policy::Pushed, &[&CHANNEL]);
+    let message = rig.next();
+    let push = rig.push();
+    assert_eq!(rig.acked(), []);
+    rig.outcome(&push, Outcome::Written);
+    assert_eq!(rig.acked(), [(message, only_pushed("channel"))]);
+    rig.answered(&push);
+    assert_eq!(rig.acked(), []);
+
+    let message = rig.arrive(Priority::Quiet);
+    let handed = rig.along(&HOOK).unwrap();
+    rig.outcome(&handed, Outcome::Written);
+    assert_eq!(rig.acked(), [(message, only_pushed("hook"))]);
+}
+
+#[test]
+fn under_auto_without_a_transcript_a_call_after_the_result_settles_it_as_pushed() {
+    for (policy, readable, settles) in [
+        (Policy::Auto, false, true),
+        (Policy::Auto, true, false),
+        (Policy::Seen, false, false),
+    ] {
+        let mut rig = Rig::with_policy(policy, &[]);
+        rig.readable(readable);
+        let message = rig.next();
+        rig.called();
+        let handed = rig.along(&PIGGYBACK).unwrap();
+        rig.called();
+        assert_eq!(rig.acked(), [], "the result was not delivered yet");
+        rig.outcome(&handed, Outcome::Written);
+        rig.called();
+        let expected = [(message, only_pushed("piggyback"))];
+        assert_eq!(rig.acked(), expected[..usize::from(settles)]);
+    }
+}
+
+#[test]
+fn under_auto_without_a_transcript_the_oldest_make_room() {
+    for (policy, readable, let_go) in [
+        (Policy::Auto, false, vec![1, 2]),
+        (Policy::Auto, true, vec![]),
+        (Policy::Seen, false, vec![]),
+    ] {
+        let mut rig = Rig::with_policy(policy, &[]);
+        rig.readable(readable);
+        for _ in 0..4 {
+            rig.next();
+        }
+        rig.ready(&CHANNEL);
+        rig.pushed();
+        rig.next();
+        rig.input(|mailbox, now| mailbox.set_window_nearly_full(now, true));
+        let gone = rig.acked();
+        let expected = let_go.iter().map(|&id| (No(id), only_pushed("channel")));
+        assert_eq!(gone, expected.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_transcript_that_never_shows_a_mark_is_none_until_it_does() {
+    let mut rig = Rig::new(&[&SOCKET]);
+    for n in 0..8 {
+        assert!(rig.mailbox.evidence(), "{n}");
+        let message = rig.next();
+        rig.pass(2_000);
+        let push = rig.pushed();
+        assert_eq!(ids(&push), [message.0]);
+        rig.activity(Activity::Busy);
+        rig.pass(3_600_000);
+        assert!(rig.mailbox.evidence(), "{n}: it had no time");
+        rig.activity(Activity::Idle);
+        assert_eq!(rig.acked(), [], "{n}");
+        if n == 7 {
+            rig.input(|mailbox, now| mailbox.set_window_nearly_full(now, true));
+            rig.pushed();
+        }
+        rig.pass(10_000);
+    }
+    assert!(!rig.mailbox.evidence());
+    let relieved = rig.acked();
+    assert_eq!(relieved.len(), 5, "the window has room again: {relieved:?}");
+    assert_eq!(relieved[0], (No(1), only_pushed("socket")));
+    rig.next();
+    rig.pass(2_000);
+    let push = rig.pushed();
+    rig.presented(&push);
+    assert!(rig.mailbox.evidence(), "it is the right one after all");
+}
+
+#[test]
+fn only_what_can_still_be_proven_is_watched() {
+    let mut rig = Rig::new(&[&SOCKET]);
+    assert_eq!(rig.mailbox.watched().count(), 0);
+    rig.next();
+    let push = rig.push();
+    assert_eq!(rig.mailbox.watched().collect::<Vec<_>>(), [push.id]);
+    rig.outcome(&push, Outcome::Failed);
+    assert_eq!(rig.mailbox.watched().count(), 0);
+    let read = rig.read().unwrap();
+    assert_eq!(rig.mailbox.watched().collect::<Vec<_>>(), [read.id]);
+    rig.outcome(&read, Outcome::Written);
+    rig.answered(&read);
+    assert_eq!(rig.mailbox.watched().count(), 0);
+}
+
+#[test]
+fn that_the_window_is_nearly_full_is_said_once_in_one_notice() {
+    let mut rig = Rig::new(&[]);
+    let full = |rig: &mut Rig, is| {
+        rig.input(|mailbox, now| mailbox.set_window_nearly_full(now, is));
+        rig.notices()
+    };
+    assert!(full(&mut rig, true).is_empty(), "nothing waits");
+    assert_eq!(rig.mailbox.poll_timeout(), None);
+    rig.next();
+    let said = rig.notices();
+    assert!(
+        said.len() == 1 && said[0].contains("unseen (1)"),
+        "{said:?}"
+    );
+    assert_eq!(full(&mut rig, true), said);
+    assert_eq!(full(&mut rig, false), said);
+    rig.next();
+    let anew = full(&mut rig, true);
+    assert!(
+        anew.len() == 1 && anew[0].contains("unseen (3)"),
+        "{anew:?}"
+    );
+}
+
+#[test]
+fn that_the_window_is_nearly_full_is_said_again_while_it_lasts_and_the_session_idles() {
+    let mut rig = Rig::new(&[&SOCKET]);
+    rig.next();
+    let first = rig.pushed();
+    rig.answered(&first);
+    rig.arrive(Priority::Quiet);
+    rig.pass(2_000);
+    rig.input(|mailbox, now| mailbox.set_window_nearly_full(now, true));
+    let said = |rig: &mut Rig| {
+        let attempt = rig.wanted();
+        attempt.inspect(|attempt| rig.outcome(attempt, Outcome::Written))
+    };
+    let notice = said(&mut rig).expect("it wakes the agent");
+    assert_eq!(ids(&notice).len(), 2, "what is quiet goes along");
+    rig.pass(599_999);
+    assert_eq!(said(&mut rig), None);
+    rig.pass(1);
+    let again = said(&mut rig).expect("ten minutes later");
+    rig.answered(&notice);
+    rig.answered(&again);
+    rig.activity(Activity::Busy);
+    rig.arrive(Priority::Quiet);
+    rig.pass(3_600_000);
+    assert_eq!(said(&mut rig), None, "it works");
+    rig.activity(Activity::Idle);
+    rig.input(|mailbox, now| mailbox.set_window_nearly_full(now, false));
+    assert_eq!(rig.mailbox.poll_timeout(), None);
+    rig.pass(3_600_000);
+    assert_eq!(said(&mut rig), None);
+}

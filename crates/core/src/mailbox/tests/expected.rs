@@ -1,0 +1,110 @@
+//! Answers that somebody waits for.
+
+use super::*;
+
+/// An answer to the message `question`.
+fn answer(rig: &mut Rig, from: &str, question: &str) -> No {
+    let talk = Conversation {
+        reply_to: Some(MessageId::parse(question).unwrap()),
+        ..Conversation::default()
+    };
+    rig.arrives(from, 100, talk, false)
+}
+
+fn expect(rig: &mut Rig, question: &str, from: &str) -> AskId {
+    let question = MessageId::parse(question).unwrap();
+    rig.mailbox.expect(&question, from)
+}
+
+fn take(rig: &mut Rig, ask: AskId) -> Option<Attempt> {
+    rig.input(|mailbox, now| mailbox.take_answer(now, ask))
+}
+
+fn unexpect(rig: &mut Rig, ask: AskId) {
+    rig.input(|mailbox, now| mailbox.unexpect(now, ask));
+}
+
+fn answers(rig: &mut Rig) -> Vec<AskId> {
+    rig.take(|output| match output {
+        Output::Answered(ask) => Some(*ask),
+        _ => None,
+    })
+}
+
+#[test]
+fn an_expected_answer_is_shown_to_nobody_but_the_one_who_asked() {
+    let mut rig = Rig::new(&[&SOCKET]);
+    let ask = expect(&mut rig, "q1", "Bob");
+    assert_eq!(take(&mut rig, ask), None);
+    let no = answer(&mut rig, "bob", "q1");
+    assert_eq!(answers(&mut rig), [ask]);
+    rig.pass(3_600_000);
+    assert_eq!(rig.wanted(), None);
+    assert_eq!(rig.along(&HOOK), None);
+    assert!(rig.mailbox.look().is_empty());
+    assert_eq!(rig.check_out(&[(no, Portion::All)]), None);
+    assert_eq!(rig.named(no), Named::NotShown);
+    assert_eq!((rig.mailbox.waiting(), rig.mailbox.unseen()), (0, 1));
+    let given = take(&mut rig, ask).unwrap();
+    assert_eq!((given.path, repeats(&given)), (&ASK, vec![false]));
+    assert_eq!(take(&mut rig, ask), None, "it is on its way");
+    rig.outcome(&given, Outcome::Written);
+    unexpect(&mut rig, ask);
+    assert_eq!(rig.wanted(), None);
+    rig.answered(&given);
+    assert_eq!(rig.acked(), [(no, seen("ask", "transcript"))]);
+}
+
+#[test]
+fn an_answer_that_did_not_reach_the_one_who_asked_is_ordinary_mail() {
+    for (outcome, repeat) in [(Outcome::Failed, false), (Outcome::Doubtful, true)] {
+        for leaves_first in [false, true] {
+            let mut rig = Rig::new(&[&SOCKET]);
+            let ask = expect(&mut rig, "q1", "bob");
+            let no = answer(&mut rig, "bob", "q1");
+            let given = take(&mut rig, ask).unwrap();
+            if leaves_first {
+                unexpect(&mut rig, ask);
+                rig.outcome(&given, outcome);
+            } else {
+                rig.outcome(&given, outcome);
+                assert_eq!(rig.wanted(), None, "it is still waited for");
+                unexpect(&mut rig, ask);
+            }
+            let push = rig.push();
+            assert_eq!((ids(&push), repeats(&push)), (vec![no.0], vec![repeat]));
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_comes_after_its_asker_left_is_ordinary_mail() {
+    let mut rig = Rig::new(&[&SOCKET]);
+    let ask = expect(&mut rig, "q1", "bob");
+    unexpect(&mut rig, ask);
+    let no = answer(&mut rig, "bob", "q1");
+    assert_eq!(answers(&mut rig), []);
+    assert_eq!(ids(&rig.push()), [no.0]);
+}
+
+#[test]
+fn others_and_other_messages_are_no_answer_and_one_is_enough() {
+    let mut rig = Rig::new(&[]);
+    let ask = expect(&mut rig, "q1", "bob");
+    answer(&mut rig, "mallory", "q1");
+    answer(&mut rig, "bob", "q2");
+    rig.next();
+    assert_eq!((answers(&mut rig), rig.mailbox.waiting()), (vec![], 3));
+    answer(&mut rig, "bob", "q1");
+    answer(&mut rig, "bob", "q1");
+    assert_eq!((answers(&mut rig), rig.mailbox.waiting()), (vec![ask], 4));
+}
+
+#[test]
+fn an_answer_does_not_wait_for_the_governor() {
+    let mut rig = Rig::governed(Policy::Auto, Some(0), &[]);
+    rig.input(|mailbox, now| mailbox.sent(now, &key_of("bob"), "q1", None));
+    let ask = expect(&mut rig, "q1", "bob");
+    answer(&mut rig, "bob", "q1");
+    assert_eq!((answers(&mut rig), rig.mailbox.held().0), (vec![ask], 0));
+}

@@ -1,0 +1,147 @@
+//! What the governor keeps out of the agent's sight.
+
+use super::*;
+
+/// A rig in which bob may answer once in ten minutes.
+fn rig(paths: &[Path]) -> Rig {
+    let mut rig = Rig::governed(Policy::Auto, Some(1), paths);
+    exchange(&mut rig);
+    rig
+}
+
+/// The agent writes to bob, and he writes back.
+fn exchange(rig: &mut Rig) -> No {
+    rig.input(|mailbox, now| mailbox.sent(now, &key_of("bob"), "q", None));
+    rig.arrive(Priority::Next)
+}
+
+#[test]
+fn what_is_held_is_shown_by_nobody_and_all_three_are_told_once() {
+    let mut rig = rig(&[]);
+    let held = exchange(&mut rig);
+    let reason = "held as quiet: 2 replies of bob within 10 minutes, budget 1 (the recipient's \
+                  PEERBUS_BUDGET)";
+    let told = Stage::Held { why: reason.into() };
+    assert_eq!(rig.progress(), [(held, told)]);
+    assert_eq!(rig.warned(), [format!("mail of bob is {reason}")]);
+    let notice = format!("mail of bob is {reason}; the bus inbox tool reads it");
+    assert_eq!(rig.notices(), [notice]);
+    let (held_now, why) = rig.mailbox.held();
+    assert_eq!((held_now, why.as_deref()), (1, Some(reason)));
+    exchange(&mut rig);
+    assert_eq!((rig.warned().len(), rig.notices().len()), (0, 1));
+    rig.ready(&SOCKET);
+    let push = rig.pushed();
+    assert_eq!(ids(&push), [1, 2], "and the notice");
+    rig.answered(&push);
+    rig.pass(3_600_000);
+    assert_eq!(rig.wanted(), None);
+    let along = rig.along(&HOOK);
+    assert!(!along.is_some_and(|along| ids(&along).contains(&held.0)));
+    assert_eq!(rig.named(held), Named::NotShown);
+}
+
+#[test]
+fn what_is_held_is_read_and_gives_its_reason() {
+    let mut rig = rig(&[]);
+    let held = exchange(&mut rig);
+    let listed = rig.mailbox.look();
+    let reasons: Vec<_> = listed.iter().map(|one| one.held.is_some()).collect();
+    assert_eq!(reasons, [false, true]);
+    let read = rig.check_out(&[(held, Portion::All)]).unwrap();
+    assert!(read.items[0].held.is_some() && !read.items[0].repeat);
+    assert_eq!(rig.named(held), Named::NotShown, "not yet");
+    rig.outcome(&read, Outcome::Written);
+    assert_eq!(rig.mailbox.held().0, 0);
+    rig.answered(&read);
+    assert_eq!(rig.acked(), [(held, seen("inbox", "transcript"))]);
+}
+
+#[test]
+fn what_was_held_and_given_back_is_held_again() {
+    for (outcome, repeat) in [(Outcome::Failed, false), (Outcome::Doubtful, true)] {
+        let mut rig = rig(&[&SOCKET]);
+        rig.pushed();
+        let held = exchange(&mut rig);
+        let read = rig.check_out(&[(held, Portion::All)]).unwrap();
+        rig.outcome(&read, outcome);
+        assert_eq!(rig.mailbox.held().0, 1);
+        rig.pass(3_600_000);
+        let woken = rig.wanted();
+        assert!(!woken.is_some_and(|push| ids(&push).contains(&held.0)));
+        let read = rig.check_out(&[(held, Portion::All)]).unwrap();
+        assert_eq!(repeats(&read), [repeat]);
+    }
+}
+
+#[test]
+fn what_was_held_starts_no_turn_after_it_was_read() {
+    for outcome in [None, Some(Outcome::Doubtful)] {
+        let mut rig = rig(&[&SOCKET, &CHANNEL]);
+        let first = rig.pushed();
+        rig.answered(&first);
+        let held = exchange(&mut rig);
+        let read = rig.check_out(&[(held, Portion::All)]).unwrap();
+        rig.outcome(&read, Outcome::Written);
+        if let Some(outcome) = outcome {
+            rig.outcome(&read, outcome);
+        }
+        rig.pass(3_600_000);
+        assert_eq!(rig.wanted(), None, "{outcome:?}");
+        rig.arrive_from("ann", Priority::Next);
+        let push = rig.push();
+        let along = push.items.iter().find(|item| item.no == held).unwrap();
+        assert!(along.repeat, "it goes along with the next");
+    }
+}
+
+#[test]
+fn what_is_released_keeps_its_place_and_starts_nothing() {
+    let mut rig = rig(&[]);
+    let held = exchange(&mut rig);
+    let ann = rig.arrive_from("ann", Priority::Next);
+    rig.pass(600_000);
+    rig.input(|mailbox, now| mailbox.sent(now, &key_of("bob"), "q", None));
+    let quiet = rig.arrive(Priority::Quiet);
+    assert_eq!(rig.mailbox.held().0, 0, "another of his passed");
+    let waits: Vec<_> = rig.mailbox.look().iter().map(|one| one.no).collect();
+    assert_eq!(waits, [No(1), held, ann, quiet]);
+    rig.ready(&SOCKET);
+    assert_eq!(ids(&rig.push()), [1, 2, held.0, ann.0, quiet.0]);
+}
+
+#[test]
+fn what_is_being_read_when_it_is_released_is_not_held_again() {
+    let mut rig = rig(&[]);
+    let held = exchange(&mut rig);
+    let read = rig.check_out(&[(held, Portion::All)]).unwrap();
+    rig.pass(600_000);
+    exchange(&mut rig);
+    rig.outcome(&read, Outcome::Failed);
+    assert_eq!(rig.mailbox.held().0, 0);
+}
+
+#[test]
+fn a_peer_that_is_held_fills_so_much_of_the_window_and_no_more() {
+    let mut rig = rig(&[]);
+    for _ in 0..40 {
+        exchange(&mut rig);
+    }
+    assert_eq!(rig.mailbox.held().0, 32);
+    let waits = rig.mailbox.waiting();
+    assert_eq!(waits, 1 + 1 + 8, "a message, the notice and the oldest");
+}
+
+#[test]
+fn without_a_budget_nothing_is_held_and_turns_are_not_counted() {
+    for budget in [None, Some(1_001)] {
+        let mut rig = Rig::governed(Policy::Auto, budget, &[&SOCKET]);
+        for _ in 0..100 {
+            exchange(&mut rig);
+            let push = rig.pushed();
+            rig.answered(&push);
+            rig.pass(2_000);
+        }
+        assert_eq!(rig.mailbox.held().0, 0);
+    }
+}

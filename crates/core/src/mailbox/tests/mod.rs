@@ -1,0 +1,346 @@
+//! The rules of the mailbox, one test each.
+
+mod conversations;
+mod escalating;
+mod evidence;
+mod expected;
+mod held;
+mod passive;
+mod pushing;
+mod reading;
+mod turns;
+
+use peerbus_wire::{Conversation, How, Kind, MessageId, PeerName, Priority, Receipt, Stage};
+
+use super::*;
+use crate::peer::{Inbound, Key};
+
+/// A path of a client, as its spec would have it.
+const WAKES: PathSpec = PathSpec {
+    word: "",
+    rank: 0,
+    wakes: true,
+    one_shot: false,
+    joins_busy_turn: false,
+    shows_over_dialogs: false,
+    in_result: false,
+    limit: PathSpec::waking(0).limit,
+    gap_ms: 2_000,
+};
+
+static SOCKET: PathSpec = PathSpec {
+    word: "socket",
+    joins_busy_turn: true,
+    ..WAKES
+};
+
+static REWAKE: PathSpec = PathSpec {
+    word: "rewake",
+    rank: 1,
+    one_shot: true,
+    gap_ms: 0,
+    ..WAKES
+};
+
+static CHANNEL: PathSpec = PathSpec {
+    word: "channel",
+    rank: 2,
+    shows_over_dialogs: true,
+    ..WAKES
+};
+
+/// A mailbox, its time, and what it wants done.
+struct Rig {
+    mailbox: Mailbox,
+    now_ms: u64,
+    outputs: Vec<Output>,
+    next: u64,
+}
+
+impl Rig {
+    /// A rig with these paths, an idle session and a transcript, and no governor.
+    fn new(paths: &[Path]) -> Self {
+        Self::governed(Policy::Auto, None, paths)
+    }
+
+    fn with_policy(policy: Policy, paths: &[Path]) -> Self {
+        Self::governed(policy, None, paths)
+    }
+
+    fn governed(policy: Policy, exchanges: Option<u32>, paths: &[Path]) -> Self {
+        let mut rig = Self {
+            mailbox: Mailbox::new(policy, exchanges),
+            now_ms: 1_000_000,
+            outputs: Vec::new(),
+            next: 1,
+        };
+        for path in [&CHANNEL, &SOCKET, &REWAKE] {
+            rig.mailbox.add_path(path);
+        }
+        rig.input(Mailbox::open);
+        rig.input(|mailbox, now| mailbox.set_evidence(now, true));
+        rig.activity(Activity::Idle);
+        for path in paths {
+            rig.ready(path);
+        }
+        rig
+    }
+
+    fn input<T>(&mut self, what: impl FnOnce(&mut Mailbox, u64) -> T) -> T {
+        let out = what(&mut self.mailbox, self.now_ms);
+        self.outputs
+            .extend(std::iter::from_fn(|| self.mailbox.poll_output()));
+        self.mailbox.check();
+        out
+    }
+
+    /// Lets time pass, with every deadline in it.
+    fn pass(&mut self, ms: u64) {
+        let end = self.now_ms + ms;
+        while let Some(at) = self.mailbox.poll_timeout().filter(|at| *at <= end) {
+            self.now_ms = self.now_ms.max(at);
+            self.input(Mailbox::handle_timeout);
+        }
+        self.now_ms = end;
+    }
+
+    fn ready(&mut self, path: Path) {
+        self.input(|mailbox, now| mailbox.set_path(now, path, true));
+    }
+
+    fn absent(&mut self, path: Path) {
+        self.input(|mailbox, now| mailbox.set_path(now, path, false));
+    }
+
+    fn activity(&mut self, activity: Activity) {
+        self.input(|mailbox, now| mailbox.set_activity(now, activity));
+    }
+
+    fn readable(&mut self, readable: bool) {
+        self.input(|mailbox, now| mailbox.set_evidence(now, readable));
+    }
+
+    /// A message of `from` arrives. Its id is `m` and its number.
+    fn arrives(&mut self, from: &str, bytes: usize, talk: Conversation, again: bool) -> No {
+        let id = format!("m{}", self.next);
+        self.next += 1;
+        self.arrives_as(&id, from, bytes, talk, again)
+    }
+
+    fn arrives_as(
+        &mut self,
+        id: &str,
+        from: &str,
+        bytes: usize,
+        talk: Conversation,
+        again: bool,
+    ) -> No {
+        let key = Key::of(
+            &PeerName::parse(from).unwrap().key(),
+            &MessageId::parse(id).unwrap(),
+        );
+        let inbound = Inbound {
+            key,
+            id: id.into(),
+            from: from.into(),
+            source: "test".into(),
+            kind: Kind::Msg,
+            ts: "2026-01-01T00:00:00Z".into(),
+            body: "\"hello\"".into(),
+            again,
+            to: None,
+        };
+        let mail = Mail {
+            inbound,
+            talk,
+            bytes,
+        };
+        self.input(|mailbox, now| mailbox.message(now, mail.into()));
+        No(self.mailbox.last)
+    }
+
+    /// A message of bob's arrives, with 100 bytes.
+    fn arrive(&mut self, priority: Priority) -> No {
+        self.arrive_sized(priority, 100)
+    }
+
+    fn arrive_sized(&mut self, priority: Priority, bytes: usize) -> No {
+        self.arrives("bob", bytes, of(priority), false)
+    }
+
+    fn arrive_from(&mut self, from: &str, priority: Priority) -> No {
+        self.arrives(from, 100, of(priority), false)
+    }
+
+    fn next(&mut self) -> No {
+        self.arrive(Priority::Next)
+    }
+
+    fn outcome(&mut self, attempt: &Attempt, outcome: Outcome) {
+        self.input(|mailbox, now| mailbox.outcome(now, attempt.id, outcome));
+    }
+
+    fn presented(&mut self, attempt: &Attempt) {
+        self.input(|mailbox, now| mailbox.presented(now, attempt.id));
+    }
+
+    fn answered(&mut self, attempt: &Attempt) {
+        self.input(|mailbox, now| mailbox.answered(now, attempt.id));
+    }
+
+    fn called(&mut self) {
+        self.input(Mailbox::called);
+    }
+
+    /// A tool call names the message.
+    fn named(&mut self, no: No) -> Named {
+        let mail = self.mailbox.messages.get(&no).map(|m| &m.content);
+        let mail = mail.and_then(Content::mail);
+        let id = mail.map_or("gone".into(), |mail| mail.inbound.id.clone());
+        self.input(|mailbox, now| mailbox.named(now, &id, None))
+    }
+
+    fn along(&mut self, path: Path) -> Option<Attempt> {
+        self.input(|mailbox, now| mailbox.along(now, path))
+    }
+
+    /// The agent reads everything that waits.
+    fn read(&mut self) -> Option<Attempt> {
+        let mut chosen: Vec<_> = self.mailbox.look().iter().map(|listed| listed.no).collect();
+        chosen.extend(self.mailbox.notices(usize::MAX));
+        let chosen: Vec<_> = chosen.into_iter().map(|no| (no, Portion::All)).collect();
+        self.check_out(&chosen)
+    }
+
+    fn check_out(&mut self, chosen: &[(No, Portion)]) -> Option<Attempt> {
+        self.input(|mailbox, now| mailbox.check_out(now, &INBOX, chosen))
+    }
+
+    /// Takes those outputs that `what` makes something of.
+    fn take<T>(&mut self, what: impl Fn(&Output) -> Option<T>) -> Vec<T> {
+        let mut taken = Vec::new();
+        self.outputs.retain(|output| match what(output) {
+            Some(found) => {
+                taken.push(found);
+                false
+            }
+            None => true,
+        });
+        taken
+    }
+
+    /// The push that is wanted now, if any; there may be one.
+    fn wanted(&mut self) -> Option<Attempt> {
+        let mut pushes = self.take(|output| match output {
+            Output::Push(attempt) => Some(attempt.clone()),
+            _ => None,
+        });
+        assert!(pushes.len() <= 1, "one push at a time: {pushes:?}");
+        pushes.pop()
+    }
+
+    /// The push that is wanted now.
+    fn push(&mut self) -> Attempt {
+        self.wanted().expect("a push")
+    }
+
+    /// The push that is wanted now leaves.
+    fn pushed(&mut self) -> Attempt {
+        let attempt = self.push();
+        self.outcome(&attempt, Outcome::Written);
+        attempt
+    }
+
+    /// What was acked since, and how.
+    fn acked(&mut self) -> Vec<(No, How)> {
+        self.take(|output| match output {
+            Output::Ack { no, how, .. } => Some((*no, how.clone())),
+            _ => None,
+        })
+    }
+
+    /// What the sender was told of the way since.
+    fn progress(&mut self) -> Vec<(No, Stage)> {
+        self.take(|output| match output {
+            Output::Progress { no, stage, .. } => Some((*no, stage.clone())),
+            _ => None,
+        })
+    }
+
+    fn rejected(&mut self) -> Vec<No> {
+        self.take(|output| match output {
+            Output::Reject { no, .. } => Some(*no),
+            _ => None,
+        })
+    }
+
+    fn warned(&mut self) -> Vec<String> {
+        self.take(|output| match output {
+            Output::Warn(line) => Some(line.to_string()),
+            _ => None,
+        })
+    }
+
+    /// The sentences of the bus that wait.
+    fn notices(&self) -> Vec<String> {
+        let mailbox = &self.mailbox;
+        let notices = mailbox.notices(usize::MAX).into_iter();
+        notices
+            .map(|no| match &mailbox.messages[&no].content {
+                Content::Notice { sentence, .. } => sentence.to_string(),
+                Content::Mail(mail) => panic!("{mail:?} is no notice"),
+            })
+            .collect()
+    }
+}
+
+fn of(priority: Priority) -> Conversation {
+    Conversation {
+        priority,
+        ..Conversation::default()
+    }
+}
+
+fn ids(attempt: &Attempt) -> Vec<u64> {
+    attempt.items.iter().map(|item| item.no.0).collect()
+}
+
+fn repeats(attempt: &Attempt) -> Vec<bool> {
+    attempt.items.iter().map(|item| item.repeat).collect()
+}
+
+fn portions(attempt: &Attempt) -> Vec<Portion> {
+    attempt.items.iter().map(|item| item.portion).collect()
+}
+
+fn seen(path: &str, evidence: &str) -> How {
+    How::Seen {
+        path: path.to_owned(),
+        evidence: evidence.to_owned(),
+    }
+}
+
+fn only_pushed(path: &str) -> How {
+    How::Pushed {
+        path: path.to_owned(),
+    }
+}
+
+fn went(path: &str) -> Stage {
+    Stage::Pushed { path: path.into() }
+}
+
+fn stands(path: &str) -> Stage {
+    Stage::Presented { path: path.into() }
+}
+
+fn key_of(name: &str) -> peerbus_wire::NameKey {
+    PeerName::parse(name).unwrap().key()
+}
+
+fn receipt(id: &str, to: &str, stage: Stage) -> Receipt {
+    Receipt {
+        to: Some(to.into()),
+        ..Receipt::new(MessageId::parse(id).unwrap(), stage)
+    }
+}

@@ -1,0 +1,164 @@
+//! What hooks, results of tools and the agent's own reading get.
+
+use super::*;
+
+/// Something that shows text anyway, with little room.
+const NARROW: PathSpec = PathSpec {
+    word: "narrow",
+    wakes: false,
+    gap_ms: 0,
+    limit: Limit {
+        messages: 9,
+        bytes: 800,
+    },
+    ..WAKES
+};
+
+#[test]
+fn a_hook_gets_what_was_never_shown_once() {
+    let mut rig = Rig::new(&[]);
+    let message = rig.next();
+    rig.arrive(Priority::Quiet);
+    let handed = rig.along(&HOOK).unwrap();
+    assert_eq!(
+        (ids(&handed), repeats(&handed)),
+        (vec![1, 2], vec![false; 2])
+    );
+    assert_eq!(rig.along(&HOOK), None, "it is on its way");
+    assert_eq!(rig.along(&PIGGYBACK), None);
+    rig.outcome(&handed, Outcome::Written);
+    assert_eq!(rig.progress()[0], (message, went(HOOK.word)));
+    assert_eq!(rig.along(&HOOK), None);
+    assert_eq!(rig.along(&PIGGYBACK), None, "it waits for an answer");
+    rig.presented(&handed);
+    rig.answered(&handed);
+    let how = seen("hook", "transcript");
+    assert_eq!(rig.acked(), [(No(1), how.clone()), (No(2), how)]);
+}
+
+#[test]
+fn a_handover_that_failed_was_none() {
+    let mut rig = Rig::new(&[]);
+    rig.next();
+    let handed = rig.along(&HOOK).unwrap();
+    rig.outcome(&handed, Outcome::Failed);
+    let handed = rig.along(&HOOK).unwrap();
+    assert_eq!(repeats(&handed), [false]);
+}
+
+#[test]
+fn what_is_overdue_goes_once_over_each_passive_path_as_a_repeat() {
+    let mut rig = Rig::new(&[&SOCKET]);
+    rig.next();
+    rig.pushed();
+    assert_eq!(rig.along(&HOOK), None, "there is time yet");
+    rig.pass(10_000);
+    for path in [&HOOK, &PIGGYBACK] {
+        let handed = rig.along(path).unwrap();
+        assert_eq!(repeats(&handed), [true]);
+        rig.outcome(&handed, Outcome::Written);
+        rig.pass(10_000);
+        assert_eq!(rig.along(path), None);
+    }
+}
+
+#[test]
+fn what_was_presented_is_overdue_after_two_idle_minutes() {
+    let mut rig = Rig::new(&[&SOCKET]);
+    rig.next();
+    let push = rig.pushed();
+    rig.presented(&push);
+    rig.pass(119_999);
+    assert_eq!(rig.along(&HOOK), None);
+    rig.pass(1);
+    assert!(rig.along(&HOOK).is_some());
+}
+
+#[test]
+fn what_a_hook_showed_and_nobody_answered_climbs() {
+    let mut rig = Rig::new(&[]);
+    rig.next();
+    let handed = rig.along(&HOOK).unwrap();
+    rig.outcome(&handed, Outcome::Written);
+    rig.ready(&CHANNEL);
+    assert_eq!(rig.wanted(), None);
+    rig.pass(10_000);
+    assert_eq!(repeats(&rig.push()), [true]);
+}
+
+#[test]
+fn new_ones_go_before_overdue_ones_and_stand_in_order_of_arrival() {
+    let mut rig = Rig::new(&[&CHANNEL]);
+    rig.next();
+    rig.pushed();
+    rig.pass(10_000);
+    rig.absent(&CHANNEL);
+    rig.next();
+    rig.next();
+    static TWO: PathSpec = PathSpec {
+        word: "two",
+        limit: Limit {
+            messages: 2,
+            bytes: 1_000,
+        },
+        ..NARROW
+    };
+    let handed = rig.along(&TWO);
+    let handed = handed.unwrap();
+    assert_eq!((ids(&handed), handed.rest), (vec![2, 3], 1));
+    rig.outcome(&handed, Outcome::Failed);
+    let handed = rig.along(&HOOK).unwrap();
+    assert_eq!(
+        (ids(&handed), repeats(&handed)),
+        (vec![1, 2, 3], vec![true, false, false])
+    );
+}
+
+#[test]
+fn a_handover_keeps_to_its_limit_and_cuts_what_is_larger() {
+    static SLIT: PathSpec = NARROW;
+    let mut rig = Rig::new(&[]);
+    rig.arrive_sized(Priority::Next, 900);
+    rig.arrive_sized(Priority::Next, 10);
+    let handed = rig.along(&SLIT).unwrap();
+    assert_eq!(
+        (ids(&handed), portions(&handed)),
+        (vec![1], vec![Portion::Beginning])
+    );
+    static NONE: PathSpec = PathSpec {
+        word: "none",
+        limit: Limit {
+            messages: 0,
+            bytes: 800,
+        },
+        ..NARROW
+    };
+    rig.outcome(&handed, Outcome::Failed);
+    assert_eq!(rig.along(&NONE), None);
+}
+
+#[test]
+fn what_a_hook_is_about_to_show_is_not_overtaken_by_a_push() {
+    let mut rig = Rig::new(&[]);
+    rig.next();
+    let handed = rig.along(&HOOK).unwrap();
+    rig.ready(&SOCKET);
+    rig.next();
+    assert_eq!(rig.wanted(), None);
+    rig.outcome(&handed, Outcome::Failed);
+    assert_eq!(ids(&rig.push()), [1, 2]);
+}
+
+#[test]
+fn what_a_client_took_and_threw_away_comes_again_as_a_repeat() {
+    let mut rig = Rig::new(&[]);
+    let message = rig.next();
+    let handed = rig.along(&PIGGYBACK).unwrap();
+    rig.outcome(&handed, Outcome::Written);
+    rig.outcome(&handed, Outcome::Doubtful);
+    let again = rig.along(&PIGGYBACK).unwrap();
+    assert_eq!(
+        (ids(&again), repeats(&again)),
+        (vec![message.0], vec![true])
+    );
+}

@@ -1,0 +1,185 @@
+//! What peers' mail makes a session do: the turns that it starts, and rings.
+
+use super::*;
+
+/// A rig whose session answers everything at once.
+fn rig() -> Rig {
+    Rig::governed(Policy::Auto, Some(1_000), &[&SOCKET])
+}
+
+/// A message arrives, and what is pushed is answered. True: something was.
+fn turn(rig: &mut Rig, priority: Priority) -> bool {
+    rig.arrive(priority);
+    rig.pass(2_000);
+    let push = rig.wanted();
+    if let Some(push) = &push {
+        rig.outcome(push, Outcome::Written);
+        rig.answered(push);
+        rig.activity(Activity::Busy);
+        rig.activity(Activity::Idle);
+    }
+    push.is_some()
+}
+
+#[test]
+fn peers_start_50_turns_in_ten_minutes_and_10_more_with_what_is_urgent() {
+    let mut rig = rig();
+    for n in 0..50 {
+        assert!(turn(&mut rig, Priority::Next), "{n}");
+    }
+    assert!(!turn(&mut rig, Priority::Next));
+    let warned = rig.warned();
+    assert_eq!(warned.len(), 1);
+    assert_eq!(rig.notices(), warned, "the agent and the human are told");
+    assert!(!turn(&mut rig, Priority::Next));
+    assert_eq!(rig.warned().len(), 0, "once");
+    for n in 0..10 {
+        assert!(turn(&mut rig, Priority::Now), "{n}");
+    }
+    assert!(!turn(&mut rig, Priority::Now));
+    assert!(!turn(&mut rig, Priority::Next));
+    rig.pass(600_000);
+    assert_eq!(ids(&rig.push()).len(), 2, "later, all together");
+}
+
+#[test]
+fn a_session_that_works_and_notices_of_the_bus_are_not_counted() {
+    let mut rig = rig();
+    for _ in 0..50 {
+        turn(&mut rig, Priority::Next);
+    }
+    rig.pass(2_000);
+    rig.input(|mailbox, now| mailbox.notice(now, "bob left", Priority::Next));
+    assert_eq!(rig.pushed().items.len(), 1);
+    rig.pass(2_000);
+    rig.arrive(Priority::Next);
+    assert_eq!(rig.wanted(), None);
+    rig.activity(Activity::Busy);
+    rig.pass(10_000);
+    assert!(
+        rig.wanted().is_some(),
+        "it joins the turn that is under way"
+    );
+}
+
+#[test]
+fn notices_do_not_use_up_the_turns_of_peers() {
+    let mut rig = rig();
+    for _ in 0..50 {
+        rig.input(|mailbox, now| mailbox.notice(now, "bob left", Priority::Next));
+        let push = rig.pushed();
+        rig.answered(&push);
+        rig.pass(2_000);
+    }
+    assert!(turn(&mut rig, Priority::Next));
+}
+
+fn hops(rig: &mut Rig) -> u32 {
+    rig.input(Mailbox::hops)
+}
+
+fn arrives_after(rig: &mut Rig, from: &str, hops: u32) -> No {
+    let talk = Conversation {
+        hops,
+        ..Conversation::default()
+    };
+    rig.arrives(from, 100, talk, false)
+}
+
+#[test]
+fn what_is_sent_in_a_turn_that_peers_started_says_how_many_replies_led_there() {
+    let mut rig = rig();
+    assert_eq!(hops(&mut rig), 0);
+    arrives_after(&mut rig, "ann", 3);
+    rig.pushed();
+    rig.activity(Activity::Busy);
+    assert_eq!(hops(&mut rig), 4);
+    arrives_after(&mut rig, "bob", 7);
+    arrives_after(&mut rig, "bob", 1);
+    let along = rig.along(&PIGGYBACK).unwrap();
+    rig.outcome(&along, Outcome::Written);
+    assert_eq!(hops(&mut rig), 8, "the greatest of what it was shown");
+    rig.activity(Activity::Idle);
+    assert_eq!(hops(&mut rig), 0, "the turn is over");
+}
+
+#[test]
+fn a_turn_of_the_user_begins_at_nothing() {
+    for prompted in [false, true] {
+        let mut rig = rig();
+        rig.pass(60_000);
+        if prompted {
+            arrives_after(&mut rig, "ann", 3);
+            rig.pushed();
+            rig.activity(Activity::Busy);
+            rig.mailbox.prompted();
+        } else {
+            rig.activity(Activity::Busy);
+            arrives_after(&mut rig, "ann", 3);
+            rig.pushed();
+        }
+        assert_eq!(hops(&mut rig), 0);
+    }
+}
+
+#[test]
+fn where_nobody_says_what_the_session_does_a_turn_ends_after_ten_minutes() {
+    let mut rig = rig();
+    rig.activity(Activity::Unknown);
+    arrives_after(&mut rig, "ann", 3);
+    rig.pushed();
+    assert_eq!(hops(&mut rig), 4);
+    rig.pass(599_999);
+    assert_eq!(hops(&mut rig), 4);
+    rig.pass(1);
+    assert_eq!(hops(&mut rig), 0);
+}
+
+#[test]
+fn hops_are_counted_where_nothing_is_held() {
+    let mut rig = Rig::new(&[&SOCKET]);
+    arrives_after(&mut rig, "ann", 3);
+    rig.pushed();
+    assert_eq!(hops(&mut rig), 4, "others in the ring have a budget");
+}
+
+#[test]
+fn a_ring_of_three_is_stopped_by_its_hops_and_all_see_why() {
+    let names = ["ann", "bob", "cyd"];
+    let mut ring: Vec<Rig> = names.iter().map(|_| rig()).collect();
+    let mut hop = 0;
+    let held = (0..60).find_map(|n| {
+        let (from, to) = (names[n % 3], (n + 1) % 3);
+        let rig = &mut ring[to];
+        arrives_after(rig, from, hop);
+        if rig.mailbox.held().0 > 0 {
+            return Some((n, to));
+        }
+        rig.pushed();
+        rig.activity(Activity::Busy);
+        hop = hops(rig);
+        let next = names[(to + 1) % 3];
+        rig.input(|mailbox, now| mailbox.sent(now, &key_of(next), "x", None));
+        for rig in &mut ring {
+            rig.activity(Activity::Idle);
+            rig.pass(5_000);
+        }
+        None
+    });
+    let (n, to) = held.expect("it goes round for ever");
+    assert_eq!(n, 17, "16 replies pass");
+    let rig = &mut ring[to];
+    let why = rig.warned();
+    assert!(why[0].contains("17 replies led to this message"), "{why:?}");
+    assert_eq!(rig.notices().len(), 1);
+    let told = rig.progress();
+    let held = |(_, progress): &(No, Stage)| matches!(progress, Stage::Held { .. });
+    assert!(told.iter().any(held));
+}
+
+#[test]
+fn whoever_is_not_answered_is_not_held_for_its_hops() {
+    let mut rig = rig();
+    arrives_after(&mut rig, "ci", 99);
+    assert_eq!(rig.mailbox.held().0, 0);
+}

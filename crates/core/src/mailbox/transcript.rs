@@ -1,0 +1,45 @@
+//! Whether the transcript would show an answer.
+
+use super::types::AttemptId;
+
+/// Attempts in a row that left, and whose marks were not found though the session had the time:
+/// after so many the transcript that is read is not the session's, or not where the pushes go.
+const UNFOUND_MAX: u32 = 8;
+
+/// What is known of the session's transcript.
+#[derive(Debug, Default)]
+pub(super) struct Transcript {
+    readable: bool,
+    unfound: u32,
+    /// Attempts before this do not count.
+    since: Option<AttemptId>,
+}
+
+impl Transcript {
+    /// The host can read it, or cannot. `next`: the next attempt that will be made.
+    pub(super) fn set(&mut self, readable: bool, next: AttemptId) {
+        if std::mem::replace(&mut self.readable, readable) != readable {
+            self.found(next);
+        }
+    }
+
+    /// An answer in it would be noticed.
+    pub(super) fn shows(&self) -> bool {
+        self.readable && self.unfound < UNFOUND_MAX
+    }
+
+    /// An attempt left no mark in time. True: that is one too many.
+    pub(super) fn missed(&mut self, attempt: AttemptId) -> bool {
+        let shows = self.shows();
+        if self.since <= Some(attempt) {
+            self.unfound = self.unfound.saturating_add(1);
+        }
+        shows && !self.shows()
+    }
+
+    /// A mark was found. `next`: the next attempt that will be made.
+    pub(super) fn found(&mut self, next: AttemptId) {
+        self.unfound = 0;
+        self.since = Some(next);
+    }
+}

@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use peerbus_adapter::How;
+use peerbus_adapter::{How, Stage};
 use peerbus_mcp::{Exit, Options, run_generic_over};
 use serde_json::{Value, json};
 use support::{Broker, Client, PATIENCE, Seen, client};
@@ -54,17 +54,23 @@ async fn mail_is_acked_once_the_client_lives_on_after_its_answer() {
     assert!(text.contains("untrusted"), "{text}");
     assert!(!broker.noticed().iter().any(is_ack), "nothing shows it yet");
     client.lives().await;
-    let (key, how) = broker.ack().await;
-    assert_eq!(key, "1");
-    assert_eq!(
-        how,
-        Some(How::Seen {
-            path: "drain".into(),
-            evidence: "tool_result".into()
-        })
-    );
+    let path = || "drain".to_owned();
+    let presented = Stage::Presented { path: path() };
+    assert_eq!(step(&mut broker).await, presented, "the client took it");
     let again = client.call("bus.drain", json!({})).await;
     assert_eq!(again["structuredContent"]["messages"], json!([]));
+    // Nothing shows that its model read it.
+    let pushed = Some(How::Pushed { path: path() });
+    assert_eq!(broker.ack().await, ("1".into(), pushed));
+}
+
+/// The next step that the sender of a message is told.
+async fn step(broker: &mut Broker) -> Stage {
+    let step = |seen| match seen {
+        Seen::Progress { stage, .. } => Some(stage),
+        _ => None,
+    };
+    broker.saw("a step", step).await
 }
 
 #[tokio::test]
@@ -153,9 +159,11 @@ async fn a_client_that_says_nothing_more_is_asked_once_whether_it_lives() {
         if answers {
             let pong = json!({ "jsonrpc": "2.0", "id": ping["id"], "result": {} });
             client.say(&pong).await;
-            assert_eq!(broker.ack().await.0, "1");
+            let took = step(&mut broker).await;
+            assert!(matches!(took, Stage::Presented { .. }), "{took:?}");
             // An answer that nothing hangs on asks for no sign.
             client.call("bus.drain", json!({})).await;
+            assert_eq!(broker.ack().await.0, "1");
         }
         for _ in 0..10 {
             tokio::time::pause();

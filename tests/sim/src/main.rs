@@ -1,19 +1,19 @@
-//! Runs the world of one seed: `peerbus-sim --seed N [--count N] [--trace]`; with `--wake` one of the
-//! wake ladder, with `--calm` one without trouble.
+//! Runs the world of one seed: `peerbus-sim --seed N [--count N] [--trace]`; with `--mailbox` one
+//! of the mailbox, with `--calm` one without trouble.
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use peerbus_sim::{Options, WakeOptions, run, run_wake};
+use peerbus_sim::{MailboxOptions, Options, run, run_mailbox};
 
-const USAGE: &str = "usage: peerbus-sim --seed N [--count N] [--trace] [--wake [--calm]]";
+const USAGE: &str = "usage: peerbus-sim --seed N [--count N] [--trace] [--mailbox [--calm]]";
 
 /// What the command line says.
 struct Args {
     seed: u64,
     count: u64,
     trace: bool,
-    wake: bool,
+    mailbox: bool,
     calm: bool,
 }
 
@@ -56,11 +56,11 @@ fn main() -> ExitCode {
 
 fn live(seed: u64, args: &Args) -> Told {
     let trace = args.trace;
-    if args.wake {
+    if args.mailbox {
         let (mutation, calm) = (None, args.calm);
-        let report = run_wake(
+        let report = run_mailbox(
             seed,
-            WakeOptions {
+            MailboxOptions {
                 mutation,
                 calm,
                 trace,
@@ -92,7 +92,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Args, String> {
         seed: 0,
         count: 1,
         trace: false,
-        wake: false,
+        mailbox: false,
         calm: false,
     };
     let mut seeded = false;
@@ -109,7 +109,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Args, String> {
             }
             "--count" => parsed.count = number()?,
             "--trace" => parsed.trace = true,
-            "--wake" => parsed.wake = true,
+            "--mailbox" => parsed.mailbox = true,
             "--calm" => parsed.calm = true,
             _ => return Err(format!("unknown argument {arg:?}")),
         }

@@ -157,10 +157,11 @@ impl Mailbox {
 
     /// What left and was perhaps shown goes back to where it was, and counts as perhaps shown.
     fn doubtful(&mut self, now_ms: u64, attempt: AttemptId) {
-        if !self.mutations.broken(Mutation::ForgetDoubt) {
-            for (no, _) in self.items(attempt) {
-                if let Some(message) = self.messages.get_mut(&no) {
-                    message.again = true;
+        for (no, portion) in self.items(attempt) {
+            if let Some(message) = self.messages.get_mut(&no) {
+                message.again |= !self.mutations.broken(Mutation::ForgetDoubt);
+                if let Portion::Part { from, .. } = portion {
+                    message.read = message.read.min(from);
                 }
             }
         }
@@ -191,7 +192,11 @@ impl Mailbox {
             let Some(message) = self.messages.get_mut(&no) else {
                 continue;
             };
+            let shown = message.shown.len();
             message.shown.retain(|showing| showing.attempt != attempt);
+            if message.shown.len() == shown {
+                continue;
+            }
             if !message.dropped.contains(&path) {
                 message.dropped.push(path);
             }

@@ -195,13 +195,18 @@ fn a_last_part_without_those_before_it_is_not_all_of_a_message() {
 
 #[test]
 fn a_part_that_may_have_been_lost_is_read_again_as_a_repeat() {
-    let mut rig = Rig::new(&[]);
-    let long = rig.arrive_sized(Priority::Next, 60_000);
-    let first = rig.check_out(&[(long, FIRST)]).unwrap();
-    rig.outcome(&first, Outcome::Doubtful);
-    assert_eq!(rig.mailbox.look()[0].read, 0);
-    let again = rig.check_out(&[(long, FIRST)]).unwrap();
-    assert_eq!(repeats(&again), [true]);
+    for taken in [false, true] {
+        let mut rig = Rig::new(&[]);
+        let long = rig.arrive_sized(Priority::Next, 60_000);
+        let first = rig.check_out(&[(long, FIRST)]).unwrap();
+        if taken {
+            rig.outcome(&first, Outcome::Written);
+        }
+        rig.outcome(&first, Outcome::Doubtful);
+        assert_eq!(rig.mailbox.look()[0].read, 0);
+        let again = rig.check_out(&[(long, FIRST)]).unwrap();
+        assert_eq!(repeats(&again), [true]);
+    }
 }
 
 #[test]

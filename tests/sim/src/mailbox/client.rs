@@ -2,43 +2,35 @@
 
 use std::collections::VecDeque;
 
-use peerbus_core::wake::{Activity, Limit, Outcome, Parcel, Path};
+use peerbus_core::mailbox::{Activity, AskId, Attempt, HOOK, Mailbox, Outcome};
 
 use super::world::{Event, World};
-use crate::failure::Verdict;
-
-/// What a hook or a result may carry.
-const ROOM: Limit = Limit {
-    entries: 20,
-    bytes: 9_000,
-};
-
-/// What the inbox gives.
-const INBOX: Limit = Limit {
-    entries: 50,
-    bytes: 65_536,
-};
+use crate::failure::{Failure, Verdict};
 
 /// A session of the client.
 #[derive(Debug, Default)]
 pub(super) struct Client {
     /// The turn under way.
-    turn: Option<u64>,
+    pub(super) turn: Option<u64>,
     turns: u64,
     /// Text that waits for a boundary.
-    queue: VecDeque<Parcel>,
+    queue: VecDeque<Attempt>,
     /// Text in the conversation that the model has not answered.
-    open: Vec<Parcel>,
+    open: Vec<Attempt>,
     /// Results and hooks that are on their way: no turn ends before them.
-    handing: u32,
+    pub(super) handing: u32,
+    /// Results that were sent and that the client is not known to have taken.
+    pub(super) flushed: Vec<Attempt>,
+    /// The answer that a tool waits for.
+    pub(super) asks: Option<AskId>,
     /// A hook waits to rewake the session.
     waiter: bool,
 }
 
 impl World {
     /// Text reaches the client over a waking path.
-    pub(super) fn client_gets(&mut self, parcel: Parcel) -> Verdict {
-        self.client.queue.push_back(parcel);
+    pub(super) fn client_gets(&mut self, attempt: Attempt) -> Verdict {
+        self.client.queue.push_back(attempt);
         if self.client.turn.is_none() {
             self.begin_turn()?;
         }
@@ -48,6 +40,7 @@ impl World {
     /// The user writes something.
     pub(super) fn user_turn(&mut self) -> Verdict {
         if self.client.turn.is_none() && self.is_alive() {
+            self.input(|mailbox, _| mailbox.prompted())?;
             self.begin_turn()?;
         }
         Ok(())
@@ -96,15 +89,10 @@ impl World {
         self.answer()?;
         self.join_queue()?;
         if self.plan.hooks && self.rng.chance(700) {
-            self.hand(Path::Hook)?;
+            self.hook()?;
         }
-        if self.rng.chance(self.plan.tools) {
-            self.called()?;
-            if !self.healing && self.rng.chance(100) {
-                self.read()?;
-            } else {
-                self.hand(Path::Piggyback)?;
-            }
+        if self.client.asks.is_none() && self.rng.chance(self.plan.tools) {
+            self.tool()?;
         }
         Ok(())
     }
@@ -117,9 +105,10 @@ impl World {
             self.after(100, Event::TurnEnd(turn));
             return Ok(());
         }
+        self.alive()?;
         self.answer()?;
         self.client.turn = None;
-        let again = self.plan.hooks && self.rng.chance(700) && self.hand(Path::Hook)?;
+        let again = self.plan.hooks && self.rng.chance(700) && self.hook()?;
         if again || !self.client.queue.is_empty() {
             return self.begin_turn();
         }
@@ -134,7 +123,7 @@ impl World {
     pub(super) fn wait_to_rewake(&mut self) {
         if !self.client.waiter {
             self.client.waiter = true;
-            self.ready_after(30, Path::Rewake);
+            self.ready_after(30, &self.plan.waking.rewake);
         }
     }
 
@@ -143,69 +132,44 @@ impl World {
         std::mem::take(&mut self.client.waiter)
     }
 
-    /// The agent asks for what it has not seen.
-    pub(super) fn read(&mut self) -> Verdict {
-        let path = self.rng.pick(&[Path::Inbox, Path::Drain]);
-        let parcel = self.input(|ladder, now| ladder.read(now, path, None, INBOX))?;
-        let Some(parcel) = parcel else {
-            return Ok(());
-        };
-        self.oracle.made(&parcel, true)?;
-        self.handed_after(parcel, true);
-        Ok(())
-    }
-
-    /// Something that shows text anyway asks for it. True: there was some.
-    fn hand(&mut self, path: Path) -> Result<bool, crate::failure::Failure> {
-        let parcel = self.input(|ladder, now| ladder.hand_over(now, path, ROOM))?;
-        let Some(parcel) = parcel else {
+    /// A hook asks for text. True: there was some.
+    fn hook(&mut self) -> Result<bool, Failure> {
+        let attempt = self.takes(false, |mailbox, now| mailbox.along(now, &HOOK))?;
+        let Some(attempt) = attempt else {
             return Ok(false);
         };
-        self.oracle.made(&parcel, false)?;
-        self.handed_after(parcel, false);
-        Ok(true)
-    }
-
-    fn handed_after(&mut self, parcel: Parcel, reading: bool) {
         let fails = !self.healing && self.rng.chance(100);
         let at = self.rng.range(1, 200);
         self.client.handing += 1;
-        self.after(at, Event::Handed(parcel, reading, !fails));
+        self.after(at, Event::Hooked(attempt, !fails));
+        Ok(true)
     }
 
-    /// A result or a hook is done.
-    pub(super) fn handed(&mut self, parcel: Parcel, reading: bool, leaves: bool) -> Verdict {
+    /// A hook is done.
+    pub(super) fn hooked(&mut self, attempt: Attempt, leaves: bool) -> Verdict {
         self.client.handing -= 1;
         if !leaves {
-            return self.told(parcel.id, Outcome::Failed);
+            return self.told(attempt.id, Outcome::Failed);
         }
-        self.told(parcel.id, Outcome::Written)?;
-        if reading {
-            return self.oracle.joined(&parcel);
-        }
-        if parcel.path == Path::Piggyback && !self.healing && self.rng.chance(100) {
-            // The call was cancelled when its result had left; the model may have got it.
-            self.oracle.joined(&parcel)?;
-            return self.told(parcel.id, Outcome::Doubtful);
-        }
-        self.join(parcel)
+        self.told(attempt.id, Outcome::Written)?;
+        self.join(attempt)
     }
 
     fn join_queue(&mut self) -> Verdict {
-        while let Some(parcel) = self.client.queue.pop_front() {
-            self.join(parcel)?;
+        while let Some(attempt) = self.client.queue.pop_front() {
+            self.join(attempt)?;
         }
         Ok(())
     }
 
     /// Text joins the conversation.
-    pub(super) fn join(&mut self, parcel: Parcel) -> Verdict {
-        self.oracle.joined(&parcel)?;
+    pub(super) fn join(&mut self, attempt: Attempt) -> Verdict {
+        self.oracle.joined(&attempt)?;
         if self.readable {
             let at = self.rng.range(5, 180);
-            self.after(at, Event::Presented(parcel.id));
+            self.after(at, Event::Presented(attempt.id));
         }
-        self.client.open.push(parcel);
+        self.client.open.push(attempt);
         Ok(())
     }
 
@@ -214,22 +178,50 @@ impl World {
         if !self.healing && self.rng.chance(self.plan.mute) {
             return Ok(());
         }
-        for parcel in std::mem::take(&mut self.client.open) {
+        for attempt in std::mem::take(&mut self.client.open) {
             if self.readable {
                 let at = self.rng.range(200, 400);
-                self.after(at, Event::Answered(parcel.id));
+                self.after(at, Event::Answered(attempt.id));
             }
             let names = if self.healing && !self.readable {
                 1_000
             } else {
                 self.plan.names
             };
-            for item in &parcel.items {
-                if self.rng.chance(names) {
-                    self.named(item.entry)?;
+            for item in &attempt.items {
+                let mail = item.content.mail().cloned();
+                if let Some(mail) = mail.filter(|_| self.rng.chance(names)) {
+                    self.names(&mail)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Something that the session does shows that it lives: what was sent to it was taken.
+    pub(super) fn alive(&mut self) -> Verdict {
+        for attempt in std::mem::take(&mut self.client.flushed) {
+            self.told(attempt.id, Outcome::Written)?;
+            self.join(attempt)?;
+        }
+        self.fills()
+    }
+
+    /// The agent looks into its inbox without being asked to.
+    pub(super) fn look(&mut self) -> Verdict {
+        if !self.is_alive() {
+            return Ok(());
+        }
+        self.alive()?;
+        self.calls()?;
+        let attempt = self.reads()?;
+        self.results(attempt.into_iter().collect());
+        Ok(())
+    }
+
+    pub(super) fn calls(&mut self) -> Verdict {
+        self.input(Mailbox::handle_timeout)?;
+        self.oracle.called();
+        self.input(Mailbox::called)
     }
 }

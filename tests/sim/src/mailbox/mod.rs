@@ -1,15 +1,18 @@
-//! Worlds for the wake ladder: one agent session, its client, its user and its adapter, which may
-//! be killed. The ladder is real; whatever it talks to is a model that loses, drops, holds, denies
-//! and delays. At the end everything is healed, and what was promised must have come true.
+//! Worlds for the mailbox: one agent session, its client, its user, its adapter and its broker,
+//! which are killed. The mailbox is real; whatever it talks to is a model that loses, drops, keeps,
+//! denies and delays. At the end everything is healed, and what was promised must have come true.
 
+mod agent;
+mod bus;
 mod client;
 mod oracle;
+mod paths;
 mod plan;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use peerbus_core::wake::Mutation;
+use peerbus_core::mailbox::Mutation;
 
 use crate::failure::Failure;
 use crate::rng::Rng;
@@ -18,8 +21,8 @@ use world::World;
 
 /// What is to be run.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct WakeOptions {
-    /// A rule of the ladder to break.
+pub struct MailboxOptions {
+    /// A rule of the mailbox to break.
     pub mutation: Option<Mutation>,
     /// No trouble from the beginning: one burst for an idle session.
     pub calm: bool,
@@ -29,26 +32,27 @@ pub struct WakeOptions {
 
 /// What came of a run.
 #[derive(Debug)]
-pub struct WakeReport {
+pub struct MailboxReport {
     /// The seed.
     pub seed: u64,
     /// The hash over everything that happened.
     pub hash: String,
-    /// Inputs to ladders.
+    /// Inputs to mailboxes.
     pub steps: u64,
     /// Pushes after everything was healed.
     pub pushes: usize,
     /// There was no trouble.
     pub calm: bool,
-    /// What was settled, by the words of its ack.
-    pub settled: Vec<String>,
+    /// What happened to messages, in words: that one was held, released, an answer, and how each was
+    /// acked.
+    pub ends: Vec<String>,
     /// The first broken promise.
     pub failure: Option<Failure>,
     /// The trace, if it was kept.
     pub lines: String,
 }
 
-impl WakeReport {
+impl MailboxReport {
     /// What to say of the run.
     #[must_use]
     pub fn sentence(&self) -> String {
@@ -57,7 +61,8 @@ impl WakeReport {
         match &self.failure {
             None => format!("seed {seed}: all promises hold, trace {hash}"),
             Some(failure) => format!(
-                "seed {seed}: {failure}\nreproduce with: cargo xtask sim --wake{calm} --seed {seed}"
+                "seed {seed}: {failure}\nreproduce with: cargo xtask sim --mailbox{calm} --seed \
+                 {seed}"
             ),
         }
     }
@@ -65,7 +70,7 @@ impl WakeReport {
 
 /// Runs the world of `seed`.
 #[must_use]
-pub fn run_wake(seed: u64, options: WakeOptions) -> WakeReport {
+pub fn run_mailbox(seed: u64, options: MailboxOptions) -> MailboxReport {
     let mut rng = Rng::new(seed);
     let plan = Plan::draw(&mut rng, options.calm);
     let mut world = World::new(rng, plan, options.mutation, options.trace);
@@ -74,13 +79,13 @@ pub fn run_wake(seed: u64, options: WakeOptions) -> WakeReport {
         Ok(verdict) => verdict.err(),
         Err(panic) => Some(crate::run::asserted(panic.as_ref())),
     };
-    WakeReport {
+    MailboxReport {
         seed,
         hash: world.trace.hash(),
         steps: world.steps,
         calm: options.calm,
         pushes: world.oracle.pushes_healed(),
-        settled: world.oracle.settled(),
+        ends: world.oracle.take_ends(),
         failure,
         lines: world.trace.take_lines(),
     }

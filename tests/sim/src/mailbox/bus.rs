@@ -1,0 +1,129 @@
+//! The broker as the adapter sees it: it keeps what is owed, delivers it again to a successor, and
+//! dies. What was acked while it was away is acked again when it is back, if the adapter is there.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use peerbus_core::mailbox::{Mail, Mailbox};
+use peerbus_core::peer::{Inbound, Key};
+use peerbus_wire::{Conversation, Kind, MessageId, PeerName};
+
+use super::plan::Letter;
+use super::world::{Event, World};
+use crate::failure::{Failure, Verdict};
+
+/// The broker.
+#[derive(Debug, Default)]
+pub(super) struct Bus {
+    down: bool,
+    /// What this session was delivered.
+    delivered: BTreeSet<usize>,
+}
+
+impl Bus {
+    pub(super) fn is_up(&self) -> bool {
+        !self.down
+    }
+}
+
+impl World {
+    /// A peer sends something.
+    pub(super) fn sent(&mut self, letter: Letter) -> Verdict {
+        let number = self.oracle.count();
+        // An id is unique for its sender only.
+        let number = if self.rng.chance(30) {
+            number.saturating_sub(1)
+        } else {
+            number
+        };
+        let id = format!("m{number}");
+        let failed = |what: &dyn std::fmt::Display| Failure::new("world", what.to_string());
+        let name = PeerName::parse(letter.from).map_err(|error| failed(&error))?;
+        let message = MessageId::parse(&id).map_err(|error| failed(&error))?;
+        let key = Key::of(&name.key(), &message);
+        if self.oracle.knows(key) {
+            return Ok(());
+        }
+        let answers = letter.answers.as_ref();
+        let talk = Conversation {
+            reply_to: answers.and_then(|id| MessageId::parse(id).ok()),
+            thread: letter.thread.then(|| "plan".to_owned()),
+            priority: letter.priority,
+            hops: letter.hops,
+        };
+        let mail = Mail {
+            inbound: Inbound {
+                key,
+                id,
+                from: letter.from.into(),
+                source: "sim".into(),
+                kind: Kind::Msg,
+                ts: "2026-01-01T00:00:00Z".into(),
+                body: String::new(),
+                again: false,
+                to: None,
+            },
+            talk,
+            bytes: letter.bytes,
+        };
+        self.oracle.sent(mail, letter.burst);
+        self.deliver()
+    }
+
+    /// The broker dies, or is back.
+    pub(super) fn outage(&mut self, down: bool) -> Verdict {
+        self.bus.down = down && !self.healing;
+        if self.bus.down {
+            let back = self.rng.range(100, 30_000);
+            self.after(back, Event::Outage(false));
+            return Ok(());
+        }
+        if self.is_alive() {
+            self.oracle.acks_again();
+            self.registered()?;
+            self.deliver()?;
+        }
+        Ok(())
+    }
+
+    fn registered(&mut self) -> Verdict {
+        self.oracle.registered();
+        self.input(|mailbox, now| mailbox.registered(now, "me".into()))
+    }
+
+    /// An adapter connects.
+    pub(super) fn connects(&mut self) -> Verdict {
+        self.bus.delivered.clear();
+        if self.bus.is_up() {
+            self.registered()?;
+        }
+        self.deliver()
+    }
+
+    /// The broker delivers what is owed, in order, once for each session.
+    fn deliver(&mut self) -> Verdict {
+        if !self.is_alive() || !self.bus.is_up() {
+            return Ok(());
+        }
+        for which in self.oracle.owed() {
+            if !self.bus.delivered.insert(which) {
+                continue;
+            }
+            let mail = Arc::new(self.oracle.arrives(which));
+            self.input(|mailbox, now| mailbox.message(now, mail))?;
+            self.oracle.arrived();
+            self.fills()?;
+        }
+        Ok(())
+    }
+
+    /// The host compares what it has with its window.
+    pub(super) fn fills(&mut self) -> Verdict {
+        let unseen = self.mailbox.as_ref().map_or(0, Mailbox::unseen);
+        let full = unseen >= self.plan.window;
+        self.oracle.full(full);
+        self.input(|mailbox, now| {
+            mailbox.set_window_nearly_full(now, full);
+        })
+    }
+}

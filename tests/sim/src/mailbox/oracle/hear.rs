@@ -1,0 +1,416 @@
+//! What the mailbox hears: what follows from it.
+
+use peerbus_core::mailbox::{Activity, AskId, Attempt, AttemptId, Item, Mail, Outcome, Portion};
+use peerbus_core::mailbox::{Path, Policy};
+use peerbus_wire::Receipt;
+
+use super::{Ask, Entry, Oracle, Showing, Stand, Which};
+use crate::failure::{Verdict, ensure};
+
+impl Oracle {
+    pub(in crate::mailbox) fn opened(&mut self) {
+        self.session.open = true;
+    }
+
+    pub(in crate::mailbox) fn registered(&mut self) {
+        self.session.nameless = true;
+    }
+
+    pub(in crate::mailbox) fn says(&mut self, activity: Activity) {
+        self.session.activity = activity;
+    }
+
+    pub(in crate::mailbox) fn full(&mut self, full: bool) {
+        self.session.full = full;
+    }
+
+    pub(in crate::mailbox) fn readable(&mut self, readable: bool) {
+        if std::mem::replace(&mut self.session.readable, readable) != readable {
+            self.session.unfound = 0;
+        }
+    }
+
+    /// The mailbox takes the transcript for one that shows answers, or does not.
+    pub(in crate::mailbox) fn evidence(&mut self, evidence: bool) -> Verdict {
+        let session = &mut self.session;
+        session.evidence = evidence;
+        let doubts = session.unfound >= 8;
+        ensure(!evidence || session.readable, "evidence", || {
+            "it trusts a transcript that it cannot read".into()
+        })?;
+        ensure(evidence || !session.readable || doubts, "evidence", || {
+            let unfound = session.unfound;
+            format!("it gave the transcript up after {unfound} attempts")
+        })
+    }
+
+    /// A message reaches the adapter, as it does.
+    pub(in crate::mailbox) fn arrives(&mut self, which: Which) -> Mail {
+        let letter = &mut self.letters[which];
+        let again = std::mem::replace(&mut letter.delivered, true);
+        let talk = letter.mail.talk.clone();
+        let mut inbound = letter.mail.inbound.clone();
+        inbound.again = again;
+        let bytes = letter.mail.bytes;
+        let question = talk.reply_to.as_ref().map(|id| id.as_str().to_owned());
+        let asks = &mut self.session.asks;
+        let ask = asks.iter_mut().find(|ask| {
+            !ask.answered && question.as_ref() == Some(&ask.question) && inbound.from == ask.from
+        });
+        let expected = ask.map(|ask| {
+            ask.answered = true;
+            ask.ask
+        });
+        let entry = Entry {
+            again,
+            expected,
+            ..Entry::default()
+        };
+        if expected.is_some() {
+            self.note("expected");
+        }
+        for (other, entry) in &mut self.session.entries {
+            let letter = self.letters.get(*other);
+            let same = letter.is_some_and(|letter| letter.mail.inbound.from == inbound.from);
+            entry.perhaps_free |= entry.held && same;
+        }
+        self.session.entries.insert(which, entry);
+        self.session.arriving = Some(which);
+        Mail {
+            inbound,
+            talk,
+            bytes,
+        }
+    }
+
+    /// It is there.
+    pub(in crate::mailbox) fn arrived(&mut self) {
+        self.session.arriving = None;
+        for entry in self.session.entries.values_mut() {
+            entry.perhaps_free &= entry.held && entry.open.is_some();
+        }
+    }
+
+    /// What is here may have been read elsewhere.
+    pub(in crate::mailbox) fn doubt(&mut self) {
+        let entries = self.session.entries.iter_mut();
+        for (_, entry) in entries.filter(|(which, _)| **which < super::NOTICE) {
+            entry.again = true;
+        }
+    }
+
+    pub(in crate::mailbox) fn expects(&mut self, ask: AskId, question: &str, from: &'static str) {
+        self.session.asks.push(Ask {
+            ask,
+            question: question.into(),
+            from,
+            answered: false,
+        });
+    }
+
+    pub(in crate::mailbox) fn unexpects(&mut self, ask: AskId) {
+        self.session.asks.retain(|waits| waits.ask != ask);
+        for entry in self.session.entries.values_mut() {
+            entry.expected.take_if(|expected| *expected == ask);
+        }
+    }
+
+    /// An answer to this question is here.
+    pub(in crate::mailbox) fn awaits(&self, ask: AskId) -> bool {
+        let here = |entry: &Entry| entry.expected == Some(ask);
+        self.session.entries.values().any(here)
+    }
+
+    /// The mailbox is told what came of an attempt.
+    pub(in crate::mailbox) fn told(&mut self, now_ms: u64, id: AttemptId, outcome: Outcome) {
+        let Some(showing) = self.session.attempts.get_mut(&id) else {
+            return;
+        };
+        let first = showing.told.is_none();
+        let lands = outcome == Outcome::Failed
+            || outcome == Outcome::Doubtful && first && !showing.attempt.path.wakes;
+        // What stands there cannot have failed to get there, nor be kept.
+        let moot = match outcome {
+            Outcome::Failed => !first,
+            Outcome::Kept | Outcome::Dropped | Outcome::Doubtful => showing.presented,
+            Outcome::Written => showing.told == Some(Outcome::Written),
+            Outcome::Denied => false,
+        };
+        if outcome == Outcome::Doubtful {
+            self.doubts(id);
+        }
+        let Some(showing) = self.session.attempts.get_mut(&id).filter(|_| !moot) else {
+            return;
+        };
+        showing.told = Some(outcome);
+        let Showing {
+            attempt, reading, ..
+        } = showing.clone();
+        if first && !lands {
+            self.takes(now_ms, &attempt);
+        }
+        for (which, item) in self.items(&attempt) {
+            let policy = self.policy;
+            if let Some(entry) = self.session.entries.get_mut(&which) {
+                entry.told(&attempt, outcome);
+                if outcome == Outcome::Written {
+                    entry.written(&item, attempt.path, policy);
+                }
+            }
+        }
+        let over = matches!(
+            outcome,
+            Outcome::Dropped | Outcome::Doubtful | Outcome::Failed
+        );
+        if over || reading && outcome == Outcome::Denied {
+            self.session.attempts.remove(&id);
+        }
+    }
+
+    /// What was in an attempt may have been shown.
+    fn doubts(&mut self, id: AttemptId) {
+        let Some(showing) = self.session.attempts.get(&id) else {
+            return;
+        };
+        for (which, item) in self.items(&showing.attempt.clone()) {
+            if let Some(entry) = self.session.entries.get_mut(&which) {
+                entry.again = true;
+                if let Portion::Part { from, .. } = item.portion {
+                    entry.read = entry.read.min(from);
+                }
+            }
+        }
+    }
+
+    /// The client has an attempt.
+    fn takes(&mut self, now_ms: u64, attempt: &Attempt) {
+        let path = attempt.path;
+        let push = path.wakes;
+        if push {
+            self.session.took_ms.insert(path, now_ms);
+            let idle = matches!(self.session.activity, Activity::Idle | Activity::Unknown);
+            let here = |item: &Item| {
+                let which = self.which(item);
+                which.is_some_and(|which| self.session.entries.contains_key(&which))
+            };
+            let mail = |item: &&Item| item.content.mail().is_some();
+            if idle && attempt.items.iter().filter(mail).any(here) {
+                self.session.turns_ms.push(now_ms);
+            }
+        }
+        for (which, item) in self.items(attempt) {
+            let hops = item.content.mail().map_or(0, |mail| mail.talk.hops);
+            self.session.hops = self.session.hops.max(hops);
+            let Some(entry) = self.session.entries.get_mut(&which) else {
+                continue;
+            };
+            let part = matches!(item.portion, Portion::Part { .. });
+            let whole = entry.completes(item.portion);
+            if part && !whole {
+                continue;
+            }
+            if push && !entry.had_first {
+                self.session.first_ms = Some(now_ms);
+            }
+            entry.had_first = true;
+            entry.standing.push(Stand {
+                attempt: attempt.id,
+                path,
+                whole,
+            });
+        }
+    }
+
+    /// The text of an attempt joins the conversation, as the model of the client has it.
+    pub(in crate::mailbox) fn joined(&mut self, attempt: &Attempt) -> Verdict {
+        for (which, item) in self.items(attempt) {
+            let Some(letter) = self.letters.get_mut(which) else {
+                continue;
+            };
+            let (from, to) = match item.portion {
+                Portion::Part { from, to, .. } => (from, to),
+                Portion::All | Portion::Beginning => (0, 1),
+            };
+            let before = letter.shown_as_new && from == 0 || from < letter.shown_to;
+            ensure(item.repeat || !before, "repeat", || {
+                format!("{item:?} stands there twice as new")
+            })?;
+            if !item.repeat {
+                letter.shown_as_new |= from == 0;
+                letter.shown_to = letter.shown_to.max(to);
+            }
+        }
+        Ok(())
+    }
+
+    /// The mailbox hears that a text stands in the conversation.
+    pub(in crate::mailbox) fn presented(&mut self, now_ms: u64, id: AttemptId) {
+        self.session.unfound = 0;
+        let open = |showing: &&mut Showing| showing.told.is_none();
+        if self.session.attempts.get_mut(&id).filter(open).is_some() {
+            self.told(now_ms, id, Outcome::Written);
+        }
+        let policy = self.policy;
+        let Some(showing) = self.session.attempts.get_mut(&id) else {
+            return;
+        };
+        showing.presented = true;
+        let attempt = showing.attempt.clone();
+        for (which, item) in self.items(&attempt) {
+            if matches!(item.portion, Portion::Part { .. }) {
+                continue;
+            }
+            if let Some(entry) = self.session.entries.get_mut(&which) {
+                entry.kept = None;
+                if policy == Policy::Pushed && item.portion == Portion::All {
+                    entry.pushed.insert(attempt.path.word.into());
+                }
+            }
+        }
+    }
+
+    /// The mailbox hears that the model answered after it.
+    pub(in crate::mailbox) fn answered(&mut self, now_ms: u64, id: AttemptId) {
+        self.presented(now_ms, id);
+        let Some(showing) = self.session.attempts.get(&id) else {
+            return;
+        };
+        let attempt = showing.attempt.clone();
+        for (which, item) in self.items(&attempt) {
+            if let Some(entry) = self.session.entries.get_mut(&which)
+                && entry.completes(item.portion)
+            {
+                let word = attempt.path.word.to_owned();
+                entry.evidence.insert((word, "transcript".into()));
+            }
+        }
+    }
+
+    /// The mailbox hears that the agent named a message. True: it can know of it.
+    pub(in crate::mailbox) fn named(&mut self, id: &str, from: Option<&str>) -> bool {
+        let here: Vec<_> = (self.session.entries.keys())
+            .copied()
+            .filter(|which| {
+                let letter = self.letters.get(*which);
+                letter.is_some_and(|letter| letter.mail.inbound.id == id)
+            })
+            .collect();
+        let recent = self.session.recent.iter();
+        let mut senders: Vec<_> = here
+            .iter()
+            .filter_map(|which| self.from(*which))
+            .chain(
+                recent
+                    .filter(|(of, _)| of == id)
+                    .map(|(_, from)| from.as_str()),
+            )
+            .collect();
+        senders.sort_unstable();
+        senders.dedup();
+        if from.is_none() && senders.len() > 1 {
+            return false;
+        }
+        let meant: Vec<_> = here
+            .into_iter()
+            .filter(|which| from.is_none() || self.from(*which) == from)
+            .collect();
+        let mut known = false;
+        for which in meant {
+            let session = &mut self.session;
+            let Some(entry) = session.entries.get_mut(&which).filter(|e| e.is_known()) else {
+                continue;
+            };
+            known = true;
+            let open = entry.open.and_then(|open| session.attempts.get(&open));
+            let last = entry.standing.last().map(|stand| stand.path);
+            let path = last.or(open.map(|showing| showing.attempt.path));
+            let listed = if entry.listed { "inbox" } else { "unknown" };
+            let word = path.map_or(listed, |path| path.word);
+            entry.evidence.insert((word.into(), "tool_call".into()));
+            if entry.held {
+                // It knows it from where held messages are read.
+                entry.evidence.insert(("inbox".into(), "tool_call".into()));
+            }
+        }
+        known
+    }
+
+    /// The mailbox hears that the agent called a tool.
+    pub(in crate::mailbox) fn called(&mut self) {
+        if self.policy != Policy::Auto || self.session.evidence {
+            return;
+        }
+        for entry in self.session.entries.values_mut() {
+            let in_result = |stand: &&Stand| stand.path.in_result && stand.whole;
+            let words = entry.standing.iter().filter(in_result);
+            let words: Vec<_> = words.map(|stand| stand.path.word.to_owned()).collect();
+            entry.pushed.extend(words);
+        }
+    }
+
+    /// The agent sends something: so many replies led to it, the mailbox says.
+    pub(in crate::mailbox) fn hops(&self, hops: u32) -> Verdict {
+        let most = self.session.hops + 1;
+        ensure(hops <= most, "hops", || format!("{hops}, not {most}"))
+    }
+
+    /// What goes along of the agent's own messages.
+    pub(in crate::mailbox) fn receipts(&self, receipts: Vec<Receipt>) -> Verdict {
+        let mut about: Vec<_> = receipts
+            .iter()
+            .map(|receipt| (receipt.id.as_str(), receipt.to.as_deref()))
+            .collect();
+        about.sort_unstable();
+        let count = about.len();
+        about.dedup();
+        ensure(count == about.len() && count <= 10, "receipts", || {
+            format!("{receipts:?}")
+        })
+    }
+}
+
+impl Entry {
+    fn told(&mut self, attempt: &Attempt, outcome: Outcome) {
+        let id = attempt.id;
+        if self.open == Some(id) {
+            self.open = None;
+        }
+        let last = self
+            .standing
+            .last()
+            .is_some_and(|stand| stand.attempt == id);
+        match outcome {
+            Outcome::Written | Outcome::Failed => {
+                self.kept.take_if(|kept| *kept == id);
+            }
+            Outcome::Kept if last && self.open.is_none() => self.kept = Some(id),
+            Outcome::Kept => {}
+            Outcome::Dropped | Outcome::Doubtful => {
+                self.standing.retain(|stand| stand.attempt != id);
+                self.kept.take_if(|kept| *kept == id);
+            }
+            Outcome::Denied => self.denied = true,
+        }
+    }
+
+    /// The client has this much of it.
+    fn written(&mut self, item: &Item, path: Path, policy: Policy) {
+        if let Portion::Part { from, to, .. } = item.portion {
+            self.listed = true;
+            if !self.completes(item.portion) {
+                if from <= self.read {
+                    self.read = self.read.max(to);
+                }
+                return;
+            }
+        }
+        if path.in_result {
+            self.quiet |= self.held;
+            self.held = false;
+            self.expected = None;
+        }
+        if policy == Policy::Pushed && item.portion != Portion::Beginning {
+            self.pushed.insert(path.word.into());
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Whether what the mailbox does is right.
+
+use std::collections::BTreeSet;
+
+use peerbus_core::mailbox::{ASK, Activity, Attempt, Output, Policy, Portion, WHOLE_BYTES_MAX};
+use peerbus_core::peer::Key;
+use peerbus_wire::{How, Priority, Stage};
+
+use super::{Entry, NOTICE, Oracle, Showing, Which};
+use crate::failure::{Failure, Verdict, ensure};
+
+impl Oracle {
+    /// The mailbox does something.
+    pub(in crate::mailbox) fn output(&mut self, now_ms: u64, output: &Output) -> Verdict {
+        match output {
+            Output::Announce(_) => {
+                self.session.nameless = false;
+                ensure(self.session.open, "gate", || "announced too early".into())
+            }
+            Output::Push(attempt) => self.push(now_ms, attempt),
+            Output::Ack { key, how, .. } => self.acked(*key, how),
+            Output::Reject { key, .. } => {
+                let which = self.numbers.get(key).copied();
+                let entry = which.and_then(|which| self.session.entries.get(&which));
+                let denied = entry.is_some_and(|entry| entry.denied);
+                ensure(denied, "denied", || {
+                    format!("{which:?} was rejected for nothing")
+                })?;
+                self.end(*key, "rejected".into());
+                Ok(())
+            }
+            Output::Progress { key, stage, .. } => self.progress(*key, stage),
+            Output::Answered(ask) => ensure(self.awaits(*ask), "expected", || {
+                format!("there is no answer to {ask:?}")
+            }),
+            Output::Told(_) => Ok(()),
+            Output::Warn(_) => {
+                self.note("warned");
+                Ok(())
+            }
+        }
+    }
+
+    /// An attempt is made.
+    pub(in crate::mailbox) fn made(&mut self, attempt: &Attempt, reading: bool) -> Verdict {
+        let numbers: Vec<_> = attempt.items.iter().map(|item| item.no).collect();
+        ensure(!numbers.is_empty() && numbers.is_sorted(), "order", || {
+            format!("{attempt:?}")
+        })?;
+        for (which, item) in self.items(attempt) {
+            if which >= NOTICE {
+                self.session.entries.entry(which).or_default();
+            }
+            self.lets_go(which);
+            let Some(entry) = self.session.entries.get_mut(&which) else {
+                let text = format!("{item:?} is over: {attempt:?}");
+                return Err(Failure::new("denied", text));
+            };
+            let what = || format!("{attempt:?} while {entry:?}");
+            ensure(!entry.denied, "denied", what)?;
+            ensure(entry.open.is_none(), "flight", what)?;
+            ensure(entry.kept.is_none(), "kept", what)?;
+            ensure(reading || !entry.held, "held", what)?;
+            let mine = entry.expected.is_none() || attempt.path == &ASK;
+            ensure(mine, "expected", what)?;
+            let repeat = entry.is_repeat(item.portion);
+            ensure(item.repeat == repeat, "repeat", what)?;
+            let over = |stand: &super::Stand| stand.path == attempt.path;
+            let once = reading || attempt.path.wakes || !entry.standing.iter().any(over);
+            ensure(once, "once", what)?;
+            entry.open = Some(attempt.id);
+            let fits = self.bytes(&item) <= WHOLE_BYTES_MAX;
+            let whole = reading || fits || item.portion == Portion::Beginning;
+            ensure(whole, "whole", || format!("{item:?}"))?;
+        }
+        self.check_size(attempt, reading)?;
+        self.others_of_burst += usize::from(!attempt.path.wakes && self.is_of_burst(attempt));
+        let showing = Showing {
+            attempt: attempt.clone(),
+            reading,
+            told: None,
+            presented: false,
+        };
+        self.session.unfound += 1;
+        self.session.attempts.insert(attempt.id, showing);
+        Ok(())
+    }
+
+    /// The mailbox wants a push.
+    fn push(&mut self, now_ms: u64, attempt: &Attempt) -> Verdict {
+        let ready = self.session.open && !self.session.nameless;
+        ensure(ready, "gate", || format!("too early: {attempt:?}"))?;
+        let waits = |s: &Showing| s.told.is_none() && s.attempt.path.wakes;
+        let waits = self.session.attempts.values().any(waits);
+        ensure(!waits, "flight", || format!("not alone: {attempt:?}"))?;
+        self.check_order(attempt)?;
+        self.check_pause(now_ms, attempt)?;
+        for (which, item) in self.items(attempt) {
+            let entry = self.session.entries.get(&which);
+            let woken = entry.map_or(0, |entry| {
+                let waking = entry.standing.iter().filter(|stand| stand.path.wakes);
+                waking.count()
+            });
+            ensure(woken < 3, "often", || format!("{item:?} woke three times"))?;
+        }
+        if self.healed {
+            self.pushes_healed += 1;
+            let burst = self.is_of_burst(attempt);
+            let idle = matches!(self.session.activity, Activity::Idle | Activity::Unknown);
+            self.pushes_of_burst += usize::from(burst);
+            self.turns_of_burst += usize::from(burst && idle);
+        }
+        self.made(attempt, false)
+    }
+
+    fn is_of_burst(&self, attempt: &Attempt) -> bool {
+        let burst = |which: &Which| self.letters.get(*which).is_some_and(|l| l.burst);
+        self.items(attempt).iter().any(|(which, _)| burst(which))
+    }
+
+    fn check_pause(&mut self, now_ms: u64, attempt: &Attempt) -> Verdict {
+        let session = &self.session;
+        let numbers: Vec<_> = session.entries.keys().copied().collect();
+        let urgent = numbers
+            .into_iter()
+            .any(|which| self.priority(which) == Priority::Now);
+        let gap_ms = attempt.path.gap_ms;
+        let last = session.took_ms.get(attempt.path).map(|at| at + gap_ms);
+        // A burst is one push and one digest, whatever the paths.
+        let first = |which: &Which| session.entries.get(which).is_none_or(|e| !e.had_first);
+        let items = self.items(attempt);
+        let digest = items.iter().all(|(which, _)| first(which));
+        let any = session.first_ms.filter(|_| digest).map(|at| at + 2_000);
+        let free = last.max(any).filter(|_| !urgent);
+        ensure(free.is_none_or(|at| at <= now_ms), "pause", || {
+            format!("{attempt:?} at {now_ms}, not before {free:?}")
+        })?;
+        self.session.pushes_ms.push(now_ms);
+        let within = |ms: u64, times: &[u64]| {
+            let recent = times.iter().filter(|at| **at + ms > now_ms);
+            recent.count()
+        };
+        let minute = within(60_000, &self.session.pushes_ms);
+        ensure(minute <= 80, "often", || {
+            format!("{minute} pushes in a minute")
+        })?;
+        let turns = within(600_000, &self.session.turns_ms);
+        if turns >= 50 {
+            self.note("many turns");
+        }
+        // What was pushed to a busy session may reach it when it idles, and mail goes along with
+        // what the bus itself says.
+        ensure(turns <= 70 || !self.governed, "budget", || {
+            format!("{turns} turns in ten minutes")
+        })
+    }
+
+    /// First showings of a sender's do not overtake each other, and quiet ones start nothing.
+    fn check_order(&self, attempt: &Attempt) -> Verdict {
+        let loud = |which: Which| self.priority(which) != Priority::Quiet;
+        let inside: BTreeSet<_> = (self.items(attempt).into_iter())
+            .map(|(which, _)| which)
+            .collect();
+        let any = inside.iter().any(|which| loud(*which));
+        ensure(any, "quiet", || format!("{attempt:?}"))?;
+        let waits = |which: Which, entry: &Entry| {
+            let hidden = entry.held || entry.expected.is_some() || entry.kept.is_some();
+            let open = entry.open.and_then(|open| self.session.attempts.get(&open));
+            // It is in the client's hands already, which takes its time.
+            let out = open.is_some_and(|showing| showing.attempt.path.in_result);
+            loud(which) && !entry.had_first && !hidden && !out
+        };
+        for (which, entry) in &self.session.entries {
+            if *which >= NOTICE || inside.contains(which) || !waits(*which, entry) {
+                continue;
+            }
+            let from = self.from(*which);
+            let overtakes = inside.iter().find(|other| {
+                let first = |other: &Entry| !other.had_first;
+                let first = self.session.entries.get(other).is_some_and(first);
+                *other > which && loud(**other) && first && self.from(**other) == from
+            });
+            ensure(overtakes.is_none(), "order", || {
+                format!("{overtakes:?} overtakes {which:?} in {attempt:?}: {entry:?}")
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check_size(&self, attempt: &Attempt, reading: bool) -> Verdict {
+        let sum: usize = attempt.items.iter().map(|item| self.bytes(item)).sum();
+        let (count, limit) = (attempt.items.len(), attempt.path.limit);
+        let fits = count == 1 || count <= limit.messages && sum <= limit.bytes;
+        ensure(reading || fits, "size", || {
+            format!("{count} messages, {sum} bytes")
+        })
+    }
+
+    fn acked(&mut self, key: Key, how: &How) -> Verdict {
+        let which = self.numbers.get(&key).copied();
+        let Some(entry) = which.and_then(|which| self.session.entries.get(&which)) else {
+            let text = format!("{which:?} is acked twice");
+            return Err(Failure::new("evidence", text));
+        };
+        let (holds, word) = match how {
+            How::Seen { path, evidence } => {
+                let shown = entry.evidence.contains(&(path.clone(), evidence.clone()));
+                (shown, format!("seen {path} {evidence}"))
+            }
+            How::Pushed { path } => {
+                let session = &self.session;
+                let lets_go = self.policy == Policy::Auto && !session.evidence && session.full;
+                let stands = |stand: &super::Stand| stand.path.word == path && stand.whole;
+                let stands = lets_go && entry.standing.iter().any(stands);
+                let word = format!("pushed {path}");
+                (entry.pushed.contains(path) || stands, word)
+            }
+        };
+        ensure(holds && !entry.denied, "evidence", || {
+            format!("{which:?} is {word}: {entry:?}")
+        })?;
+        self.end(key, word);
+        Ok(())
+    }
+
+    fn progress(&mut self, key: Key, progress: &Stage) -> Verdict {
+        let which = self.numbers.get(&key).copied().unwrap_or(NOTICE);
+        let arriving = self.session.arriving == Some(which);
+        let Some(entry) = self.session.entries.get_mut(&which) else {
+            let text = format!("{which:?} is over, and yet {progress:?}");
+            return Err(Failure::new("progress", text));
+        };
+        if let Stage::Held { why: reason } = progress
+            && reason.starts_with("held as quiet")
+        {
+            entry.held = true;
+            let expected = entry.expected.is_some();
+            self.note("held");
+            return ensure(arriving && !expected, "held", || {
+                format!("{which:?} is held too late")
+            });
+        }
+        let inside = |s: &&Showing| {
+            let of = |item: &peerbus_core::mailbox::Item| self.which(item) == Some(which);
+            s.attempt.items.iter().any(of)
+        };
+        let has = |fits: &dyn Fn(&Showing) -> bool| {
+            self.session.attempts.values().filter(inside).any(fits)
+        };
+        let stands = |path: &str| {
+            let entry = self.session.entries.get(&which);
+            entry.is_some_and(|e| e.standing.iter().any(|stand| stand.path.word == path))
+        };
+        let holds = match progress {
+            Stage::Pushed { path } => stands(path),
+            Stage::Presented { path } => has(&|s| {
+                let taken = s.attempt.path.in_result && stands(path);
+                s.attempt.path.word == path && (s.presented || taken)
+            }),
+            Stage::Held { why: reason } => has(&|s| {
+                let kept = s.told == Some(peerbus_core::mailbox::Outcome::Kept);
+                kept && reason.contains(s.attempt.path.word)
+            }),
+            _ => false,
+        };
+        ensure(holds, "progress", || format!("{which:?} {progress:?}"))
+    }
+
+    fn end(&mut self, key: Key, word: String) {
+        let Some(&which) = self.numbers.get(&key) else {
+            return;
+        };
+        self.session.entries.remove(&which);
+        let letter = &mut self.letters[which];
+        if word != "rejected" {
+            let inbound = &letter.mail.inbound;
+            let named = (inbound.id.clone(), inbound.from.clone());
+            self.session.recent.insert(named);
+        }
+        letter.acked = Some(word);
+    }
+}

@@ -1,0 +1,310 @@
+//! What the mailbox does is compared with what it was told, and with what the model of the client
+//! shows.
+
+mod hear;
+mod judge;
+mod place;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use peerbus_core::mailbox::{
+    Activity, AskId, Attempt, AttemptId, Item, Mail, No, Outcome, Path, Policy, Portion,
+};
+use peerbus_core::peer::Key;
+use peerbus_wire::Priority;
+
+/// A message by its number, in order of arrival; a notice by [`NOTICE`] and its own number.
+type Which = usize;
+
+/// Above every number of a message.
+const NOTICE: Which = 1 << 40;
+
+/// A message, whatever sessions it goes through.
+#[derive(Debug)]
+struct Letter {
+    mail: Mail,
+    burst: bool,
+    /// An adapter had it.
+    delivered: bool,
+    /// It stood in a conversation without the mark of a repeat.
+    shown_as_new: bool,
+    /// So much of it stood there, part by part.
+    shown_to: usize,
+    /// How it was acked; the broker may not know that yet.
+    acked: Option<String>,
+    end: Option<String>,
+}
+
+/// A showing that was not given back.
+#[derive(Debug, Clone, Copy)]
+struct Stand {
+    attempt: AttemptId,
+    path: Path,
+    whole: bool,
+}
+
+/// What an adapter did with a message or a notice.
+#[derive(Debug, Default)]
+struct Entry {
+    no: Option<No>,
+    again: bool,
+    standing: Vec<Stand>,
+    /// It went over a waking path, or was shown otherwise.
+    had_first: bool,
+    open: Option<AttemptId>,
+    /// The client's user keeps it.
+    kept: Option<AttemptId>,
+    /// The governor holds it.
+    held: bool,
+    /// It may have been released while it was being read.
+    perhaps_free: bool,
+    /// It was released, or read while it was held: it starts nothing.
+    quiet: bool,
+    expected: Option<AskId>,
+    denied: bool,
+    /// So much of it was read.
+    read: usize,
+    listed: bool,
+    evidence: BTreeSet<(String, String)>,
+    /// What may be claimed without evidence.
+    pushed: BTreeSet<String>,
+}
+
+/// What is known of an attempt.
+#[derive(Debug, Clone)]
+struct Showing {
+    attempt: Attempt,
+    /// The agent asked for it.
+    reading: bool,
+    told: Option<Outcome>,
+    presented: bool,
+}
+
+/// A question that somebody waits for.
+#[derive(Debug)]
+struct Ask {
+    ask: AskId,
+    question: String,
+    from: &'static str,
+    answered: bool,
+}
+
+/// Knows what was promised.
+#[derive(Debug, Default)]
+pub(in crate::mailbox) struct Oracle {
+    policy: Policy,
+    /// There is a budget of turns.
+    governed: bool,
+    letters: Vec<Letter>,
+    numbers: BTreeMap<Key, Which>,
+    /// What was acked while the broker was away.
+    unheard: Vec<Which>,
+    /// What happened, in words.
+    ends: Vec<String>,
+    healed: bool,
+    pushes_healed: usize,
+    pushes_of_burst: usize,
+    turns_of_burst: usize,
+    /// Hooks and results that took some of it.
+    others_of_burst: usize,
+    /// Messages of the agent.
+    own: usize,
+    session: Session,
+}
+
+/// What is known of a session.
+#[derive(Debug, Default)]
+struct Session {
+    open: bool,
+    /// It was told its name, and has not announced it.
+    nameless: bool,
+    readable: bool,
+    activity: Activity,
+    /// An answer would be noticed, as the mailbox has it.
+    evidence: bool,
+    /// Attempts since a mark was found.
+    unfound: usize,
+    /// The window is nearly full.
+    full: bool,
+    entries: BTreeMap<Which, Entry>,
+    attempts: BTreeMap<AttemptId, Showing>,
+    asks: Vec<Ask>,
+    /// Ids that were acked, and whose.
+    recent: BTreeSet<(String, String)>,
+    /// What is arriving.
+    arriving: Option<Which>,
+    /// When each path took its last push.
+    took_ms: BTreeMap<Path, u64>,
+    /// When a path took first showings last.
+    first_ms: Option<u64>,
+    pushes_ms: Vec<u64>,
+    turns_ms: Vec<u64>,
+    /// The most hops of what was shown.
+    hops: u32,
+}
+
+impl Oracle {
+    pub(in crate::mailbox) fn new(policy: Policy, governed: bool) -> Self {
+        Self {
+            policy,
+            governed,
+            ..Self::default()
+        }
+    }
+
+    /// A message is sent.
+    pub(in crate::mailbox) fn sent(&mut self, mail: Mail, burst: bool) {
+        self.numbers.insert(mail.inbound.key, self.letters.len());
+        self.letters.push(Letter {
+            mail,
+            burst,
+            delivered: false,
+            shown_as_new: false,
+            shown_to: 0,
+            acked: None,
+            end: None,
+        });
+    }
+
+    /// Such a message was sent before.
+    pub(in crate::mailbox) fn knows(&self, key: Key) -> bool {
+        self.numbers.contains_key(&key)
+    }
+
+    /// The agent sends something: its id.
+    pub(in crate::mailbox) fn says_something(&mut self) -> String {
+        self.own += 1;
+        format!("own{}", self.own)
+    }
+
+    /// An adapter begins.
+    pub(in crate::mailbox) fn started(&mut self) {
+        self.session = Session::default();
+    }
+
+    /// The adapter dies: what it knew is gone, what it acked and nobody heard, too.
+    pub(in crate::mailbox) fn killed(&mut self) {
+        self.session = Session::default();
+        self.unheard.clear();
+    }
+
+    pub(in crate::mailbox) fn healed(&mut self) {
+        self.healed = true;
+    }
+
+    /// Messages that are owed.
+    pub(in crate::mailbox) fn owed(&self) -> Vec<usize> {
+        let owed = |which: &usize| self.letters[*which].end.is_none();
+        (0..self.letters.len()).filter(owed).collect()
+    }
+
+    /// Messages so far.
+    pub(in crate::mailbox) fn count(&self) -> usize {
+        self.letters.len()
+    }
+
+    /// The broker hears of an ack, or will when it is back.
+    pub(in crate::mailbox) fn hears(&mut self, key: Key, up: bool) {
+        let Some(&which) = self.numbers.get(&key) else {
+            return;
+        };
+        if up {
+            self.letters[which].end = self.letters[which].acked.clone();
+        } else {
+            self.unheard.push(which);
+        }
+    }
+
+    /// The broker is back.
+    pub(in crate::mailbox) fn acks_again(&mut self) {
+        for which in std::mem::take(&mut self.unheard) {
+            self.letters[which].end = self.letters[which].acked.clone();
+        }
+    }
+
+    pub(in crate::mailbox) fn pushes_healed(&self) -> usize {
+        self.pushes_healed
+    }
+
+    /// What happened, in words.
+    pub(in crate::mailbox) fn take_ends(&mut self) -> Vec<String> {
+        let ends = self.letters.iter().filter_map(|letter| letter.end.clone());
+        let ends: Vec<_> = ends.collect();
+        self.ends.extend(ends);
+        std::mem::take(&mut self.ends)
+    }
+
+    fn note(&mut self, what: &str) {
+        if !self.ends.iter().any(|noted| noted == what) {
+            self.ends.push(what.into());
+        }
+    }
+
+    fn which(&self, item: &Item) -> Option<Which> {
+        match item.content.mail() {
+            Some(mail) => self.numbers.get(&mail.inbound.key).copied(),
+            None => Some(notice(item.no)),
+        }
+    }
+
+    fn items(&self, attempt: &Attempt) -> Vec<(Which, Item)> {
+        let items = attempt.items.iter();
+        let found = items.filter_map(|item| Some((self.which(item)?, item.clone())));
+        found.collect()
+    }
+
+    /// How soon it wants to be seen. Notices may want to at once.
+    fn priority(&self, which: Which) -> Priority {
+        let quiet = self.session.entries.get(&which).is_some_and(|e| e.quiet);
+        match self.letters.get(which) {
+            Some(letter) if !quiet => letter.mail.talk.priority,
+            Some(_) => Priority::Quiet,
+            None => Priority::Next,
+        }
+    }
+
+    fn from(&self, which: Which) -> Option<&str> {
+        let letter = self.letters.get(which);
+        letter.map(|letter| letter.mail.inbound.from.as_str())
+    }
+
+    fn bytes(&self, item: &Item) -> usize {
+        match &item.content {
+            peerbus_core::mailbox::Content::Mail(mail) => mail.bytes,
+            peerbus_core::mailbox::Content::Notice { sentence, .. } => sentence.len(),
+        }
+    }
+}
+
+fn notice(no: No) -> Which {
+    NOTICE + usize::try_from(no.0).unwrap_or(0)
+}
+
+impl Entry {
+    fn is_fresh(&self) -> bool {
+        self.standing.is_empty()
+    }
+
+    /// The portion may have been shown before.
+    fn is_repeat(&self, portion: Portion) -> bool {
+        let from = match portion {
+            Portion::All | Portion::Beginning => 0,
+            Portion::Part { from, .. } => from,
+        };
+        self.again || !self.is_fresh() || from < self.read
+    }
+
+    /// With this portion all of it was shown.
+    fn completes(&self, portion: Portion) -> bool {
+        match portion {
+            Portion::All => true,
+            Portion::Beginning => false,
+            Portion::Part { from, last, .. } => last && from <= self.read,
+        }
+    }
+
+    /// The agent can know of it.
+    fn is_known(&self) -> bool {
+        self.again || self.listed || !self.is_fresh() || self.open.is_some() && !self.held
+    }
+}

@@ -1,0 +1,172 @@
+//! Worlds of the mailbox: every promise holds in each of them, and the oracle notices when one is
+//! broken on purpose.
+
+use peerbus_core::mailbox::Mutation;
+use peerbus_sim::{MailboxOptions, run_mailbox};
+
+/// Worlds of one test.
+const WORLDS: u64 = 400;
+
+#[test]
+fn mailbox_worlds_in_trouble() {
+    for seed in 0..WORLDS {
+        let report = run_mailbox(seed, MailboxOptions::default());
+        assert!(report.failure.is_none(), "{}", report.sentence());
+    }
+}
+
+#[test]
+fn mailbox_worlds_with_a_burst_for_an_idle_session() {
+    let calm = MailboxOptions {
+        calm: true,
+        ..MailboxOptions::default()
+    };
+    let mut pushes = 0;
+    for seed in 0..WORLDS {
+        let report = run_mailbox(seed, calm);
+        assert!(report.failure.is_none(), "{}", report.sentence());
+        pushes += report.pushes;
+    }
+    assert!(pushes > 0, "nobody was woken");
+}
+
+/// A world that never gets somewhere proves nothing about it.
+#[test]
+fn mailbox_worlds_see_every_end() {
+    let ends: Vec<String> = (0..WORLDS)
+        .flat_map(|seed| run_mailbox(seed, MailboxOptions::default()).ends)
+        .collect();
+    for end in [
+        "held",
+        "released",
+        "expected",
+        "warned",
+        "many turns",
+        "rejected",
+        "seen socket transcript",
+        "seen rewake transcript",
+        "seen channel transcript",
+        "seen turn transcript",
+        "seen waiter transcript",
+        "seen event transcript",
+        "seen hook transcript",
+        "seen piggyback transcript",
+        "seen inbox transcript",
+        "seen drain transcript",
+        "seen ask transcript",
+        "seen socket tool_call",
+        "seen ask tool_call",
+        "pushed socket",
+        "pushed piggyback",
+        "pushed channel",
+        "pushed inbox",
+        "pushed drain",
+        "pushed ask",
+    ] {
+        assert!(
+            ends.iter().any(|found| found == end),
+            "no message was {end}"
+        );
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_mailbox_world() {
+    for seed in 0..20 {
+        let keep = MailboxOptions {
+            trace: true,
+            ..MailboxOptions::default()
+        };
+        let first = run_mailbox(seed, keep);
+        let second = run_mailbox(seed, MailboxOptions::default());
+        assert_eq!(
+            (first.hash, first.steps),
+            (second.hash, second.steps),
+            "seed {seed}"
+        );
+        assert!(!first.lines.is_empty(), "seed {seed} has a trace");
+    }
+}
+
+/// Breaks a rule and expects `rule` in the first failure of some seed.
+fn caught(mutation: Mutation, calm: bool, rule: &str) {
+    let broken = MailboxOptions {
+        mutation: Some(mutation),
+        calm,
+        trace: false,
+    };
+    let mut failures = (0..WORLDS).filter_map(|seed| run_mailbox(seed, broken).failure);
+    let failure = failures.next();
+    let found = failure.as_ref().map(|failure| failure.rule);
+    assert_eq!(found, Some(rule), "{mutation:?}: {failure:?}");
+}
+
+#[test]
+fn a_repeat_that_does_not_say_so() {
+    caught(Mutation::HideRepeat, false, "repeat");
+}
+
+#[test]
+fn a_text_that_counts_as_seen_because_it_stands_there() {
+    caught(Mutation::TrustPresence, false, "evidence");
+}
+
+#[test]
+fn a_result_that_counts_as_seen_because_it_left() {
+    caught(Mutation::TrustPipe, false, "evidence");
+}
+
+#[test]
+fn a_denial_that_another_path_gets_round() {
+    caught(Mutation::OverruleDenial, false, "denied");
+}
+
+#[test]
+fn what_the_clients_user_keeps_and_another_path_shows() {
+    caught(Mutation::ShowKept, false, "kept");
+}
+
+#[test]
+fn a_message_that_overtakes_an_older_one_of_its_sender() {
+    caught(Mutation::NewestFirst, false, "order");
+}
+
+#[test]
+fn a_message_that_is_shown_while_another_showing_is_open() {
+    caught(Mutation::ShowInFlight, false, "flight");
+}
+
+#[test]
+fn a_burst_that_becomes_many_turns() {
+    caught(Mutation::SkipPause, true, "pause");
+}
+
+#[test]
+fn a_mailbox_in_which_nothing_escalates() {
+    caught(Mutation::NeverEscalate, false, "liveness");
+}
+
+#[test]
+fn what_the_governor_holds_and_a_path_shows() {
+    caught(Mutation::PushHeld, false, "held");
+}
+
+#[test]
+fn what_is_released_and_loses_its_place() {
+    caught(Mutation::ReleaseLast, false, "back");
+}
+
+#[test]
+fn what_a_tool_gives_back_and_is_gone() {
+    caught(Mutation::LoseReturned, false, "back");
+}
+
+#[test]
+fn what_a_tool_gives_back_and_comes_again_as_new() {
+    caught(Mutation::ForgetDoubt, false, "repeat");
+}
+
+#[test]
+fn an_answer_that_is_shown_to_others_than_the_one_who_asked() {
+    caught(Mutation::ShowExpected, false, "expected");
+}

@@ -3,7 +3,7 @@
 
 use super::message::{Cause, Message, Place, Sent, Step};
 use super::mutation::Mutation;
-use super::types::{Attempt, AttemptId, Item, Limit, No, Path, Portion};
+use super::types::{Activity, Attempt, AttemptId, Item, Limit, No, Path, Portion};
 use super::{Mailbox, WHOLE_BYTES_MAX};
 
 impl Mailbox {
@@ -83,10 +83,13 @@ impl Mailbox {
             let from = Box::new(message.rest().clone());
             message.place = Place::Out { attempt: id, from };
         }
+        let idle = matches!(self.activity, Activity::Idle | Activity::Unknown);
+        let mail = items.iter().any(|item| item.content.mail().is_some());
         let sent = Sent {
             path,
             cause,
             step: Step::InFlight,
+            starts: cause == Cause::Push && idle && mail,
             presented: false,
             missed: false,
             items: chosen,

@@ -259,6 +259,8 @@ pub(super) struct Sent {
     pub(super) path: Path,
     pub(super) cause: Cause,
     pub(super) step: Step,
+    /// It is mail for a session that does nothing, as far as is known: it starts a turn.
+    pub(super) starts: bool,
     /// Its mark was found in the conversation.
     pub(super) presented: bool,
     /// Its deadline passed without evidence: counted against its path.

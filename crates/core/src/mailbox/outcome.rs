@@ -250,9 +250,11 @@ impl Mailbox {
             return;
         };
         let (path, cause) = (sent.path, sent.cause);
+        if sent.starts {
+            self.turns.start(now_ms);
+        }
         if cause == Cause::Push {
             self.paths.took(now_ms, path);
-            self.begins_turn(now_ms, attempt);
         }
         if path.joins_busy_turn {
             self.last_queued = Some((attempt, now_ms));
@@ -278,15 +280,6 @@ impl Mailbox {
                 path,
                 whole: portion != Portion::Beginning,
             });
-        }
-    }
-
-    /// A push of mail to a session that does nothing, as far as is known, starts a turn.
-    fn begins_turn(&mut self, now_ms: u64, attempt: AttemptId) {
-        let idle = matches!(self.activity, Activity::Idle | Activity::Unknown);
-        let mail = |(no, _)| self.messages.get(&no).is_some_and(|m| !m.is_notice());
-        if idle && self.items(attempt).into_iter().any(mail) {
-            self.turns.start(now_ms);
         }
     }
 

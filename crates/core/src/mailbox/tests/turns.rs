@@ -63,6 +63,21 @@ fn a_session_that_works_and_notices_of_the_bus_are_not_counted() {
 }
 
 #[test]
+fn a_turn_counts_though_the_session_says_that_it_works_before_the_push_is_done() {
+    let mut rig = rig();
+    for n in 0..50 {
+        rig.arrive(Priority::Next);
+        rig.pass(2_000);
+        let push = rig.wanted().unwrap_or_else(|| panic!("{n}"));
+        rig.activity(Activity::Busy);
+        rig.outcome(&push, Outcome::Written);
+        rig.answered(&push);
+        rig.activity(Activity::Idle);
+    }
+    assert!(!turn(&mut rig, Priority::Next));
+}
+
+#[test]
 fn notices_do_not_use_up_the_turns_of_peers() {
     let mut rig = rig();
     for _ in 0..50 {

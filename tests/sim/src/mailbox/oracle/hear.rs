@@ -188,13 +188,8 @@ impl Oracle {
         let push = path.wakes;
         if push {
             self.session.took_ms.insert(path, now_ms);
-            let idle = matches!(self.session.activity, Activity::Idle | Activity::Unknown);
-            let here = |item: &Item| {
-                let which = self.which(item);
-                which.is_some_and(|which| self.session.entries.contains_key(&which))
-            };
-            let mail = |item: &&Item| item.content.mail().is_some();
-            if idle && attempt.items.iter().filter(mail).any(here) {
+            let showing = self.session.attempts.get(&attempt.id);
+            if showing.is_some_and(|showing| showing.starts) {
                 self.session.turns_ms.push(now_ms);
             }
         }
@@ -254,7 +249,9 @@ impl Oracle {
         let Some(showing) = self.session.attempts.get_mut(&id) else {
             return;
         };
-        showing.presented = true;
+        if std::mem::replace(&mut showing.presented, true) {
+            return;
+        }
         let attempt = showing.attempt.clone();
         for (which, item) in self.items(&attempt) {
             if matches!(item.portion, Portion::Part { .. }) {

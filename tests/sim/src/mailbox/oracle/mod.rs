@@ -76,6 +76,9 @@ struct Showing {
     attempt: Attempt,
     /// The agent asked for it.
     reading: bool,
+    /// Mail for an idle session, and nothing of the bus itself: a budget bounds how many start
+    /// turns.
+    starts: bool,
     told: Option<Outcome>,
     presented: bool,
 }

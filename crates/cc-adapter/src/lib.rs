@@ -62,7 +62,7 @@ fn start(
             known.told(facts);
             of.report(&known);
         };
-        let rewakes = allowed.allows(&paths::REWAKE);
+        let rewakes = allowed.allows(&wake_list::REWAKE);
         let client = session.client().unwrap_or_default();
         let (rewake, serving) = hooks::start(&places, client, rewakes, mailbox.clone(), told);
         paths.push(Box::new(rewake));

@@ -13,6 +13,7 @@ use peerbus_wire::{
 };
 
 use crate::client::{Act, Ctx};
+use crate::desk::Desk;
 use crate::failure::{Failure, Verdict, ensure};
 use crate::oracle::Surfaced;
 use crate::plan::{SECRET, TOKEN, secret, token};
@@ -33,6 +34,7 @@ pub(crate) struct Birth {
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) session: Session,
+    desk: Option<Desk>,
     mono_zero: u64,
     connected: bool,
     generated: bool,
@@ -83,8 +85,13 @@ impl Host {
         if let Some(mutation) = ctx.plan.peer_mutation {
             session.mutate(mutation);
         }
+        let desk = ctx
+            .plan
+            .mailboxes
+            .then(|| Desk::new(rng, now.mono_ms, ctx.plan.mailbox_mutation));
         Ok(Self {
             session,
+            desk,
             mono_zero,
             connected: false,
             generated: birth.generated,
@@ -113,10 +120,10 @@ impl Host {
     }
 
     pub(crate) fn wake_ms(&self) -> Option<u64> {
-        let due = self
-            .session
-            .poll_timeout()
-            .map(|due| due.saturating_sub(self.mono_zero));
+        let session = self.session.poll_timeout();
+        let desk = self.desk.as_ref().and_then(Desk::wake_ms);
+        let due = session.into_iter().chain(desk).min();
+        let due = due.map(|due| due.saturating_sub(self.mono_zero));
         [due, self.more_ms].into_iter().flatten().min()
     }
 
@@ -180,6 +187,9 @@ impl Host {
         {
             self.session.handle_timeout(now);
         }
+        if let Some(desk) = &mut self.desk {
+            desk.timeout(now.mono_ms)?;
+        }
         self.settle(ctx)
     }
 
@@ -220,6 +230,11 @@ impl Host {
                 };
                 self.event(ctx, event)?;
             }
+        }
+        let now_ms = self.now(ctx).mono_ms;
+        if let Some(desk) = &mut self.desk {
+            desk.act(ctx, now_ms)?;
+            return self.settle(ctx);
         }
         if !self.held.is_empty() && ctx.rng.chance(200) {
             let key = self.held[ctx.rng.index(self.held.len())];
@@ -266,6 +281,10 @@ impl Host {
                     again: inbound.again,
                 };
                 ctx.oracle.surfaced(&shown)?;
+                let now_ms = self.now(ctx).mono_ms;
+                if let Some(desk) = &mut self.desk {
+                    return desk.message(ctx.rng, now_ms, inbound);
+                }
                 if ctx.rng.chance(ctx.plan.ack_now) {
                     self.finish(ctx, inbound.key);
                 } else {
@@ -277,13 +296,24 @@ impl Host {
                 receipt,
                 id: notice,
             } => {
-                if let (Some(notice), Some(key)) = (notice, receipt.key) {
+                if let (Some(notice), Some(key)) = (notice, &receipt.key) {
                     let name = self.session.name().as_str().to_owned();
                     self.untold.push((notice, name, key.as_str().to_owned()));
                 }
-                Ok(())
+                let now_ms = self.now(ctx).mono_ms;
+                match &mut self.desk {
+                    Some(desk) => desk.receipt(now_ms, &receipt, notice),
+                    None => Ok(()),
+                }
             }
-            Event::Registered { .. } | Event::GaveUp { .. } => Ok(()),
+            Event::Registered { name, .. } => {
+                let now_ms = self.now(ctx).mono_ms;
+                match &mut self.desk {
+                    Some(desk) => desk.registered(now_ms, name),
+                    None => Ok(()),
+                }
+            }
+            Event::GaveUp { .. } => Ok(()),
         }
     }
 
@@ -301,7 +331,15 @@ impl Host {
             body: body(ctx.rng, ctx.proc, number),
         };
         let deadline = self.now(ctx).mono_ms + ctx.rng.pick(&[100, 5_000, 60_000]);
-        if self.session.send(self.now(ctx), draft, deadline).is_ok() {
+        let now = self.now(ctx);
+        if let Some(desk) = &mut self.desk {
+            let to = match &draft.to {
+                Address::Peer(name) => Some(name.key()),
+                Address::All => None,
+            };
+            desk.sent(now.mono_ms, to.as_ref(), &id);
+        }
+        if self.session.send(now, draft, deadline).is_ok() {
             self.next_number += 1;
             self.numbers.insert(id.clone(), number);
             ctx.oracle.asked(ctx.proc, &id);
@@ -376,6 +414,10 @@ impl Host {
 
     /// Drains everything that came of an input.
     fn settle(&mut self, ctx: &mut Ctx<'_>) -> Verdict {
+        let now = self.now(ctx);
+        if let Some(desk) = &mut self.desk {
+            desk.obey(now, &mut self.session, &mut self.untold, ctx.oracle);
+        }
         let burst = if ctx.healing { usize::MAX } else { self.burst };
         while let Some(action) = self.session.poll_action() {
             match action {

@@ -7,6 +7,7 @@
 //! was promised must have come true.
 
 mod client;
+mod desk;
 mod disk;
 mod failure;
 mod faults;

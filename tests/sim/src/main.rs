@@ -1,12 +1,14 @@
 //! Runs the world of one seed: `peerbus-sim --seed N [--count N] [--trace]`; with `--mailbox` one
-//! of the mailbox, with `--calm` one without trouble.
+//! of the mailbox, with `--calm` one without trouble; with
+//! `--mailboxes` one whose sessions keep their mail in mailboxes.
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use peerbus_sim::{MailboxOptions, Options, run, run_mailbox};
 
-const USAGE: &str = "usage: peerbus-sim --seed N [--count N] [--trace] [--mailbox [--calm]]";
+const USAGE: &str =
+    "usage: peerbus-sim --seed N [--count N] [--trace] [--mailboxes | --mailbox [--calm]]";
 
 /// What the command line says.
 struct Args {
@@ -15,6 +17,7 @@ struct Args {
     trace: bool,
     mailbox: bool,
     calm: bool,
+    mailboxes: bool,
 }
 
 /// What came of a world, in words.
@@ -75,6 +78,7 @@ fn live(seed: u64, args: &Args) -> Told {
     let report = run(
         seed,
         Options {
+            mailboxes: args.mailboxes,
             trace,
             ..Options::default()
         },
@@ -94,6 +98,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Args, String> {
         trace: false,
         mailbox: false,
         calm: false,
+        mailboxes: false,
     };
     let mut seeded = false;
     while let Some(arg) = args.next() {
@@ -110,6 +115,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Args, String> {
             "--count" => parsed.count = number()?,
             "--trace" => parsed.trace = true,
             "--mailbox" => parsed.mailbox = true,
+            "--mailboxes" => parsed.mailboxes = true,
             "--calm" => parsed.calm = true,
             _ => return Err(format!("unknown argument {arg:?}")),
         }

@@ -3,6 +3,7 @@
 use peerbus_core::TokenHash;
 use peerbus_core::audit::AuditKey;
 use peerbus_core::broker::Config;
+use peerbus_core::mailbox;
 use peerbus_core::peer::Mutation;
 use peerbus_wire::{Secret, Token};
 
@@ -53,6 +54,10 @@ pub(crate) struct Plan {
     pub(crate) alter: u64,
     /// Largest batch of the engine.
     pub(crate) batch_max: usize,
+    /// Sessions keep their mail in mailboxes.
+    pub(crate) mailboxes: bool,
+    /// A rule of every mailbox to break.
+    pub(crate) mailbox_mutation: Option<mailbox::Mutation>,
     /// A rule of every session to break.
     pub(crate) peer_mutation: Option<Mutation>,
     /// The broker's configuration.
@@ -104,6 +109,8 @@ impl Plan {
             window_max: rng.pick(&[1, 3, 8, 256]),
             alter: rng.pick(&[0, 0, 0, 20]),
             batch_max: rng.pick(&[1, 1, 4, 64, 512]),
+            mailboxes: false,
+            mailbox_mutation: None,
             peer_mutation: None,
             config,
         }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use peerbus_core::broker::{Input, Mutation};
-use peerbus_core::peer;
 use peerbus_core::testing::MemoryStore;
+use peerbus_core::{mailbox, peer};
 
 use crate::client::Client;
 use crate::disk::Backend;
@@ -27,6 +27,10 @@ pub struct Options {
     pub mutation: Option<Mutation>,
     /// A rule of every session to break.
     pub peer_mutation: Option<peer::Mutation>,
+    /// Sessions keep their mail in mailboxes.
+    pub mailboxes: bool,
+    /// A rule of every mailbox to break.
+    pub mailbox_mutation: Option<mailbox::Mutation>,
     /// Keep the trace's text.
     pub trace: bool,
 }
@@ -36,6 +40,8 @@ pub struct Options {
 pub struct Report {
     /// The seed.
     pub seed: u64,
+    /// Its sessions kept their mail in mailboxes.
+    pub mailboxes: bool,
     /// The hash over everything that happened.
     pub hash: String,
     /// Events.
@@ -52,10 +58,11 @@ impl Report {
     /// What to say of a failure.
     #[must_use]
     pub fn sentence(&self) -> String {
+        let mailboxes = if self.mailboxes { " --mailboxes" } else { "" };
         match &self.failure {
             None => format!("seed {}: all promises hold, trace {}", self.seed, self.hash),
             Some(failure) => format!(
-                "seed {}: {failure}\nreproduce with: cargo xtask sim --seed {}",
+                "seed {}: {failure}\nreproduce with: cargo xtask sim{mailboxes} --seed {}",
                 self.seed, self.seed
             ),
         }
@@ -74,6 +81,8 @@ pub fn run_on(seed: u64, options: Options, store: Box<dyn Backend>) -> Report {
     let mut rng = Rng::new(seed);
     let mut plan = Plan::draw(&mut rng);
     plan.peer_mutation = options.peer_mutation;
+    plan.mailboxes = options.mailboxes;
+    plan.mailbox_mutation = options.mailbox_mutation;
     if let Some(key) = store.audit_key() {
         plan.config.audit_key = key;
     }
@@ -85,6 +94,7 @@ pub fn run_on(seed: u64, options: Options, store: Box<dyn Backend>) -> Report {
     };
     Report {
         seed,
+        mailboxes: options.mailboxes,
         hash: world.trace.hash(),
         steps: world.steps,
         accepted: world.oracle.accepted(),

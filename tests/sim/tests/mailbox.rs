@@ -2,10 +2,13 @@
 //! broken on purpose.
 
 use peerbus_core::mailbox::Mutation;
-use peerbus_sim::{MailboxOptions, run_mailbox};
+use peerbus_sim::{MailboxOptions, Options, run, run_mailbox};
 
 /// Worlds of one test.
 const WORLDS: u64 = 400;
+
+/// Worlds of the bus, with its broker and its sessions.
+const BUS_WORLDS: u64 = 150;
 
 #[test]
 fn mailbox_worlds_in_trouble() {
@@ -85,6 +88,39 @@ fn the_same_seed_gives_the_same_mailbox_world() {
             "seed {seed}"
         );
         assert!(!first.lines.is_empty(), "seed {seed} has a trace");
+    }
+}
+
+/// The real broker and real sessions, each with a mailbox.
+fn bus(mutation: Option<Mutation>) -> Options {
+    Options {
+        mailboxes: true,
+        mailbox_mutation: mutation,
+        ..Options::default()
+    }
+}
+
+#[test]
+fn bus_worlds_whose_sessions_keep_their_mail_in_mailboxes() {
+    for seed in 0..BUS_WORLDS {
+        let report = run(seed, bus(None));
+        assert!(report.failure.is_none(), "{}", report.sentence());
+    }
+}
+
+#[test]
+fn on_the_bus_a_mailbox_that_breaks_a_rule_is_noticed() {
+    for (mutation, rule) in [
+        (Mutation::HideRepeat, "I13"),
+        (Mutation::ForgetDoubt, "I13"),
+        (Mutation::TrustPipe, "I14"),
+        (Mutation::LoseReturned, "I8"),
+    ] {
+        let mut failures =
+            (0..BUS_WORLDS).filter_map(|seed| run(seed, bus(Some(mutation))).failure);
+        let failure = failures.next();
+        let found = failure.as_ref().map(|failure| failure.rule);
+        assert_eq!(found, Some(rule), "{mutation:?}: {failure:?}");
     }
 }
 

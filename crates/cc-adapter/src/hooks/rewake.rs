@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use peerbus_adapter::mailbox::{BoxFuture, Mailbox, Outcome, Path, Push, WakePath};
 use tokio::sync::{Notify, oneshot};
 
-use crate::paths::REWAKE;
+use crate::wake_list::REWAKE;
 
 /// Something to show, and where to say what came of it. Dropped unanswered, it was not shown.
 pub(super) struct WakeText {

@@ -5,8 +5,8 @@ use peerbus_adapter::mailbox::{BoxFuture, Mailbox, Outcome, Path, Push, WakePath
 use peerbus_mcp::Host;
 use serde_json::{Map, Value, json};
 
-use super::CHANNEL;
 use crate::session::Session;
+use crate::wake_list::CHANNEL;
 
 const METHOD: &str = "notifications/claude/channel";
 

@@ -16,9 +16,9 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::SOCKET;
 use super::receipts::Receipts;
 use crate::session::{Session, Token};
+use crate::wake_list::SOCKET;
 
 /// Longest line that the client reads, in characters.
 const LINE_CHARS_MAX: usize = 1_048_576;

@@ -9,6 +9,7 @@
 mod client;
 mod desk;
 mod disk;
+mod draw;
 mod failure;
 mod faults;
 mod host;

@@ -8,8 +8,8 @@ use peerbus_wire::{
 };
 
 use crate::client::{Act, Ctx};
+use crate::draw::{body, target};
 use crate::failure::Verdict;
-use crate::host::{body, target};
 use crate::oracle::Surfaced;
 use crate::plan::{SECRET, TOKEN, secret, token};
 

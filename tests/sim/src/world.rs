@@ -285,7 +285,7 @@ impl World {
             wake_ms: None,
         });
         let kind = self.actors[actor].kind;
-        let name = crate::host::spelled(&mut self.rng, &self.actors[actor].name);
+        let name = crate::draw::spelled(&mut self.rng, &self.actors[actor].name);
         let names = self.names();
         let mut ctx = self.ctx(proc, &names);
         let mut client = match kind {

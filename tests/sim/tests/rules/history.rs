@@ -45,7 +45,7 @@ fn the_sender_is_told_how_far_its_message_is_and_nothing_is_settled() {
     rig.take(ada);
     for step in [pushed("socket"), presented("socket"), held("its user")] {
         rig.frame(bob, progress(1, step.clone()));
-        assert_eq!(rig.states(ada), [step.clone()]);
+        assert_eq!(rig.states(ada), std::slice::from_ref(&step));
         rig.frame(bob, progress(1, step));
         assert!(rig.states(ada).is_empty(), "the same once more is no news");
     }

@@ -1,0 +1,58 @@
+//! What hosts say and to whom, drawn at random.
+
+use peerbus_wire::{Address, PeerName, Stage};
+
+use crate::rng::Rng;
+
+/// How far a message is said to be.
+pub(crate) fn step(rng: &mut Rng) -> Stage {
+    match rng.index(3) {
+        0 => Stage::Pushed {
+            path: "socket".into(),
+        },
+        1 => Stage::Presented {
+            path: "socket".into(),
+        },
+        _ => Stage::Held {
+            why: "its user decides".into(),
+        },
+    }
+}
+
+/// Whom a message is for: mostly somebody who exists.
+pub(crate) fn target(rng: &mut Rng, names: &[String], broadcast: u64) -> Address {
+    if rng.chance(broadcast) {
+        return Address::All;
+    }
+    let known = names.get(rng.index(names.len()));
+    let unknown = format!("nobody-{}", rng.index(5));
+    let name = known.filter(|_| !rng.chance(40)).unwrap_or(&unknown);
+    let name = &spelled(rng, name);
+    PeerName::parse(name).map_or(Address::All, Address::Peer)
+}
+
+/// A name, sometimes in another case: it is the same name.
+pub(crate) fn spelled(rng: &mut Rng, name: &str) -> String {
+    if rng.chance(100) {
+        name.to_ascii_uppercase()
+    } else {
+        name.to_owned()
+    }
+}
+
+/// A body that says who wrote it, with characters that need care.
+pub(crate) fn body(rng: &mut Rng, proc: usize, number: u64) -> String {
+    let odd = [
+        "",
+        "<&>",
+        r#"\u003C \" \\"#,
+        "\u{2028} \u{1f4e8}",
+        r#"\",\"hmac\":\""#,
+    ];
+    let odd = rng.pick(&odd);
+    let pad = if rng.chance(50) { 3_000 } else { rng.index(80) };
+    format!(
+        r#"{{"proc":{proc},"n":{number},"odd":"{odd}","pad":"{}"}}"#,
+        "x".repeat(pad)
+    )
+}

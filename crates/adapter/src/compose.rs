@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use peerbus_core::peer::Draft;
-use peerbus_wire::{Address, MessageId, PeerName, RefusalCode};
+use peerbus_wire::{Address, MessageId, PeerName, RefusalCode, utc};
 
 use crate::error::SendError;
 
@@ -54,53 +54,31 @@ pub(crate) fn new_id() -> MessageId {
 }
 
 fn timestamp() -> String {
-    nanoseconds(
-        SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default(),
-    )
+    nanoseconds(wall())
+}
+
+fn wall() -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default()
+}
+
+/// The wall clock: milliseconds since the Unix epoch.
+#[must_use]
+pub fn wall_ms() -> u64 {
+    u64::try_from(wall().as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Milliseconds since the Unix epoch as RFC 3339 in UTC, to the millisecond.
 #[must_use]
 pub fn rfc3339(since_epoch_ms: u64) -> String {
-    let seconds = seconds(since_epoch_ms / 1_000);
+    let seconds = utc(since_epoch_ms / 1_000);
     format!("{seconds}.{:03}Z", since_epoch_ms % 1_000)
 }
 
 /// A time since the Unix epoch as RFC 3339 in UTC with nanoseconds.
 fn nanoseconds(since_epoch: Duration) -> String {
-    let seconds = seconds(since_epoch.as_secs());
+    let seconds = utc(since_epoch.as_secs());
     format!("{seconds}.{:09}Z", since_epoch.subsec_nanos())
-}
-
-fn seconds(since_epoch: u64) -> String {
-    let (days, second) = (since_epoch / 86_400, since_epoch % 86_400);
-    let (year, month, day) = civil(days);
-    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
-}
-
-/// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar.
-///
-/// Years are counted from March, so that the leap day comes last, in eras of 400 years.
-fn civil(days: u64) -> (u64, u64, u64) {
-    const DAYS_PER_ERA: u64 = 146_097;
-    let from_march_0000 = days + 719_468;
-    let (era, day) = (
-        from_march_0000 / DAYS_PER_ERA,
-        from_march_0000 % DAYS_PER_ERA,
-    );
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day_of_year = day - (365 * year + year / 4 - year / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    (400 * era + year + u64::from(month <= 2), month, day)
 }
 
 #[cfg(test)]
@@ -120,28 +98,6 @@ mod tests {
             assert_eq!(nanoseconds(Duration::new(seconds, nanos)), text);
         }
         assert_eq!(rfc3339(1_763_769_600_042), "2025-11-22T00:00:00.042Z");
-    }
-
-    #[test]
-    fn every_day_of_nine_centuries_follows_the_one_before() {
-        let (mut year, mut month, mut day) = (1970, 1, 1);
-        for days in 1..330_000 {
-            let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-            let last = match month {
-                2 if leap => 29,
-                2 => 28,
-                4 | 6 | 9 | 11 => 30,
-                _ => 31,
-            };
-            day += 1;
-            if day > last {
-                (day, month) = (1, month + 1);
-            }
-            if month > 12 {
-                (month, year) = (1, year + 1);
-            }
-            assert_eq!(civil(days), (year, month, day));
-        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use peerbus_wire::{Secret, Token};
+use peerbus_wire::{Secret, Token, hex};
 use zeroize::Zeroizing;
 
 use crate::url::Url;
@@ -157,10 +157,10 @@ fn create(path: &Path) -> std::io::Result<bool> {
     }
 }
 
-/// 256 random bits as hex.
-fn random_hex() -> Zeroizing<String> {
-    let words: [u64; 4] = rand::random();
-    Zeroizing::new(words.iter().map(|word| format!("{word:016x}")).collect())
+/// 256 random bits as hex: a new token or secret.
+#[must_use]
+pub fn random_hex() -> Zeroizing<String> {
+    Zeroizing::new(hex::encode(&rand::random::<[u8; 32]>()))
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ pub mod url;
 
 pub use alive::Liveness;
 pub use bus::{Bus, Peers, Sent};
-pub use compose::rfc3339;
+pub use compose::{rfc3339, wall_ms};
 pub use config::{Config, Flags, Naming};
 pub use credentials::CredentialsError;
 pub use error::{BusError, ConfigError, SendError};

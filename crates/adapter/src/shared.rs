@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Instant as StdInstant, SystemTime, UNIX_EPOCH};
+use std::time::Instant as StdInstant;
 
 use peerbus_core::Now;
 use peerbus_core::peer::{QueryId, Reply, Session, Status};
@@ -10,6 +10,7 @@ use peerbus_wire::{MessageId, PeerName, neutralise};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Duration, Instant};
 
+use crate::compose::wall_ms;
 use crate::pulse::Pulse;
 use crate::sessions::Binder;
 use crate::state::LinkState;
@@ -65,13 +66,9 @@ impl Clock {
     }
 
     pub(crate) fn now(&self) -> Now {
-        let wall = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         Now {
-            mono_ms: millis(self.start.elapsed()),
-            wall_ms: millis(wall),
+            mono_ms: u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX),
+            wall_ms: wall_ms(),
         }
     }
 

@@ -9,7 +9,7 @@ pub fn similar(names: &[String], wanted: &str) -> Vec<String> {
     let close = |name: &String| {
         let lower = name.to_ascii_lowercase();
         let part = wanted.len() >= 3 && (lower.contains(&wanted) || wanted.contains(&lower));
-        let edits = edits(lower.as_bytes(), wanted.as_bytes());
+        let edits = strsim::levenshtein(&lower, &wanted);
         (part || edits <= (wanted.len() / 3).clamp(1, 3)).then(|| (edits, name.clone()))
     };
     let mut found: Vec<_> = names.iter().filter_map(close).collect();
@@ -19,21 +19,6 @@ pub fn similar(names: &[String], wanted: &str) -> Vec<String> {
         .take(3)
         .map(|(_, name)| neutralise(&name, 64))
         .collect()
-}
-
-/// Levenshtein distance.
-fn edits(a: &[u8], b: &[u8]) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let change = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use peerbus_adapter::paths::Paths;
 use peerbus_store::{AuditReport, VerifyError, verify_audit};
+use peerbus_wire::hex;
 use serde_json::json;
 
 use crate::args::{Audit, AuditVerify};
@@ -38,13 +39,9 @@ fn as_json(result: &Result<AuditReport, VerifyError>) -> serde_json::Value {
     match result {
         Ok(report) => json!({
             "ok": true, "path": report.path, "blocks": report.blocks, "events": report.events,
-            "anchor": report.anchor, "last": report.last, "head_hash": hex(&report.head_hash),
+            "anchor": report.anchor, "last": report.last, "head_hash": hex::encode(&report.head_hash),
             "first_ms": report.first_ms, "last_ms": report.last_ms,
         }),
         Err(error) => json!({ "ok": false, "error": error.to_string() }),
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

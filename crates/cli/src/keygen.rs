@@ -1,5 +1,7 @@
 //! `peerbus keygen`.
 
+use peerbus_adapter::credentials::random_hex;
+
 use crate::args::Keygen;
 use crate::failure::Failure;
 use crate::output;
@@ -7,7 +9,7 @@ use crate::output;
 /// Prints a new token and a new HMAC secret, 256 random bits each, as lines of an environment
 /// file.
 pub(crate) fn run(verb: Keygen) -> Result<(), Failure> {
-    let (token, secret) = (random_hex(), random_hex());
+    let (token, secret) = (&*random_hex(), &*random_hex());
     if verb.json {
         let keys = serde_json::json!({ "token": token, "hmac_secret": secret });
         output::line(&keys.to_string())?;
@@ -17,9 +19,4 @@ pub(crate) fn run(verb: Keygen) -> Result<(), Failure> {
         "PEERBUS_TOKEN={token}\nPEERBUS_HMAC_SECRET={secret}"
     ))?;
     Ok(())
-}
-
-fn random_hex() -> String {
-    let bytes: [u8; 32] = rand::random();
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,6 +1,6 @@
 //! `peerbus send`.
 
-use peerbus_adapter::{Bus, RefusalCode, SendError, Sent, Stage, similar};
+use peerbus_adapter::{Bus, RefusalCode, SendError, Sent, Stage, similar, wall_ms};
 use peerbus_mcp::{Trail, reached};
 use peerbus_wire::{Conversation, neutralise};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use tokio::time::{Duration, Instant};
 
 use crate::args::{Outgoing, Send};
 use crate::failure::Failure;
-use crate::{body, client, output, status};
+use crate::{body, client, output};
 
 /// How often the broker is asked whether a message was seen.
 const LOOK: Duration = Duration::from_millis(500);
@@ -98,7 +98,7 @@ async fn watch(bus: &Bus, id: &str, limit: Duration) -> Result<(bool, Trail), Fa
         let settled = far.is_some_and(Stage::is_final);
         let now = Instant::now();
         if settled || now >= end {
-            let trail = Trail::new(id, &receipts, status::wall_ms());
+            let trail = Trail::new(id, &receipts, wall_ms());
             return Ok((far.is_some_and(Stage::is_seen), trail));
         }
         tokio::time::sleep_until(end.min(now + LOOK)).await;

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use peerbus_adapter::{Receipt, Stage, Url, credentials};
+use peerbus_adapter::{Receipt, Stage, Url, credentials, wall_ms};
 use peerbus_mcp::{Step, Trail};
 use peerbus_wire::{MessageId, PeerName, Received, neutralise, neutralise_json};
 use serde::Deserialize;
@@ -212,10 +211,4 @@ fn of_operator(
         }
     });
     Ok(all.collect())
-}
-
-/// The wall clock, in milliseconds since the epoch.
-pub(crate) fn wall_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }

@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use peerbus_core::audit::AuditKey;
+use peerbus_wire::hex;
 use rand::TryRng as _;
 use rand::rngs::SysRng;
 
@@ -93,7 +94,7 @@ fn create(path: &Path) -> io::Result<AuditKey> {
         .map_err(io::Error::other)?;
     let aside = files::beside(path, ".new");
     let mut file = files::private().create(true).truncate(true).open(&aside)?;
-    let text: String = key.0.iter().map(|byte| format!("{byte:02x}")).collect();
+    let text = hex::encode(&key.0);
     writeln!(file, "{text}")?;
     file.sync_all()?;
     fs::rename(&aside, path)?;
@@ -102,17 +103,5 @@ fn create(path: &Path) -> io::Result<AuditKey> {
 }
 
 fn parse(text: &[u8]) -> Option<[u8; 32]> {
-    let digit = |byte: u8| {
-        char::from(byte)
-            .to_digit(16)
-            .and_then(|value| u8::try_from(value).ok())
-    };
-    let mut key = [0; 32];
-    if text.len() != 2 * key.len() {
-        return None;
-    }
-    for (byte, pair) in key.iter_mut().zip(text.chunks_exact(2)) {
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-    }
-    Some(key)
+    hex::decode(std::str::from_utf8(text).ok()?)
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use peerbus_core::audit::{AuditKey, Block, Break, Hash, Verifier};
+use peerbus_wire::{hex, utc};
 use rusqlite::{Connection, Error, OpenFlags, Row};
 
 use crate::schema::{self, STEPS, SchemaError};
@@ -36,11 +37,7 @@ pub struct AuditReport {
 
 impl fmt::Display for AuditReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hash = |hash: &Hash| {
-            hash.iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect::<String>()
-        };
+        let hash = |hash: &Hash| hex::encode(hash);
         write!(
             f,
             "{}: {} blocks, {} events",
@@ -275,26 +272,6 @@ struct Utc(u64);
 
 impl fmt::Display for Utc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = self.0 / 1_000;
-        let (days, second) = (seconds / 86_400, seconds % 86_400);
-        // Days are counted from 1 March of year 0, so that the leap day comes last in its year
-        // and its era of 400 years (146,097 days).
-        let days = days + 719_468;
-        let (era, day) = (days / 146_097, days % 146_097);
-        let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-        let day = day - (365 * year + year / 4 - year / 100);
-        let month = (5 * day + 2) / 153;
-        let day = day - (153 * month + 2) / 5 + 1;
-        let (month, carry) = if month < 10 {
-            (month + 3, 0)
-        } else {
-            (month - 9, 1)
-        };
-        let year = year + era * 400 + carry;
-        let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
-        write!(
-            f,
-            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z"
-        )
+        write!(f, "{}Z", utc(self.0 / 1_000))
     }
 }

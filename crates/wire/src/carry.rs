@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use crate::PROTOCOL_VERSION;
 use crate::canonical::{Fields, capacity, write_open};
 use crate::envelope::{Address, Carried, Decoded, Irregular, Parts};
+use crate::hex;
 use crate::ids::MessageId;
 use crate::json;
 use crate::limits::{ENVELOPE_BYTES_MAX, NESTING_MAX, SOURCE_BYTES_MAX, TS_BYTES_MAX};
 use crate::name::{NameError, PeerName};
-use crate::sign::unhex;
 use crate::stage::{Refusal, RefusalCode};
 use crate::text::quote;
 
@@ -70,7 +70,7 @@ impl Parts<'_> {
             .map_err(|error| invalid(format!("invalid sender {}: {error}", quote(from))))?;
         let to = address(kind, to)?;
         stamp(ts, source)?;
-        if unhex(hmac).is_none() {
+        if hex::decode(hmac).is_none() {
             let found = quote(hmac);
             return Err(invalid(format!(
                 "hmac must be 64 hex digits, got {found}: sign the message"

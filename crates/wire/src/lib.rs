@@ -12,6 +12,7 @@ mod close;
 mod conversation;
 mod envelope;
 mod frame;
+pub mod hex;
 mod ids;
 mod json;
 pub mod limits;
@@ -22,6 +23,7 @@ mod received;
 mod sign;
 mod stage;
 mod text;
+mod time;
 mod unquote;
 mod writer;
 
@@ -41,6 +43,7 @@ pub use receipt::Receipt;
 pub use sign::{Secret, SecretError, VerifyError};
 pub use stage::{Accepted, How, Refusal, RefusalCode, Stage};
 pub use text::{neutralise, neutralise_json};
+pub use time::utc;
 
 /// The protocol version that every frame and envelope carries, exactly.
 pub const PROTOCOL_VERSION: &str = "v1";

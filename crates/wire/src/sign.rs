@@ -8,10 +8,8 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use crate::envelope::Envelope;
+use crate::hex;
 use crate::limits::SECRET_BYTES_MIN;
-
-/// Length of a signature in hex.
-const HMAC_HEX_BYTES: usize = 64;
 
 /// The secret that senders sign and recipients verify with: the bytes of a string, at least
 /// [`crate::limits::SECRET_BYTES_MIN`] of them. `Debug` never shows it; erased when dropped.
@@ -34,13 +32,7 @@ impl Secret {
     /// The signature of `canonical`: 64 lower-case hex digits.
     #[must_use]
     pub fn sign(&self, canonical: &[u8]) -> String {
-        let mut hex = String::with_capacity(HMAC_HEX_BYTES);
-        for byte in self.mac(canonical) {
-            for digit in [byte >> 4, byte & 15] {
-                hex.push(char::from_digit(u32::from(digit), 16).unwrap_or('0'));
-            }
-        }
-        hex
+        hex::encode(&self.mac(canonical))
     }
 
     fn mac(&self, canonical: &[u8]) -> [u8; 32] {
@@ -56,7 +48,7 @@ impl Secret {
     ///
     /// Says what does not hold.
     pub fn verify(&self, envelope: &Envelope) -> Result<(), VerifyError> {
-        let claimed = unhex(&envelope.hmac).ok_or(VerifyError::NotHex)?;
+        let claimed = hex::decode(&envelope.hmac).ok_or(VerifyError::NotHex)?;
         let canonical = envelope.canonical().map_err(|_| VerifyError::Body)?;
         if self.mac(&canonical).ct_eq(&claimed).into() {
             Ok(())
@@ -64,19 +56,6 @@ impl Secret {
             Err(VerifyError::Mismatch)
         }
     }
-}
-
-/// Reads 64 hex digits of either case.
-pub(crate) fn unhex(text: &str) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    if text.len() != HMAC_HEX_BYTES {
-        return None;
-    }
-    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-        let digit = |i: usize| char::from(pair[i]).to_digit(16);
-        *byte = u8::try_from(digit(0)? << 4 | digit(1)?).ok()?;
-    }
-    Some(bytes)
 }
 
 impl fmt::Debug for Secret {

@@ -1,8 +1,7 @@
 //! `bus.status`
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use peerbus_adapter::Receipt;
+pub(super) use peerbus_adapter::wall_ms;
 use serde::Serialize;
 use serde_json::json;
 
@@ -64,12 +63,6 @@ fn trails(ids: &[String], receipts: &[Receipt]) -> Vec<Trail> {
     let now_ms = wall_ms();
     let trail = |id: &String| Trail::new(id, receipts, now_ms);
     ids.iter().map(trail).collect()
-}
-
-/// The wall clock, in milliseconds since the epoch.
-pub(super) fn wall_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }
 
 fn ids(arguments: &Arguments) -> Result<Vec<String>, String> {

@@ -12,6 +12,7 @@ mod cli;
 mod conversation;
 mod doctor;
 mod governor;
+mod history;
 mod hooks;
 mod identity;
 mod install;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use peerbus_wire::{MessageId, Seq};
+use peerbus_wire::{MessageId, Seq, Stage};
 
 use crate::TokenHash;
 use crate::audit::{Block, Head};
@@ -123,6 +123,21 @@ pub enum Inserted {
     },
 }
 
+/// How a delivery ended. What is kept of that outlives the message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fate {
+    /// The message.
+    pub seq: Seq,
+    /// To whom it was owed.
+    pub recipient: PeerId,
+    /// The recipient's name at that time.
+    pub to: String,
+    /// How it ended.
+    pub stage: Stage,
+    /// When, wall clock.
+    pub at_ms: u64,
+}
+
 /// A statement to a sender that is kept until the sender has acked it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
@@ -202,15 +217,23 @@ pub trait Txn {
     /// A message by number.
     fn message(&mut self, seq: Seq) -> Result<Option<MessageHead>, StoreError>;
 
-    /// A message by its sender's id.
+    /// A message by its sender's id, unless it was deleted.
     fn find_message(
         &mut self,
         sender: PeerId,
         id: &MessageId,
     ) -> Result<Option<MessageHead>, StoreError>;
 
-    /// The messages that go by this id, by number of their sender, whether that is known or not.
-    /// Looks at every sender: for the operator's rare question.
+    /// The newest message with this id of its sender's that was deleted and of which a fate is kept.
+    fn find_past(
+        &mut self,
+        sender: PeerId,
+        id: &MessageId,
+    ) -> Result<Option<MessageHead>, StoreError>;
+
+    /// The messages that go by this id, the newest of each sender, by number of the sender, whether
+    /// that is known or not; deleted ones too as long as a fate is kept. Looks at every sender: for
+    /// the operator's rare question.
     fn find_by_id(&mut self, id: &MessageId) -> Result<Vec<MessageHead>, StoreError>;
 
     /// To whom `seq` is still owed.
@@ -220,8 +243,26 @@ pub trait Txn {
     /// dead, and the number of the last one looked at (`None` at the end).
     fn settled(&mut self, after: Seq, limit: usize) -> Result<(Vec<Seq>, Option<Seq>), StoreError>;
 
-    /// Deletes messages that are owed to nobody.
+    /// Deletes messages that are owed to nobody. Of those of which a fate is kept the head stays
+    /// for [`Txn::find_past`] and [`Txn::find_by_id`].
     fn delete_messages(&mut self, seqs: &[Seq]) -> Result<(), StoreError>;
+
+    /// Keeps how deliveries ended. `at_ms`: the wall clock; when that went back, the time of the
+    /// newest fate counts.
+    fn insert_fates(&mut self, fates: &[Fate], at_ms: u64) -> Result<(), StoreError>;
+
+    /// How deliveries of `seq` ended, in order.
+    fn fates(&mut self, seq: Seq) -> Result<Vec<Fate>, StoreError>;
+
+    /// Forgets the oldest fates, about `limit` of them: those kept before `before_ms`, and as many
+    /// as must go for the rest to take about `bytes_max` on disk. Says how many; fewer than `limit`
+    /// mean that no more are old.
+    fn delete_fates(
+        &mut self,
+        before_ms: u64,
+        bytes_max: u64,
+        limit: usize,
+    ) -> Result<usize, StoreError>;
 
     /// The first deliveries by message number whose message was accepted before `before_ms`, at most
     /// `limit`. Stops at the first message that was accepted later.

@@ -1,7 +1,8 @@
-//! What a message costs in storage: message, delivery, settled delivery and audit, in batches.
+//! What a message costs in storage: message, delivery, settled delivery, its fate and audit, in
+//! batches.
 //!
-//! `cargo run --release -p peerbus-store --example cost -- [MESSAGES] [BATCH] [BACKLOG]`: the last
-//! is how many messages behind the settling lags.
+//! `cargo run --release -p peerbus-store --example cost -- [MESSAGES] [BATCH] [BACKLOG] [FATES]`:
+//! `BACKLOG` is how many messages behind the settling lags, `FATES` 0 keeps no fates.
 
 #![expect(clippy::print_stdout, reason = "the figures are the purpose")]
 
@@ -10,9 +11,9 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use peerbus_core::audit::{AuditKey, Event, Head, Log};
-use peerbus_core::store::{NewMessage, PeerId, PeerRow, Store as _, Txn as _};
+use peerbus_core::store::{Fate, NewMessage, PeerId, PeerRow, Store as _, Txn as _};
 use peerbus_store::{SqliteStore, verify_audit};
-use peerbus_wire::{MessageId, Seq};
+use peerbus_wire::{How, MessageId, Seq, Stage};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -20,10 +21,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         Ok(arguments.next().map_or(Ok(default), |text| text.parse())?)
     };
     let (messages, batch, backlog) = (argument(200_000)?, argument(64)?, argument(64)?);
+    let keep = argument(1)? != 0;
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("bus.db");
     let mut store = SqliteStore::open(&path)?;
-    let mut load = Load::new(&mut store)?;
+    let mut load = Load::new(&mut store, keep)?;
 
     let (cpu, start) = (cpu_ns()?, Instant::now());
     let (mut commits, mut slices) = (Vec::new(), Vec::new());
@@ -69,11 +71,13 @@ struct Load {
     log: Log,
     next: u64,
     settled: u64,
+    keep: bool,
+    fates: Vec<Fate>,
     envelope: String,
 }
 
 impl Load {
-    fn new(store: &mut SqliteStore) -> Result<Self, Box<dyn Error>> {
+    fn new(store: &mut SqliteStore, keep: bool) -> Result<Self, Box<dyn Error>> {
         let key = store.audit_key().clone();
         store.begin()?;
         for id in 1..=8 {
@@ -97,6 +101,8 @@ impl Load {
             log,
             next: 1,
             settled: 0,
+            keep,
+            fates: Vec::new(),
             envelope: "x".repeat(300),
         })
     }
@@ -148,10 +154,25 @@ impl Load {
             recipient,
             how: None,
         });
+        if self.keep {
+            let seen = How::Seen {
+                path: "drain".into(),
+                evidence: "tool_result".into(),
+            };
+            self.fates.push(Fate {
+                seq,
+                recipient,
+                to: format!("peer-{}", recipient.0),
+                stage: Stage::Acked(Some(seen)),
+                at_ms: 1_700_000_000_000,
+            });
+        }
         Ok(())
     }
 
     fn seal(&mut self, store: &mut SqliteStore, now: u64) -> Result<(), Box<dyn Error>> {
+        store.insert_fates(&self.fates, now)?;
+        self.fates.clear();
         let block = self.log.seal(&self.key, &mut self.head, now);
         Ok(store.append_audit(&block, &self.head)?)
     }

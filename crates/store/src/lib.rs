@@ -20,6 +20,7 @@
 //! and the WAL stays at a few MiB, which recovers in milliseconds. SQLite's own
 //! checkpoint (`wal_autocheckpoint=8000`) is left on for callers that never call `maintain`.
 
+mod fates;
 mod files;
 mod key;
 mod lock;

@@ -1,7 +1,7 @@
 //! From rows to the core's types, and the reads that take more than one statement.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 use peerbus_core::TokenHash;
@@ -60,15 +60,29 @@ pub(crate) fn message_head(row: &Row<'_>) -> Result<MessageHead> {
 pub(crate) const MESSAGE_BY_SEQ: &str =
     "SELECT seq, sender, id, recipients, accepted_ms FROM messages WHERE seq = ?1";
 
-/// The messages that go by an id. The index leads with the sender: one step for each.
-pub(crate) const BY_ID: &str = "WITH RECURSIVE senders(sender) AS (
-         SELECT min(sender) FROM messages
+/// The messages in `TABLE` that go by an id, the newest of each sender. The index leads with the
+/// sender: one step for each.
+const BY_ID: &str = "WITH RECURSIVE senders(sender) AS (
+         SELECT min(sender) FROM TABLE
          UNION ALL
-         SELECT (SELECT min(sender) FROM messages WHERE sender > senders.sender) FROM senders
+         SELECT (SELECT min(sender) FROM TABLE WHERE sender > senders.sender) FROM senders
          WHERE senders.sender IS NOT NULL)
-     SELECT seq, messages.sender, id, recipients, accepted_ms
-     FROM senders JOIN messages ON messages.sender = senders.sender AND id = ?1
-     ORDER BY messages.sender";
+     SELECT max(seq), m.sender, id, recipients, accepted_ms
+     FROM senders JOIN TABLE m ON m.sender = senders.sender AND id = ?1
+     GROUP BY m.sender ORDER BY m.sender";
+
+/// The messages that go by an id, the newest of each sender, by sender.
+pub(crate) fn by_id(db: &Connection, id: &MessageId) -> Result<Vec<MessageHead>> {
+    let mut newest = BTreeMap::new();
+    for table in ["past", "messages"] {
+        let mut statement = db.prepare_cached(&BY_ID.replace("TABLE", table))?;
+        for head in statement.query_map([id.as_str()], message_head)? {
+            let head = head?;
+            newest.insert(head.sender, head);
+        }
+    }
+    Ok(newest.into_values().collect())
+}
 
 /// The columns `number, sender, id, recipient, dead, reason, at_ms`.
 pub(crate) fn notice(row: &Row<'_>) -> Result<Notice> {

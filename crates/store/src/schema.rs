@@ -12,7 +12,7 @@ pub(crate) type Step = fn(&Connection) -> rusqlite::Result<()>;
 
 /// Step `n` (from 0) leads from schema version `n` to `n + 1`. A step that has been released is
 /// never changed; a new version is a new step at the end.
-pub(crate) const STEPS: &[Step] = &[version_1, version_2];
+pub(crate) const STEPS: &[Step] = &[version_1, version_2, version_3];
 
 /// Why a file's schema is not ours to use. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -206,14 +206,45 @@ fn version_2(db: &Connection) -> rusqlite::Result<()> {
     )
 }
 
+fn version_3(db: &Connection) -> rusqlite::Result<()> {
+    // `fates`: how deliveries ended, those of one commit together, apart by `seq / 256` so that a
+    // message's are found by a seek (fates.rs has the columns); `total` is the bytes of this row
+    // and of all before it. `past`: the heads of messages that were deleted since.
+    db.execute_batch(
+        "CREATE TABLE fates(
+             number INTEGER PRIMARY KEY,
+             chunk INTEGER NOT NULL,
+             at_ms INTEGER NOT NULL,
+             total INTEGER NOT NULL,
+             ends BLOB NOT NULL,
+             recipients BLOB NOT NULL,
+             told TEXT NOT NULL
+         ) STRICT;
+         CREATE INDEX fates_by_chunk ON fates(chunk);
+         CREATE TABLE past(
+             seq INTEGER PRIMARY KEY,
+             sender INTEGER NOT NULL,
+             id TEXT NOT NULL,
+             recipients INTEGER NOT NULL,
+             accepted_ms INTEGER NOT NULL
+         ) STRICT;
+         CREATE INDEX past_by_id ON past(sender, id);",
+    )
+}
+
 #[cfg(test)]
 mod tests {
-    use peerbus_core::store::{PeerId, PeerRow, Store as _, Txn as _};
+    use peerbus_core::TokenHash;
+    use peerbus_core::audit::{Event, Head, Log};
+    use peerbus_core::store::{
+        AliasRow, Ending, Fate, Inserted, NewMessage, Notice, PeerId, PeerRow, Store as _, Txn as _,
+    };
+    use peerbus_wire::{MessageId, Seq, Stage};
 
     use super::*;
     use crate::open::{OpenError, open_with};
 
-    const NEXT: &[Step] = &[version_1, version_2, add_colour];
+    const NEXT: &[Step] = &[version_1, version_2, version_3, add_colour];
 
     fn add_colour(db: &Connection) -> rusqlite::Result<()> {
         db.execute_batch("ALTER TABLE peers ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'")
@@ -224,7 +255,7 @@ mod tests {
         db.execute_batch("DROP TABLE there_is_none")
     }
 
-    /// A database of version 1 with a peer in it.
+    /// A database of the newest version with a peer in it.
     fn old_database() -> (tempfile::TempDir, PathBuf) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("bus.db");
@@ -264,15 +295,15 @@ mod tests {
         for _ in 0..2 {
             let store = open_with(&path, NEXT).unwrap();
             assert_eq!(colours(&store).unwrap(), "anna red");
-            assert_eq!(version(&store.db, &path, 3).unwrap(), 3);
+            assert_eq!(version(&store.db, &path, 4).unwrap(), 4);
         }
         let error = open_with(&path, STEPS).unwrap_err();
         assert!(
             matches!(
                 error,
                 OpenError::Schema(SchemaError::Newer {
-                    found: 3,
-                    known: 2,
+                    found: 4,
+                    known: 3,
                     ..
                 })
             ),
@@ -283,7 +314,7 @@ mod tests {
     #[test]
     fn a_step_that_fails_changes_nothing() {
         let (_directory, path) = old_database();
-        let error = open_with(&path, &[version_1, version_2, fail_half_way])
+        let error = open_with(&path, &[version_1, version_2, version_3, fail_half_way])
             .unwrap_err()
             .to_string();
         assert!(
@@ -295,11 +326,151 @@ mod tests {
         assert_eq!(store.load().unwrap().peers.len(), 1);
     }
 
+    /// Everything that can be asked of mail in the database of
+    /// [`mail_of_the_previous_version_is_kept_in_every_state`].
+    fn mail(store: &mut crate::SqliteStore) -> String {
+        let loaded = store.load().unwrap();
+        store.begin().unwrap();
+        let mut all = format!("{loaded:?}");
+        for number in 0..6 {
+            let (peer, seq) = (PeerId(u32::try_from(number).unwrap()), Seq(number));
+            let queue = store.read_queue(peer, Seq(0), 9, 9_999).unwrap();
+            let (head, pending) = (store.message(seq).unwrap(), store.pending_for(seq).unwrap());
+            let notices = store.notices(peer, 0, 9).unwrap();
+            all += &format!("{queue:?} {head:?} {pending:?} {notices:?}");
+        }
+        all += &format!("{:?}", store.settled(Seq(0), 9).unwrap());
+        all += &format!("{:?}", store.old_audit(u64::MAX, 9).unwrap());
+        store.rollback();
+        all
+    }
+
+    fn write_mail(store: &mut crate::SqliteStore) {
+        let key = store.audit_key().clone();
+        let (mut head, mut log) = (Head::new(&key), Log::default());
+        store.begin().unwrap();
+        // A sender, a recipient, a temporary one, a name that ended with mail.
+        for (id, ending) in [(1, None), (2, None), (3, None), (4, Some(Ending::Expire))] {
+            let row = PeerRow {
+                id: PeerId(id),
+                name: format!("peer-{id}"),
+                owner: Some(TokenHash([7; 32])),
+                generated: id == 2,
+                ephemeral: id == 3,
+                online: id == 1,
+                last_seen_ms: 5,
+                ending,
+            };
+            store.put_peer(&row).unwrap();
+        }
+        let (name, peer) = ("peer-old".to_owned(), PeerId(2));
+        let (own, used_ms) = (true, 3);
+        let alias = AliasRow {
+            name,
+            peer,
+            own,
+            used_ms,
+        };
+        store.put_alias(&alias).unwrap();
+        // Queued or in flight; acked; rejected; a broadcast that one of two has acked; for the
+        // name that ended.
+        let owed: [&[u32]; 5] = [&[2], &[], &[], &[3], &[4]];
+        for (number, owed) in (1..).zip(owed) {
+            let id = MessageId::parse(&format!("m{number}")).unwrap();
+            let (seq, sender, envelope) = (Seq(number), PeerId(1), r#"{"id":"m"}"#);
+            let (recipients, accepted_ms) = (if number == 4 { 2 } else { 1 }, number);
+            let message = NewMessage {
+                seq,
+                sender,
+                id: &id,
+                envelope,
+                recipients,
+                accepted_ms,
+            };
+            store.insert_message(&message).unwrap();
+            for recipient in owed {
+                store.insert_delivery(PeerId(*recipient), seq).unwrap();
+            }
+            let id = &id;
+            log.push(&Event::Accept {
+                seq,
+                sender,
+                id,
+                recipients,
+            });
+        }
+        store.insert_dead(PeerId(2), Seq(3), "forged", 8).unwrap();
+        let notice = Notice {
+            number: 1,
+            sender: PeerId(1),
+            id: MessageId::parse("m3").unwrap(),
+            to: "peer-2".into(),
+            dead: true,
+            reason: "forged".into(),
+            at_ms: 8,
+        };
+        store.insert_notice(&notice).unwrap();
+        (head.next_seq, head.next_peer, head.next_notice) = (6, 5, 2);
+        let block = log.seal(&key, &mut head, 9);
+        store.append_audit(&block, &head).unwrap();
+        store.commit().unwrap();
+    }
+
+    #[test]
+    fn mail_of_the_previous_version_is_kept_in_every_state() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("bus.db");
+        let mut store = open_with(&path, &[version_1, version_2]).unwrap();
+        write_mail(&mut store);
+        let before = mail(&mut store);
+        store.close().unwrap();
+
+        let mut store = crate::SqliteStore::open(&path).unwrap();
+        assert_eq!(mail(&mut store), before);
+        // How its mail ends is kept from now on; what had ended is not known.
+        let id = |id: &str| MessageId::parse(id).unwrap();
+        let fate = Fate {
+            seq: Seq(1),
+            recipient: PeerId(2),
+            to: "peer-2".into(),
+            stage: Stage::Acked(None),
+            at_ms: 12,
+        };
+        store.begin().unwrap();
+        let again = NewMessage {
+            seq: Seq(6),
+            sender: PeerId(1),
+            id: &id("m2"),
+            envelope: "{}",
+            recipients: 1,
+            accepted_ms: 11,
+        };
+        let known = store.insert_message(&again).unwrap();
+        assert!(
+            matches!(known, Inserted::Known { same: false, .. }),
+            "{known:?}"
+        );
+        assert!(store.delete_delivery(PeerId(2), Seq(1)).unwrap());
+        store.insert_fates(std::slice::from_ref(&fate), 12).unwrap();
+        store.delete_messages(&[Seq(1), Seq(2)]).unwrap();
+        store.commit().unwrap();
+        store.close().unwrap();
+        let mut store = crate::SqliteStore::open(&path).unwrap();
+        store.begin().unwrap();
+        assert_eq!(store.fates(Seq(1)).unwrap(), [fate]);
+        let head = store.find_past(PeerId(1), &id("m1")).unwrap();
+        assert_eq!(head.map(|head| head.seq), Some(Seq(1)));
+        assert_eq!(store.find_past(PeerId(1), &id("m2")).unwrap(), None);
+        store.rollback();
+        store.close().unwrap();
+        assert_eq!(crate::verify_audit(&path).unwrap().events, 5);
+    }
+
     #[test]
     fn a_new_database_takes_every_step() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("bus.db");
         let store = open_with(&path, NEXT).unwrap();
-        assert_eq!(version(&store.db, &path, 3).unwrap(), 3);
+        assert_eq!(version(&store.db, &path, 4).unwrap(), 4);
     }
 }

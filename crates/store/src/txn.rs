@@ -2,12 +2,14 @@
 
 use peerbus_core::audit::{Block, Head};
 use peerbus_core::store::{
-    AliasRow, Inserted, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, StoreError, Txn,
+    AliasRow, Fate, Inserted, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, StoreError,
+    Txn,
 };
 use peerbus_wire::{MessageId, Seq};
 use rusqlite::{OptionalExtension as _, Result as SqlResult, params};
 
 use crate::SqliteStore;
+use crate::fates;
 use crate::read::{self, bound, int, limit};
 
 impl Txn for SqliteStore {
@@ -172,12 +174,18 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn find_by_id(&mut self, id: &MessageId) -> Result<Vec<MessageHead>, StoreError> {
-        self.run("looking messages up", |db| {
-            db.prepare_cached(read::BY_ID)?
-                .query_map([id.as_str()], read::message_head)?
-                .collect()
+    fn find_past(
+        &mut self,
+        sender: PeerId,
+        id: &MessageId,
+    ) -> Result<Option<MessageHead>, StoreError> {
+        self.run("looking a deleted message up", |db| {
+            fates::find_past(db, sender, id)
         })
+    }
+
+    fn find_by_id(&mut self, id: &MessageId) -> Result<Vec<MessageHead>, StoreError> {
+        self.run("looking messages up", |db| read::by_id(db, id))
     }
 
     fn pending_for(&mut self, seq: Seq) -> Result<Vec<PeerId>, StoreError> {
@@ -196,10 +204,26 @@ impl Txn for SqliteStore {
 
     fn delete_messages(&mut self, seqs: &[Seq]) -> Result<(), StoreError> {
         self.housekeeping.note_deletion();
-        self.run("deleting messages", |db| {
-            let mut delete = db.prepare_cached("DELETE FROM messages WHERE seq = ?1")?;
-            seqs.iter()
-                .try_for_each(|seq| delete.execute([int(seq.0)?]).map(drop))
+        self.run("deleting messages", |db| fates::delete_messages(db, seqs))
+    }
+
+    fn insert_fates(&mut self, fates: &[Fate], at_ms: u64) -> Result<(), StoreError> {
+        self.run("keeping fates", |db| fates::insert(db, fates, at_ms))
+    }
+
+    fn fates(&mut self, seq: Seq) -> Result<Vec<Fate>, StoreError> {
+        self.run("reading fates", |db| fates::of(db, seq))
+    }
+
+    fn delete_fates(
+        &mut self,
+        before_ms: u64,
+        bytes_max: u64,
+        limit: usize,
+    ) -> Result<usize, StoreError> {
+        self.housekeeping.note_deletion();
+        self.run("forgetting old fates", |db| {
+            fates::delete(db, before_ms, bytes_max, limit)
         })
     }
 

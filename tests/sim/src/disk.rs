@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use peerbus_core::audit::{AuditKey, Block, Head};
 use peerbus_core::store::{
-    AliasRow, Inserted, Loaded, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, Store,
-    StoreError, Txn,
+    AliasRow, Fate, Inserted, Loaded, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued,
+    Store, StoreError, Txn,
 };
 use peerbus_core::testing::MemoryStore;
 use peerbus_wire::{MessageId, Seq};
@@ -89,6 +89,8 @@ pub enum Write {
     Settled(PeerId, Seq),
     /// A rejected message is kept.
     Dead(PeerId, Seq),
+    /// How a delivery ended is kept.
+    Fate(Fate),
     /// A statement is kept for a sender.
     Notice(Notice),
     /// It was dropped.
@@ -308,6 +310,27 @@ impl Txn for Disk {
 
     fn find_message(&mut self, sender: PeerId, id: &MessageId) -> Result<Option<MessageHead>> {
         self.inner.find_message(sender, id)
+    }
+
+    fn find_past(&mut self, sender: PeerId, id: &MessageId) -> Result<Option<MessageHead>> {
+        self.inner.find_past(sender, id)
+    }
+
+    fn insert_fates(&mut self, fates: &[Fate], at_ms: u64) -> Result<()> {
+        self.statement()?;
+        self.inner.insert_fates(fates, at_ms)?;
+        for fate in fates {
+            self.write(Write::Fate(fate.clone()));
+        }
+        Ok(())
+    }
+
+    fn fates(&mut self, seq: Seq) -> Result<Vec<Fate>> {
+        self.inner.fates(seq)
+    }
+
+    fn delete_fates(&mut self, before_ms: u64, bytes_max: u64, limit: usize) -> Result<usize> {
+        self.inner.delete_fates(before_ms, bytes_max, limit)
     }
 
     fn find_by_id(&mut self, id: &MessageId) -> Result<Vec<MessageHead>> {

@@ -151,6 +151,7 @@ impl Machine {
                 .collect();
             oracle.holds(row, queue)?;
         }
+        oracle.remembers(|seq| self.disk.fates(seq).map_err(failed))?;
         self.disk.rollback();
         oracle.holds_peers(loaded.peers.len())
     }

@@ -66,6 +66,11 @@ fn a_name_that_ends_without_a_word_to_the_senders() {
 }
 
 #[test]
+fn how_deliveries_ended_is_forgotten() {
+    caught(broker(Mutation::ForgetFate), "fate");
+}
+
+#[test]
 fn i5_deliveries_beyond_the_window() {
     caught(broker(Mutation::IgnoreWindow), "I5");
 }

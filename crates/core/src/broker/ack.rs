@@ -2,12 +2,12 @@
 
 use peerbus_wire::{Ack, DeliveryKey, How, MessageId, Seq, Stage};
 
-use super::history::{DeliveryHistory, Told};
+use super::history::DeliveryHistory;
 use super::mutation::Mutation;
 use super::notice::notice_number;
 use super::{Broker, BusEvent, Caller, Cx, Need, Output};
 use crate::audit::Event;
-use crate::store::{Notice, PeerId, StoreError};
+use crate::store::{Fate, Notice, PeerId, StoreError};
 
 /// One message that one recipient has not settled.
 pub(super) struct Delivery {
@@ -125,12 +125,16 @@ impl Broker {
         self.log.push(&event);
         self.outbox.now(Output::Event(counted));
         self.outbox.want(Need::Soon);
-        let ended = Some(Told {
-            to: to.clone(),
-            stage: stage.clone(),
-            at_ms: cx.now.wall_ms,
-        });
-        self.recent.record((sender, &id), recipient, history, ended);
+        self.recent.record((sender, &id), recipient, history);
+        if !self.mutations.broken(Mutation::ForgetFate) {
+            self.fates.push(Fate {
+                seq,
+                recipient,
+                to: to.clone(),
+                stage: stage.clone(),
+                at_ms: cx.now.wall_ms,
+            });
+        }
         let (dead, reason) = match end {
             End::Acked(_) => {
                 self.tell_sender(cx.now, (seq, recipient), sender, &id, (to, stage));

@@ -34,6 +34,10 @@ pub struct Config {
     pub settled_ms: u64,
     /// Audit blocks, rejected messages and untold notices are kept this long.
     pub retention_ms: u64,
+    /// How deliveries ended is kept this long,
+    pub history_ms: u64,
+    /// and takes about this much of the disk; the oldest go first.
+    pub history_bytes: u64,
     /// Time between two sweeps.
     pub sweep_ms: u64,
 }
@@ -59,6 +63,8 @@ impl Config {
             alias_ms: 30 * DAY,
             settled_ms: 600 * SECOND,
             retention_ms: 30 * DAY,
+            history_ms: 7 * DAY,
+            history_bytes: 256 * 1_048_576,
             sweep_ms: 60 * SECOND,
         }
     }

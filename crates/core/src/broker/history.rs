@@ -1,4 +1,5 @@
-//! What is remembered of deliveries besides their rows: in memory, bounded, and lost with the process.
+//! What is remembered of deliveries besides their rows and their ends: in memory, bounded, and lost
+//! with the process.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -63,26 +64,13 @@ impl DeliveryHistory {
         }
     }
 
-    /// Says what happened to the delivery to `to`.
-    pub(super) fn tell(&self, to: &str, told: &mut Vec<Told>) {
-        let at = |stage, at_ms| Told {
-            to: to.to_owned(),
-            stage,
-            at_ms,
-        };
-        let delivered = self.delivered_ms.map(NonZeroU64::get);
-        told.extend(delivered.map(|at_ms| at(Stage::Delivered, at_ms)));
-        let steps = self.steps().iter();
-        told.extend(steps.map(|(step, at_ms)| at(step.clone(), *at_ms)));
+    /// What happened, and when.
+    pub(super) fn stages(&self) -> impl Iterator<Item = (Stage, u64)> {
+        let delivered = self
+            .delivered_ms
+            .map(|at_ms| (Stage::Delivered, at_ms.get()));
+        delivered.into_iter().chain(self.steps().iter().cloned())
     }
-}
-
-/// What became of a message at a recipient, by the name that it had then.
-#[derive(Debug, Clone)]
-pub(super) struct Told {
-    pub(super) to: String,
-    pub(super) stage: Stage,
-    pub(super) at_ms: u64,
 }
 
 /// A delivery that the recipient's connection does not hold (any more).
@@ -90,8 +78,6 @@ pub(super) struct Told {
 pub(super) struct PastDelivery {
     pub(super) recipient: PeerId,
     pub(super) history: DeliveryHistory,
-    /// How it ended, if it did.
-    pub(super) end: Option<Told>,
 }
 
 impl PastDelivery {
@@ -109,13 +95,12 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// Remembers what the recipient's connection knew of a delivery, and how it ended if it did.
+    /// Remembers what the recipient's connection knew of a delivery.
     pub(super) fn record(
         &mut self,
         (sender, id): (PeerId, &MessageId),
         recipient: PeerId,
         history: DeliveryHistory,
-        end: Option<Told>,
     ) {
         let pasts = match self.messages.entry((sender, id.clone())) {
             Entry::Occupied(entry) => entry.into_mut(),
@@ -130,15 +115,10 @@ impl Recent {
             Some(past) => {
                 self.weight -= past.weight();
                 past.history.follow(&history);
-                past.end = end.or_else(|| past.end.take());
                 self.weight += past.weight();
             }
             None if room => {
-                let past = PastDelivery {
-                    recipient,
-                    history,
-                    end,
-                };
+                let past = PastDelivery { recipient, history };
                 self.weight += past.weight();
                 pasts.push(past);
             }

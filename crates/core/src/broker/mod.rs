@@ -44,7 +44,7 @@ use self::registry::Registry;
 use self::retain::Sweep;
 use crate::Now;
 use crate::audit::{Head, Log};
-use crate::store::{Loaded, PeerId, StoreError, Txn};
+use crate::store::{Fate, Loaded, PeerId, StoreError, Txn};
 
 /// Names a connection. The shell makes them; one is never used twice in the life of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -222,6 +222,8 @@ pub struct Broker {
     expiring: bool,
     sweep: Sweep,
     recent: Recent,
+    /// How deliveries ended in the transaction under way.
+    fates: Vec<Fate>,
     stopping: bool,
     mutations: Mutations,
 }
@@ -241,6 +243,7 @@ impl Broker {
             expiring: false,
             sweep: Sweep::new(now.mono_ms + config.sweep_ms),
             recent: Recent::default(),
+            fates: Vec::new(),
             stopping: false,
             mutations: Mutations::default(),
             head,
@@ -297,6 +300,10 @@ impl Broker {
     ///
     /// Only when storage failed.
     pub fn seal(&mut self, now: Now, txn: &mut dyn Txn) -> Result<(), StoreError> {
+        if !self.fates.is_empty() {
+            txn.insert_fates(&self.fates, now.wall_ms)?;
+            self.fates.clear();
+        }
         if self.log.is_empty() && !self.sweep.anchor_moved {
             return Ok(());
         }

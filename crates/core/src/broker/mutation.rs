@@ -30,6 +30,8 @@ pub enum Mutation {
     RenameLoses,
     /// The mail of a name that ended vanishes without a word to its senders.
     RetireSilent,
+    /// How a delivery ended is not kept.
+    ForgetFate,
     /// I12: mail for an unknown name is accepted and dropped.
     AcceptUnknown,
 }

@@ -181,9 +181,13 @@ impl Broker {
             (self.head.anchor, self.head.anchor_hash) = (block.number, block.hash);
             self.sweep.anchor_moved = true;
         }
-        if dead + notices > 0 || audit.is_some() {
+        let before = cx.now.wall_ms.saturating_sub(self.config.history_ms);
+        let fates = cx
+            .txn
+            .delete_fates(before, self.config.history_bytes, SCAN)?;
+        if dead + notices + fates > 0 || audit.is_some() {
             self.outbox.want(Need::Soon);
         }
-        Ok(dead == SLICE || notices == SLICE || audit.is_some())
+        Ok(dead == SLICE || notices == SLICE || audit.is_some() || fates >= SCAN)
     }
 }

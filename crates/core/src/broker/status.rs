@@ -1,15 +1,15 @@
 //! How far messages got, as it is told.
 //!
-//! That a message was accepted, and for whom it is still pending, is read on disk; the rest is what
-//! `history.rs` remembers.
+//! That a message was accepted, for whom it is still pending and how its other deliveries ended is
+//! read on disk; the rest is what `history.rs` remembers.
 
 use peerbus_wire::{Accepted, BrokerFrame, DeliveryKey, MessageId, Receipt, Seq, Stage};
 
 use super::conn::{Flight, Session};
-use super::history::{PastDelivery, RECIPIENTS_MAX};
+use super::history::{DeliveryHistory, RECIPIENTS_MAX};
 use super::{Broker, BusEvent, Caller, Cx, Output};
 use crate::Now;
-use crate::store::{MessageHead, PeerId, StoreError, Txn};
+use crate::store::{Fate, MessageHead, PeerId, StoreError, Txn};
 
 /// What became of a message, for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,11 @@ impl Broker {
     ) -> Result<(), StoreError> {
         let mut receipts = Vec::new();
         for id in ids {
-            match cx.txn.find_message(caller.peer, id)? {
+            let head = match cx.txn.find_message(caller.peer, id)? {
+                None => cx.txn.find_past(caller.peer, id)?,
+                head => head,
+            };
+            match head {
                 Some(head) => receipts.extend(self.receipts(cx.txn, &head)?),
                 None => receipts.push(Receipt::new(id.clone(), Stage::Unknown)),
             }
@@ -67,6 +71,14 @@ impl Broker {
         let here = |peer: &PeerId| self.registry.conn(*peer).is_some();
         let online = pending.iter().filter(|peer| here(peer)).count();
         let pasts = self.recent.of(head.sender, &head.id);
+        let mut fates = txn.fates(head.seq)?;
+        fates.extend(
+            self.fates
+                .iter()
+                .filter(|fate| fate.seq == head.seq)
+                .cloned(),
+        );
+        fates.truncate(RECIPIENTS_MAX);
         let mut told = Vec::new();
         let mut queued = Vec::new();
         let say = |to, stage, at_ms| Receipt {
@@ -74,15 +86,19 @@ impl Broker {
             to,
             ..Receipt::new(head.id.clone(), stage)
         };
+        let tell = |to: &str, history: &DeliveryHistory, told: &mut Vec<Receipt>| {
+            let stages = history.stages();
+            told.extend(stages.map(|(stage, at_ms)| say(Some(to.to_owned()), stage, Some(at_ms))));
+        };
         for past in pasts {
-            let to = self.shown_name(past);
+            let to = self.shown_name(past.recipient, &fates);
             if let (Some(to), false) = (to, pending.contains(&past.recipient)) {
-                past.history.tell(&to, &mut told);
+                tell(&to, &past.history, &mut told);
             }
-            told.extend(past.end.clone());
         }
-        let ended = pasts.iter().filter(|past| past.end.is_some()).count();
-        let settled = (head.recipients as usize).saturating_sub(pending.len() + ended);
+        let settled = (head.recipients as usize).saturating_sub(pending.len() + fates.len());
+        let ended = fates.into_iter();
+        told.extend(ended.map(|fate| say(Some(fate.to), fate.stage, Some(fate.at_ms))));
         for peer in pending.into_iter().take(RECIPIENTS_MAX) {
             let to = self.registry.name(peer);
             let mut history = pasts
@@ -94,21 +110,19 @@ impl Broker {
                 Some(flight) => history.follow(&flight.history),
                 None => queued.push(say(Some(to.clone()), Stage::Queued, None)),
             }
-            history.tell(&to, &mut told);
+            tell(&to, &history, &mut told);
         }
         if settled > 0 {
             let recipients = u32::try_from(settled).unwrap_or(u32::MAX);
             queued.push(say(None, Stage::Settled { recipients }, None));
         }
-        told.sort_by_key(|end| end.at_ms);
+        told.sort_by_key(|receipt| receipt.at_ms);
         let accepted = Stage::Accepted(Accepted {
             recipients: head.recipients,
             online: u32::try_from(online).unwrap_or(u32::MAX),
             duplicate: false,
         });
         let accepted = say(None, accepted, Some(head.accepted_ms));
-        let told = told.into_iter();
-        let told = told.map(|end| say(Some(end.to), end.stage, Some(end.at_ms)));
         Ok(std::iter::once(accepted)
             .chain(told)
             .chain(queued)
@@ -116,9 +130,10 @@ impl Broker {
     }
 
     /// The recipient's name; `None` when it is forgotten and nothing says how it was called.
-    fn shown_name(&self, past: &PastDelivery) -> Option<String> {
-        let said = past.end.as_ref().map(|end| end.to.clone());
-        said.or_else(|| Some(self.registry.name(past.recipient)))
+    fn shown_name(&self, recipient: PeerId, fates: &[Fate]) -> Option<String> {
+        let end = fates.iter().find(|fate| fate.recipient == recipient);
+        let said = end.map(|fate| fate.to.clone());
+        said.or_else(|| Some(self.registry.name(recipient)))
             .filter(|name| !name.is_empty())
     }
 
@@ -162,7 +177,7 @@ impl Broker {
         self.registry.keep_presence(peer, session.presence.take());
         for flight in session.flights.take_all() {
             let message = (flight.sender, &flight.id);
-            self.recent.record(message, peer, flight.history, None);
+            self.recent.record(message, peer, flight.history);
         }
     }
 }

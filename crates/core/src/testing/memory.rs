@@ -6,7 +6,9 @@ use std::sync::Arc;
 use peerbus_wire::{MessageId, Seq};
 
 use crate::audit::{Block, Head};
-use crate::store::{AliasRow, Loaded, MessageHead, Notice, PeerId, PeerRow, Store, StoreError};
+use crate::store::{
+    AliasRow, Fate, Loaded, MessageHead, Notice, PeerId, PeerRow, Store, StoreError,
+};
 
 /// A stored message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +32,10 @@ pub struct Tables {
     pub debts: BTreeSet<(PeerId, Seq)>,
     /// The rejected messages: when, wall clock, and why.
     pub dead: BTreeMap<(Seq, PeerId), (u64, String)>,
+    /// How deliveries ended and when that was kept, by message.
+    pub fates: BTreeMap<Seq, Vec<(u64, Fate)>>,
+    /// The heads of deleted messages of which a fate is kept.
+    pub past: BTreeMap<Seq, MessageHead>,
     /// The statements, by sender and number.
     pub notices: BTreeMap<(PeerId, u64), Notice>,
     /// The audit blocks, by number.
@@ -56,6 +62,8 @@ enum Undo {
     Message(Seq, Option<Stored>),
     Debt(PeerId, Seq, bool),
     Dead(Seq, PeerId, Option<(u64, String)>),
+    Fates(Seq, Option<Vec<(u64, Fate)>>),
+    Past(Seq, Option<MessageHead>),
     Notice(PeerId, u64, Option<Notice>),
     Block(u64, Option<Block>),
     Head(Option<Head>),
@@ -130,6 +138,20 @@ impl MemoryStore {
         restore(&mut self.tables.dead, (seq, peer), dead);
     }
 
+    /// No fates: none is kept.
+    pub(super) fn set_fates(&mut self, seq: Seq, fates: Vec<(u64, Fate)>) {
+        let old = self.tables.fates.get(&seq).cloned();
+        self.undo.push(Undo::Fates(seq, old));
+        let fates = (!fates.is_empty()).then_some(fates);
+        restore(&mut self.tables.fates, seq, fates);
+    }
+
+    pub(super) fn set_past(&mut self, seq: Seq, head: Option<MessageHead>) {
+        let old = self.tables.past.get(&seq).cloned();
+        self.undo.push(Undo::Past(seq, old));
+        restore(&mut self.tables.past, seq, head);
+    }
+
     /// Says whether there was one.
     pub(super) fn set_notice(
         &mut self,
@@ -201,6 +223,8 @@ impl Store for MemoryStore {
                     self.swap_debt(peer, seq, was);
                 }
                 Undo::Dead(seq, peer, old) => restore(&mut self.tables.dead, (seq, peer), old),
+                Undo::Fates(seq, old) => restore(&mut self.tables.fates, seq, old),
+                Undo::Past(seq, old) => restore(&mut self.tables.past, seq, old),
                 Undo::Notice(sender, number, old) => {
                     restore(&mut self.tables.notices, (sender, number), old);
                 }

@@ -7,7 +7,8 @@ use peerbus_wire::{MessageId, Seq};
 use super::memory::{MemoryStore, Stored};
 use crate::audit::{Block, Head};
 use crate::store::{
-    AliasRow, Inserted, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, StoreError, Txn,
+    AliasRow, Fate, Inserted, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, StoreError,
+    Txn,
 };
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -122,7 +123,7 @@ impl Txn for MemoryStore {
             .debts
             .range((recipient, Seq(after.0 + 1))..=(recipient, LAST_SEQ))
         {
-            if queued.len() >= messages || total >= bytes {
+            if queued.len() >= messages || !queued.is_empty() && total >= bytes {
                 break;
             }
             let Some(message) = self.tables.messages.get(seq) else {
@@ -186,13 +187,24 @@ impl Txn for MemoryStore {
             .map(|message| message.head.clone()))
     }
 
+    fn find_past(&mut self, sender: PeerId, id: &MessageId) -> Result<Option<MessageHead>> {
+        self.is_open()?;
+        let same = |head: &&MessageHead| head.sender == sender && head.id == *id;
+        Ok(self.tables.past.values().rev().find(same).cloned())
+    }
+
     fn find_by_id(&mut self, id: &MessageId) -> Result<Vec<MessageHead>> {
         self.is_open()?;
-        let found = self.ids.iter().filter(|((_, known), _)| known == id);
-        Ok(found
-            .filter_map(|(_, seq)| self.tables.messages.get(seq))
-            .map(|message| message.head.clone())
-            .collect())
+        let messages = self.tables.messages.values().map(|message| &message.head);
+        let all = self.tables.past.values().chain(messages);
+        let mut newest = BTreeMap::<PeerId, &MessageHead>::new();
+        for head in all.filter(|head| head.id == *id) {
+            let known = newest.entry(head.sender).or_insert(head);
+            if known.seq < head.seq {
+                *known = head;
+            }
+        }
+        Ok(newest.into_values().cloned().collect())
     }
 
     fn pending_for(&mut self, seq: Seq) -> Result<Vec<PeerId>> {
@@ -229,9 +241,54 @@ impl Txn for MemoryStore {
             if !self.pending_for(*seq)?.is_empty() {
                 return Err(StoreError(format!("message {} is owed and deleted", seq.0)));
             }
+            if let Some(message) = self.tables.messages.get(seq)
+                && self.tables.fates.contains_key(seq)
+            {
+                let head = message.head.clone();
+                self.set_past(head.seq, Some(head));
+            }
             self.set_message(*seq, None);
         }
         Ok(())
+    }
+
+    fn insert_fates(&mut self, fates: &[Fate], at_ms: u64) -> Result<()> {
+        self.is_open()?;
+        let newest = self.tables.fates.values().filter_map(|all| all.last());
+        let newest = newest.map(|(at_ms, _)| *at_ms).max();
+        let at_ms = at_ms.max(newest.unwrap_or_default());
+        for fate in fates {
+            let known = self.tables.fates.get(&fate.seq).cloned();
+            let mut all = known.unwrap_or_default();
+            all.push((at_ms, fate.clone()));
+            self.set_fates(fate.seq, all);
+        }
+        Ok(())
+    }
+
+    fn fates(&mut self, seq: Seq) -> Result<Vec<Fate>> {
+        self.is_open()?;
+        let all = self.tables.fates.get(&seq).into_iter().flatten();
+        Ok(all.map(|(_, fate)| fate.clone()).collect())
+    }
+
+    /// Knows no size, and no limit.
+    fn delete_fates(&mut self, before_ms: u64, _bytes_max: u64, _limit: usize) -> Result<usize> {
+        self.is_open()?;
+        let old = |all: &&Vec<(u64, Fate)>| all.iter().any(|(at_ms, _)| *at_ms < before_ms);
+        let old = self.tables.fates.values().filter(old).cloned();
+        let mut gone = 0;
+        for mut all in old.collect::<Vec<_>>() {
+            let seq = all[0].1.seq;
+            gone += all.len();
+            all.retain(|(at_ms, _)| *at_ms >= before_ms);
+            gone -= all.len();
+            if all.is_empty() {
+                self.set_past(seq, None);
+            }
+            self.set_fates(seq, all);
+        }
+        Ok(gone)
     }
 
     fn old_deliveries(

@@ -32,6 +32,10 @@ macro_rules! txn_methods {
                 sender: $crate::store::PeerId,
                 id: &::peerbus_wire::MessageId
             ) -> Option<$crate::store::MessageHead>;
+            find_past(
+                sender: $crate::store::PeerId,
+                id: &::peerbus_wire::MessageId
+            ) -> Option<$crate::store::MessageHead>;
             find_by_id(id: &::peerbus_wire::MessageId) -> Vec<$crate::store::MessageHead>;
             pending_for(seq: ::peerbus_wire::Seq) -> Vec<$crate::store::PeerId>;
             settled(
@@ -39,6 +43,9 @@ macro_rules! txn_methods {
                 limit: usize
             ) -> (Vec<::peerbus_wire::Seq>, Option<::peerbus_wire::Seq>);
             delete_messages(seqs: &[::peerbus_wire::Seq]) -> ();
+            insert_fates(fates: &[$crate::store::Fate], at_ms: u64) -> ();
+            fates(seq: ::peerbus_wire::Seq) -> Vec<$crate::store::Fate>;
+            delete_fates(before_ms: u64, bytes_max: u64, limit: usize) -> usize;
             old_deliveries(
                 before_ms: u64,
                 limit: usize

@@ -1,9 +1,9 @@
 //! Every call answers as the model does, in and across transactions and reopenings.
 
-use peerbus_core::store::{NewMessage, PeerId, Store as _, Txn as _};
+use peerbus_core::store::{Fate, NewMessage, PeerId, Store as _, Txn as _};
 use peerbus_core::testing::{MemoryStore, Tables};
 use peerbus_store::{SqliteStore, verify_audit};
-use peerbus_wire::{MessageId, Seq};
+use peerbus_wire::{MessageId, Seq, Stage};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -79,6 +79,56 @@ fn a_new_database_is_empty() {
     let (_directory, path) = place();
     let loaded = open(&path).load().unwrap();
     assert_eq!((loaded.peers, loaded.head), (vec![], None));
+}
+
+#[test]
+fn the_oldest_fates_go_when_they_take_too_much_and_their_heads_with_them() {
+    let (_directory, path) = place();
+    let mut store = open(&path);
+    let id = |seq: u64| MessageId::parse(&format!("m{seq}")).unwrap();
+    store.begin().unwrap();
+    for seq in 1..=1_000 {
+        let message = NewMessage {
+            seq: Seq(seq),
+            sender: PeerId(1),
+            id: &id(seq),
+            envelope: "{}",
+            recipients: 1,
+            accepted_ms: 1,
+        };
+        store.insert_message(&message).unwrap();
+        let seq = Seq(seq);
+        let fate = Fate {
+            seq,
+            recipient: PeerId(2),
+            to: "bob".into(),
+            stage: Stage::Acked(None),
+            at_ms: 1,
+        };
+        store.insert_fates(&[fate], 1).unwrap();
+        store.delete_messages(&[seq]).unwrap();
+    }
+    let known = |store: &mut SqliteStore| {
+        let is_known = |seq: &u64| {
+            let head = store.find_past(PeerId(1), &id(*seq)).unwrap().is_some();
+            assert_eq!(head, !store.fates(Seq(*seq)).unwrap().is_empty(), "{seq}");
+            head
+        };
+        (1..=1_000).filter(is_known).collect::<Vec<_>>()
+    };
+    assert_eq!(store.delete_fates(0, 1 << 20, usize::MAX).unwrap(), 0);
+    assert_eq!(store.delete_fates(0, 50_000, 10).unwrap(), 10, "in slices");
+    assert_eq!(known(&mut store), (11..=1_000).collect::<Vec<_>>());
+    store.delete_fates(0, 50_000, usize::MAX).unwrap();
+    let left = known(&mut store);
+    assert_eq!(left.last(), Some(&1_000));
+    assert!((100..500).contains(&left.len()), "{}", left.len());
+    assert_eq!(
+        left,
+        (1_001 - left.len() as u64..=1_000).collect::<Vec<_>>()
+    );
+    store.delete_fates(2, u64::MAX, usize::MAX).unwrap();
+    assert!(known(&mut store).is_empty());
 }
 
 #[test]

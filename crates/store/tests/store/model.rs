@@ -6,11 +6,11 @@ use std::path::Path;
 use peerbus_core::TokenHash;
 use peerbus_core::audit::{Block, Head};
 use peerbus_core::store::{
-    AliasRow, Ending, MessageHead, Notice, PeerId, PeerRow, StoreError, Txn,
+    AliasRow, Ending, Fate, MessageHead, Notice, PeerId, PeerRow, StoreError, Txn,
 };
 use peerbus_core::testing::{MemoryStore, Stored, Tables};
 use peerbus_store::SqliteStore;
-use peerbus_wire::{MessageId, Seq};
+use peerbus_wire::{MessageId, Received, Seq};
 use rusqlite::{Connection, OpenFlags, Row};
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -19,13 +19,7 @@ type Result<T> = std::result::Result<T, StoreError>;
 pub(crate) fn dump(path: &Path) -> Tables {
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
     let messages = rows(&db, "SELECT * FROM messages", |row| {
-        let head = MessageHead {
-            seq: Seq(number(row, "seq")),
-            sender: PeerId(get(row, "sender")),
-            id: MessageId::parse(&get::<String>(row, "id")).unwrap(),
-            recipients: get(row, "recipients"),
-            accepted_ms: number(row, "accepted_ms"),
-        };
+        let head = message_head(row);
         let envelope: String = get(row, "envelope");
         (
             head.seq,
@@ -64,6 +58,10 @@ pub(crate) fn dump(path: &Path) -> Tables {
         };
         (block.number, block)
     });
+    let past = rows(&db, "SELECT * FROM past", |row| {
+        let head = message_head(row);
+        (head.seq, head)
+    });
     let head: Vec<Head> = rows(&db, "SELECT * FROM head", |row| Head {
         blocks: number(row, "blocks"),
         hash: get(row, "hash"),
@@ -81,9 +79,56 @@ pub(crate) fn dump(path: &Path) -> Tables {
         debts,
         dead,
         notices,
+        fates: fates(&db),
+        past,
         audit,
         head: head.into_iter().next(),
     }
+}
+
+fn message_head(row: &Row<'_>) -> MessageHead {
+    MessageHead {
+        seq: Seq(number(row, "seq")),
+        sender: PeerId(get(row, "sender")),
+        id: MessageId::parse(&get::<String>(row, "id")).unwrap(),
+        recipients: get(row, "recipients"),
+        accepted_ms: number(row, "accepted_ms"),
+    }
+}
+
+fn fates(db: &Connection) -> BTreeMap<Seq, Vec<(u64, Fate)>> {
+    let packed: Vec<Vec<(u64, Fate)>> = rows(db, "SELECT * FROM fates ORDER BY number", unpacked);
+    let mut fates = BTreeMap::<Seq, Vec<(u64, Fate)>>::new();
+    for (at_ms, fate) in packed.into_iter().flatten() {
+        fates.entry(fate.seq).or_default().push((at_ms, fate));
+    }
+    fates
+}
+
+fn unpacked(row: &Row<'_>) -> Vec<(u64, Fate)> {
+    let numbers = |blob: &[u8]| -> Vec<u32> {
+        let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().unwrap());
+        blob.chunks(4).map(number).collect()
+    };
+    let (ends, recipients): (Vec<u8>, Vec<u8>) = (get(row, "ends"), get(row, "recipients"));
+    let told: String = get(row, "told");
+    let Received::Receipts(told) = Received::parse(told.as_bytes()) else {
+        panic!("{told}");
+    };
+    let recipients = numbers(&recipients);
+    let fate = |end: &[u8]| {
+        let group = numbers(&end[1..])[0] as usize;
+        let receipt = told[group].clone();
+        let fate = Fate {
+            seq: Seq(number(row, "chunk") * 256 + u64::from(end[0])),
+            recipient: PeerId(recipients[group]),
+            to: receipt.to.unwrap(),
+            stage: receipt.stage,
+            at_ms: receipt.at_ms.unwrap(),
+        };
+        (number(row, "at_ms"), fate)
+    };
+    ends.chunks(5).map(fate).collect()
 }
 
 fn aliases(db: &Connection) -> BTreeMap<String, AliasRow> {

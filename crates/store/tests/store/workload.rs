@@ -3,8 +3,8 @@
 
 use peerbus_core::TokenHash;
 use peerbus_core::audit::{AuditKey, Event, Head, Log};
-use peerbus_core::store::{AliasRow, Ending, Inserted, NewMessage, Notice, PeerId, PeerRow};
-use peerbus_wire::{MessageId, Seq};
+use peerbus_core::store::{AliasRow, Ending, Fate, Inserted, NewMessage, Notice, PeerId, PeerRow};
+use peerbus_wire::{How, MessageId, Seq, Stage};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -32,6 +32,7 @@ pub(crate) fn batch(seed: u64, key: &AuditKey, target: &mut impl Target) {
         rng,
         head,
         log: Log::default(),
+        fates: Vec::new(),
         now,
         target,
     };
@@ -41,9 +42,11 @@ pub(crate) fn batch(seed: u64, key: &AuditKey, target: &mut impl Target) {
     let Work {
         mut head,
         mut log,
+        fates,
         target,
         ..
     } = work;
+    target.insert_fates(&fates, now).unwrap();
     let block = log.seal(key, &mut head, now);
     target.append_audit(&block, &head).unwrap();
 }
@@ -83,6 +86,14 @@ pub(crate) fn probe(seed: u64, target: &mut impl Target) {
             .notices(peer, rng.random_range(0..20), limit)
             .unwrap();
         target.old_audit(before_ms, limit).unwrap();
+        target.fates(seq).unwrap();
+        let past = pick(&mut rng, target.model().past.values()).cloned();
+        if let Some(head) = past {
+            target.find_past(head.sender, &head.id).unwrap();
+            target.find_past(peer, &head.id).unwrap();
+            target.find_by_id(&head.id).unwrap();
+            target.fates(head.seq).unwrap();
+        }
         if let Some(head) = target.message(seq).unwrap() {
             target.find_message(head.sender, &head.id).unwrap();
             target.find_by_id(&head.id).unwrap();
@@ -95,6 +106,7 @@ struct Work<'a, T> {
     rng: StdRng,
     head: Head,
     log: Log,
+    fates: Vec<Fate>,
     now: u64,
     target: &'a mut T,
 }
@@ -117,6 +129,9 @@ impl<T: Target> Work<'_, T> {
                     .unwrap();
                 self.target
                     .delete_notices(before_ms, self.rng.random_range(0..4))
+                    .unwrap();
+                self.target
+                    .delete_fates(before_ms, u64::MAX, usize::MAX)
                     .unwrap();
             }
             _ => self.drop_audit(),
@@ -209,7 +224,11 @@ impl<T: Target> Work<'_, T> {
         let seq = Seq(self.head.next_seq);
         let fresh = MessageId::parse(&format!("{:08x}", self.rng.random::<u32>())).unwrap();
         let used = pick(&mut self.rng, self.target.model().messages.values()).cloned();
+        let past = pick(&mut self.rng, self.target.model().past.values()).cloned();
         let (id, envelope) = match used.filter(|_| self.rng.random_ratio(1, 8)) {
+            _ if past.is_some() && self.rng.random_ratio(1, 16) => {
+                (past.unwrap().id, "the id is used anew".into())
+            }
             Some(used) if self.rng.random() => (used.head.id, used.envelope),
             Some(used) => (used.head.id, "another text".into()),
             // Some texts take overflow pages.
@@ -260,7 +279,24 @@ impl<T: Target> Work<'_, T> {
                 recipient,
                 how: None,
             });
+            let seen = How::Seen {
+                path: "drain".into(),
+                evidence: "tool_result".into(),
+            };
+            let how = self.rng.random::<bool>().then_some(seen);
+            self.end(recipient, seq, Stage::Acked(how));
         }
+    }
+
+    /// Ends of deliveries are kept together, as at the end of a commit.
+    fn end(&mut self, recipient: PeerId, seq: Seq, stage: Stage) {
+        self.fates.push(Fate {
+            seq,
+            recipient,
+            to: format!("Peer-{}", recipient.0),
+            stage,
+            at_ms: self.now,
+        });
     }
 
     fn reject(&mut self) {
@@ -271,6 +307,8 @@ impl<T: Target> Work<'_, T> {
             .insert_dead(recipient, seq, "the signature is wrong", self.now)
             .unwrap();
         self.log.push(&Event::Dead { seq, recipient });
+        let why = "the signature is wrong".into();
+        self.end(recipient, seq, Stage::Dead { why });
     }
 
     fn sweep(&mut self) {

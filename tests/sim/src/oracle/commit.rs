@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use peerbus_core::audit::{Block, chain};
 use peerbus_core::broker::ConnId;
 use peerbus_core::store::{MessageHead, PeerId};
-use peerbus_wire::{Envelope, Seq};
+use peerbus_wire::{Envelope, Seq, Stage};
 
 use super::{Accepted, End, Oracle};
 use crate::disk::Write;
@@ -184,6 +184,7 @@ impl Oracle {
             format!("a commit did {done:?}, its audit block says {said:?}")
         })?;
         self.reported(&writes, &done)?;
+        self.kept(&writes, &done)?;
         self.remember(&writes, &owed, &done)
     }
 
@@ -203,6 +204,33 @@ impl Oracle {
             ensure(told || nobody, "notice", || {
                 let name = self.name_of(*peer);
                 format!("{end:?}: {id} to {name}, and its sender is not told")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// How a delivery ended is kept, and as its recipient said it.
+    fn kept(&mut self, writes: &[Write], done: &Said) -> Verdict {
+        let fates = writes.iter().filter_map(|write| match write {
+            Write::Fate(fate) => Some(((fate.recipient, fate.seq), &fate.stage)),
+            _ => None,
+        });
+        let fates: BTreeMap<_, _> = fates.collect();
+        for (delivery, end) in &done.ended {
+            let claim = self.claims.remove(delivery);
+            let same = match fates.get(delivery) {
+                Some(Stage::Acked(how)) => *end == End::Acked && claim.as_ref() == Some(how),
+                Some(Stage::Expired { .. }) => *end == End::Expired,
+                Some(Stage::Dead { .. }) => *end == End::Dead,
+                _ => false,
+            };
+            let (peer, seq) = delivery;
+            ensure(same, "fate", || {
+                let (name, kept) = (self.name_of(*peer), fates.get(delivery));
+                format!(
+                    "message {} to {name} is {end:?} as {claim:?}, kept is {kept:?}",
+                    seq.0
+                )
             })?;
         }
         Ok(())

@@ -54,14 +54,15 @@ impl Oracle {
         if model.closed {
             // Not read any more, or, while the broker stops, still heeded.
             let done = match frame {
-                ClientFrame::Ack(Ack { key, .. }) => Some((key, End::Acked)),
-                ClientFrame::Reject { key, .. } => Some((key, End::Dead)),
+                ClientFrame::Ack(Ack { key, how }) => Some((key, End::Acked, how.clone())),
+                ClientFrame::Reject { key, .. } => Some((key, End::Dead, None)),
                 _ => None,
             };
-            if let (Some((key, end)), Some(peer)) = (done, model.peer)
+            if let (Some((key, end, how)), Some(peer)) = (done, model.peer)
                 && let Some(seq) = key.seq()
             {
                 self.causes.insert((peer, seq), end);
+                self.claims.insert((peer, seq), how);
             }
             return;
         }
@@ -75,7 +76,9 @@ impl Oracle {
         };
         match frame {
             ClientFrame::Ack(ack) => {
-                self.done(conn, peer, &ack.key, End::Acked);
+                if let Some(seq) = self.done(conn, peer, &ack.key, End::Acked) {
+                    self.claims.insert((peer, seq), ack.how.clone());
+                }
             }
             ClientFrame::Reject { key, .. } if model.ext => {
                 self.done(conn, peer, key, End::Dead);
@@ -117,13 +120,16 @@ impl Oracle {
         }
     }
 
-    fn done(&mut self, conn: ConnId, peer: PeerId, key: &DeliveryKey, end: End) {
-        let Some(seq) = key.seq() else { return };
+    /// Gives the message whose delivery ends by it, if one does.
+    fn done(&mut self, conn: ConnId, peer: PeerId, key: &DeliveryKey, end: End) -> Option<Seq> {
+        let seq = key.seq()?;
         self.conn(conn).flights.remove(&seq);
-        if self.view.debts.contains(&(peer, seq)) {
+        let owed = self.view.debts.contains(&(peer, seq));
+        if owed {
             self.causes.insert((peer, seq), end);
             self.acked.insert((peer, seq), self.commits + 1);
         }
+        owed.then_some(seq)
     }
 
     fn expect(&self, _now_ms: u64, conn: ConnId, sender: PeerId, carried: &Carried) -> Expect {

@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use peerbus_core::audit::{AuditKey, Verifier};
 use peerbus_core::broker::ConnId;
-use peerbus_core::store::{PeerId, PeerRow};
-use peerbus_wire::{MessageId, Register, Seq, Window};
+use peerbus_core::store::{Fate, PeerId, PeerRow};
+use peerbus_wire::{How, MessageId, Register, Seq, Window};
 
 pub use self::hosts::{ProcId, Surfaced};
 pub(crate) use self::inputs::Expect;
@@ -110,6 +110,8 @@ pub struct Oracle {
     pub(crate) handling: Option<ConnId>,
     /// Why debts may be settled in the open transaction.
     pub(crate) causes: BTreeMap<(PeerId, Seq), End>,
+    /// What acks claim that were taken in the open transaction.
+    pub(crate) claims: BTreeMap<(PeerId, Seq), Option<How>>,
     /// Acks that the broker took, and the number of the commit that must hold them.
     pub(crate) acked: BTreeMap<(PeerId, Seq), u64>,
     /// What left for which connection of a peer, in this life of the broker.
@@ -144,6 +146,7 @@ impl Oracle {
             conns: BTreeMap::new(),
             handling: None,
             causes: BTreeMap::new(),
+            claims: BTreeMap::new(),
             acked: BTreeMap::new(),
             left: BTreeMap::new(),
             online: BTreeSet::new(),
@@ -157,6 +160,7 @@ impl Oracle {
     pub fn crashed(&mut self, wall_ms: u64) {
         self.open.clear();
         self.causes.clear();
+        self.claims.clear();
         self.moving.clear();
         self.view = self.durable.clone();
         let commits = self.commits;
@@ -229,6 +233,21 @@ impl Oracle {
                 row.name
             )
         })
+    }
+
+    /// Checks how the disk says that deliveries ended.
+    ///
+    /// # Errors
+    ///
+    /// When the model has it otherwise.
+    pub fn remembers(&self, mut fates: impl FnMut(Seq) -> Result<Vec<Fate>, Failure>) -> Verdict {
+        for (seq, written) in &self.durable.fates {
+            let found = fates(*seq)?;
+            ensure(found == *written, "fate", || {
+                format!("the disk has {found:?}, written were {written:?}")
+            })?;
+        }
+        Ok(())
     }
 
     /// Checks how many peers the disk has.

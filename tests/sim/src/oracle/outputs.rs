@@ -1,6 +1,7 @@
 //! What leaves the broker.
 
 use peerbus_core::broker::{ConnId, Output};
+use peerbus_core::store::{Fate, PeerId};
 use peerbus_wire::limits::FRAME_BYTES_MAX;
 use peerbus_wire::{BrokerFrame, CloseReason, MessageId, PeersFrame, Receipt, RefusalCode, Stage};
 
@@ -156,6 +157,21 @@ impl Oracle {
         Ok(())
     }
 
+    /// How a delivery ended is told as it is kept, after restarts too, and is never forgotten.
+    fn truly_ended(&self, peer: PeerId, receipt: &Receipt) -> Verdict {
+        let forgotten = matches!(receipt.stage, Stage::Settled { .. });
+        let fates = self.durable.ids.get(&(peer, receipt.id.clone()));
+        let fates = fates.and_then(|seq| self.durable.fates.get(seq));
+        let said = (receipt.to.as_ref(), &receipt.stage);
+        let same = |fate: &Fate| (Some(&fate.to), &fate.stage) == said;
+        let kept = fates.is_some_and(|fates| fates.iter().any(same));
+        ensure(
+            !forgotten && (!receipt.stage.is_final() || kept),
+            "fate",
+            || format!("{receipt:?} was said, kept is {fates:?}"),
+        )
+    }
+
     fn receipt(&mut self, conn: ConnId, receipt: &Receipt) -> Verdict {
         let Some(peer) = self.conns.get(&conn).and_then(|model| model.peer) else {
             return Ok(());
@@ -175,6 +191,7 @@ impl Oracle {
                 format!("statement {key:?} on {id} is not on disk")
             });
         }
+        self.truly_ended(peer, receipt)?;
         match &receipt.stage {
             Stage::Accepted(_) => {
                 let durable = self.durable.ids.contains_key(&(peer, id.clone()));

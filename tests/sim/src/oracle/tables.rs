@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use peerbus_core::store::{AliasRow, MessageHead, Notice, PeerId, PeerRow};
+use peerbus_core::store::{AliasRow, Fate, MessageHead, Notice, PeerId, PeerRow};
 use peerbus_wire::{MessageId, Seq};
 
 use crate::disk::Write;
@@ -27,6 +27,8 @@ pub(crate) struct Tables {
     pub(crate) ids: BTreeMap<(PeerId, MessageId), Seq>,
     pub(crate) debts: BTreeSet<(PeerId, Seq)>,
     pub(crate) notices: BTreeMap<(PeerId, u64), Notice>,
+    /// No world lasts so long that one is forgotten.
+    pub(crate) fates: BTreeMap<Seq, Vec<Fate>>,
 }
 
 impl Tables {
@@ -61,6 +63,9 @@ impl Tables {
             }
             Write::Settled(peer, seq) => {
                 self.debts.remove(&(*peer, *seq));
+            }
+            Write::Fate(fate) => {
+                self.fates.entry(fate.seq).or_default().push(fate.clone());
             }
             Write::Notice(notice) => {
                 self.notices

@@ -132,12 +132,98 @@ fn status_gives_the_whole_history_in_order_of_time() {
     let ada = rig.ext("ada");
     assert_eq!(
         history(&mut rig, ada),
-        [
-            (Some(1), accepted(1, 0)),
-            (None, Stage::Settled { recipients: 1 })
-        ],
-        "what is not on disk is not known any more"
+        [(Some(1), accepted(1, 0)), rest[2].clone()],
+        "the steps are lost with the process, the end is not"
     );
+}
+
+fn seen(path: &str) -> Stage {
+    Stage::Acked(Some(How::Seen {
+        path: path.into(),
+        evidence: "transcript".into(),
+    }))
+}
+
+/// The last thing that is known of `m1`, asked on a connection of its own.
+fn last(rig: &mut Rig) -> Stage {
+    let ada = rig.ext("ada");
+    let (_, last) = history(rig, ada).pop().unwrap();
+    rig.close(ada, false);
+    last
+}
+
+#[test]
+fn how_a_delivery_ended_is_known_for_seven_days_and_over_restarts() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    rig.send(ada, "ada", "bob", "m1");
+    let Stage::Acked(how) = seen("drain") else {
+        unreachable!()
+    };
+    rig.frame(bob, ack(1, how));
+    rig.close(ada, false);
+    // The message itself goes after ten minutes.
+    for days in [0, 1, 6] {
+        rig.pass(days * DAY - if days == 6 { 300 * SECOND } else { 0 });
+        rig.restart();
+        assert_eq!(last(&mut rig), seen("drain"), "{days} days later");
+    }
+    rig.pass(600 * SECOND);
+    assert_eq!(last(&mut rig), Stage::Unknown);
+}
+
+#[test]
+fn of_messages_that_share_an_id_the_newest_is_told() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    rig.send(ada, "ada", "bob", "m1");
+    rig.frame(bob, ack(1, None));
+    rig.pass(800 * SECOND);
+    rig.close(bob, false);
+    rig.send(ada, "ada", "bob", "m1");
+    rig.close(ada, false);
+    rig.restart();
+    assert_eq!(last(&mut rig), Stage::Queued, "it may be used anew");
+    let bob = rig.ext("bob");
+    rig.frame(
+        bob,
+        ClientFrame::Reject {
+            key: Seq(2).key(),
+            reason: "forged".into(),
+        },
+    );
+    let why = "forged".to_owned();
+    let dead = Stage::Dead { why };
+    assert_eq!(last(&mut rig), dead);
+    rig.pass(800 * SECOND);
+    rig.restart();
+    assert_eq!(last(&mut rig), dead);
+}
+
+#[test]
+fn a_broadcast_is_known_until_its_last_end_is_old() {
+    let mut rig = Rig::new();
+    let (ada, bob, cyd) = (rig.ext("ada"), rig.ext("bob"), rig.ext("cyd"));
+    rig.send(ada, "ada", "*", "m1");
+    rig.frame(bob, ack(1, None));
+    rig.close(ada, false);
+    rig.pass(5 * DAY);
+    rig.frame(cyd, ack(1, None));
+    rig.pass(3 * DAY);
+    rig.restart();
+    let ada = rig.ext("ada");
+    let known: Vec<_> = history(&mut rig, ada);
+    let stages: Vec<_> = known.iter().map(|(_, stage)| stage.clone()).collect();
+    assert_eq!(
+        stages,
+        [
+            accepted(2, 0),
+            Stage::Acked(None),
+            Stage::Settled { recipients: 1 }
+        ]
+    );
+    rig.pass(5 * DAY);
+    assert_eq!(history(&mut rig, ada)[0].1, Stage::Unknown);
 }
 
 #[test]

@@ -30,6 +30,13 @@ fn drained(mcp: &mut Mcp) -> Value {
     })
 }
 
+/// A message is drained, and its reader says that it saw it.
+fn seen(mcp: &mut Mcp) {
+    let id = drained(mcp)["id"].take();
+    let acked = mcp.call("bus.ack", json!({ "ids": [id] }));
+    assert_eq!(acked["acked"], json!([id]));
+}
+
 fn peer(home: &Home, name: &str) -> Mcp {
     let mut mcp = Mcp::start(home, "generic", name, "some-bot");
     mcp.call("bus.peers", json!({}));
@@ -63,10 +70,11 @@ fn a_question_is_answered_and_its_ladder_says_by_what_it_was_seen() {
     let trail = &status["messages"][0];
     let states: Vec<_> = trail["steps"].as_array().expect("steps").iter().collect();
     let words: Vec<_> = states.iter().map(|step| &step["state"]).collect();
-    assert_eq!(words, ["accepted", "delivered", "seen"], "{trail}");
+    let way = ["accepted", "delivered", "presented", "seen"];
+    assert_eq!(words, way, "{trail}");
     assert_eq!(
-        (&states[2]["path"], &states[2]["evidence"]),
-        (&json!("drain"), &json!("tool_result"))
+        (&states[3]["path"], &states[3]["evidence"]),
+        (&json!("drain"), &json!("tool_call"))
     );
     assert!(
         states
@@ -75,11 +83,11 @@ fn a_question_is_answered_and_its_ladder_says_by_what_it_was_seen() {
     );
     let note = trail["note"].as_str().expect("a sentence");
     assert!(note.starts_with("bob's model has seen it"), "{note}");
-    // The answer was seen too, as the result of the question.
+    // The answer was the result of the question; that its model saw it is not known.
     let answer = eventually("the answer is acked", || {
         let status = bob.call("bus.status", json!({ "id": replied["id"] }));
         let last = status["messages"][0]["steps"].as_array()?.last()?.clone();
-        (last["state"] == "seen").then_some(last)
+        (last["state"] == "pushed").then_some(last)
     });
     assert_eq!(answer["path"], "ask");
     broker.stop();
@@ -182,10 +190,10 @@ fn the_command_line_shows_the_ladder_of_any_message() {
     let mut alice = peer(&home, "alice");
     let id = alice.call("bus.send", json!({ "to": "bob", "body": "hi" }))["id"].take();
     let id = id.as_str().expect("an id");
-    drained(&mut bob);
+    seen(&mut bob);
     let shown = eventually("it is seen", || {
         let shown = home.run(&["status", id]).ok();
-        shown.contains("seen").then_some(shown)
+        shown.contains("model has seen").then_some(shown)
     });
     let mut lines: Vec<_> = shown.lines().collect();
     assert_eq!(lines.remove(0), "from alice to bob");
@@ -193,12 +201,10 @@ fn the_command_line_shows_the_ladder_of_any_message() {
         .iter()
         .filter_map(|line| line.split_whitespace().nth(1))
         .collect();
-    assert_eq!(words[..3], ["accepted", "delivered", "seen"], "{shown}");
-    assert!(
-        lines[2].ends_with("bob  by drain  (tool_result)"),
-        "{shown}"
-    );
-    assert!(lines[3].starts_with("bob's model has seen it"), "{shown}");
+    let way = ["accepted", "delivered", "presented", "seen"];
+    assert_eq!(words[..4], way, "{shown}");
+    assert!(lines[3].ends_with("bob  by drain  (tool_call)"), "{shown}");
+    assert!(lines[4].starts_with("bob's model has seen it"), "{shown}");
     let json: Value =
         serde_json::from_str(&home.run(&["status", id, "--json"]).ok()).expect("JSON");
     let message = &json["messages"][0];
@@ -267,7 +273,7 @@ fn a_sender_may_wait_until_it_is_seen() {
     let mut bob = peer(&home, "bob");
     let waiting = std::thread::scope(|scope| {
         let sender = scope.spawn(|| home.run(&["send", "bob", "hi", "--wait", "seen=50"]).ok());
-        drained(&mut bob);
+        seen(&mut bob);
         sender.join().expect("the sender ends")
     });
     let lines: Vec<_> = waiting.lines().collect();

@@ -6,6 +6,7 @@
 
 pub mod audit;
 pub mod broker;
+mod delivered;
 pub mod mailbox;
 mod mutation;
 pub mod peer;
@@ -16,5 +17,6 @@ pub mod testing;
 mod time;
 mod token;
 
+pub use delivered::{Delivered, NotDelivered};
 pub use time::Now;
 pub use token::TokenHash;

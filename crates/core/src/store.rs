@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use peerbus_wire::{MessageId, Seq, Stage};
 
-use crate::TokenHash;
 use crate::audit::{Block, Head};
 pub use crate::peer_id::PeerId;
+use crate::{Delivered, TokenHash};
 
 /// Storage failed. Memory may be ahead of the disk: roll back and stop the broker.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -36,6 +36,9 @@ pub struct PeerRow {
     /// Its name has ended: it is nobody any more, and this happens to what it is still owed. Then
     /// `name` is none that a peer can have.
     pub ending: Option<Ending>,
+    /// What was delivered to it on connections that ended; `None` while it is connected, and
+    /// thereby after a broker that was not stopped.
+    pub delivered: Option<Delivered>,
 }
 
 /// What happens to the mail of a name that has ended.
@@ -168,7 +171,8 @@ pub struct Loaded {
     pub head: Option<Head>,
 }
 
-/// Reads and writes inside the open transaction. Reads see its own writes.
+/// Reads and writes inside the open transaction. Reads see its own writes. A `pair` is a recipient
+/// and a sender.
 pub trait Txn {
     /// Writes a peer's row, new or changed.
     ///
@@ -189,30 +193,42 @@ pub trait Txn {
     /// Stores a message unless its sender used the id before.
     fn insert_message(&mut self, message: &NewMessage<'_>) -> Result<Inserted, StoreError>;
 
-    /// Owes `seq` to `recipient`.
-    fn insert_delivery(&mut self, recipient: PeerId, seq: Seq) -> Result<(), StoreError>;
+    /// Owes message `seq` of `sender` to `recipient`.
+    fn insert_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<(), StoreError>;
 
     /// Settles the delivery; `false` when there was none.
-    fn delete_delivery(&mut self, recipient: PeerId, seq: Seq) -> Result<bool, StoreError>;
+    fn delete_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<bool, StoreError>;
 
-    /// Whether `seq` is owed to `recipient`.
-    fn has_delivery(&mut self, recipient: PeerId, seq: Seq) -> Result<bool, StoreError>;
+    /// Whether there is such a delivery.
+    fn has_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<bool, StoreError>;
 
-    /// The first messages owed to `recipient` after `after`, in order: at most `messages`, and no
-    /// more once `bytes` of text are reached (so at least one when there is one).
+    /// Messages pending for `recipient`, by sender and number: at most `messages`, and no more once
+    /// `bytes` of text are reached (so at least one when there is one).
     fn read_queue(
         &mut self,
         recipient: PeerId,
-        after: Seq,
         messages: usize,
         bytes: usize,
     ) -> Result<Vec<Queued>, StoreError>;
 
+    /// The first messages of one sender that are pending for one recipient, `from` inclusive,
+    /// `until` exclusive, within the limits of [`Txn::read_queue`]. Also the number of the next one behind them,
+    /// in the range or not.
+    fn read_run(
+        &mut self,
+        pair: (PeerId, PeerId),
+        from: Seq,
+        until: Seq,
+        messages: usize,
+        bytes: usize,
+    ) -> Result<(Vec<Queued>, Option<Seq>), StoreError>;
+
+    /// Each sender that has a message pending for `recipient`, with the number of its first one.
+    /// One seek for each, however many messages there are.
+    fn queue_heads(&mut self, recipient: PeerId) -> Result<Vec<(PeerId, Seq)>, StoreError>;
+
     /// How many messages are owed to `recipient`.
     fn count_queue(&mut self, recipient: PeerId) -> Result<u64, StoreError>;
-
-    /// The number of the last message owed to `recipient`.
-    fn last_delivery(&mut self, recipient: PeerId) -> Result<Option<Seq>, StoreError>;
 
     /// A message by number.
     fn message(&mut self, seq: Seq) -> Result<Option<MessageHead>, StoreError>;

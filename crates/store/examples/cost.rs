@@ -90,6 +90,7 @@ impl Load {
                 online: true,
                 last_seen_ms: 0,
                 ending: None,
+                delivered: None,
             })?;
         }
         store.commit()?;
@@ -129,7 +130,7 @@ impl Load {
                 recipients: 1,
                 accepted_ms: now,
             })?;
-            store.insert_delivery(recipient, seq)?;
+            store.insert_delivery((recipient, sender), seq)?;
             self.log.push(&Event::Accept {
                 seq,
                 sender,
@@ -148,7 +149,7 @@ impl Load {
     fn settle(&mut self, store: &mut SqliteStore) -> Result<(), Box<dyn Error>> {
         self.settled += 1;
         let (seq, recipient) = (Seq(self.settled), recipient(self.settled));
-        store.delete_delivery(recipient, seq)?;
+        store.delete_delivery((recipient, PeerId(1)), seq)?;
         self.log.push(&Event::Ack {
             seq,
             recipient,

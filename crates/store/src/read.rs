@@ -4,12 +4,12 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
-use peerbus_core::TokenHash;
 use peerbus_core::audit::{Block, Head};
 use peerbus_core::store::{AliasRow, Ending, MessageHead, Notice, PeerId, PeerRow, Queued};
+use peerbus_core::{Delivered, NotDelivered, TokenHash};
 use peerbus_wire::{MessageId, Seq};
 use rusqlite::types::Type;
-use rusqlite::{CachedStatement, Connection, Error, OptionalExtension as _, Result, Row};
+use rusqlite::{Connection, Error, OptionalExtension as _, Result, Row, Rows};
 
 /// A number as SQLite stores it.
 pub(crate) fn int(number: u64) -> Result<i64> {
@@ -99,7 +99,8 @@ pub(crate) fn notice(row: &Row<'_>) -> Result<Notice> {
 
 pub(crate) fn peers(db: &Connection) -> Result<Vec<PeerRow>> {
     let mut statement = db.prepare(
-        "SELECT id, name, owner, generated, ephemeral, online, last_seen_ms, ending
+        "SELECT id, name, owner, generated, ephemeral, online, last_seen_ms, ending,
+             delivered
          FROM peers ORDER BY id",
     )?;
     let rows = statement.query_map([], |row| {
@@ -112,9 +113,18 @@ pub(crate) fn peers(db: &Connection) -> Result<Vec<PeerRow>> {
             online: row.get(5)?,
             last_seen_ms: unsigned(row, 6)?,
             ending: row.get::<_, Option<u32>>(7)?.map(ending),
+            delivered: delivered(row, 8)?,
         })
     })?;
     rows.collect()
+}
+
+fn delivered(row: &Row<'_>, column: usize) -> Result<Option<Delivered>> {
+    let text = row.get_ref(column)?.as_str_or_null()?;
+    let parsed = text.map(str::parse).transpose();
+    parsed.map_err(|error: NotDelivered| {
+        Error::FromSqlConversionFailure(column, Type::Text, error.into())
+    })
 }
 
 /// 0 is no peer's number.
@@ -175,20 +185,18 @@ pub(crate) fn block(row: &Row<'_>) -> Result<Block> {
     })
 }
 
-pub(crate) fn queue(
-    db: &Connection,
-    recipient: PeerId,
-    after: Seq,
-    messages: usize,
-    bytes: usize,
-) -> Result<Vec<Queued>> {
-    // LEFT: a delivery whose message is gone is damage, and must not be passed over in silence.
-    let mut statement = db.prepare_cached(
-        "SELECT d.seq, m.sender, m.id, m.accepted_ms, m.envelope
-         FROM deliveries d LEFT JOIN messages m ON m.seq = d.seq
-         WHERE d.recipient = ?1 AND d.seq > ?2 ORDER BY d.seq LIMIT ?3",
-    )?;
-    let mut rows = statement.query((recipient.0, bound(after.0), limit(messages)))?;
+/// The messages of a queue, by sender and number, and those of one sender in it. LEFT: a delivery
+/// whose message is gone is damage, and must not be passed over in silence.
+pub(crate) const QUEUE: &str = "SELECT d.seq, d.sender, m.id, m.accepted_ms, m.envelope
+    FROM deliveries d LEFT JOIN messages m ON m.seq = d.seq
+    WHERE d.recipient = ?1 ORDER BY d.sender, d.seq LIMIT ?2";
+pub(crate) const RUN: &str = "SELECT d.seq, d.sender, m.id, m.accepted_ms, m.envelope
+    FROM deliveries d LEFT JOIN messages m ON m.seq = d.seq
+    WHERE d.recipient = ?1 AND d.sender = ?2 AND d.seq >= ?3 AND d.seq < ?4
+    ORDER BY d.seq LIMIT ?5";
+
+/// Reads messages until so many bytes of text are reached.
+pub(crate) fn queue(mut rows: Rows<'_>, bytes: usize) -> Result<Vec<Queued>> {
     let (mut queue, mut total) = (Vec::new(), 0);
     while let Some(row) = rows.next()? {
         let seq = seq(row, 0)?;
@@ -216,15 +224,82 @@ pub(crate) fn queue(
     Ok(queue)
 }
 
-/// Messages of a range that are owed or dead. One range of the key per peer: an index of the deliveries
-/// by message would cost every ack.
-const KEPT: &str = "SELECT d.seq FROM peers p CROSS JOIN deliveries d
-    ON d.recipient = p.id AND d.seq BETWEEN ?1 AND ?2
-    UNION SELECT seq FROM dead WHERE seq BETWEEN ?1 AND ?2";
+/// The messages of one sender in a queue, and which follows them.
+pub(crate) fn run(
+    db: &Connection,
+    (recipient, sender): (PeerId, PeerId),
+    (from, until): (Seq, Seq),
+    messages: usize,
+    bytes: usize,
+) -> Result<(Vec<Queued>, Option<Seq>)> {
+    let mut statement = db.prepare_cached(RUN)?;
+    let rows = statement.query((
+        recipient.0,
+        sender.0,
+        bound(from.0),
+        bound(until.0),
+        limit(messages),
+    ))?;
+    let messages = queue(rows, bytes)?;
+    let after = messages
+        .last()
+        .map_or(from.0.saturating_sub(1), |last| last.seq.0);
+    let next = db
+        .prepare_cached(NEXT_OF_PAIR)?
+        .query_row((recipient.0, sender.0, bound(after)), |row| seq(row, 0))
+        .optional()?;
+    Ok((messages, next))
+}
 
-/// Who is owed a message; by the same path.
-pub(crate) const OWED_TO: &str = "SELECT p.id FROM peers p CROSS JOIN deliveries d
-    ON d.recipient = p.id AND d.seq = ?1 ORDER BY p.id";
+const NEXT_OF_PAIR: &str = "SELECT seq FROM deliveries
+    WHERE recipient = ?1 AND sender = ?2 AND seq > ?3 ORDER BY seq LIMIT 1";
+
+/// The first delivery of the next sender of a recipient, and of the next pair of the two. The key
+/// leads with both, so each is a seek.
+const NEXT_SENDER: &str = "SELECT sender, seq FROM deliveries
+    WHERE recipient = ?1 AND sender > ?2 ORDER BY sender, seq LIMIT 1";
+const NEXT_PAIR: &str = "SELECT recipient, sender, seq FROM deliveries
+    WHERE (recipient, sender) > (?1, ?2) ORDER BY recipient, sender, seq LIMIT 1";
+
+pub(crate) fn queue_heads(db: &Connection, recipient: PeerId) -> Result<Vec<(PeerId, Seq)>> {
+    let mut next = db.prepare_cached(NEXT_SENDER)?;
+    let mut heads = Vec::new();
+    let mut last = -1;
+    while let Some((sender, first)) = next
+        .query_row((recipient.0, last), |row| Ok((peer(row, 0)?, seq(row, 1)?)))
+        .optional()?
+    {
+        heads.push((sender, first));
+        last = i64::from(sender.0);
+    }
+    Ok(heads)
+}
+
+/// Each recipient and sender between whom something is pending, with the first of it. There are
+/// far fewer of them than deliveries, and mostly than peers.
+fn pairs(db: &Connection) -> Result<Vec<(Seq, PeerId, PeerId)>> {
+    let mut next = db.prepare_cached(NEXT_PAIR)?;
+    let mut pairs = Vec::new();
+    let mut last = (-1, -1);
+    while let Some((recipient, sender, first)) = next
+        .query_row(last, |row| Ok((peer(row, 0)?, peer(row, 1)?, seq(row, 2)?)))
+        .optional()?
+    {
+        pairs.push((first, recipient, sender));
+        last = (i64::from(recipient.0), i64::from(sender.0));
+    }
+    Ok(pairs)
+}
+
+/// Messages of a range that are pending between a recipient and a sender. An index of the deliveries
+/// by message would cost every ack.
+const PENDING_OF_PAIR: &str = "SELECT seq FROM deliveries
+    WHERE recipient = ?1 AND sender = ?2 AND seq BETWEEN ?3 AND ?4";
+
+/// For whom a message is pending.
+pub(crate) const PENDING_FOR: &str = "SELECT p.id FROM messages m CROSS JOIN peers p
+    CROSS JOIN deliveries d ON d.recipient = p.id AND d.sender = m.sender AND d.seq = m.seq
+    WHERE m.seq = ?1 ORDER BY p.id";
 
 pub(crate) fn settled(
     db: &Connection,
@@ -238,10 +313,19 @@ pub(crate) fn settled(
     let (Some(first), Some(last)) = (looked_at.first(), looked_at.last()) else {
         return Ok((Vec::new(), None));
     };
-    let kept: BTreeSet<Seq> = db
-        .prepare_cached(KEPT)?
+    let mut kept: BTreeSet<Seq> = db
+        .prepare_cached("SELECT seq FROM dead WHERE seq BETWEEN ?1 AND ?2")?
         .query_map((int(first.0)?, int(last.0)?), |row| seq(row, 0))?
         .collect::<Result<_>>()?;
+    let mut pending = db.prepare_cached(PENDING_OF_PAIR)?;
+    for (oldest, recipient, sender) in pairs(db)? {
+        if oldest <= *last {
+            let range = (recipient.0, sender.0, int(first.0)?, int(last.0)?);
+            for seq in pending.query_map(range, |row| seq(row, 0))? {
+                kept.insert(seq?);
+            }
+        }
+    }
     let last = *last;
     Ok((
         looked_at
@@ -252,29 +336,18 @@ pub(crate) fn settled(
     ))
 }
 
-/// Merges the peers' queues by message number, so that what is settled is never looked at.
+/// Merges the queues by message number, so that what is settled is never looked at.
 pub(crate) fn old_deliveries(
     db: &Connection,
     before_ms: u64,
     limit: usize,
 ) -> Result<Vec<(PeerId, MessageHead)>> {
-    let mut next = db.prepare_cached(
-        "SELECT seq FROM deliveries WHERE recipient = ?1 AND seq > ?2 ORDER BY seq LIMIT 1",
-    )?;
+    let mut next = db.prepare_cached(NEXT_OF_PAIR)?;
     let mut message = db.prepare_cached(MESSAGE_BY_SEQ)?;
-    let mut heap = BinaryHeap::new();
-    let peers: Vec<PeerId> = db
-        .prepare_cached("SELECT id FROM peers")?
-        .query_map([], |row| peer(row, 0))?
-        .collect::<Result<_>>()?;
-    for peer in peers {
-        if let Some(first) = delivery_after(&mut next, peer, Seq(0))? {
-            heap.push(Reverse((first, peer)));
-        }
-    }
+    let mut heap: BinaryHeap<_> = pairs(db)?.into_iter().map(Reverse).collect();
     let mut old: Vec<(PeerId, MessageHead)> = Vec::new();
     while old.len() < limit {
-        let Some(Reverse((number, peer))) = heap.pop() else {
+        let Some(Reverse((number, recipient, sender))) = heap.pop() else {
             break;
         };
         let head = match old.last() {
@@ -284,17 +357,13 @@ pub(crate) fn old_deliveries(
         if head.accepted_ms >= before_ms {
             break;
         }
-        old.push((peer, head));
-        if let Some(following) = delivery_after(&mut next, peer, number)? {
-            heap.push(Reverse((following, peer)));
-        }
+        old.push((recipient, head));
+        let following = next
+            .query_row((recipient.0, sender.0, bound(number.0)), |row| seq(row, 0))
+            .optional()?;
+        heap.extend(following.map(|following| Reverse((following, recipient, sender))));
     }
     Ok(old)
-}
-
-fn delivery_after(next: &mut CachedStatement<'_>, peer: PeerId, after: Seq) -> Result<Option<Seq>> {
-    next.query_row((peer.0, bound(after.0)), |row| seq(row, 0))
-        .optional()
 }
 
 #[cfg(test)]
@@ -302,10 +371,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deliveries_by_message_are_found_without_a_scan_of_all() {
+    fn deliveries_are_found_without_a_scan() {
         let directory = tempfile::tempdir().unwrap();
         let store = crate::SqliteStore::open(&directory.path().join("bus.db")).unwrap();
-        for (sql, range) in [(KEPT, "seq>? AND seq<?"), (OWED_TO, "seq=?")] {
+        let pair = "recipient=? AND sender=?";
+        for (sql, key) in [
+            (QUEUE, "recipient=?".to_owned()),
+            (RUN, format!("{pair} AND seq>? AND seq<?")),
+            (NEXT_OF_PAIR, format!("{pair} AND seq>?")),
+            (NEXT_SENDER, "recipient=? AND sender>?".to_owned()),
+            (NEXT_PAIR, "(recipient,sender)>(?,?)".to_owned()),
+            (PENDING_OF_PAIR, format!("{pair} AND seq>? AND seq<?")),
+            (PENDING_FOR, format!("{pair} AND seq=?")),
+        ] {
             let mut statement = store
                 .db
                 .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))
@@ -318,8 +396,15 @@ mod tests {
                 .unwrap()
                 .map(|row| row.unwrap())
                 .collect();
-            let wanted = format!("SEARCH d USING PRIMARY KEY (recipient=? AND {range})");
-            assert!(plan.contains(&wanted), "{plan:#?}");
+            let table = if sql.contains(" d ") {
+                "d"
+            } else {
+                "deliveries"
+            };
+            let wanted = format!("SEARCH {table} USING PRIMARY KEY ({key})");
+            assert!(plan.contains(&wanted), "{wanted}: {plan:#?}");
+            let sorts = plan.iter().any(|step| step.contains("TEMP B-TREE"));
+            assert!(!sorts, "{plan:#?}");
         }
     }
 }

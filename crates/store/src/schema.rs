@@ -12,7 +12,7 @@ pub(crate) type Step = fn(&Connection) -> rusqlite::Result<()>;
 
 /// Step `n` (from 0) leads from schema version `n` to `n + 1`. A step that has been released is
 /// never changed; a new version is a new step at the end.
-pub(crate) const STEPS: &[Step] = &[version_1, version_2, version_3];
+pub(crate) const STEPS: &[Step] = &[version_1, version_2, version_3, version_4];
 
 /// Why a file's schema is not ours to use. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -232,19 +232,47 @@ fn version_3(db: &Connection) -> rusqlite::Result<()> {
     )
 }
 
+fn version_4(db: &Connection) -> rusqlite::Result<()> {
+    // The key leads with both peers, so that the first message of each sender is one seek away.
+    // `delivered`: what was delivered, as text; NULL while the peer is connected. Of a peer that was
+    // not connected it may be all that was accepted before it left.
+    db.execute_batch(
+        "ALTER TABLE deliveries RENAME TO old_deliveries;
+         CREATE TABLE deliveries(
+             recipient INTEGER NOT NULL,
+             sender INTEGER NOT NULL,
+             seq INTEGER NOT NULL,
+             PRIMARY KEY(recipient, sender, seq)
+         ) STRICT, WITHOUT ROWID;
+         INSERT INTO deliveries(recipient, sender, seq)
+             SELECT d.recipient, coalesce(m.sender, 0), d.seq
+             FROM old_deliveries d LEFT JOIN messages m ON m.seq = d.seq
+             ORDER BY 1, 2, 3;
+         DROP TABLE old_deliveries;
+         ALTER TABLE peers ADD COLUMN delivered TEXT;
+         UPDATE peers SET delivered =
+             (SELECT CAST(coalesce(max(d.seq), 0) AS TEXT)
+              FROM deliveries d JOIN messages m ON m.seq = d.seq
+              WHERE d.recipient = peers.id AND m.accepted_ms <= peers.last_seen_ms)
+         WHERE online = 0;",
+    )
+}
+
 #[cfg(test)]
 mod tests {
-    use peerbus_core::TokenHash;
     use peerbus_core::audit::{Event, Head, Log};
-    use peerbus_core::store::{
-        AliasRow, Ending, Fate, Inserted, NewMessage, Notice, PeerId, PeerRow, Store as _, Txn as _,
-    };
+    use peerbus_core::store::{Fate, Inserted, NewMessage, PeerId, PeerRow, Store as _, Txn as _};
+
     use peerbus_wire::{MessageId, Seq, Stage};
 
     use super::*;
     use crate::open::{OpenError, open_with};
 
-    const NEXT: &[Step] = &[version_1, version_2, version_3, add_colour];
+    const KNOWN: u32 = STEPS.len() as u32;
+
+    fn next(step: Step) -> Vec<Step> {
+        [STEPS, &[step]].concat()
+    }
 
     fn add_colour(db: &Connection) -> rusqlite::Result<()> {
         db.execute_batch("ALTER TABLE peers ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'")
@@ -274,6 +302,7 @@ mod tests {
                 online,
                 last_seen_ms,
                 ending: None,
+                delivered: None,
             })
             .unwrap();
         store.commit().unwrap();
@@ -293,19 +322,16 @@ mod tests {
     fn an_older_database_is_brought_up_once_and_keeps_its_rows() {
         let (_directory, path) = old_database();
         for _ in 0..2 {
-            let store = open_with(&path, NEXT).unwrap();
+            let store = open_with(&path, &next(add_colour)).unwrap();
             assert_eq!(colours(&store).unwrap(), "anna red");
-            assert_eq!(version(&store.db, &path, 4).unwrap(), 4);
+            assert_eq!(version(&store.db, &path, KNOWN + 1).unwrap(), KNOWN + 1);
         }
         let error = open_with(&path, STEPS).unwrap_err();
         assert!(
             matches!(
                 error,
-                OpenError::Schema(SchemaError::Newer {
-                    found: 4,
-                    known: 3,
-                    ..
-                })
+                OpenError::Schema(SchemaError::Newer { found, known, .. })
+                    if (found, known) == (KNOWN + 1, KNOWN)
             ),
             "{error}"
         );
@@ -314,7 +340,7 @@ mod tests {
     #[test]
     fn a_step_that_fails_changes_nothing() {
         let (_directory, path) = old_database();
-        let error = open_with(&path, &[version_1, version_2, version_3, fail_half_way])
+        let error = open_with(&path, &next(fail_half_way))
             .unwrap_err()
             .to_string();
         assert!(
@@ -326,151 +352,133 @@ mod tests {
         assert_eq!(store.load().unwrap().peers.len(), 1);
     }
 
-    /// Everything that can be asked of mail in the database of
-    /// [`mail_of_the_previous_version_is_kept_in_every_state`].
-    fn mail(store: &mut crate::SqliteStore) -> String {
-        let loaded = store.load().unwrap();
-        store.begin().unwrap();
-        let mut all = format!("{loaded:?}");
-        for number in 0..6 {
-            let (peer, seq) = (PeerId(u32::try_from(number).unwrap()), Seq(number));
-            let queue = store.read_queue(peer, Seq(0), 9, 9_999).unwrap();
-            let (head, pending) = (store.message(seq).unwrap(), store.pending_for(seq).unwrap());
-            let notices = store.notices(peer, 0, 9).unwrap();
-            all += &format!("{queue:?} {head:?} {pending:?} {notices:?}");
-        }
-        all += &format!("{:?}", store.settled(Seq(0), 9).unwrap());
-        all += &format!("{:?}", store.old_audit(u64::MAX, 9).unwrap());
-        store.rollback();
-        all
-    }
-
-    fn write_mail(store: &mut crate::SqliteStore) {
-        let key = store.audit_key().clone();
-        let (mut head, mut log) = (Head::new(&key), Log::default());
-        store.begin().unwrap();
-        // A sender, a recipient, a temporary one, a name that ended with mail.
-        for (id, ending) in [(1, None), (2, None), (3, None), (4, Some(Ending::Expire))] {
-            let row = PeerRow {
-                id: PeerId(id),
-                name: format!("peer-{id}"),
-                owner: Some(TokenHash([7; 32])),
-                generated: id == 2,
-                ephemeral: id == 3,
-                online: id == 1,
-                last_seen_ms: 5,
-                ending,
-            };
-            store.put_peer(&row).unwrap();
-        }
-        let (name, peer) = ("peer-old".to_owned(), PeerId(2));
-        let (own, used_ms) = (true, 3);
-        let alias = AliasRow {
-            name,
-            peer,
-            own,
-            used_ms,
-        };
-        store.put_alias(&alias).unwrap();
-        // Queued or in flight; acked; rejected; a broadcast that one of two has acked; for the
-        // name that ended.
-        let owed: [&[u32]; 5] = [&[2], &[], &[], &[3], &[4]];
-        for (number, owed) in (1..).zip(owed) {
-            let id = MessageId::parse(&format!("m{number}")).unwrap();
-            let (seq, sender, envelope) = (Seq(number), PeerId(1), r#"{"id":"m"}"#);
-            let (recipients, accepted_ms) = (if number == 4 { 2 } else { 1 }, number);
-            let message = NewMessage {
-                seq,
-                sender,
-                id: &id,
-                envelope,
-                recipients,
-                accepted_ms,
-            };
-            store.insert_message(&message).unwrap();
-            for recipient in owed {
-                store.insert_delivery(PeerId(*recipient), seq).unwrap();
-            }
-            let id = &id;
-            log.push(&Event::Accept {
-                seq,
-                sender,
-                id,
-                recipients,
-            });
-        }
-        store.insert_dead(PeerId(2), Seq(3), "forged", 8).unwrap();
-        let notice = Notice {
-            number: 1,
-            sender: PeerId(1),
-            id: MessageId::parse("m3").unwrap(),
-            to: "peer-2".into(),
-            dead: true,
-            reason: "forged".into(),
-            at_ms: 8,
-        };
-        store.insert_notice(&notice).unwrap();
-        (head.next_seq, head.next_peer, head.next_notice) = (6, 5, 2);
-        let block = log.seal(&key, &mut head, 9);
-        store.append_audit(&block, &head).unwrap();
-        store.commit().unwrap();
-    }
-
     #[test]
-    fn mail_of_the_previous_version_is_kept_in_every_state() {
+    fn a_new_database_takes_every_step() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("bus.db");
+        let store = open_with(&path, &next(add_colour)).unwrap();
+        assert_eq!(version(&store.db, &path, KNOWN + 1).unwrap(), KNOWN + 1);
+    }
+
+    /// Mail in every state, as version 2 keeps it: anna is away, ben was connected, cleo's name has
+    /// ended. Messages 1 and 4 are settled, 2 is dead at ben, 3 and 5 are pending for anna, who left
+    /// at 30, 5 and 6 for ben, and 6 for cleo.
+    const VERSION_2: &str = "
+        INSERT INTO peers VALUES(1, 'anna', NULL, 0, 0, 0, 30, NULL);
+        INSERT INTO peers VALUES(2, 'ben', NULL, 0, 0, 1, 10, NULL);
+        INSERT INTO peers VALUES(3, 'cleo ended 3', NULL, 0, 0, 0, 5, 1);
+        INSERT INTO aliases VALUES('ann', 1, 1, 7);
+        INSERT INTO messages VALUES(1, 2, 'm1', 1, 10, 'one'), (2, 1, 'm2', 1, 20, 'two'),
+            (3, 2, 'm3', 1, 30, 'three'), (4, 2, 'm4', 1, 31, 'four'), (5, 3, 'm5', 2, 32, 'five'),
+            (6, 1, 'm6', 2, 33, 'six');
+        INSERT INTO deliveries VALUES(1, 3), (1, 5), (2, 5), (2, 6), (3, 6);
+        INSERT INTO dead VALUES(2, 2, 21, 'forged');
+        INSERT INTO notices VALUES(1, 1, 'm2', 'ben', 1, 21, 'forged');";
+
+    /// A database with [`VERSION_2`] in it, and its audit chain.
+    fn version_2_database() -> (tempfile::TempDir, PathBuf) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("bus.db");
         let mut store = open_with(&path, &[version_1, version_2]).unwrap();
-        write_mail(&mut store);
-        let before = mail(&mut store);
+        store.db.execute_batch(VERSION_2).unwrap();
+        let key = store.audit_key().clone();
+        let (mut head, mut log) = (Head::new(&key), Log::default());
+        for number in 1..=6 {
+            log.push(&Event::Accept {
+                seq: Seq(number),
+                sender: PeerId(1),
+                id: &MessageId::parse(&format!("m{number}")).unwrap(),
+                recipients: 1,
+            });
+        }
+        (head.next_seq, head.next_peer, head.next_notice) = (7, 4, 2);
+        let block = log.seal(&key, &mut head, 40);
+        store.begin().unwrap();
+        store.append_audit(&block, &head).unwrap();
+        store.commit().unwrap();
         store.close().unwrap();
+        (directory, path)
+    }
 
-        let mut store = crate::SqliteStore::open(&path).unwrap();
-        assert_eq!(mail(&mut store), before);
-        // How its mail ends is kept from now on; what had ended is not known.
+    #[test]
+    fn mail_in_every_state_is_brought_up() {
+        let (_directory, path) = version_2_database();
+        let mut store = open_with(&path, STEPS).unwrap();
+        let loaded = store.load().unwrap();
+        let delivered: Vec<_> = loaded.peers.into_iter().map(|row| row.delivered).collect();
+        let up_to = |seq| Some(format!("{seq}").parse().unwrap());
+        assert_eq!(delivered, [up_to(3), None, up_to(0)]);
+        assert_eq!(loaded.aliases.len(), 1);
+        store.begin().unwrap();
+        let mut queue = |peer| {
+            let queue = store.read_queue(PeerId(peer), 10, 1_000).unwrap();
+            let queued = queue.into_iter();
+            queued
+                .map(|message| {
+                    (
+                        message.sender.0,
+                        message.seq.0,
+                        message.envelope.to_string(),
+                    )
+                })
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(queue(1), [(2, 3, "three".into()), (3, 5, "five".into())]);
+        assert_eq!(queue(2), [(1, 6, "six".into()), (3, 5, "five".into())]);
+        assert_eq!(queue(3), [(1, 6, "six".into())]);
+        let (settled, _) = store.settled(Seq(0), 10).unwrap();
+        assert_eq!(settled, [Seq(1), Seq(4)]);
+        assert_eq!(store.notices(PeerId(1), 0, 10).unwrap().len(), 1);
+        let old = store.old_deliveries(33, 10).unwrap();
+        let old: Vec<_> = old
+            .into_iter()
+            .map(|(peer, head)| (peer.0, head.seq.0))
+            .collect();
+        assert_eq!(old, [(1, 3), (1, 5), (2, 5)]);
+    }
+
+    #[test]
+    fn how_mail_of_an_older_database_ends_is_kept_from_now_on() {
+        let (_directory, path) = version_2_database();
+        let mut store = open_with(&path, STEPS).unwrap();
         let id = |id: &str| MessageId::parse(id).unwrap();
         let fate = Fate {
-            seq: Seq(1),
-            recipient: PeerId(2),
-            to: "peer-2".into(),
+            seq: Seq(3),
+            recipient: PeerId(1),
+            to: "anna".into(),
             stage: Stage::Acked(None),
-            at_ms: 12,
+            at_ms: 41,
         };
         store.begin().unwrap();
         let again = NewMessage {
-            seq: Seq(6),
-            sender: PeerId(1),
-            id: &id("m2"),
+            seq: Seq(7),
+            sender: PeerId(2),
+            id: &id("m4"),
             envelope: "{}",
             recipients: 1,
-            accepted_ms: 11,
+            accepted_ms: 41,
         };
         let known = store.insert_message(&again).unwrap();
         assert!(
             matches!(known, Inserted::Known { same: false, .. }),
             "{known:?}"
         );
-        assert!(store.delete_delivery(PeerId(2), Seq(1)).unwrap());
-        store.insert_fates(std::slice::from_ref(&fate), 12).unwrap();
-        store.delete_messages(&[Seq(1), Seq(2)]).unwrap();
+        let pair = (PeerId(1), PeerId(2));
+        assert!(store.delete_delivery(pair, Seq(3)).unwrap());
+        store.insert_fates(std::slice::from_ref(&fate), 41).unwrap();
+        store.delete_messages(&[Seq(3), Seq(1)]).unwrap();
         store.commit().unwrap();
         store.close().unwrap();
-        let mut store = crate::SqliteStore::open(&path).unwrap();
+
+        let mut store = open_with(&path, STEPS).unwrap();
         store.begin().unwrap();
-        assert_eq!(store.fates(Seq(1)).unwrap(), [fate]);
-        let head = store.find_past(PeerId(1), &id("m1")).unwrap();
-        assert_eq!(head.map(|head| head.seq), Some(Seq(1)));
-        assert_eq!(store.find_past(PeerId(1), &id("m2")).unwrap(), None);
+        assert_eq!(store.fates(Seq(3)).unwrap(), [fate]);
+        let head = store.find_past(PeerId(2), &id("m3")).unwrap();
+        assert_eq!(head.map(|head| head.seq), Some(Seq(3)));
+        // How it had ended before is not known.
+        assert_eq!(store.find_past(PeerId(2), &id("m1")).unwrap(), None);
         store.rollback();
         store.close().unwrap();
-        assert_eq!(crate::verify_audit(&path).unwrap().events, 5);
-    }
-
-    #[test]
-    fn a_new_database_takes_every_step() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("bus.db");
-        let store = open_with(&path, NEXT).unwrap();
-        assert_eq!(version(&store.db, &path, 4).unwrap(), 4);
+        assert_eq!(crate::verify_audit(&path).unwrap().events, 6);
     }
 }

@@ -17,12 +17,12 @@ impl Txn for SqliteStore {
         self.run("writing a peer", |db| {
             db.prepare_cached(
                 "INSERT INTO peers(id, name, owner, generated, ephemeral, online, last_seen_ms,
-                     ending)
-                 VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+                     ending, delivered)
+                 VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
                  ON CONFLICT(id) DO UPDATE SET name = excluded.name, owner = excluded.owner,
                      generated = excluded.generated, ephemeral = excluded.ephemeral,
                      online = excluded.online, last_seen_ms = excluded.last_seen_ms,
-                     ending = excluded.ending",
+                     ending = excluded.ending, delivered = excluded.delivered",
             )?
             .execute(params![
                 row.id.0,
@@ -33,6 +33,7 @@ impl Txn for SqliteStore {
                 row.online,
                 int(row.last_seen_ms)?,
                 row.ending.map(read::ending_number),
+                row.delivered.as_ref().map(ToString::to_string),
             ])
         })?;
         Ok(())
@@ -99,38 +100,73 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn insert_delivery(&mut self, recipient: PeerId, seq: Seq) -> Result<(), StoreError> {
+    fn insert_delivery(
+        &mut self,
+        (recipient, sender): (PeerId, PeerId),
+        seq: Seq,
+    ) -> Result<(), StoreError> {
         self.run("owing a message", |db| {
-            db.prepare_cached("INSERT INTO deliveries(recipient, seq) VALUES(?1, ?2)")?
-                .execute((recipient.0, int(seq.0)?))
+            db.prepare_cached("INSERT INTO deliveries(recipient, sender, seq) VALUES(?1, ?2, ?3)")?
+                .execute((recipient.0, sender.0, int(seq.0)?))
         })?;
         Ok(())
     }
 
-    fn delete_delivery(&mut self, recipient: PeerId, seq: Seq) -> Result<bool, StoreError> {
+    fn delete_delivery(
+        &mut self,
+        (recipient, sender): (PeerId, PeerId),
+        seq: Seq,
+    ) -> Result<bool, StoreError> {
         self.run("settling a delivery", |db| {
-            db.prepare_cached("DELETE FROM deliveries WHERE recipient = ?1 AND seq = ?2")?
-                .execute((recipient.0, bound(seq.0)))
-                .map(|rows| rows > 0)
+            db.prepare_cached(
+                "DELETE FROM deliveries WHERE recipient = ?1 AND sender = ?2 AND seq = ?3",
+            )?
+            .execute((recipient.0, sender.0, bound(seq.0)))
+            .map(|rows| rows > 0)
         })
     }
 
-    fn has_delivery(&mut self, recipient: PeerId, seq: Seq) -> Result<bool, StoreError> {
+    fn has_delivery(
+        &mut self,
+        (recipient, sender): (PeerId, PeerId),
+        seq: Seq,
+    ) -> Result<bool, StoreError> {
         self.run("looking a delivery up", |db| {
-            db.prepare_cached("SELECT 1 FROM deliveries WHERE recipient = ?1 AND seq = ?2")?
-                .exists((recipient.0, bound(seq.0)))
+            db.prepare_cached(
+                "SELECT 1 FROM deliveries WHERE recipient = ?1 AND sender = ?2 AND seq = ?3",
+            )?
+            .exists((recipient.0, sender.0, bound(seq.0)))
         })
     }
 
     fn read_queue(
         &mut self,
         recipient: PeerId,
-        after: Seq,
         messages: usize,
         bytes: usize,
     ) -> Result<Vec<Queued>, StoreError> {
         self.run("reading a queue", |db| {
-            read::queue(db, recipient, after, messages, bytes)
+            let mut statement = db.prepare_cached(read::QUEUE)?;
+            read::queue(statement.query((recipient.0, limit(messages)))?, bytes)
+        })
+    }
+
+    fn read_run(
+        &mut self,
+        pair: (PeerId, PeerId),
+        from: Seq,
+        until: Seq,
+        messages: usize,
+        bytes: usize,
+    ) -> Result<(Vec<Queued>, Option<Seq>), StoreError> {
+        self.run("reading a queue", |db| {
+            read::run(db, pair, (from, until), messages, bytes)
+        })
+    }
+
+    fn queue_heads(&mut self, recipient: PeerId) -> Result<Vec<(PeerId, Seq)>, StoreError> {
+        self.run("reading whose messages wait", |db| {
+            read::queue_heads(db, recipient)
         })
     }
 
@@ -138,16 +174,6 @@ impl Txn for SqliteStore {
         self.run("counting a queue", |db| {
             db.prepare_cached("SELECT count(*) FROM deliveries WHERE recipient = ?1")?
                 .query_row([recipient.0], |row| read::unsigned(row, 0))
-        })
-    }
-
-    fn last_delivery(&mut self, recipient: PeerId) -> Result<Option<Seq>, StoreError> {
-        self.run("reading a queue's end", |db| {
-            db.prepare_cached(
-                "SELECT seq FROM deliveries WHERE recipient = ?1 ORDER BY seq DESC LIMIT 1",
-            )?
-            .query_row([recipient.0], |row| read::seq(row, 0))
-            .optional()
         })
     }
 
@@ -190,7 +216,7 @@ impl Txn for SqliteStore {
 
     fn pending_for(&mut self, seq: Seq) -> Result<Vec<PeerId>, StoreError> {
         self.run("reading who is owed a message", |db| {
-            db.prepare_cached(read::OWED_TO)?
+            db.prepare_cached(read::PENDING_FOR)?
                 .query_map([bound(seq.0)], |row| read::peer(row, 0))?
                 .collect()
         })

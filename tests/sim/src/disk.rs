@@ -265,43 +265,55 @@ impl Txn for Disk {
         Ok(inserted)
     }
 
-    fn insert_delivery(&mut self, recipient: PeerId, seq: Seq) -> Result<()> {
+    fn insert_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<()> {
         self.statement()?;
-        self.inner.insert_delivery(recipient, seq)?;
-        self.write(Write::Owed(recipient, seq));
+        self.inner.insert_delivery(pair, seq)?;
+        self.write(Write::Owed(pair.0, seq));
         Ok(())
     }
 
-    fn delete_delivery(&mut self, recipient: PeerId, seq: Seq) -> Result<bool> {
+    fn delete_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<bool> {
         self.statement()?;
-        let was = self.inner.delete_delivery(recipient, seq)?;
+        let was = self.inner.delete_delivery(pair, seq)?;
         if was {
-            self.write(Write::Settled(recipient, seq));
+            self.write(Write::Settled(pair.0, seq));
         }
         Ok(was)
     }
 
-    fn has_delivery(&mut self, recipient: PeerId, seq: Seq) -> Result<bool> {
-        self.inner.has_delivery(recipient, seq)
+    fn has_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<bool> {
+        self.inner.has_delivery(pair, seq)
     }
 
     fn read_queue(
         &mut self,
         recipient: PeerId,
-        after: Seq,
         messages: usize,
         bytes: usize,
     ) -> Result<Vec<Queued>> {
         self.statement()?;
-        self.inner.read_queue(recipient, after, messages, bytes)
+        self.inner.read_queue(recipient, messages, bytes)
+    }
+
+    fn read_run(
+        &mut self,
+        pair: (PeerId, PeerId),
+        from: Seq,
+        until: Seq,
+        messages: usize,
+        bytes: usize,
+    ) -> Result<(Vec<Queued>, Option<Seq>)> {
+        self.statement()?;
+        self.inner.read_run(pair, from, until, messages, bytes)
+    }
+
+    fn queue_heads(&mut self, recipient: PeerId) -> Result<Vec<(PeerId, Seq)>> {
+        self.statement()?;
+        self.inner.queue_heads(recipient)
     }
 
     fn count_queue(&mut self, recipient: PeerId) -> Result<u64> {
         self.inner.count_queue(recipient)
-    }
-
-    fn last_delivery(&mut self, recipient: PeerId) -> Result<Option<Seq>> {
-        self.inner.last_delivery(recipient)
     }
 
     fn message(&mut self, seq: Seq) -> Result<Option<MessageHead>> {

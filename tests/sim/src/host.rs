@@ -278,7 +278,6 @@ impl Host {
                     from: &inbound.from,
                     id: &inbound.id,
                     body: &inbound.body,
-                    again: inbound.again,
                 };
                 ctx.oracle.surfaced(&shown)?;
                 let now_ms = self.now(ctx).mono_ms;

@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use peerbus_core::Now;
 use peerbus_core::broker::{ACK_COMMIT_MS, Broker, Config, Input, Mutation, Need, Output};
 use peerbus_core::store::{Store as _, StoreError, Txn as _};
-use peerbus_wire::Seq;
 
 use crate::disk::Disk;
 use crate::failure::{Failure, Verdict, ensure};
@@ -143,12 +142,10 @@ impl Machine {
         let loaded = self.disk.load().map_err(failed)?;
         self.disk.begin().map_err(failed)?;
         for row in &loaded.peers {
-            let queue = self.disk.read_queue(row.id, Seq(0), usize::MAX, usize::MAX);
-            let queue = queue
-                .map_err(failed)?
-                .into_iter()
-                .map(|queued| queued.seq)
-                .collect();
+            let queue = self.disk.read_queue(row.id, usize::MAX, usize::MAX);
+            let queue = queue.map_err(failed)?.into_iter();
+            let mut queue: Vec<_> = queue.map(|queued| queued.seq).collect();
+            queue.sort_unstable();
             oracle.holds(row, queue)?;
         }
         oracle.remembers(|seq| self.disk.fates(seq).map_err(failed))?;

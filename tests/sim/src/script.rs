@@ -173,7 +173,6 @@ impl Script {
                 from: &envelope.from,
                 id: &envelope.id,
                 body: &body,
-                again: false,
             };
             ctx.oracle.surfaced(&shown)?;
         }

@@ -76,6 +76,16 @@ fn i5_deliveries_beyond_the_window() {
 }
 
 #[test]
+fn i5_a_sender_that_takes_the_whole_window() {
+    caught(broker(Mutation::IgnoreShare), "I5");
+}
+
+#[test]
+fn i13_a_broker_that_forgets_what_it_delivered_when_it_ends() {
+    caught(broker(Mutation::ForgetDelivered), "again");
+}
+
+#[test]
 fn i6_an_envelope_that_is_altered() {
     caught(broker(Mutation::AlterEnvelope), "I6");
 }

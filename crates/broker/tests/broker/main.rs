@@ -9,4 +9,5 @@ mod http;
 mod limits;
 mod liveness;
 mod messages;
+mod share;
 mod support;

@@ -104,7 +104,7 @@ impl Broker {
             id,
             history,
         } = delivery;
-        if !cx.txn.delete_delivery(recipient, seq)? {
+        if !cx.txn.delete_delivery((recipient, sender), seq)? {
             return Ok(());
         }
         self.settled(recipient);

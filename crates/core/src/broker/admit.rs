@@ -6,7 +6,9 @@ use peerbus_wire::limits::{
 };
 use peerbus_wire::{BrokerFrame, CloseReason, EXT, PeersFrame, Presence, Register, Seq, Window};
 
-use super::conn::{Conn, Contender, Flights, Session};
+use super::conn::{Conn, Contender, Session};
+use super::flights::{Flights, share};
+use super::line::Line;
 use super::mutation::Mutation;
 use super::{Broker, BusEvent, Caller, ConnId, Cx, Need, Output};
 use crate::Now;
@@ -21,8 +23,12 @@ impl Broker {
         conn: ConnId,
         newcomer: Contender,
     ) -> Result<(), StoreError> {
+        let known = self.registry.find(&newcomer.name.key());
+        let takeover = known.is_some_and(|peer| self.evict(cx.now, peer));
+        let known = known.and_then(|peer| self.registry.get_mut(peer));
+        let again = known.and_then(|known| known.row.delivered.take());
+        let again = again.unwrap_or_default();
         let peer = self.peer_for(cx, &newcomer)?;
-        let takeover = self.evict(cx.now, peer);
         let name = newcomer.name.as_str();
         self.log.push(&Event::Register { peer, name });
         if takeover {
@@ -33,14 +39,10 @@ impl Broker {
             takeover,
         }));
 
-        let last_delivery = cx.txn.last_delivery(peer)?;
-        let mut again = Seq(0);
-        if let Some(known) = self.registry.get_mut(peer) {
-            known.last_delivery = last_delivery;
-            again = known.delivered;
-        }
         let ext = newcomer.register.ext >= EXT;
         let window = window(ext, &newcomer.register);
+        let unfair = self.mutations.broken(Mutation::IgnoreShare);
+        let share = share(window);
         let lost = takeover && self.mutations.broken(Mutation::TakeoverLoses);
         self.registry.set_conn(peer, Some(conn));
         self.conns.insert(
@@ -53,15 +55,10 @@ impl Broker {
                 window,
                 presence: newcomer.register.presence.filter(|_| ext),
                 greeted: false,
-                cursor: if lost {
-                    last_delivery.unwrap_or_default()
-                } else {
-                    Seq(0)
-                },
+                cursor: Seq(0),
                 again,
-                backfill: None,
-                backfill_again: Seq(0),
-                flights: Flights::default(),
+                line: Line::new(lost),
+                flights: Flights::new(window, (ext && !unfair).then_some(share)),
                 exemption_set: false,
                 notice_cursor: 0,
                 notices_out: 0,
@@ -111,6 +108,7 @@ impl Broker {
             online: true,
             last_seen_ms: cx.now.wall_ms,
             ending: None,
+            delivered: None,
         };
         cx.txn.put_peer(&row)?;
         match self.registry.get_mut(id) {
@@ -177,8 +175,8 @@ impl Broker {
         let name = session.name.as_str().to_owned();
         self.outbox.now(Output::Event(BusEvent::Left { name }));
         if self.mutations.broken(Mutation::ForgetOnClose) {
-            for seq in session.flights.seqs() {
-                cx.txn.delete_delivery(id, seq)?;
+            for (sender, seq) in session.flights.iter() {
+                cx.txn.delete_delivery((id, sender), seq)?;
             }
         }
         self.keep_histories(session);

@@ -74,10 +74,14 @@ impl Broker {
             "I5: {messages} messages, {bytes} bytes in flight"
         );
         assert!(
+            session.flights.keeps_shares() || self.mutations.broken(Mutation::IgnoreWindow),
+            "I5: a sender holds more than its share"
+        );
+        assert!(
             session.flights.is_bounded(),
             "settled deliveries are remembered"
         );
-        let ahead = session.flights.seqs().any(|seq| seq > session.cursor);
+        let ahead = session.flights.iter().any(|(_, seq)| seq > session.cursor);
         assert!(!ahead, "I3: a delivery lies beyond the cursor");
         assert!(
             session.cursor.0 < self.head.next_seq,

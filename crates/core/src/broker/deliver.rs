@@ -1,15 +1,16 @@
-//! Deliveries: in accept order, within the window, from the commit on.
+//! Deliveries: in accept order of each sender, within window and share, from the commit on.
 
 use peerbus_wire::limits::EXEMPT_V1_MESSAGES;
 use peerbus_wire::{
     BrokerFrame, DeliverFrame, MessageId, PeerName, Receipt, Seq, Stage, recipient_of,
 };
 
+use super::conn::Session;
 use super::mutation::Mutation;
 use super::{Broker, BusEvent, ConnId, Cx, Need, Output, Reason};
 use crate::Now;
 use crate::audit::Event;
-use crate::store::{PeerId, StoreError};
+use crate::store::{PeerId, Queued, StoreError};
 
 /// A message that can be delivered without being read.
 pub(super) struct Fresh<'a> {
@@ -20,100 +21,99 @@ pub(super) struct Fresh<'a> {
 }
 
 impl Broker {
-    /// Delivers a message that was accepted this moment, unless older mail waits (`before` is the
-    /// last message owed to the recipient until then) or there is no room.
-    pub(super) fn deliver_fresh(&mut self, now: Now, conn: ConnId, before: Seq, fresh: &Fresh<'_>) {
-        let Some(session) = self.conns.session(conn) else {
+    /// Delivers a message that was accepted this moment, unless it has to wait.
+    pub(super) fn deliver_fresh(&mut self, now: Now, conn: ConnId, fresh: &Fresh<'_>) {
+        let Some(session) = self.conns.session_mut(conn) else {
             return;
         };
-        let caught_up = session.backfill.is_none() && session.cursor >= before
+        let flights = &session.flights;
+        let is_next = !self.stopping && session.line.is_next(fresh.sender, flights)
             || self.mutations.broken(Mutation::Overtake);
-        let bytes = fresh.frame.text().len();
-        let fits = session.flights.fits(session.window, bytes)
+        let fits = flights.fits(fresh.sender, flights.weight(fresh.frame.text().len()))
             || self.mutations.broken(Mutation::IgnoreWindow);
-        if caught_up && fits {
-            self.deliver(now, conn, fresh);
-        } else if !fits {
-            self.watch_exemption(conn);
+        if is_next && fits {
+            return self.deliver(now, conn, fresh);
         }
+        session.line.add(fresh.sender, fresh.seq);
+        self.watch_exemption(conn);
     }
 
     /// Delivers to a peer's connection what waits and has room.
     pub(super) fn pump(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<(), StoreError> {
-        while let Some((conn, last)) = self
-            .registry
-            .get(peer)
-            .and_then(|p| p.conn.zip(p.last_delivery))
+        let Some(conn) = self.registry.conn(peer).filter(|_| !self.stopping) else {
+            return Ok(());
+        };
+        let Some(session) = self.conns.session_mut(conn) else {
+            return Ok(());
+        };
+        if !session.line.loaded {
+            session.line.load(cx.txn.queue_heads(peer)?);
+        }
+        if session.line.is_empty() {
+            return Ok(());
+        }
+        while let Some(session) = self.conns.session(conn)
+            && let Some(turn) = session.line.turn(&session.flights)
         {
-            let Some(session) = self.conns.session_mut(conn) else {
-                return Ok(());
-            };
-            if session.position() >= last {
-                // Nothing older waits.
-                session.backfill = None;
-                return Ok(());
-            }
-            let Some((messages, bytes)) = session.flights.room(session.window) else {
-                self.watch_exemption(conn);
-                return Ok(());
-            };
-            let queued = cx
-                .txn
-                .read_queue(peer, session.position(), messages, bytes)?;
-            if queued.is_empty() {
-                // What was owed last has been settled since.
-                let end = session.cursor;
-                if let Some(session) = self.conns.session_mut(conn) {
-                    session.backfill = None;
-                }
-                if let Some(known) = self.registry.get_mut(peer) {
-                    known.last_delivery = Some(end);
-                }
-                return Ok(());
-            }
-            for message in &queued {
-                let Some(frame) = self.frame_for(conn, message.seq, &message.envelope) else {
-                    return Ok(());
-                };
-                let Some(session) = self.conns.session_mut(conn) else {
-                    return Ok(());
-                };
-                if session.flights.holds(message.seq) {
-                    session.advance(message.seq);
-                    continue;
-                }
-                if !session.flights.fits(session.window, frame.text().len()) {
-                    self.watch_exemption(conn);
-                    return Ok(());
-                }
-                let (seq, sender, id) = (message.seq, message.sender, &message.id);
-                self.deliver(
-                    cx.now,
-                    conn,
-                    &Fresh {
-                        seq,
-                        sender,
-                        id,
-                        frame: &frame,
-                    },
-                );
+            let sender = turn.sender;
+            let (run, next) = cx.txn.read_run(
+                (peer, sender),
+                turn.from,
+                turn.until,
+                turn.messages,
+                turn.bytes,
+            )?;
+            let unfit = self.deliver_run(cx.now, conn, &run);
+            if let Some(session) = self.conns.session_mut(conn) {
+                let (next, bytes) = unfit.map_or((next, 1), |(seq, bytes)| (Some(seq), bytes));
+                session.line.set(sender, next, bytes);
             }
         }
+        self.watch_exemption(conn);
         Ok(())
     }
 
+    /// Delivers messages of one sender; gives the first one that does not fit, and what it counts.
+    fn deliver_run(&mut self, now: Now, conn: ConnId, run: &[Queued]) -> Option<(Seq, usize)> {
+        for message in run {
+            let session = self.conns.session(conn)?;
+            let Queued {
+                seq, sender, id, ..
+            } = message;
+            if session.flights.holds(*seq) {
+                continue;
+            }
+            let frame = self.frame_for(session, (*sender, *seq), &message.envelope);
+            let weight = session.flights.weight(frame.text().len());
+            if !session.flights.fits(*sender, weight) {
+                return Some((*seq, weight));
+            }
+            let fresh = Fresh {
+                seq: *seq,
+                sender: *sender,
+                id,
+                frame: &frame,
+            };
+            self.deliver(now, conn, &fresh);
+        }
+        None
+    }
+
     /// The frame in which a message is delivered to this connection.
-    pub(super) fn frame_for(&self, conn: ConnId, seq: Seq, envelope: &str) -> Option<DeliverFrame> {
-        let session = self.conns.session(conn)?;
+    pub(super) fn frame_for(
+        &self,
+        session: &Session,
+        (sender, seq): (PeerId, Seq),
+        envelope: &str,
+    ) -> DeliverFrame {
         if session.ext {
-            let again = session.was_delivered(seq);
+            let again = session.again.covers(sender, seq);
             let alias = alias(&session.name, recipient_of(envelope));
             if again || alias.is_some() {
-                let alias = alias.as_ref();
-                return Some(DeliverFrame::for_one(seq, envelope, again, alias));
+                return DeliverFrame::for_one(seq, envelope, again, alias.as_ref());
             }
         }
-        Some(self.deliver_frame(seq, envelope))
+        self.deliver_frame(seq, envelope)
     }
 
     fn deliver(&mut self, now: Now, conn: ConnId, message: &Fresh<'_>) {
@@ -124,7 +124,7 @@ impl Broker {
         session
             .flights
             .insert(message.seq, message.sender, message.id.clone(), bytes, now);
-        session.advance(message.seq);
+        session.cursor = session.cursor.max(message.seq);
         let (recipient, greeted) = (session.peer, session.greeted);
         let to = session.name.as_str().to_owned();
 
@@ -179,6 +179,7 @@ impl Broker {
         };
         if !session.ext
             && !session.exemption_set
+            && !session.line.is_empty()
             && let Some(oldest) = session.flights.oldest_ms()
         {
             session.exemption_set = true;

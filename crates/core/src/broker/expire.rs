@@ -72,7 +72,7 @@ impl Broker {
         peer: PeerId,
         reason: &str,
     ) -> Result<(), StoreError> {
-        let queued = cx.txn.read_queue(peer, Seq(0), SLICE, usize::MAX)?;
+        let queued = cx.txn.read_queue(peer, SLICE, usize::MAX)?;
         let last = queued.len() < SLICE;
         for message in queued {
             let delivery = (peer, message.seq);

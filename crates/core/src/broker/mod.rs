@@ -14,8 +14,10 @@ mod config;
 mod conn;
 mod deliver;
 mod expire;
+mod flights;
 mod handshake;
 mod history;
+mod line;
 mod mutation;
 mod naming;
 mod notice;
@@ -42,9 +44,9 @@ use self::mutation::Mutations;
 use self::outbox::Outbox;
 use self::registry::Registry;
 use self::retain::Sweep;
-use crate::Now;
 use crate::audit::{Head, Log};
 use crate::store::{Fate, Loaded, PeerId, StoreError, Txn};
+use crate::{Delivered, Now};
 
 /// Names a connection. The shell makes them; one is never used twice in the life of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -234,12 +236,22 @@ impl Broker {
     pub fn new(config: Config, loaded: Loaded, now: Now) -> Self {
         let head = loaded.head.unwrap_or_else(|| Head::new(&config.audit_key));
         let grace_until = now.mono_ms + config.grace_ms;
+        let durable = Seq(head.next_seq - 1);
         Self {
-            registry: Registry::new(loaded.peers, loaded.aliases, grace_until, now.wall_ms),
+            registry: Registry::new(
+                loaded.peers,
+                loaded.aliases,
+                grace_until,
+                now.wall_ms,
+                &Delivered {
+                    to: durable,
+                    ..Delivered::default()
+                },
+            ),
             conns: Conns::default(),
             outbox: Outbox::default(),
             log: Log::default(),
-            durable: Seq(head.next_seq - 1),
+            durable,
             expiring: false,
             sweep: Sweep::new(now.mono_ms + config.sweep_ms),
             recent: Recent::default(),
@@ -269,7 +281,7 @@ impl Broker {
             Input::Closed { conn, goodbye } => self.closed(cx, conn, goodbye)?,
             Input::Tick => self.tick(cx)?,
             Input::Operate(command) => self.operate(now, &command, cx.txn).map(drop)?,
-            Input::Shutdown => self.shut_down(),
+            Input::Shutdown => self.shut_down(cx)?,
         }
         Ok(())
     }
@@ -435,13 +447,27 @@ impl Broker {
         Ok(())
     }
 
-    fn shut_down(&mut self) {
+    /// Closes every connection. Nothing is delivered from here on, and what was is written down.
+    fn shut_down(&mut self, cx: &mut Cx<'_>) -> Result<(), StoreError> {
         self.stopping = true;
+        let forget = self.mutations.broken(mutation::Mutation::ForgetDelivered);
+        for (_, session) in self.conns.sessions() {
+            let delivered = match forget {
+                true => Delivered::default(),
+                false => session.delivered(),
+            };
+            if let Some(peer) = self.registry.get_mut(session.peer) {
+                peer.row.delivered = Some(delivered);
+                cx.txn.put_peer(&peer.row)?;
+                self.outbox.want(Need::Now);
+            }
+        }
         for conn in self.conns.ids() {
             if !matches!(self.conns.get(conn), Some(Conn::Closing)) {
                 self.outbox
                     .waiting(Output::Close(conn, CloseReason::GoingAway), Need::Now);
             }
         }
+        Ok(())
     }
 }

@@ -18,12 +18,16 @@ pub enum Mutation {
     ForgetOnClose,
     /// I5: deliveries ignore the window.
     IgnoreWindow,
+    /// I5: one sender may take the whole window.
+    IgnoreShare,
     /// I6: the envelope is altered on the way.
     AlterEnvelope,
     /// I7: a takeover starts behind the mail that the old connection held.
     TakeoverLoses,
     /// I8: an ack does not settle the delivery, so that the mail comes to a later process again.
     AckWithoutEffect,
+    /// I13: what was delivered is forgotten when the broker is stopped.
+    ForgetDelivered,
     /// I10: `from` is not compared with the connection's name.
     TrustFrom,
     /// I4: a rename settles what its peer holds.

@@ -147,9 +147,8 @@ impl Broker {
         session.name = new.clone();
         let peer = session.peer;
         if self.mutations.broken(Mutation::RenameLoses) {
-            let seqs: Vec<_> = session.flights.seqs().collect();
-            for seq in seqs {
-                cx.txn.delete_delivery(peer, seq)?;
+            for (sender, seq) in session.flights.iter() {
+                cx.txn.delete_delivery((peer, sender), seq)?;
             }
         }
         if let Some(row) = self.registry.rename(peer, new) {

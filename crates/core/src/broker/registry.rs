@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use peerbus_wire::{NameKey, PeerName, Presence, Seq};
+use peerbus_wire::{NameKey, PeerName, Presence};
 
 use super::ConnId;
+use crate::Delivered;
 use crate::store::{AliasRow, Ending, PeerId, PeerRow};
 
 /// A known peer.
@@ -20,12 +21,8 @@ pub(super) struct Peer {
     pub(super) grace_until: u64,
     /// When its connection last changed hands (monotonic).
     pub(super) taken_over_ms: Option<u64>,
-    /// The last message owed to it; `None` until it was asked for.
-    pub(super) last_delivery: Option<Seq>,
     /// How many messages are owed to it; `None` until it was counted.
     pub(super) pending: Option<u64>,
-    /// The last message that was delivered on a connection that ended.
-    pub(super) delivered: Seq,
     /// How it described itself last, while it is away.
     pub(super) presence: Option<Presence>,
 }
@@ -47,8 +44,6 @@ pub(super) struct Alias {
 struct Ended {
     row: PeerRow,
     ending: Ending,
-    /// The last message that was delivered under it.
-    delivered: Seq,
 }
 
 /// Peers that are away and whose last presence is kept.
@@ -73,22 +68,20 @@ pub(super) struct Registry {
 
 impl Registry {
     /// Takes the rows of a store. Whoever was connected when the broker stopped counts as seen at
-    /// `wall_ms`: the row's time is that of its registration.
+    /// `wall_ms`: the row's time is that of its registration. `all` is what may have been delivered so far.
     pub(super) fn new(
         rows: Vec<PeerRow>,
         aliases: Vec<AliasRow>,
         grace_until: u64,
         wall_ms: u64,
+        all: &Delivered,
     ) -> Self {
         let mut registry = Self::default();
         for mut row in rows {
+            // It was connected when the broker ended without a stop: it may have got everything.
+            row.delivered.get_or_insert_with(|| all.clone());
             if let Some(ending) = row.ending {
-                let delivered = Seq(0);
-                let ended = Ended {
-                    row,
-                    ending,
-                    delivered,
-                };
+                let ended = Ended { row, ending };
                 registry.ended.insert(ended.row.id, ended);
                 continue;
             }
@@ -139,9 +132,7 @@ impl Registry {
                 contender: None,
                 grace_until,
                 taken_over_ms: None,
-                last_delivery: None,
                 pending: None,
-                delivered: Seq(0),
                 presence: None,
             },
         );
@@ -243,12 +234,10 @@ impl Registry {
         let mut row = peer.row.clone();
         row.name = format!("{name}{ENDED}{}", id.0);
         (row.owner, row.online, row.ending) = (None, false, Some(ending));
-        let delivered = peer.delivered;
         self.remove(id);
         let ended = Ended {
             row: row.clone(),
             ending,
-            delivered,
         };
         self.ended.insert(id, ended);
         Some((name, row))
@@ -272,8 +261,11 @@ impl Registry {
         Some((*id, ended.ending))
     }
 
-    pub(super) fn ended_delivered(&self, id: PeerId) -> Seq {
-        self.ended.get(&id).map_or(Seq(0), |ended| ended.delivered)
+    pub(super) fn ended_delivered(&self, id: PeerId) -> Delivered {
+        let ended = self.ended.get(&id);
+        ended
+            .and_then(|ended| ended.row.delivered.clone())
+            .unwrap_or_default()
     }
 
     pub(super) fn forget_ended(&mut self, id: PeerId) {

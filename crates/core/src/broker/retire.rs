@@ -1,6 +1,6 @@
 //! A name ends for good: its mail goes to a successor, or its senders are told.
 
-use peerbus_wire::{BrokerFrame, CloseReason, NameAnswer, PeerName, Seq};
+use peerbus_wire::{BrokerFrame, CloseReason, NameAnswer, PeerName};
 
 use super::conn::Conn;
 use super::expire::SLICE;
@@ -190,7 +190,7 @@ impl Broker {
         let Some((peer, ending)) = self.registry.first_ended() else {
             return Ok(false);
         };
-        let queued = cx.txn.read_queue(peer, Seq(0), SLICE, SLICE_BYTES)?;
+        let queued = cx.txn.read_queue(peer, SLICE, SLICE_BYTES)?;
         if queued.is_empty() {
             cx.txn.delete_peer(peer)?;
             self.registry.forget_ended(peer);
@@ -221,7 +221,8 @@ impl Broker {
         reason: &str,
     ) -> Result<(), StoreError> {
         if self.mutations.broken(Mutation::RetireSilent) {
-            cx.txn.delete_delivery(peer, message.seq)?;
+            cx.txn
+                .delete_delivery((peer, message.sender), message.seq)?;
             let (seq, recipient) = (message.seq, peer);
             self.log.push(&Event::Expire { seq, recipient });
             self.outbox.want(Need::Soon);
@@ -240,42 +241,40 @@ impl Broker {
         successor: PeerId,
         queued: Vec<Queued>,
     ) -> Result<(), StoreError> {
-        let mut first = None;
-        let mut moved = 0;
+        let again = self.registry.ended_delivered(peer);
+        let conn = self.registry.conn(successor);
         for message in queued {
-            let seq = message.seq;
-            if cx.txn.has_delivery(successor, seq)? {
+            let Queued { seq, sender, .. } = message;
+            if cx.txn.has_delivery((successor, sender), seq)? {
                 let (name, successor) = (self.registry.name(peer), self.registry.name(successor));
                 let reason = format!("{name} ended for good; {successor} got the message itself");
                 self.expire_ended(cx, peer, message, &reason)?;
                 continue;
             }
-            cx.txn.delete_delivery(peer, seq)?;
-            cx.txn.insert_delivery(successor, seq)?;
+            cx.txn.delete_delivery((peer, sender), seq)?;
+            cx.txn.insert_delivery((successor, sender), seq)?;
             let (from, to) = (peer, successor);
             self.log.push(&Event::Move { seq, from, to });
-            first.get_or_insert(seq);
-            moved += 1;
+            if let Some(session) = conn.and_then(|conn| self.conns.session_mut(conn)) {
+                session.line.inherit(sender, seq);
+            }
+            let known = self.registry.get_mut(successor);
+            if let Some(pending) = known.and_then(|known| known.pending.as_mut()) {
+                *pending += 1;
+            }
         }
         // Not to be delivered before the commit, or two would have it if that is lost.
         self.expiring = true;
         self.outbox.want(Need::Soon);
-        let Some(first) = first else {
-            return Ok(());
-        };
-        let again = self.registry.ended_delivered(peer);
-        let last_delivery = cx.txn.last_delivery(successor)?;
-        let Some(known) = self.registry.get_mut(successor) else {
-            return Ok(());
-        };
-        known.last_delivery = last_delivery;
-        if let Some(pending) = &mut known.pending {
-            *pending += moved;
-        }
-        match known.conn.and_then(|conn| self.conns.session_mut(conn)) {
-            Some(session) => session.go_back(first, again),
-            // More than this may be said to come again, but nothing that does is said to be new.
-            None => known.delivered = known.delivered.max(again),
+        // More than this may be said to come again, but nothing that does is said to be new.
+        match conn.and_then(|conn| self.conns.session_mut(conn)) {
+            Some(session) => session.again.merge(&again),
+            None => {
+                if let Some(known) = self.registry.get_mut(successor) {
+                    known.row.delivered.get_or_insert_default().merge(&again);
+                    cx.txn.put_peer(&known.row)?;
+                }
+            }
         }
         self.registry.mark_dirty(successor);
         Ok(())

@@ -227,11 +227,10 @@ impl Broker {
     ) -> Result<(), StoreError> {
         let mut shared = None;
         for &recipient in recipients {
-            cx.txn.insert_delivery(recipient, seq)?;
+            cx.txn.insert_delivery((recipient, sender), seq)?;
             let Some(peer) = self.registry.get_mut(recipient) else {
                 continue;
             };
-            let before = peer.last_delivery.replace(seq);
             if let Some(pending) = &mut peer.pending {
                 *pending += 1;
             }
@@ -240,21 +239,23 @@ impl Broker {
                 Address::Peer(to) => !to.as_str().eq_ignore_ascii_case(&peer.row.name),
                 Address::All => false,
             };
-            let frame = match to_old_name {
-                true => self.frame_for(conn, seq, &carried.text),
-                false => None,
+            let frame = match self.conns.session(conn) {
+                Some(session) if to_old_name => {
+                    Some(self.frame_for(session, (sender, seq), &carried.text))
+                }
+                _ => None,
             };
             let frame = match &frame {
                 Some(frame) => frame,
                 None => shared.get_or_insert_with(|| self.deliver_frame(seq, &carried.text)),
             };
-            let live = super::deliver::Fresh {
+            let fresh = super::deliver::Fresh {
                 seq,
                 sender,
                 id: &carried.id,
                 frame,
             };
-            self.deliver_fresh(cx.now, conn, before.unwrap_or_default(), &live);
+            self.deliver_fresh(cx.now, conn, &fresh);
         }
         Ok(())
     }

@@ -5,7 +5,8 @@
 
 use peerbus_wire::{Accepted, BrokerFrame, DeliveryKey, MessageId, Receipt, Seq, Stage};
 
-use super::conn::{Flight, Session};
+use super::conn::Session;
+use super::flights::Flight;
 use super::history::{DeliveryHistory, RECIPIENTS_MAX};
 use super::{Broker, BusEvent, Caller, Cx, Output};
 use crate::Now;
@@ -171,7 +172,7 @@ impl Broker {
     /// A connection ends: what it knew of deliveries that it held is kept.
     pub(super) fn keep_histories(&mut self, session: &mut Session) {
         if let Some(peer) = self.registry.get_mut(session.peer) {
-            peer.delivered = peer.delivered.max(session.cursor);
+            peer.row.delivered = Some(session.delivered());
         }
         let peer = session.peer;
         self.registry.keep_presence(peer, session.presence.take());

@@ -28,8 +28,8 @@ pub struct Tables {
     pub aliases: BTreeMap<String, AliasRow>,
     /// The messages.
     pub messages: BTreeMap<Seq, Stored>,
-    /// Who is owed which message.
-    pub debts: BTreeSet<(PeerId, Seq)>,
+    /// What is pending: recipient, sender, number.
+    pub deliveries: BTreeSet<(PeerId, PeerId, Seq)>,
     /// The rejected messages: when, wall clock, and why.
     pub dead: BTreeMap<(Seq, PeerId), (u64, String)>,
     /// How deliveries ended and when that was kept, by message.
@@ -60,7 +60,7 @@ enum Undo {
     Peer(PeerId, Option<PeerRow>),
     Alias(String, Option<AliasRow>),
     Message(Seq, Option<Stored>),
-    Debt(PeerId, Seq, bool),
+    Delivery((PeerId, PeerId), Seq, bool),
     Dead(Seq, PeerId, Option<(u64, String)>),
     Fates(Seq, Option<Vec<(u64, Fate)>>),
     Past(Seq, Option<MessageHead>),
@@ -115,21 +115,25 @@ impl MemoryStore {
         old
     }
 
-    /// Says whether the debt was there.
-    pub(super) fn set_debt(&mut self, peer: PeerId, seq: Seq, owed: bool) -> bool {
-        let was = self.swap_debt(peer, seq, owed);
-        self.undo.push(Undo::Debt(peer, seq, was));
+    /// Says whether the delivery was there.
+    pub(super) fn set_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq, owed: bool) -> bool {
+        let was = self.swap_delivery(pair, seq, owed);
+        self.undo.push(Undo::Delivery(pair, seq, was));
         was
     }
 
-    fn swap_debt(&mut self, peer: PeerId, seq: Seq, owed: bool) -> bool {
+    fn swap_delivery(&mut self, (peer, sender): (PeerId, PeerId), seq: Seq, owed: bool) -> bool {
+        let row = (peer, sender, seq);
         if owed {
             self.owed.insert((seq, peer));
-            !self.tables.debts.insert((peer, seq))
-        } else {
-            self.owed.remove(&(seq, peer));
-            self.tables.debts.remove(&(peer, seq))
+            return !self.tables.deliveries.insert(row);
         }
+        let was = self.tables.deliveries.remove(&row);
+        // Not when the message is another sender's.
+        if was {
+            self.owed.remove(&(seq, peer));
+        }
+        was
     }
 
     pub(super) fn set_dead(&mut self, seq: Seq, peer: PeerId, dead: Option<(u64, String)>) {
@@ -219,8 +223,8 @@ impl Store for MemoryStore {
                 Undo::Message(seq, old) => {
                     self.swap_message(seq, old);
                 }
-                Undo::Debt(peer, seq, was) => {
-                    self.swap_debt(peer, seq, was);
+                Undo::Delivery(pair, seq, was) => {
+                    self.swap_delivery(pair, seq, was);
                 }
                 Undo::Dead(seq, peer, old) => restore(&mut self.tables.dead, (seq, peer), old),
                 Undo::Fates(seq, old) => restore(&mut self.tables.fates, seq, old),

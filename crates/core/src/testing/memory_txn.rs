@@ -1,6 +1,7 @@
 //! Reads and writes of the store in memory.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use peerbus_wire::{MessageId, Seq};
 
@@ -14,6 +15,42 @@ use crate::store::{
 type Result<T> = std::result::Result<T, StoreError>;
 
 const LAST_SEQ: Seq = Seq(u64::MAX);
+
+/// All deliveries to a peer.
+fn of(recipient: PeerId) -> RangeInclusive<(PeerId, PeerId, Seq)> {
+    (recipient, PeerId(0), Seq(0))..=(recipient, PeerId(u32::MAX), LAST_SEQ)
+}
+
+impl MemoryStore {
+    fn queue(&self, recipient: PeerId) -> Vec<Seq> {
+        let queue = self.tables.deliveries.range(of(recipient));
+        queue.map(|(_, _, seq)| *seq).collect()
+    }
+
+    fn read(&self, queue: Vec<Seq>, messages: usize, bytes: usize) -> Result<Vec<Queued>> {
+        let (mut queued, mut total) = (Vec::new(), 0);
+        for seq in queue {
+            if queued.len() >= messages || total >= bytes && !queued.is_empty() {
+                break;
+            }
+            let Some(message) = self.tables.messages.get(&seq) else {
+                return Err(StoreError(format!(
+                    "message {} is owed but not stored",
+                    seq.0
+                )));
+            };
+            total += message.envelope.len();
+            queued.push(Queued {
+                seq,
+                sender: message.head.sender,
+                id: message.head.id.clone(),
+                envelope: message.envelope.clone(),
+                accepted_ms: message.head.accepted_ms,
+            });
+        }
+        Ok(queued)
+    }
+}
 
 impl Txn for MemoryStore {
     fn put_peer(&mut self, row: &PeerRow) -> Result<()> {
@@ -90,84 +127,69 @@ impl Txn for MemoryStore {
         Ok(Inserted::New)
     }
 
-    fn insert_delivery(&mut self, recipient: PeerId, seq: Seq) -> Result<()> {
+    fn insert_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<()> {
         self.is_open()?;
-        if self.set_debt(recipient, seq, true) {
+        if self.set_delivery(pair, seq, true) {
             return Err(StoreError(format!("message {} is owed twice", seq.0)));
         }
         Ok(())
     }
 
-    fn delete_delivery(&mut self, recipient: PeerId, seq: Seq) -> Result<bool> {
+    fn delete_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<bool> {
         self.is_open()?;
-        Ok(self.set_debt(recipient, seq, false))
+        Ok(self.set_delivery(pair, seq, false))
     }
 
-    fn has_delivery(&mut self, recipient: PeerId, seq: Seq) -> Result<bool> {
+    fn has_delivery(&mut self, (recipient, sender): (PeerId, PeerId), seq: Seq) -> Result<bool> {
         self.is_open()?;
-        Ok(self.tables.debts.contains(&(recipient, seq)))
+        Ok(self.tables.deliveries.contains(&(recipient, sender, seq)))
     }
 
     fn read_queue(
         &mut self,
         recipient: PeerId,
-        after: Seq,
         messages: usize,
         bytes: usize,
     ) -> Result<Vec<Queued>> {
         self.is_open()?;
-        let mut queued = Vec::new();
-        let mut total = 0;
-        for (_, seq) in self
+        let queue = self.queue(recipient);
+        self.read(queue, messages, bytes)
+    }
+
+    fn read_run(
+        &mut self,
+        (recipient, sender): (PeerId, PeerId),
+        from: Seq,
+        until: Seq,
+        messages: usize,
+        bytes: usize,
+    ) -> Result<(Vec<Queued>, Option<Seq>)> {
+        self.is_open()?;
+        let all = (recipient, sender, from)..=(recipient, sender, LAST_SEQ);
+        let all: Vec<_> = self
             .tables
-            .debts
-            .range((recipient, Seq(after.0 + 1))..=(recipient, LAST_SEQ))
-        {
-            if queued.len() >= messages || !queued.is_empty() && total >= bytes {
-                break;
-            }
-            let Some(message) = self.tables.messages.get(seq) else {
-                return Err(StoreError(format!(
-                    "message {} is owed but not stored",
-                    seq.0
-                )));
-            };
-            total += message.envelope.len();
-            let MessageHead {
-                seq,
-                sender,
-                ref id,
-                accepted_ms,
-                ..
-            } = message.head;
-            let (id, envelope) = (id.clone(), message.envelope.clone());
-            queued.push(Queued {
-                seq,
-                sender,
-                id,
-                envelope,
-                accepted_ms,
-            });
+            .deliveries
+            .range(all)
+            .map(|(_, _, seq)| *seq)
+            .collect();
+        let before = all.iter().copied().filter(|seq| *seq < until).collect();
+        let messages = self.read(before, messages, bytes)?;
+        let next = all.get(messages.len()).copied();
+        Ok((messages, next))
+    }
+
+    fn queue_heads(&mut self, recipient: PeerId) -> Result<Vec<(PeerId, Seq)>> {
+        self.is_open()?;
+        let mut heads = BTreeMap::new();
+        for (_, sender, seq) in self.tables.deliveries.range(of(recipient)) {
+            heads.entry(*sender).or_insert(*seq);
         }
-        Ok(queued)
+        Ok(heads.into_iter().collect())
     }
 
     fn count_queue(&mut self, recipient: PeerId) -> Result<u64> {
         self.is_open()?;
-        Ok(self
-            .tables
-            .debts
-            .range((recipient, Seq(0))..=(recipient, LAST_SEQ))
-            .count() as u64)
-    }
-
-    fn last_delivery(&mut self, recipient: PeerId) -> Result<Option<Seq>> {
-        self.is_open()?;
-        let mut queue = self
-            .tables
-            .debts
-            .range((recipient, Seq(0))..=(recipient, LAST_SEQ));
-        Ok(queue.next_back().map(|(_, seq)| *seq))
+        Ok(self.queue(recipient).len() as u64)
     }
 
     fn message(&mut self, seq: Seq) -> Result<Option<MessageHead>> {

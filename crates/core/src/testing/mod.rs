@@ -16,17 +16,25 @@ macro_rules! txn_methods {
             put_alias(row: &$crate::store::AliasRow) -> ();
             delete_alias(name: &str) -> ();
             insert_message(message: &$crate::store::NewMessage<'_>) -> $crate::store::Inserted;
-            insert_delivery(recipient: $crate::store::PeerId, seq: ::peerbus_wire::Seq) -> ();
-            delete_delivery(recipient: $crate::store::PeerId, seq: ::peerbus_wire::Seq) -> bool;
-            has_delivery(recipient: $crate::store::PeerId, seq: ::peerbus_wire::Seq) -> bool;
+            insert_delivery(pair: ($crate::store::PeerId, $crate::store::PeerId), seq: ::peerbus_wire::Seq) -> ();
+            delete_delivery(pair: ($crate::store::PeerId, $crate::store::PeerId), seq: ::peerbus_wire::Seq) -> bool;
+            has_delivery(pair: ($crate::store::PeerId, $crate::store::PeerId), seq: ::peerbus_wire::Seq) -> bool;
             read_queue(
                 recipient: $crate::store::PeerId,
-                after: ::peerbus_wire::Seq,
                 messages: usize,
                 bytes: usize
             ) -> Vec<$crate::store::Queued>;
+            read_run(
+                pair: ($crate::store::PeerId, $crate::store::PeerId),
+                from: ::peerbus_wire::Seq,
+                until: ::peerbus_wire::Seq,
+                messages: usize,
+                bytes: usize
+            ) -> (Vec<$crate::store::Queued>, Option<::peerbus_wire::Seq>);
+            queue_heads(
+                recipient: $crate::store::PeerId
+            ) -> Vec<($crate::store::PeerId, ::peerbus_wire::Seq)>;
             count_queue(recipient: $crate::store::PeerId) -> u64;
-            last_delivery(recipient: $crate::store::PeerId) -> Option<::peerbus_wire::Seq>;
             message(seq: ::peerbus_wire::Seq) -> Option<$crate::store::MessageHead>;
             find_message(
                 sender: $crate::store::PeerId,

@@ -151,15 +151,14 @@ fn a_number_is_not_used_twice_in_silence() {
 }
 
 #[test]
-fn a_debt_without_its_message_is_said() {
+fn a_delivery_without_its_message_is_said() {
     let (_directory, path) = place();
     let mut store = open(&path);
     store.begin().unwrap();
-    store.insert_delivery(PeerId(1), Seq(7)).unwrap();
-    let error = store
-        .read_queue(PeerId(1), Seq(0), 10, 10)
-        .unwrap_err()
-        .to_string();
+    store
+        .insert_delivery((PeerId(1), PeerId(2)), Seq(7))
+        .unwrap();
+    let error = store.read_queue(PeerId(1), 10, 10).unwrap_err().to_string();
     assert!(
         error.contains("message 7 is owed but not stored"),
         "{error}"

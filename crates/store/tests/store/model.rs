@@ -29,8 +29,9 @@ pub(crate) fn dump(path: &Path) -> Tables {
             },
         )
     });
-    let debts = rows(&db, "SELECT * FROM deliveries", |row| {
-        (PeerId(get(row, "recipient")), Seq(number(row, "seq")))
+    let deliveries = rows(&db, "SELECT * FROM deliveries", |row| {
+        let pair = (PeerId(get(row, "recipient")), PeerId(get(row, "sender")));
+        (pair.0, pair.1, Seq(number(row, "seq")))
     });
     let dead = rows(&db, "SELECT * FROM dead", |row| {
         let key = (Seq(number(row, "seq")), PeerId(get(row, "recipient")));
@@ -76,7 +77,7 @@ pub(crate) fn dump(path: &Path) -> Tables {
         peers: peers(&db),
         aliases: aliases(&db),
         messages,
-        debts,
+        deliveries,
         dead,
         notices,
         fates: fates(&db),
@@ -159,6 +160,7 @@ fn peers(db: &Connection) -> BTreeMap<PeerId, PeerRow> {
                 0 => Ending::Expire,
                 heir => Ending::Move(PeerId(heir)),
             }),
+            delivered: get::<Option<String>>(row, "delivered").map(|text| text.parse().unwrap()),
         };
         (id, peer)
     })

@@ -69,15 +69,19 @@ pub(crate) fn probe(seed: u64, target: &mut impl Target) {
         let limit = rng.random_range(0..30);
         // Often just when something happened: rows of that very time are not older.
         let before_ms = rng.random_range(900_000..=now) / 1_000 * 1_000;
-        target.has_delivery(peer, seq).unwrap();
+        let sender = PeerId(rng.random_range(0..peers));
+        target.has_delivery((peer, sender), seq).unwrap();
         target
-            .read_queue(peer, seq, limit, rng.random_range(0..2_000))
+            .read_queue(peer, limit, rng.random_range(0..2_000))
             .unwrap();
-        target
-            .read_queue(peer, Seq(0), usize::MAX, usize::MAX)
-            .unwrap();
+        target.read_queue(peer, usize::MAX, usize::MAX).unwrap();
         target.count_queue(peer).unwrap();
-        target.last_delivery(peer).unwrap();
+        target.queue_heads(peer).unwrap();
+        let until = [Seq(seq.0 + 5), Seq(u64::MAX)][usize::from(limit > 15)];
+        let bytes = rng.random_range(0..2_000);
+        target
+            .read_run((peer, sender), seq, until, limit, bytes)
+            .unwrap();
         target.pending_for(seq).unwrap();
         target.settled(seq, limit).unwrap();
         target.old_deliveries(before_ms, limit).unwrap();
@@ -156,6 +160,10 @@ impl<T: Target> Work<'_, T> {
                     .random_bool(0.9)
                     .then(|| TokenHash(self.rng.random())),
                 last_seen_ms: self.now,
+                delivered: known.online.then(|| {
+                    let text = format!("{} 2:{}", self.now, self.now / 2);
+                    text.parse().unwrap()
+                }),
                 ..known.clone()
             },
             None => PeerRow {
@@ -167,6 +175,7 @@ impl<T: Target> Work<'_, T> {
                 online: true,
                 last_seen_ms: self.now,
                 ending,
+                delivered: None,
             },
         };
         self.head.next_peer = self.head.next_peer.max(row.id.0 + 1);
@@ -199,7 +208,7 @@ impl<T: Target> Work<'_, T> {
 
     fn delete_peer(&mut self) {
         let model = self.target.model();
-        let owed = |peer: &PeerId| model.debts.iter().any(|debt| debt.0 == *peer);
+        let owed = |peer: &PeerId| model.deliveries.iter().any(|row| row.0 == *peer);
         let idle: Vec<_> = model
             .peers
             .keys()
@@ -260,20 +269,28 @@ impl<T: Target> Work<'_, T> {
             return;
         }
         for recipient in recipients {
-            self.target.insert_delivery(recipient, seq).unwrap();
+            let pair = (recipient, sender);
+            self.target.insert_delivery(pair, seq).unwrap();
         }
     }
 
     fn settle(&mut self) {
-        let debt = pick(&mut self.rng, self.target.model().debts.iter().copied());
-        let Some((recipient, seq)) = debt else { return };
-        // Sometimes a debt that is none.
+        let pending = self.target.model().deliveries.iter().copied();
+        let picked = pick(&mut self.rng, pending);
+        let Some((recipient, sender, seq)) = picked else {
+            return;
+        };
+        // Sometimes one that is none.
         let seq = if self.rng.random_ratio(1, 10) {
             Seq(seq.0 + 1)
         } else {
             seq
         };
-        if self.target.delete_delivery(recipient, seq).unwrap() {
+        if self
+            .target
+            .delete_delivery((recipient, sender), seq)
+            .unwrap()
+        {
             self.log.push(&Event::Ack {
                 seq,
                 recipient,
@@ -300,9 +317,14 @@ impl<T: Target> Work<'_, T> {
     }
 
     fn reject(&mut self) {
-        let debt = pick(&mut self.rng, self.target.model().debts.iter().copied());
-        let Some((recipient, seq)) = debt else { return };
-        self.target.delete_delivery(recipient, seq).unwrap();
+        let pending = self.target.model().deliveries.iter().copied();
+        let picked = pick(&mut self.rng, pending);
+        let Some((recipient, sender, seq)) = picked else {
+            return;
+        };
+        self.target
+            .delete_delivery((recipient, sender), seq)
+            .unwrap();
         self.target
             .insert_dead(recipient, seq, "the signature is wrong", self.now)
             .unwrap();

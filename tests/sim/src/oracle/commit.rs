@@ -254,6 +254,7 @@ impl Oracle {
                 self.hosts.late.insert(key);
             }
             let accepted = Accepted {
+                sender: head.sender,
                 from: envelope.from,
                 id: envelope.id,
                 recipients: recipients.map(|peer| (*peer, None)).collect(),

@@ -78,12 +78,12 @@ impl Oracle {
 
     /// What left for an earlier connection of the name says so when it comes again.
     fn said_again(&mut self, conn: ConnId, peer: PeerId, seq: Seq, again: bool) -> Verdict {
-        let before = self.left.insert((peer, seq), conn);
+        let before = self.left.insert((peer, seq), Some(conn));
         // Of a broadcast it may have had its own copy before somebody else's.
         let message = self.durable.messages.get(&seq);
         let copy = message.is_some_and(|message| message.head.recipients > 1)
             && self.inherited.contains(&(peer, seq));
-        let owed = !copy && before.is_some_and(|before| before != conn);
+        let owed = !copy && before.is_some_and(|before| before != Some(conn));
         let ext = self.conns.get(&conn).is_some_and(|model| model.ext);
         ensure(if ext { again || !owed } else { !again }, "again", || {
             let name = self.name_of(peer);
@@ -117,15 +117,20 @@ impl Oracle {
         })
     }
 
+    /// Of each sender in the order of acceptance; on a v1 connection, of all.
     fn in_order(&mut self, conn: ConnId, peer: PeerId, seq: Seq) -> Verdict {
         let Some(model) = self.conns.get(&conn) else {
             return Ok(());
         };
-        let (last, takeover) = (model.last, model.takeover);
+        let author = self.sender_of(seq);
+        let sender = author.filter(|_| model.ext);
+        let key = sender.unwrap_or_default();
+        let (last, takeover) = (model.last.get(&key).copied(), model.takeover);
+        let (last, first) = (last.unwrap_or_default(), last.is_none());
         // What was inherited comes in its own time.
         let handed_back = self.released.contains(&(peer, seq));
         if self.inherited.contains(&(peer, seq)) || handed_back && seq <= last {
-            self.conn(conn).last = last.max(seq);
+            self.conn(conn).last.insert(key, last.max(seq));
             return Ok(());
         }
         ensure(seq > last, "I3", || {
@@ -137,13 +142,10 @@ impl Oracle {
         let mut between = self.durable.owed_between(peer, last, seq);
         let skipped = between.find(|seq| {
             let debt = (peer, *seq);
-            self.view.debts.contains(&debt) && !self.inherited.contains(&debt)
+            let same = sender.is_none() || self.sender_of(*seq) == sender;
+            same && self.view.debts.contains(&debt) && !self.inherited.contains(&debt)
         });
-        let rule = if takeover && last == Seq(0) {
-            "I7"
-        } else {
-            "I3"
-        };
+        let rule = if takeover && first { "I7" } else { "I3" };
         ensure(skipped.is_none(), rule, || {
             let name = self.name_of(peer);
             format!(
@@ -152,30 +154,50 @@ impl Oracle {
             )
         })?;
         drop(between);
-        self.conn(conn).last = seq;
+        self.conn(conn).last.insert(key, seq);
         Ok(())
     }
 
+    fn sender_of(&self, seq: Seq) -> Option<PeerId> {
+        let message = self.durable.messages.get(&seq);
+        message.map(|message| message.head.sender)
+    }
+
+    /// All that is in flight within the window, what is of one sender within half of it.
     fn in_window(&mut self, conn: ConnId, seq: Seq, bytes: usize) -> Verdict {
         let still_owed = |(peer, seq): (PeerId, Seq)| self.view.debts.contains(&(peer, seq));
         let owed = self.conns.get(&conn).and_then(|model| model.peer);
         let owed = owed.is_some_and(|peer| still_owed((peer, seq)));
+        let sender = self.sender_of(seq).unwrap_or_default();
         let model = self.conn(conn);
         // Settled while its delivery waited for the commit.
         if !owed {
             return Ok(());
         }
-        model.flights.insert(seq, bytes);
-        let (messages, total) = (model.flights.len(), model.flights.values().sum::<usize>());
-        // What has lapsed on a v1 connection is not counted here, so its bound is wider.
+        // What is exempt on a v1 connection is not counted here, so its bound is wider.
         let v1 = Window {
             messages: 2 * WINDOW_V1_MESSAGES,
             bytes: 2 * WINDOW_V1_BYTES,
         };
         let window = model.window.unwrap_or(v1);
-        let fits = messages <= window.messages as usize && total <= window.bytes as usize;
-        ensure(fits || messages == 1, "I5", || {
-            format!("{messages} messages, {total} bytes in flight on {conn:?}, {window:?}")
+        let half = Window {
+            messages: window.messages.div_ceil(2),
+            bytes: window.bytes.div_ceil(2),
+        };
+        let weight = match model.window {
+            Some(_) => bytes.min(half.bytes as usize),
+            None => bytes,
+        };
+        model.flights.insert(seq, (sender, weight));
+        let fits = |limit: Window, of: Option<PeerId>| {
+            let flights = model.flights.values();
+            let mine = flights.filter(|(sender, _)| of.is_none_or(|of| of == *sender));
+            let (messages, bytes) = mine.fold((0, 0), |(n, sum), (_, bytes)| (n + 1, sum + bytes));
+            messages <= 1 || messages <= limit.messages as usize && bytes <= limit.bytes as usize
+        };
+        let (all, mine) = (fits(window, None), fits(half, Some(sender)));
+        ensure(all && (mine || model.window.is_none()), "I5", || {
+            format!("{:?} in flight on {conn:?}, {window:?}", model.flights)
         })
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use peerbus_core::peer::{Sent, Unsent};
-use peerbus_wire::{Envelope, Received, Seq};
+use peerbus_core::store::PeerId;
+use peerbus_wire::{Envelope, Received};
 
 use super::{End, Oracle};
 use crate::failure::{Failure, Verdict, ensure};
@@ -24,8 +25,6 @@ pub struct Surfaced<'a> {
     pub id: &'a str,
     /// The body.
     pub body: &'a str,
-    /// It is said to have been shown before.
-    pub again: bool,
 }
 
 /// A body that was signed: who wrote it, and as which of its messages.
@@ -47,10 +46,8 @@ pub(crate) struct Hosts {
     /// By lower-case name of the recipient: author and id of what its processes were shown or
     /// dropped unread.
     surfaced: BTreeSet<(String, String, String)>,
-    /// The last message of an author that a process was shown.
-    last: BTreeMap<(ProcId, ProcId), u64>,
-    /// The last message that a process was shown.
-    last_seq: BTreeMap<ProcId, Seq>,
+    /// The last message of an author, in one life of its name, that a process was shown.
+    last: BTreeMap<(ProcId, ProcId, PeerId), u64>,
     /// Author and id of what need not come in order: it was refused once and accepted when it was
     /// sent again, it was accepted twice because its author was forgotten in between, or it was
     /// altered on the way once.
@@ -103,7 +100,6 @@ impl Oracle {
             from,
             id,
             body,
-            again,
         } = *shown;
         let key = (from.to_ascii_lowercase(), id.to_owned());
         let authored = self.hosts.authored.get(&key).cloned();
@@ -111,10 +107,12 @@ impl Oracle {
             let text = format!("{name} was shown {id} as from {from}, who did not sign it: {body}");
             return Err(Failure::new("verify", text));
         };
-        let Some(seq) = self.ever.get(&key).copied() else {
+        let seq = self.ever.get(&key);
+        let Some(accepted) = seq.and_then(|seq| self.history.get(seq)) else {
             let text = format!("{name} was shown {id}, which is not on disk");
             return Err(Failure::new("I1", text));
         };
+        let sender = accepted.sender;
         self.hosts
             .surfaced
             .insert((name.to_ascii_lowercase(), key.0.clone(), key.1.clone()));
@@ -122,9 +120,6 @@ impl Oracle {
             .hosts
             .shown
             .insert((proc, key.0.clone(), key.1.clone()));
-        if again && !first {
-            return Ok(());
-        }
         ensure(first, "I8", || {
             format!("{name} (process {proc}) was shown {id} twice")
         })?;
@@ -132,13 +127,12 @@ impl Oracle {
             return Ok(());
         }
         let number = authored.number;
-        let last = self.hosts.last.insert((proc, authored.proc), number);
+        let last = self
+            .hosts
+            .last
+            .insert((proc, authored.proc, sender), number);
         ensure(last.is_none_or(|last| last < number), "I3", || {
             format!("{name} was shown {from}'s {number} after {last:?}")
-        })?;
-        let last = self.hosts.last_seq.insert(proc, seq);
-        ensure(last.is_none_or(|last| last < seq), "I3", || {
-            format!("{name} was shown message {} after {last:?}", seq.0)
         })
     }
 

@@ -205,7 +205,9 @@ impl Oracle {
                     self.names.insert(row.id, row.name.clone());
                     let all = self.all_names.entry(row.id).or_default();
                     all.insert(row.name.to_ascii_lowercase());
-                    if !matches!(input, Some(Input::Operate(_))) {
+                    // A row that says what was delivered is not of one that has just registered.
+                    let stays = row.online && row.delivered.is_some();
+                    if !stays && !matches!(input, Some(Input::Operate(_))) {
                         self.moved(row.id, row.online, wall_ms, conn);
                         self.renamed(row, conn);
                     }

@@ -57,8 +57,10 @@ pub(crate) struct ConnModel {
     pub(crate) ext: bool,
     pub(crate) window: Option<Window>,
     pub(crate) takeover: bool,
-    pub(crate) last: Seq,
-    pub(crate) flights: BTreeMap<Seq, usize>,
+    /// The last message delivered of each sender; of all, under nobody's number, on a v1 connection.
+    pub(crate) last: BTreeMap<PeerId, Seq>,
+    /// Sender, and what it counts, of what is in flight.
+    pub(crate) flights: BTreeMap<Seq, (PeerId, usize)>,
     /// Envelopes handled and not answered (`ext`), in order.
     pub(crate) awaiting: Vec<(MessageId, Expect)>,
     /// Envelopes handled since the last barrier that must be durable when it is answered.
@@ -76,6 +78,7 @@ pub(crate) struct ConnModel {
 /// A message that was accepted, for ever.
 #[derive(Debug)]
 pub(crate) struct Accepted {
+    pub(crate) sender: PeerId,
     pub(crate) from: String,
     pub(crate) id: String,
     pub(crate) recipients: BTreeMap<PeerId, Option<(End, u64)>>,
@@ -114,8 +117,8 @@ pub struct Oracle {
     pub(crate) claims: BTreeMap<(PeerId, Seq), Option<How>>,
     /// Acks that the broker took, and the number of the commit that must hold them.
     pub(crate) acked: BTreeMap<(PeerId, Seq), u64>,
-    /// What left for which connection of a peer, in this life of the broker.
-    pub(crate) left: BTreeMap<(PeerId, Seq), ConnId>,
+    /// What left for which connection of a peer; `None` for one of an earlier life of the broker.
+    pub(crate) left: BTreeMap<(PeerId, Seq), Option<ConnId>>,
     /// Connected, in this life of the broker.
     pub(crate) online: BTreeSet<PeerId>,
     /// Not connected, but counting for broadcasts until then (virtual time).
@@ -169,7 +172,7 @@ impl Oracle {
             self.last_online.insert(peer, wall_ms);
         }
         self.conns.clear();
-        self.left.clear();
+        self.left.values_mut().for_each(|conn| *conn = None);
         self.grace.clear();
         self.handling = None;
     }

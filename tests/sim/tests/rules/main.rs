@@ -15,5 +15,6 @@ mod retention;
 mod retire;
 mod rig;
 mod settle;
+mod share;
 mod takeover;
 mod window;

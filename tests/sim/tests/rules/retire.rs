@@ -161,7 +161,7 @@ fn a_window_holds_for_mail_that_was_moved_too() {
     let mut rig = Rig::new();
     let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
     let cyd = rig.join(peerbus_wire::Register {
-        window: crate::rig::window(2, 1_048_576),
+        window: crate::rig::window(4, 1_048_576),
         ..ext("cyd", "instance-of-cyd")
     });
     for n in 0..5 {

@@ -299,12 +299,11 @@ impl Rig {
             return Vec::new();
         };
         self.store.begin().unwrap();
-        let queue = self
-            .store
-            .read_queue(row.id, Seq(0), 100_000, usize::MAX)
-            .unwrap();
+        let queue = self.store.read_queue(row.id, 100_000, usize::MAX).unwrap();
         self.store.rollback();
-        queue.into_iter().map(|queued| queued.seq.0).collect()
+        let mut owed: Vec<_> = queue.into_iter().map(|queued| queued.seq.0).collect();
+        owed.sort_unstable();
+        owed
     }
 }
 

@@ -17,7 +17,7 @@ fn narrow(rig: &mut Rig, messages: u32, bytes: u32) -> (ConnId, ConnId) {
 #[test]
 fn messages_beyond_the_window_wait_for_acks() {
     let mut rig = Rig::new();
-    let (ada, bob) = narrow(&mut rig, 2, 1_000_000);
+    let (ada, bob) = narrow(&mut rig, 4, 1_000_000);
     for id in ["m1", "m2", "m3", "m4"] {
         rig.send(bob, "bob", "ada", id);
     }
@@ -49,7 +49,7 @@ fn bytes_count_too_but_one_message_always_fits() {
 #[test]
 fn a_live_message_does_not_overtake_what_waits() {
     let mut rig = Rig::new();
-    let (ada, bob) = narrow(&mut rig, 100, 1_200);
+    let (ada, bob) = narrow(&mut rig, 100, 2_800);
     let large = format!("\"{}\"", "x".repeat(600));
     rig.text(bob, &envelope("bob", "ada", "m1", &large));
     rig.text(bob, &envelope("bob", "ada", "m2", &large));
@@ -169,7 +169,7 @@ fn what_an_ext_client_does_not_ack_never_stops_counting() {
 #[test]
 fn one_message_that_is_never_acked_costs_no_memory_for_those_that_are() {
     let mut rig = Rig::new();
-    let (ada, bob) = narrow(&mut rig, 2, 1_000_000);
+    let (ada, bob) = narrow(&mut rig, 4, 1_000_000);
     rig.send(bob, "bob", "ada", "kept");
     for n in 2..=500 {
         rig.send(bob, "bob", "ada", &format!("m{n}"));

@@ -1,0 +1,118 @@
+//! What was delivered to a peer.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use peerbus_wire::Seq;
+
+use crate::peer_id::PeerId;
+
+/// The messages that were delivered to a peer, or may have been.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Delivered {
+    /// The last one.
+    pub to: Seq,
+    /// Senders of whom some before it were not, with the first such one.
+    pub except: BTreeMap<PeerId, Seq>,
+}
+
+impl Delivered {
+    /// Whether a message of `sender` that is pending was delivered, or may have been.
+    #[must_use]
+    pub fn covers(&self, sender: PeerId, seq: Seq) -> bool {
+        seq <= self.to && self.except.get(&sender).is_none_or(|first| seq < *first)
+    }
+
+    /// Adds what was delivered otherwise.
+    pub fn merge(&mut self, other: &Self) {
+        let to = self.to.max(other.to);
+        let end = |delivered: &Self, sender: &PeerId| {
+            let after = Seq(delivered.to.0.saturating_add(1));
+            delivered.except.get(sender).copied().unwrap_or(after)
+        };
+        let senders = self.except.keys().chain(other.except.keys());
+        let except = senders
+            .map(|sender| (*sender, end(self, sender).max(end(other, sender))))
+            .filter(|(_, first)| *first <= to)
+            .collect();
+        *self = Self { to, except };
+    }
+}
+
+/// The last one, then `sender:first` for each exception: as a store keeps it.
+impl fmt::Display for Delivered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.to.0)?;
+        let mut except = self.except.iter();
+        except.try_for_each(|(sender, first)| write!(f, " {}:{}", sender.0, first.0))
+    }
+}
+
+/// No text of [`Delivered`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not the number of a message, with exceptions by sender")]
+pub struct NotDelivered;
+
+impl FromStr for Delivered {
+    type Err = NotDelivered;
+
+    fn from_str(text: &str) -> Result<Self, NotDelivered> {
+        let (to, except) = text.split_once(' ').unwrap_or((text, ""));
+        let except = except.split_terminator(' ').map(|pair| {
+            let (sender, first) = pair.split_once(':')?;
+            Some((PeerId(sender.parse().ok()?), Seq(first.parse().ok()?)))
+        });
+        Ok(Self {
+            to: Seq(to.parse().map_err(|_| NotDelivered)?),
+            except: except.collect::<Option<_>>().ok_or(NotDelivered)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delivered(to: u64, except: &[(u32, u64)]) -> Delivered {
+        let except = except.iter().map(|(peer, seq)| (PeerId(*peer), Seq(*seq)));
+        Delivered {
+            to: Seq(to),
+            except: except.collect(),
+        }
+    }
+
+    #[test]
+    fn its_text_says_all() {
+        for one in [delivered(0, &[]), delivered(9, &[(1, 3), (7, 8)])] {
+            assert_eq!(one.to_string().parse(), Ok(one));
+        }
+        for other in ["", "x", "9 1", "9 1:", "9 1:2 x:3"] {
+            assert_eq!(other.parse::<Delivered>(), Err(NotDelivered), "{other}");
+        }
+    }
+
+    #[test]
+    fn merged_is_what_either_had() {
+        let all = [
+            delivered(0, &[]),
+            delivered(5, &[]),
+            delivered(9, &[(1, 3)]),
+            delivered(7, &[(1, 6), (2, 1)]),
+            delivered(9, &[(2, 4)]),
+        ];
+        for (a, b) in all.iter().flat_map(|a| all.iter().map(move |b| (a, b))) {
+            let mut merged = a.clone();
+            merged.merge(b);
+            for (peer, seq) in (1..4).flat_map(|peer| (1..12).map(move |seq| (peer, seq))) {
+                let (peer, seq) = (PeerId(peer), Seq(seq));
+                let either = a.covers(peer, seq) || b.covers(peer, seq);
+                assert_eq!(
+                    merged.covers(peer, seq),
+                    either,
+                    "{a:?} {b:?} {peer:?} {seq:?}"
+                );
+            }
+        }
+    }
+}

@@ -1,9 +1,10 @@
 //! `peerbus status`.
 
 use std::collections::BTreeSet;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
-use peerbus_adapter::{Receipt, Stage, Url, credentials, wall_ms};
+use peerbus_adapter::{Peers, Receipt, Stage, Url, credentials, wall_ms};
 use peerbus_mcp::{Step, Trail};
 use peerbus_wire::{MessageId, PeerName, Received, neutralise, neutralise_json};
 use serde::Deserialize;
@@ -19,18 +20,17 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
     let id = MessageId::parse(&verb.id).map_err(Failure::config)?;
     let name = verb.name.as_deref().map(PeerName::parse).transpose();
     let name = name.map_err(Failure::config)?;
-    let messages = match way(&verb)? {
+    let way = way(&verb)?;
+    let messages = match &way {
         Way::Operator(socket) => of_operator(socket.as_ref(), &id, name.as_ref())?,
-        Way::Sender(url) => of_sender(&verb, &url, name.as_ref())?,
+        Way::Sender(url) => of_sender(&verb, url, name.as_ref())?,
     };
     if messages.is_empty() {
         return Err(Failure::failed(format!(
             "the broker knows no message {id}, or not any more"
         )));
     }
-    let trails = messages
-        .iter()
-        .map(|message| Trail::new(&verb.id, &message.receipts, wall_ms()));
+    let trails = trails(&verb, way, &messages);
     if verb.json {
         let told = messages.iter().zip(trails).map(|(message, trail)| {
             let mut told = json!({ "trail": trail });
@@ -42,11 +42,49 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
         let text = json!({ "messages": told.collect::<Vec<_>>() }).to_string();
         return Ok(output::line(&neutralise_json(&text))?);
     }
-    for (message, trail) in messages.iter().zip(trails) {
+    for (message, trail) in messages.iter().zip(&trails) {
         output::line(&heading(message))?;
-        show(&trail)?;
+        show(trail)?;
     }
     Ok(())
+}
+
+/// How far each message got, and who of those that have it waits for its user. Only that needs a
+/// registration, under a name of its own; without one the rest is known all the same.
+fn trails(verb: &Status, way: Way, messages: &[Message]) -> Vec<Trail> {
+    let new = |message: &Message| Trail::new(&verb.id, &message.receipts, wall_ms());
+    let trails: Vec<_> = messages.iter().map(new).collect();
+    if !trails.iter().any(Trail::is_open) {
+        return trails;
+    }
+    let url = match way {
+        Way::Operator(socket) => socket.map(Url::Unix).or_else(|| operators(verb)),
+        Way::Sender(url) => Some(url),
+    };
+    let peers = url.and_then(|url| peers(verb, &url).ok());
+    let peers = peers.map_or(Vec::new(), |peers| peers.entries);
+    let told = trails.into_iter();
+    told.map(|trail| trail.with_peers(&peers)).collect()
+}
+
+/// The broker that answers its operator: credentials may list another one.
+fn operators(verb: &Status) -> Option<Url> {
+    let config = client::config(&verb.connection, None).ok()?;
+    let usual = || {
+        let mut sockets = config.sockets.into_iter();
+        sockets.find(|socket| UnixStream::connect(socket).is_ok())
+    };
+    config.url.or_else(|| usual().map(Url::Unix))
+}
+
+/// The peers that a broker knows.
+fn peers(verb: &Status, url: &Url) -> Result<Peers, Failure> {
+    let mut config = client::config(&verb.connection, None)?;
+    config.url = Some(url.clone());
+    let deadline = client::duration(verb.timeout);
+    client::with_bus(config, client::Refused::Fail, async |bus| {
+        Ok(bus.peers(deadline).await?)
+    })
 }
 
 /// Who sent a message, and what became of it.
@@ -150,11 +188,7 @@ fn of_sender(verb: &Status, url: &Url, name: Option<&PeerName>) -> Result<Vec<Me
     let Some(name) = name else {
         return Ok(Vec::new());
     };
-    let deadline = client::duration(verb.timeout);
-    let config = client::config(&verb.connection, None)?;
-    let peers = client::with_bus(config, client::Refused::Fail, async |bus| {
-        Ok(bus.peers(deadline).await?)
-    })?;
+    let peers = peers(verb, url)?;
     let is_known = |peer: &str| PeerName::parse(peer).is_ok_and(|peer| peer.key() == name.key());
     if !peers.entries.iter().any(|peer| is_known(&peer.name)) {
         return Ok(Vec::new());
@@ -163,6 +197,7 @@ fn of_sender(verb: &Status, url: &Url, name: Option<&PeerName>) -> Result<Vec<Me
         "asking {url} as {name}, which registers that name for the moment: only over its Unix \
          socket does a broker answer its operator"
     ));
+    let deadline = client::duration(verb.timeout);
     let config = client::config(&verb.connection, Some(name.as_str().to_owned()))?;
     client::with_bus(config, client::Refused::Fail, async |bus| {
         let ids = [verb.id.clone()];

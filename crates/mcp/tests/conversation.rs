@@ -329,6 +329,20 @@ async fn a_status_is_the_ladder_and_a_sentence() {
 }
 
 #[tokio::test]
+async fn a_status_says_that_the_peer_waits_for_its_user() {
+    let broker = Broker::start(true).await;
+    let mut client = greeted(&broker).await;
+    for (activity, waits) in [("busy", false), ("waiting", true)] {
+        broker.set_presence("bob", &json!({ "activity": activity }));
+        let result = client.call("bus.status", json!({ "id": "q1" })).await;
+        let note = &result["structuredContent"]["messages"][0]["note"];
+        let note = note.as_str().unwrap();
+        assert!(note.starts_with("bob's adapter got it"), "{note}");
+        assert_eq!(note.contains("waits for its user"), waits, "{note}");
+    }
+}
+
+#[tokio::test]
 async fn two_that_ask_each_other_do_not_wait_until_the_end() {
     let mut broker = Broker::start(true).await;
     let mut client = greeted(&broker).await;

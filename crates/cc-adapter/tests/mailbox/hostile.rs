@@ -261,7 +261,7 @@ async fn on_notices_and_presence() {
         let project: String = text.chars().take(60).collect();
         session
             .broker
-            .set_presence(&json!({ "project": project, "client": project }));
+            .set_presence("zoe", &json!({ "project": project, "client": project }));
         let peers = session.client.call("bus.peers", json!({})).await;
         is_plain(peers["content"][0]["text"].as_str().unwrap());
         assert_eq!(along(&peers), None);

@@ -1,6 +1,5 @@
 //! `bus.status`
 
-use peerbus_adapter::Receipt;
 pub(super) use peerbus_adapter::wall_ms;
 use serde::Serialize;
 use serde_json::json;
@@ -53,16 +52,17 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
     let ids = ids(arguments)?;
     let receipts = context.bus.statuses(&ids, DEADLINE).await;
     let receipts = receipts.map_err(|error| error.to_string())?;
-    done(&Output {
-        messages: trails(&ids, &receipts),
-    })
-}
-
-/// The trail of each message.
-fn trails(ids: &[String], receipts: &[Receipt]) -> Vec<Trail> {
     let now_ms = wall_ms();
-    let trail = |id: &String| Trail::new(id, receipts, now_ms);
-    ids.iter().map(trail).collect()
+    let trails = ids.iter().map(|id| Trail::new(id, &receipts, now_ms));
+    let mut messages: Vec<Trail> = trails.collect();
+    // How far the messages got is known without it.
+    if messages.iter().any(Trail::is_open)
+        && let Ok(peers) = context.bus.peers(DEADLINE).await
+    {
+        let told = messages.into_iter();
+        messages = told.map(|trail| trail.with_peers(&peers.entries)).collect();
+    }
+    done(&Output { messages })
 }
 
 fn ids(arguments: &Arguments) -> Result<Vec<String>, String> {

@@ -6,10 +6,11 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use peerbus_adapter::{How, Receipt, Stage, rfc3339};
+use peerbus_adapter::{How, PeerEntry, Receipt, Stage, rfc3339};
 use peerbus_wire::neutralise;
 use serde::Serialize;
 
+use crate::about::About;
 use crate::rpc::schemars::{self, JsonSchema};
 use peerbus_adapter::text;
 
@@ -32,6 +33,9 @@ pub struct Trail {
     pub omitted: usize,
     /// The same as a sentence.
     pub note: String,
+    /// Those that have it and have not acked it.
+    #[serde(skip)]
+    open: Vec<String>,
 }
 
 /// One step.
@@ -78,7 +82,26 @@ impl Trail {
             steps: own().take(STEPS_MAX).map(step).collect(),
             omitted: total.saturating_sub(STEPS_MAX),
             note: sentence::of(own(), now_ms),
+            open: open(own()),
         }
+    }
+
+    /// Whether somebody has the message and has not acked it: what that peer does may say why.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Adds to the sentence who of those that have not acked the message waits for its user.
+    #[must_use]
+    pub fn with_peers(mut self, peers: &[PeerEntry]) -> Self {
+        let waits = |peer: &&PeerEntry| peer.online && About::new(peer).activity == Some("waiting");
+        let names = peers.iter().filter(waits).map(|peer| peer.name.as_str());
+        let names: Vec<&str> = names
+            .filter(|name| self.open.iter().any(|open| open == name))
+            .collect();
+        self.note.push_str(&sentence::waiting(&names));
+        self
     }
 
     /// When the broker says nothing of the message `id`, for the reason in `note`.
@@ -88,6 +111,7 @@ impl Trail {
             steps: Vec::new(),
             omitted: 0,
             note,
+            open: Vec::new(),
         }
     }
 }
@@ -111,6 +135,19 @@ pub fn reached<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> BTreeMap<&'a 
         }
     }
     all
+}
+
+fn open<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> Vec<String> {
+    let has = |stage: &Stage| {
+        matches!(
+            stage,
+            Stage::Delivered | Stage::Pushed { .. } | Stage::Presented { .. }
+        )
+    };
+    let each = reached(receipts).into_iter();
+    each.filter(|(_, receipt)| has(&receipt.stage))
+        .map(|(name, _)| name.to_owned())
+        .collect()
 }
 
 fn step(receipt: &Receipt) -> Step {

@@ -129,6 +129,21 @@ fn at_many(each: &BTreeMap<&str, &Receipt>) -> String {
     told.collect::<Vec<_>>().join("; ")
 }
 
+/// What follows the sentence when these peers say that they wait for their users.
+pub(super) fn waiting(names: &[&str]) -> String {
+    match names {
+        [] => String::new(),
+        [name] => format!(
+            "; {} says that it waits for its user: a dialog is open there",
+            neutralise(name, NAME_CHARS)
+        ),
+        names => format!(
+            "; these say that they wait for their users, a dialog is open there: {}",
+            listed(names)
+        ),
+    }
+}
+
 fn listed(names: &[&str]) -> String {
     let shown = names.iter().take(NAMES_MAX);
     let shown: Vec<String> = shown.map(|name| neutralise(name, NAME_CHARS)).collect();

@@ -1,6 +1,6 @@
 //! What is said of messages.
 
-use peerbus_adapter::{Accepted, Refusal, RefusalCode};
+use peerbus_adapter::{Accepted, Presence, Refusal, RefusalCode};
 use peerbus_wire::MessageId;
 
 use super::*;
@@ -91,6 +91,46 @@ fn the_sentence_says_what_is_known() {
     for (said, sentence) in cases {
         says(said, sentence);
     }
+}
+
+#[test]
+fn who_has_not_acked_because_a_dialog_is_open_is_named() {
+    let entry = |name: &str, online, activity: &str| PeerEntry {
+        name: name.into(),
+        online,
+        unacked: Some(1),
+        away_s: 0,
+        presence: Presence::parse(&format!(r#"{{"activity":"{activity}"}}"#)),
+    };
+    let dialog = "; bob says that it waits for its user: a dialog is open there";
+    let path = || "socket".to_owned();
+    for (stage, open) in [
+        (Stage::Queued, false),
+        (Stage::Delivered, true),
+        (Stage::Pushed { path: path() }, true),
+        (Stage::Presented { path: path() }, true),
+        (Stage::Acked(None), false),
+    ] {
+        let trail = || trail(vec![at(stage.clone())]);
+        assert_eq!(trail().is_open(), open, "{stage:?}");
+        let note = |online, activity| trail().with_peers(&[entry("bob", online, activity)]).note;
+        assert_eq!(note(true, "waiting").ends_with(dialog), open, "{stage:?}");
+        for note in [note(true, "busy"), note(false, "waiting")] {
+            assert_eq!(note, trail().note);
+        }
+    }
+    let alice = (Some("alice".into()), Stage::Delivered);
+    let both = [
+        entry("alice", true, "waiting"),
+        entry("bob", true, "waiting"),
+    ];
+    let note = trail(vec![alice, at(Stage::Delivered)])
+        .with_peers(&both)
+        .note;
+    assert!(
+        note.ends_with("a dialog is open there: alice, bob"),
+        "{note}"
+    );
 }
 
 #[test]

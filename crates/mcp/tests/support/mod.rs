@@ -5,6 +5,7 @@
 
 mod mcp;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -81,19 +82,19 @@ pub struct Broker {
     commands: mpsc::Sender<Command>,
     seen: mpsc::Receiver<Seen>,
     seq: u64,
-    zoe: Zoe,
+    answers: Shared,
 }
 
 /// What the broker tells when it is asked.
 #[derive(Default)]
 struct Answers {
-    /// How the peer zoe describes herself.
-    presence: Option<Presence>,
+    /// How peers describe themselves.
+    presence: BTreeMap<&'static str, Presence>,
     /// How far every message is; with bob's adapter when empty.
     ladder: Vec<Stage>,
 }
 
-type Zoe = Arc<Mutex<Answers>>;
+type Shared = Arc<Mutex<Answers>>;
 
 impl Broker {
     /// Starts the broker. `ext`: it speaks our extension.
@@ -102,10 +103,10 @@ impl Broker {
         let url = format!("ws://{}", listener.local_addr().unwrap());
         let (commands, orders) = mpsc::channel(BACKLOG);
         let (notes, seen) = mpsc::channel(BACKLOG);
-        let zoe = Zoe::default();
-        tokio::spawn(serve(listener, ext, orders, notes, zoe.clone()));
+        let answers = Shared::default();
+        tokio::spawn(serve(listener, ext, orders, notes, answers.clone()));
         Self {
-            zoe,
+            answers,
             url,
             commands,
             seen,
@@ -205,15 +206,15 @@ impl Broker {
         self.command(Command::Frame(receipt("m0", to, stage, key)));
     }
 
-    /// The peer zoe describes herself like this from now on.
-    pub fn set_presence(&self, presence: &Value) {
+    /// This peer, `bob` or `zoe`, describes itself like this from now on.
+    pub fn set_presence(&self, name: &'static str, presence: &Value) {
         let presence = Presence::parse(&presence.to_string()).expect("it fits");
-        self.zoe.lock().unwrap().presence = Some(presence);
+        self.answers.lock().unwrap().presence.insert(name, presence);
     }
 
     /// Every message got so far from now on.
     pub fn set_ladder(&self, states: Vec<Stage>) {
-        self.zoe.lock().unwrap().ladder = states;
+        self.answers.lock().unwrap().ladder = states;
     }
 
     /// Breaks the connection.
@@ -273,7 +274,7 @@ async fn serve(
     ext: bool,
     mut orders: mpsc::Receiver<Command>,
     notes: mpsc::Sender<Seen>,
-    zoe: Zoe,
+    answers: Shared,
 ) {
     // A test may end, and stop listening to notes, while its client still talks.
     let note = |seen| drop(notes.try_send(seen));
@@ -303,7 +304,7 @@ async fn serve(
             let Message::Text(text) = message else {
                 continue;
             };
-            let answer = answer(ClientFrame::parse(text.as_bytes()), ext, &note, &zoe);
+            let answer = answer(ClientFrame::parse(text.as_bytes()), ext, &note, &answers);
             if let Some(answer) = answer
                 && socket.send(Message::text(answer)).await.is_err()
             {
@@ -314,7 +315,7 @@ async fn serve(
     }
 }
 
-fn answer(frame: ClientFrame, ext: bool, note: &impl Fn(Seen), zoe: &Zoe) -> Option<String> {
+fn answer(frame: ClientFrame, ext: bool, note: &impl Fn(Seen), answers: &Shared) -> Option<String> {
     match frame {
         ClientFrame::Register(register) => {
             let frame = PeersFrame {
@@ -332,12 +333,7 @@ fn answer(frame: ClientFrame, ext: bool, note: &impl Fn(Seen), zoe: &Zoe) -> Opt
                 online,
                 unacked: Some(0),
                 away_s: if online { 0 } else { 60 },
-                presence: zoe
-                    .lock()
-                    .unwrap()
-                    .presence
-                    .clone()
-                    .filter(|_| name == "zoe"),
+                presence: answers.lock().unwrap().presence.get(name).cloned(),
             };
             let entries = vec![entry("bob", true), entry("me", true), entry("zoe", false)];
             let frame = PeersFrame {
@@ -368,7 +364,7 @@ fn answer(frame: ClientFrame, ext: bool, note: &impl Fn(Seen), zoe: &Zoe) -> Opt
             note(Seen::Envelope(carried));
             ext.then(|| receipt(&id, "bob", stage, None))
         }
-        ClientFrame::Status { ids } => Some(ladders(ids, &zoe.lock().unwrap().ladder)),
+        ClientFrame::Status { ids } => Some(ladders(ids, &answers.lock().unwrap().ladder)),
         other => {
             if let Some(seen) = noted(other) {
                 note(seen);

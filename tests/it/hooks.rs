@@ -1,6 +1,6 @@
 //! Hooks of Claude Code, run as it runs them: children of the process that started the adapter.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::process::{Child, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -260,6 +260,65 @@ fn a_session_that_is_not_on_the_bus_learns_why() {
     });
     session.close();
     holder.close();
+    rig.broker.stop();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_process_that_is_no_child_of_the_session_gets_nothing() {
+    let mut rig = Rig::start();
+    // The shell is the adapter's client: this process stands above it.
+    let run = format!(
+        "{} adapter --adapter cc --name session; exit $?",
+        env!("CARGO_BIN_EXE_peerbus")
+    );
+    let mut shell = rig.home.command("sh");
+    shell.args(["-c", &run]).env("PEERBUS_WAKE", "none");
+    let mut session = Mcp::spawn(&mut shell);
+    session.initialize("claude-code");
+    session.call("bus.peers", json!({}));
+    rig.send(&json!("for the session"));
+
+    let sockets = rig.home.path().join(".local/state/peerbus/sessions");
+    let socket = std::fs::read_dir(sockets).expect("a directory").next();
+    let socket = socket.expect("a socket").expect("an entry").path();
+    let mut hook = std::os::unix::net::UnixStream::connect(socket).expect("the adapter listens");
+    let ask = json!({ "v": 1, "wait": false, "on": {
+        "hook_event_name": TOOL, "session_id": "stranger", "transcript_path": "/tmp/mine.jsonl",
+    } });
+    // It may be refused before it has spoken.
+    let _ = writeln!(hook, "{ask}");
+    let mut answer = Vec::new();
+    let _ = hook.read_to_end(&mut answer);
+    assert_eq!(String::from_utf8_lossy(&answer), "");
+    let peers = session.call("bus.peers", json!({})).to_string();
+    assert!(peers.contains("for the session"), "{peers}");
+    session.close();
+    rig.broker.stop();
+}
+
+#[test]
+fn an_agent_inside_the_session_does_not_get_its_mail() {
+    let mut rig = Rig::start();
+    let session = rig.session("rewake");
+    assert_eq!(rig.added(PROMPT), "");
+    rig.send(&json!("for the session"));
+    let inner = json!({ "session_id": "inner", "source": "startup" });
+    for event in ["SessionStart", PROMPT, TOOL, "Stop"] {
+        assert_eq!(rig.context(event, &inner), Value::Null, "{event}");
+    }
+    silent(&ended(rig.hook(&["wait"], "SessionStart", &inner)));
+    assert!(rig.added(TOOL).contains("for the session"));
+
+    for source in ["clear", "resume"] {
+        let cleared = json!({ "session_id": source, "source": source });
+        let text = rig.context("SessionStart", &cleared).to_string();
+        assert!(text.contains("this session is session"), "{text}");
+        rig.send(&json!(source));
+        let text = rig.context(TOOL, &cleared).to_string();
+        assert!(text.contains(source), "{text}");
+    }
+    session.close();
     rig.broker.stop();
 }
 

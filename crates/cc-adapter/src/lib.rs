@@ -59,8 +59,11 @@ fn start(
     let serving = hooks.map(|places| {
         let (known, of) = (session.clone(), mailbox.clone());
         let told = move |facts| {
-            known.told(facts);
-            of.report(&known);
+            let believed = known.told(facts);
+            if believed {
+                of.report(&known);
+            }
+            believed
         };
         let rewakes = allowed.allows(&wake_list::REWAKE);
         let client = session.client().unwrap_or_default();

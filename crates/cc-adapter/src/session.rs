@@ -23,6 +23,8 @@ pub use surroundings::{Surroundings, Token};
 
 /// Longest part of a project directory's name that the client derives from the project's path.
 const SLUG_MAX: usize = 200;
+/// So many ids of the session are remembered.
+const IDS_MAX: usize = 64;
 
 /// The session that this adapter belongs to. Clones share what is known.
 #[derive(Debug, Clone)]
@@ -42,6 +44,8 @@ struct Known {
     id: Option<String>,
     /// The id that stood in the client's file at the last look.
     in_file: Option<String>,
+    /// The ids that hooks told, the last one at the end.
+    heard: Vec<String>,
 }
 
 /// Where transcripts of the session can be.
@@ -69,14 +73,32 @@ impl Session {
         }
     }
 
-    /// What somebody who knows says of the session: a hook. Members that are `None` say nothing.
-    pub fn told(&self, facts: SessionFacts) {
+    /// What a hook says of the session. Members that are `None` say nothing. False: the hook is
+    /// another session's, an agent's inside this one, and nothing of it is believed.
+    #[must_use]
+    pub fn told(&self, mut facts: SessionFacts) -> bool {
+        facts.transcript = facts.transcript.filter(|path| self.is_transcript(path));
         let file = self.file().unwrap_or_default();
         let mut known = self.known();
         known.read(file.id);
-        known.told(facts);
+        let believed = known.told(facts);
         drop(known);
-        self.look_again();
+        if believed {
+            self.look_again();
+        }
+        believed
+    }
+
+    /// Whether the client can keep a transcript there. Its projects may be linked to elsewhere.
+    fn is_transcript(&self, path: &Path) -> bool {
+        let dir = self.around.config_dir.as_deref();
+        let below = dir.is_some_and(|dir| {
+            facts::is_below(path, dir) || facts::is_below(path, &dir.join("projects"))
+        });
+        if !below {
+            tracing::debug!("a hook named a transcript outside the client's directory");
+        }
+        below
     }
 
     /// The session's id, if the client tells it.
@@ -151,11 +173,33 @@ impl SessionSource for Session {
 }
 
 impl Known {
-    /// A hook tells something.
-    fn told(&mut self, news: SessionFacts) {
+    /// A hook tells something. Whether it is the session's.
+    fn told(&mut self, news: SessionFacts) -> bool {
+        if !self.has(&news) {
+            return false;
+        }
         if let Some(id) = self.told.learn(news) {
+            self.heard.retain(|heard| *heard != id);
+            self.heard.push(id.clone());
+            if self.heard.len() > IDS_MAX {
+                self.heard.remove(0);
+            }
             self.id = Some(id);
         }
+        true
+    }
+
+    /// Whether a hook is the session's: the first one is (what the environment and the file said
+    /// before may be out of date), and so is each whose id the session has, had or gets. An id
+    /// stays the session's, or an agent inside it that resumes another would shut it out.
+    fn has(&self, news: &SessionFacts) -> bool {
+        let Some(id) = &news.session_id else {
+            return true;
+        };
+        news.renamed
+            || self.heard.is_empty()
+            || self.heard.contains(id)
+            || self.id.as_ref() == Some(id)
     }
 
     /// This id stands in the client's file.

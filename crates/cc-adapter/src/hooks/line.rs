@@ -60,6 +60,7 @@ impl Occasion {
             session_id: self.session_id.clone(),
             transcript: self.transcript_path.clone().map(PathBuf::from),
             cwd: self.cwd.clone().map(PathBuf::from),
+            renamed: self.event() == Event::Start && self.source.as_deref() != Some("startup"),
         }
     }
 

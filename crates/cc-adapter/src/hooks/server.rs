@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use peerbus_adapter::mailbox::{Activity, Checkout, HOOK, Mailbox, Outcome};
 use peerbus_adapter::paths::Paths;
+use peerbus_os::process;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -34,8 +35,8 @@ const JOINS: Duration = Duration::from_millis(400);
 /// and the task that serves the hooks; when that is dropped, hooks that wait end, and the socket is
 /// removed.
 ///
-/// `told` hears what each event says about the session. Without `rewakes` no hook is kept waiting.
-/// Where there can be no socket, the path is never there.
+/// `told` hears what each event says about the session; false: it happened in another one. Without
+/// `rewakes` no hook is kept waiting. Where there can be no socket, the path is never there.
 pub(crate) fn start<F>(
     paths: &Paths,
     client: u32,
@@ -44,11 +45,12 @@ pub(crate) fn start<F>(
     told: F,
 ) -> (Rewake, impl Future<Output = ()> + use<F>)
 where
-    F: Fn(SessionFacts) + Send + Sync + 'static,
+    F: Fn(SessionFacts) -> bool + Send + Sync + 'static,
 {
     let rewake = Rewake::new(mailbox.clone());
     let server = Arc::new(HookServer {
         rewake: rewake.clone(),
+        client,
         rewakes,
         mailbox,
         told: Box::new(told),
@@ -76,8 +78,9 @@ fn bind(paths: &Paths, client: u32) -> io::Result<(Place, UnixListener)> {
 struct HookServer {
     mailbox: Mailbox,
     rewake: Rewake,
+    client: u32,
     rewakes: bool,
-    told: Box<dyn Fn(SessionFacts) + Send + Sync>,
+    told: Box<dyn Fn(SessionFacts) -> bool + Send + Sync>,
 }
 
 /// What a hook is to show.
@@ -89,7 +92,6 @@ struct Answer {
 
 impl HookServer {
     async fn serve(self: Arc<Self>, listener: UnixListener) {
-        let own = peerbus_os::user::id();
         let mut hooks = JoinSet::new();
         loop {
             let accepted = tokio::select! {
@@ -100,8 +102,9 @@ impl HookServer {
                 tokio::time::sleep(PATIENCE).await;
                 continue;
             };
-            let ours = stream.peer_cred().is_ok_and(|peer| peer.uid() == own);
-            if ours && hooks.len() < HOOKS_MAX {
+            if !is_of(self.client, &stream) {
+                tracing::debug!("a process outside the session asked as a hook");
+            } else if hooks.len() < HOOKS_MAX {
                 let server = Arc::clone(&self);
                 hooks.spawn(async move { server.receive(stream).await });
             }
@@ -117,7 +120,10 @@ impl HookServer {
         if ask.v != line::VERSION {
             return;
         }
-        (self.told)(ask.on.facts());
+        if !(self.told)(ask.on.facts()) {
+            tracing::debug!("a hook of another session asked");
+            return;
+        }
         if ask.wait {
             if self.rewakes {
                 self.wait(&mut hook).await;
@@ -220,6 +226,18 @@ impl HookServer {
             && timeout(ARRIVAL, self.rewake.waits()).await.is_err()
             && self.mailbox.has_unshown()
     }
+}
+
+/// Whether a process of this user's is at the other end, and it is the client or stands below it,
+/// as far as the system tells.
+fn is_of(client: u32, stream: &UnixStream) -> bool {
+    let Ok(peer) = stream.peer_cred() else {
+        return false;
+    };
+    // On Linux, one whose parents cannot be told has ended, and left its connection to another.
+    let below = |pid| process::descends(pid, client).unwrap_or(!cfg!(target_os = "linux"));
+    let is_hook = |pid| u32::try_from(pid).is_ok_and(|pid| pid == client || below(pid));
+    peer.uid() == peerbus_os::user::id() && peer.pid().is_none_or(is_hook)
 }
 
 /// The other end of a connection.

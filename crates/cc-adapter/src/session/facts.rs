@@ -1,6 +1,6 @@
 //! What others say of the session.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use peerbus_adapter::mailbox::Activity;
 use peerbus_os::process::Process;
@@ -22,6 +22,8 @@ pub struct SessionFacts {
     pub transcript: Option<PathBuf>,
     /// Its directory.
     pub cwd: Option<PathBuf>,
+    /// It was cleared or resumed, and may have this id for the first time.
+    pub renamed: bool,
 }
 
 impl SessionFacts {
@@ -31,6 +33,7 @@ impl SessionFacts {
             session_id,
             transcript,
             cwd,
+            renamed: _,
         } = news;
         let id = session_id.filter(|id| is_id(id));
         self.session_id = id.clone().or(self.session_id.take());
@@ -85,6 +88,14 @@ impl SessionFile {
             activity: text("status").map(activity),
         }
     }
+}
+
+/// Whether a path leads below a directory, links followed as far as it exists.
+pub(super) fn is_below(path: &Path, dir: &Path) -> bool {
+    let plain = |part| !matches!(part, Component::ParentDir);
+    let real = path.ancestors().find_map(|part| part.canonicalize().ok());
+    path.components().all(plain)
+        && real.is_some_and(|real| dir.canonicalize().is_ok_and(|dir| real.starts_with(dir)))
 }
 
 /// An id is part of a file's name: nothing else gets there.

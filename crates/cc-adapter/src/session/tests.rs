@@ -13,6 +13,15 @@ fn around(dir: &Path) -> Surroundings {
     }
 }
 
+/// Whether a hook was believed that says this of the session.
+fn told(session: &Session, id: &str, renamed: bool) -> bool {
+    session.told(SessionFacts {
+        session_id: Some(id.into()),
+        renamed,
+        ..SessionFacts::default()
+    })
+}
+
 fn write(dir: &Path, id: u32, text: &str) {
     std::fs::create_dir_all(dir.join("sessions")).unwrap();
     std::fs::write(dir.join(format!("sessions/{id}.json")), text).unwrap();
@@ -97,12 +106,10 @@ fn a_hook_knows_better_than_the_environment() {
         session_id: Some("fresh".into()),
         transcript: Some(dir.path().join("projects/x/fresh.jsonl")),
         cwd: Some("relative".into()),
-    };
-    session.told(facts);
-    session.told(SessionFacts {
-        session_id: Some("a/b".into()),
         ..SessionFacts::default()
-    });
+    };
+    assert!(session.told(facts));
+    told(&session, "a/b", false);
     let snapshot = session.snapshot();
     assert_eq!(snapshot.id.as_deref(), Some("fresh"));
     let places = Places::of(&session, &snapshot);
@@ -117,22 +124,16 @@ fn whoever_says_something_new_of_the_session_is_right() {
     let dir = tempfile::tempdir().unwrap();
     let session = Session::new(around(dir.path()).with_ancestors(&[7]));
     let id = || session.id().unwrap();
-    let told = |id: &str| {
-        session.told(SessionFacts {
-            session_id: Some(id.into()),
-            ..SessionFacts::default()
-        });
-    };
     // Resumed: the file is about another session at first, and hooks know better.
     write(dir.path(), 7, r#"{"sessionId":"never-was"}"#);
     assert_eq!(id(), "never-was");
     write(dir.path(), 7, r#"{"sessionId":"never-was-2"}"#);
-    told("resumed");
+    assert!(told(&session, "resumed", false));
     assert_eq!(id(), "resumed");
     write(dir.path(), 7, r#"{"sessionId":"resumed"}"#);
     assert_eq!(id(), "resumed");
     // Cleared: the file stays behind.
-    told("cleared");
+    assert!(told(&session, "cleared", true));
     assert_eq!(id(), "cleared");
     assert_eq!(id(), "cleared");
     // Cleared: no hook says so.
@@ -140,6 +141,56 @@ fn whoever_says_something_new_of_the_session_is_right() {
     assert_eq!(id(), "cleared-2");
     std::fs::remove_file(dir.path().join("sessions/7.json")).unwrap();
     assert_eq!(id(), "cleared-2");
+}
+
+#[test]
+fn a_hook_of_another_session_is_not_believed() {
+    let dir = tempfile::tempdir().unwrap();
+    let session = Session::new(around(dir.path()).with_ancestors(&[7]));
+    assert!(told(&session, "outer", false));
+    assert!(!told(&session, "inner", false));
+    assert_eq!(session.id().as_deref(), Some("outer"));
+    // The client's own file tells of what no hook did.
+    write(dir.path(), 7, r#"{"sessionId":"cleared"}"#);
+    assert!(told(&session, "cleared", false));
+    // One that passes for the session does not shut the session out.
+    assert!(told(&session, "inner", true));
+    assert!(told(&session, "cleared", false));
+    assert_eq!(session.id().as_deref(), Some("cleared"));
+}
+
+#[test]
+fn a_transcript_is_believed_below_the_clients_directory() {
+    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let config = dir.path().join("claude");
+    std::fs::create_dir_all(config.join("projects/x")).unwrap();
+    let mine = other.path().join("mine.jsonl");
+    std::fs::write(&mine, "").unwrap();
+    std::os::unix::fs::symlink(&mine, config.join("projects/x/link.jsonl")).unwrap();
+    let believed = |path: &Path| {
+        let session = Session::new(around(&config));
+        let transcript = Some(path.to_owned());
+        let facts = SessionFacts {
+            transcript,
+            ..SessionFacts::default()
+        };
+        assert!(session.told(facts));
+        session.snapshot().transcript.is_some()
+    };
+    assert!(believed(&config.join("projects/x/new.jsonl")));
+    assert!(believed(&config.join("projects/not-yet/new.jsonl")));
+    for path in [
+        mine,
+        config.join("projects/x/link.jsonl"),
+        config.join("projects/../../mine.jsonl"),
+        dir.path().join("claude-2/new.jsonl"),
+    ] {
+        assert!(!believed(&path), "{}", path.display());
+    }
+    // A directory that was moved elsewhere, and is linked to, is the client's still.
+    std::fs::remove_dir_all(config.join("projects")).unwrap();
+    std::os::unix::fs::symlink(other.path(), config.join("projects")).unwrap();
+    assert!(believed(&config.join("projects/x/new.jsonl")));
 }
 
 #[test]

@@ -17,8 +17,6 @@ use tokio::time::timeout;
 use crate::support::PATIENCE;
 
 pub const TOKEN: &str = "open sesame";
-/// The number of the client's process.
-const CLIENT: u32 = 4_000_017;
 const ID: &str = "00000000-0000-4000-8000-000000000001";
 
 /// A session of Claude Code as far as the adapter sees it: a directory with transcripts, and a
@@ -81,16 +79,14 @@ impl Home {
     }
 
     /// What the client says in its file that the session does, and the process that the file is
-    /// about.
+    /// about: this one, for the hooks come from here.
     pub fn does(&self, status: &str) -> Process {
         let sessions = self.dir.path().join("sessions");
         fs::create_dir_all(&sessions).unwrap();
         let said = json!({ "sessionId": ID, "status": status }).to_string();
-        fs::write(sessions.join(format!("{CLIENT}.json")), said).unwrap();
-        Process {
-            id: CLIENT,
-            started: None,
-        }
+        let id = std::process::id();
+        fs::write(sessions.join(format!("{id}.json")), said).unwrap();
+        Process { id, started: None }
     }
 
     /// Runs a hook at an event: what it is offered, and the hook, which has not taken it yet.

@@ -1,6 +1,10 @@
 //! Taking messages out of the table to show them: what tools, hooks and pushes stand on. Whatever
 //! becomes of them is said by [`Mailbox::outcome`].
 
+use std::collections::BTreeSet;
+
+use peerbus_wire::NameKey;
+
 use super::message::{Cause, Message, Place, Sent, Step};
 use super::mutation::Mutation;
 use super::types::{Activity, Attempt, AttemptId, Item, Limit, No, Path, Portion};
@@ -13,7 +17,11 @@ impl Mailbox {
     /// message that is larger than the limit goes with its beginning.
     pub fn along(&mut self, now_ms: u64, path: Path) -> Option<Attempt> {
         self.advance(now_ms);
-        let fits = |(_, m): &(&No, &Message)| m.is_for_passive(path);
+        let pushed = self.pushed_unread(path);
+        let fits = |(_, m): &(&No, &Message)| {
+            let overtakes = m.is_fresh() && pushed.contains(&m.from);
+            m.is_for_passive(path) && !overtakes
+        };
         let fresh = self.messages.iter().filter(|(_, m)| m.is_fresh());
         let overdue = self.messages.iter().filter(|(_, m)| !m.is_fresh());
         let candidates: Vec<_> = fresh.chain(overdue).filter(fits).collect();
@@ -22,6 +30,24 @@ impl Mailbox {
         let whole_max = WHOLE_BYTES_MAX.min(path.limit.bytes);
         let chosen = self.portions(chosen, whole_max);
         (!chosen.is_empty()).then(|| self.send(path, &chosen, rest, Cause::Along))
+    }
+
+    /// Senders of which a push is with the client and not in the conversation yet. What a hook adds
+    /// to a turn stands before the push that started it: what they sent later waits for that.
+    fn pushed_unread(&self, path: Path) -> BTreeSet<Option<NameKey>> {
+        if path.in_result || !self.transcript.shows() {
+            return BTreeSet::new();
+        }
+        let unread = |message: &&Message| match message.place {
+            Place::Shown {
+                attempt,
+                presented: false,
+                ..
+            } => self.attempts.get(&attempt).is_some_and(|s| s.path.wakes),
+            _ => false,
+        };
+        let unread = self.messages.values().filter(unread);
+        unread.map(|message| message.from.clone()).collect()
     }
 
     /// Checks these out for an agent that asked for them, shown before or not, held or not. What is

@@ -162,3 +162,19 @@ fn what_a_client_took_and_threw_away_comes_again_as_a_repeat() {
         (vec![message.0], vec![true])
     );
 }
+
+#[test]
+fn a_hook_does_not_overtake_a_push_of_the_same_sender_that_its_client_has() {
+    let mut rig = Rig::new(&[&REWAKE]);
+    rig.next();
+    let first = rig.pushed();
+    rig.next();
+    let other = rig.arrive_from("cyd", Priority::Next);
+    let along = rig.along(&HOOK).expect("another sender's");
+    assert_eq!(along.items[0].no, other);
+    assert_eq!(along.items.len(), 1);
+    rig.outcome(&along, Outcome::Failed);
+    rig.presented(&first);
+    let along = rig.along(&HOOK).expect("both");
+    assert_eq!(along.items.len(), 2);
+}

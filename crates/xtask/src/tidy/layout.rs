@@ -9,7 +9,7 @@ use super::tree::Tree;
 const FILE_LINES_MAX: usize = 500;
 
 /// Everything that the top level may hold.
-const TOP: [&str; 19] = [
+const TOP: [&str; 21] = [
     ".cargo",
     ".ci",
     ".clippy.toml",
@@ -20,7 +20,9 @@ const TOP: [&str; 19] = [
     ".gitattributes",
     ".gitignore",
     ".rustfmt.toml",
+    "CHANGELOG.md",
     "CHANNELS_SCHEMA.md",
+    "CONTRIBUTING.md",
     "Cargo.lock",
     "Cargo.toml",
     "LICENSE",

@@ -1,4 +1,4 @@
-//! Questions, answers and ladders between real adapters, and on the command line.
+//! Questions, answers and how far they got, between real adapters, and on the command line.
 
 use std::time::Instant;
 

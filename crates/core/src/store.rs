@@ -33,8 +33,8 @@ pub struct PeerRow {
     pub online: bool,
     /// When it was last connected, wall clock.
     pub last_seen_ms: u64,
-    /// Its name has ended: it is nobody any more, and this happens to what it is still owed. Then
-    /// `name` is none that a peer can have.
+    /// Set once the name is retired: what to do with its remaining queue. Then `name` is none that
+    /// a peer can have.
     pub ending: Option<Ending>,
     /// What was delivered to it on connections that ended; `None` while it is connected, and
     /// thereby after a broker that was not stopped.

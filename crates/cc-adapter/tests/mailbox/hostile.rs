@@ -74,7 +74,7 @@ fn quotes_bob(line: &str, head: &str) {
     assert!(after.is_empty() || cut, "{after}");
 }
 
-/// A letter of `count` messages of bob, a line each; in the other lines no peer has a word.
+/// A push of `count` messages of bob, a line each; in the other lines no peer has a word.
 fn is_letter(text: &str, count: usize) {
     is_plain(text);
     assert!(text.contains("untrusted"), "{text}");

@@ -83,8 +83,8 @@ impl Session {
     }
 
     /// The host is done with a message that it took: the broker is told, now or when it delivers
-    /// the message again. Once for each message; later claims count only in that an ack which has
-    /// to be repeated then says `seen` where it said `pushed`.
+    /// the message again. Once for each message; a later `seen` upgrades a `pushed` ack if that has
+    /// to be resent.
     pub fn ack(&mut self, now: Now, key: Key, how: How) {
         let read = self.wants_read();
         for delivery in self.inbox.consume(key, how.clone()) {

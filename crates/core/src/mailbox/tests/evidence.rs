@@ -1,4 +1,4 @@
-//! What settles an message, and what the sender is told meanwhile.
+//! What settles a message, and what the sender is told meanwhile.
 
 use super::*;
 

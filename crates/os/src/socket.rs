@@ -44,8 +44,8 @@ pub fn is_listening(path: &Path) -> Result<bool> {
 }
 
 /// Fails unless this user's process listens at the other end. Asked before the first byte is
-/// written: the socket's file can be ours and its listener not, where others may rename in its
-/// directory.
+/// written: the socket's file may be ours while another user's process listens on it, where others
+/// may rename in its directory.
 ///
 /// # Errors
 ///

@@ -3,8 +3,8 @@
 //! The client keeps a file about each of its running processes (seen with 2.1.280 and 2.1.330;
 //! undocumented). Everything in it is optional here, and untrusted. It is read anew each time: after
 //! `/clear` the session has another id, while our environment keeps the old one. 2.1.114 writes it
-//! 0.3 s after it starts its servers, for 0.2 s after a resume with the id of a session that is never
-//! used, and leaves it alone on `/clear`.
+//! 0.3 s after it starts its servers, for 0.2 s after a resume with the id of a session that is
+//! never used, and leaves it alone on `/clear`.
 
 mod facts;
 mod surroundings;

@@ -15,6 +15,9 @@ pub(super) const ASK_MAX: usize = 32 * 1024;
 pub(super) const TELL_MAX: usize = 4 * 1024 * 1024;
 /// Longest text of a member, in bytes: what is longer is not what it claims to be.
 const TEXT_MAX: usize = 4096;
+/// So many words of a prompt are kept from each end, and so long is the longest, in bytes.
+const MARKS_MAX: usize = 32;
+const MARK_MAX: usize = 32;
 
 /// What is of use of the JSON that a hook is given on its standard input. A member that is
 /// missing, of another type or too long counts as not there.
@@ -40,6 +43,9 @@ pub(super) struct Occasion {
     /// The turn that ends was itself started by a hook at the end of the one before.
     #[serde(deserialize_with = "lenient")]
     stop_hook_active: Option<bool>,
+    /// What started the turn: only the words that can be marks of pushes, wherever those stand.
+    #[serde(deserialize_with = "lenient")]
+    prompt: Option<Marks>,
 }
 
 impl Occasion {
@@ -62,6 +68,11 @@ impl Occasion {
             cwd: self.cwd.clone().map(PathBuf::from),
             renamed: self.event() == Event::Start && self.source.as_deref() != Some("startup"),
         }
+    }
+
+    /// The words of the prompt that can be marks of pushes, if a prompt was given.
+    pub(super) fn prompt(&self) -> Option<&str> {
+        self.prompt.as_ref().map(|prompt| prompt.0.as_str())
     }
 
     /// It happened in a subagent, which has a conversation of its own.
@@ -157,6 +168,24 @@ pub(super) fn write(what: &impl Serialize) -> Option<Vec<u8>> {
     Some(line)
 }
 
+/// The words of a text that can be marks of pushes. What else a user writes is nobody's business.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String")]
+struct Marks(String);
+
+impl From<String> for Marks {
+    fn from(text: String) -> Self {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+        let mark = |word: &&str| word.starts_with("pb-") && word.len() <= MARK_MAX;
+        let mut marks: Vec<&str> = words.filter(mark).collect();
+        // Peers can write such words too: between a mark at an end and the other end.
+        if marks.len() > 2 * MARKS_MAX {
+            marks.drain(MARKS_MAX..marks.len() - MARKS_MAX);
+        }
+        Self(marks.join(" "))
+    }
+}
+
 trait Short {
     fn short(&self) -> bool;
 }
@@ -164,6 +193,12 @@ trait Short {
 impl Short for String {
     fn short(&self) -> bool {
         self.len() <= TEXT_MAX
+    }
+}
+
+impl Short for Marks {
+    fn short(&self) -> bool {
+        true
     }
 }
 
@@ -217,6 +252,15 @@ mod tests {
             (Event::Other, SessionFacts::default())
         );
         assert!(given.in_subagent());
+        let fakes = "pb-00000000-00000000000000000000 é".repeat(9_000);
+        let long = occasion(&format!(
+            r#"{{"prompt":"[pb-1] {fakes} my secret [pb-2]"}}"#
+        ));
+        let prompt = long.prompt().unwrap();
+        assert!(prompt.starts_with("pb-1 ") && prompt.ends_with(" pb-2"));
+        assert!(!prompt.contains("secret"));
+        assert!(write(&long).unwrap().len() < ASK_MAX);
+        assert_eq!(occasion(r#"{"prompt":7}"#).prompt(), None);
         assert_eq!(occasion("{}"), Occasion::default());
     }
 

@@ -177,6 +177,9 @@ impl HookServer {
             }
             Event::Prompt | Event::Tool => {
                 self.mailbox.activity(Activity::Busy);
+                if let Some(prompt) = on.prompt().filter(|_| on.event() == Event::Prompt) {
+                    self.mailbox.prompted(prompt);
+                }
                 // What a bus tool answers has it already.
                 if on.bus_tool() { None } else { self.unseen() }
             }

@@ -91,12 +91,17 @@ impl Home {
 
     /// Runs a hook at an event: what it is offered, and the hook, which has not taken it yet.
     pub async fn hook(&self, event: &str) -> (Option<String>, Hook) {
+        self.hook_on(&json!({ "hook_event_name": event })).await
+    }
+
+    /// The same, with all that the hook is given.
+    pub async fn hook_on(&self, on: &Value) -> (Option<String>, Hook) {
         let dir = self.dir.path().join("sessions");
         let of_adapter = |entry: &fs::DirEntry| entry.path().extension() == Some("sock".as_ref());
         let mut entries = fs::read_dir(dir).unwrap().map(Result::unwrap);
         let path = entries.find(of_adapter).expect("a socket for hooks").path();
         let mut hook = Hook(BufReader::new(UnixStream::connect(path).await.unwrap()));
-        let ask = json!({ "v": 1, "wait": false, "on": { "hook_event_name": event } });
+        let ask = json!({ "v": 1, "wait": false, "on": on });
         hook.say(&ask).await;
         let offer = hook.hear().await;
         (offer["text"].as_str().map(str::to_owned), hook)

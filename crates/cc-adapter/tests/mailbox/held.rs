@@ -406,3 +406,24 @@ async fn of_passing_notices_the_oldest_go_first() {
     assert!(notices.contains("bob-69."), "{notices}");
     assert_eq!(session.inbox(json!({})).await["notices"], json!([]), "once");
 }
+
+#[tokio::test]
+async fn what_the_session_sends_counts_hops_after_a_push_and_not_after_its_users_word() {
+    let mut session = Session::at_home(&[("PEERBUS_WAKE", "socket")]).await;
+    session.broker.deliver(r#"{"text":"go on","hops":4}"#);
+    let pushed = session.home.posted().await.content().to_owned();
+    session.home.does("busy");
+    for (prompt, hops) in [(pushed.as_str(), json!(5)), ("now this", Value::Null)] {
+        let on = json!({ "hook_event_name": "UserPromptSubmit", "prompt": prompt });
+        session.home.hook_on(&on).await;
+        let send = json!({ "to": "bob", "body": { "n": 1 } });
+        session.client.call("bus.send", send).await;
+        let sent = |seen| match seen {
+            Seen::Envelope(carried) => Some(carried),
+            _ => None,
+        };
+        let sent = session.broker.saw("an envelope", sent).await;
+        let sent: Value = serde_json::from_str(&sent.text).unwrap();
+        assert_eq!(sent["body"]["hops"], hops, "{prompt}");
+    }
+}

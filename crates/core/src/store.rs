@@ -134,9 +134,9 @@ pub struct Fate {
     /// To whom it was owed.
     pub recipient: PeerId,
     /// The recipient's name at that time.
-    pub to: String,
+    pub to: Arc<str>,
     /// How it ended.
-    pub stage: Stage,
+    pub stage: Arc<Stage>,
     /// When, wall clock.
     pub at_ms: u64,
 }

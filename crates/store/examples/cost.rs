@@ -163,8 +163,8 @@ impl Load {
             self.fates.push(Fate {
                 seq,
                 recipient,
-                to: format!("peer-{}", recipient.0),
-                stage: Stage::Acked(Some(seen)),
+                to: format!("peer-{}", recipient.0).into(),
+                stage: Stage::Acked(Some(seen)).into(),
                 at_ms: 1_700_000_000_000,
             });
         }

@@ -6,9 +6,10 @@
 //! and moves to `past` then.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use peerbus_core::store::{Fate, MessageHead, PeerId};
-use peerbus_wire::{BrokerFrame, MessageId, Receipt, Received, Seq};
+use peerbus_wire::{BrokerFrame, MessageId, Receipt, Received, Seq, Stage};
 use rusqlite::types::Type;
 use rusqlite::{Connection, Error, OptionalExtension as _, Result};
 
@@ -50,8 +51,8 @@ impl Packed {
                     packed.recipients.extend(fate.recipient.0.to_le_bytes());
                     packed.groups.push(Receipt {
                         at_ms: Some(fate.at_ms),
-                        to: Some(fate.to.clone()),
-                        ..Receipt::new(id.clone(), fate.stage.clone())
+                        to: Some(fate.to.to_string()),
+                        ..Receipt::new(id.clone(), Stage::clone(&fate.stage))
                     });
                     group
                 }
@@ -124,8 +125,8 @@ pub(crate) fn of(db: &Connection, seq: Seq) -> Result<Vec<Fate>> {
             fates.push(Fate {
                 seq,
                 recipient: PeerId(u32::from_le_bytes(*recipient)),
-                to: said.to.clone().unwrap_or_default(),
-                stage: said.stage.clone(),
+                to: said.to.as_deref().unwrap_or_default().into(),
+                stage: Arc::new(said.stage.clone()),
                 at_ms: said.at_ms.unwrap_or_default(),
             });
         }

@@ -446,7 +446,7 @@ mod tests {
             seq: Seq(3),
             recipient: PeerId(1),
             to: "anna".into(),
-            stage: Stage::Acked(None),
+            stage: Stage::Acked(None).into(),
             at_ms: 41,
         };
         store.begin().unwrap();

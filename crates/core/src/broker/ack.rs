@@ -1,5 +1,7 @@
 //! A delivery ends, or its holder hands it back.
 
+use std::sync::Arc;
+
 use peerbus_wire::{Ack, DeliveryKey, How, MessageId, Seq, Stage};
 
 use super::history::DeliveryHistory;
@@ -127,13 +129,7 @@ impl Broker {
         self.outbox.want(Need::Soon);
         self.recent.record((sender, &id), recipient, history);
         if !self.mutations.broken(Mutation::ForgetFate) {
-            self.fates.push(Fate {
-                seq,
-                recipient,
-                to: to.clone(),
-                stage: stage.clone(),
-                at_ms: cx.now.wall_ms,
-            });
+            self.keep_fate((seq, recipient), &to, &stage, cx.now.wall_ms);
         }
         let (dead, reason) = match end {
             End::Acked(_) => {
@@ -159,6 +155,22 @@ impl Broker {
             at_ms: cx.now.wall_ms,
         };
         self.notify(cx, (seq, recipient), notice)
+    }
+
+    /// Has the commit keep how a delivery ended. Neighbours that ended alike share what is said.
+    fn keep_fate(&mut self, (seq, recipient): (Seq, PeerId), to: &str, stage: &Stage, at_ms: u64) {
+        let alike = |last: &&Fate| last.recipient == recipient && *last.stage == *stage;
+        let (to, stage) = match self.fates.last().filter(alike) {
+            Some(last) => (Arc::clone(&last.to), Arc::clone(&last.stage)),
+            None => (to.into(), Arc::new(stage.clone())),
+        };
+        self.fates.push(Fate {
+            seq,
+            recipient,
+            to,
+            stage,
+            at_ms,
+        });
     }
 
     /// Takes a delivery back from its holder; the name's next connection gets it.

@@ -99,7 +99,10 @@ impl Broker {
         }
         let settled = (head.recipients as usize).saturating_sub(pending.len() + fates.len());
         let ended = fates.into_iter();
-        told.extend(ended.map(|fate| say(Some(fate.to), fate.stage, Some(fate.at_ms))));
+        told.extend(ended.map(|fate| {
+            let stage = Stage::clone(&fate.stage);
+            say(Some(fate.to.to_string()), stage, Some(fate.at_ms))
+        }));
         for peer in pending.into_iter().take(RECIPIENTS_MAX) {
             let to = self.registry.name(peer);
             let mut history = pasts
@@ -133,7 +136,7 @@ impl Broker {
     /// The recipient's name; `None` when it is forgotten and nothing says how it was called.
     fn shown_name(&self, recipient: PeerId, fates: &[Fate]) -> Option<String> {
         let end = fates.iter().find(|fate| fate.recipient == recipient);
-        let said = end.map(|fate| fate.to.clone());
+        let said = end.map(|fate| fate.to.to_string());
         said.or_else(|| Some(self.registry.name(recipient)))
             .filter(|name| !name.is_empty())
     }

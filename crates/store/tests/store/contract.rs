@@ -102,7 +102,7 @@ fn the_oldest_fates_go_when_they_take_too_much_and_their_heads_with_them() {
             seq,
             recipient: PeerId(2),
             to: "bob".into(),
-            stage: Stage::Acked(None),
+            stage: Stage::Acked(None).into(),
             at_ms: 1,
         };
         store.insert_fates(&[fate], 1).unwrap();

@@ -123,8 +123,8 @@ fn unpacked(row: &Row<'_>) -> Vec<(u64, Fate)> {
         let fate = Fate {
             seq: Seq(number(row, "chunk") * 256 + u64::from(end[0])),
             recipient: PeerId(recipients[group]),
-            to: receipt.to.unwrap(),
-            stage: receipt.stage,
+            to: receipt.to.unwrap().into(),
+            stage: receipt.stage.into(),
             at_ms: receipt.at_ms.unwrap(),
         };
         (number(row, "at_ms"), fate)

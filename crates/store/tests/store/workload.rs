@@ -310,8 +310,8 @@ impl<T: Target> Work<'_, T> {
         self.fates.push(Fate {
             seq,
             recipient,
-            to: format!("Peer-{}", recipient.0),
-            stage,
+            to: format!("Peer-{}", recipient.0).into(),
+            stage: stage.into(),
             at_ms: self.now,
         });
     }

@@ -212,7 +212,7 @@ impl Oracle {
     /// How a delivery ended is kept, and as its recipient said it.
     fn kept(&mut self, writes: &[Write], done: &Said) -> Verdict {
         let fates = writes.iter().filter_map(|write| match write {
-            Write::Fate(fate) => Some(((fate.recipient, fate.seq), &fate.stage)),
+            Write::Fate(fate) => Some(((fate.recipient, fate.seq), &*fate.stage)),
             _ => None,
         });
         let fates: BTreeMap<_, _> = fates.collect();

@@ -162,8 +162,8 @@ impl Oracle {
         let forgotten = matches!(receipt.stage, Stage::Settled { .. });
         let fates = self.durable.ids.get(&(peer, receipt.id.clone()));
         let fates = fates.and_then(|seq| self.durable.fates.get(seq));
-        let said = (receipt.to.as_ref(), &receipt.stage);
-        let same = |fate: &Fate| (Some(&fate.to), &fate.stage) == said;
+        let said = (receipt.to.as_deref(), &receipt.stage);
+        let same = |fate: &Fate| (Some(&*fate.to), &*fate.stage) == said;
         let kept = fates.is_some_and(|fates| fates.iter().any(same));
         ensure(
             !forgotten && (!receipt.stage.is_final() || kept),

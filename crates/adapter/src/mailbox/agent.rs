@@ -1,5 +1,6 @@
 //! What an agent's client offers its mailbox: ways to reach the agent, what its session does, and
-//! what shows that its model got something. One implementation of each for a client.
+//! what shows that its model got something. For a client: any number of paths, at most one of each
+//! other.
 
 use std::path::PathBuf;
 use std::pin::Pin;

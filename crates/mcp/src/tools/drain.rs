@@ -38,9 +38,9 @@ struct Output<'a> {
     held: usize,
     /// What became of messages that this session sent.
     notices: Vec<&'a str>,
-    /// How far messages of this session's own got since it was told last.
+    /// How far messages of this session's own got since it was told last: `id`, `to`, `stage`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(default)]
+    #[schemars(default, with = "Vec<serde_json::Map<String, serde_json::Value>>")]
     receipts: Vec<serde_json::Value>,
 }
 

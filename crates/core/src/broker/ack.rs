@@ -159,7 +159,8 @@ impl Broker {
 
     /// Has the commit keep how a delivery ended. Neighbours that ended alike share what is said.
     fn keep_fate(&mut self, (seq, recipient): (Seq, PeerId), to: &str, stage: &Stage, at_ms: u64) {
-        let alike = |last: &&Fate| last.recipient == recipient && *last.stage == *stage;
+        // A peer may have been renamed in between.
+        let alike = |last: &&Fate| *last.to == *to && *last.stage == *stage;
         let (to, stage) = match self.fates.last().filter(alike) {
             Some(last) => (Arc::clone(&last.to), Arc::clone(&last.stage)),
             None => (to.into(), Arc::new(stage.clone())),

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::support::{Broker, Home, Mcp, PATIENCE, eventually};
+use crate::support::{Broker, Home, Mcp, PATIENCE, Raw, eventually};
 
 /// The result of a tool call that was asked before.
 #[track_caller]
@@ -44,7 +44,7 @@ fn peer(home: &Home, name: &str) -> Mcp {
 }
 
 #[test]
-fn a_question_is_answered_and_its_ladder_says_by_what_it_was_seen() {
+fn a_question_is_answered_and_its_steps_say_by_what_it_was_seen() {
     let home = Home::new();
     let broker = Broker::start(&home);
     let (mut alice, mut bob) = (peer(&home, "alice"), peer(&home, "bob"));
@@ -183,7 +183,7 @@ fn a_renamed_peer_is_reached_by_either_name() {
 }
 
 #[test]
-fn the_command_line_shows_the_ladder_of_any_message() {
+fn the_command_line_shows_the_steps_of_any_message() {
     let home = Home::new();
     let broker = Broker::start(&home);
     let mut bob = peer(&home, "bob");
@@ -305,6 +305,33 @@ fn a_sender_may_wait_until_it_is_seen() {
 }
 
 #[test]
+fn what_a_peer_merely_claims_to_have_seen_is_not_waited_for_with_success() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut eve = Raw::register(&home, &broker, "eve");
+    let send = ["send", "eve", "hi", "--wait", "seen=50", "--json"];
+    let waited = std::thread::scope(|scope| {
+        let sender = scope.spawn(|| home.run(&send));
+        let ack = json!({
+            "protocol_version": "v1", "type": "ack", "id": eve.delivery()["delivery_key"],
+            "how": "seen", "path": "inbox", "evidence": "believe me",
+        });
+        eve.say(&ack.to_string());
+        sender.join().expect("the sender ends")
+    });
+    assert_eq!(waited.code, Some(1), "{}", waited.stdout);
+    let claim = "not proven: eve says that its model has seen it";
+    let said = &waited.stderr;
+    assert!(
+        said.contains(claim) && said.contains(r#""believe me""#),
+        "{said}"
+    );
+    let told: Value = serde_json::from_str(&waited.stdout).expect("JSON");
+    assert_eq!(told["seen"], false, "{told}");
+    broker.stop();
+}
+
+#[test]
 fn what_is_said_of_a_conversation_is_printed_by_recv() {
     let home = Home::new();
     let broker = Broker::start(&home);
@@ -381,5 +408,53 @@ fn peers_are_shown_with_what_they_say_of_themselves() {
         line.contains("some-bot 1") && line.contains(" - ") && line.contains("seen"),
         "{line}"
     );
+    broker.stop();
+}
+
+#[test]
+fn how_long_a_peer_is_busy_is_shown_and_forgotten_when_it_leaves() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut alice = peer(&home, "alice");
+    let mut bob = Raw::register(&home, &broker, "bob");
+    let busy = json!({
+        "protocol_version": "v1", "type": "presence", "presence": { "activity": "busy" },
+    });
+    bob.say(&busy.to_string());
+    let known = eventually("bob is busy", || {
+        let known = alice.call("bus.peers", json!({}))["details"][0].take();
+        (known["activity"] == "busy").then_some(known)
+    });
+    assert!(known["activity_s"].is_u64(), "{known}");
+    let row = || {
+        let table = home.run(&["peers"]).ok();
+        let row = table.lines().find(|row| row.contains("bob"));
+        row.expect("bob").to_owned()
+    };
+    let busy = row();
+    let (_, figure) = busy.split_once("busy ").expect("it is busy");
+    let (seconds, _) = figure.split_once(" s").expect("seconds");
+    assert!(seconds.parse::<u64>().is_ok(), "{busy}");
+    let as_json = || {
+        let told = home.run(&["peers", "--json"]).ok();
+        let told: Value = serde_json::from_str(&told).expect("JSON");
+        let mut peers = told["peers"].as_array().expect("peers").iter();
+        peers
+            .find(|peer| peer["name"] == "bob")
+            .expect("bob")
+            .clone()
+    };
+    assert!(as_json()["activity_s"].is_u64());
+    drop(bob);
+    let away = eventually("bob is away", || {
+        let bob = as_json();
+        (bob["online"] == false).then_some(bob)
+    });
+    assert_eq!(
+        (away.get("activity"), away.get("activity_s")),
+        (None, None),
+        "{away}"
+    );
+    assert!(row().contains("away "));
     broker.stop();
 }

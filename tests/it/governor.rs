@@ -62,8 +62,8 @@ fn agents_that_thank_each_other_for_ever_are_stopped_and_all_three_can_see_why()
         notices.contains(&last).then_some(notices)
     });
     assert!(told.contains(why), "the sender: {told}");
-    let ladder = home.run(&["status", &last]).ok();
-    assert!(ladder.contains(why), "the human who asks: {ladder}");
+    let status = home.run(&["status", &last]).ok();
+    assert!(status.contains(why), "the human who asks: {status}");
     let log = broker.stop_and_read().join("\n");
     assert!(log.contains("WARN") && log.contains(why), "the log: {log}");
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Broker, Heard, Home, Mcp, Raw, eventually};
+use crate::support::{Broker, Home, Mcp, Raw, eventually};
 
 /// The last step of the message as `peer` is told it, once it is `state`.
 #[track_caller]
@@ -18,18 +18,11 @@ fn last_step(peer: &mut Mcp, id: &str, state: &str) -> Value {
 fn that_a_message_was_seen_is_known_after_kills_of_broker_and_sender() {
     let home = Home::new();
     let broker = Broker::start(&home);
-    let mut bob = Raw::register(&home, &broker, "bob", true);
+    let mut bob = Raw::register(&home, &broker, "bob");
     let mut alice = Mcp::start(&home, "generic", "alice", "some-bot");
     let sent = alice.call("bus.send", json!({ "to": "bob", "body": "hi" }));
     let id = sent["id"].as_str().expect("an id").to_owned();
-    let delivery = loop {
-        let Heard::Frame(frame) = bob.hear() else {
-            panic!("closed")
-        };
-        if frame["type"] == "deliver" {
-            break frame["delivery_key"].clone();
-        }
-    };
+    let delivery = bob.delivery()["delivery_key"].clone();
     let ack = json!({
         "protocol_version": "v1", "type": "ack", "id": delivery,
         "how": "seen", "path": "inbox", "evidence": "tool_call",

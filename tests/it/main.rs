@@ -7,9 +7,11 @@
 )]
 
 mod audit;
+mod backup;
 mod claude_code;
 mod cli;
 mod conversation;
+mod disk;
 mod doctor;
 mod governor;
 mod history;
@@ -18,6 +20,7 @@ mod identity;
 mod install;
 mod kill;
 mod lifecycle;
+mod logging;
 mod mcp;
 mod orphans;
 mod other_agents;

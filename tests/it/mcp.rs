@@ -202,11 +202,8 @@ fn dots_are_shown_only_to_clients_that_take_them_and_both_spellings_are_accepted
 fn the_official_sdk_drives_both_adapters() {
     let home = Home::new();
     let broker = Broker::start(&home);
-    let mut script = home.command("python3");
-    script
-        .arg(python::script("mcp/sdk_drive.py"))
-        .arg(env!("CARGO_BIN_EXE_peerbus"));
-    python::passes_if_installed(script.arg("--home").arg(home.path()));
+    let mut script = python::driver(&home, "mcp/sdk_drive.py");
+    python::passes_or_skips(&mut script, python::in_ci());
     broker.stop();
 }
 
@@ -214,20 +211,13 @@ fn the_official_sdk_drives_both_adapters() {
 fn the_inspector_drives_both_adapters() {
     let home = Home::new();
     let broker = Broker::start(&home);
-    let mut script = home.command("python3");
-    script
-        .arg(python::script("mcp/inspector_drive.py"))
-        .arg(env!("CARGO_BIN_EXE_peerbus"));
-    python::passes_if_installed(script.arg("--home").arg(home.path()));
+    let mut script = python::driver(&home, "mcp/inspector_drive.py");
+    python::passes_or_skips(&mut script, python::in_ci());
     broker.stop();
 }
 
 #[test]
 fn an_adapter_ends_with_its_session_however_its_pipes_are_made() {
     let home = Home::new();
-    let mut script = home.command("python3");
-    script
-        .arg(python::script("mcp/lifecycle_drive.py"))
-        .arg(env!("CARGO_BIN_EXE_peerbus"));
-    python::passes(script.arg("--home").arg(home.path()));
+    python::passes(&mut python::driver(&home, "mcp/lifecycle_drive.py"));
 }

@@ -1,6 +1,8 @@
 //! `peerbus recv` with real processes.
 
-use crate::support::{Broker, Home, Raw, envelope, eventually};
+use peerbus_test_support::message::envelope;
+
+use crate::support::{Broker, Home, Raw, eventually};
 
 const WRONG_SECRET: &str = "not the secret that the adapters share";
 
@@ -9,10 +11,10 @@ fn what_is_printed_is_pushed_and_what_will_not_arrive_is_said_once() {
     let home = Home::new();
     let broker = Broker::start(&home);
     for name in ["alice", "bob"] {
-        home.run(&["recv", "--name", name, "--timeout", "0.1"]).ok();
+        drop(Raw::register(&home, &broker, name));
     }
     let secret = home.credential("hmac_secret");
-    let mut alice = Raw::register(&home, &broker, "alice", true);
+    let mut alice = Raw::register(&home, &broker, "alice");
     alice.say(&envelope(WRONG_SECRET, "forged", "alice", "bob", "1"));
     alice.receipt("accepted");
     drop(alice);
@@ -33,7 +35,7 @@ fn what_is_printed_is_pushed_and_what_will_not_arrive_is_said_once() {
     let later = recv("alice");
     assert!(!later.stderr.contains("forged"), "{}", later.stderr);
 
-    let mut alice = Raw::register(&home, &broker, "alice", true);
+    let mut alice = Raw::register(&home, &broker, "alice");
     alice.say(&envelope(&secret, "true", "alice", "bob", "2"));
     alice.receipt("accepted");
     recv("bob").ok();

@@ -1,9 +1,11 @@
 //! What an attacker, or a broken client, tries.
 
+use peerbus_test_support::message::envelope;
+use peerbus_test_support::socket::Heard;
 use serde_json::json;
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::support::{Broker, Heard, Home, Mcp, Raw, envelope};
+use crate::support::{Broker, Home, Mcp, Raw};
 
 const WRONG_SECRET: &str = "not the secret that the adapters share";
 
@@ -14,7 +16,7 @@ fn a_forged_or_altered_envelope_is_never_shown_and_its_sender_is_told() {
     let mut victim = Mcp::start(&home, "generic", "victim", "some-bot");
     victim.call("bus.peers", json!({}));
     let secret = home.credential("hmac_secret");
-    let mut forger = Raw::register(&home, &broker, "forger", true);
+    let mut forger = Raw::register(&home, &broker, "forger");
 
     forger.say(&envelope(
         WRONG_SECRET,
@@ -56,8 +58,8 @@ fn a_spoofed_sender_is_refused_to_its_face() {
     let home = Home::new();
     let broker = Broker::start(&home);
     let secret = home.credential("hmac_secret");
-    let mut mallory = Raw::register(&home, &broker, "mallory", true);
-    let _alice = Raw::register(&home, &broker, "alice", true);
+    let mut mallory = Raw::register(&home, &broker, "mallory");
+    let _alice = Raw::register(&home, &broker, "alice");
     mallory.say(&envelope(&secret, "spoof", "alice", "mallory", "1"));
     let refused = mallory.receipt("refused");
     assert_eq!(
@@ -79,21 +81,18 @@ fn an_ack_for_anothers_delivery_changes_nothing() {
     let home = Home::new();
     let broker = Broker::start(&home);
     let secret = home.credential("hmac_secret");
-    let mut bob = Raw::register(&home, &broker, "bob", true);
-    let mut mallory = Raw::register(&home, &broker, "mallory", true);
+    let mut bob = Raw::register(&home, &broker, "bob");
+    let mut mallory = Raw::register(&home, &broker, "mallory");
     mallory.say(&envelope(&secret, "one", "mallory", "bob", "1"));
     mallory.receipt("accepted");
-    let Heard::Frame(deliver) = bob.hear() else {
-        panic!("no delivery")
-    };
+    let deliver = bob.next();
     let ack = json!({ "protocol_version": "v1", "type": "ack", "id": deliver["delivery_key"] });
     mallory.say(&ack.to_string());
     // The answer to `peers` is a barrier behind the ack.
     mallory.say(r#"{"protocol_version":"v1","type":"peers"}"#);
     let unacked = loop {
-        if let Heard::Frame(frame) = mallory.hear()
-            && frame["type"] == "peers"
-        {
+        let frame = mallory.next();
+        if frame["type"] == "peers" {
             let peers = frame["peers"].as_array().expect("entries").clone();
             break peers.into_iter().find(|p| p["name"] == "bob").expect("bob")["unacked"].clone();
         }
@@ -106,15 +105,15 @@ fn an_ack_for_anothers_delivery_changes_nothing() {
 fn a_frame_over_the_limit_closes_the_connection_that_sent_it_and_no_other() {
     let home = Home::new();
     let broker = Broker::start(&home);
-    let mut bystander = Raw::register(&home, &broker, "bystander", true);
-    let mut large = Raw::register(&home, &broker, "large", true);
+    let mut bystander = Raw::register(&home, &broker, "bystander");
+    let mut large = Raw::register(&home, &broker, "large");
     large.say(&"x".repeat(1_048_577));
     let Heard::Closed(code, text) = large.hear() else {
         panic!("still open")
     };
     assert_eq!(code, 1009, "{text}");
     bystander.say(r#"{"protocol_version":"v1","type":"peers"}"#);
-    assert!(matches!(bystander.hear(), Heard::Frame(_)));
+    bystander.next();
     broker.stop();
 }
 
@@ -123,8 +122,8 @@ fn a_message_that_grows_over_the_limit_is_refused_and_blocks_nobody() {
     let home = Home::new();
     let broker = Broker::start(&home);
     let secret = home.credential("hmac_secret");
-    let mut bob = Raw::register(&home, &broker, "bob", true);
-    let mut alice = Raw::register(&home, &broker, "alice", true);
+    let mut bob = Raw::register(&home, &broker, "bob");
+    let mut alice = Raw::register(&home, &broker, "alice");
     let signed = envelope(
         &secret,
         "grows",
@@ -136,9 +135,7 @@ fn a_message_that_grows_over_the_limit_is_refused_and_blocks_nobody() {
     alice.say(&signed.replace("\\u003c", "<"));
     assert_eq!(alice.receipt("refused")["code"], "too_large");
     alice.say(&envelope(&secret, "small", "alice", "bob", "1"));
-    let Heard::Frame(deliver) = bob.hear() else {
-        panic!("bob was cut")
-    };
+    let deliver = bob.next();
     assert_eq!(deliver["envelope"]["id"], "small");
     broker.stop();
 }
@@ -147,7 +144,7 @@ fn a_message_that_grows_over_the_limit_is_refused_and_blocks_nobody() {
 fn garbage_is_ignored_after_the_handshake_and_refused_before_it() {
     let home = Home::new();
     let broker = Broker::start(&home);
-    let mut peer = Raw::register(&home, &broker, "peer", true);
+    let mut peer = Raw::register(&home, &broker, "peer");
     for garbage in [
         "",
         "{",
@@ -161,13 +158,7 @@ fn garbage_is_ignored_after_the_handshake_and_refused_before_it() {
     }
     peer.send(Message::binary(vec![0, 159, 146, 150]));
     peer.say(r#"{"protocol_version":"v1","type":"peers"}"#);
-    loop {
-        match peer.hear() {
-            Heard::Frame(frame) if frame["type"] == "peers" => break,
-            Heard::Frame(_) => {}
-            Heard::Closed(code, text) => panic!("closed with {code} {text}"),
-        }
-    }
+    while peer.next()["type"] != "peers" {}
     let mut early = Raw::connect(&broker);
     early.say("{");
     assert_eq!(

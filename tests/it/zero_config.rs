@@ -41,7 +41,7 @@ fn serve_makes_what_it_needs_and_every_verb_finds_it() {
     home.run(&["send", "bob", r#"{"text":"two"}"#]).ok();
 
     let line = lines.next(PATIENCE).expect("a line");
-    assert!(line.contains("hello \\u202ethere"), "neutralised: {line}");
+    assert!(line.contains("hello \\u202ethere"), "escaped: {line}");
     let first: Value = serde_json::from_str(&line).expect("NDJSON");
     assert_eq!(
         (&first["body"], &first["kind"]),

@@ -126,6 +126,8 @@ class Broker:
             if peer is None:
                 continue  # v1 drops mail for a name that nobody ever registered
             delivery_key = envelope["id"] + (f"|{recipient}" if broadcast else "")
+            if delivery_key in peer.unacked:
+                delivery_key += f"#{len(self.seen)}"  # another sender's message has the same id
             peer.unacked[delivery_key] = deliver_frame(delivery_key, envelope)
             if peer.link:
                 peer.link.send(peer.unacked[delivery_key])

@@ -65,12 +65,12 @@ class Client:
         self.connection.send(env.encode(message))
         return message["id"]
 
-    def compose(self, to, body, kind="msg"):
+    def compose(self, to, body, kind="msg", message_id=None):
         """A signed envelope around a body in bytes."""
         now = datetime.datetime.now(datetime.timezone.utc)
         message = {
             "protocol_version": "v1",
-            "id": secrets.token_hex(16),
+            "id": message_id or secrets.token_hex(16),
             "from": self.name,
             "to": to,
             "ts": now.strftime("%Y-%m-%dT%H:%M:%S.%f000Z"),

@@ -223,6 +223,56 @@ def an_ack_may_be_repeated(run):
     equal(bob.name in bob.peers(), True, "the connection stays")
 
 
+def a_direct_message_is_acked_by_its_id(run):
+    alice, bob = run.join("alice"), run.join("bob")
+    message_id = alice.send(bob.name, "acked by id")
+    take(bob, 1, ack=False)
+    bob.command("ack", id=message_id)
+    comes_back(run, alice, bob, [])
+
+
+def a_copy_of_a_broadcast_is_acked_by_id_and_recipient(run):
+    alice, bob = run.join("alice"), run.join("bob")
+    message_id = alice.broadcast("acked by id and recipient")
+    take(bob, 1, ack=False)
+    bob.command("ack", id=f"{message_id}|{bob.name}")
+    comes_back(run, alice, bob, [])
+
+
+def a_key_that_was_not_given_acks_nothing(run):
+    alice, bob = run.join("alice"), run.join("bob")
+    message_id = alice.send(bob.name, "owed")
+    take(bob, 1, ack=False)
+    for key in (*map(str, range(1, 200)), "n1", f"{message_id}|{bob.name}", f"{message_id}#1", message_id.upper()):
+        bob.command("ack", id=key)
+    alice.command("ack", id=message_id)
+    alice.peers()
+    comes_back(run, alice, bob, ["owed"])
+
+
+def ids_of_two_senders_may_be_the_same(run):
+    alice, bob, carol = run.join("alice"), run.join("bob"), run.join("carol")
+    message_id = secrets.token_hex(16)
+    for sender in (alice, carol):
+        body = json.dumps(f"from {sender.name}").encode()
+        sender.connection.send(env.encode(sender.compose(bob.name, body, message_id=message_id)))
+        sender.peers()
+    first, second = take(bob, 2, ack=False)
+    equal(first.key, message_id, "the key of the first")
+    equal(first.key == second.key, False, "the keys are the same")
+    bob.ack(second)
+    comes_back(run, alice, bob, [f"from {alice.name}"])
+
+
+def comes_back(run, sender, recipient, expected):
+    """What the recipient gets again on its next connection."""
+    recipient.peers()
+    recipient.cut()
+    again = run.join("bob")
+    sender.send(again.name, "marker")
+    equal(bodies(take(again, len(expected) + 1)), [*expected, "marker"], "after the reconnect")
+
+
 def only_v1_frames_were_sent(run):
     shapes = {
         b'"peers"': {"protocol_version", "type", "names"},
@@ -248,6 +298,10 @@ CHECKS = (
     a_second_register_takes_the_name_over,
     junk_after_the_handshake_is_ignored,
     an_ack_may_be_repeated,
+    a_direct_message_is_acked_by_its_id,
+    a_copy_of_a_broadcast_is_acked_by_id_and_recipient,
+    a_key_that_was_not_given_acks_nothing,
+    ids_of_two_senders_may_be_the_same,
 )
 
 

@@ -70,6 +70,8 @@ pub fn load(path: &Path) -> Result<Credentials, CredentialsError> {
             path.display()
         )));
     }
+    peerbus_os::dir::check_replacing(directory(path))
+        .map_err(|error| unusable(format!("cannot be trusted: {error}")))?;
     let mut text = Zeroizing::new(String::new());
     file.take(FILE_BYTES_MAX)
         .read_to_string(&mut text)
@@ -132,10 +134,7 @@ pub fn load_or_create(path: &Path) -> Result<(Credentials, bool), CredentialsErr
 /// Writes a whole file beside `path`, then links it there: nobody ever reads half of it, and an
 /// existing one stays.
 fn create(path: &Path) -> std::io::Result<bool> {
-    let dir = path
-        .parent()
-        .filter(|dir| !dir.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
+    let dir = directory(path);
     peerbus_os::dir::create_private(dir)?;
     let beside = dir.join(format!(".credentials-{:016x}", rand::random::<u64>()));
     let text = Zeroizing::new(format!(
@@ -155,6 +154,11 @@ fn create(path: &Path) -> std::io::Result<bool> {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+fn directory(path: &Path) -> &Path {
+    let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
 }
 
 /// 256 random bits as hex: a new token or secret.
@@ -195,6 +199,18 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let error = load(&path).unwrap_err().to_string();
         assert!(error.contains("(mode 0640): run `chmod 600 "), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_others_can_replace_is_refused_with_the_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("credentials.toml");
+        load_or_create(&path).unwrap();
+        peerbus_os::file::set_mode(dir.path(), 0o777).unwrap();
+        let error = load(&path).unwrap_err().to_string();
+        assert!(error.contains("(mode 0777): run `chmod o-w "), "{error}");
+        peerbus_os::file::set_mode(dir.path(), 0o1777).unwrap();
+        load(&path).unwrap();
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! What can go wrong, as sentences.
 
-use peerbus_wire::Refusal;
+use peerbus_wire::{Refusal, escape_json};
 
 /// Why a message is not known to be accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// The broker did not take it; nothing was queued.
-    #[error("{}", .0.reason)]
+    #[error("{}", escape_json(&.0.reason))]
     Refused(Refusal),
     /// The deadline passed.
     #[error("{sentence}")]
@@ -48,7 +48,7 @@ pub enum BusError {
     #[error("{0}")]
     InvalidIds(String),
     /// The broker says why it did not change or end the name.
-    #[error("{0}")]
+    #[error("{}", escape_json(.0))]
     Refused(String),
     /// Too many questions wait for the broker.
     #[error("{0}")]
@@ -63,3 +63,21 @@ pub enum BusError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ConfigError(pub String);
+
+#[cfg(test)]
+mod tests {
+    use peerbus_wire::RefusalCode;
+
+    use super::*;
+
+    #[test]
+    fn the_words_of_a_broker_stay_on_their_line_and_out_of_tags() {
+        let reason = "no \"bob\"\n<system-reminder>".to_owned();
+        let safe = "no \"bob\"\\u003csystem-reminder\\u003e";
+        let refused = BusError::Refused(reason.clone());
+        assert_eq!(refused.to_string(), safe);
+        let code = RefusalCode::Invalid;
+        let refused = SendError::Refused(Refusal { code, reason });
+        assert_eq!(refused.to_string(), safe);
+    }
+}

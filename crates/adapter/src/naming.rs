@@ -71,10 +71,10 @@ impl Bus {
         let takes_back = known.filter(|known| unused && *known != name);
         self.shared().with_binder(|binder| {
             binder.add(id, takes_back.is_none());
-            if online && takes_back.is_none() {
-                binder.registered(&name);
-            }
         });
+        if online && takes_back.is_none() {
+            self.shared().remember(&name);
+        }
         if let Some(known) = takes_back {
             self.tell(|session, now| session.go_by(now, known, true));
         }

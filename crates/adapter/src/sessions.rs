@@ -178,19 +178,22 @@ impl Binder {
 
     /// The process is registered under this name: its session is to find it again. A name that the
     /// session had and that another process has now stays the session's.
-    pub(crate) fn registered(&mut self, name: &PeerName) {
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written; it is not tried again.
+    pub(crate) fn registered(&mut self, name: &PeerName) -> io::Result<()> {
         let Some(own) = self.ids.last_mut() else {
-            return;
+            return Ok(());
         };
         if own.bound.as_deref() == Some(name.as_str()) {
-            return;
+            return Ok(());
         }
         let (before, takes_over) = (own.bound.take(), own.takes_over);
         let replaces = |other: &str| takes_over || before.as_deref() == Some(other);
-        if let Err(error) = self.sessions.bind(&own.id, name, replaces) {
-            tracing::warn!(%error, "the session's name is not remembered: it gets another one when it is resumed");
-        }
+        let bound = self.sessions.bind(&own.id, name, replaces);
         own.bound = Some(name.as_str().to_owned());
+        bound
     }
 }
 

@@ -5,18 +5,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant as StdInstant;
 
 use peerbus_core::Now;
-use peerbus_core::peer::{QueryId, Reply, Session, Status};
-use peerbus_wire::{MessageId, PeerName, neutralise};
+use peerbus_core::peer::{QueryId, Rejected, Reply, Session, Status};
+use peerbus_wire::{MessageId, PeerName, escape};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Duration, Instant};
 
-use crate::compose::wall_ms;
 use crate::pulse::Pulse;
 use crate::sessions::Binder;
 use crate::state::LinkState;
 
 /// Longest text of a peer that is logged, in characters.
 const LOGGED_CHARS: usize = 200;
+/// Messages that failed verification are logged once in so many milliseconds, with their number.
+const REJECTED_EVERY_MS: u64 = 60_000;
 
 /// The session and everybody who waits for something of it.
 pub(crate) struct Shared {
@@ -40,6 +41,8 @@ pub(crate) struct Inner {
     status: Status,
     /// Messages that failed verification, as last logged.
     rejected: u64,
+    /// Until then no more of them are logged.
+    quiet_until_ms: u64,
     waiting: HashMap<Asked, oneshot::Sender<Reply>>,
 }
 
@@ -66,9 +69,11 @@ impl Clock {
     }
 
     pub(crate) fn now(&self) -> Now {
+        let mono_ms = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        // A session has deadlines, but judges no ages.
         Now {
-            mono_ms: u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX),
-            wall_ms: wall_ms(),
+            mono_ms,
+            ..Now::default()
         }
     }
 
@@ -94,6 +99,7 @@ impl Shared {
             session,
             status,
             rejected: 0,
+            quiet_until_ms: 0,
             waiting: HashMap::new(),
         };
         Self {
@@ -111,12 +117,11 @@ impl Shared {
     /// Hands something to the session, then hands on what came of it.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Session, Now) -> T) -> T {
         let mut inner = self.lock();
-        let result = act(&mut inner.session, self.clock.now());
-        let registered = self.hand_on(&mut inner);
+        let now = self.clock.now();
+        let result = act(&mut inner.session, now);
+        let news = self.hand_on(&mut inner, now);
         drop(inner);
-        if let Some(name) = registered {
-            self.with_binder(|binder| binder.registered(&name));
-        }
+        self.tell(news);
         result
     }
 
@@ -126,18 +131,26 @@ impl Shared {
         binder.as_mut().map(act)
     }
 
+    /// The session is registered under this name: it is to find it again.
+    pub(crate) fn remember(&self, name: &PeerName) {
+        if let Some(Err(error)) = self.with_binder(|binder| binder.registered(name)) {
+            tracing::warn!(%error, "the session's name is not remembered: it gets another one when it is resumed");
+        }
+    }
+
     /// As [`Shared::with`], for what is answered later; `act` says by what the reply is found.
     pub(crate) fn ask<E>(
         &self,
         act: impl FnOnce(&mut Session, Now) -> Result<Asked, E>,
     ) -> Result<oneshot::Receiver<Reply>, E> {
         let mut inner = self.lock();
-        let asked = act(&mut inner.session, self.clock.now())?;
+        let now = self.clock.now();
+        let asked = act(&mut inner.session, now)?;
         let (sender, receiver) = oneshot::channel();
         inner.waiting.insert(asked, sender);
-        // A question registers nothing.
-        self.hand_on(&mut inner);
+        let news = self.hand_on(&mut inner, now);
         drop(inner);
+        self.tell(news);
         self.wake.notify_one();
         Ok(receiver)
     }
@@ -160,29 +173,46 @@ impl Shared {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the name under which the session has just been registered.
-    fn hand_on(&self, inner: &mut Inner) -> Option<PeerName> {
-        let mut registered = None;
+    /// Hands on what can be under the lock and gives the rest.
+    fn hand_on(&self, inner: &mut Inner, now: Now) -> News {
+        let mut news = News::default();
         while let Some(reply) = inner.session.poll_reply() {
             inner.answer(reply);
         }
         if *inner.session.status() != inner.status {
             inner.status = inner.session.status().clone();
             if let Status::Online { name, .. } = &inner.status {
-                registered = Some(name.clone());
+                news.registered = Some(name.clone());
             }
             let state = state_of(&inner.status, &self.clock);
-            tracing::info!(link = %state, "link");
+            news.state = Some(state.clone());
             self.state.send_replace(state);
         }
         if inner.session.has_action() {
             self.wake.notify_one();
         }
         let rejected = inner.session.counters().rejected;
-        if rejected != inner.rejected {
+        if rejected != inner.rejected && now.mono_ms >= inner.quiet_until_ms {
             inner.rejected = rejected;
-            let last = inner.session.take_rejected();
-            let safe = |text: &str| neutralise(text, LOGGED_CHARS);
+            inner.quiet_until_ms = now.mono_ms + REJECTED_EVERY_MS;
+            news.rejected = Some((rejected, inner.session.take_rejected()));
+        }
+        if inner.session.has_event() || inner.status == Status::Closed {
+            self.events.notify_one();
+        }
+        news
+    }
+
+    /// Does what must not be done under the lock.
+    fn tell(&self, news: News) {
+        if let Some(name) = news.registered {
+            self.remember(&name);
+        }
+        if let Some(state) = news.state {
+            tracing::info!(link = %state, "link");
+        }
+        if let Some((rejected, last)) = news.rejected {
+            let safe = |text: &str| escape(text, LOGGED_CHARS);
             let [from, id, why] = match &last {
                 Some(last) => [&last.from, &last.id, &last.reason].map(|text| safe(text)),
                 None => Default::default(),
@@ -195,11 +225,18 @@ impl Shared {
                 "a message failed verification and is not shown"
             );
         }
-        if inner.session.has_event() || inner.status == Status::Closed {
-            self.events.notify_one();
-        }
-        registered
     }
+}
+
+/// What is done after the lock is given back.
+#[derive(Default)]
+struct News {
+    /// The session has just been registered under this name.
+    registered: Option<PeerName>,
+    /// The link has just come to this.
+    state: Option<LinkState>,
+    /// So many messages have failed verification; the last of them.
+    rejected: Option<(u64, Option<Rejected>)>,
 }
 
 impl Inner {

@@ -1,6 +1,6 @@
 //! Names that come near one that nobody has.
 
-use peerbus_wire::neutralise;
+use peerbus_wire::escape;
 
 /// At most three of `names` that are nearly `wanted`, nearest first.
 #[must_use]
@@ -17,7 +17,7 @@ pub fn similar(names: &[String], wanted: &str) -> Vec<String> {
     found
         .into_iter()
         .take(3)
-        .map(|(_, name)| neutralise(&name, 64))
+        .map(|(_, name)| escape(&name, 64))
         .collect()
 }
 

@@ -1,7 +1,7 @@
 //! What peers wrote, made fit to be shown, and sentences about messages.
 
 use peerbus_core::peer::Event;
-use peerbus_wire::{Receipt, Stage, neutralise};
+use peerbus_wire::{How, Receipt, Stage, escape};
 
 /// Longest reason that is repeated, in characters.
 const REASON_CHARS: usize = 300;
@@ -22,7 +22,7 @@ pub fn notice(event: &Event) -> Option<String> {
         Event::GaveUp { id } => Some(format!(
             "your message {} was never confirmed and is not sent again: it may or may not have \
              arrived",
-            neutralise(id, 128)
+            escape(id, 128)
         )),
         Event::Registered { .. } | Event::Message(_) => None,
     }
@@ -30,7 +30,7 @@ pub fn notice(event: &Event) -> Option<String> {
 
 fn fate(receipt: &Receipt) -> Option<String> {
     let id = &receipt.id;
-    let safe = |text: &str| neutralise(text, REASON_CHARS);
+    let safe = |text: &str| escape(text, REASON_CHARS);
     let to = receipt.to.as_deref().unwrap_or_default();
     Some(match &receipt.stage {
         Stage::Accepted(accepted) => format!(
@@ -64,13 +64,21 @@ fn fate(receipt: &Receipt) -> Option<String> {
 /// A reason that a peer gave, in quotes and under its name.
 #[must_use]
 pub fn says(name: &str, reason: &str) -> String {
-    let (name, reason) = (
-        neutralise(name, NAME_CHARS),
-        neutralise(reason, REASON_CHARS),
-    );
+    let (name, reason) = (escape(name, NAME_CHARS), escape(reason, REASON_CHARS));
     match reason.as_str() {
         "" => format!("{name} gives no reason"),
         reason => format!("{name} says: \"{reason}\""),
+    }
+}
+
+/// A length of time as a person says it, in one unit: `40 s`, `3 min`, `5 h`, `2 days`.
+#[must_use]
+pub fn span(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
     }
 }
 
@@ -96,4 +104,13 @@ pub fn proof(evidence: &str) -> Option<&'static str> {
         "tool_call" => "which named it in a tool call",
         _ => return None,
     })
+}
+
+/// Whether a message is acked as seen with evidence that is known here. Other evidence is a claim.
+#[must_use]
+pub fn is_proven(stage: &Stage) -> bool {
+    match stage {
+        Stage::Acked(Some(How::Seen { evidence, .. })) => proof(evidence).is_some(),
+        _ => false,
+    }
 }

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use peerbus_core::Now;
+use peerbus_os::clock::since_boot;
 
-/// Reads both clocks; the monotonic one counts from the start of the broker.
+/// Reads the clocks; the monotonic one counts from the start of the broker.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     start: Instant,
@@ -23,6 +24,7 @@ impl Clock {
             .unwrap_or(Duration::ZERO);
         Now {
             mono_ms: self.mono_ms(),
+            boot_ms: millis(since_boot()),
             wall_ms: millis(wall),
         }
     }

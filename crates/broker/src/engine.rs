@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use peerbus_core::Now;
 use peerbus_core::broker::{ACK_COMMIT_MS, Broker, Input, Need};
-use peerbus_core::store::{Store, StoreError};
-use peerbus_store::SqliteStore;
+use peerbus_core::store::{Store as _, StoreError};
+use peerbus_os::disk::Space;
 use peerbus_wire::CloseReason;
 use tokio::sync::oneshot;
 
 use crate::dispatch::Dispatch;
+use crate::durable::Durable;
 use crate::engine_input::{self as input, Content, EngineInput, EngineReceiver, Request};
 use crate::link::{Answer, Link};
 use crate::shared::{Phase, Shared};
@@ -26,41 +27,10 @@ const BATCH_BYTES_MAX: usize = 1_048_576;
 /// Under constant load the store is maintained after so many commits all the same.
 const COMMITS_PER_MAINTENANCE: u32 = 16;
 
-/// A store that the engine looks after.
-pub(crate) trait Durable {
-    /// What reads and writes inside a transaction.
-    type Txn: Store;
-
-    /// The store itself.
-    fn txn(&mut self) -> &mut Self::Txn;
-
-    /// Makes the open transaction durable.
-    fn commit(&mut self) -> Result<(), StoreError> {
-        self.txn().commit()
-    }
-
-    /// Does a few milliseconds of housekeeping; `true` when there is more to do.
-    fn maintain(&mut self) -> Result<bool, StoreError>;
-
-    /// Lets go of the database.
-    fn close(self) -> Result<(), StoreError>;
-}
-
-impl Durable for SqliteStore {
-    type Txn = Self;
-
-    fn txn(&mut self) -> &mut Self {
-        self
-    }
-
-    fn maintain(&mut self) -> Result<bool, StoreError> {
-        Self::maintain(self)
-    }
-
-    fn close(self) -> Result<(), StoreError> {
-        Self::close(self)
-    }
-}
+/// Time between two looks at the store's files while nobody commits.
+const CHECK_MS: u64 = 500;
+/// Bytes of inputs after which the room on the disk is looked at before its time.
+const SPACE_BYTES: usize = 262_144;
 
 /// The engine's state.
 pub(crate) struct Engine<S> {
@@ -80,6 +50,11 @@ pub(crate) struct Engine<S> {
     commits: u32,
     /// The store has housekeeping left.
     untidy: bool,
+    /// When the store's files are looked at next.
+    check_ms: u64,
+    /// When the room on the disk is looked at next, or after how many more bytes of inputs.
+    space_ms: u64,
+    space_bytes: usize,
 }
 
 impl<S: Durable> Engine<S> {
@@ -102,6 +77,9 @@ impl<S: Durable> Engine<S> {
             soon_since_ms: None,
             commits: 0,
             untidy: true,
+            check_ms: 0,
+            space_ms: 0,
+            space_bytes: SPACE_BYTES,
         }
     }
 
@@ -120,6 +98,7 @@ impl<S: Durable> Engine<S> {
         // From here on nobody can enter; then whoever is there is closed.
         drop(self.inputs);
         self.shared.table.close_all(&reason, self.dispatch.drain);
+        self.dispatch.sum_up(u64::MAX);
         let closed = self.store.close();
         self.shared.health.idle();
         served.and(closed)
@@ -130,6 +109,10 @@ impl<S: Durable> Engine<S> {
             let input = self.next_input();
             let now = self.shared.clock.now();
             self.shared.health.busy(now.mono_ms);
+            self.dispatch.sum_up(now.mono_ms);
+            if input.is_some() || self.space_ms == 0 || self.broker.is_full() {
+                self.look_for_room(now)?;
+            }
             let stop = match input {
                 Some(input) => self.batch(now, input)?,
                 None => None,
@@ -162,7 +145,7 @@ impl<S: Durable> Engine<S> {
             if stop.is_some() {
                 return Ok(());
             }
-            self.housekeep()?;
+            self.housekeep(now)?;
         }
     }
 
@@ -174,13 +157,30 @@ impl<S: Durable> Engine<S> {
         let now_ms = self.shared.clock.mono_ms();
         let tick = self.broker.poll_timeout().map(|(due_ms, _)| due_ms);
         let commit = self.soon_since_ms.map(|since_ms| since_ms + ACK_COMMIT_MS);
-        let due = tick.into_iter().chain(commit).min();
-        let wait = due.map(|due_ms| Duration::from_millis(due_ms.saturating_sub(now_ms)));
+        let sum = self.dispatch.sum_due_ms();
+        let due = tick.into_iter().chain(commit).chain(sum);
+        let due_ms = due.fold(self.check_ms, u64::min);
+        let wait = Duration::from_millis(due_ms.saturating_sub(now_ms));
         self.shared.health.idle();
         // Housekeeping fills the time, but not while a transaction is open.
         let idle = self.untidy && !self.begun;
-        self.inputs
-            .wait(if idle { Some(Duration::ZERO) } else { wait })
+        self.inputs.wait(if idle { Duration::ZERO } else { wait })
+    }
+
+    /// Tells the core how much room there is, when it is time to.
+    fn look_for_room(&mut self, now: Now) -> Result<(), StoreError> {
+        if now.mono_ms < self.space_ms && self.space_bytes > 0 {
+            return Ok(());
+        }
+        (self.space_ms, self.space_bytes) = (now.mono_ms + CHECK_MS, SPACE_BYTES);
+        let Some(Space { free, total }) = self.store.space() else {
+            return Ok(());
+        };
+        self.handle(now, Input::Space { free, total })?;
+        let full = self.broker.is_full();
+        self.shared.set_full(full);
+        self.store.tend_reserve(!full);
+        Ok(())
     }
 
     /// Handles the input and those that wait behind it. Gives the time to drain when one of them
@@ -218,6 +218,7 @@ impl<S: Durable> Engine<S> {
             next = if full { None } else { self.inputs.take() };
         }
         self.inputs.release(bytes);
+        self.space_bytes = self.space_bytes.saturating_sub(bytes);
         self.shared.metrics.inputs.inc_by(handled);
         Ok(stop)
     }
@@ -301,8 +302,15 @@ impl<S: Durable> Engine<S> {
     }
 
     /// Gives the store a slice of time when nobody waits, or when nobody has not waited for long.
-    fn housekeep(&mut self) -> Result<(), StoreError> {
-        if self.begun || !self.untidy {
+    fn housekeep(&mut self, now: Now) -> Result<(), StoreError> {
+        if self.begun {
+            return Ok(());
+        }
+        if now.mono_ms >= self.check_ms {
+            self.check_ms = now.mono_ms + CHECK_MS;
+            self.store.check()?;
+        }
+        if !self.untidy {
             return Ok(());
         }
         if self.inputs.is_empty() || self.commits >= COMMITS_PER_MAINTENANCE {
@@ -314,180 +322,4 @@ impl<S: Durable> Engine<S> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
-    use futures_util::future::poll_immediate;
-    use peerbus_core::TokenHash;
-    use peerbus_core::broker::Config;
-    use peerbus_wire::limits::FRAMES_UNANSWERED_MAX;
-    use peerbus_wire::{ClientFrame, Token};
-    use tokio::task::coop::unconstrained;
-    use tokio::time::timeout;
-
-    use super::*;
-    use crate::clock::Clock;
-    use crate::engine_input::{EngineSender, engine_channel};
-    use crate::options::Times;
-    use crate::table::Outgoing;
-
-    /// A real database whose disk can be made to fail.
-    struct Failing {
-        store: SqliteStore,
-        full: Arc<AtomicBool>,
-    }
-
-    impl Durable for Failing {
-        type Txn = SqliteStore;
-
-        fn txn(&mut self) -> &mut SqliteStore {
-            &mut self.store
-        }
-
-        fn commit(&mut self) -> Result<(), StoreError> {
-            if self.full.load(Ordering::SeqCst) {
-                return Err(StoreError("disk full".into()));
-            }
-            Store::commit(&mut self.store)
-        }
-
-        fn maintain(&mut self) -> Result<bool, StoreError> {
-            self.store.maintain()
-        }
-
-        fn close(self) -> Result<(), StoreError> {
-            self.store.close()
-        }
-    }
-
-    struct Bench {
-        _dir: tempfile::TempDir,
-        db: std::path::PathBuf,
-        full: Arc<AtomicBool>,
-        shared: Arc<Shared>,
-        engine: EngineSender,
-        thread: std::thread::JoinHandle<Result<(), StoreError>>,
-    }
-
-    fn bench() -> Bench {
-        let dir = tempfile::tempdir().unwrap();
-        let db = dir.path().join("bus.db");
-        let mut store = SqliteStore::open(&db).unwrap();
-        let token = TokenHash::of(&Token::parse("t").unwrap());
-        let config = Config::new(vec![token], store.audit_key().clone());
-        let loaded = store.load().unwrap();
-        let clock = Clock::new();
-        let (engine, inputs) = engine_channel();
-        let shared = Arc::new(Shared::new(engine.clone(), clock, Times::default(), 8));
-        let broker = Broker::new(config, loaded, clock.now());
-        let full = Arc::new(AtomicBool::new(false));
-        let store = Failing {
-            store,
-            full: Arc::clone(&full),
-        };
-        let run = Engine::new(broker, store, inputs, Arc::clone(&shared));
-        let thread = std::thread::spawn(move || run.run());
-        Bench {
-            _dir: dir,
-            db,
-            full,
-            shared,
-            engine,
-            thread,
-        }
-    }
-
-    async fn open(bench: &Bench, name: &str) -> (Arc<Link>, tokio::sync::mpsc::Receiver<Outgoing>) {
-        let (link, queue) = bench.shared.table.open(0);
-        bench
-            .engine
-            .send_now(Content::Input(Input::Opened(link.conn())))
-            .unwrap();
-        let register =
-            format!(r#"{{"protocol_version":"v1","type":"register","token":"t","name":"{name}"}}"#);
-        let frame = ClientFrame::parse(register.as_bytes());
-        link.may_read().await;
-        // An engine whose disk is full may have ended at the first of the two.
-        let _gone = bench
-            .engine
-            .send(Input::Frame(link.conn(), frame), &link, 0)
-            .await;
-        (link, queue)
-    }
-
-    #[tokio::test]
-    async fn a_failed_commit_ends_the_broker_and_lets_nothing_out() {
-        let bench = bench();
-        let (_alice, mut welcomed) = open(&bench, "alice").await;
-        assert!(welcomed.recv().await.is_some(), "the disk is well");
-        bench.full.store(true, Ordering::SeqCst);
-        let (bob, mut unwelcomed) = open(&bench, "bob").await;
-        assert!(
-            unwelcomed.recv().await.is_none(),
-            "told of what is not on disk"
-        );
-        assert_eq!(bob.closing().unwrap().reason, CloseReason::StorageFailed);
-        assert!(welcomed.recv().await.is_none());
-        let error = bench.thread.join().unwrap().unwrap_err();
-        assert_eq!(error, StoreError("disk full".into()));
-        assert_eq!(bench.shared.health.phase(), Phase::Failed);
-        assert!(bench.engine.send_now(Content::Input(Input::Tick)).is_err());
-
-        let mut store = SqliteStore::open(&bench.db).unwrap();
-        let names: Vec<_> = store
-            .load()
-            .unwrap()
-            .peers
-            .into_iter()
-            .map(|p| p.name)
-            .collect();
-        assert_eq!(names, ["alice"], "only what was committed is there");
-    }
-
-    #[tokio::test]
-    async fn questions_whose_answers_are_not_written_stop_the_reader() {
-        let bench = bench();
-        let (alice, mut queue) = open(&bench, "alice").await;
-        assert!(matches!(queue.recv().await, Some(Outgoing::Frame(_))));
-        for _round in 0..2 {
-            for _ in 0..FRAMES_UNANSWERED_MAX {
-                alice.may_read().await;
-                let input = Input::Frame(alice.conn(), ClientFrame::Peers);
-                bench.engine.send(input, &alice, 0).await.unwrap();
-            }
-            let (mut answers, mut done) = (0, 0);
-            while done < FRAMES_UNANSWERED_MAX {
-                let next = timeout(Duration::from_secs(30), queue.recv()).await;
-                let outgoing = next.expect("no permit behind the answers").unwrap();
-                answers += usize::from(outgoing.text().is_some());
-                done += outgoing.done();
-                assert!(answers >= done, "a permit would come before its answer");
-            }
-            assert_eq!((answers, done), (FRAMES_UNANSWERED_MAX, answers));
-            let mut more = std::pin::pin!(unconstrained(alice.may_read()));
-            assert!(poll_immediate(&mut more).await.is_none(), "one too many");
-            alice.read_more(done);
-            more.await;
-            alice.read_more(1);
-        }
-    }
-
-    #[tokio::test]
-    async fn a_stop_commits_what_came_before_it() {
-        let bench = bench();
-        let (alice, mut queue) = open(&bench, "alice").await;
-        let drain = Duration::from_secs(7);
-        bench.engine.send_now(Content::Stop { drain }).unwrap();
-        assert!(queue.recv().await.is_some(), "the registration is answered");
-        assert!(queue.recv().await.is_none());
-        let closing = alice.closing().unwrap();
-        assert_eq!(
-            (&closing.reason, closing.drain),
-            (&CloseReason::GoingAway, drain)
-        );
-        bench.thread.join().unwrap().unwrap();
-        let mut store = SqliteStore::open(&bench.db).unwrap();
-        let peers = store.load().unwrap().peers;
-        assert!(peers.len() == 1 && peers[0].online, "{peers:?}");
-    }
-}
+mod tests;

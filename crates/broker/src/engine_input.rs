@@ -143,17 +143,13 @@ impl EngineSender {
 
 impl EngineReceiver {
     /// Takes an input, waiting for one at most this long.
-    pub(crate) fn wait(&self, timeout: Option<Duration>) -> Option<EngineInput> {
+    pub(crate) fn wait(&self, timeout: Duration) -> Option<EngineInput> {
         let received = match timeout {
-            None => self
-                .inputs
-                .recv()
-                .map_err(|_gone| RecvTimeoutError::Disconnected),
-            Some(Duration::ZERO) => self.inputs.try_recv().map_err(|error| match error {
+            Duration::ZERO => self.inputs.try_recv().map_err(|error| match error {
                 TryRecvError::Empty => RecvTimeoutError::Timeout,
                 TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
             }),
-            Some(timeout) => self.inputs.recv_timeout(timeout),
+            timeout => self.inputs.recv_timeout(timeout),
         };
         match received {
             Ok(input) => Some(input),
@@ -196,11 +192,12 @@ mod tests {
     use peerbus_core::broker::ConnId;
 
     use super::*;
+    use crate::places::StrangersPlace;
 
     #[tokio::test]
     async fn a_full_channel_makes_senders_wait_until_inputs_are_taken() {
         let (engine, inputs) = engine_channel();
-        let link = Arc::new(Link::new(ConnId(1), 0));
+        let link = Arc::new(Link::new(ConnId(1), 0, StrangersPlace::default()));
         let mebibyte = 1_048_576;
         let fits = ROOM_UNITS / (1 + mebibyte / UNIT_BYTES);
         for _ in 0..fits {
@@ -222,7 +219,7 @@ mod tests {
     #[tokio::test]
     async fn senders_learn_that_the_engine_is_gone() {
         let (engine, inputs) = engine_channel();
-        let link = Arc::new(Link::new(ConnId(1), 0));
+        let link = Arc::new(Link::new(ConnId(1), 0, StrangersPlace::default()));
         drop(inputs);
         assert!(engine.send(Input::Tick, &link, 0).await.is_err());
         assert!(engine.send_now(Content::Input(Input::Tick)).is_err());

@@ -10,6 +10,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use peerbus_store::WitnessFile;
 use peerbus_wire::limits::FRAME_BYTES_MAX;
 use serde_json::json;
 
@@ -19,7 +20,7 @@ use crate::operator;
 use crate::shared::{Phase, Shared};
 
 /// A connection's read buffer. The default of 128 KiB would dominate what an idle one costs.
-const READ_BUFFER_BYTES: usize = 3_072;
+const READ_BUFFER_BYTES: usize = 2_048;
 /// Bytes that gather before they are written without a flush.
 const WRITE_BUFFER_BYTES: usize = 8_192;
 /// An engine that has not looked up for this long counts as stuck.
@@ -48,7 +49,8 @@ pub(crate) fn router(shared: Arc<Shared>, site: Site) -> Router {
         Site::Unix => router
             .route("/status", get(operator::status))
             .route("/names/release", post(operator::release))
-            .route("/names/retire", post(operator::retire)),
+            .route("/names/retire", post(operator::retire))
+            .route("/audit/acknowledge", post(operator::acknowledge)),
     };
     router
         .fallback(other)
@@ -135,10 +137,12 @@ async fn other(
         )
             .into_response();
     }
-    let Ok(place) = Arc::clone(&shared.places).try_acquire_owned() else {
+    let Some((place, stranger)) = shared.places.take(via.0.is_tcp()) else {
         let text = format!(
-            "peerbus has {} connections, as many as it may; close some, or raise its limit\n",
-            shared.connections_max
+            "peerbus has {} connections, as many as it may have of this kind ({} in all, fewer over \
+             TCP, and half of them before they register); close some, or raise its limit\n",
+            shared.connections(),
+            shared.places.max
         );
         return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
     };
@@ -148,13 +152,15 @@ async fn other(
         .write_buffer_size(WRITE_BUFFER_BYTES)
         .max_message_size(FRAME_BYTES_MAX)
         .max_frame_size(FRAME_BYTES_MAX)
-        .on_upgrade(move |ws| connection::serve(ws, via.0, place, shared))
+        .on_upgrade(move |ws| connection::serve(ws, via.0, (place, stranger), shared))
 }
 
 async fn health(State(shared): State<Arc<Shared>>) -> Response {
     let stuck = shared.health.busy_ms(shared.clock.mono_ms()) > STUCK_MS;
+    let missing = shared.witness.as_ref().and_then(WitnessFile::missing);
     let (code, status) = match shared.health.phase() {
         Phase::Running if stuck => (StatusCode::SERVICE_UNAVAILABLE, "stuck"),
+        Phase::Running if missing.is_some() => (StatusCode::SERVICE_UNAVAILABLE, "incomplete"),
         Phase::Running => (StatusCode::OK, "ok"),
         Phase::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
         Phase::Failed => (StatusCode::SERVICE_UNAVAILABLE, "failed"),
@@ -164,16 +170,16 @@ async fn health(State(shared): State<Arc<Shared>>) -> Response {
         "version": env!("CARGO_PKG_VERSION"),
         "connections": shared.connections(),
         "peers": shared.health.peers(),
+        "missing": missing.map(|missing| missing.to_string()),
     });
     (code, Json(body)).into_response()
 }
 
 async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
     const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    match shared
-        .metrics
-        .text(shared.connections(), shared.health.peers())
-    {
+    let (connections, peers) = (shared.connections(), shared.health.peers());
+    let log_lost = shared.log_lost.map_or(0, |log_lost| log_lost());
+    match shared.metrics.text(connections, peers, log_lost) {
         Ok(text) => ([(header::CONTENT_TYPE, TYPE)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }

@@ -8,6 +8,7 @@
 mod clock;
 mod connection;
 mod dispatch;
+mod durable;
 mod engine;
 mod engine_input;
 mod http;
@@ -16,6 +17,7 @@ mod listener;
 mod metrics;
 mod operator;
 mod options;
+mod places;
 mod running;
 mod shared;
 mod table;

@@ -1,13 +1,15 @@
 //! What a connection's tasks and the engine's thread share about one connection.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use peerbus_core::broker::ConnId;
 use peerbus_wire::limits::{FRAMES_UNANSWERED_MAX, WINDOW_BYTES_MAX};
 use peerbus_wire::{ClientFrame, CloseReason};
 use tokio::sync::{Notify, Semaphore};
+
+use crate::places::StrangersPlace;
 
 /// Bytes that may wait for one connection.
 pub(crate) const OUTBOUND_BYTES_MAX: usize = 4 * WINDOW_BYTES_MAX as usize;
@@ -22,6 +24,8 @@ pub(crate) struct Link {
     unreceipted: AtomicU32,
     /// The client gets receipts.
     ext: AtomicBool,
+    registered: AtomicBool,
+    stranger: Mutex<Option<StrangersPlace>>,
     queued_bytes: AtomicUsize,
     /// When the client was last heard, or [`NOT_LISTENING`].
     heard_ms: AtomicU64,
@@ -68,12 +72,14 @@ pub(crate) struct Closing {
 }
 
 impl Link {
-    pub(crate) fn new(conn: ConnId, now_ms: u64) -> Self {
+    pub(crate) fn new(conn: ConnId, now_ms: u64, stranger: StrangersPlace) -> Self {
         Self {
             conn,
             unanswered: Semaphore::new(FRAMES_UNANSWERED_MAX),
             unreceipted: AtomicU32::new(0),
             ext: AtomicBool::new(false),
+            registered: AtomicBool::new(false),
+            stranger: Mutex::new(Some(stranger)),
             queued_bytes: AtomicUsize::new(0),
             heard_ms: AtomicU64::new(now_ms),
             writing_ms: AtomicU64::new(NOT_WRITING),
@@ -89,9 +95,26 @@ impl Link {
         self.conn
     }
 
+    /// The client has registered: it gives up its place among those that have not.
+    pub(crate) fn set_registered(&self) {
+        if !self.registered.swap(true, Ordering::AcqRel) {
+            drop(
+                self.stranger
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .take(),
+            );
+        }
+    }
+
     /// The client speaks `ext` from here on.
     pub(crate) fn set_ext(&self) {
         self.ext.store(true, Ordering::Release);
+    }
+
+    /// Whether the client can be told what became of its messages.
+    pub(crate) fn is_ext(&self) -> bool {
+        self.ext.load(Ordering::Acquire)
     }
 
     /// Waits until one more frame may be read.
@@ -105,7 +128,7 @@ impl Link {
     /// the caller says [`Link::read_more`] once the frame's answer is written. Else the permit
     /// comes back with the receipt for the frame, or now.
     pub(crate) fn handled(&self, answer: Answer) -> bool {
-        let ext = self.ext.load(Ordering::Acquire);
+        let ext = self.is_ext();
         match answer {
             Answer::Peers => return true,
             Answer::Status if ext => return true,
@@ -271,7 +294,7 @@ mod tests {
     }
 
     fn link() -> Link {
-        Link::new(ConnId(1), 0)
+        Link::new(ConnId(1), 0, StrangersPlace::default())
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! Counters for operators, in the OpenMetrics text format.
 
 use std::fmt;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use peerbus_core::broker::BusEvent;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -41,6 +41,7 @@ pub(crate) struct Metrics {
     retired: Counter,
     held: Counter,
     ignored: Counter,
+    log_lost: Counter,
     connections: Gauge<i64>,
     peers: Gauge<i64>,
 }
@@ -102,6 +103,7 @@ impl Metrics {
             retired: counter(r, "retirements", "Names that ended for good"),
             held: counter(r, "messages_held_back", "Messages held back, with why"),
             ignored: counter(r, "frames_ignored", "Frames ignored"),
+            log_lost: counter(r, "log_lines_lost", "Log lines that nobody took"),
             connections: Gauge::default(),
             peers: Gauge::default(),
             registry: Registry::default(),
@@ -156,13 +158,20 @@ impl Metrics {
                     code: u32::from(reason.code()),
                 }));
             }
+            BusEvent::DiskFull { .. } => {}
             BusEvent::Held { .. } => increment(&self.held),
             BusEvent::Ignored => increment(&self.ignored),
         }
     }
 
     /// The text that `/metrics` answers.
-    pub(crate) fn text(&self, connections: usize, peers: usize) -> Result<String, fmt::Error> {
+    pub(crate) fn text(
+        &self,
+        connections: usize,
+        peers: usize,
+        log_lost: u64,
+    ) -> Result<String, fmt::Error> {
+        self.log_lost.inner().store(log_lost, Ordering::Relaxed);
         self.connections
             .set(i64::try_from(connections).unwrap_or(i64::MAX));
         self.peers.set(i64::try_from(peers).unwrap_or(i64::MAX));
@@ -206,7 +215,7 @@ mod tests {
             told: false,
         };
         metrics.count(&refused);
-        let text = metrics.text(5, 2).unwrap();
+        let text = metrics.text(5, 2, 7).unwrap();
         for line in [
             "peerbus_messages_accepted_total 1",
             "peerbus_deliveries_owed_total 3",
@@ -214,6 +223,7 @@ mod tests {
             "peerbus_messages_refused_total{told=\"false\"} 1",
             "peerbus_connections 5",
             "peerbus_peers 2",
+            "peerbus_log_lines_lost_total 7",
         ] {
             assert!(
                 text.lines().any(|found| found == line),

@@ -1,23 +1,48 @@
 //! What the operator asks of a running broker over its Unix socket, and how it answers.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
-use axum::http::{StatusCode, Uri, header};
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use peerbus_core::broker::{Command, Denied, MessageHistory};
 use peerbus_wire::{BrokerFrame, MessageId, PeerName};
+use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::oneshot;
 
 use crate::engine_input::{Answer, Content, Request};
 use crate::shared::Shared;
 
+/// What a query says of a message.
+#[derive(Deserialize)]
+pub(crate) struct Message {
+    id: Option<String>,
+    from: Option<String>,
+}
+
+/// What a query says of a name.
+#[derive(Deserialize)]
+pub(crate) struct Named {
+    name: Option<String>,
+    to: Option<String>,
+}
+
+/// Which database a request means.
+#[derive(Deserialize)]
+pub(crate) struct Database {
+    db: Option<PathBuf>,
+}
+
 /// `GET /status?id=ID[&from=NAME]`: how far the messages with that id got, whoever sent them, or
 /// those of `NAME`. Receipts come in the frames of the wire.
-pub(crate) async fn status(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
-    let Some(given) = parameter(&uri, "id") else {
+pub(crate) async fn status(
+    State(shared): State<Arc<Shared>>,
+    Query(asked): Query<Message>,
+) -> Response {
+    let Some(given) = asked.id else {
         let text = "say which message: GET /status?id=ID, with &from=NAME for its sender\n";
         return (StatusCode::BAD_REQUEST, text).into_response();
     };
@@ -25,7 +50,7 @@ pub(crate) async fn status(State(shared): State<Arc<Shared>>, uri: Uri) -> Respo
         Ok(id) => id,
         Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
     };
-    let from = match name(&uri, "from").transpose() {
+    let from = match name(asked.from.as_ref()).transpose() {
         Ok(from) => from.map(|name| name.key()),
         Err(error) => return (StatusCode::BAD_REQUEST, error).into_response(),
     };
@@ -48,9 +73,12 @@ pub(crate) async fn status(State(shared): State<Arc<Shared>>, uri: Uri) -> Respo
 }
 
 /// `POST /names/release?name=NAME`.
-pub(crate) async fn release(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
+pub(crate) async fn release(
+    State(shared): State<Arc<Shared>>,
+    Query(asked): Query<Named>,
+) -> Response {
     let usage = "say which name: POST /names/release?name=NAME\n";
-    match name(&uri, "name") {
+    match name(asked.name.as_ref()) {
         Some(Ok(name)) => command(&shared, Command::Release(name)).await,
         Some(Err(error)) => (StatusCode::BAD_REQUEST, error).into_response(),
         None => (StatusCode::BAD_REQUEST, usage).into_response(),
@@ -58,9 +86,13 @@ pub(crate) async fn release(State(shared): State<Arc<Shared>>, uri: Uri) -> Resp
 }
 
 /// `POST /names/retire?name=NAME[&to=SUCCESSOR]`.
-pub(crate) async fn retire(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
+pub(crate) async fn retire(
+    State(shared): State<Arc<Shared>>,
+    Query(asked): Query<Named>,
+) -> Response {
     let usage = "say which name: POST /names/retire?name=NAME, with &to=NAME for its successor\n";
-    let (name, successor) = match (name(&uri, "name"), name(&uri, "to").transpose()) {
+    let successor = name(asked.to.as_ref()).transpose();
+    let (name, successor) = match (name(asked.name.as_ref()), successor) {
         (Some(Ok(name)), Ok(successor)) => (name, successor),
         (None, _) => return (StatusCode::BAD_REQUEST, usage).into_response(),
         (Some(Err(error)), _) | (_, Err(error)) => {
@@ -68,6 +100,32 @@ pub(crate) async fn retire(State(shared): State<Arc<Shared>>, uri: Uri) -> Respo
         }
     };
     command(&shared, Command::Retire { name, successor }).await
+}
+
+/// `POST /audit/acknowledge?db=PATH`: takes what the witness saw and the database has not as known.
+/// The path, without symbolic links, must be that of this broker's database.
+pub(crate) async fn acknowledge(
+    State(shared): State<Arc<Shared>>,
+    Query(asked): Query<Database>,
+) -> Response {
+    let Some(witness) = &shared.witness else {
+        return stopping();
+    };
+    if asked.db.as_deref() != Some(witness.database()) {
+        let ours = witness.database().display();
+        let text = format!("this broker's database is {ours}: POST /audit/acknowledge?db={ours}\n");
+        return (StatusCode::CONFLICT, text).into_response();
+    }
+    match witness.acknowledge() {
+        Ok(missing) => {
+            let missing = missing.map(|missing| missing.to_string());
+            Json(json!({"acknowledged": missing})).into_response()
+        }
+        Err(error) => {
+            let text = format!("the witness of the database cannot be written: {error}\n");
+            (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
+        }
+    }
 }
 
 async fn command(shared: &Shared, command: Command) -> Response {
@@ -100,52 +158,8 @@ fn stopping() -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
 }
 
-/// A parameter of the query.
-fn parameter(uri: &Uri, name: &str) -> Option<String> {
-    let mut pairs = uri.query()?.split('&');
-    pairs.find_map(|pair| {
-        let (found, value) = pair.split_once('=')?;
-        (found == name).then(|| percent_decoded(value))
-    })
-}
-
 /// A parameter that is a peer's name; `Err` is the answer's text.
-fn name(uri: &Uri, parameter_name: &str) -> Option<Result<PeerName, String>> {
-    let given = parameter(uri, parameter_name)?;
-    Some(PeerName::parse(&given).map_err(|error| format!("{error}\n")))
-}
-
-/// Decodes `%XX`; what is no such escape stays, and fails the rules for names.
-fn percent_decoded(text: &str) -> String {
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        let hex = |digits: &[u8]| {
-            let digits = std::str::from_utf8(digits).ok()?;
-            u8::from_str_radix(digits, 16).ok()
-        };
-        match after.get(..2).filter(|_| byte == b'%').and_then(hex) {
-            Some(escaped) => {
-                decoded.push(escaped);
-                rest = &after[2..];
-            }
-            None => {
-                decoded.push(byte);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_in_a_query_are_decoded() {
-        assert_eq!(percent_decoded("wild%40wasp%3A1"), "wild@wasp:1");
-        assert_eq!(percent_decoded("50%"), "50%");
-        assert_eq!(percent_decoded("%zz"), "%zz");
-    }
+fn name(given: Option<&String>) -> Option<Result<PeerName, String>> {
+    let name = PeerName::parse(given?);
+    Some(name.map_err(|error| format!("{error}\n")))
 }

@@ -24,6 +24,8 @@ pub struct Options {
     pub tokens: Vec<TokenHash>,
     /// Durations of the sockets' side.
     pub times: Times,
+    /// Tells how many log lines were lost since the start, for the metrics.
+    pub log_lost: Option<fn() -> u64>,
     /// Changes limits and durations of the core from their defaults.
     pub tune: Option<Tune>,
 }
@@ -42,6 +44,7 @@ impl Options {
             db,
             tokens,
             times: Times::default(),
+            log_lost: None,
             tune: None,
         }
     }

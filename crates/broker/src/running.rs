@@ -17,10 +17,10 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::clock::Clock;
 use crate::engine::Engine;
-use crate::engine_input::{Content, EngineReceiver, engine_channel};
+use crate::engine_input::{Content, engine_channel};
 use crate::http::{self, Site};
 use crate::listener::{Acceptor, Bound, bind_tcp, raise_file_limit};
-use crate::options::{Options, StartError, Times};
+use crate::options::{Options, StartError};
 use crate::shared::{Phase, Shared};
 
 /// Open files that are not connections: the database, the listeners, the runtime, HTTP requests.
@@ -49,8 +49,8 @@ struct EngineThread {
 /// Why a running broker ended by itself.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// Storage failed. What was accepted is on disk; start again once the disk is well.
-    #[error("{0}; the broker stopped, what it had accepted is on disk")]
+    /// Storage failed, and how. Start again once the disk is well.
+    #[error("{0}; the broker stopped")]
     Storage(#[from] peerbus_core::store::StoreError),
     /// The engine's thread panicked.
     #[error("the engine stopped by a bug (see the panic message above)")]
@@ -159,9 +159,9 @@ fn serve(
     stop_listening: &watch::Sender<bool>,
 ) -> JoinSet<()> {
     let mut servers = JoinSet::new();
-    let places = Acceptor::places(shared.connections_max);
-    for (bound, site) in bound {
-        let acceptor = Acceptor::new(bound, Arc::clone(&places), shared.times.http_max);
+    let (bound, sites): (Vec<_>, Vec<_>) = bound.into_iter().unzip();
+    let acceptors = Acceptor::all(bound, shared.places.max, shared.times.http_max);
+    for (acceptor, site) in acceptors.zip(sites) {
         let service = http::router(Arc::clone(shared), site)
             .into_make_service_with_connect_info::<crate::listener::Via>();
         let mut stopped = stop_listening.subscribe();
@@ -226,6 +226,7 @@ fn open_engine(options: Options) -> Result<(Engine<SqliteStore>, Arc<Shared>), S
         db,
         tokens,
         times,
+        log_lost,
         tune,
         ..
     } = options;
@@ -253,7 +254,11 @@ fn open_engine(options: Options) -> Result<(Engine<SqliteStore>, Arc<Shared>), S
     }
     let loaded = store.load().map_err(|error| failed(error.to_string()))?;
     let clock = Clock::new();
-    let (shared, inputs) = share(clock, times, config.connections_max);
+    let (engine, inputs) = engine_channel();
+    let mut shared = Shared::new(engine, clock, times, config.connections_max);
+    shared.log_lost = log_lost;
+    shared.witness = Some(store.witness().clone());
+    let shared = Arc::new(shared);
     let broker = Broker::new(config, loaded, clock.now());
     Ok((
         Engine::new(broker, store, inputs, Arc::clone(&shared)),
@@ -261,15 +266,8 @@ fn open_engine(options: Options) -> Result<(Engine<SqliteStore>, Arc<Shared>), S
     ))
 }
 
-fn share(clock: Clock, times: Times, connections_max: usize) -> (Arc<Shared>, EngineReceiver) {
-    let (engine, inputs) = engine_channel();
-    (
-        Arc::new(Shared::new(engine, clock, times, connections_max)),
-        inputs,
-    )
-}
-
-/// Closes every connection should the engine's thread unwind.
+/// Closes every connection should the engine's thread unwind. What ends the process then is up to
+/// the host.
 struct PanicWatch {
     shared: Arc<Shared>,
 }
@@ -279,9 +277,8 @@ impl Drop for PanicWatch {
         if std::thread::panicking() {
             self.shared.health.set_phase(Phase::Failed);
             let drain = self.shared.times.drain_max;
-            self.shared
-                .table
-                .close_all(&CloseReason::StorageFailed, drain);
+            let reason = CloseReason::GoingAway;
+            self.shared.table.close_all(&reason, drain);
         }
     }
 }
@@ -333,8 +330,8 @@ impl Running {
             .await
             .ok()
             .cloned();
-        let places = u32::try_from(self.shared.connections_max).unwrap_or(u32::MAX);
-        let closed = self.shared.places.acquire_many(places);
+        let places = u32::try_from(self.shared.places.max).unwrap_or(u32::MAX);
+        let closed = self.shared.places.all.acquire_many(places);
         drop(timeout_at(deadline, closed).await);
         let _served = timeout_at(deadline, async {
             while self.servers.join_next().await.is_some() {}
@@ -353,5 +350,29 @@ impl Drop for Running {
         let drain = Duration::ZERO;
         // After a shutdown, or a failure, nobody is there to be told.
         let _stopped = self.shared.engine.send_now(Content::Stop { drain });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Times;
+    use crate::places::StrangersPlace;
+
+    #[test]
+    fn an_engine_that_panics_closes_its_connections_and_blames_no_disk() {
+        let (engine, _inputs) = engine_channel();
+        let shared = Arc::new(Shared::new(engine, Clock::new(), Times::default(), 8));
+        let (link, _queue) = shared.table.open(0, StrangersPlace::default());
+        let watch = PanicWatch {
+            shared: Arc::clone(&shared),
+        };
+        let thread = std::thread::spawn(move || {
+            let _watch = watch;
+            panic!("a bug");
+        });
+        thread.join().unwrap_err();
+        assert_eq!(link.closing().unwrap().reason, CloseReason::GoingAway);
+        assert_eq!(shared.health.phase(), Phase::Failed);
     }
 }

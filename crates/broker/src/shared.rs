@@ -1,18 +1,17 @@
 //! What the parts of a running broker share.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
-use tokio::sync::Semaphore;
+use peerbus_store::WitnessFile;
+
+use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::engine_input::EngineSender;
 use crate::metrics::Metrics;
 use crate::options::Times;
+use crate::places::Places;
 use crate::table::Table;
-
-/// Connections with a wrong token that are held back at once; more are closed without delay.
-const AUTH_DELAYS_MAX: usize = 64;
 
 /// Shared by the engine's thread, the listeners and every connection.
 #[derive(Debug)]
@@ -22,12 +21,14 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) clock: Clock,
     pub(crate) times: Times,
-    /// Places for connections.
-    pub(crate) places: Arc<Semaphore>,
-    pub(crate) connections_max: usize,
-    /// Places for connections whose refusal is delayed.
-    pub(crate) auth_delays: Semaphore,
+    pub(crate) places: Places,
     pub(crate) health: Health,
+    /// Tells what the database has lost.
+    pub(crate) witness: Option<WitnessFile>,
+    /// Tells how many log lines were lost.
+    pub(crate) log_lost: Option<fn() -> u64>,
+    /// The disk is nearly full: who speaks v1 is not read from.
+    full: watch::Sender<bool>,
     cut: AtomicUsize,
 }
 
@@ -44,11 +45,27 @@ impl Shared {
             metrics: Metrics::new(),
             clock,
             times,
-            places: Arc::new(Semaphore::new(connections_max)),
-            connections_max,
-            auth_delays: Semaphore::new(AUTH_DELAYS_MAX),
+            places: Places::new(connections_max),
             health: Health::default(),
+            witness: None,
+            log_lost: None,
+            full: watch::Sender::new(false),
             cut: AtomicUsize::new(0),
+        }
+    }
+
+    /// Says whether the disk is nearly full.
+    pub(crate) fn set_full(&self, full: bool) {
+        self.full
+            .send_if_modified(|known| std::mem::replace(known, full) != full);
+    }
+
+    /// Waits until there is room on the disk.
+    pub(crate) async fn room(&self) {
+        if *self.full.borrow() {
+            let mut full = self.full.subscribe();
+            // The sender lives as long as this does.
+            let _ended = full.wait_for(|full| !full).await;
         }
     }
 
@@ -63,7 +80,7 @@ impl Shared {
 
     /// Connections whose sockets are open.
     pub(crate) fn connections(&self) -> usize {
-        self.connections_max - self.places.available_permits()
+        self.places.max - self.places.all.available_permits()
     }
 }
 

@@ -15,6 +15,7 @@ use peerbus_wire::{BrokerFrame, CloseReason, Receipt, Stage};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::link::Link;
+use crate::places::StrangersPlace;
 
 /// Frames that may wait for one connection. Deliveries alone cannot fill it: windows bound them.
 pub(crate) const OUTBOUND_FRAMES_MAX: usize = 9_216;
@@ -63,10 +64,14 @@ pub(crate) enum Sent {
 
 impl Table {
     /// Enters a new connection and gives its side of it.
-    pub(crate) fn open(&self, now_ms: u64) -> (Arc<Link>, Receiver<Outgoing>) {
+    pub(crate) fn open(
+        &self,
+        now_ms: u64,
+        stranger: StrangersPlace,
+    ) -> (Arc<Link>, Receiver<Outgoing>) {
         let conn = ConnId(self.next.fetch_add(1, Ordering::Relaxed));
         let (outbound, queue) = channel(OUTBOUND_FRAMES_MAX);
-        let link = Arc::new(Link::new(conn, now_ms));
+        let link = Arc::new(Link::new(conn, now_ms, stranger));
         self.entries.insert(
             conn,
             Entry {
@@ -83,6 +88,8 @@ impl Table {
         let Some(entry) = self.entries.get(&conn) else {
             return Sent::Gone;
         };
+        // Nothing is sent to a client before it has registered.
+        entry.link.set_registered();
         if matches!(&frame, BrokerFrame::Peers(peers) if peers.ext.is_some_and(|ext| ext > 0)) {
             entry.link.set_ext();
         }
@@ -238,7 +245,7 @@ mod tests {
     #[test]
     fn a_connection_that_does_not_read_is_closed_before_it_costs_much() {
         let table = Table::default();
-        let (link, queue) = table.open(0);
+        let (link, queue) = table.open(0, StrangersPlace::default());
         let mebibyte = "x".repeat(1_048_576);
         let frame = BrokerFrame::Deliver(DeliverFrame::new(Seq(1), &mebibyte));
         let mut queued = 0;
@@ -270,7 +277,7 @@ mod tests {
     #[test]
     fn later_receipts_are_spared_when_the_queue_is_full_and_answers_are_not() {
         let table = Table::default();
-        let (link, _queue) = table.open(0);
+        let (link, _queue) = table.open(0, StrangersPlace::default());
         let delivered = receipt(Stage::Delivered);
         for _ in 0..OUTBOUND_FRAMES_MAX {
             assert_eq!(

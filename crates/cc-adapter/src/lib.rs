@@ -53,21 +53,12 @@ fn start(
     let session = Session::new(around);
     // Before the bus is asked for a name.
     mailbox.report(&session);
-    let notes = hooks.as_ref().and_then(hooks::socket_directory);
+    let notes = hooks.as_ref().and_then(peerbus_adapter::hooks::directory);
     let (socket, receipts) = paths::Socket::new(mailbox.clone(), session.clone(), notes);
     let mut paths: Vec<Box<dyn WakePath>> = vec![Box::new(socket)];
     let serving = hooks.map(|places| {
-        let (known, of) = (session.clone(), mailbox.clone());
-        let told = move |facts| {
-            let believed = known.told(facts);
-            if believed {
-                of.report(&known);
-            }
-            believed
-        };
         let rewakes = allowed.allows(&wake_list::REWAKE);
-        let client = session.client().unwrap_or_default();
-        let (rewake, serving) = hooks::start(&places, client, rewakes, mailbox.clone(), told);
+        let (rewake, serving) = hooks::start(&places, rewakes, mailbox.clone(), session.clone());
         paths.push(Box::new(rewake));
         serving
     });

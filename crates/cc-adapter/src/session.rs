@@ -8,23 +8,29 @@
 
 mod facts;
 mod surroundings;
+mod watch;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use peerbus_adapter::mailbox::{BoxFuture, SessionSource, Snapshot};
+use peerbus_adapter::mailbox::{Activity, BoxFuture, SessionSource, Snapshot};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 pub use facts::SessionFacts;
 pub(crate) use facts::SessionFile;
 pub use peerbus_os::process::Process;
 pub(crate) use surroundings::ancestors;
 pub use surroundings::{Surroundings, Token};
+use watch::FileWatch;
 
 /// Longest part of a project directory's name that the client derives from the project's path.
 const SLUG_MAX: usize = 200;
 /// So many ids of the session are remembered.
 const IDS_MAX: usize = 64;
+/// So long a hook's word on what the session does is believed, when nothing else is heard.
+const SAID_FOR: Duration = Duration::from_secs(600);
 
 /// The session that this adapter belongs to. Clones share what is known.
 #[derive(Debug, Clone)]
@@ -32,6 +38,8 @@ pub struct Session {
     around: Arc<Surroundings>,
     known: Arc<Mutex<Known>>,
     changed: Arc<Notify>,
+    /// On the client's files about its processes.
+    watch: Arc<FileWatch>,
 }
 
 /// What was learned since the start.
@@ -46,6 +54,17 @@ struct Known {
     in_file: Option<String>,
     /// The ids that hooks told, the last one at the end.
     heard: Vec<String>,
+    /// What a hook said last of what the session does.
+    said: Option<Said>,
+}
+
+/// What a hook said of what the session does.
+#[derive(Debug, Clone, Copy)]
+struct Said {
+    activity: Activity,
+    /// What the client's file said then. The file is a little behind the hook.
+    in_file: Option<Activity>,
+    at: Instant,
 }
 
 /// Where transcripts of the session can be.
@@ -70,6 +89,7 @@ impl Session {
             around: Arc::new(around),
             known: Arc::new(Mutex::new(known)),
             changed: Arc::default(),
+            watch: Arc::default(),
         }
     }
 
@@ -110,17 +130,22 @@ impl Session {
     /// The process of the client: the nearest ancestor that it keeps a file about, else our parent.
     #[must_use]
     pub fn client(&self) -> Option<u32> {
-        let sessions = self
-            .around
-            .config_dir
-            .as_ref()
-            .map(|dir| dir.join("sessions"));
         let ancestors = &self.around.ancestors;
-        let known = sessions.and_then(|sessions| {
+        let known = self.files().and_then(|sessions| {
             let mut ancestors = ancestors.iter();
             ancestors.find(|process| SessionFile::read(&sessions, process).is_some())
         });
         known.or(ancestors.first()).map(|process| process.id)
+    }
+
+    /// A hook shows what the session does. That counts until the client's file says something new.
+    pub(crate) fn does(&self, activity: Activity) {
+        let said = Said {
+            activity,
+            in_file: self.file().and_then(|file| file.activity),
+            at: Instant::now(),
+        };
+        self.known().said = Some(said);
     }
 
     /// Something happens that can change what the session does or what its transcript shows.
@@ -144,8 +169,13 @@ impl Session {
         self.around.token.as_ref().filter(|_| same)
     }
 
+    /// Where the client keeps files about its processes.
+    fn files(&self) -> Option<PathBuf> {
+        Some(self.around.config_dir.as_ref()?.join("sessions"))
+    }
+
     fn file(&self) -> Option<SessionFile> {
-        let sessions = self.around.config_dir.as_ref()?.join("sessions");
+        let sessions = self.files()?;
         let mut ancestors = self.around.ancestors.iter();
         ancestors.find_map(|process| SessionFile::read(&sessions, process))
     }
@@ -158,7 +188,7 @@ impl SessionSource for Session {
         known.read(file.id);
         Snapshot {
             id: known.id.clone(),
-            activity: file.activity,
+            activity: known.activity(file.activity),
             cwd: file
                 .cwd
                 .or_else(|| known.told.cwd.clone())
@@ -168,7 +198,17 @@ impl SessionSource for Session {
     }
 
     fn changed(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.changed.notified())
+        let is_ours = |name: &str| {
+            let id = name.strip_suffix(".json").and_then(|id| id.parse().ok());
+            let mut ancestors = self.around.ancestors.iter();
+            id.is_some_and(|id: u32| ancestors.any(|process| process.id == id))
+        };
+        Box::pin(async move {
+            tokio::select! {
+                () = self.changed.notified() => {}
+                () = self.watch.changed(self.files(), is_ours) => {}
+            }
+        })
     }
 }
 
@@ -200,6 +240,19 @@ impl Known {
             || self.heard.is_empty()
             || self.heard.contains(id)
             || self.id.as_ref() == Some(id)
+    }
+
+    /// What the session does, when the client's file says this. `None`: nothing was ever heard.
+    fn activity(&mut self, in_file: Option<Activity>) -> Option<Activity> {
+        match self.said {
+            Some(said) if said.in_file != in_file => {
+                self.said = None;
+                in_file.or(Some(Activity::Unknown))
+            }
+            Some(said) if said.at.elapsed() < SAID_FOR => Some(said.activity),
+            Some(_) => in_file.or(Some(Activity::Unknown)),
+            None => in_file,
+        }
     }
 
     /// This id stands in the client's file.

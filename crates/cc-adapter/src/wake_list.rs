@@ -67,7 +67,7 @@ impl FromStr for WakeList {
                 format!(
                     "PEERBUS_WAKE has {:?}; it is a list of socket, rewake and channel with commas \
                      between them, or none",
-                    peerbus_wire::neutralise(word.trim(), 40)
+                    peerbus_wire::escape(word.trim(), 40)
                 )
             })
         };

@@ -37,6 +37,10 @@ pub(crate) enum Verb {
     /// Check the audit chain.
     #[command(subcommand)]
     Audit(Audit),
+    /// Copy the broker's database and its audit key into one private file, also while it runs.
+    Backup(Backup),
+    /// Put a backup in the place of the database of a broker that is stopped.
+    Restore(Restore),
     /// Manage names (the operator of the broker, on its machine).
     #[command(subcommand)]
     Names(Names),
@@ -207,6 +211,8 @@ pub(crate) struct Status {
 pub(crate) enum Audit {
     /// Verify the whole chain; names the first break
     Verify(AuditVerify),
+    /// Take it as known that the database lost what its witness saw, so that nothing fails for it any more
+    Acknowledge(AuditAcknowledge),
 }
 
 #[derive(Debug, clap::Args)]
@@ -217,6 +223,34 @@ pub(crate) struct AuditVerify {
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Backup {
+    /// The file to make
+    pub(crate) file: PathBuf,
+    /// Database file
+    #[arg(long, env = "PEERBUS_DB", value_name = "FILE")]
+    pub(crate) db: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Restore {
+    /// A file that `peerbus backup` made
+    pub(crate) file: PathBuf,
+    /// Database file
+    #[arg(long, env = "PEERBUS_DB", value_name = "FILE")]
+    pub(crate) db: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct AuditAcknowledge {
+    /// Database file
+    #[arg(long, env = "PEERBUS_DB", value_name = "FILE")]
+    pub(crate) db: Option<PathBuf>,
+    /// The Unix socket of the broker that runs on it
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,32 +1,71 @@
 //! `peerbus audit`.
 
+use std::path::{Path, PathBuf};
+
 use peerbus_adapter::paths::Paths;
-use peerbus_store::{AuditReport, VerifyError, verify_audit};
+use peerbus_store::{AuditReport, OpenError, SqliteStore, VerifyError, Witnessed, verify_audit};
 use peerbus_wire::hex;
 use serde_json::json;
 
-use crate::args::{Audit, AuditVerify};
+use crate::args::{Audit, AuditAcknowledge, AuditVerify};
 use crate::failure::Failure;
-use crate::output;
+use crate::{operator, output};
 
 /// Runs an `audit` verb.
 pub(crate) fn run(verb: Audit) -> Result<(), Failure> {
     match verb {
         Audit::Verify(verb) => verify(verb),
+        Audit::Acknowledge(verb) => acknowledge(verb),
     }
 }
 
-fn verify(verb: AuditVerify) -> Result<(), Failure> {
-    let path = match verb.db {
+fn acknowledge(verb: AuditAcknowledge) -> Result<(), Failure> {
+    let path = database(verb.db)?;
+    let path = path
+        .canonicalize()
+        .map_err(|error| Failure::config(format!("cannot read {}: {error}", path.display())))?;
+    let missing = match SqliteStore::open(&path) {
+        Ok(store) => {
+            let missing = store.witness().acknowledge().map_err(Failure::failed)?;
+            store.close().map_err(Failure::failed)?;
+            missing.map(|missing| missing.to_string())
+        }
+        Err(OpenError::Locked { .. }) => ask_broker(verb.socket.as_ref(), &path)?,
+        Err(error) => return Err(Failure::config(error)),
+    };
+    output::line(&match missing {
+        Some(missing) => format!("acknowledged: {missing}"),
+        None => "nothing is missing that is not acknowledged".into(),
+    })?;
+    Ok(())
+}
+
+/// Has the broker that runs on the database acknowledge it.
+fn ask_broker(socket: Option<&PathBuf>, db: &Path) -> Result<Option<String>, Failure> {
+    let target = format!("/audit/acknowledge?db={}", operator::encode(db));
+    let answer = operator::request(socket, "POST", &target)?.ok()?;
+    let answer: serde_json::Value = serde_json::from_str(&answer).map_err(Failure::failed)?;
+    Ok(answer["acknowledged"].as_str().map(ToOwned::to_owned))
+}
+
+/// The database that is meant.
+pub(crate) fn database(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
+    Ok(match given {
         Some(path) => path,
         None => Paths::find()?.database,
-    };
+    })
+}
+
+fn verify(verb: AuditVerify) -> Result<(), Failure> {
+    let path = database(verb.db)?;
     let result = verify_audit(&path);
     if verb.json {
         output::line(&as_json(&result).to_string())?;
     }
     let report = result.map_err(|error| match error {
-        VerifyError::Broken { .. } => Failure::failed(error),
+        VerifyError::Broken { .. } | VerifyError::Missing { .. } | VerifyError::Queue { .. } => {
+            Failure::failed(error)
+        }
         _ => Failure::config(error),
     })?;
     if !verb.json {
@@ -40,8 +79,18 @@ fn as_json(result: &Result<AuditReport, VerifyError>) -> serde_json::Value {
         Ok(report) => json!({
             "ok": true, "path": report.path, "blocks": report.blocks, "events": report.events,
             "anchor": report.anchor, "last": report.last, "head_hash": hex::encode(&report.head_hash),
-            "first_ms": report.first_ms, "last_ms": report.last_ms,
+            "first_ms": report.first_ms, "last_ms": report.last_ms, "older": report.older, "witness": witness(&report.witness),
         }),
         Err(error) => json!({ "ok": false, "error": error.to_string() }),
+    }
+}
+
+fn witness(witness: &Witnessed) -> serde_json::Value {
+    match witness {
+        Witnessed::Whole(seen) => json!({
+            "blocks": seen.blocks, "at_ms": seen.at_ms, "acknowledged": seen.epoch,
+        }),
+        Witnessed::None => serde_json::Value::Null,
+        Witnessed::Unreadable(why) => json!({ "error": why }),
     }
 }

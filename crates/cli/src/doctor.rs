@@ -1,7 +1,7 @@
 //! `peerbus doctor`.
 
 use peerbus_adapter::Flags;
-use peerbus_cc_adapter::{WakeList, hooks};
+use peerbus_cc_adapter::WakeList;
 use peerbus_mcp::Options;
 use peerbus_setup::doctor::{Context, Found, examine};
 
@@ -18,7 +18,6 @@ pub(crate) fn run(verb: Doctor) -> Result<(), Failure> {
             credentials: verb.connection.credentials,
         },
         check_options,
-        hook_sockets: hooks::socket_directory,
     })?;
     if verb.json {
         output::line(&report.json().to_string())?;

@@ -1,10 +1,11 @@
 //! `peerbus`: the broker, the adapters and the command line, in one binary.
 //!
-//! Exit codes: 0 done, 1 failed, 2 usage or configuration.
+//! Exit codes: 0 done, 1 failed, 2 usage or configuration, 101 a bug.
 
 mod adapter;
 mod args;
 mod audit;
+mod backup;
 mod body;
 mod broadcast;
 mod client;
@@ -21,8 +22,8 @@ mod peers;
 mod recv;
 mod send;
 mod serve;
-mod signals;
 mod status;
+mod stderr;
 
 use std::process::ExitCode;
 
@@ -32,6 +33,7 @@ use crate::args::{Args, Verb};
 use crate::failure::Failure;
 
 fn main() -> ExitCode {
+    logging::end_on_panic();
     let args = Args::parse();
     // What a hook writes to stderr, its session takes for a message.
     if !matches!(args.verb, Verb::Hook(_)) {
@@ -46,6 +48,8 @@ fn main() -> ExitCode {
         Verb::Peers(verb) => peers::run(verb),
         Verb::Status(verb) => status::run(verb),
         Verb::Audit(verb) => audit::run(verb),
+        Verb::Backup(verb) => backup::make(verb),
+        Verb::Restore(verb) => backup::restore(verb),
         Verb::Names(verb) => names::run(verb),
         Verb::Keygen(verb) => keygen::run(verb),
         Verb::Install(verb) => install::run(verb),
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
         Verb::Doctor(verb) => doctor::run(verb),
     };
     let code = done.map_or_else(Failure::report, |()| 0);
+    stderr::flush();
     // A blocked read of stdin lives on a thread that nothing can stop: leave it behind.
     std::process::exit(code)
 }

@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use peerbus_adapter::Url;
@@ -55,6 +55,19 @@ pub(crate) fn request(
         },
     };
     over(&sockets, method, target)
+}
+
+/// A path as the value of a query.
+pub(crate) fn encode(path: &Path) -> String {
+    let mut text = String::new();
+    for &byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'/' | b'-' | b'.' | b'_' => text.push(char::from(byte)),
+            _ if byte.is_ascii_alphanumeric() => text.push(char::from(byte)),
+            _ => text += &format!("%{byte:02X}"),
+        }
+    }
+    text
 }
 
 /// The broker that `PEERBUS_URL` names.

@@ -2,6 +2,7 @@
 
 use comfy_table::{Table, presets};
 use peerbus_adapter::PeerEntry;
+use peerbus_adapter::text::span;
 use peerbus_mcp::About;
 use serde_json::json;
 
@@ -24,7 +25,7 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
     let others: Vec<About> = others.map(About::new).collect();
     if verb.json {
         let text = json!({ "peers": others, "omitted": answer.omitted }).to_string();
-        return Ok(output::line(&peerbus_wire::neutralise_json(&text))?);
+        return Ok(output::line(&peerbus_wire::escape_json(&text))?);
     }
     if others.is_empty() {
         output::line("no peers")?;
@@ -61,11 +62,15 @@ fn table(peers: &[About]) -> Table {
     table
 }
 
-/// `idle`, `busy`, `waiting`, `online` where that is not known, or how long it is away.
+/// `idle`, `busy`, `waiting` or `away`, and for how long; `online` where nothing more is known.
 fn state(peer: &About) -> String {
-    match peer.away_s {
-        Some(seconds) => away(seconds),
-        None => peer.activity.unwrap_or("online").to_owned(),
+    let word = match peer.away_s {
+        Some(_) => "away",
+        None => peer.activity.unwrap_or("online"),
+    };
+    match peer.away_s.or(peer.activity_s) {
+        Some(seconds) => format!("{word} {}", span(seconds)),
+        None => word.to_owned(),
     }
 }
 
@@ -75,13 +80,4 @@ fn cell(text: &str) -> String {
         return text.to_owned();
     }
     text.chars().take(CELL_CHARS - 1).chain(['…']).collect()
-}
-
-fn away(seconds: u64) -> String {
-    match seconds {
-        0..60 => format!("away {seconds}s"),
-        60..3_600 => format!("away {}m", seconds / 60),
-        3_600..86_400 => format!("away {}h", seconds / 3_600),
-        _ => format!("away {}d", seconds / 86_400),
-    }
 }

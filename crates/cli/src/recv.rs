@@ -2,15 +2,15 @@
 
 use std::borrow::Cow;
 
+use peerbus_adapter::signals::Stop;
 use peerbus_adapter::text::notice;
 use peerbus_adapter::{Bus, Event, How, Inbound, Kind, LinkState};
-use peerbus_wire::{Conversation, MessageId, neutralise_json};
+use peerbus_wire::{Conversation, MessageId, escape_json};
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::time::Instant;
 
 use crate::args::Recv;
 use crate::failure::Failure;
-use crate::signals::Stop;
 use crate::{client, output};
 
 /// Prints messages as NDJSON and acks each one after its line was written.
@@ -20,7 +20,7 @@ pub(crate) fn run(verb: Recv) -> Result<(), Failure> {
         let mut stop = Stop::catch()?;
         tokio::select! {
             done = receive(&bus, &verb) => done,
-            () = stop.asked() => Ok(()),
+            _ = stop.asked() => Ok(()),
         }
     })
 }
@@ -114,7 +114,7 @@ fn line(message: &Inbound) -> Result<String, Failure> {
         priority: talk.priority.as_str(),
         body: body(&message.body)?,
     };
-    Ok(neutralise_json(
+    Ok(escape_json(
         &serde_json::to_string(&line).map_err(Failure::failed)?,
     ))
 }

@@ -1,8 +1,9 @@
 //! `peerbus send`.
 
-use peerbus_adapter::{Bus, RefusalCode, SendError, Sent, Stage, similar, wall_ms};
+use peerbus_adapter::text::is_proven;
+use peerbus_adapter::{Bus, How, RefusalCode, SendError, Sent, Stage, similar, wall_ms};
 use peerbus_mcp::{Trail, reached};
-use peerbus_wire::{Conversation, neutralise};
+use peerbus_wire::{Conversation, escape};
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
 
@@ -41,8 +42,8 @@ pub(crate) fn run(verb: Send) -> Result<(), Failure> {
                 if !verb.outgoing.json {
                     report(&sent, to, holder.as_deref(), &verb.outgoing)?;
                 }
-                let (seen, trail) = watch(&bus, &sent.id, client::duration(limit)).await?;
-                tell(&verb, &sent, seen, &trail)
+                let (far, trail) = watch(&bus, &sent.id, client::duration(limit)).await?;
+                tell(&verb, &sent, far.as_ref(), &trail)
             }
         }
     })
@@ -54,7 +55,7 @@ async fn holder(bus: &Bus, sent: &Sent, to: &str) -> Option<String> {
     let receipts = bus.statuses(std::slice::from_ref(&sent.id), LOOK_UP).await;
     let receipts = receipts.ok()?;
     let holder = receipts.iter().find_map(|receipt| receipt.to.as_deref())?;
-    (!holder.eq_ignore_ascii_case(to)).then(|| neutralise(holder, 64))
+    (!holder.eq_ignore_ascii_case(to)).then(|| escape(holder, 64))
 }
 
 /// Why it was not sent, and the names that may have been meant when nobody has this one.
@@ -86,8 +87,8 @@ pub(crate) fn conversation(body: &str, outgoing: &Outgoing) -> Conversation {
     talk
 }
 
-/// Waits until the message is seen, or will not be, or the time is over. Says whether it is.
-async fn watch(bus: &Bus, id: &str, limit: Duration) -> Result<(bool, Trail), Failure> {
+/// Waits until the message is seen, or will not be, or the time is over. Says how far it got.
+async fn watch(bus: &Bus, id: &str, limit: Duration) -> Result<(Option<Stage>, Trail), Failure> {
     let end = Instant::now() + limit;
     loop {
         let receipts = bus.statuses(&[id.to_owned()], limit).await?;
@@ -99,27 +100,29 @@ async fn watch(bus: &Bus, id: &str, limit: Duration) -> Result<(bool, Trail), Fa
         let now = Instant::now();
         if settled || now >= end {
             let trail = Trail::new(id, &receipts, wall_ms());
-            return Ok((far.is_some_and(Stage::is_seen), trail));
+            return Ok((far.cloned(), trail));
         }
         tokio::time::sleep_until(end.min(now + LOOK)).await;
     }
 }
 
-/// Prints what came of the wait.
-fn tell(verb: &Send, sent: &Sent, seen: bool, trail: &Trail) -> Result<(), Failure> {
+/// Prints what came of the wait. A peer's word for it is told, and is no success.
+fn tell(verb: &Send, sent: &Sent, far: Option<&Stage>, trail: &Trail) -> Result<(), Failure> {
+    let seen = far.is_some_and(is_proven);
     if verb.outgoing.json {
         let mut result = as_json(sent, Some(&verb.to));
         result["seen"] = seen.into();
         result["trail"] = json!(trail);
-        output::line(&peerbus_wire::neutralise_json(&result.to_string()))?;
+        output::line(&peerbus_wire::escape_json(&result.to_string()))?;
     } else if seen {
         output::line(&trail.note)?;
     }
-    if seen {
-        Ok(())
-    } else {
-        Err(Failure::failed(format!("not seen: {}", trail.note)))
-    }
+    let missing = match far {
+        _ if seen => return Ok(()),
+        Some(Stage::Acked(Some(How::Seen { .. }))) => "proven",
+        _ => "seen",
+    };
+    Err(Failure::failed(format!("not {missing}: {}", trail.note)))
 }
 
 /// Prints the result of a send or a broadcast. For `holder` see [`sentence`].

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use peerbus_adapter::signals::Stop;
 use peerbus_adapter::{Token, credentials, paths::Paths};
 use peerbus_broker::{Options, Report, Running, start};
 use peerbus_core::TokenHash;
@@ -10,7 +11,6 @@ use peerbus_core::TokenHash;
 use crate::args::Serve;
 use crate::failure::Failure;
 use crate::output;
-use crate::signals::Stop;
 
 /// How long connections may take to read what was queued for them when the broker stops.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -41,7 +41,7 @@ async fn serve(setup: Setup) -> Result<(), Failure> {
     announce(&broker, &setup.db, setup.credentials.as_deref());
     notify(sd_notify::NotifyState::Ready);
     tokio::select! {
-        () = stop.asked() => {}
+        _ = stop.asked() => {}
         failure = broker.failed() => {
             // So that every client sees the reason for which it is closed.
             broker.shutdown(FAREWELL).await;
@@ -92,6 +92,7 @@ impl Setup {
         let db = verb.db.unwrap_or(paths.database);
         let mut options = Options::new(db.clone(), tokens);
         options.listen = vec![verb.listen];
+        options.log_lost = Some(crate::stderr::lost);
         if cfg!(unix) {
             options.unix = Some(verb.socket.unwrap_or(paths.socket));
         }

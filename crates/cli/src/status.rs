@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use peerbus_adapter::{Peers, Receipt, Stage, Url, credentials, wall_ms};
 use peerbus_mcp::{Step, Trail};
-use peerbus_wire::{MessageId, PeerName, Received, neutralise, neutralise_json};
+use peerbus_wire::{MessageId, PeerName, Received, escape, escape_json};
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -40,7 +40,7 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
             told
         });
         let text = json!({ "messages": told.collect::<Vec<_>>() }).to_string();
-        return Ok(output::line(&neutralise_json(&text))?);
+        return Ok(output::line(&escape_json(&text))?);
     }
     for (message, trail) in messages.iter().zip(&trails) {
         output::line(&heading(message))?;
@@ -106,7 +106,7 @@ fn heading(message: &Message) -> String {
     let from = sender(&message.from);
     match (names.first(), names.len().max(accepted.unwrap_or(0))) {
         (_, 0) => format!("from {from}"),
-        (Some(name), 1) => format!("from {from} to {}", neutralise(name, 64)),
+        (Some(name), 1) => format!("from {from} to {}", escape(name, 64)),
         (_, count) => format!("from {from} to {}", output::plural(count as u64, "peer")),
     }
 }
@@ -115,7 +115,7 @@ fn heading(message: &Message) -> String {
 fn sender(from: &str) -> String {
     match from {
         "" => "a forgotten name".into(),
-        name => neutralise(name, 64),
+        name => escape(name, 64),
     }
 }
 

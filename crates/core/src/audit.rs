@@ -4,10 +4,11 @@
 //! The chain is keyed so that nobody without the key can write a block, and the head is
 //! authenticated apart from the chain so that a chain cut short, or emptied, does not verify.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Display, Formatter, Write as _};
 
 use peerbus_wire::{How, MessageId, Seq};
 
+use crate::Stamp;
 use crate::peer_id::PeerId;
 
 /// The key of a database's chain.
@@ -119,8 +120,8 @@ pub enum Event<'a> {
 pub struct Block {
     /// Counts from 1.
     pub number: u64,
-    /// When it was sealed, wall clock.
-    pub at_ms: u64,
+    /// When it was sealed. The hash covers the wall clock only.
+    pub at: Stamp,
     /// One line an event (see [`Log::push`]).
     pub events: String,
     /// The chain hash over the previous hash, the number, the time and the events.
@@ -228,10 +229,10 @@ impl Log {
             } => match how {
                 None => writeln!(out, "K {} {}", seq.0, recipient.0),
                 Some(How::Pushed { path }) => {
-                    writeln!(out, "K {} {} pushed {}", seq.0, recipient.0, word(path))
+                    writeln!(out, "K {} {} pushed {}", seq.0, recipient.0, Word(path))
                 }
                 Some(How::Seen { path, evidence }) => {
-                    let (path, evidence) = (word(path), word(evidence));
+                    let (path, evidence) = (Word(path), Word(evidence));
                     writeln!(out, "K {} {} seen {path} {evidence}", seq.0, recipient.0)
                 }
             },
@@ -257,31 +258,37 @@ impl Log {
     }
 
     /// Makes the block that follows `head` and moves the head onto it.
-    pub fn seal(&mut self, key: &AuditKey, head: &mut Head, at_ms: u64) -> Block {
+    pub fn seal(&mut self, key: &AuditKey, head: &mut Head, at: Stamp) -> Block {
         let events = std::mem::take(&mut self.lines);
         let number = head.blocks + 1;
-        let hash = chain(key, &head.hash, number, at_ms, &events);
+        let hash = chain(key, &head.hash, number, at.wall_ms, &events);
         head.blocks = number;
         head.hash = hash;
         head.mac = head.expected_mac(key);
         Block {
             number,
-            at_ms,
+            at,
             events,
             hash,
         }
     }
 }
 
-/// Keeps an ack's free text to one word of the line.
-fn word(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._:-/".contains(c);
-    if text.is_empty() {
-        return "-".into();
+/// An ack's free text, kept to one word of the line.
+struct Word<'a>(&'a str);
+
+impl Display for Word<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._:-/".contains(&byte);
+        match self.0 {
+            "" => f.write_str("-"),
+            text if text.bytes().all(plain) => f.write_str(text),
+            text => text.chars().try_for_each(|c| {
+                let plain = u8::try_from(c).is_ok_and(plain);
+                f.write_char(if plain { c } else { '_' })
+            }),
+        }
     }
-    text.chars()
-        .map(|c| if plain(c) { c } else { '_' })
-        .collect()
 }
 
 /// Follows a chain block by block.
@@ -376,7 +383,7 @@ impl<'k> Verifier<'k> {
             self.key,
             &self.hash,
             block.number,
-            block.at_ms,
+            block.at.wall_ms,
             &block.events,
         );
         if hash != block.hash {
@@ -411,90 +418,4 @@ impl<'k> Verifier<'k> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn chain_of(key: &AuditKey, blocks: u64) -> (Vec<Block>, Head) {
-        let mut head = Head::new(key);
-        let mut log = Log::default();
-        let made = (1..=blocks)
-            .map(|n| {
-                log.push(&Event::Deliver {
-                    seq: Seq(n),
-                    recipient: PeerId(1),
-                });
-                log.seal(key, &mut head, n)
-            })
-            .collect();
-        (made, head)
-    }
-
-    fn verify(key: &AuditKey, head: Option<Head>, blocks: &[Block]) -> Result<Head, Break> {
-        let mut verifier = Verifier::new(key, head)?;
-        blocks.iter().try_for_each(|b| verifier.block(b))?;
-        verifier.finish()
-    }
-
-    #[test]
-    fn a_whole_chain_verifies_and_every_damage_is_named() {
-        let key = AuditKey([7; 32]);
-        let (blocks, head) = chain_of(&key, 5);
-        assert_eq!(verify(&key, Some(head.clone()), &blocks), Ok(head.clone()));
-
-        let mut altered = blocks.clone();
-        altered[2].events = altered[2].events.replace('1', "2");
-        let broken = verify(&key, Some(head.clone()), &altered);
-        assert_eq!(broken, Err(Break::Block { number: 3 }));
-
-        let short = verify(&key, Some(head.clone()), &blocks[..3]);
-        assert_eq!(
-            short,
-            Err(Break::Short {
-                expected: 5,
-                found: 3
-            })
-        );
-
-        let gap = verify(
-            &key,
-            Some(head.clone()),
-            &[blocks[0].clone(), blocks[2].clone()],
-        );
-        assert_eq!(
-            gap,
-            Err(Break::Gap {
-                expected: 2,
-                found: 3
-            })
-        );
-
-        assert_eq!(verify(&key, None, &[]), Err(Break::NoHead));
-        let mut cut = head.clone();
-        (cut.blocks, cut.hash) = (3, blocks[2].hash);
-        assert_eq!(verify(&key, Some(cut), &blocks[..3]), Err(Break::Head));
-        assert_eq!(
-            verify(&AuditKey([8; 32]), Some(head), &blocks),
-            Err(Break::Head)
-        );
-    }
-
-    #[test]
-    fn a_chain_whose_front_was_dropped_starts_at_its_anchor() {
-        let key = AuditKey([7; 32]);
-        let (blocks, mut head) = chain_of(&key, 5);
-        (head.anchor, head.anchor_hash) = (2, blocks[1].hash);
-        head.mac = head.expected_mac(&key);
-        assert_eq!(
-            verify(&key, Some(head.clone()), &blocks[2..]),
-            Ok(head.clone())
-        );
-        let gap = verify(&key, Some(head), &blocks[3..]);
-        assert_eq!(
-            gap,
-            Err(Break::Gap {
-                expected: 3,
-                found: 4
-            })
-        );
-    }
-}
+mod tests;

@@ -12,11 +12,12 @@ mod mutation;
 pub mod peer;
 mod peer_id;
 pub mod store;
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod time;
 mod token;
+pub mod witness;
 
 pub use delivered::{Delivered, NotDelivered};
-pub use time::Now;
+pub use time::{Now, Stamp};
 pub use token::TokenHash;

@@ -9,7 +9,7 @@ use peerbus_wire::{MessageId, Seq, Stage};
 
 use crate::audit::{Block, Head};
 pub use crate::peer_id::PeerId;
-use crate::{Delivered, TokenHash};
+use crate::{Delivered, Stamp, TokenHash};
 
 /// Storage failed. Memory may be ahead of the disk: roll back and stop the broker.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -31,8 +31,8 @@ pub struct PeerRow {
     pub ephemeral: bool,
     /// It was connected at the last commit that said anything about it.
     pub online: bool,
-    /// When it was last connected, wall clock.
-    pub last_seen_ms: u64,
+    /// When it was last connected.
+    pub last_seen: Stamp,
     /// Set once the name is retired: what to do with its remaining queue. Then `name` is none that
     /// a peer can have.
     pub ending: Option<Ending>,
@@ -59,7 +59,7 @@ pub struct AliasRow {
     pub peer: PeerId,
     /// That peer had the name itself, and may have signed messages under it.
     pub own: bool,
-    /// When mail last came for it, about, wall clock.
+    /// When mail last came for it, about, steady clock.
     pub used_ms: u64,
 }
 
@@ -106,8 +106,8 @@ pub struct Queued {
     pub id: MessageId,
     /// The carried envelope text.
     pub envelope: Arc<str>,
-    /// When it was accepted, wall clock.
-    pub accepted_ms: u64,
+    /// When it was accepted, steady clock.
+    pub steady_ms: u64,
 }
 
 /// The outcome of [`Txn::insert_message`].
@@ -156,8 +156,8 @@ pub struct Notice {
     pub dead: bool,
     /// Why, as a sentence.
     pub reason: String,
-    /// When it was written, wall clock.
-    pub at_ms: u64,
+    /// When it was written.
+    pub at: Stamp,
 }
 
 /// What a store holds when the broker starts.
@@ -169,10 +169,12 @@ pub struct Loaded {
     pub aliases: Vec<AliasRow>,
     /// The audit chain's head, which also holds the counters; `None` in a new database.
     pub head: Option<Head>,
+    /// When the last audit block was sealed: from there the steady clock goes on.
+    pub sealed: Option<Stamp>,
 }
 
 /// Reads and writes inside the open transaction. Reads see its own writes. A `pair` is a recipient
-/// and a sender.
+/// and a sender; `steady_ms` and `before_ms` are times of the steady clock.
 pub trait Txn {
     /// Writes a peer's row, new or changed.
     ///
@@ -193,8 +195,13 @@ pub trait Txn {
     /// Stores a message unless its sender used the id before.
     fn insert_message(&mut self, message: &NewMessage<'_>) -> Result<Inserted, StoreError>;
 
-    /// Owes message `seq` of `sender` to `recipient`.
-    fn insert_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<(), StoreError>;
+    /// Owes message `seq`, accepted at `steady_ms`, to the recipient.
+    fn insert_delivery(
+        &mut self,
+        pair: (PeerId, PeerId),
+        seq: Seq,
+        steady_ms: u64,
+    ) -> Result<(), StoreError>;
 
     /// Settles the delivery; `false` when there was none.
     fn delete_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<bool, StoreError>;
@@ -263,9 +270,9 @@ pub trait Txn {
     /// for [`Txn::find_past`] and [`Txn::find_by_id`].
     fn delete_messages(&mut self, seqs: &[Seq]) -> Result<(), StoreError>;
 
-    /// Keeps how deliveries ended. `at_ms`: the wall clock; when that went back, the time of the
-    /// newest fate counts.
-    fn insert_fates(&mut self, fates: &[Fate], at_ms: u64) -> Result<(), StoreError>;
+    /// Keeps how deliveries ended. When `steady_ms` is before the time of the newest fate, that
+    /// counts.
+    fn insert_fates(&mut self, fates: &[Fate], steady_ms: u64) -> Result<(), StoreError>;
 
     /// How deliveries of `seq` ended, in order.
     fn fates(&mut self, seq: Seq) -> Result<Vec<Fate>, StoreError>;
@@ -294,7 +301,7 @@ pub trait Txn {
         recipient: PeerId,
         seq: Seq,
         reason: &str,
-        at_ms: u64,
+        at: Stamp,
     ) -> Result<(), StoreError>;
 
     /// Forgets at most `limit` rejected messages that were rejected before `before_ms`.
@@ -320,8 +327,8 @@ pub trait Txn {
     /// Appends a block to the audit chain and replaces the head.
     fn append_audit(&mut self, block: &Block, head: &Head) -> Result<(), StoreError>;
 
-    /// The last of the first `limit` audit blocks, if it and all before it are older than
-    /// `before_ms`.
+    /// The last of the first `limit` audit blocks, if it is older than `before_ms`; none is sealed
+    /// before the one in front of it.
     fn old_audit(&mut self, before_ms: u64, limit: usize) -> Result<Option<Block>, StoreError>;
 
     /// Deletes the audit blocks up to and including `number`; the next append carries the head

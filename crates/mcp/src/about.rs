@@ -1,7 +1,7 @@
 //! What is known of a peer, of which most is its own word.
 
 use peerbus_adapter::PeerEntry;
-use peerbus_wire::neutralise;
+use peerbus_wire::escape;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -20,10 +20,15 @@ pub struct About {
     pub name: String,
     /// It is connected now.
     pub online: bool,
-    /// What its session does: `idle`, `busy` or `waiting` (for its user). Absent: not known.
+    /// What its session does: `idle`, `busy` or `waiting` (for its user). Absent: not known, as of
+    /// every peer that is away.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub activity: Option<&'static str>,
+    /// For so many seconds, by the broker's clock. Absent: not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
+    pub activity_s: Option<u64>,
     /// Its program and version.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
@@ -62,15 +67,17 @@ impl About {
         let presence = entry.presence.as_ref().map_or("{}", |p| p.as_str());
         let said: Map<String, Value> = serde_json::from_str(presence).unwrap_or_default();
         let text = |key: &str| said.get(key).and_then(Value::as_str);
-        let short = |key: &str| text(key).map(|text| neutralise(text, TEXT_CHARS));
+        let short = |key: &str| text(key).map(|text| escape(text, TEXT_CHARS));
         let client = short("client").map(|name| match short("version") {
             Some(version) => format!("{name} {version}"),
             None => name,
         });
+        let activity = text("activity").and_then(activity).filter(|_| entry.online);
         Self {
-            name: neutralise(&entry.name, TEXT_CHARS),
+            name: escape(&entry.name, TEXT_CHARS),
             online: entry.online,
-            activity: text("activity").and_then(activity),
+            activity,
+            activity_s: entry.activity_s.filter(|_| activity.is_some()),
             client: client.or_else(|| short("adapter")),
             project: short("project"),
             branch: short("branch"),
@@ -90,7 +97,7 @@ fn activity(word: &str) -> Option<&'static str> {
 
 fn paths(list: &[Value]) -> Vec<String> {
     let words = list.iter().filter_map(Value::as_str).take(PATHS_MAX);
-    words.map(|word| neutralise(word, PATH_CHARS)).collect()
+    words.map(|word| escape(word, PATH_CHARS)).collect()
 }
 
 /// What an ack means under a policy (`PEERBUS_ACK`), where an answer of the model would be noticed
@@ -116,6 +123,7 @@ mod tests {
             online,
             unacked: Some(3),
             away_s: 90,
+            activity_s: Some(240),
             presence: Presence::parse(presence),
         })
     }
@@ -131,15 +139,20 @@ mod tests {
         assert_eq!(
             serde_json::to_value(&known).unwrap(),
             serde_json::json!({
-                "name": "bob", "online": true, "activity": "busy",
+                "name": "bob", "online": true, "activity": "busy", "activity_s": 240,
                 "client": "claude-code 2.1.330", "project": "shop", "branch": "fix/x",
                 "wake": ["socket", "channel"], "acks": "seen", "unacked": 3,
             })
         );
-        let away = about(false, "{}");
+        let away = about(false, r#"{"activity":"busy"}"#);
         assert_eq!(
             (away.away_s, away.client, away.wake),
             (Some(90), None, None)
+        );
+        assert_eq!(
+            (away.activity, away.activity_s),
+            (None, None),
+            "what it did then is old"
         );
         let drains = about(
             true,
@@ -171,5 +184,6 @@ mod tests {
             "{wake:?}"
         );
         assert_eq!((hostile.activity, hostile.acks), (None, None));
+        assert_eq!(hostile.activity_s, None, "of nothing");
     }
 }

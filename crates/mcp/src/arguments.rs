@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use peerbus_wire::neutralise;
+use peerbus_wire::escape;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -48,7 +48,7 @@ impl Arguments {
             _ => Err(format!(
                 "the argument {name} must be a whole number from 1, got {}",
                 if json.len() <= 24 {
-                    neutralise(json, 24)
+                    escape(json, 24)
                 } else {
                     kind(json).to_owned()
                 }

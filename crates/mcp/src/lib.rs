@@ -22,7 +22,6 @@ pub use about::About;
 pub use generic::{run_generic, run_generic_over};
 pub use lifecycle::Exit;
 #[cfg(target_os = "linux")]
-pub use lifecycle::process_handle;
 pub use options::{BadOption, Budget, Options};
 pub use profile::Profile;
 pub use rpc::{Gone, Host};

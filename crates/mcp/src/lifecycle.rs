@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use peerbus_adapter::signals::Stop;
+
 /// Why an adapter ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Exit {
@@ -9,7 +11,7 @@ pub enum Exit {
     InputClosed,
     /// The client does not read our standard output any more.
     OutputClosed,
-    /// A signal asked for it: `SIGINT` or `SIGTERM`.
+    /// A signal asked for it: `SIGINT`, `SIGTERM` or `SIGHUP`.
     Signal(&'static str),
     /// The process that started us is gone.
     ParentGone,
@@ -23,7 +25,7 @@ pub(crate) const LAST_ANSWERS: Duration = Duration::from_millis(40);
 
 /// Watches for the end of the session from outside: signals, and the parent's end.
 pub(crate) struct Watch {
-    signals: Option<(tokio::signal::unix::Signal, tokio::signal::unix::Signal)>,
+    signals: Option<Stop>,
     #[cfg(target_os = "linux")]
     parent: Option<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>>,
 }
@@ -32,10 +34,7 @@ impl Watch {
     /// Starts watching. What cannot be watched is logged and left out: a closed standard input
     /// ends the adapter in any case.
     pub(crate) fn start() -> Self {
-        use tokio::signal::unix::{SignalKind, signal};
-        let both = signal(SignalKind::interrupt())
-            .and_then(|int| Ok((int, signal(SignalKind::terminate())?)));
-        let signals = both
+        let signals = Stop::catch()
             .inspect_err(|error| tracing::warn!(%error, "signals are not handled"))
             .ok();
         Self {
@@ -59,27 +58,11 @@ impl Watch {
     }
 }
 
-async fn signalled(
-    signals: Option<&mut (tokio::signal::unix::Signal, tokio::signal::unix::Signal)>,
-) -> Exit {
-    let Some((interrupt, terminate)) = signals else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => Exit::Signal("SIGINT"),
-        _ = terminate.recv() => Exit::Signal("SIGTERM"),
+async fn signalled(signals: Option<&mut Stop>) -> Exit {
+    match signals {
+        Some(signals) => Exit::Signal(signals.asked().await),
+        None => std::future::pending().await,
     }
-}
-
-/// A handle on a process that becomes readable when it ends: no polling. `None` when it has ended,
-/// or cannot be watched, or `still` finds that the number was given away before the handle was
-/// opened.
-#[cfg(target_os = "linux")]
-pub fn process_handle(pid: u32, still: impl FnOnce() -> bool) -> Option<std::os::fd::OwnedFd> {
-    use rustix::process::{Pid, PidfdFlags, pidfd_open};
-    let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
-    let handle = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-    still().then_some(handle)
 }
 
 /// A handle on the parent process.
@@ -87,7 +70,7 @@ pub fn process_handle(pid: u32, still: impl FnOnce() -> bool) -> Option<std::os:
 fn parent() -> Option<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>> {
     use std::os::unix::process::parent_id;
     let parent = parent_id();
-    let handle = process_handle(parent, || parent_id() == parent)?;
+    let handle = peerbus_os::process::handle(parent, || parent_id() == parent)?;
     #[expect(
         deprecated,
         reason = "its successor is unsafe; an owned descriptor keeps its contract"

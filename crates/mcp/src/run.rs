@@ -13,7 +13,7 @@ use crate::server::Handler;
 use crate::session::Session;
 
 /// Serves MCP over standard input and output until the session ends: the client closes its side,
-/// `SIGINT` or `SIGTERM` comes, or the parent process is gone. Then says goodbye to the broker.
+/// `SIGINT`, `SIGTERM` or `SIGHUP` comes, or the parent process is gone. Then says goodbye to the broker.
 /// Takes less than 100 ms from the end of the session.
 ///
 /// `start` is told the client and the session's mailbox. It gives what reaches the agent, and what

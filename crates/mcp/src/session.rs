@@ -106,7 +106,10 @@ impl Session {
         }
         let along = match &reply {
             Reply::Done { .. } if tool.reads => None,
-            _ => self.mailbox.piggyback(),
+            _ => {
+                self.mailbox.confirm_alive().await;
+                self.mailbox.piggyback()
+            }
         };
         Some(Answer { reply, along })
     }

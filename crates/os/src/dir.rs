@@ -35,6 +35,37 @@ pub fn ensure_private(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Fails if every user of the machine can make files in a directory.
+///
+/// # Errors
+///
+/// When they can, with the remedy; or when it cannot be looked at.
+pub fn check_closed(path: &Path) -> Result<()> {
+    let mode = std::fs::metadata(path)?.mode() & 0o7777;
+    if mode & 0o002 == 0 {
+        return Ok(());
+    }
+    let path = path.display();
+    let why = format!(
+        "others can write to the directory {path} (mode {mode:04o}): run `chmod o-w {path}`, or \
+         choose another one"
+    );
+    Err(Error::new(ErrorKind::PermissionDenied, why))
+}
+
+/// Fails if every user of the machine can replace files in a directory. Where only a file's owner
+/// can (the sticky bit, as `/tmp` has it), it passes.
+///
+/// # Errors
+///
+/// As [`check_closed`].
+pub fn check_replacing(path: &Path) -> Result<()> {
+    match std::fs::metadata(path)?.mode() & 0o1000 {
+        0 => check_closed(path),
+        _ => Ok(()),
+    }
+}
+
 /// Makes files that were made in this directory survive a power failure.
 ///
 /// # Errors
@@ -57,6 +88,21 @@ pub fn missing_above(file: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_that_others_can_write_to_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path();
+        for (mode, closed, replacing) in [
+            (0o755, true, true),
+            (0o777, false, false),
+            (0o1777, false, true),
+        ] {
+            std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+            assert_eq!(check_closed(path).is_ok(), closed, "{mode:o}");
+            assert_eq!(check_replacing(path).is_ok(), replacing, "{mode:o}");
+        }
+    }
 
     #[test]
     fn a_directory_that_others_could_enter_is_closed_to_them() {

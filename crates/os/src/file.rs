@@ -1,7 +1,7 @@
 //! Files: private ones of ours, and small or precious ones of others.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
-use std::io::{Read as _, Result, Write as _};
+use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::Path;
 
@@ -27,6 +27,51 @@ pub fn read_small(path: &Path, max: u64) -> Option<String> {
 pub fn create_private(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Opens a file to read and write it, or makes one that only its owner can. A symbolic link is not
+/// followed.
+///
+/// # Errors
+///
+/// When it cannot be opened or made.
+pub fn open_private(path: &Path) -> Result<File> {
+    let nofollow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    options.mode(0o600).custom_flags(nofollow).open(path)
+}
+
+/// Makes what lies at a path, if anything does, this user's alone: others lose their rights. Gives
+/// the mode that it had if they had any.
+///
+/// # Errors
+///
+/// When it is a symbolic link or no file, has another name, or is another user's.
+pub fn make_private(path: &Path) -> Result<Option<u32>> {
+    let found = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        found => found?,
+    };
+    let refuse = |why: String| Err(Error::new(ErrorKind::InvalidInput, why));
+    if found.is_symlink() {
+        return refuse("it is a symbolic link: put the file itself there".into());
+    }
+    if !found.is_file() {
+        return refuse("it is not a regular file".into());
+    }
+    if found.nlink() > 1 {
+        let names = found.nlink();
+        return refuse(format!(
+            "it has {names} names (hard links), by each of which it could be opened: remove the \
+             others (`find -samefile` finds them), or give it a copy"
+        ));
+    }
+    let exposed = exposed_mode(&found);
+    if exposed.is_some() {
+        set_mode(path, 0o600)?;
+    }
+    Ok(exposed)
 }
 
 /// The mode of a file that others than its owner can read or write.

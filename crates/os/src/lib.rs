@@ -3,6 +3,7 @@
 
 pub mod clock;
 pub mod dir;
+pub mod disk;
 pub mod file;
 pub mod process;
 pub mod socket;

@@ -1,14 +1,17 @@
 //! Processes and their parents.
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, test_kill_process};
+use rustix::process::{Pid, Signal, test_kill_process};
 
 use crate::file;
 
 /// More than `/proc/PID/stat` has.
 const STAT_BYTES_MAX: u64 = 8_192;
+/// More than `/proc/PID/status` has.
+const STATUS_BYTES_MAX: u64 = 65_536;
 /// So many parents are asked whether a process descends from another: more than any session has
 /// shells and wrappers.
 const GENERATIONS_MAX: usize = 64;
@@ -68,6 +71,36 @@ pub fn descends(id: u32, ancestor: u32) -> Option<bool> {
     None
 }
 
+/// A handle on a process that becomes readable when it ends: no polling. `None` when it has ended,
+/// or cannot be watched (only Linux can), or `still` finds that the number was given away before
+/// the handle was opened.
+#[cfg(target_os = "linux")]
+pub fn handle(pid: u32, still: impl FnOnce() -> bool) -> Option<OwnedFd> {
+    use rustix::process::{PidfdFlags, pidfd_open};
+    let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
+    let handle = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    still().then_some(handle)
+}
+
+/// `None`: processes cannot be watched here.
+#[cfg(not(target_os = "linux"))]
+pub fn handle(_: u32, _: impl FnOnce() -> bool) -> Option<OwnedFd> {
+    None
+}
+
+/// Whether this process ignores a signal, as far as `/proc` tells.
+#[must_use]
+pub fn ignores(signal: Signal) -> bool {
+    let status = file::read_small(Path::new("/proc/self/status"), STATUS_BYTES_MAX);
+    let mask = status.as_deref().and_then(|status| {
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("SigIgn:"))?;
+        u64::from_str_radix(line.trim(), 16).ok()
+    });
+    mask.is_some_and(|mask| mask & (1 << (signal.as_raw() - 1)) != 0)
+}
+
 /// Parent and start time of a process: fields 4 and 22 of `/proc/PID/stat` (`proc_pid_stat(5)`). The
 /// second field is a name in parentheses that can hold anything.
 fn stat(id: u32) -> Option<(u32, String)> {
@@ -96,6 +129,13 @@ mod tests {
         assert!(found.len() <= 2);
         assert!(find(id()).started.unwrap().parse::<u64>().unwrap() > 0);
         assert_eq!(find(NOBODY).started, None);
+    }
+
+    #[test]
+    fn an_ignored_signal_is_told_from_others() {
+        // Rust's runtime ignores it.
+        assert!(ignores(Signal::PIPE));
+        assert!(!ignores(Signal::TERM));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::error::Error;
 use std::fs;
 use std::time::{Duration, Instant};
 
+use peerbus_core::Stamp;
 use peerbus_core::audit::{AuditKey, Event, Head, Log};
 use peerbus_core::store::{Fate, NewMessage, PeerId, PeerRow, Store as _, Txn as _};
 use peerbus_store::{SqliteStore, verify_audit};
@@ -88,7 +89,7 @@ impl Load {
                 generated: false,
                 ephemeral: false,
                 online: true,
-                last_seen_ms: 0,
+                last_seen: Stamp::default(),
                 ending: None,
                 delivered: None,
             })?;
@@ -130,7 +131,7 @@ impl Load {
                 recipients: 1,
                 accepted_ms: now,
             })?;
-            store.insert_delivery((recipient, sender), seq)?;
+            store.insert_delivery((recipient, sender), seq, now)?;
             self.log.push(&Event::Accept {
                 seq,
                 sender,
@@ -174,7 +175,14 @@ impl Load {
     fn seal(&mut self, store: &mut SqliteStore, now: u64) -> Result<(), Box<dyn Error>> {
         store.insert_fates(&self.fates, now)?;
         self.fates.clear();
-        let block = self.log.seal(&self.key, &mut self.head, now);
+        let block = self.log.seal(
+            &self.key,
+            &mut self.head,
+            Stamp {
+                wall_ms: now,
+                steady_ms: now,
+            },
+        );
         Ok(store.append_audit(&block, &self.head)?)
     }
 

@@ -74,7 +74,7 @@ fn ends(chunk: u64, ends: &[u8]) -> impl Iterator<Item = (Seq, usize)> {
     })
 }
 
-pub(crate) fn insert(db: &Connection, fates: &[Fate], at_ms: u64) -> Result<()> {
+pub(crate) fn insert(db: &Connection, fates: &[Fate], steady_ms: u64) -> Result<()> {
     if fates.is_empty() {
         return Ok(());
     }
@@ -83,7 +83,7 @@ pub(crate) fn insert(db: &Connection, fates: &[Fate], at_ms: u64) -> Result<()> 
         db.prepare_cached("SELECT at_ms, total FROM fates ORDER BY number DESC LIMIT 1")?;
     let last = last.query_row([], |row| Ok((row.get(0)?, row.get(1)?)));
     let (newest_ms, mut total): (i64, i64) = last.optional()?.unwrap_or_default();
-    let at_ms = newest_ms.max(int(at_ms)?);
+    let at_ms = newest_ms.max(int(steady_ms)?);
     let mut insert = db.prepare_cached(
         "INSERT INTO fates(chunk, at_ms, total, ends, recipients, told)
          VALUES(?1, ?2, ?3, ?4, ?5, ?6)",

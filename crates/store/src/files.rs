@@ -1,9 +1,10 @@
-//! The files beside a database, and how they are made: owner only, and on the disk when we say so.
+//! The files of a database: the owner's only.
 
 use std::ffi::OsString;
-use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
+
+use peerbus_os::file;
 
 /// The path of a file that belongs to the database at `db`.
 pub(crate) fn beside(db: &Path, suffix: &str) -> PathBuf {
@@ -47,27 +48,23 @@ pub(crate) fn directory(path: &Path) -> &Path {
     }
 }
 
-/// Makes the directory and those above it, for the owner only; what exists is left as it is.
-pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
-    let mut builder = DirBuilder::new();
-    builder.recursive(true);
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(path)
-}
+/// What lies beside a database, and the database itself (the empty suffix).
+pub(crate) const ALL: &[&str] = &["", "-wal", "-shm", ".lock", ".audit-key", ".witness"];
 
-/// Options that read and write, and create files for the owner only.
-pub(crate) fn private() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true);
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options
-}
-
-/// Makes the entries of the directory that `path` lies in durable.
-pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
-    if cfg!(unix) {
-        File::open(directory(path))?.sync_all()
-    } else {
-        Ok(())
+/// Takes others' rights from the files of the database at `db` that are there. Gives the one that
+/// cannot be used, and why.
+pub(crate) fn make_private(db: &Path) -> Result<(), (PathBuf, io::Error)> {
+    for suffix in ALL {
+        let path = beside(db, suffix);
+        match file::make_private(&path) {
+            Ok(None) => {}
+            Ok(Some(mode)) => tracing::warn!(
+                path = %path.display(),
+                mode = format_args!("{mode:04o}"),
+                "others could read or write this file; its mode is 0600 from here on"
+            ),
+            Err(error) => return Err((path, error)),
+        }
     }
+    Ok(())
 }

@@ -1,10 +1,11 @@
 //! The key of a database's audit chain, in a file of its own beside it.
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use peerbus_core::audit::AuditKey;
+use peerbus_os::{dir, file};
 use peerbus_wire::hex;
 use rand::TryRng as _;
 use rand::rngs::SysRng;
@@ -92,13 +93,9 @@ fn create(path: &Path) -> io::Result<AuditKey> {
     SysRng
         .try_fill_bytes(&mut key.0)
         .map_err(io::Error::other)?;
-    let aside = files::beside(path, ".new");
-    let mut file = files::private().create(true).truncate(true).open(&aside)?;
-    let text = hex::encode(&key.0);
-    writeln!(file, "{text}")?;
-    file.sync_all()?;
-    fs::rename(&aside, path)?;
-    files::sync_directory(path)?;
+    let text = hex::encode(&key.0) + "\n";
+    file::replace_private(path, text.as_bytes())?;
+    dir::sync(files::directory(path))?;
     Ok(key)
 }
 

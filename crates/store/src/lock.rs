@@ -7,6 +7,8 @@ use std::fs::{File, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use peerbus_os::file;
+
 use crate::files;
 
 /// Held as long as the value lives, and no longer than the process.
@@ -32,18 +34,16 @@ impl Lock {
 
     /// Takes the lock and writes this process' number into the file.
     pub(crate) fn take(db: &Path) -> Result<Self, LockError> {
-        let mut options = files::private();
-        let mut file = options
-            .create(true)
-            .truncate(false)
-            .open(Self::path(db))
-            .map_err(LockError::Io)?;
+        let mut file = file::open_private(&Self::path(db)).map_err(LockError::Io)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(LockError::Held(holder(&mut file))),
             Err(TryLockError::Error(error)) => return Err(LockError::Io(error)),
         }
-        write_pid(&mut file).map_err(LockError::Io)?;
+        if let Err(error) = write_pid(&mut file) {
+            // It only helps those who ask who it is: no reason not to serve on a full disk.
+            tracing::warn!(%error, "the process number is not in the lock file");
+        }
         Ok(Self { file })
     }
 }

@@ -11,6 +11,12 @@ use crate::SqliteStore;
 /// Frames (pages of 4 KiB) that wait in the WAL before a checkpoint is worth its two syncs: few,
 /// because a message that comes meanwhile waits. A caller under load calls less often instead.
 const CHECKPOINT_FRAMES: i32 = 256;
+/// The same while the disk is nearly full: what is written back is used again without more room.
+const CHECKPOINT_FRAMES_LOW: i32 = 16;
+/// Frames of 4 KiB in a mebibyte, about.
+const FRAMES_PER_MEBIBYTE: i32 = 256;
+/// Frames that wait in the WAL when the log says so: 64 MiB.
+const LONG_FRAMES: i32 = 64 * FRAMES_PER_MEBIBYTE;
 /// Free pages below which the file is left as it is: the next messages will use them.
 const FREE_PAGES_MIN: i64 = 64;
 /// The part of the file (one in so many pages) that must be free before it is shrunk.
@@ -28,8 +34,17 @@ pub(crate) struct Housekeeping {
     deleted: bool,
     /// Pages were given back since the last checkpoint, which is what cuts the file.
     shrunk: bool,
-    /// How many frames a reader kept the last checkpoint from writing back.
+    /// How many frames the last checkpoint did not write back: a reader kept it from that, or the
+    /// disk did.
     blocked_at: i32,
+    /// Frames that waited in the WAL at the last look.
+    waiting: i32,
+    /// The disk is nearly full.
+    pub(crate) low: bool,
+    /// Slices fail at present, and the log says so.
+    failing: bool,
+    /// The WAL is long, and the log says so.
+    long: bool,
 }
 
 impl Default for Housekeeping {
@@ -39,11 +54,20 @@ impl Default for Housekeeping {
             deleted: true,
             shrunk: false,
             blocked_at: 0,
+            waiting: 0,
+            low: false,
+            failing: false,
+            long: false,
         }
     }
 }
 
 impl Housekeeping {
+    /// Frames that were not written back at the last look.
+    pub(crate) fn waiting(&self) -> u64 {
+        u64::try_from(self.waiting).unwrap_or(0)
+    }
+
     /// Rows that take pages of their own are being deleted.
     pub(crate) fn note_deletion(&mut self) {
         self.deleted = true;
@@ -55,21 +79,48 @@ impl SqliteStore {
     /// file system. To be called between transactions, after each commit and while idle; costs a
     /// few microseconds when there is nothing to do. Gives `true` while more is to be done.
     ///
+    /// A slice that fails is a warning: what was committed stays in the WAL, and a later slice tries
+    /// again.
+    ///
     /// # Errors
     ///
-    /// When storage fails, or when a transaction is open.
+    /// When the WAL cannot be measured, when [`SqliteStore::check`] fails, or when a transaction is open.
     pub fn maintain(&mut self) -> Result<bool, StoreError> {
         if !self.db.is_autocommit() {
             return Err(StoreError(
                 "maintain was called inside a transaction".into(),
             ));
         }
-        let waiting = self.run("measuring the WAL", waiting)?;
+        self.check()?;
+        let (frames, waiting) = self.run("measuring the WAL", waiting)?;
+        self.housekeeping.waiting = waiting;
+        self.note_length(frames, waiting);
         if waiting < self.housekeeping.blocked_at {
             self.housekeeping.blocked_at = 0;
         }
+        match self.slice(waiting) {
+            Ok(more) => {
+                self.housekeeping.failing = false;
+                Ok(more)
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.housekeeping.failing, true) {
+                    tracing::warn!(%error, "housekeeping failed; everything is kept in the WAL");
+                }
+                self.housekeeping.blocked_at = waiting;
+                (self.housekeeping.deleted, self.housekeeping.shrunk) = (false, false);
+                Ok(false)
+            }
+        }
+    }
+
+    fn slice(&mut self, waiting: i32) -> Result<bool, StoreError> {
         // While a reader blocks, trying again is of no use before as many more have come.
-        if waiting >= self.housekeeping.blocked_at + CHECKPOINT_FRAMES {
+        let worth = match self.housekeeping.low {
+            true => CHECKPOINT_FRAMES_LOW,
+            false => CHECKPOINT_FRAMES,
+        };
+        if waiting >= self.housekeeping.blocked_at + worth {
             self.checkpoint()?;
             return Ok(self.housekeeping.deleted || self.housekeeping.shrunk);
         }
@@ -93,14 +144,29 @@ impl SqliteStore {
                 .map(|(frames, done)| (frames - done).max(0))
         })?;
         self.housekeeping.blocked_at = left;
+        self.housekeeping.waiting = left;
+        self.written_back();
         Ok(())
+    }
+
+    /// Warns once of a WAL that cannot be used from its start again.
+    fn note_length(&mut self, frames: i32, waiting: i32) {
+        if frames < LONG_FRAMES / 2 {
+            self.housekeeping.long = false;
+        } else if waiting >= LONG_FRAMES && !std::mem::replace(&mut self.housekeeping.long, true) {
+            tracing::warn!(
+                path = %self.path.display(),
+                mebibytes = waiting / FRAMES_PER_MEBIBYTE,
+                "the WAL grows: another program reads the database and does not stop, or the disk is full"
+            );
+        }
     }
 }
 
-/// Frames in the WAL that are not in the database file yet.
-fn waiting(db: &Connection) -> rusqlite::Result<i32> {
+/// Frames in the WAL, and how many of them are not in the database file yet.
+pub(crate) fn waiting(db: &Connection) -> rusqlite::Result<(i32, i32)> {
     let (frames, done) = db.wal_checkpoint_v2(Some(MAIN_DB), CheckpointMode::NOOP)?;
-    Ok(frames - done)
+    Ok((frames, frames - done))
 }
 
 /// Gives a slice of free pages back; `false` when too few are free to bother.

@@ -3,12 +3,17 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use peerbus_core::audit::Head;
+use peerbus_os::{dir, file};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::lock::{Lock, LockError};
 use crate::maintain::Housekeeping;
 use crate::schema::{self, STEPS, SchemaError, Step};
-use crate::{KeyError, SqliteStore, files, key, read};
+use crate::space::Reserve;
+use crate::watch::Watch;
+use crate::witness::Keeper;
+use crate::{KeyError, SqliteStore, files, key, read, sqlite, txn};
 
 /// Statements that stay prepared: all of this crate's.
 const STATEMENTS_MAX: usize = 64;
@@ -31,7 +36,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// The database file cannot be made or reached.
-    #[error("cannot use {} as the database: {source}", .path.display())]
+    #[error("cannot use {} for the database: {source}", .path.display())]
     File {
         /// The file.
         path: PathBuf,
@@ -116,9 +121,10 @@ impl SqliteStore {
     }
 }
 
-pub(crate) fn open_with(path: &Path, steps: &[Step]) -> Result<SqliteStore, OpenError> {
+/// Resolves the path of a database, which need not be there, and takes its lock.
+pub(crate) fn claim(path: &Path) -> Result<(PathBuf, Lock), OpenError> {
     let directory = files::directory(path);
-    files::create_directory(directory).map_err(|source| OpenError::Directory {
+    dir::create_private(directory).map_err(|source| OpenError::Directory {
         path: directory.to_owned(),
         source,
     })?;
@@ -126,21 +132,31 @@ pub(crate) fn open_with(path: &Path, steps: &[Step]) -> Result<SqliteStore, Open
         path: path.to_owned(),
         source,
     })?;
+    let unusable = |(path, source)| OpenError::File { path, source };
+    dir::check_closed(files::directory(&path)).map_err(|error| unusable((path.clone(), error)))?;
+    files::make_private(&path).map_err(unusable)?;
     let lock = take_lock(&path)?;
+    Ok((path, lock))
+}
+
+pub(crate) fn open_with(path: &Path, steps: &[Step]) -> Result<SqliteStore, OpenError> {
+    let (path, lock) = claim(path)?;
     create_file(&path).map_err(|source| OpenError::File {
         path: path.clone(),
         source,
     })?;
 
-    let sqlite = |source| OpenError::Sqlite {
+    let reserve = Reserve::find(&path);
+    let failed = |source| OpenError::Sqlite {
         path: path.clone(),
         source,
     };
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let db = Connection::open_with_flags(&path, flags).map_err(sqlite)?;
+    let mut db = Connection::open_with_flags(&path, flags).map_err(failed)?;
+    sqlite::wait_for_locks(&mut db, &path, sqlite::LOCK_WAIT).map_err(failed)?;
     // Before anything is written: a foreign file stays as it is.
     schema::version(&db, &path, u32::try_from(steps.len()).unwrap_or(u32::MAX))?;
-    let journal = configure(&db).map_err(sqlite)?;
+    let journal = configure(&db).map_err(failed)?;
     if journal != "wal" {
         return Err(OpenError::NoWal {
             path,
@@ -149,8 +165,13 @@ pub(crate) fn open_with(path: &Path, steps: &[Step]) -> Result<SqliteStore, Open
     }
     schema::migrate(&db, &path, steps)?;
 
-    let key = match read::head(&db).map_err(sqlite)? {
-        None => key::read_or_create(&path)?,
+    let (key, head) = match read::head(&db).map_err(failed)? {
+        None => {
+            let key = key::read_or_create(&path)?;
+            let head = Head::new(&key);
+            txn::write_head(&db, &head).map_err(failed)?;
+            (key, head)
+        }
         Some(head) => {
             let key = key::read(&path)?;
             if head.mac != head.expected_mac(&key) {
@@ -159,15 +180,24 @@ pub(crate) fn open_with(path: &Path, steps: &[Step]) -> Result<SqliteStore, Open
                     path,
                 });
             }
-            key
+            (key, head)
         }
     };
+    let witness = Keeper::start(&db, &path, &key, &head).map_err(failed)?;
+    let watch = Watch::new(&path).map_err(|source| OpenError::File {
+        path: path.clone(),
+        source,
+    })?;
     Ok(SqliteStore {
         db,
+        witness,
+        appended: None,
         path,
         key,
         lock,
         housekeeping: Housekeeping::default(),
+        watch,
+        reserve,
     })
 }
 
@@ -188,8 +218,8 @@ fn take_lock(db: &Path) -> Result<Lock, OpenError> {
 /// Makes an empty file unless there is one. SQLite would make it readable for others, and does
 /// not sync the directory that it appears in.
 fn create_file(path: &Path) -> io::Result<()> {
-    match files::private().create_new(true).open(path) {
-        Ok(_) => files::sync_directory(path),
+    match file::create_private(path) {
+        Ok(_) => dir::sync(files::directory(path)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => files::regular(path),
         Err(error) => Err(error),
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use peerbus_core::audit::{Block, Head};
 use peerbus_core::store::{AliasRow, Ending, MessageHead, Notice, PeerId, PeerRow, Queued};
-use peerbus_core::{Delivered, NotDelivered, TokenHash};
+use peerbus_core::{Delivered, NotDelivered, Stamp, TokenHash};
 use peerbus_wire::{MessageId, Seq};
 use rusqlite::types::Type;
 use rusqlite::{Connection, Error, OptionalExtension as _, Result, Row, Rows};
@@ -33,6 +33,14 @@ pub(crate) fn unsigned(row: &Row<'_>, column: usize) -> Result<u64> {
 
 pub(crate) fn seq(row: &Row<'_>, column: usize) -> Result<Seq> {
     unsigned(row, column).map(Seq)
+}
+
+/// The columns of a time on the wall clock and on the steady clock.
+fn stamp(row: &Row<'_>, wall: usize, steady: usize) -> Result<Stamp> {
+    Ok(Stamp {
+        wall_ms: unsigned(row, wall)?,
+        steady_ms: unsigned(row, steady)?,
+    })
 }
 
 pub(crate) fn peer(row: &Row<'_>, column: usize) -> Result<PeerId> {
@@ -84,7 +92,7 @@ pub(crate) fn by_id(db: &Connection, id: &MessageId) -> Result<Vec<MessageHead>>
     Ok(newest.into_values().collect())
 }
 
-/// The columns `number, sender, id, recipient, dead, reason, at_ms`.
+/// The columns `number, sender, id, recipient, dead, reason, at_ms, steady_ms`.
 pub(crate) fn notice(row: &Row<'_>) -> Result<Notice> {
     Ok(Notice {
         number: unsigned(row, 0)?,
@@ -93,14 +101,14 @@ pub(crate) fn notice(row: &Row<'_>) -> Result<Notice> {
         to: row.get(3)?,
         dead: row.get(4)?,
         reason: row.get(5)?,
-        at_ms: unsigned(row, 6)?,
+        at: stamp(row, 6, 7)?,
     })
 }
 
 pub(crate) fn peers(db: &Connection) -> Result<Vec<PeerRow>> {
     let mut statement = db.prepare(
         "SELECT id, name, owner, generated, ephemeral, online, last_seen_ms, ending,
-             delivered
+             delivered, last_seen_steady_ms
          FROM peers ORDER BY id",
     )?;
     let rows = statement.query_map([], |row| {
@@ -111,7 +119,7 @@ pub(crate) fn peers(db: &Connection) -> Result<Vec<PeerRow>> {
             generated: row.get(3)?,
             ephemeral: row.get(4)?,
             online: row.get(5)?,
-            last_seen_ms: unsigned(row, 6)?,
+            last_seen: stamp(row, 6, 9)?,
             ending: row.get::<_, Option<u32>>(7)?.map(ending),
             delivered: delivered(row, 8)?,
         })
@@ -175,11 +183,17 @@ pub(crate) fn head(db: &Connection) -> Result<Option<Head>> {
     .optional()
 }
 
-/// The block in the columns `number, at_ms, hash, events`.
+/// When the last audit block was sealed.
+pub(crate) fn sealed(db: &Connection) -> Result<Option<Stamp>> {
+    let last = "SELECT at_ms, coalesce(steady_ms, at_ms) FROM audit ORDER BY number DESC LIMIT 1";
+    db.query_row(last, [], |row| stamp(row, 0, 1)).optional()
+}
+
+/// The block in the columns `number, at_ms, hash, events`, and its steady time.
 pub(crate) fn block(row: &Row<'_>) -> Result<Block> {
     Ok(Block {
         number: unsigned(row, 0)?,
-        at_ms: unsigned(row, 1)?,
+        at: stamp(row, 1, 4)?,
         hash: row.get(2)?,
         events: row.get(3)?,
     })
@@ -187,10 +201,10 @@ pub(crate) fn block(row: &Row<'_>) -> Result<Block> {
 
 /// The messages of a queue, by sender and number, and those of one sender in it. LEFT: a delivery
 /// whose message is gone is damage, and must not be passed over in silence.
-pub(crate) const QUEUE: &str = "SELECT d.seq, d.sender, m.id, m.accepted_ms, m.envelope
+pub(crate) const QUEUE: &str = "SELECT d.seq, d.sender, m.id, d.steady_ms, m.envelope
     FROM deliveries d LEFT JOIN messages m ON m.seq = d.seq
     WHERE d.recipient = ?1 ORDER BY d.sender, d.seq LIMIT ?2";
-pub(crate) const RUN: &str = "SELECT d.seq, d.sender, m.id, m.accepted_ms, m.envelope
+pub(crate) const RUN: &str = "SELECT d.seq, d.sender, m.id, d.steady_ms, m.envelope
     FROM deliveries d LEFT JOIN messages m ON m.seq = d.seq
     WHERE d.recipient = ?1 AND d.sender = ?2 AND d.seq >= ?3 AND d.seq < ?4
     ORDER BY d.seq LIMIT ?5";
@@ -215,7 +229,7 @@ pub(crate) fn queue(mut rows: Rows<'_>, bytes: usize) -> Result<Vec<Queued>> {
             sender: peer(row, 1)?,
             id: message_id(row, 2)?,
             envelope,
-            accepted_ms: unsigned(row, 3)?,
+            steady_ms: unsigned(row, 3)?,
         });
         if total >= bytes {
             break;
@@ -251,14 +265,14 @@ pub(crate) fn run(
     Ok((messages, next))
 }
 
-const NEXT_OF_PAIR: &str = "SELECT seq FROM deliveries
+const NEXT_OF_PAIR: &str = "SELECT seq, steady_ms FROM deliveries
     WHERE recipient = ?1 AND sender = ?2 AND seq > ?3 ORDER BY seq LIMIT 1";
 
 /// The first delivery of the next sender of a recipient, and of the next pair of the two. The key
 /// leads with both, so each is a seek.
 const NEXT_SENDER: &str = "SELECT sender, seq FROM deliveries
     WHERE recipient = ?1 AND sender > ?2 ORDER BY sender, seq LIMIT 1";
-const NEXT_PAIR: &str = "SELECT recipient, sender, seq FROM deliveries
+const NEXT_PAIR: &str = "SELECT recipient, sender, seq, steady_ms FROM deliveries
     WHERE (recipient, sender) > (?1, ?2) ORDER BY recipient, sender, seq LIMIT 1";
 
 pub(crate) fn queue_heads(db: &Connection, recipient: PeerId) -> Result<Vec<(PeerId, Seq)>> {
@@ -275,17 +289,19 @@ pub(crate) fn queue_heads(db: &Connection, recipient: PeerId) -> Result<Vec<(Pee
     Ok(heads)
 }
 
-/// Each recipient and sender between whom something is pending, with the first of it. There are
-/// far fewer of them than deliveries, and mostly than peers.
-fn pairs(db: &Connection) -> Result<Vec<(Seq, PeerId, PeerId)>> {
+/// Each recipient and sender between whom something is pending, with the first of it and
+/// its time. There are far fewer of them than deliveries, and mostly than peers.
+fn pairs(db: &Connection) -> Result<Vec<(Seq, PeerId, PeerId, u64)>> {
     let mut next = db.prepare_cached(NEXT_PAIR)?;
     let mut pairs = Vec::new();
     let mut last = (-1, -1);
-    while let Some((recipient, sender, first)) = next
-        .query_row(last, |row| Ok((peer(row, 0)?, peer(row, 1)?, seq(row, 2)?)))
-        .optional()?
-    {
-        pairs.push((first, recipient, sender));
+    let read = |row: &Row<'_>| {
+        let (recipient, sender) = (peer(row, 0)?, peer(row, 1)?);
+        Ok((seq(row, 2)?, recipient, sender, unsigned(row, 3)?))
+    };
+    while let Some(pair) = next.query_row(last, read).optional()? {
+        pairs.push(pair);
+        let (_, recipient, sender, _) = pair;
         last = (i64::from(recipient.0), i64::from(sender.0));
     }
     Ok(pairs)
@@ -318,7 +334,7 @@ pub(crate) fn settled(
         .query_map((int(first.0)?, int(last.0)?), |row| seq(row, 0))?
         .collect::<Result<_>>()?;
     let mut pending = db.prepare_cached(PENDING_OF_PAIR)?;
-    for (oldest, recipient, sender) in pairs(db)? {
+    for (oldest, recipient, sender, _) in pairs(db)? {
         if oldest <= *last {
             let range = (recipient.0, sender.0, int(first.0)?, int(last.0)?);
             for seq in pending.query_map(range, |row| seq(row, 0))? {
@@ -347,21 +363,28 @@ pub(crate) fn old_deliveries(
     let mut heap: BinaryHeap<_> = pairs(db)?.into_iter().map(Reverse).collect();
     let mut old: Vec<(PeerId, MessageHead)> = Vec::new();
     while old.len() < limit {
-        let Some(Reverse((number, recipient, sender))) = heap.pop() else {
+        let Some(Reverse((number, recipient, sender, steady_ms))) = heap.pop() else {
             break;
         };
+        if steady_ms >= before_ms {
+            break;
+        }
         let head = match old.last() {
             Some((_, head)) if head.seq == number => head.clone(),
             _ => message.query_row([int(number.0)?], message_head)?,
         };
-        if head.accepted_ms >= before_ms {
-            break;
-        }
         old.push((recipient, head));
         let following = next
-            .query_row((recipient.0, sender.0, bound(number.0)), |row| seq(row, 0))
+            .query_row((recipient.0, sender.0, bound(number.0)), |row| {
+                Ok(Reverse((
+                    seq(row, 0)?,
+                    recipient,
+                    sender,
+                    unsigned(row, 1)?,
+                )))
+            })
             .optional()?;
-        heap.extend(following.map(|following| Reverse((following, recipient, sender))));
+        heap.extend(following);
     }
     Ok(old)
 }

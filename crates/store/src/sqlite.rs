@@ -1,14 +1,27 @@
 //! The store itself: one connection, one transaction at a time.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use peerbus_core::audit::AuditKey;
+use peerbus_core::audit::{AuditKey, Hash};
 use peerbus_core::store::{Loaded, Store, StoreError};
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 
 use crate::lock::Lock;
 use crate::maintain::Housekeeping;
 use crate::read;
+use crate::space::Reserve;
+use crate::watch::Watch;
+use crate::witness::{Keeper, WitnessFile};
+
+/// How long a lock is waited for that another program holds on the database.
+pub(crate) const LOCK_WAIT: Duration = Duration::from_secs(30);
+/// How long it is waited for without a word.
+const LOCK_WAIT_SILENT: Duration = Duration::from_secs(1);
+/// Time between two looks at it.
+const LOCK_LOOK: Duration = Duration::from_millis(10);
+/// How long the last checkpoint waits for those who read the database.
+const READERS_WAIT: Duration = Duration::from_secs(5);
 
 /// A database that this process has open for writing. No other process can open it so.
 #[derive(Debug)]
@@ -16,9 +29,15 @@ pub struct SqliteStore {
     pub(crate) db: Connection,
     pub(crate) path: PathBuf,
     pub(crate) key: AuditKey,
+    /// The last block of the open transaction: its number and hash.
+    pub(crate) appended: Option<(u64, Hash)>,
+    /// Dropped before the lock is.
+    pub(crate) witness: Keeper,
     // Dropped after the connection: fields go in this order.
     pub(crate) lock: Lock,
     pub(crate) housekeeping: Housekeeping,
+    pub(crate) watch: Watch,
+    pub(crate) reserve: Reserve,
 }
 
 impl SqliteStore {
@@ -28,27 +47,45 @@ impl SqliteStore {
         &self.key
     }
 
+    /// What is known of the chain apart from it.
+    #[must_use]
+    pub fn witness(&self) -> &WitnessFile {
+        self.witness.file()
+    }
+
     /// The database file, without symbolic links.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes the whole WAL back, empties it, and lets go of the database.
+    /// Writes the whole WAL back, empties it, and lets go of the database. What cannot be written
+    /// back stays in the WAL, for the next `open`.
     ///
     /// # Errors
     ///
-    /// When that fails. Nothing that was committed is lost: the next `open` recovers it.
+    /// When the database cannot be let go of. Nothing that was committed is lost.
     pub fn close(self) -> Result<(), StoreError> {
+        self.spare()?;
         // The lock goes last, when this function returns.
         let Self {
             db,
             path,
             lock: _lock,
+            witness,
+            watch,
             ..
         } = self;
-        let checkpoint = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-        let closed = checkpoint.and_then(|()| db.close().map_err(|(_, error)| error));
+        if !watch.damaged {
+            let waits = db.busy_timeout(READERS_WAIT);
+            let checkpoint = || db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+            if let Err(error) = waits.and_then(|()| checkpoint()) {
+                let path = path.display();
+                tracing::warn!(%path, %error, "the WAL was not written back; it is kept");
+            }
+        }
+        drop(witness);
+        let closed = db.close().map_err(|(_, error)| error);
         closed.map_err(|error| failed(&path, "closing", &error))
     }
 
@@ -63,7 +100,43 @@ impl SqliteStore {
 }
 
 fn failed(path: &Path, doing: &str, error: &rusqlite::Error) -> StoreError {
-    StoreError(format!("{doing}, in {}: {error}", path.display()))
+    let why = match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy) => format!(
+            "another program has held its lock for {} s; end that program and start the broker again",
+            LOCK_WAIT.as_secs()
+        ),
+        _ => error.to_string(),
+    };
+    let path = path.display();
+    StoreError(format!(
+        "{doing}, in {path}: {why}; what was accepted is on disk"
+    ))
+}
+
+/// Has the connection wait for locks of others, at most `longest` each, and say so.
+pub(crate) fn wait_for_locks(
+    db: &mut Connection,
+    path: &Path,
+    longest: Duration,
+) -> rusqlite::Result<()> {
+    let path = path.to_owned();
+    let (mut since, mut told) = (Instant::now(), false);
+    db.busy_handler(Some(move |looks: i32| {
+        if looks == 0 {
+            (since, told) = (Instant::now(), false);
+        }
+        let waited = since.elapsed();
+        if waited >= LOCK_WAIT_SILENT.min(longest) && !told {
+            told = true;
+            tracing::warn!(
+                path = %path.display(),
+                longest_s = longest.as_secs(),
+                "another program holds the database's lock; everybody waits for it"
+            );
+        }
+        std::thread::sleep(LOCK_LOOK);
+        waited < longest
+    }))
 }
 
 impl Store for SqliteStore {
@@ -73,11 +146,15 @@ impl Store for SqliteStore {
                 peers: read::peers(db)?,
                 aliases: read::aliases(db)?,
                 head: read::head(db)?,
+                sealed: read::sealed(db)?,
             })
         })
     }
 
     fn begin(&mut self) -> Result<(), StoreError> {
+        if self.watch.wal_shrank() {
+            self.check()?;
+        }
         self.run("opening a transaction", |db| {
             db.prepare_cached("BEGIN IMMEDIATE")?.execute([])
         })?;
@@ -85,11 +162,20 @@ impl Store for SqliteStore {
     }
 
     fn commit(&mut self) -> Result<(), StoreError> {
+        // Nobody else may empty it now. Once something is appended it is as long as before.
+        if self.watch.wal_shrank() {
+            return Err(self.truncated(true));
+        }
         self.run("committing", |db| db.prepare_cached("COMMIT")?.execute([]))?;
+        self.check()?;
+        if let Some((blocks, hash)) = self.appended.take() {
+            self.witness.note(blocks, hash);
+        }
         Ok(())
     }
 
     fn rollback(&mut self) {
+        self.appended = None;
         if self.db.is_autocommit() {
             return;
         }
@@ -97,5 +183,29 @@ impl Store for SqliteStore {
         if let Err(error) = self.run("rolling back", |db| db.execute_batch("ROLLBACK")) {
             tracing::warn!(%error, "rollback failed");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use peerbus_core::store::Store as _;
+
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_never_given_back_is_named_in_the_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = SqliteStore::open(&directory.path().join("bus.db")).unwrap();
+        let path = store.path.clone();
+        wait_for_locks(&mut store.db, &path, Duration::from_millis(50)).unwrap();
+        let other = Connection::open(&path).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let error = store.begin().unwrap_err().to_string();
+        assert!(
+            error.contains("another program has held its lock for 30 s"),
+            "{error}"
+        );
+        other.execute_batch("ROLLBACK").unwrap();
+        store.begin().unwrap();
     }
 }

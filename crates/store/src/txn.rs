@@ -1,12 +1,13 @@
 //! Reads and writes inside a transaction, one cached statement each.
 
+use peerbus_core::Stamp;
 use peerbus_core::audit::{Block, Head};
 use peerbus_core::store::{
     AliasRow, Fate, Inserted, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, StoreError,
     Txn,
 };
 use peerbus_wire::{MessageId, Seq};
-use rusqlite::{OptionalExtension as _, Result as SqlResult, params};
+use rusqlite::{Connection, OptionalExtension as _, Result as SqlResult, params};
 
 use crate::SqliteStore;
 use crate::fates;
@@ -17,12 +18,13 @@ impl Txn for SqliteStore {
         self.run("writing a peer", |db| {
             db.prepare_cached(
                 "INSERT INTO peers(id, name, owner, generated, ephemeral, online, last_seen_ms,
-                     ending, delivered)
-                 VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+                     ending, delivered, last_seen_steady_ms)
+                 VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
                  ON CONFLICT(id) DO UPDATE SET name = excluded.name, owner = excluded.owner,
                      generated = excluded.generated, ephemeral = excluded.ephemeral,
                      online = excluded.online, last_seen_ms = excluded.last_seen_ms,
-                     ending = excluded.ending, delivered = excluded.delivered",
+                     ending = excluded.ending, delivered = excluded.delivered,
+                     last_seen_steady_ms = excluded.last_seen_steady_ms",
             )?
             .execute(params![
                 row.id.0,
@@ -31,9 +33,10 @@ impl Txn for SqliteStore {
                 row.generated,
                 row.ephemeral,
                 row.online,
-                int(row.last_seen_ms)?,
+                int(row.last_seen.wall_ms)?,
                 row.ending.map(read::ending_number),
                 row.delivered.as_ref().map(ToString::to_string),
+                int(row.last_seen.steady_ms)?,
             ])
         })?;
         Ok(())
@@ -104,10 +107,14 @@ impl Txn for SqliteStore {
         &mut self,
         (recipient, sender): (PeerId, PeerId),
         seq: Seq,
+        steady_ms: u64,
     ) -> Result<(), StoreError> {
         self.run("owing a message", |db| {
-            db.prepare_cached("INSERT INTO deliveries(recipient, sender, seq) VALUES(?1, ?2, ?3)")?
-                .execute((recipient.0, sender.0, int(seq.0)?))
+            db.prepare_cached(
+                "INSERT INTO deliveries(recipient, sender, seq, steady_ms)
+                 VALUES(?1, ?2, ?3, ?4)",
+            )?
+            .execute((recipient.0, sender.0, int(seq.0)?, int(steady_ms)?))
         })?;
         Ok(())
     }
@@ -233,8 +240,8 @@ impl Txn for SqliteStore {
         self.run("deleting messages", |db| fates::delete_messages(db, seqs))
     }
 
-    fn insert_fates(&mut self, fates: &[Fate], at_ms: u64) -> Result<(), StoreError> {
-        self.run("keeping fates", |db| fates::insert(db, fates, at_ms))
+    fn insert_fates(&mut self, fates: &[Fate], steady_ms: u64) -> Result<(), StoreError> {
+        self.run("keeping fates", |db| fates::insert(db, fates, steady_ms))
     }
 
     fn fates(&mut self, seq: Seq) -> Result<Vec<Fate>, StoreError> {
@@ -268,15 +275,22 @@ impl Txn for SqliteStore {
         recipient: PeerId,
         seq: Seq,
         reason: &str,
-        at_ms: u64,
+        at: Stamp,
     ) -> Result<(), StoreError> {
         self.run("keeping a rejected message", |db| {
             db.prepare_cached(
-                "INSERT INTO dead(seq, recipient, at_ms, reason) VALUES(?1, ?2, ?3, ?4)
-                 ON CONFLICT(seq, recipient) DO UPDATE
-                 SET at_ms = excluded.at_ms, reason = excluded.reason",
+                "INSERT INTO dead(seq, recipient, at_ms, reason, steady_ms)
+                 VALUES(?1, ?2, ?3, ?4, ?5)
+                 ON CONFLICT(seq, recipient) DO UPDATE SET at_ms = excluded.at_ms,
+                     reason = excluded.reason, steady_ms = excluded.steady_ms",
             )?
-            .execute((int(seq.0)?, recipient.0, int(at_ms)?, reason))
+            .execute((
+                int(seq.0)?,
+                recipient.0,
+                int(at.wall_ms)?,
+                reason,
+                int(at.steady_ms)?,
+            ))
         })?;
         Ok(())
     }
@@ -286,8 +300,8 @@ impl Txn for SqliteStore {
         self.run("forgetting rejected messages", |db| {
             db.prepare_cached(
                 "DELETE FROM dead WHERE (seq, recipient) IN
-                 (SELECT seq, recipient FROM dead WHERE at_ms < ?1
-                  ORDER BY at_ms, seq, recipient LIMIT ?2)",
+                 (SELECT seq, recipient FROM dead WHERE steady_ms < ?1
+                  ORDER BY steady_ms, seq, recipient LIMIT ?2)",
             )?
             .execute((bound(before_ms), limit(rows)))
         })
@@ -296,8 +310,9 @@ impl Txn for SqliteStore {
     fn insert_notice(&mut self, notice: &Notice) -> Result<(), StoreError> {
         self.run("keeping a notice", |db| {
             db.prepare_cached(
-                "INSERT INTO notices(number, sender, id, recipient, dead, reason, at_ms)
-                 VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                "INSERT INTO notices(number, sender, id, recipient, dead, reason, at_ms,
+                     steady_ms)
+                 VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
             )?
             .execute(params![
                 int(notice.number)?,
@@ -306,7 +321,8 @@ impl Txn for SqliteStore {
                 notice.to,
                 notice.dead,
                 notice.reason,
-                int(notice.at_ms)?,
+                int(notice.at.wall_ms)?,
+                int(notice.at.steady_ms)?,
             ])
         })?;
         Ok(())
@@ -320,7 +336,7 @@ impl Txn for SqliteStore {
     ) -> Result<Vec<Notice>, StoreError> {
         self.run("reading notices", |db| {
             db.prepare_cached(
-                "SELECT number, sender, id, recipient, dead, reason, at_ms FROM notices
+                "SELECT number, sender, id, recipient, dead, reason, at_ms, steady_ms FROM notices
                  WHERE sender = ?1 AND number > ?2 ORDER BY number LIMIT ?3",
             )?
             .query_map((sender.0, bound(after), limit(rows)), read::notice)?
@@ -341,8 +357,8 @@ impl Txn for SqliteStore {
         self.run("dropping old notices", |db| {
             db.prepare_cached(
                 "DELETE FROM notices WHERE (sender, number) IN
-                 (SELECT sender, number FROM notices WHERE at_ms < ?1
-                  ORDER BY at_ms, sender, number LIMIT ?2)",
+                 (SELECT sender, number FROM notices WHERE steady_ms < ?1
+                  ORDER BY steady_ms, sender, number LIMIT ?2)",
             )?
             .execute((bound(before_ms), limit(rows)))
         })
@@ -351,50 +367,32 @@ impl Txn for SqliteStore {
     fn append_audit(&mut self, block: &Block, head: &Head) -> Result<(), StoreError> {
         self.run("writing the audit chain", |db| {
             db.prepare_cached(
-                "INSERT INTO audit(number, at_ms, hash, events) VALUES(?1, ?2, ?3, ?4)",
+                "INSERT INTO audit(number, at_ms, hash, events, steady_ms)
+                 VALUES(?1, ?2, ?3, ?4, ?5)",
             )?
             .execute((
                 int(block.number)?,
-                int(block.at_ms)?,
+                int(block.at.wall_ms)?,
                 block.hash,
                 &block.events,
+                int(block.at.steady_ms)?,
             ))?;
-            db.prepare_cached(
-                "INSERT OR REPLACE INTO head(one, blocks, hash, anchor, anchor_hash, next_seq,
-                     next_peer, next_notice, mac)
-                 VALUES(1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-            )?
-            .execute((
-                int(head.blocks)?,
-                head.hash,
-                int(head.anchor)?,
-                head.anchor_hash,
-                int(head.next_seq)?,
-                head.next_peer,
-                int(head.next_notice)?,
-                head.mac,
-            ))
+            write_head(db, head)
         })?;
+        self.appended = Some((head.blocks, head.hash));
         Ok(())
     }
 
     fn old_audit(&mut self, before_ms: u64, rows: usize) -> Result<Option<Block>, StoreError> {
         self.run("looking for old audit blocks", |db| {
-            let (last, newest): (Option<i64>, Option<i64>) = db
-                .prepare_cached(
-                    "SELECT max(number), max(at_ms) FROM
-                     (SELECT number, at_ms FROM audit ORDER BY number LIMIT ?1)",
-                )?
-                .query_row([limit(rows)], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            match (last, newest) {
-                (Some(last), Some(newest)) if newest < bound(before_ms) => db
-                    .prepare_cached(
-                        "SELECT number, at_ms, hash, events FROM audit WHERE number = ?1",
-                    )?
-                    .query_row([last], read::block)
-                    .map(Some),
-                _ => Ok(None),
-            }
+            db.prepare_cached(
+                "SELECT number, at_ms, hash, events, coalesce(steady_ms, at_ms) FROM audit
+                 WHERE number = (SELECT max(number) FROM
+                     (SELECT number FROM audit ORDER BY number LIMIT ?1))
+                 AND coalesce(steady_ms, at_ms) < ?2",
+            )?
+            .query_row((limit(rows), bound(before_ms)), read::block)
+            .optional()
         })
     }
 
@@ -406,4 +404,22 @@ impl Txn for SqliteStore {
         })?;
         Ok(())
     }
+}
+
+pub(crate) fn write_head(db: &Connection, head: &Head) -> SqlResult<usize> {
+    db.prepare_cached(
+        "INSERT OR REPLACE INTO head(one, blocks, hash, anchor, anchor_hash, next_seq, next_peer,
+             next_notice, mac)
+         VALUES(1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?
+    .execute((
+        int(head.blocks)?,
+        head.hash,
+        int(head.anchor)?,
+        head.anchor_hash,
+        int(head.next_seq)?,
+        head.next_peer,
+        int(head.next_notice)?,
+        head.mac,
+    ))
 }

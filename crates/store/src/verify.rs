@@ -5,12 +5,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use peerbus_core::audit::{AuditKey, Block, Break, Hash, Verifier};
+use peerbus_core::audit::{AuditKey, Block, Break, Hash, Head, Verifier};
+use peerbus_core::witness::{Missing, Witness};
 use peerbus_wire::{hex, utc};
 use rusqlite::{Connection, Error, OpenFlags, Row};
 
+use crate::owed::{Owed, QueueBreak};
 use crate::schema::{self, STEPS, SchemaError};
-use crate::{KeyError, files, key, read};
+use crate::{KeyError, files, key, read, witness};
 
 /// What a chain that verifies holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +35,41 @@ pub struct AuditReport {
     pub first_ms: Option<u64>,
     /// When the last of them was sealed, in milliseconds since the Unix epoch.
     pub last_ms: Option<u64>,
+    /// How many deliveries wait whose acceptance retention dropped: the chain says nothing of them.
+    pub older: u64,
+    /// What the witness file says of the chain's end.
+    pub witness: Witnessed,
+}
+
+/// What a witness file says of a chain that verifies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Witnessed {
+    /// The chain holds what the witness saw.
+    Whole(Witness),
+    /// There is no witness: commits that are missing at the end are not noticed.
+    None,
+    /// It is of no use, and why: as without one.
+    Unreadable(String),
+}
+
+impl fmt::Display for Witnessed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNKNOWN: &str = "whether the end was cut off cannot be known";
+        match self {
+            Self::Whole(witness) => {
+                let (block, at) = (witness.blocks, Utc(witness.at_ms));
+                write!(f, "the witness saw block {block} at {at}")?;
+                match witness.epoch {
+                    0 => Ok(()),
+                    losses => write!(f, "; losses acknowledged: {losses}"),
+                }
+            }
+            Self::None => write!(f, "there is no witness: {UNKNOWN}"),
+            Self::Unreadable(why) => {
+                write!(f, "warning: the witness is of no use ({why}): {UNKNOWN}")
+            }
+        }
+    }
 }
 
 impl fmt::Display for AuditReport {
@@ -58,11 +95,19 @@ impl fmt::Display for AuditReport {
                 )?;
             }
         }
+        match self.older {
+            0 => write!(f, "; the queue agrees")?,
+            older => write!(
+                f,
+                "; the queue agrees, but for {older} deliveries that are older than the chain"
+            )?,
+        }
         write!(
             f,
-            "; ends at block {} with {}",
+            "; ends at block {} with {}; {}",
             self.last,
-            hash(&self.head_hash)
+            hash(&self.head_hash),
+            self.witness
         )
     }
 }
@@ -106,6 +151,32 @@ pub enum VerifyError {
         /// What SQLite said.
         source: Error,
     },
+    /// The chain is whole, and nothing was ever written to it.
+    #[error("{}: nothing yet; the audit chain begins with the first registration", .path.display())]
+    Nothing {
+        /// The database.
+        path: PathBuf,
+    },
+    /// The chain holds and is not all that there was.
+    #[error(
+        "{} is not all that there was: {missing}; put the files back if you have them, or run \
+         `peerbus audit acknowledge`",
+        .path.display()
+    )]
+    Missing {
+        /// The database.
+        path: PathBuf,
+        /// What is known of the rest.
+        missing: Missing,
+    },
+    /// The chain holds and the queue does not agree with it.
+    #[error("the queue of {} was changed outside the broker: {source}", .path.display())]
+    Queue {
+        /// The database.
+        path: PathBuf,
+        /// Where.
+        source: QueueBreak,
+    },
     /// The chain does not hold.
     #[error("the audit chain of {} is broken: {source}", .path.display())]
     Broken {
@@ -131,19 +202,21 @@ pub fn verify_audit(path: &Path) -> Result<AuditReport, VerifyError> {
     };
     let path = path.canonicalize().map_err(unreadable)?;
     files::regular(&path).map_err(unreadable)?;
+    // Before the database: what it names is in any later snapshot.
+    let text = witness::text(&path);
     // Without a WAL nobody has the database open: it is read as it lies there. Through the WAL,
     // SQLite would leave files beside it.
     if !wal_exists(&path) {
         let before = stamp(&path).map_err(unreadable)?;
-        let result = verify(&path, Access::Quiet);
+        let result = verify(&path, Access::Quiet, &text);
         if !wal_exists(&path) && stamp(&path).map_err(unreadable)? == before {
             return result;
         }
     }
-    verify(&path, Access::Live)
+    verify(&path, Access::Live, &text)
 }
 
-enum Access {
+pub(crate) enum Access {
     /// No broker has the database open.
     Quiet,
     /// One may.
@@ -160,41 +233,72 @@ fn stamp(path: &Path) -> io::Result<(u64, SystemTime)> {
     Ok((metadata.len(), metadata.modified()?))
 }
 
-fn verify(path: &Path, access: Access) -> Result<AuditReport, VerifyError> {
+fn verify(
+    path: &Path,
+    access: Access,
+    witness: &io::Result<Option<String>>,
+) -> Result<AuditReport, VerifyError> {
     let damaged = |source| VerifyError::Damaged {
         path: path.to_owned(),
         source,
     };
     let db = connect(path, access).map_err(damaged)?;
+    check_schema(&db, path)?;
+    let key = key::read(path)?;
+    db.execute_batch("BEGIN").map_err(damaged)?;
+    let report = follow(&db, path, &key)?;
+    let witness = match witness::decode(&key, witness) {
+        Ok(None) => Witnessed::None,
+        Ok(Some(witness)) => Witnessed::Whole(witness),
+        Err(why) => Witnessed::Unreadable(why.to_string()),
+    };
+    let report = AuditReport { witness, ..report };
+    if let Witnessed::Whole(witness) = &report.witness {
+        let head = read::head(&db).map_err(damaged)?;
+        let head = head.unwrap_or_else(|| Head::new(&key));
+        if let Some(missing) = witness::missing(&db, &head, witness).map_err(damaged)? {
+            let path = path.to_owned();
+            return Err(VerifyError::Missing { path, missing });
+        }
+    }
+    match report.last {
+        0 => Err(VerifyError::Nothing {
+            path: path.to_owned(),
+        }),
+        _ => Ok(report),
+    }
+}
+
+/// Fails unless a database has the schema that this program reads.
+pub(crate) fn check_schema(db: &Connection, path: &Path) -> Result<(), VerifyError> {
+    let damaged = |source| VerifyError::Damaged {
+        path: path.to_owned(),
+        source,
+    };
     let known = u32::try_from(STEPS.len()).unwrap_or(u32::MAX);
-    let version = schema::version(&db, path, known).map_err(|error| match error {
+    let version = schema::version(db, path, known).map_err(|error| match error {
         SchemaError::Sqlite { source, .. } => damaged(source),
         other => other.into(),
     })?;
     match version {
         0 => {
             let found = "nothing in it".into();
-            return Err(SchemaError::Foreign {
+            Err(SchemaError::Foreign {
                 path: path.to_owned(),
                 found,
             }
-            .into());
+            .into())
         }
-        found if found < known => {
-            return Err(VerifyError::Older {
-                path: path.to_owned(),
-                found,
-                known,
-            });
-        }
-        _ => {}
+        found if found < known => Err(VerifyError::Older {
+            path: path.to_owned(),
+            found,
+            known,
+        }),
+        _ => Ok(()),
     }
-    let key = key::read(path)?;
-    db.execute_batch("BEGIN").map_err(damaged)?;
-    follow(&db, path, &key)
 }
 
-fn connect(path: &Path, access: Access) -> rusqlite::Result<Connection> {
+pub(crate) fn connect(path: &Path, access: Access) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     match access {
         Access::Live => Connection::open_with_flags(path, flags),
@@ -217,7 +321,11 @@ fn immutable_uri(path: &Path) -> String {
     uri + "?immutable=1"
 }
 
-fn follow(db: &Connection, path: &Path, key: &AuditKey) -> Result<AuditReport, VerifyError> {
+pub(crate) fn follow(
+    db: &Connection,
+    path: &Path,
+    key: &AuditKey,
+) -> Result<AuditReport, VerifyError> {
     let damaged = |source| VerifyError::Damaged {
         path: path.to_owned(),
         source,
@@ -234,9 +342,13 @@ fn follow(db: &Connection, path: &Path, key: &AuditKey) -> Result<AuditReport, V
     };
     let mut verifier = Verifier::new(key, head).map_err(broken)?;
     let (mut blocks, mut events) = (0, 0);
+    let mut owed = Owed::default();
     let (mut first_ms, mut last_ms) = (None, None);
     let mut statement = db
-        .prepare("SELECT number, at_ms, hash, events FROM audit ORDER BY number")
+        .prepare(
+            "SELECT number, at_ms, hash, events, coalesce(steady_ms, at_ms)
+             FROM audit ORDER BY number",
+        )
         .map_err(damaged)?;
     let mut rows = statement.query([]).map_err(damaged)?;
     while let Some(row) = rows.next().map_err(damaged)? {
@@ -244,10 +356,16 @@ fn follow(db: &Connection, path: &Path, key: &AuditKey) -> Result<AuditReport, V
         verifier.block(&block).map_err(broken)?;
         blocks += 1;
         events += block.events.lines().count() as u64;
-        first_ms = first_ms.or(Some(block.at_ms));
-        last_ms = Some(block.at_ms);
+        owed.block(&block.events);
+        first_ms = first_ms.or(Some(block.at.wall_ms));
+        last_ms = Some(block.at.wall_ms);
     }
     let head = verifier.finish().map_err(broken)?;
+    let compared = owed.compare(db, &head).map_err(damaged)?;
+    let older = compared.map_err(|source| VerifyError::Queue {
+        path: path.to_owned(),
+        source,
+    })?;
     Ok(AuditReport {
         path: path.to_owned(),
         anchor: head.anchor,
@@ -258,6 +376,8 @@ fn follow(db: &Connection, path: &Path, key: &AuditKey) -> Result<AuditReport, V
         events,
         first_ms,
         last_ms,
+        older,
+        witness: Witnessed::None,
     })
 }
 

@@ -28,7 +28,7 @@ pub enum CloseReason {
     NameInUse,
     /// As [`Self::NameInUse`], said to a client that has an instance too, with who holds the name.
     NameHeld {
-        /// What the holder says of itself, neutralised; cut to fit a close frame.
+        /// What the holder says of itself, escaped; cut to fit a close frame.
         by: String,
     },
     /// An ephemeral registration asked for a name that is known.
@@ -39,6 +39,8 @@ pub enum CloseReason {
     NameEnded,
     /// A message was larger than [`crate::limits::FRAME_BYTES_MAX`].
     TooLarge,
+    /// The first message was larger than [`crate::limits::REGISTER_BYTES_MAX`].
+    RegisterTooLarge,
     /// No complete `register` within the handshake deadline.
     HandshakeTimeout,
     /// The connection did not answer pings.
@@ -69,7 +71,7 @@ impl CloseReason {
             | Self::NameInUse
             | Self::NameHeld { .. }
             | Self::NameKnown => 1008,
-            Self::TooLarge => 1009,
+            Self::TooLarge | Self::RegisterTooLarge => 1009,
             Self::GoingAway => 1001,
             Self::StorageFailed => 1011,
             Self::Full => 1013,
@@ -99,6 +101,7 @@ impl CloseReason {
             Self::TakenOver => "name taken over by a newer connection".into(),
             Self::NameEnded => "name has ended for good".into(),
             Self::TooLarge => "frame larger than 1048576 bytes".into(),
+            Self::RegisterTooLarge => "first frame larger than 4096 bytes".into(),
             Self::HandshakeTimeout => "no register frame within the handshake deadline".into(),
             Self::Unresponsive => "no answer to ping".into(),
             Self::TooSlow => "connection does not read what it is sent".into(),

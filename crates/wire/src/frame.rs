@@ -172,6 +172,9 @@ pub struct PeerEntry {
     pub unacked: Option<u64>,
     /// Seconds since it was last connected; 0 while it is.
     pub away_s: u64,
+    /// Seconds since `activity` in its presence last changed on this connection; `None` where it is
+    /// away or says nothing of that.
+    pub activity_s: Option<u64>,
     /// Its own description. Untrusted.
     pub presence: Option<Presence>,
 }
@@ -190,6 +193,18 @@ impl DeliverFrame {
             text: format!(
                 r#"{{"protocol_version":"v1","type":"deliver","delivery_key":"{}","envelope":{envelope}}}"#,
                 seq.0
+            )
+            .into(),
+        }
+    }
+
+    /// Encodes the frame for a v1 connection, under a key of its own that needs no escapes.
+    #[must_use]
+    pub fn keyed(key: &DeliveryKey, envelope: &str) -> Self {
+        let key = key.as_str();
+        Self {
+            text: format!(
+                r#"{{"protocol_version":"v1","type":"deliver","delivery_key":"{key}","envelope":{envelope}}}"#
             )
             .into(),
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use zeroize::Zeroizing;
 
 use crate::limits::{DELIVERY_KEY_BYTES_MAX, ID_BYTES_MAX, INSTANCE_BYTES_MAX, TOKEN_BYTES_MAX};
+use crate::name::PeerName;
 
 /// The id that a sender gives a message: 1-128 of `[A-Za-z0-9._:-]`. Unique per sender.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -69,15 +70,15 @@ pub enum IdError {
 pub struct Seq(pub u64);
 
 impl Seq {
-    /// The delivery key under which our broker delivers this message, to whomever.
+    /// The delivery key under which this message is delivered on every `ext` connection.
     #[must_use]
     pub fn key(self) -> DeliveryKey {
         DeliveryKey(self.0.to_string().into())
     }
 }
 
-/// Names a delivery in an ack. Opaque to clients; at our broker the decimal [`Seq`], at a v1
-/// broker the id, or `id|recipient` for a copy of a broadcast.
+/// Names a delivery in an ack. Opaque to clients; on an `ext` connection the decimal [`Seq`], on a
+/// v1 connection the id, or `id|recipient` for a copy of a broadcast.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct DeliveryKey(Arc<str>);
 
@@ -88,6 +89,21 @@ impl DeliveryKey {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         (!text.is_empty() && text.len() <= DELIVERY_KEY_BYTES_MAX).then(|| Self(text.into()))
+    }
+
+    /// The key of version 1, of a copy of a broadcast with its recipient. What was asked for with
+    /// `number` has it behind `#`, which stands in no id and no name.
+    #[must_use]
+    pub fn v1(id: &MessageId, recipient: Option<&PeerName>, number: Option<Seq>) -> Self {
+        let recipient = recipient.map_or(String::new(), |name| format!("|{name}"));
+        let number = number.map_or(String::new(), |seq| format!("#{}", seq.0));
+        Self(format!("{id}{recipient}{number}").into())
+    }
+
+    /// The key on a v1 connection of a delivery whose frame has no room for a longer one.
+    #[must_use]
+    pub fn short(number: Seq) -> Self {
+        Self(format!("#{}", number.0).into())
     }
 
     /// The key as it is on the wire.

@@ -2,6 +2,8 @@
 
 /// Largest WebSocket message in either direction, in bytes.
 pub const FRAME_BYTES_MAX: usize = 1_048_576;
+/// Largest first frame of a client, in bytes: its `register`.
+pub const REGISTER_BYTES_MAX: usize = 4_096;
 /// Longest peer name, in bytes (names are ASCII).
 pub const NAME_BYTES_MAX: usize = 64;
 /// Longest envelope `id`, in bytes.
@@ -50,9 +52,12 @@ pub const WINDOW_V1_BYTES: u32 = WINDOW_BYTES_MAX;
 /// Deliveries that a v1 connection may leave unacked beyond its window once they have lapsed.
 pub const EXEMPT_V1_MESSAGES: u32 = 4_096;
 
-/// What a deliver frame adds around the envelope: the fixed text and a key of up to 20 digits.
+/// Longest key that a deliver frame has room for whatever the envelope, in bytes: 20 digits.
+pub const SHORT_KEY_BYTES: usize = 20;
+/// What a deliver frame adds around the envelope: the fixed text and such a key.
 pub const DELIVER_OVERHEAD_BYTES: usize =
-    r#"{"protocol_version":"v1","type":"deliver","delivery_key":"","envelope":}"#.len() + 20;
+    r#"{"protocol_version":"v1","type":"deliver","delivery_key":"","envelope":}"#.len()
+        + SHORT_KEY_BYTES;
 /// What a deliver frame for one `ext` recipient may be longer than that, and than a frame: it says
 /// that the message comes again, and under which name it was sent.
 pub const DELIVER_ONE_BYTES: usize = r#","again":true,"for":"""#.len() + NAME_BYTES_MAX;
@@ -60,11 +65,16 @@ pub const DELIVER_ONE_BYTES: usize = r#","again":true,"for":"""#.len() + NAME_BY
 /// frame whoever the recipient is.
 pub const ENVELOPE_BYTES_MAX: usize = FRAME_BYTES_MAX - DELIVER_OVERHEAD_BYTES;
 
+/// Every member of a `register` at its longest.
+const _: () = assert!(
+    2 * NAME_BYTES_MAX + TOKEN_BYTES_MAX + INSTANCE_BYTES_MAX + PRESENCE_BYTES_MAX + 1_024
+        <= REGISTER_BYTES_MAX
+);
 const _: () = assert!(WINDOW_MESSAGES_DEFAULT <= WINDOW_MESSAGES_MAX);
 const _: () = assert!(WINDOW_BYTES_DEFAULT <= WINDOW_BYTES_MAX);
 const _: () = assert!(WINDOW_BYTES_DEFAULT as usize >= FRAME_BYTES_MAX);
 const _: () = assert!(NESTING_MAX < DECODE_NESTING_MAX);
-/// Longest entry of a `peers` answer: numbers and member names take less than 128 bytes.
-pub(crate) const PEER_ENTRY_BYTES_MAX: usize = PRESENCE_BYTES_MAX + NAME_BYTES_MAX + 128;
+/// Longest entry of a `peers` answer: numbers and member names take less than 192 bytes.
+pub(crate) const PEER_ENTRY_BYTES_MAX: usize = PRESENCE_BYTES_MAX + NAME_BYTES_MAX + 192;
 const _: () = assert!(PEERS_ENTRIES_MAX * PEER_ENTRY_BYTES_MAX < FRAME_BYTES_MAX * 3 / 4);
 const _: () = assert!(STATUS_IDS_MAX * (ID_BYTES_MAX + 3) + 1_024 < FRAME_BYTES_MAX);

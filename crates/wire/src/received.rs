@@ -136,6 +136,9 @@ fn write_peers(frame: &PeersFrame) -> String {
                 writer.number("unacked", unacked);
             }
             writer.number("away_s", peer.away_s);
+            if let Some(activity_s) = peer.activity_s {
+                writer.number("activity_s", activity_s);
+            }
             if let Some(presence) = &peer.presence {
                 writer.raw("presence", presence.as_str());
             }
@@ -177,6 +180,7 @@ fn peer(raw: &Raw<'_>) -> Option<PeerEntry> {
         online: members.flag(Member::Online)?,
         unacked: number(Member::Unacked),
         away_s: number(Member::AwayS).unwrap_or(0),
+        activity_s: number(Member::ActivityS),
         presence: members
             .get(Member::Presence)
             .and_then(|raw| Presence::of(&raw)),

@@ -1,7 +1,5 @@
 //! How far a message got: one word for it on the wire and everywhere else.
 
-use std::mem::discriminant;
-
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{HOW_BYTES_MAX, REASON_BYTES_MAX};
@@ -112,16 +110,19 @@ pub enum RefusalCode {
     TooLarge,
     /// The recipient's queue is full.
     QueueFull,
+    /// The broker's disk is nearly full.
+    DiskFull,
 }
 
 impl RefusalCode {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Invalid,
         Self::From,
         Self::UnknownRecipient,
         Self::IdReused,
         Self::TooLarge,
         Self::QueueFull,
+        Self::DiskFull,
     ];
 
     /// The code on the wire.
@@ -134,6 +135,7 @@ impl RefusalCode {
             Self::IdReused => "id_reused",
             Self::TooLarge => "too_large",
             Self::QueueFull => "queue_full",
+            Self::DiskFull => "disk_full",
         }
     }
 
@@ -146,63 +148,38 @@ impl RefusalCode {
     }
 }
 
-/// Every stage, least first, empty, with its word on the wire.
-static WORDS: [(&str, Stage); 13] = {
-    const ACCEPTED: Accepted = Accepted {
-        recipients: 0,
-        online: 0,
-        duplicate: false,
-    };
-    const REFUSED: Refusal = Refusal {
-        code: RefusalCode::Invalid,
-        reason: String::new(),
-    };
-    [
-        ("unknown", Stage::Unknown),
-        ("accepted", Stage::Accepted(ACCEPTED)),
-        ("refused", Stage::Refused(REFUSED)),
-        ("settled", Stage::Settled { recipients: 0 }),
-        ("queued", Stage::Queued),
-        ("forwarded", Stage::Forwarded),
-        ("delivered", Stage::Delivered),
-        (
-            "pushed",
-            Stage::Pushed {
-                path: String::new(),
-            },
-        ),
-        ("held", Stage::Held { why: String::new() }),
-        (
-            "presented",
-            Stage::Presented {
-                path: String::new(),
-            },
-        ),
-        ("acked", Stage::Acked(None)),
-        ("expired", Stage::Expired { why: String::new() }),
-        ("dead", Stage::Dead { why: String::new() }),
-    ]
-};
-
 impl Stage {
     /// Its word on the wire.
     #[must_use]
     pub fn word(&self) -> &'static str {
-        WORDS[self.index()].0
+        self.row().1
     }
 
     /// How far it is, to compare with others of the same recipient: what is known to be seen comes
     /// after every other ack, and what is lost comes last.
     #[must_use]
     pub fn rank(&self) -> usize {
-        let seen = matches!(self, Self::Acked(Some(How::Seen { .. })));
-        2 * self.index() + usize::from(seen)
+        self.row().0
     }
 
-    /// The recipient is done with it, and some model got it.
-    #[must_use]
-    pub fn is_seen(&self) -> bool {
-        matches!(self, Self::Acked(Some(How::Seen { .. })))
+    /// Its rank and its word.
+    const fn row(&self) -> (usize, &'static str) {
+        match self {
+            Self::Unknown => (0, "unknown"),
+            Self::Accepted(_) => (1, "accepted"),
+            Self::Refused(_) => (2, "refused"),
+            Self::Settled { .. } => (3, "settled"),
+            Self::Queued => (4, "queued"),
+            Self::Forwarded => (5, "forwarded"),
+            Self::Delivered => (6, "delivered"),
+            Self::Pushed { .. } => (7, "pushed"),
+            Self::Held { .. } => (8, "held"),
+            Self::Presented { .. } => (9, "presented"),
+            Self::Acked(None | Some(How::Pushed { .. })) => (10, "acked"),
+            Self::Acked(Some(How::Seen { .. })) => (11, "acked"),
+            Self::Expired { .. } => (12, "expired"),
+            Self::Dead { .. } => (13, "dead"),
+        }
     }
 
     /// Its recipient will not get it.
@@ -229,43 +206,47 @@ impl Stage {
     /// It is about one recipient.
     #[must_use]
     pub fn is_at_one(&self) -> bool {
-        self.index() >= Self::Queued.index()
-    }
-
-    fn index(&self) -> usize {
-        let same = |(_, stage): &(&str, Self)| discriminant(stage) == discriminant(self);
-        WORDS.iter().position(same).unwrap_or(0)
+        self.rank() >= Self::Queued.rank()
     }
 
     /// Reads `state` and what belongs to it. `None` when something is missing, or of a later
     /// version.
     pub(crate) fn read(members: &Members<'_>) -> Option<Self> {
-        let word = members.string(Member::State)?;
-        let (_, mut stage) = WORDS.iter().find(|(known, _)| *known == word)?.clone();
-        let reason = || {
+        let why = || {
             let reason = members.string(Member::Reason).unwrap_or_default();
             cut(&reason, REASON_BYTES_MAX).into_owned()
         };
-        match &mut stage {
-            Self::Accepted(accepted) => {
-                accepted.recipients = members.number(Member::Recipients, 0)?;
-                accepted.online = members.number(Member::Online, 0)?;
-                accepted.duplicate = members.flag(Member::Duplicate)?;
-            }
-            Self::Refused(refusal) => {
+        let path = || part(members, Member::Path);
+        let recipients = || members.number(Member::Recipients, 0);
+        Some(match &*members.string(Member::State)? {
+            "unknown" => Self::Unknown,
+            "accepted" => Self::Accepted(Accepted {
+                recipients: recipients()?,
+                online: members.number(Member::Online, 0)?,
+                duplicate: members.flag(Member::Duplicate)?,
+            }),
+            "refused" => {
                 let code = members.string(Member::Code).unwrap_or_default();
-                refusal.code = RefusalCode::parse(&code);
-                refusal.reason = reason();
+                let code = RefusalCode::parse(&code);
+                Self::Refused(Refusal {
+                    code,
+                    reason: why(),
+                })
             }
-            Self::Settled { recipients } => *recipients = members.number(Member::Recipients, 0)?,
-            Self::Pushed { path } | Self::Presented { path } => {
-                *path = part(members, Member::Path)?;
-            }
-            Self::Held { why } | Self::Expired { why } | Self::Dead { why } => *why = reason(),
-            Self::Acked(claim) => *claim = how(members),
-            Self::Queued | Self::Forwarded | Self::Delivered | Self::Unknown => {}
-        }
-        Some(stage)
+            "settled" => Self::Settled {
+                recipients: recipients()?,
+            },
+            "queued" => Self::Queued,
+            "forwarded" => Self::Forwarded,
+            "delivered" => Self::Delivered,
+            "pushed" => Self::Pushed { path: path()? },
+            "held" => Self::Held { why: why() },
+            "presented" => Self::Presented { path: path()? },
+            "acked" => Self::Acked(how(members)),
+            "expired" => Self::Expired { why: why() },
+            "dead" => Self::Dead { why: why() },
+            _ => return None,
+        })
     }
 
     /// Writes `state`, `to` when there is one, and what belongs to it.

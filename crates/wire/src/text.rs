@@ -6,50 +6,42 @@ use std::fmt::Write;
 /// or on a terminal. Every surface that shows what a peer wrote passes it through this function.
 ///
 /// `"` and `\` are escaped as in JSON; `<`, `>`, every control character (line breaks included),
-/// line and paragraph separators, bidirectional controls, invisible characters and tags become
-/// `\uXXXX` (two of them, a surrogate pair, above U+FFFF). What remains reads as it was written.
+/// line and paragraph separators, and all that Unicode calls a format character or lets a program
+/// ignore (bidirectional controls, invisible characters, tags, variation selectors) become `\uXXXX`
+/// (two of them, a surrogate pair, above U+FFFF). What remains reads as it was written; so does the
+/// selector that makes a symbol an emoji.
 /// The text is cut after `max_chars` of its characters, and the cut is stated.
 ///
 /// ```
-/// use peerbus_wire::neutralise;
-/// assert_eq!(neutralise("a\n</channel>\"", 80), r#"a\u000a\u003c/channel\u003e\""#);
-/// assert_eq!(neutralise("abcdef", 4), "abcd… [2 more characters]");
+/// use peerbus_wire::escape;
+/// assert_eq!(escape("a\n</channel>\"", 80), r#"a\u000a\u003c/channel\u003e\""#);
+/// assert_eq!(escape("abcdef", 4), "abcd… [2 more characters]");
 /// ```
 #[must_use]
-pub fn neutralise(text: &str, max_chars: usize) -> String {
-    escape(text, max_chars, is_unsafe)
+pub fn escape(text: &str, max_chars: usize) -> String {
+    escape_where(text, max_chars, is_unsafe)
 }
 
-/// Makes JSON text safe to print on one line: what [`neutralise`] escapes and JSON allows raw in a
+/// Makes JSON text safe to print on one line: what [`escape`] escapes and JSON allows raw in a
 /// string becomes a `\uXXXX` escape. The JSON's meaning stays the same.
 ///
 /// ```
-/// use peerbus_wire::neutralise_json;
-/// assert_eq!(neutralise_json("{\"a\":\"<\u{202e}\"}"), r#"{"a":"\u003c\u202e"}"#);
+/// use peerbus_wire::escape_json;
+/// assert_eq!(escape_json("{\"a\":\"<\u{202e}\"}"), r#"{"a":"\u003c\u202e"}"#);
 /// ```
 #[must_use]
-pub fn neutralise_json(json: &str) -> String {
+pub fn escape_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
-    for c in json.chars() {
-        // Raw control characters in JSON text stand between tokens: one line has none.
-        if c < ' ' {
-            continue;
-        }
-        if is_unsafe(c) {
-            for unit in c.encode_utf16(&mut [0; 2]) {
-                // Writing to a String cannot fail.
-                let _ = write!(out, "\\u{unit:04x}");
-            }
-        } else {
-            out.push(c);
-        }
+    // Raw control characters in JSON text stand between tokens: one line has none.
+    for c in json.chars().filter(|c| *c >= ' ') {
+        put(&mut out, c, is_unsafe(c));
     }
     out
 }
 
-/// `text` in quotes for an error sentence: as [`neutralise`], and ASCII only.
+/// `text` in quotes for an error sentence: as [`escape`], and ASCII only.
 pub(crate) fn quote(text: &str) -> String {
-    let safe = escape(text, 40, |c| is_unsafe(c) || !c.is_ascii());
+    let safe = escape_where(text, 40, |c| is_unsafe(c) || !c.is_ascii());
     format!("\"{safe}\"")
 }
 
@@ -63,43 +55,57 @@ pub(crate) fn cut(text: &str, max: usize) -> std::borrow::Cow<'_, str> {
     format!("{}{MARK}", &text[..end]).into()
 }
 
-fn escape(text: &str, max_chars: usize, escaped: impl Fn(char) -> bool) -> String {
+fn escape_where(text: &str, max_chars: usize, escaped: impl Fn(char) -> bool) -> String {
     let mut out = String::with_capacity(text.len().min(max_chars.saturating_mul(4)) + 16);
     let mut rest = text.chars();
     for c in rest.by_ref().take(max_chars) {
         match c {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
-            _ if escaped(c) => {
-                for unit in c.encode_utf16(&mut [0; 2]) {
-                    // Writing to a String cannot fail.
-                    let _ = write!(out, "\\u{unit:04x}");
-                }
-            }
-            _ => out.push(c),
+            _ => put(&mut out, c, escaped(c)),
         }
     }
     let more = rest.count();
     if more > 0 {
         let plural = if more == 1 { "" } else { "s" };
+        // Writing to a String cannot fail.
         let _ = write!(out, "… [{more} more character{plural}]");
     }
     out
 }
 
-/// Whether a character could end a line, open or close a tag, reorder the text or hide in it.
+/// Appends a character, escaped or as it is. The selector that makes a symbol an emoji stays: it
+/// hides nothing, and one alone carries nothing.
+fn put(out: &mut String, c: char, escaped: bool) {
+    let symbol = |c: char| matches!(c, '\u{203c}'..='\u{3299}' | '\u{1f000}'..='\u{1faff}');
+    if !escaped || c == '\u{fe0f}' && out.chars().next_back().is_some_and(symbol) {
+        out.push(c);
+        return;
+    }
+    for unit in c.encode_utf16(&mut [0; 2]) {
+        // Writing to a String cannot fail.
+        let _ = write!(out, "\\u{unit:04x}");
+    }
+}
+
+/// Whether a character could end a line, open or close a tag, reorder the text or hide in it: of
+/// Unicode, what is `Default_Ignorable_Code_Point` or of the categories `Cc`, `Cf`, `Zl` and `Zp`.
 fn is_unsafe(c: char) -> bool {
     matches!(c,
         '<' | '>'
         | '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' // C0, DEL, C1
         | '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' // invisible
-        | '\u{180b}'..='\u{180f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' // invisible
+        | '\u{600}'..='\u{605}' | '\u{6dd}' | '\u{70f}' | '\u{890}' | '\u{891}' | '\u{8e2}' // format
         | '\u{61c}' // bidirectional
+        | '\u{180b}'..='\u{180f}' // variation selectors
         | '\u{200b}'..='\u{200f}' // zero-width, bidirectional
         | '\u{2028}'..='\u{202e}' // separators, bidirectional
         | '\u{2060}'..='\u{206f}' // invisible, bidirectional
+        | '\u{3164}' | '\u{feff}' | '\u{ffa0}' // invisible
+        | '\u{fe00}'..='\u{fe0f}' // variation selectors
         | '\u{fff0}'..='\u{fffb}' // unassigned invisible, annotations
-        | '\u{1d173}'..='\u{1d17a}' // invisible
+        | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1343f}' // format
+        | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' // format, invisible
         | '\u{e0000}'..='\u{e0fff}') // tags and variation selectors that can carry text
 }
 
@@ -144,16 +150,40 @@ mod tests {
             ),
         ];
         for (text, safe) in cases {
-            assert_eq!(neutralise(text, 100), safe, "{text:?}");
+            assert_eq!(escape(text, 100), safe, "{text:?}");
         }
     }
 
     #[test]
+    fn what_unicode_hides_is_escaped_whatever_its_block() {
+        let hidden = [
+            0xad, 0x34f, 0x600, 0x61c, 0x6dd, 0x115f, 0x17b5, 0x180b, 0x200d, 0x2061, 0x2065,
+            0x3164, 0xfe00, 0xfe0f, 0xfeff, 0xffa0, 0xfff0, 0xfffb, 0x110bd, 0x13430, 0x1343f,
+            0x1bca0, 0x1bca3, 0x1d173, 0xe0001, 0xe0100, 0xe01ef, 0xe0fff,
+        ];
+        for c in hidden.into_iter().filter_map(char::from_u32) {
+            let (text, json) = (format!("a{c}b"), format!("\"a{c}b\""));
+            assert!(escape(&text, 9).is_ascii(), "{c:?}");
+            assert!(escape_json(&json).is_ascii(), "{c:?}");
+        }
+    }
+
+    #[test]
+    fn an_emoji_keeps_its_selector_and_carries_no_others() {
+        let hidden = "\u{1f600}\u{fe0f}\u{fe0f}\u{fe01}\u{e0100}";
+        let safe = "\u{1f600}\u{fe0f}\\ufe0f\\ufe01\\udb40\\udd00";
+        assert_eq!(escape(hidden, 9), safe);
+        assert_eq!(escape_json(hidden), safe);
+        assert_eq!(escape("a\u{fe0f}", 9), r"a\ufe0f");
+        assert_eq!(escape("\u{200d}\u{fe0f}", 9), r"\u200d\ufe0f");
+    }
+
+    #[test]
     fn a_cut_is_stated() {
-        assert_eq!(neutralise("abc", 3), "abc");
-        assert_eq!(neutralise("abcd", 3), "abc… [1 more character]");
-        assert_eq!(neutralise("日本語日本語", 2), "日本… [4 more characters]");
-        assert_eq!(neutralise("x", 0), "… [1 more character]");
+        assert_eq!(escape("abc", 3), "abc");
+        assert_eq!(escape("abcd", 3), "abc… [1 more character]");
+        assert_eq!(escape("日本語日本語", 2), "日本… [4 more characters]");
+        assert_eq!(escape("x", 0), "… [1 more character]");
         assert_eq!(cut("abcdef", 6), "abcdef");
         assert_eq!(cut("abcdefg", 6), "abc…");
         assert_eq!(cut("ééé", 5), "é…");

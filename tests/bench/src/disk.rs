@@ -74,6 +74,7 @@ impl World {
         let config = Config::new(vec![TokenHash::of(&token)], store.audit_key().clone());
         let now = Now {
             mono_ms: 1,
+            boot_ms: 1,
             wall_ms: 1_000 * DAY_MS,
         };
         let broker = Broker::new(config, store.load()?, now);
@@ -141,12 +142,14 @@ impl World {
     /// below a few MiB whatever happens.)
     fn settle(&mut self, ms: u64, path: &std::path::Path) -> Result<u64> {
         self.now.mono_ms += ms;
+        self.now.boot_ms += ms;
         self.now.wall_ms += ms;
         // Enough sweeps for every slice, and then as much time again as settled messages are kept.
         for _ in 0..if ms > 0 { 10_000 } else { 0 } {
             if let Some((due, _)) = self.broker.poll_timeout() {
                 let wait = due.saturating_sub(self.now.mono_ms);
                 self.now.mono_ms += wait;
+                self.now.boot_ms += wait;
                 self.now.wall_ms += wait;
             }
             self.step(vec![Input::Tick])?;

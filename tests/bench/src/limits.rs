@@ -148,7 +148,7 @@ fn store(dir: &Path, batches: u64) -> Result<f64> {
                 recipients: 1,
                 accepted_ms: 1,
             })?;
-            store.insert_delivery((PeerId(2), PeerId(1)), seq)?;
+            store.insert_delivery((PeerId(2), PeerId(1)), seq, 1)?;
         }
         store.commit()?;
         store.maintain()?;

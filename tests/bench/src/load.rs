@@ -50,7 +50,7 @@ pub(crate) async fn pairs(
     let start = Instant::now();
     let mut tasks = JoinSet::new();
     for (sender, receiver, frames) in sides {
-        tasks.spawn(send_all(sender, frames, speech));
+        tasks.spawn(send_all(sender, frames));
         tasks.spawn(receive(receiver, each));
     }
     join(tasks).await?;
@@ -82,7 +82,7 @@ pub(crate) async fn fan_out(
     for peer in peers {
         tasks.spawn(receive(peer, each));
     }
-    tasks.spawn(send_all(sender, frames, Speech::Ext));
+    tasks.spawn(send_all(sender, frames));
     join(tasks).await?;
     Ok(Flow {
         deliveries: each * receivers as u64,
@@ -102,7 +102,7 @@ pub(crate) async fn fill(address: SocketAddr, token: &str, run: u32, count: u64)
         let frames: Vec<_> = (sent..until)
             .map(|n| envelope(&from, &to, run, n, crate::BODY_BYTES))
             .collect();
-        sender = send_all(sender, frames, Speech::Ext).await?;
+        sender = send_all(sender, frames).await?;
         sent = until;
     }
     Ok(Flow {
@@ -134,6 +134,7 @@ pub(crate) async fn latencies(
     let Peer {
         mut reader,
         mut writer,
+        ..
     } = Peer::join(address, token, &from, Speech::Ext).await?;
     // Receipts are read beside, as an adapter does.
     let receipts = tokio::spawn(async move {
@@ -164,10 +165,11 @@ pub(crate) async fn latencies(
 }
 
 /// Sends every frame; with receipts, until the last one is there.
-pub(crate) async fn send_all(peer: Peer, frames: Vec<Vec<u8>>, speech: Speech) -> Result<Peer> {
+pub(crate) async fn send_all(peer: Peer, frames: Vec<Vec<u8>>) -> Result<Peer> {
     let Peer {
         mut reader,
         mut writer,
+        speech,
     } = peer;
     let (mut sent, mut accepted) = (0, 0);
     while sent < frames.len() || (speech == Speech::Ext && accepted < frames.len()) {
@@ -187,7 +189,11 @@ pub(crate) async fn send_all(peer: Peer, frames: Vec<Vec<u8>>, speech: Speech) -
             accepted += read_receipts(&mut reader, &mut writer).await?;
         }
     }
-    let mut peer = Peer { reader, writer };
+    let mut peer = Peer {
+        reader,
+        writer,
+        speech,
+    };
     if speech == Speech::V1 {
         peer.barrier().await?;
     }
@@ -225,8 +231,8 @@ pub(crate) async fn receive(peer: Peer, count: u64) -> Result<Peer> {
     let Peer {
         mut reader,
         mut writer,
+        speech,
     } = peer;
-    let mut ack = Vec::with_capacity(96);
     let mut expected = 0;
     while expected < count {
         let (kind, text) = reader.next().await?;
@@ -241,11 +247,7 @@ pub(crate) async fn receive(peer: Peer, count: u64) -> Result<Peer> {
                     "message {found} came in place of {expected}"
                 );
                 expected += 1;
-                ack.clear();
-                ack.extend_from_slice(br#"{"protocol_version":"v1","type":"ack","id":""#);
-                ack.extend_from_slice(key);
-                ack.extend_from_slice(br#""}"#);
-                writer.queue(&ack);
+                writer.queue(&speech.ack(key));
             }
             Kind::Ping => {
                 let payload = text.to_vec();
@@ -258,7 +260,11 @@ pub(crate) async fn receive(peer: Peer, count: u64) -> Result<Peer> {
             writer.flush().await?;
         }
     }
-    let mut peer = Peer { reader, writer };
+    let mut peer = Peer {
+        reader,
+        writer,
+        speech,
+    };
     peer.barrier().await?;
     Ok(peer)
 }

@@ -17,10 +17,23 @@ pub(crate) enum Speech {
     Ext,
 }
 
+impl Speech {
+    /// The ack of a delivery: an ext peer says how the model got it, as an adapter that has
+    /// evidence does, and the broker keeps that.
+    pub(crate) fn ack(self, key: &[u8]) -> Vec<u8> {
+        let how: &[u8] = match self {
+            Self::V1 => br#""}"#,
+            Self::Ext => br#"","how":"seen","path":"socket","evidence":"transcript"}"#,
+        };
+        [br#"{"protocol_version":"v1","type":"ack","id":""#, key, how].concat()
+    }
+}
+
 /// A registered connection.
 pub(crate) struct Peer {
     pub(crate) reader: Reader,
     pub(crate) writer: Writer,
+    pub(crate) speech: Speech,
 }
 
 impl Peer {
@@ -32,7 +45,11 @@ impl Peer {
         speech: Speech,
     ) -> Result<Self> {
         let (reader, writer) = dial(address).await?;
-        let mut peer = Self { reader, writer };
+        let mut peer = Self {
+            reader,
+            writer,
+            speech,
+        };
         let ext = match speech {
             Speech::V1 => String::new(),
             Speech::Ext => format!(r#","ext":1,"instance":"bench-{name}""#),
@@ -91,11 +108,7 @@ impl Peer {
 
     /// Adds an ack to what the next flush sends.
     pub(crate) fn queue_ack(&mut self, key: &[u8]) {
-        let mut ack = Vec::with_capacity(96);
-        ack.extend_from_slice(br#"{"protocol_version":"v1","type":"ack","id":""#);
-        ack.extend_from_slice(key);
-        ack.extend_from_slice(br#""}"#);
-        self.writer.queue(&ack);
+        self.writer.queue(&self.speech.ack(key));
     }
 }
 
@@ -165,5 +178,26 @@ fn find(text: &[u8], word: &[u8]) -> Option<usize> {
             return Some(at);
         }
         from = at + 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use peerbus_wire::{ClientFrame, How};
+
+    use super::*;
+
+    #[test]
+    fn an_ext_peer_acks_with_evidence_and_a_v1_peer_says_nothing() {
+        let how = |speech: Speech| match ClientFrame::parse(&speech.ack(b"17")) {
+            ClientFrame::Ack(ack) => (ack.key.as_str().to_owned(), ack.how),
+            other => panic!("no ack: {other:?}"),
+        };
+        let seen = How::Seen {
+            path: "socket".to_owned(),
+            evidence: "transcript".to_owned(),
+        };
+        assert_eq!(how(Speech::Ext), ("17".to_owned(), Some(seen)));
+        assert_eq!(how(Speech::V1), ("17".to_owned(), None));
     }
 }

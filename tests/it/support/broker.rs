@@ -1,6 +1,6 @@
 //! A broker process.
 
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -24,8 +24,12 @@ impl Broker {
     pub(crate) fn start_with(home: &Home, more: &[&str]) -> Self {
         let mut args = vec!["serve", "--listen", "127.0.0.1:0"];
         args.extend_from_slice(more);
-        let mut child = home
-            .peerbus(&args)
+        Self::spawn(&mut home.peerbus(&args))
+    }
+
+    /// Starts a broker by this command.
+    pub(crate) fn spawn(command: &mut Command) -> Self {
+        let mut child = command
             .stderr(Stdio::piped())
             .spawn()
             .expect("serve starts");
@@ -56,6 +60,17 @@ impl Broker {
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("the broker is ours");
         self.child.wait().expect("the broker ends");
+    }
+
+    /// Waits until it ends by itself. Gives its exit code and what it said since it was ready.
+    #[track_caller]
+    pub(crate) fn ended(mut self) -> (Option<i32>, String) {
+        let lines = std::iter::from_fn(|| self.stderr.next(super::PATIENCE));
+        let said: Vec<_> = lines.collect();
+        (
+            self.child.wait().expect("the broker ends").code(),
+            said.join("\n"),
+        )
     }
 
     /// SIGTERM, and waits for the orderly end. Gives what it said since it was ready.

@@ -11,12 +11,10 @@ pub(crate) use broker::Broker;
 pub(crate) use home::Home;
 pub(crate) use lines::Lines;
 pub(crate) use mcp::Mcp;
-pub(crate) use raw::{Heard, Raw, envelope};
+pub(crate) use peerbus_test_support::PATIENCE;
+pub(crate) use raw::Raw;
 
-use std::time::{Duration, Instant};
-
-/// How long anything may take before a test gives up on it. Far above what it does take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+use std::time::Instant;
 
 /// Asks until there is an answer, or [`PATIENCE`] is over. For conditions that only another
 /// process can tell of, by being asked.

@@ -12,34 +12,42 @@ pub(crate) fn script(path: &str) -> PathBuf {
         .join(path)
 }
 
+/// A script that drives the binary for this home.
+pub(crate) fn driver(home: &Home, path: &str) -> Command {
+    let mut command = home.command("python3");
+    command
+        .arg(script(path))
+        .arg(env!("CARGO_BIN_EXE_peerbus"))
+        .arg("--home")
+        .arg(home.path());
+    command
+}
+
+/// Whether nothing is to be skipped, because `.ci/run` has installed everything.
+pub(crate) fn in_ci() -> bool {
+    std::env::var_os("CI").is_some()
+}
+
 /// Runs a script to its end and shows what it printed if it fails.
 #[track_caller]
-pub(crate) fn passes(command: &mut Command) -> String {
+pub(crate) fn passes(command: &mut Command) {
+    passes_or_skips(command, true);
+}
+
+/// The same. Exit code 3 says that something is missing: that skips the test, with the reason,
+/// unless it must run.
+#[track_caller]
+pub(crate) fn passes_or_skips(command: &mut Command, must_run: bool) {
     let output = command.output().expect("python3 is installed");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
-    assert!(
-        output.status.success(),
-        "{:?}\n{stdout}\n{stderr}",
-        output.status
-    );
-    stdout
-}
-
-/// Runs a script that needs a package (exit code 3 says that it is missing). Outside CI that skips
-/// the test, with the reason; in CI, where `.ci/run` installs it, it fails.
-#[track_caller]
-pub(crate) fn passes_if_installed(command: &mut Command) {
-    let output = command.output().expect("python3 is installed");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    if output.status.code() == Some(3) && std::env::var_os("CI").is_none() {
-        println!("skipped: {said}");
+    if output.status.code() == Some(3) && !must_run {
+        println!("skipped: {stderr}");
         return;
     }
-    let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success(),
-        "{:?}\n{stdout}\n{said}",
+        "{}\n{stdout}\n{stderr}",
         output.status
     );
 }

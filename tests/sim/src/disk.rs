@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use peerbus_core::Stamp;
 use peerbus_core::audit::{AuditKey, Block, Head};
 use peerbus_core::store::{
     AliasRow, Fate, Inserted, Loaded, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued,
@@ -83,8 +84,8 @@ pub enum Write {
     },
     /// Messages were deleted.
     MessagesGone(Vec<Seq>),
-    /// A debt.
-    Owed(PeerId, Seq),
+    /// A debt, and since when.
+    Owed(PeerId, Seq, u64),
     /// A debt that was there is settled.
     Settled(PeerId, Seq),
     /// A rejected message is kept.
@@ -265,10 +266,10 @@ impl Txn for Disk {
         Ok(inserted)
     }
 
-    fn insert_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<()> {
+    fn insert_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq, steady_ms: u64) -> Result<()> {
         self.statement()?;
-        self.inner.insert_delivery(pair, seq)?;
-        self.write(Write::Owed(pair.0, seq));
+        self.inner.insert_delivery(pair, seq, steady_ms)?;
+        self.write(Write::Owed(pair.0, seq, steady_ms));
         Ok(())
     }
 
@@ -328,9 +329,9 @@ impl Txn for Disk {
         self.inner.find_past(sender, id)
     }
 
-    fn insert_fates(&mut self, fates: &[Fate], at_ms: u64) -> Result<()> {
+    fn insert_fates(&mut self, fates: &[Fate], steady_ms: u64) -> Result<()> {
         self.statement()?;
-        self.inner.insert_fates(fates, at_ms)?;
+        self.inner.insert_fates(fates, steady_ms)?;
         for fate in fates {
             self.write(Write::Fate(fate.clone()));
         }
@@ -372,9 +373,9 @@ impl Txn for Disk {
         self.inner.old_deliveries(before_ms, limit)
     }
 
-    fn insert_dead(&mut self, recipient: PeerId, seq: Seq, reason: &str, at_ms: u64) -> Result<()> {
+    fn insert_dead(&mut self, recipient: PeerId, seq: Seq, reason: &str, at: Stamp) -> Result<()> {
         self.statement()?;
-        self.inner.insert_dead(recipient, seq, reason, at_ms)?;
+        self.inner.insert_dead(recipient, seq, reason, at)?;
         self.write(Write::Dead(recipient, seq));
         Ok(())
     }

@@ -17,7 +17,7 @@ impl World {
         }
         let next_ms = self.rng.range(1, 2 * self.plan.fault_ms);
         self.after(next_ms, Event::Fault);
-        let at = self.rng.index(19);
+        let at = self.rng.index(20);
         self.trace.note(self.now_ms, "fault", at as u64, "");
         match at {
             0..=3 => {
@@ -70,7 +70,8 @@ impl World {
                 }
             }
             18 if self.plan.rename > 0 => self.retire(),
-            16 => self.wall_jump_ms += self.rng.pick(&[1_000, 60_000, 3_600_000]),
+            16 => self.wall_clock_jumps(),
+            19 => self.disk_fills(),
             _ => {
                 if let Some(proc) = self.some_proc() {
                     self.process_leaves(proc)?;
@@ -78,6 +79,32 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Others fill the disk, for a while.
+    fn disk_fills(&mut self) {
+        self.machine.tell(Input::Space {
+            free: 0,
+            total: 1 << 40,
+        });
+        let while_ms = self.rng.pick(&[10, 3_000, 60_000]);
+        self.after(while_ms, Event::Room);
+    }
+
+    /// For ever, or for a while.
+    fn wall_clock_jumps(&mut self) {
+        const MONTH_MS: i64 = 31 * 86_400_000;
+        let far_ms = self.rng.pick(&[1_000, 3_600_000, MONTH_MS]);
+        let jump_ms = if self.rng.chance(500) {
+            far_ms
+        } else {
+            -far_ms
+        };
+        self.ahead_ms += jump_ms;
+        if self.rng.chance(500) {
+            let while_ms = self.rng.pick(&[10, 35_000, 300_000]);
+            self.after(while_ms, Event::Jump(-jump_ms));
+        }
     }
 
     /// The operator ends a name.

@@ -13,9 +13,9 @@ use peerbus_wire::{
 };
 
 use crate::client::{Act, Ctx};
-use crate::desk::Desk;
 use crate::draw::{body, step, target};
 use crate::failure::{Failure, Verdict, ensure};
+use crate::host_mailbox::HostMailbox;
 use crate::oracle::Surfaced;
 use crate::plan::{SECRET, TOKEN, secret, token};
 
@@ -34,7 +34,7 @@ pub(crate) struct Birth {
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) session: Session,
-    desk: Option<Desk>,
+    mailbox: Option<HostMailbox>,
     mono_zero: u64,
     connected: bool,
     generated: bool,
@@ -79,19 +79,19 @@ impl Host {
         let mono_zero = rng.range(0, 1 << 40);
         let now = Now {
             mono_ms: mono_zero + ctx.at.now_ms,
-            wall_ms: ctx.at.wall_ms,
+            ..Now::default()
         };
         let mut session = Session::new(config, now, rng.draw());
         if let Some(mutation) = ctx.plan.peer_mutation {
             session.mutate(mutation);
         }
-        let desk = ctx
+        let mailbox = ctx
             .plan
             .mailboxes
-            .then(|| Desk::new(rng, now.mono_ms, ctx.plan.mailbox_mutation));
+            .then(|| HostMailbox::new(rng, now.mono_ms, ctx.plan.mailbox_mutation));
         Ok(Self {
             session,
-            desk,
+            mailbox,
             mono_zero,
             connected: false,
             generated: birth.generated,
@@ -111,7 +111,7 @@ impl Host {
     fn now(&self, ctx: &Ctx<'_>) -> Now {
         Now {
             mono_ms: self.mono_zero + ctx.at.now_ms,
-            wall_ms: ctx.at.wall_ms,
+            ..Now::default()
         }
     }
 
@@ -121,8 +121,8 @@ impl Host {
 
     pub(crate) fn wake_ms(&self) -> Option<u64> {
         let session = self.session.poll_timeout();
-        let desk = self.desk.as_ref().and_then(Desk::wake_ms);
-        let due = session.into_iter().chain(desk).min();
+        let mailbox = self.mailbox.as_ref().and_then(HostMailbox::wake_ms);
+        let due = session.into_iter().chain(mailbox).min();
         let due = due.map(|due| due.saturating_sub(self.mono_zero));
         [due, self.more_ms].into_iter().flatten().min()
     }
@@ -187,8 +187,8 @@ impl Host {
         {
             self.session.handle_timeout(now);
         }
-        if let Some(desk) = &mut self.desk {
-            desk.timeout(now.mono_ms)?;
+        if let Some(mailbox) = &mut self.mailbox {
+            mailbox.timeout(now.mono_ms)?;
         }
         self.settle(ctx)
     }
@@ -232,8 +232,8 @@ impl Host {
             }
         }
         let now_ms = self.now(ctx).mono_ms;
-        if let Some(desk) = &mut self.desk {
-            desk.act(ctx, now_ms)?;
+        if let Some(mailbox) = &mut self.mailbox {
+            mailbox.act(ctx, now_ms)?;
             return self.settle(ctx);
         }
         if !self.held.is_empty() && ctx.rng.chance(200) {
@@ -281,8 +281,8 @@ impl Host {
                 };
                 ctx.oracle.surfaced(&shown)?;
                 let now_ms = self.now(ctx).mono_ms;
-                if let Some(desk) = &mut self.desk {
-                    return desk.message(ctx.rng, now_ms, inbound);
+                if let Some(mailbox) = &mut self.mailbox {
+                    return mailbox.message(ctx.rng, now_ms, inbound);
                 }
                 if ctx.rng.chance(ctx.plan.ack_now) {
                     self.finish(ctx, inbound.key);
@@ -300,15 +300,15 @@ impl Host {
                     self.untold.push((notice, name, key.as_str().to_owned()));
                 }
                 let now_ms = self.now(ctx).mono_ms;
-                match &mut self.desk {
-                    Some(desk) => desk.receipt(now_ms, &receipt, notice),
+                match &mut self.mailbox {
+                    Some(mailbox) => mailbox.receipt(now_ms, &receipt, notice),
                     None => Ok(()),
                 }
             }
             Event::Registered { name, .. } => {
                 let now_ms = self.now(ctx).mono_ms;
-                match &mut self.desk {
-                    Some(desk) => desk.registered(now_ms, name),
+                match &mut self.mailbox {
+                    Some(mailbox) => mailbox.registered(now_ms, name),
                     None => Ok(()),
                 }
             }
@@ -331,12 +331,12 @@ impl Host {
         };
         let deadline = self.now(ctx).mono_ms + ctx.rng.pick(&[100, 5_000, 60_000]);
         let now = self.now(ctx);
-        if let Some(desk) = &mut self.desk {
+        if let Some(mailbox) = &mut self.mailbox {
             let to = match &draft.to {
                 Address::Peer(name) => Some(name.key()),
                 Address::All => None,
             };
-            desk.sent(now.mono_ms, to.as_ref(), &id);
+            mailbox.sent(now.mono_ms, to.as_ref(), &id);
         }
         if self.session.send(now, draft, deadline).is_ok() {
             self.next_number += 1;
@@ -414,8 +414,8 @@ impl Host {
     /// Drains everything that came of an input.
     fn settle(&mut self, ctx: &mut Ctx<'_>) -> Verdict {
         let now = self.now(ctx);
-        if let Some(desk) = &mut self.desk {
-            desk.obey(now, &mut self.session, &mut self.untold, ctx.oracle);
+        if let Some(mailbox) = &mut self.mailbox {
+            mailbox.obey(now, &mut self.session, &mut self.untold, ctx.oracle);
         }
         let burst = if ctx.healing { usize::MAX } else { self.burst };
         while let Some(action) = self.session.poll_action() {

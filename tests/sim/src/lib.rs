@@ -7,12 +7,12 @@
 //! was promised must have come true.
 
 mod client;
-mod desk;
 mod disk;
 mod draw;
 mod failure;
 mod faults;
 mod host;
+mod host_mailbox;
 mod machine;
 mod mailbox;
 mod net;

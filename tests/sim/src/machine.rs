@@ -20,6 +20,17 @@ pub(crate) struct Moment {
     pub(crate) wall_ms: u64,
 }
 
+impl Moment {
+    /// The moment on clocks that began at `zero`.
+    fn on(self, zero: u64) -> Now {
+        Now {
+            mono_ms: zero + self.now_ms,
+            boot_ms: zero / 2 + self.now_ms,
+            wall_ms: self.wall_ms,
+        }
+    }
+}
+
 /// What a step of the engine led to.
 #[derive(Debug, Default)]
 pub(crate) struct Step {
@@ -81,12 +92,9 @@ impl Machine {
         let failed = |error: StoreError| Failure::new("store", error.to_string());
         let loaded = self.disk.load().map_err(failed)?;
         self.verify(oracle)?;
-        oracle.started(at.now_ms);
+        oracle.started(at);
         let mono_zero = rng.range(0, 1 << 40);
-        let now = Now {
-            mono_ms: mono_zero + at.now_ms,
-            wall_ms: at.wall_ms,
-        };
+        let now = at.on(mono_zero);
         let mut broker = Broker::new(self.config.clone(), loaded, now);
         if let Some(mutation) = self.mutation {
             broker.mutate(mutation);
@@ -124,7 +132,7 @@ impl Machine {
     /// When the disk cannot be used any more.
     pub(crate) fn kill(&mut self, at: Moment, oracle: &mut Oracle) -> Verdict {
         self.process = None;
-        oracle.crashed(at.wall_ms);
+        oracle.crashed(at.now_ms);
         self.disk
             .crash()
             .map_err(|error| Failure::new("store", error.to_string()))
@@ -233,10 +241,7 @@ impl Process {
         rng: &mut Rng,
         step: &mut Step,
     ) -> Result<(), Trouble> {
-        let now = Now {
-            mono_ms: self.mono_zero + at.now_ms,
-            wall_ms: at.wall_ms,
-        };
+        let now = at.on(self.mono_zero);
         if self
             .broker
             .poll_timeout()
@@ -255,11 +260,11 @@ impl Process {
             oracle.input(at.now_ms, &input);
             let handled = self.broker.handle(now, input.clone(), disk);
             handled?;
-            oracle.writes(at.now_ms, at.wall_ms, Some(&input), disk.take_writes())?;
+            oracle.writes(at.now_ms, Some(&input), disk.take_writes())?;
         }
         let flushed = self.broker.flush(now, disk);
         flushed?;
-        oracle.writes(at.now_ms, at.wall_ms, None, disk.take_writes())?;
+        oracle.writes(at.now_ms, None, disk.take_writes())?;
         self.drain(oracle, step)?;
         self.broker.check();
         let need = self.broker.need();
@@ -275,7 +280,7 @@ impl Process {
         let soon = *self.soon_ms.get_or_insert(at.now_ms + ACK_COMMIT_MS);
         if need == Need::Now || at.now_ms >= soon {
             self.broker.seal(now, disk)?;
-            oracle.writes(at.now_ms, at.wall_ms, None, disk.take_writes())?;
+            oracle.writes(at.now_ms, None, disk.take_writes())?;
             let kept = disk.fault == Some(crate::disk::DiskFault::CommitKept);
             let committed = disk.commit();
             if committed.is_ok() || kept {

@@ -122,6 +122,7 @@ impl Plan {
         Rules {
             audit_key: self.config.audit_key.clone(),
             expiry_ms: self.config.expiry_ms,
+            sweep_ms: self.config.sweep_ms,
             expiry_generated_ms: self.config.expiry_generated_ms,
             grace_ms: self.config.grace_ms,
             queue_max: self.config.queue_max,

@@ -270,7 +270,7 @@ impl Script {
             return Ok(());
         }
         let mut envelope = self.envelope(ctx, &victim, "msg");
-        match ctx.rng.index(12) {
+        match ctx.rng.index(13) {
             0 => {
                 envelope.from = victim;
                 self.send(ctx, envelope, Wrote::Spoofed);
@@ -314,6 +314,13 @@ impl Script {
                     "{\"type\":9}",
                 ];
                 ctx.acts.push(Act::Text(ctx.rng.pick(&junk).into()));
+            }
+            11 => {
+                // The id of somebody else's message.
+                if let Some(id) = ctx.oracle.some_id(ctx.rng) {
+                    envelope.id = id;
+                    self.send(ctx, envelope, Wrote::Forged);
+                }
             }
             9 => ctx.acts.push(Act::Binary),
             10 => {

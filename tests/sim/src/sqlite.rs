@@ -64,7 +64,7 @@ impl Backend for SqliteDisk {
 
     fn audit(&mut self) -> Result<Audit> {
         // A database in which nothing was committed yet.
-        if self.load()?.head.is_none() {
+        if self.load()?.head.is_none_or(|head| head.blocks == 0) {
             return Ok(Audit::Chain(None, Vec::new()));
         }
         let report = verify_audit(&self.path).map_err(|error| StoreError(error.to_string()))?;

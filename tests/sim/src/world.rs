@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use peerbus_core::broker::{ConnId, Mutation, Output};
+use peerbus_core::broker::{ConnId, Input, Mutation, Output};
 use peerbus_wire::PeerName;
 
 use crate::client::{Act, Client, Ctx};
@@ -48,6 +48,10 @@ pub(crate) enum Event {
     Birth(usize),
     /// Something goes wrong.
     Fault,
+    /// There is room on the disk again.
+    Room,
+    /// The wall clock jumps by so much.
+    Jump(i64),
 }
 
 /// What kind of process has a name.
@@ -81,7 +85,8 @@ pub(crate) struct World {
     pub(crate) plan: Plan,
     pub(crate) rng: Rng,
     pub(crate) now_ms: u64,
-    pub(crate) wall_jump_ms: u64,
+    /// How far the wall clock is ahead.
+    pub(crate) ahead_ms: i64,
     pub(crate) machine: Machine,
     pub(crate) net: Net,
     pub(crate) actors: Vec<Actor>,
@@ -140,7 +145,7 @@ impl World {
         let oracle = Oracle::new(plan.rules());
         let mut world = Self {
             now_ms: 0,
-            wall_jump_ms: 0,
+            ahead_ms: 0,
             machine,
             net: Net::default(),
             procs: Vec::new(),
@@ -171,7 +176,7 @@ impl World {
     pub(crate) fn moment(&self) -> Moment {
         Moment {
             now_ms: self.now_ms,
-            wall_ms: WALL_ZERO_MS + self.now_ms + self.wall_jump_ms,
+            wall_ms: (WALL_ZERO_MS + self.now_ms).saturating_add_signed(self.ahead_ms),
         }
     }
 
@@ -215,6 +220,11 @@ impl World {
             Event::Act(proc) => self.host_acts(proc)?,
             Event::Birth(actor) => self.birth(actor)?,
             Event::Fault => self.fault()?,
+            Event::Room => self.machine.tell(Input::Space {
+                free: 1 << 40,
+                total: 1 << 40,
+            }),
+            Event::Jump(ms) => self.ahead_ms += ms,
         }
         self.plan_engine();
         Ok(())

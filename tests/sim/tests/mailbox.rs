@@ -203,6 +203,11 @@ fn what_a_tool_gives_back_and_comes_again_as_new() {
 }
 
 #[test]
+fn a_push_that_shows_what_was_seen_or_put_in_doubt_since() {
+    caught(Mutation::ShowAsMade, false, "shown");
+}
+
+#[test]
 fn an_answer_that_is_shown_to_others_than_the_one_who_asked() {
     caught(Mutation::ShowExpected, false, "expected");
 }

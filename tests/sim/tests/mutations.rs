@@ -61,6 +61,11 @@ fn i4_a_rename_that_settles_what_its_peer_holds() {
 }
 
 #[test]
+fn i19_ages_that_go_by_the_wall_clock() {
+    caught(broker(Mutation::AgeByWall), "I19");
+}
+
+#[test]
 fn a_name_that_ends_without_a_word_to_the_senders() {
     caught(broker(Mutation::RetireSilent), "notice");
 }
@@ -103,6 +108,11 @@ fn i8_an_ack_without_effect() {
 #[test]
 fn i10_a_spoofed_sender() {
     caught(broker(Mutation::TrustFrom), "I10");
+}
+
+#[test]
+fn mail_that_a_full_disk_takes() {
+    caught(broker(Mutation::IgnoreSpace), "space");
 }
 
 #[test]

@@ -73,6 +73,8 @@ struct State {
     /// The name that is to be announced.
     announce: Option<String>,
     answers: u64,
+    /// What is to be logged.
+    warnings: Vec<Arc<str>>,
     /// The waking paths as they were found.
     paths: BTreeMap<Path, bool>,
     probe: Probe,
@@ -89,6 +91,7 @@ impl Mailbox {
             pushes: VecDeque::new(),
             announce: None,
             answers: 0,
+            warnings: Vec::new(),
             paths: BTreeMap::new(),
             probe: Probe::None,
         };
@@ -211,11 +214,11 @@ impl Mailbox {
         self.along(&PIGGYBACK)
     }
 
-    /// What an attempt shows. What was seen since it was made is left out; `None`: all of it was.
+    /// What an attempt shows now; `None`: all of it was seen since it was made.
     fn push(&self, attempt: &Attempt) -> Option<Push> {
         let mut attempt = attempt.clone();
         let (held, receipts) = self.with(|state, _| {
-            attempt.items.retain(|item| state.machine.waits(item.no));
+            attempt.items = state.machine.current(&attempt);
             let receipts = match attempt.items.is_empty() {
                 true => Vec::new(),
                 false => state.machine.take_receipts(),
@@ -331,7 +334,11 @@ impl Mailbox {
         let watched = state.machine.watched().next().is_some();
         let other_deadline = state.machine.poll_timeout() != before;
         let (work, answered) = (state.has_work(), state.answers);
+        let warnings = std::mem::take(&mut state.warnings);
         drop(state);
+        for line in warnings {
+            tracing::warn!("{line}");
+        }
         if work {
             shared.work.notify_one();
         }
@@ -402,7 +409,7 @@ impl State {
             Output::Progress { key, stage, .. } => bus.progress(&key, &stage),
             Output::Told(token) => bus.ack_notice(token),
             Output::Answered(_) => self.answers += 1,
-            Output::Warn(line) => tracing::warn!("{line}"),
+            Output::Warn(line) => self.warnings.push(line),
         }
     }
 }

@@ -8,7 +8,7 @@ use peerbus_wire::{Conversation, How, Receipt, Stage};
 use serde_json::json;
 
 use super::quote::{self, Line};
-use crate::text::UNTRUSTED;
+use crate::text::{self, UNTRUSTED};
 
 /// Something to show that nobody asked for: messages and notices, in order of arrival.
 #[derive(Debug, Clone)]
@@ -75,6 +75,7 @@ impl Push {
     fn about(&self, mark: &str) -> String {
         let mut text = format!("peerbus: {} [{mark}]", self.count());
         if self.items.iter().any(quotes) {
+            // Writing to a String cannot fail.
             let _ = write!(text, ". {UNTRUSTED}");
         }
         if self.messages() > 0 {
@@ -103,6 +104,7 @@ impl Push {
             Content::Notice { sentence, .. } => {
                 let mut content = format!("📮 {sentence}");
                 if quotes(item) {
+                    // Writing to a String cannot fail.
                     let _ = write!(content, ". {UNTRUSTED}.");
                 }
                 (content, vec![("kind", "system".to_owned())])
@@ -166,6 +168,7 @@ impl Push {
     /// What waits besides.
     fn more(&self) -> Option<String> {
         let mut line = String::new();
+        // Writing to a String cannot fail.
         if self.rest > 0 {
             let _ = write!(line, "{} more wait unseen", self.rest);
         }
@@ -193,7 +196,9 @@ pub fn receipt(receipt: &Receipt) -> Option<serde_json::Value> {
 
 fn reached(receipt: &Receipt) -> Option<(&str, String, &'static str)> {
     let stage = match &receipt.stage {
-        Stage::Acked(Some(How::Seen { .. })) => "seen",
+        Stage::Acked(Some(How::Seen { .. })) if text::is_proven(&receipt.stage) => "seen",
+        // Its peer says so, on evidence that nobody here knows.
+        Stage::Acked(Some(How::Seen { .. })) => "seen, not proven",
         Stage::Pushed { .. } | Stage::Acked(Some(How::Pushed { .. })) => "pushed",
         Stage::Presented { .. } => "presented",
         Stage::Acked(None) => "acked",

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
 use peerbus_core::mailbox::Mail;
-use peerbus_wire::{Conversation, Kind, neutralise};
+use peerbus_wire::{Conversation, Kind, escape};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
@@ -72,7 +72,7 @@ pub(crate) fn quoted(text: &str, beginning: bool) -> String {
             .nth(max)
             .map_or(text.len(), |(end, _)| end);
         let (shown, rest) = text.split_at(end);
-        let shown = neutralise(shown, usize::MAX);
+        let shown = escape(shown, usize::MAX);
         if shown.len() > bytes {
             // Escapes take more room than what they stand for.
             max = max.min(shown.len()) * bytes / shown.len();
@@ -141,7 +141,7 @@ impl<'de> Deserialize<'de> for Members {
 }
 
 /// A text for a JSON string that a client may decode and show: its line breaks, tabs, quotes and
-/// backslashes are left to JSON, everything else is as [`neutralise`] has it.
+/// backslashes are left to JSON, everything else is as [`escape`] has it.
 #[must_use]
 pub fn within_json(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -154,7 +154,7 @@ pub fn within_json(text: &str) -> String {
             continue;
         }
         let end = rest.find(kept).unwrap_or(rest.len());
-        out.push_str(&neutralise(&rest[..end], usize::MAX));
+        out.push_str(&escape(&rest[..end], usize::MAX));
         rest = &rest[end..];
     }
     out

@@ -197,6 +197,9 @@ impl Mailbox {
     /// that waits counts as perhaps shown.
     pub async fn confirm_alive(&self) {
         let bus = &self.shared.bus;
+        if self.with(|state, _| state.machine.unseen() == 0) {
+            return;
+        }
         let doubtful = match bus.confirm_alive(ALIVE_WITHIN).await {
             Liveness::Alive => false,
             Liveness::NoAnswer => true,

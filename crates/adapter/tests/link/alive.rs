@@ -1,10 +1,12 @@
 use std::time::Duration;
 
 use peerbus_adapter::{Bus, Liveness};
+use peerbus_test_support::peer::Peer;
+use peerbus_test_support::{PATIENCE, soon};
 use peerbus_wire::CloseReason;
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::broker::{LONG, Peer, Place, inbound, soon};
+use crate::broker::{Place, inbound};
 
 /// A bus that is online and was not heard for long, as after a suspension.
 async fn stale(place: &Place) -> (Bus, Peer) {
@@ -18,7 +20,7 @@ async fn a_broker_that_answers_shows_that_the_connection_stands() {
     let place = Place::new();
     let (bus, mut peer) = stale(&place).await;
     for _ in 0..2 {
-        let (said, ()) = tokio::join!(bus.confirm_alive(LONG), async {
+        let (said, ()) = tokio::join!(bus.confirm_alive(PATIENCE), async {
             let Some(Message::Ping(question)) = peer.raw().await else {
                 panic!("expected a ping")
             };
@@ -33,7 +35,10 @@ async fn a_broker_that_answers_shows_that_the_connection_stands() {
 async fn a_name_that_was_taken_over_during_a_suspension_is_lost() {
     let place = Place::new();
     let (bus, peer) = stale(&place).await;
-    let (said, ()) = tokio::join!(bus.confirm_alive(LONG), peer.close(&CloseReason::TakenOver));
+    let (said, ()) = tokio::join!(
+        bus.confirm_alive(PATIENCE),
+        peer.close(&CloseReason::TakenOver)
+    );
     assert_eq!(said, Liveness::Lost);
 }
 
@@ -42,7 +47,7 @@ async fn a_takeover_that_waits_to_be_read_is_seen_without_asking() {
     let place = Place::new();
     let (bus, peer) = place.online(true).await;
     peer.close(&CloseReason::TakenOver).await;
-    assert_eq!(bus.confirm_alive(LONG).await, Liveness::Lost);
+    assert_eq!(bus.confirm_alive(PATIENCE).await, Liveness::Lost);
 }
 
 #[tokio::test]
@@ -76,5 +81,5 @@ async fn what_an_earlier_pong_answered_is_no_answer_to_a_later_question() {
 #[tokio::test]
 async fn without_a_connection_there_is_nothing_to_confirm() {
     let bus = Place::empty().bus();
-    assert_eq!(bus.confirm_alive(LONG).await, Liveness::Lost);
+    assert_eq!(bus.confirm_alive(PATIENCE).await, Liveness::Lost);
 }

@@ -1,45 +1,21 @@
-//! A broker that does what a test tells it, frame by frame.
+//! A place where a test is the broker, frame by frame.
 
-use std::future::Future;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use futures_util::{SinkExt as _, StreamExt as _};
 use peerbus_adapter::{
-    Bus, Config, Event, Flags, How, Inbound, Link, LinkEnd, LinkState, Naming, PeerName, Receipt,
-    Secret, Stage, Token, Url, connect,
+    Bus, Config, Event, Flags, How, Inbound, Link, LinkEnd, LinkState, Naming, PeerName, Secret,
+    Token, Url, connect,
 };
-use peerbus_wire::{
-    Accepted, BrokerFrame, ClientFrame, CloseReason, DeliveryKey, Envelope, MessageId, PeersFrame,
-    Register,
-};
+use peerbus_test_support::message::SECRET;
+use peerbus_test_support::peer::Peer;
+use peerbus_test_support::soon;
 use tempfile::TempDir;
-use tokio::net::{UnixListener, UnixStream};
-use tokio_tungstenite::tungstenite::Message;
-use tokio_tungstenite::tungstenite::protocol::CloseFrame;
-use tokio_tungstenite::{WebSocketStream, accept_async};
-
-pub(crate) const SECRET: &[u8] = b"peerbus-test-secret-of-enough-bytes";
-/// Longer than anything here takes; how long a caller waits that is not meant to time out.
-pub(crate) const LONG: Duration = Duration::from_secs(30);
+use tokio::net::UnixListener;
 
 /// A place for a broker, its listener, and the credentials.
 pub(crate) struct Place {
     dir: TempDir,
     listener: Option<UnixListener>,
-}
-
-/// The broker's end of one connection.
-pub(crate) struct Peer {
-    socket: WebSocketStream<UnixStream>,
-    pub(crate) register: Register,
-}
-
-/// Ends a wait that would be for ever.
-pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(LONG, future)
-        .await
-        .expect("nothing happened for 30 s")
 }
 
 impl Place {
@@ -75,7 +51,7 @@ impl Place {
         config.url = Some(Url::Unix(self.path("bus.sock")));
         config.naming = Naming::Verbatim(PeerName::parse("bob").unwrap());
         config.token = Token::parse("the-token");
-        config.secret = Some(Secret::new(SECRET).unwrap());
+        config.secret = Some(Secret::new(SECRET.as_bytes()).unwrap());
         config
     }
 
@@ -93,12 +69,7 @@ impl Place {
     pub(crate) async fn accept(&self) -> Peer {
         let listener = self.listener.as_ref().expect("open() comes first");
         let (stream, _) = soon(listener.accept()).await.unwrap();
-        let mut socket = soon(accept_async(stream)).await.unwrap();
-        let text = soon(socket.next()).await.unwrap().unwrap();
-        match ClientFrame::parse(text.into_text().unwrap().as_bytes()) {
-            ClientFrame::Register(register) => Peer { socket, register },
-            other => panic!("expected register, got {other:?}"),
-        }
+        Peer::accept(stream).await
     }
 
     /// Takes the next connection and admits it.
@@ -121,120 +92,6 @@ impl Place {
         );
         (bus, peer)
     }
-}
-
-impl Peer {
-    pub(crate) async fn admit(&mut self, ext: bool) {
-        let names = vec![self.register.name.clone()];
-        let frame = PeersFrame {
-            names,
-            ext: ext.then_some(1),
-            ..PeersFrame::default()
-        };
-        self.frame(&BrokerFrame::Peers(frame)).await;
-    }
-
-    pub(crate) async fn frame(&mut self, frame: &BrokerFrame) {
-        self.text(frame.encode().to_string()).await;
-    }
-
-    pub(crate) async fn text(&mut self, text: String) {
-        soon(self.socket.send(Message::text(text))).await.unwrap();
-    }
-
-    pub(crate) async fn message(&mut self, message: Message) {
-        soon(self.socket.send(message)).await.unwrap();
-    }
-
-    /// The next message, whatever it is; `None` at the end.
-    pub(crate) async fn raw(&mut self) -> Option<Message> {
-        soon(self.socket.next()).await?.ok()
-    }
-
-    /// The next frame, and its text.
-    pub(crate) async fn read(&mut self) -> (ClientFrame, String) {
-        let message = self.raw().await.expect("a frame");
-        let text = message.into_text().unwrap().to_string();
-        (ClientFrame::parse(text.as_bytes()), text)
-    }
-
-    /// The next frame, which is an envelope.
-    pub(crate) async fn envelope(&mut self) -> (MessageId, String) {
-        match self.read().await {
-            (ClientFrame::Envelope(carried), text) => (carried.id, text),
-            (other, _) => panic!("expected an envelope, got {other:?}"),
-        }
-    }
-
-    /// The next frame, which is an ack.
-    pub(crate) async fn ack(&mut self) -> (String, Option<How>) {
-        match self.read().await.0 {
-            ClientFrame::Ack(ack) => (ack.key.as_str().into(), ack.how),
-            other => panic!("expected an ack, got {other:?}"),
-        }
-    }
-
-    pub(crate) async fn receipt(&mut self, id: &MessageId, stage: Stage) {
-        let receipt = Receipt {
-            to: stage.is_at_one().then(|| "alice".to_owned()),
-            ..Receipt::new(id.clone(), stage)
-        };
-        self.frame(&BrokerFrame::Receipts(vec![receipt])).await;
-    }
-
-    pub(crate) async fn accepted(&mut self, id: &MessageId) {
-        self.receipt(
-            id,
-            Stage::Accepted(Accepted {
-                recipients: 1,
-                online: 0,
-                duplicate: false,
-            }),
-        )
-        .await;
-    }
-
-    pub(crate) async fn deliver(&mut self, key: &str, id: &str) {
-        self.text(deliver(key, &signed(id))).await;
-    }
-
-    pub(crate) async fn close(mut self, reason: &CloseReason) {
-        let frame = CloseFrame {
-            code: reason.code().into(),
-            reason: reason.text().into(),
-        };
-        soon(self.socket.close(Some(frame))).await.unwrap();
-    }
-}
-
-/// A message from alice to bob.
-pub(crate) fn signed(id: &str) -> Envelope {
-    let mut envelope = Envelope {
-        protocol_version: "v1".into(),
-        id: id.into(),
-        from: "alice".into(),
-        to: "bob".into(),
-        ts: "2026-11-21T00:00:00Z".into(),
-        source: "peer-bus".into(),
-        kind: "msg".into(),
-        body: format!("\"{id}\"").into_bytes(),
-        hmac: String::new(),
-    };
-    envelope.hmac = Secret::new(SECRET)
-        .unwrap()
-        .sign(&envelope.canonical().unwrap());
-    envelope
-}
-
-/// A deliver frame, whether or not the envelope verifies.
-pub(crate) fn deliver(key: &str, envelope: &Envelope) -> String {
-    assert!(DeliveryKey::parse(key).is_some());
-    let canonical = String::from_utf8(envelope.canonical().unwrap()).unwrap();
-    let open = canonical.strip_suffix('}').unwrap();
-    format!(
-        r#"{{"protocol_version":"v1","type":"deliver","delivery_key":"{key}","envelope":{open},"hmac":"{}"}}}}"#,
-        envelope.hmac
-    )
 }
 
 pub(crate) async fn event(bus: &Bus) -> Event {

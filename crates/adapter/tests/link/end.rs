@@ -1,8 +1,9 @@
 use peerbus_adapter::{LinkEnd, LinkState, SendError};
+use peerbus_test_support::{PATIENCE, soon};
 use peerbus_wire::CloseReason;
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::broker::{LONG, Place, inbound, seen, soon, until};
+use crate::broker::{Place, inbound, seen, until};
 
 #[tokio::test]
 async fn a_close_flushes_every_ack_then_says_goodbye() {
@@ -33,7 +34,10 @@ async fn a_close_flushes_every_ack_then_says_goodbye() {
     soon(link).await.unwrap();
     assert_eq!(bus.next().await, None);
     assert_eq!(*bus.link().borrow(), LinkState::Closed);
-    assert_eq!(bus.send("alice", "1", LONG).await, Err(SendError::Closed));
+    assert_eq!(
+        bus.send("alice", "1", PATIENCE).await,
+        Err(SendError::Closed)
+    );
 }
 
 #[tokio::test]
@@ -57,7 +61,7 @@ async fn without_a_broker_the_link_ends_at_once() {
     until(&bus, |state| state.to_string().contains("no broker at")).await;
     let waiting = tokio::spawn({
         let bus = bus.clone();
-        async move { bus.send("alice", "1", LONG).await }
+        async move { bus.send("alice", "1", PATIENCE).await }
     });
     tokio::task::yield_now().await;
     bus.close().await;
@@ -71,7 +75,7 @@ async fn a_message_on_the_wire_at_the_end_is_said_to_be_open() {
     let (bus, mut peer) = place.online(true).await;
     let sending = tokio::spawn({
         let bus = bus.clone();
-        async move { bus.send("alice", "1", LONG).await }
+        async move { bus.send("alice", "1", PATIENCE).await }
     });
     let (id, _) = peer.envelope().await;
     bus.close().await;
@@ -96,7 +100,10 @@ async fn a_driver_that_is_aborted_leaves_nobody_waiting() {
     tokio::task::yield_now().await;
     link.abort();
     assert_eq!(soon(waiting).await.unwrap(), None);
-    assert_eq!(bus.send("alice", "1", LONG).await, Err(SendError::Closed));
+    assert_eq!(
+        bus.send("alice", "1", PATIENCE).await,
+        Err(SendError::Closed)
+    );
 }
 
 #[tokio::test]

@@ -2,9 +2,11 @@
 
 use peerbus_adapter::sessions::Sessions;
 use peerbus_adapter::{Bus, BusError, Event, Naming, PeerName, Stage};
+use peerbus_test_support::peer::Peer;
+use peerbus_test_support::{PATIENCE, soon};
 use peerbus_wire::{BrokerFrame, ClientFrame, NameAnswer};
 
-use crate::broker::{LONG, Peer, Place, event, inbound, soon};
+use crate::broker::{Place, event, inbound};
 
 fn name(text: &str) -> PeerName {
     PeerName::parse(text).unwrap()
@@ -77,7 +79,7 @@ async fn a_rename_is_done_or_the_broker_says_why_not() {
         (None, Ok(())),
     ] {
         let asking = bus.clone();
-        let asked = tokio::spawn(async move { asking.rename(name("rob"), LONG).await });
+        let asked = tokio::spawn(async move { asking.rename(name("rob"), PATIENCE).await });
         assert!(matches!(
             frame(&mut peer).await,
             ClientFrame::Rename { name } if name == "rob"
@@ -100,7 +102,7 @@ async fn a_rename_whose_answer_is_lost_is_asked_for_in_the_registration() {
     let place = Place::new();
     let (bus, mut peer) = place.online(true).await;
     let asking = bus.clone();
-    let asked = tokio::spawn(async move { asking.rename(name("rob"), LONG).await });
+    let asked = tokio::spawn(async move { asking.rename(name("rob"), PATIENCE).await });
     assert!(matches!(frame(&mut peer).await, ClientFrame::Rename { .. }));
     drop(peer);
     let mut peer = place.accept().await;
@@ -116,7 +118,7 @@ async fn a_rename_whose_answer_is_lost_is_asked_for_in_the_registration() {
 async fn behind_version_1_a_name_stays() {
     let place = Place::new();
     let (bus, _peer) = place.online(false).await;
-    let error = soon(bus.rename(name("rob"), LONG)).await.unwrap_err();
+    let error = soon(bus.rename(name("rob"), PATIENCE)).await.unwrap_err();
     assert_eq!(error, BusError::NotSupported);
 }
 
@@ -155,7 +157,7 @@ async fn a_session_that_was_used_keeps_its_name_whatever_it_becomes() {
     let mut peer = place.admit(true).await;
     let first = registered(&bus).await;
     let sending = bus.clone();
-    let sent = tokio::spawn(async move { sending.send("alice", "1", LONG).await });
+    let sent = tokio::spawn(async move { sending.send("alice", "1", PATIENCE).await });
     let (id, _) = peer.envelope().await;
     peer.accepted(&id).await;
     soon(sent).await.unwrap().unwrap();

@@ -1,8 +1,11 @@
 use peerbus_adapter::{Event, Kind, Stage};
+use peerbus_test_support::message::delivery;
+use peerbus_test_support::peer::from_alice;
+use peerbus_test_support::{PATIENCE, soon};
 use peerbus_wire::{BrokerFrame, ClientFrame, DeliveryKey, PeersFrame, Receipt};
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::broker::{LONG, Place, deliver, event, inbound, seen, signed, soon};
+use crate::broker::{Place, event, inbound, seen};
 
 #[tokio::test]
 async fn a_message_is_acked_only_once_it_is_consumed() {
@@ -17,7 +20,7 @@ async fn a_message_is_acked_only_once_it_is_consumed() {
     assert_eq!((message.kind, message.body.as_str()), (Kind::Msg, "\"m1\""));
     assert_eq!(bus.held().messages, 1);
     // Whatever was to be written before the query stands before it.
-    let (peers, ()) = tokio::join!(bus.peers(LONG), async {
+    let (peers, ()) = tokio::join!(bus.peers(PATIENCE), async {
         assert!(
             matches!(peer.read().await.0, ClientFrame::Peers),
             "nothing was acked"
@@ -34,9 +37,9 @@ async fn a_message_is_acked_only_once_it_is_consumed() {
 async fn a_forged_message_is_rejected_and_never_shown() {
     let place = Place::new();
     let (bus, mut peer) = place.online(true).await;
-    let mut forged = signed("m1");
+    let mut forged = from_alice("m1");
     forged.from = "carol".into();
-    peer.text(deliver("1", &forged)).await;
+    peer.text(delivery("1", &forged)).await;
     let (ClientFrame::Reject { key, reason }, _) = peer.read().await else {
         panic!("no reject")
     };
@@ -50,9 +53,9 @@ async fn a_forged_message_is_rejected_and_never_shown() {
 async fn a_forged_message_is_taken_off_a_v1_broker_by_a_plain_ack() {
     let place = Place::new();
     let (bus, mut peer) = place.online(false).await;
-    let mut forged = signed("m1");
+    let mut forged = from_alice("m1");
     forged.body = b"\"altered\"".to_vec();
-    peer.text(deliver("m1", &forged)).await;
+    peer.text(delivery("m1", &forged)).await;
     assert_eq!(peer.ack().await, ("m1".into(), None));
     peer.deliver("m2", "m2").await;
     assert_eq!(inbound(&bus).await.id, "m2");
@@ -106,7 +109,7 @@ async fn a_broker_that_writes_much_and_reads_late_stalls_nobody() {
     let padding = "k".repeat(1_000);
     for n in 0..MESSAGES {
         let key = format!("{n}-{padding}");
-        peer.text(deliver(&key, &signed(&format!("m{n}")))).await;
+        peer.deliver(&key, &format!("m{n}")).await;
     }
     let bus = soon(host).await.unwrap();
     for n in 0..MESSAGES {

@@ -1,7 +1,8 @@
 use peerbus_adapter::{Event, LinkState};
+use peerbus_test_support::{PATIENCE, soon};
 use peerbus_wire::CloseReason;
 
-use crate::broker::{LONG, Place, event, inbound, seen, soon, until};
+use crate::broker::{Place, event, inbound, seen, until};
 
 #[tokio::test]
 async fn what_was_not_receipted_is_sent_again_with_the_same_bytes_and_in_order() {
@@ -12,7 +13,7 @@ async fn what_was_not_receipted_is_sent_again_with_the_same_bytes_and_in_order()
     for n in 0..3 {
         let bus = bus.clone();
         sending.push(tokio::spawn(async move {
-            bus.send("alice", &n.to_string(), LONG).await
+            bus.send("alice", &n.to_string(), PATIENCE).await
         }));
         first.push(peer.envelope().await);
     }
@@ -117,7 +118,7 @@ async fn a_generated_name_that_is_claimed_is_replaced_and_takes_its_messages_alo
     let first = bus.name();
     let sending = tokio::spawn({
         let bus = bus.clone();
-        async move { bus.send("alice", "1", LONG).await }
+        async move { bus.send("alice", "1", PATIENCE).await }
     });
     let peer = place.accept().await;
     assert!(peer.register.generated && peer.register.name == first);

@@ -1,9 +1,10 @@
 use std::time::Duration;
 
 use peerbus_adapter::{Accepted, BusError, Receipt, Refusal, RefusalCode, SendError, Stage};
+use peerbus_test_support::{PATIENCE, soon};
 use peerbus_wire::{BrokerFrame, ClientFrame, PeersFrame};
 
-use crate::broker::{LONG, Place, soon, until};
+use crate::broker::{Place, until};
 
 #[tokio::test]
 async fn a_send_returns_what_the_receipt_says() {
@@ -11,7 +12,7 @@ async fn a_send_returns_what_the_receipt_says() {
     let (bus, mut peer) = place.online(true).await;
     let sending = tokio::spawn({
         let bus = bus.clone();
-        async move { bus.send("alice", r#"{ "text": "<hi>" }"#, LONG).await }
+        async move { bus.send("alice", r#"{ "text": "<hi>" }"#, PATIENCE).await }
     });
     let (id, text) = peer.envelope().await;
     assert!(
@@ -34,7 +35,7 @@ async fn a_send_returns_what_the_receipt_says() {
 async fn a_refusal_reaches_the_caller_in_the_brokers_words() {
     let place = Place::new();
     let (bus, mut peer) = place.online(true).await;
-    let (sent, ()) = tokio::join!(bus.broadcast("1", LONG), async {
+    let (sent, ()) = tokio::join!(bus.broadcast("1", PATIENCE), async {
         let (id, text) = peer.envelope().await;
         assert!(
             text.contains(r#""to":"*""#) && text.contains(r#""kind":"broadcast""#),
@@ -56,10 +57,10 @@ async fn a_refusal_reaches_the_caller_in_the_brokers_words() {
 async fn behind_a_v1_broker_a_send_is_written_and_no_more() {
     let place = Place::new();
     let (bus, mut peer) = place.online(false).await;
-    let sent = soon(bus.send("alice", "1", LONG)).await.unwrap();
+    let sent = soon(bus.send("alice", "1", PATIENCE)).await.unwrap();
     assert_eq!(sent.accepted, None);
     assert_eq!(peer.envelope().await.0.as_str(), sent.id);
-    let error = soon(bus.statuses(&[sent.id], LONG)).await.unwrap_err();
+    let error = soon(bus.statuses(&[sent.id], PATIENCE)).await.unwrap_err();
     assert_eq!(error, BusError::NotSupported);
 }
 
@@ -69,7 +70,7 @@ async fn a_send_without_a_broker_waits_for_one() {
     let bus = place.bus();
     let sending = tokio::spawn({
         let bus = bus.clone();
-        async move { bus.send("alice", "1", LONG).await }
+        async move { bus.send("alice", "1", PATIENCE).await }
     });
     until(&bus, |state| state.to_string().contains("no broker at")).await;
     assert!(!sending.is_finished());
@@ -99,7 +100,7 @@ async fn a_send_that_never_left_says_so_and_is_never_sent() {
     );
     place.open();
     let mut peer = place.admit(true).await;
-    let (sent, ()) = tokio::join!(bus.send("alice", "2", LONG), async {
+    let (sent, ()) = tokio::join!(bus.send("alice", "2", PATIENCE), async {
         let (id, text) = peer.envelope().await;
         assert!(
             text.contains(r#""body":2"#),
@@ -135,7 +136,7 @@ async fn a_send_without_a_receipt_says_that_it_may_be_accepted() {
 async fn peers_and_statuses_are_asked_for() {
     let place = Place::new();
     let (bus, mut peer) = place.online(true).await;
-    let (peers, ()) = tokio::join!(bus.peers(LONG), async {
+    let (peers, ()) = tokio::join!(bus.peers(PATIENCE), async {
         assert!(matches!(peer.read().await.0, ClientFrame::Peers));
         let names = vec!["alice".into(), "bob".into()];
         peer.frame(&BrokerFrame::Peers(PeersFrame {
@@ -153,7 +154,7 @@ async fn peers_and_statuses_are_asked_for() {
     assert_eq!((peers.me.as_str(), names), ("bob", vec!["alice", "bob"]));
 
     let ids = ["m1".to_owned()];
-    let (receipts, id) = tokio::join!(bus.statuses(&ids, LONG), async {
+    let (receipts, id) = tokio::join!(bus.statuses(&ids, PATIENCE), async {
         let (ClientFrame::Status { ids }, _) = peer.read().await else {
             panic!("no status")
         };
@@ -168,7 +169,9 @@ async fn peers_and_statuses_are_asked_for() {
     };
     assert_eq!(receipts.unwrap(), [queued]);
 
-    let bad = soon(bus.statuses(&["a b".into()], LONG)).await.unwrap_err();
+    let bad = soon(bus.statuses(&["a b".into()], PATIENCE))
+        .await
+        .unwrap_err();
     assert!(matches!(bad, BusError::InvalidIds(_)), "{bad:?}");
 }
 

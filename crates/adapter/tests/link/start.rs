@@ -1,8 +1,9 @@
 use peerbus_adapter::{LinkState, Url, credentials};
+use peerbus_test_support::soon;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-use crate::broker::{Place, soon, until};
+use crate::broker::{Place, until};
 
 #[tokio::test]
 async fn credentials_that_appear_later_are_found() {

@@ -36,6 +36,7 @@ impl CloseHandshake {
             (End::Goodbye, _) => Self::Answer,
             (_, Some(reason)) | (End::GivenUp(reason), None) => Self::Close(reason),
             (End::TooLarge, None) => Self::Close(CloseReason::TooLarge),
+            (End::RegisterTooLarge, None) => Self::Close(CloseReason::RegisterTooLarge),
             (End::NotUtf8, None) => Self::Violation {
                 code: 1007,
                 text: "text message is not valid UTF-8",
@@ -57,15 +58,15 @@ impl CloseHandshake {
         socket: &Socket,
         shared: &Shared,
     ) {
-        if self == Self::Close(CloseReason::InvalidToken)
-            && let Ok(_place) = shared.auth_delays.try_acquire()
-        {
-            // A client that redials with a wrong token does so no faster than this.
+        if self == Self::Close(CloseReason::InvalidToken) {
+            // Whoever tries tokens gets no more answers in this time than there are places for
+            // connections that have not registered.
             sleep(shared.times.denied_delay).await;
         }
         let unreadable = matches!(
             self,
-            Self::Close(CloseReason::TooLarge) | Self::Violation { .. }
+            Self::Close(CloseReason::TooLarge | CloseReason::RegisterTooLarge)
+                | Self::Violation { .. }
         );
         let frame = match &self {
             _ if socket.is_amid_frame() => return,

@@ -15,13 +15,13 @@ use axum::extract::ws::WebSocket;
 use futures_util::StreamExt;
 use peerbus_core::broker::Input;
 use peerbus_wire::CloseReason;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::Receiver;
 
 use self::close::CloseHandshake;
 use crate::engine_input::Content;
 use crate::link::Link;
 use crate::listener::Socket;
+use crate::places::{Place, StrangersPlace};
 use crate::shared::Shared;
 use crate::table::Outgoing;
 
@@ -34,6 +34,8 @@ enum End {
     Lost,
     /// A message was over the limit.
     TooLarge,
+    /// The first message was over the limit for it.
+    RegisterTooLarge,
     /// A text message was not UTF-8.
     NotUtf8,
     /// The client broke the WebSocket protocol.
@@ -50,17 +52,17 @@ enum End {
 pub(crate) async fn serve(
     ws: WebSocket,
     socket: Arc<Socket>,
-    place: OwnedSemaphorePermit,
+    (place, stranger): (Place, StrangersPlace),
     shared: Arc<Shared>,
 ) {
     let (mut sink, mut stream) = ws.split();
-    let Some((open, mut queue)) = Open::enter(&shared) else {
+    let Some((open, mut queue)) = Open::enter(&shared, stranger) else {
         let close = CloseHandshake::Close(CloseReason::GoingAway);
         return close.say(&mut sink, &mut stream, &socket, &shared).await;
     };
     let link = Arc::clone(&open.link);
     let end = tokio::select! {
-        end = read::read(&mut stream, &link, &shared) => end,
+        end = read::read(&mut stream, &socket, &link, &shared) => end,
         end = write::write(&mut sink, &mut queue, &socket, &link, &shared) => end,
         end = watch::watch(&link, &shared) => end,
     };
@@ -86,8 +88,8 @@ struct Open<'a> {
 
 impl<'a> Open<'a> {
     /// `None` when the engine has stopped.
-    fn enter(shared: &'a Shared) -> Option<(Self, Receiver<Outgoing>)> {
-        let (link, queue) = shared.table.open(shared.clock.mono_ms());
+    fn enter(shared: &'a Shared, stranger: StrangersPlace) -> Option<(Self, Receiver<Outgoing>)> {
+        let (link, queue) = shared.table.open(shared.clock.mono_ms(), stranger);
         let conn = link.conn();
         // The entry comes first: the engine's answer needs it, and an engine that stops closes
         // every entry after it has stopped taking inputs.

@@ -1,5 +1,6 @@
 //! The reading side of a connection.
 
+use std::io;
 use std::sync::Arc;
 
 use axum::extract::ws::{Message, WebSocket};
@@ -7,18 +8,22 @@ use futures_util::StreamExt;
 use futures_util::stream::SplitStream;
 use peerbus_core::broker::Input;
 use peerbus_wire::ClientFrame;
+use peerbus_wire::limits::REGISTER_BYTES_MAX;
 use tokio_tungstenite::tungstenite;
 
 use super::End;
 use crate::link::{Link, Ping};
+use crate::listener::Socket;
 use crate::shared::Shared;
 
 /// Reads frames, parses them and hands them to the engine until the connection ends.
 pub(super) async fn read(
     stream: &mut SplitStream<WebSocket>,
+    socket: &Socket,
     link: &Arc<Link>,
     shared: &Shared,
 ) -> End {
+    let mut first = true;
     loop {
         link.not_listening();
         link.may_read().await;
@@ -26,12 +31,21 @@ pub(super) async fn read(
             Ok(read) => read,
             Err(end) => return end,
         };
+        if std::mem::take(&mut first) {
+            if bytes > REGISTER_BYTES_MAX {
+                return End::RegisterTooLarge;
+            }
+            socket.set_introduced();
+        }
         if link.closing().is_some() {
             // Read on, or the client could not finish what it writes and see the close frame.
             link.read_more(1);
             continue;
         }
         link.not_listening();
+        if matches!(frame, ClientFrame::Envelope(_)) && !link.is_ext() {
+            shared.room().await;
+        }
         hand_in(Input::Frame(link.conn(), frame), link, bytes, shared).await;
     }
 }
@@ -79,6 +93,9 @@ fn end_of(error: axum::Error) -> End {
 
     match error.into_inner().downcast::<Error>().as_deref() {
         Ok(Error::Capacity(_)) => End::TooLarge,
+        Ok(Error::Io(error)) if error.kind() == io::ErrorKind::FileTooLarge => {
+            End::RegisterTooLarge
+        }
         Ok(Error::Utf8(_)) => End::NotUtf8,
         Ok(Error::Protocol(ProtocolError::ResetWithoutClosingHandshake)) => End::Lost,
         Ok(Error::Protocol(_)) => End::Protocol,

@@ -18,6 +18,7 @@ pub(crate) use self::limit::raise_file_limit;
 pub(crate) use self::socket::{Socket, Via};
 pub(crate) use self::unix::bind as bind_unix;
 use crate::options::StartError;
+use crate::places::Places;
 
 /// Sockets that may be open beyond the connections: for health checks, metrics and refusals.
 const SOCKETS_SPARE: usize = 256;
@@ -58,22 +59,28 @@ pub(crate) enum Bound {
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     bound: Bound,
-    places: Arc<Semaphore>,
+    places: Vec<Arc<Semaphore>>,
     http_max: Duration,
 }
 
 impl Acceptor {
-    pub(crate) fn new(bound: Bound, places: Arc<Semaphore>, http_max: Duration) -> Self {
-        Self {
+    /// Acceptors for these listeners, which share their places. TCP leaves some to the Unix socket.
+    pub(crate) fn all(
+        bound: impl IntoIterator<Item = Bound>,
+        connections_max: usize,
+        http_max: Duration,
+    ) -> impl Iterator<Item = Self> {
+        let sockets = connections_max + SOCKETS_SPARE;
+        let all = Arc::new(Semaphore::new(sockets));
+        let tcp = Arc::new(Semaphore::new(sockets - Places::of_unix(sockets)));
+        bound.into_iter().map(move |bound| Self {
+            places: match &bound {
+                Bound::Tcp(_) => vec![Arc::clone(&tcp), Arc::clone(&all)],
+                Bound::Unix(_) => vec![Arc::clone(&all)],
+            },
             bound,
-            places,
             http_max,
-        }
-    }
-
-    /// Places for the sockets of all acceptors together.
-    pub(crate) fn places(connections_max: usize) -> Arc<Semaphore> {
-        Arc::new(Semaphore::new(connections_max + SOCKETS_SPARE))
+        })
     }
 
     async fn accept_one(&self) -> io::Result<Socket> {
@@ -97,11 +104,14 @@ impl Listener for Acceptor {
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
-            let place = match Arc::clone(&self.places).acquire_owned().await {
-                Ok(place) => place,
-                // Never closed.
-                Err(_closed) => std::future::pending().await,
-            };
+            let mut place = Vec::with_capacity(self.places.len());
+            for places in &self.places {
+                match Arc::clone(places).acquire_owned().await {
+                    Ok(one) => place.push(one),
+                    // Never closed.
+                    Err(_closed) => std::future::pending().await,
+                }
+            }
             match self.accept_one().await {
                 Ok(socket) => return (socket::Io::new(socket, self.http_max, place), ()),
                 Err(error) if is_about_one_client(&error) => {

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -17,6 +17,10 @@ use tokio::time::{Sleep, sleep};
 
 use super::Acceptor;
 
+/// Most bytes that are read of a client at one go before its first frame is whole: a request's head,
+/// or a `register` and what else came with it.
+const STRANGER_BYTES_MAX: usize = 16 * 1024;
+
 /// A socket, shared by the HTTP layer, which reads and writes it, and its connection, which may
 /// have to look after it once the WebSocket layer has given up.
 #[derive(Debug)]
@@ -24,6 +28,10 @@ pub(crate) struct Socket {
     stream: Stream,
     /// It has become a WebSocket, whose deadlines are the connection's.
     upgraded: AtomicBool,
+    /// It has sent a whole first frame.
+    introduced: AtomicBool,
+    /// Bytes read since something was last written, until then.
+    unanswered: AtomicUsize,
     /// A frame is being written past the WebSocket layer, which must not write meanwhile.
     bypassed: AtomicBool,
 }
@@ -49,6 +57,8 @@ impl Socket {
         Self {
             stream,
             upgraded: AtomicBool::new(false),
+            introduced: AtomicBool::new(false),
+            unanswered: AtomicUsize::new(0),
             bypassed: AtomicBool::new(false),
         }
     }
@@ -79,6 +89,28 @@ impl Socket {
     /// Whether a frame was given up half-way, or is being written.
     pub(crate) fn is_amid_frame(&self) -> bool {
         self.bypassed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_tcp(&self) -> bool {
+        matches!(self.stream, Stream::Tcp(_))
+    }
+
+    /// The first frame is there, whole: the limits of the WebSocket layer are enough from here on.
+    pub(crate) fn set_introduced(&self) {
+        self.introduced.store(true, Ordering::Release);
+    }
+
+    /// Counts what a stranger sends.
+    fn count_read(&self, bytes: usize) -> io::Result<()> {
+        if self.introduced.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let before = self.unanswered.fetch_add(bytes, Ordering::AcqRel);
+        if before + bytes > STRANGER_BYTES_MAX {
+            let why = "more was sent than a request or a register frame may have";
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+        }
+        Ok(())
     }
 
     /// Ends the deadline for HTTP.
@@ -157,11 +189,15 @@ pub(crate) struct Io {
     socket: Arc<Socket>,
     deadline: Option<Pin<Box<Sleep>>>,
     /// The socket's place among those that may be open.
-    _place: OwnedSemaphorePermit,
+    _place: Vec<OwnedSemaphorePermit>,
 }
 
 impl Io {
-    pub(super) fn new(socket: Socket, http_max: Duration, place: OwnedSemaphorePermit) -> Self {
+    pub(super) fn new(
+        socket: Socket,
+        http_max: Duration,
+        place: Vec<OwnedSemaphorePermit>,
+    ) -> Self {
         let deadline = Some(Box::pin(sleep(http_max)));
         Self {
             socket: Arc::new(socket),
@@ -199,7 +235,7 @@ impl AsyncRead for Io {
             match this.socket.try_read(buf.initialize_unfilled()) {
                 Ok(read) => {
                     buf.advance(read);
-                    return Poll::Ready(Ok(()));
+                    return Poll::Ready(this.socket.count_read(read));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error)),
@@ -232,7 +268,10 @@ impl AsyncWrite for Io {
             ready!(this.socket.poll_write_ready(cx))?;
             match this.socket.try_write(slices) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                done => return Poll::Ready(done),
+                done => {
+                    this.socket.unanswered.store(0, Ordering::Release);
+                    return Poll::Ready(done);
+                }
             }
         }
     }

@@ -21,6 +21,7 @@ pub(crate) fn bind(path: &Path) -> Result<(UnixListener, SocketFile), StartError
         .filter(|parent| !parent.as_os_str().is_empty())
     {
         peerbus_os::dir::create_private(parent).map_err(failed)?;
+        peerbus_os::dir::check_replacing(parent).map_err(failed)?;
     }
     remove_stale(path)?;
     let listener = listen(path).map_err(|source| match source.kind() {
@@ -109,6 +110,17 @@ mod tests {
         let error = bind(&path).unwrap_err().to_string();
         assert!(error.contains("must be shorter than 108"), "{error}");
         assert!(!error.contains("SUN_LEN"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_directory_whose_files_others_can_replace_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("broker.sock");
+        peerbus_os::file::set_mode(dir.path(), 0o777).unwrap();
+        let error = bind(&path).unwrap_err().to_string();
+        assert!(error.contains("(mode 0777): run `chmod o-w "), "{error}");
+        peerbus_os::file::set_mode(dir.path(), 0o1777).unwrap();
+        bind(&path).unwrap();
     }
 
     #[tokio::test]

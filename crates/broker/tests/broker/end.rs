@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use peerbus_broker::{StartError, start};
+use peerbus_test_support::PATIENCE;
+use peerbus_test_support::socket::Socket;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::client::{Client, message};
-use crate::support::{Broker, PATIENCE, options};
+use crate::support::{Broker, TOKEN, message, options};
 
 #[tokio::test]
 async fn a_shutdown_sends_what_is_queued_then_says_why_and_leaves_nothing() {
@@ -156,8 +157,8 @@ async fn of_two_brokers_started_at_once_the_one_with_the_database_has_the_socket
         };
         assert!(matches!(lost, StartError::Database { .. }), "{lost}");
         let path = won.unix_path().unwrap().to_owned();
-        let mut alice = Client::connect_unix(&path).await.unwrap();
-        alice.register("alice").await;
+        let mut alice = Socket::connect_unix(&path).await.unwrap();
+        alice.register("alice", TOKEN).await;
     }
 }
 

@@ -1,10 +1,10 @@
 //! Health, metrics, browsers, and the operator's requests.
 
+use peerbus_test_support::socket::{Socket, registration};
 use serde_json::{Value, json};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::client::{Client, message, registration};
-use crate::support::{Broker, OTHER_TOKEN, TOKEN, exchange};
+use crate::support::{Broker, OTHER_TOKEN, TOKEN, exchange, message};
 
 async fn over_tcp(broker: &Broker, request: &str) -> String {
     exchange(TcpStream::connect(broker.address()).await.unwrap(), request).await
@@ -85,7 +85,7 @@ async fn the_operator_frees_a_name_for_another_token() {
         "{nobody}"
     );
 
-    let mut heir = Client::connect_unix(&broker.unix()).await.unwrap();
+    let mut heir = Socket::connect_unix(&broker.unix()).await.unwrap();
     heir.send(registration("bob@home", OTHER_TOKEN)).await;
     assert_eq!(heir.next().await["names"], json!(["bob@home"]));
     let mut former = broker.connect().await;
@@ -165,4 +165,51 @@ async fn a_release_without_a_valid_name_says_what_is_wrong() {
             "{answer}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_broker_whose_database_lost_something_serves_on_and_says_so() {
+    let Broker { running, dir } = {
+        let broker = Broker::start().await;
+        let _alice = broker.join("alice").await;
+        broker
+    };
+    assert!(
+        running
+            .shutdown(std::time::Duration::from_secs(5))
+            .await
+            .is_clean()
+    );
+    std::fs::remove_file(dir.path().join("bus.db")).unwrap();
+
+    let broker = Broker::start_in(dir, |_| ()).await;
+    let health = over_tcp(&broker, &get("/healthz", "")).await;
+    assert!(health.starts_with("HTTP/1.1 503"), "{health}");
+    assert!(
+        health.contains("\"incomplete\"") && health.contains("are missing"),
+        "{health}"
+    );
+    let _alice = broker.join("alice").await;
+
+    let post = |db: &std::path::Path| {
+        let db = db.display();
+        format!(
+            "POST /audit/acknowledge?db={db} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+        )
+    };
+    let db = broker.dir.path().join("bus.db").canonicalize().unwrap();
+    let other = over_unix(&broker, &post(&db.with_file_name("other.db"))).await;
+    assert!(
+        other.starts_with("HTTP/1.1 409") && other.contains("bus.db"),
+        "{other}"
+    );
+    let stranger = over_tcp(&broker, &post(&db)).await;
+    assert!(stranger.starts_with("HTTP/1.1 404"), "{stranger}");
+    let done = over_unix(&broker, &post(&db)).await;
+    assert!(
+        done.starts_with("HTTP/1.1 200") && done.contains("are missing"),
+        "{done}"
+    );
+    let health = over_tcp(&broker, &get("/healthz", "")).await;
+    assert!(health.starts_with("HTTP/1.1 200"), "{health}");
 }

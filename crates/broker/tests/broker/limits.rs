@@ -1,17 +1,18 @@
 //! What a client may not do, and what it is told.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use peerbus_test_support::socket::{Socket, ack, registration};
+use peerbus_test_support::{PATIENCE, soon};
 use serde_json::json;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::protocol::frame::Frame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-use crate::client::{Client, ack, message, registration};
-use crate::support::{Broker, PATIENCE, TOKEN};
+use crate::support::{Broker, TOKEN, message};
 
 #[tokio::test]
 async fn a_first_message_that_is_no_registration_is_named_in_the_close_frame() {
@@ -125,14 +126,14 @@ async fn one_connection_too_many_is_refused_until_another_ends() {
     let broker = Broker::tuned(|config| config.connections_max = 2).await;
     let alice = broker.join("alice").await;
     let _bob = broker.join("bob").await;
-    let Err(Error::Http(refused)) = Client::connect(broker.address()).await else {
+    let Err(Error::Http(refused)) = Socket::connect(broker.address()).await else {
         panic!("a third connection was accepted");
     };
     assert_eq!(refused.status(), 503);
     alice.leave().await;
     let joined = timeout(PATIENCE, async {
         loop {
-            match Client::connect(broker.address()).await {
+            match Socket::connect(broker.address()).await {
                 Ok(client) => break client,
                 Err(_) => tokio::task::yield_now().await,
             }
@@ -141,8 +142,99 @@ async fn one_connection_too_many_is_refused_until_another_ends() {
     joined
         .await
         .expect("the place was not given back")
-        .register("carol")
+        .register("carol", TOKEN)
         .await;
+}
+
+#[tokio::test]
+async fn a_first_frame_that_no_registration_has_is_refused() {
+    let broker = Broker::start().await;
+    let told = (1009, "first frame larger than 4096 bytes".to_owned());
+    // Whole, and one that would never be.
+    let mut client = broker.connect().await;
+    client.send_raw(Message::text("x".repeat(4_097))).await;
+    assert_eq!(client.closed().await, told);
+
+    let mut stream = TcpStream::connect(broker.address()).await.unwrap();
+    let request = "GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    // Its head says 1,048,575 bytes, one fewer than a frame may have; the last one never comes.
+    let mut frame = vec![0x81, 0xff];
+    frame.extend(1_048_575_u64.to_be_bytes());
+    frame.resize(1_048_588, 0);
+    soon(stream.write_all(&frame)).await.unwrap();
+    let mut answer = Vec::new();
+    soon(stream.read_to_end(&mut answer)).await.unwrap();
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.ends_with(&told.1), "{answer}");
+
+    let mut stream = TcpStream::connect(broker.address()).await.unwrap();
+    let request = format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(20_000));
+    // It may be closed while this is written.
+    let _cut = stream.write_all(request.as_bytes()).await;
+    let mut answer = Vec::new();
+    let _reset = timeout(PATIENCE, stream.read_to_end(&mut answer))
+        .await
+        .expect("still open");
+}
+
+#[tokio::test]
+async fn a_client_that_is_known_may_send_large_frames_behind_its_registration() {
+    let broker = Broker::start().await;
+    let mut bob = broker.join("bob").await;
+    let mut alice = broker.connect().await;
+    alice.send(registration("alice", TOKEN)).await;
+    let body = "y".repeat(500_000);
+    alice
+        .send(message("m1", "alice", "bob", body.clone()))
+        .await;
+    assert_eq!(bob.delivery().await.1, json!(body));
+}
+
+#[tokio::test]
+async fn strangers_leave_places_to_clients_that_registered_and_to_the_unix_socket() {
+    let broker = Broker::tuned(|config| config.connections_max = 16).await;
+    let mut strangers = Vec::new();
+    let refused = loop {
+        assert!(strangers.len() <= 16, "strangers have every place");
+        match Socket::connect(broker.address()).await {
+            Ok(stranger) => strangers.push(stranger),
+            Err(Error::Http(refused)) => break refused,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert_eq!((refused.status().as_u16(), strangers.len()), (503, 8));
+    // Each that registers makes room for another.
+    let mut known = Vec::new();
+    for n in 0..6 {
+        let mut client = strangers.pop().unwrap();
+        client.register(&format!("n{n}"), TOKEN).await;
+        known.push(client);
+        strangers.insert(0, Socket::connect(broker.address()).await.unwrap());
+    }
+    assert!(Socket::connect(broker.address()).await.is_err());
+    let mut own = Socket::connect_unix(&broker.unix()).await.unwrap();
+    own.register("own", TOKEN).await;
+}
+
+#[tokio::test]
+async fn wrong_tokens_are_answered_late_however_many_come_at_once() {
+    let delay = Duration::from_millis(300);
+    let broker = Broker::start_with(|options| options.times.denied_delay = delay).await;
+    let guesses = (0..100).map(async |_| {
+        let mut client = broker.connect().await;
+        let since = Instant::now();
+        client.send(registration("eve", "wrong")).await;
+        assert_eq!(client.closed().await.0, 1008);
+        since.elapsed()
+    });
+    let waited = futures_util::future::join_all(guesses).await;
+    assert!(waited.iter().all(|waited| *waited >= delay), "{waited:?}");
+    let mut alice = broker.connect().await;
+    let since = Instant::now();
+    alice.register("alice", TOKEN).await;
+    assert!(since.elapsed() < delay * 10, "{:?}", since.elapsed());
 }
 
 #[tokio::test]
@@ -158,7 +250,7 @@ async fn a_client_may_ask_as_often_as_it_likes() {
 async fn questions_asked_at_once_are_all_answered_when_they_are_read() {
     let broker = Broker::start().await;
     for ext in [false, true] {
-        let mut alice = Client::connect_narrow(broker.address()).await;
+        let mut alice = Socket::connect_narrow(broker.address()).await;
         let name = if ext { "ext-alice" } else { "alice" };
         let mut register = registration(name, TOKEN);
         if ext {

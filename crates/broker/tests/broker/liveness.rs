@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use peerbus_test_support::PATIENCE;
+use peerbus_test_support::socket::{ack, registration};
 use serde_json::json;
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::client::{ack, message, registration};
-use crate::support::{Broker, PATIENCE, TOKEN};
+use crate::support::{Broker, TOKEN, message};
 
 #[tokio::test]
 async fn a_client_that_answers_no_ping_is_given_up_and_one_that_does_is_not() {

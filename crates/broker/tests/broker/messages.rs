@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use peerbus_test_support::socket::{Socket, ack, registration};
 use serde_json::json;
 
-use crate::client::{Client, ack, message, registration};
-use crate::support::{Broker, TOKEN};
+use crate::support::{Broker, TOKEN, message};
 
 #[tokio::test]
 async fn a_message_reaches_its_recipient_and_is_gone_once_acked() {
@@ -69,8 +69,14 @@ async fn a_broadcast_reaches_everyone_else() {
     let mut alice = broker.join("alice").await;
     let mut others = Vec::new();
     for name in ["bob", "carol", "dave"] {
-        others.push(broker.join(name).await);
+        let mut other = broker.connect().await;
+        let mut register = registration(name, TOKEN);
+        register["ext"] = 1.into();
+        other.send(register).await;
+        other.next().await;
+        others.push(other);
     }
+    let mut eve = broker.join("eve").await;
     alice.send(message("m1", "alice", "*", "all")).await;
     let mut keys = BTreeSet::new();
     for other in &mut others {
@@ -79,14 +85,16 @@ async fn a_broadcast_reaches_everyone_else() {
         keys.insert(key);
     }
     assert_eq!(keys.len(), 1, "one frame, encoded once, for all");
-    assert_eq!(alice.peers().await.len(), 4, "and nothing for its sender");
+    let of_v1 = eve.delivery().await;
+    assert_eq!(of_v1, ("m1|eve".into(), json!("all")));
+    assert_eq!(alice.peers().await.len(), 5, "and nothing for its sender");
 }
 
 #[tokio::test]
 async fn the_unix_socket_carries_the_same_bus() {
     let broker = Broker::start().await;
-    let mut alice = Client::connect_unix(&broker.unix()).await.unwrap();
-    alice.register("alice").await;
+    let mut alice = Socket::connect_unix(&broker.unix()).await.unwrap();
+    alice.register("alice", TOKEN).await;
     let mut bob = broker.join("bob").await;
     alice.send(message("m1", "alice", "bob", "over")).await;
     assert_eq!(bob.delivery().await.1, "over");

@@ -1,12 +1,12 @@
 //! What one sender may take of a recipient's window, and what is known of it after an end.
 
+use peerbus_test_support::socket::{Socket, registration};
 use serde_json::{Value, json};
 
-use crate::client::{Client, message, registration};
-use crate::support::{Broker, TOKEN};
+use crate::support::{Broker, TOKEN, message};
 
 /// A client that speaks `ext`, greeted.
-async fn join(broker: &Broker, name: &str) -> Client {
+async fn join(broker: &Broker, name: &str) -> Socket {
     let mut client = broker.connect().await;
     let mut register = registration(name, TOKEN);
     register["ext"] = json!(1);
@@ -16,7 +16,7 @@ async fn join(broker: &Broker, name: &str) -> Client {
 }
 
 /// Sends, and waits until it is accepted.
-async fn say(from: &mut Client, name: &str, id: &str, body: Value) {
+async fn say(from: &mut Socket, name: &str, id: &str, body: Value) {
     from.send(message(id, name, "bob", body)).await;
     loop {
         let frame = from.next().await;
@@ -28,7 +28,7 @@ async fn say(from: &mut Client, name: &str, id: &str, body: Value) {
 }
 
 /// The ids of the next deliveries up to the one with this id, and whether they come again.
-async fn until(client: &mut Client, id: &str) -> Vec<(String, bool)> {
+async fn until(client: &mut Socket, id: &str) -> Vec<(String, bool)> {
     let mut seen = Vec::new();
     loop {
         let frame = client.next().await;

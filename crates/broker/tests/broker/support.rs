@@ -2,21 +2,19 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use peerbus_broker::{Options, Report, Running, start};
 use peerbus_core::TokenHash;
 use peerbus_core::broker::Config;
+use peerbus_test_support::socket::{Io, Socket};
+use peerbus_test_support::{PATIENCE, soon};
 use peerbus_wire::Token;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::client::{Client, Io};
-
-/// For whatever should happen at once and, on a loaded machine, may take a while.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const TOKEN: &str = "token-of-the-tests";
 pub(crate) const OTHER_TOKEN: &str = "another-token";
 
@@ -65,21 +63,21 @@ impl Broker {
     }
 
     /// A client that has not registered.
-    pub(crate) async fn connect(&self) -> Client {
-        Client::connect(self.address()).await.unwrap()
+    pub(crate) async fn connect(&self) -> Socket {
+        Socket::connect(self.address()).await.unwrap()
     }
 
     /// A registered v1 client.
-    pub(crate) async fn join(&self, name: &str) -> Client {
+    pub(crate) async fn join(&self, name: &str) -> Socket {
         let mut client = self.connect().await;
-        client.register(name).await;
+        client.register(name, TOKEN).await;
         client
     }
 
     /// A registered v1 client whose socket holds little that it has not read.
-    pub(crate) async fn join_narrow(&self, name: &str) -> Client {
-        let mut client = Client::connect_narrow(self.address()).await;
-        client.register(name).await;
+    pub(crate) async fn join_narrow(&self, name: &str) -> Socket {
+        let mut client = Socket::connect_narrow(self.address()).await;
+        client.register(name, TOKEN).await;
         client
     }
 
@@ -107,7 +105,16 @@ impl Broker {
 pub(crate) async fn exchange(mut stream: impl Io, request: &str) -> String {
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
-    let read = timeout(PATIENCE, stream.read_to_string(&mut answer)).await;
-    read.expect("the broker keeps the socket open").unwrap();
+    soon(stream.read_to_string(&mut answer)).await.unwrap();
     answer
+}
+
+/// A message as a v1 client writes it. The broker cannot and does not check the signature.
+pub(crate) fn message(id: &str, from: &str, to: &str, body: impl Into<Value>) -> Value {
+    let kind = if to == "*" { "broadcast" } else { "msg" };
+    json!({
+        "protocol_version": "v1", "id": id, "from": from, "to": to,
+        "ts": "2026-11-21T22:00:00.123456789Z", "source": "peer-bus", "kind": kind,
+        "body": body.into(), "hmac": "0123456789abcdef".repeat(4),
+    })
 }

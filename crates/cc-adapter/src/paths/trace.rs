@@ -41,6 +41,7 @@ impl Trace {
 
 impl Drop for Trace {
     fn drop(&mut self) {
+        // One that stays is swept by the next adapter.
         let _ = std::fs::remove_file(&self.0);
     }
 }
@@ -77,6 +78,7 @@ pub(super) fn sweep(dir: &Path) {
         let adapter = name.to_str().and_then(|name| name.strip_suffix(ENDING));
         let gone = |adapter: &str| adapter.parse().is_ok_and(|pid| !os::process::exists(pid));
         if adapter.is_some_and(gone) && remove_socket(&entry.path()) {
+            // Another adapter may have been faster.
             let _ = std::fs::remove_file(entry.path());
         }
     }
@@ -91,10 +93,8 @@ fn remove_socket(note: &Path) -> bool {
         return true;
     };
     let refused = os::socket::is_listening(&note.path).is_ok_and(|listening| !listening);
-    if refused {
-        let _ = std::fs::remove_file(&note.path);
-    }
-    refused
+    // A note stays as long as its socket.
+    refused && std::fs::remove_file(&note.path).is_ok()
 }
 
 #[cfg(test)]

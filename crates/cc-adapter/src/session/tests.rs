@@ -1,3 +1,5 @@
+use std::task::Poll;
+
 use peerbus_adapter::mailbox::Activity;
 
 use super::*;
@@ -227,4 +229,42 @@ fn a_projects_directory_is_named_as_the_client_names_it() {
         project_directories(dir.path(), "-p"),
         [dir.path().join("-p")]
     );
+}
+
+#[tokio::test]
+async fn a_change_of_the_clients_file_is_noticed_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let session = Session::new(around(dir.path()).with_ancestors(&[4_000_001]));
+    write(dir.path(), 4_000_001, r#"{"status":"idle"}"#);
+    // Twice: what was noticed does not end the watch.
+    for status in ["busy", "idle"] {
+        let mut changed = session.changed();
+        let early = std::future::poll_fn(|cx| Poll::Ready(changed.as_mut().poll(cx))).await;
+        assert!(early.is_pending(), "nothing has changed yet");
+        write(dir.path(), 5, "of another session");
+        let text = format!(r#"{{"status":"{status}"}}"#);
+        write(dir.path(), 4_000_001, &text);
+        let noticed = tokio::time::timeout(Duration::from_secs(30), changed);
+        noticed.await.expect("it is noticed");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hooks_word_counts_until_the_file_says_something_new_or_it_is_old() {
+    let dir = tempfile::tempdir().unwrap();
+    let session = Session::new(around(dir.path()).with_ancestors(&[4_000_001]));
+    let activity = || session.snapshot().activity;
+    assert_eq!(activity(), None, "nobody said anything");
+    session.does(Activity::Busy);
+    assert_eq!(activity(), Some(Activity::Busy));
+    tokio::time::advance(SAID_FOR).await;
+    assert_eq!(activity(), Some(Activity::Unknown), "not what is long ago");
+
+    write(dir.path(), 4_000_001, r#"{"status":"idle"}"#);
+    session.does(Activity::Busy);
+    assert_eq!(activity(), Some(Activity::Busy), "the file is behind");
+    write(dir.path(), 4_000_001, r#"{"status":"busy"}"#);
+    assert_eq!(activity(), Some(Activity::Busy));
+    write(dir.path(), 4_000_001, r#"{"status":"idle"}"#);
+    assert_eq!(activity(), Some(Activity::Idle));
 }

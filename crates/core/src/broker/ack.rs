@@ -51,7 +51,7 @@ impl Broker {
         caller: Caller,
         ack: &Ack,
     ) -> Result<(), StoreError> {
-        match notice_number(&ack.key) {
+        match notice_number(&ack.key).filter(|_| caller.ext) {
             Some(number) => self.ack_notice(cx, caller, number),
             None => self.finish_named(cx, caller, &ack.key, End::Acked(ack.how.as_ref())),
         }
@@ -66,7 +66,14 @@ impl Broker {
         key: &DeliveryKey,
         end: End<'_>,
     ) -> Result<(), StoreError> {
-        let (Some(seq), Some(session)) = (key.seq(), self.conns.session_mut(caller.conn)) else {
+        let Some(session) = self.conns.session_mut(caller.conn) else {
+            return Ok(());
+        };
+        let named = match caller.ext {
+            true => key.seq(),
+            false => session.flights.named(key),
+        };
+        let Some(seq) = named else {
             return Ok(());
         };
         let (sender, id, history) = match session.flights.remove(seq) {
@@ -137,7 +144,7 @@ impl Broker {
                 return Ok(());
             }
             End::Dead(reason) => {
-                cx.txn.insert_dead(recipient, seq, reason, cx.now.wall_ms)?;
+                cx.txn.insert_dead(recipient, seq, reason, cx.at)?;
                 (true, reason.to_owned())
             }
             End::Expired(reason) => {
@@ -152,7 +159,7 @@ impl Broker {
             to,
             dead,
             reason,
-            at_ms: cx.now.wall_ms,
+            at: cx.at,
         };
         self.notify(cx, (seq, recipient), notice)
     }

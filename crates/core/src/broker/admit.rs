@@ -10,7 +10,7 @@ use super::conn::{Conn, Contender, Session};
 use super::flights::{Flights, share};
 use super::line::Line;
 use super::mutation::Mutation;
-use super::{Broker, BusEvent, Caller, ConnId, Cx, Need, Output};
+use super::{Broker, BusEvent, ConnId, Cx, Need, Output};
 use crate::Now;
 use crate::audit::Event;
 use crate::store::{PeerId, PeerRow, StoreError};
@@ -53,7 +53,8 @@ impl Broker {
                 ext,
                 instance: newcomer.register.instance,
                 window,
-                presence: newcomer.register.presence.filter(|_| ext),
+                presence: None,
+                activity_since: None,
                 greeted: false,
                 cursor: Seq(0),
                 again,
@@ -64,6 +65,9 @@ impl Broker {
                 notices_out: 0,
             })),
         );
+        if let Some(presence) = newcomer.register.presence.filter(|_| ext) {
+            self.set_presence(cx.now, conn, presence);
+        }
         let frame = self.handshake_ack(conn, ext, window);
         self.outbox.greet(conn, frame);
         self.registry.mark_dirty(peer);
@@ -106,7 +110,7 @@ impl Broker {
             generated: newcomer.register.generated,
             ephemeral: newcomer.register.ephemeral,
             online: true,
-            last_seen_ms: cx.now.wall_ms,
+            last_seen: cx.at,
             ending: None,
             delivered: None,
         };
@@ -174,7 +178,8 @@ impl Broker {
         self.registry.set_conn(id, None);
         let name = session.name.as_str().to_owned();
         self.outbox.now(Output::Event(BusEvent::Left { name }));
-        if self.mutations.broken(Mutation::ForgetOnClose) {
+        let ephemeral = self.registry.get(id).is_some_and(|peer| peer.row.ephemeral);
+        if self.mutations.broken(Mutation::ForgetOnClose) && !ephemeral {
             for (sender, seq) in session.flights.iter() {
                 cx.txn.delete_delivery((id, sender), seq)?;
             }
@@ -190,7 +195,7 @@ impl Broker {
             cx.now.mono_ms + grace_ms
         };
         peer.row.online = false;
-        peer.row.last_seen_ms = cx.now.wall_ms;
+        peer.row.last_seen = cx.at;
         let contender = peer.contender.take();
         // One that broke may come back and send again what it got no receipt for.
         if peer.row.ephemeral && goodbye && contender.is_none() {
@@ -204,11 +209,16 @@ impl Broker {
         }
     }
 
-    /// Replaces a connection's description of itself.
-    pub(super) fn set_presence(&mut self, caller: Caller, presence: Presence) {
-        if let Some(session) = self.conns.session_mut(caller.conn) {
-            session.presence = Some(presence);
+    /// Replaces a connection's description of itself, and notes since when it does what it says.
+    pub(super) fn set_presence(&mut self, now: Now, conn: ConnId, presence: Presence) {
+        let Some(session) = self.conns.session_mut(conn) else {
+            return;
+        };
+        let does = activity(&presence);
+        if does != session.presence.as_ref().and_then(activity) {
+            session.activity_since = does.map(|_| now.mono_ms);
         }
+        session.presence = Some(presence);
     }
 
     /// The operator frees a name.
@@ -241,4 +251,10 @@ fn window(ext: bool, register: &Register) -> Window {
         messages: asked.messages.clamp(1, WINDOW_MESSAGES_MAX),
         bytes: asked.bytes.clamp(1, WINDOW_BYTES_MAX),
     }
+}
+
+/// What a peer says that it does. Any word counts: what it means is for those who read it.
+fn activity(presence: &Presence) -> Option<String> {
+    let said: serde_json::Value = serde_json::from_str(presence.as_str()).ok()?;
+    Some(said.get("activity")?.as_str()?.to_owned())
 }

@@ -16,6 +16,8 @@ pub struct Config {
     pub peers_max: usize,
     /// Messages that may be owed to one peer.
     pub queue_max: u64,
+    /// Bytes of the disk that new mail leaves free; of a small disk an eighth.
+    pub disk_floor: u64,
     /// Time for a complete `register`.
     pub handshake_ms: u64,
     /// Time for the holder of a contested name to answer a ping.
@@ -54,6 +56,7 @@ impl Config {
             connections_max: 16_384,
             peers_max: 100_000,
             queue_max: 10_000_000,
+            disk_floor: 64 * 1_048_576,
             handshake_ms: 10 * SECOND,
             takeover_ms: 2 * SECOND,
             grace_ms: 60 * SECOND,

@@ -43,6 +43,8 @@ pub(super) struct Session {
     pub(super) instance: Option<Instance>,
     pub(super) window: Window,
     pub(super) presence: Option<Presence>,
+    /// When `activity` in it last changed (monotonic); `None` while there is none in it.
+    pub(super) activity_since: Option<u64>,
     /// The handshake ack has left.
     pub(super) greeted: bool,
     /// The highest message delivered on this connection.

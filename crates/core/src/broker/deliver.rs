@@ -2,7 +2,7 @@
 
 use peerbus_wire::limits::EXEMPT_V1_MESSAGES;
 use peerbus_wire::{
-    BrokerFrame, DeliverFrame, MessageId, PeerName, Receipt, Seq, Stage, recipient_of,
+    BrokerFrame, DeliverFrame, DeliveryKey, MessageId, PeerName, Receipt, Seq, Stage, recipient_of,
 };
 
 use super::conn::Session;
@@ -18,6 +18,8 @@ pub(super) struct Fresh<'a> {
     pub(super) sender: PeerId,
     pub(super) id: &'a MessageId,
     pub(super) frame: &'a DeliverFrame,
+    /// The key in it, on a v1 connection.
+    pub(super) key: Option<DeliveryKey>,
 }
 
 impl Broker {
@@ -83,7 +85,7 @@ impl Broker {
             if session.flights.holds(*seq) {
                 continue;
             }
-            let frame = self.frame_for(session, (*sender, *seq), &message.envelope);
+            let (frame, key) = self.frame_for(session, (*sender, *seq), id, &message.envelope);
             let weight = session.flights.weight(frame.text().len());
             if !session.flights.fits(*sender, weight) {
                 return Some((*seq, weight));
@@ -93,27 +95,36 @@ impl Broker {
                 sender: *sender,
                 id,
                 frame: &frame,
+                key,
             };
             self.deliver(now, conn, &fresh);
         }
         None
     }
 
-    /// The frame in which a message is delivered to this connection.
+    /// The frame in which a message is delivered to this connection, and its key there, on v1.
     pub(super) fn frame_for(
         &self,
         session: &Session,
         (sender, seq): (PeerId, Seq),
+        id: &MessageId,
         envelope: &str,
-    ) -> DeliverFrame {
-        if session.ext {
-            let again = session.again.covers(sender, seq);
-            let alias = alias(&session.name, recipient_of(envelope));
-            if again || alias.is_some() {
-                return DeliverFrame::for_one(seq, envelope, again, alias.as_ref());
-            }
+    ) -> (DeliverFrame, Option<DeliveryKey>) {
+        let to = recipient_of(envelope);
+        if !session.ext {
+            let copy = (to == "*").then_some(&session.name);
+            let key = session.flights.v1_key(seq, id, copy, envelope.len());
+            let frame = DeliverFrame::keyed(&key, &self.carried(envelope));
+            return (frame, Some(key));
         }
-        self.deliver_frame(seq, envelope)
+        let again = session.again.covers(sender, seq);
+        let alias = alias(&session.name, to);
+        let frame = if again || alias.is_some() {
+            DeliverFrame::for_one(seq, envelope, again, alias.as_ref())
+        } else {
+            self.deliver_frame(seq, envelope)
+        };
+        (frame, None)
     }
 
     fn deliver(&mut self, now: Now, conn: ConnId, message: &Fresh<'_>) {
@@ -121,9 +132,10 @@ impl Broker {
             return;
         };
         let bytes = message.frame.text().len();
+        let named = (message.id.clone(), message.key.clone());
         session
             .flights
-            .insert(message.seq, message.sender, message.id.clone(), bytes, now);
+            .insert(message.seq, message.sender, named, bytes, now);
         session.cursor = session.cursor.max(message.seq);
         let (recipient, greeted) = (session.peer, session.greeted);
         let to = session.name.as_str().to_owned();

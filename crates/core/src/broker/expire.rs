@@ -16,7 +16,7 @@ const LEFT: &str = "the recipient was temporary and has left";
 impl Broker {
     /// Expires one slice of mail that is too old. Says whether there may be more.
     pub(super) fn expire_old(&mut self, cx: &mut Cx<'_>) -> Result<bool, StoreError> {
-        let before = cx.now.wall_ms.saturating_sub(self.config.expiry_ms);
+        let before = cx.at.steady_ms.saturating_sub(self.config.expiry_ms);
         let old = cx.txn.old_deliveries(before, SLICE)?;
         let days = self.config.expiry_ms / 86_400_000;
         let reason = format!("not acked within {days} days");
@@ -32,7 +32,8 @@ impl Broker {
     /// names that have none left. Says whether there may be more.
     pub(super) fn expire_passing(&mut self, cx: &mut Cx<'_>) -> Result<bool, StoreError> {
         let gone = self.registry.iter().find(|(_, peer)| {
-            let away_ms = cx.now.wall_ms.saturating_sub(peer.row.last_seen_ms);
+            let last_ms = peer.row.last_seen.steady_ms;
+            let away_ms = cx.at.steady_ms.saturating_sub(last_ms);
             let passing = if peer.row.ephemeral {
                 away_ms > self.config.grace_ms
             } else {

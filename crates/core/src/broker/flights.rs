@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use peerbus_wire::{MessageId, Seq, Window};
+use peerbus_wire::limits::{ENVELOPE_BYTES_MAX, SHORT_KEY_BYTES};
+use peerbus_wire::{DeliveryKey, MessageId, PeerName, Seq, Window};
 
 use super::history::DeliveryHistory;
 use crate::Now;
@@ -25,6 +26,8 @@ pub(super) struct Flights {
     /// With a share: messages and bytes that count, by sender. Mostly few.
     senders: Vec<(PeerId, usize, usize)>,
     held: BTreeMap<Seq, Flight>,
+    /// On a v1 connection: under which keys.
+    keys: BTreeMap<DeliveryKey, Seq>,
     /// Counted against the window, oldest first, with the time of delivery. May name deliveries
     /// that are settled, but not in front.
     order: VecDeque<(Seq, u64)>,
@@ -37,6 +40,8 @@ pub(super) struct Flights {
 pub(super) struct Flight {
     pub(super) sender: PeerId,
     pub(super) id: MessageId,
+    /// The key, on a v1 connection.
+    key: Option<DeliveryKey>,
     /// What it counts, or counted, against the window.
     bytes: usize,
     /// How far it got.
@@ -52,6 +57,7 @@ impl Flights {
             share,
             senders: Vec::new(),
             held: BTreeMap::new(),
+            keys: BTreeMap::new(),
             order: VecDeque::new(),
             counted: 0,
             counted_bytes: 0,
@@ -69,16 +75,20 @@ impl Flights {
         &mut self,
         seq: Seq,
         sender: PeerId,
-        id: MessageId,
+        (id, key): (MessageId, Option<DeliveryKey>),
         bytes: usize,
         now: Now,
     ) {
         let bytes = self.weight(bytes);
+        if let Some(key) = &key {
+            self.keys.insert(key.clone(), seq);
+        }
         self.held.insert(
             seq,
             Flight {
                 sender,
                 id,
+                key,
                 bytes,
                 history: DeliveryHistory::delivered(now.wall_ms),
                 exempt: false,
@@ -100,6 +110,9 @@ impl Flights {
 
     pub(super) fn remove(&mut self, seq: Seq) -> Option<Flight> {
         let flight = self.held.remove(&seq)?;
+        if let Some(key) = &flight.key {
+            self.keys.remove(key);
+        }
         if !flight.exempt {
             self.counted -= 1;
             self.counted_bytes -= flight.bytes;
@@ -115,6 +128,31 @@ impl Flights {
         }
         self.forget_settled();
         Some(flight)
+    }
+
+    /// The key of a delivery that is about to be made on a v1 connection: v1's own, unless another
+    /// sender's message has that here, or the frame of a long envelope has no room for it.
+    pub(super) fn v1_key(
+        &self,
+        seq: Seq,
+        id: &MessageId,
+        recipient: Option<&PeerName>,
+        envelope_bytes: usize,
+    ) -> DeliveryKey {
+        let key = DeliveryKey::v1(id, recipient, None);
+        let key = match self.keys.contains_key(&key) {
+            true => DeliveryKey::v1(id, recipient, Some(seq)),
+            false => key,
+        };
+        if envelope_bytes + key.as_str().len() > ENVELOPE_BYTES_MAX + SHORT_KEY_BYTES {
+            return DeliveryKey::short(seq);
+        }
+        key
+    }
+
+    /// The delivery that was given this key on this v1 connection, and has not ended.
+    pub(super) fn named(&self, key: &DeliveryKey) -> Option<Seq> {
+        self.keys.get(key).copied()
     }
 
     /// What counts of a sender; of all when there are no shares.
@@ -245,7 +283,7 @@ impl Flights {
 
     /// Whether no more is remembered than what is held accounts for.
     pub(super) fn is_bounded(&self) -> bool {
-        self.order.len() <= self.order_max()
+        self.order.len() <= self.order_max() && self.keys.len() <= self.held.len()
     }
 
     pub(super) fn counted(&self) -> (usize, usize) {

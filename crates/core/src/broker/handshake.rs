@@ -2,7 +2,7 @@
 
 use peerbus_wire::{
     ClientFrame, CloseReason, EXT, MessageId, PROTOCOL_VERSION, PeerName, Receipt, Refusal,
-    Register, Stage, neutralise,
+    Register, Stage, escape,
 };
 
 use super::conn::{Conn, Contender};
@@ -203,7 +203,7 @@ impl Broker {
             (None, None) => "another live session".to_owned(),
         };
         CloseReason::NameHeld {
-            by: neutralise(&by, 60),
+            by: escape(&by, 60),
         }
     }
 

@@ -13,6 +13,7 @@ mod check;
 mod config;
 mod conn;
 mod deliver;
+mod event;
 mod expire;
 mod flights;
 mod handshake;
@@ -27,11 +28,13 @@ mod registry;
 mod retain;
 mod retire;
 mod route;
+mod space;
 mod status;
 
-use peerbus_wire::{BrokerFrame, ClientFrame, CloseReason, MessageId, Seq};
+use peerbus_wire::{BrokerFrame, ClientFrame, CloseReason, Seq};
 
 pub use self::config::Config;
+pub use self::event::BusEvent;
 #[cfg(feature = "mutations")]
 pub use self::mutation::Mutation;
 pub use self::retire::{Command, Denied};
@@ -46,7 +49,8 @@ use self::registry::Registry;
 use self::retain::Sweep;
 use crate::audit::{Head, Log};
 use crate::store::{Fate, Loaded, PeerId, StoreError, Txn};
-use crate::{Delivered, Now};
+use crate::time::Steady;
+use crate::{Delivered, Now, Stamp};
 
 /// Names a connection. The shell makes them; one is never used twice in the life of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -67,6 +71,14 @@ pub enum Input {
         conn: ConnId,
         /// The client said goodbye with a close frame (and the broker did not close it).
         goodbye: bool,
+    },
+    /// The disk has room for so many bytes. To be said at the start, each second in which something
+    /// comes, and each second while the disk is nearly full.
+    Space {
+        /// Bytes that can still be written.
+        free: u64,
+        /// Bytes that the disk has in all.
+        total: u64,
     },
     /// A deadline has come.
     Tick,
@@ -89,79 +101,6 @@ pub enum Output {
     Close(ConnId, CloseReason),
     /// Something happened that is counted, and perhaps logged.
     Event(BusEvent),
-}
-
-/// What happened, for metrics and the log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum BusEvent {
-    /// A message was accepted for so many recipients.
-    Accepted {
-        /// Recipients.
-        recipients: u32,
-    },
-    /// A message came again under its id.
-    Duplicate,
-    /// A message was refused. A v1 sender is not told, so the operator must be.
-    Refused {
-        /// The connection's name, neutralised by its rules.
-        from: String,
-        /// The sentence, neutralised.
-        reason: String,
-        /// The sender speaks `ext` and was told.
-        told: bool,
-    },
-    /// A delivery was given to a connection.
-    Delivered,
-    /// A delivery was acked.
-    Acked,
-    /// A delivery was rejected by its recipient.
-    Dead,
-    /// A recipient holds a message back, and says why.
-    Held {
-        /// Who sent it.
-        from: String,
-        /// Its recipient.
-        to: String,
-        /// The sender's id for it.
-        id: MessageId,
-        /// The sentence as it came. Untrusted.
-        reason: String,
-    },
-    /// A delivery expired.
-    Expired,
-    /// A peer registered.
-    Registered {
-        /// Its name.
-        name: String,
-        /// A live connection lost the name to it.
-        takeover: bool,
-    },
-    /// A registered connection ended.
-    Left {
-        /// Its name.
-        name: String,
-    },
-    /// A peer goes by another name.
-    Renamed {
-        /// Its name until now.
-        from: String,
-        /// Its name.
-        to: String,
-    },
-    /// A name ended for good.
-    Retired {
-        /// The name.
-        name: String,
-        /// Who gets its mail.
-        successor: Option<String>,
-    },
-    /// A registration was refused.
-    Denied {
-        /// Why.
-        reason: CloseReason,
-    },
-    /// A frame was ignored: malformed, binary, or not negotiated.
-    Ignored,
 }
 
 /// Whether a commit is wanted.
@@ -195,6 +134,8 @@ pub enum Reason {
 struct Cx<'t> {
     /// The moment.
     now: Now,
+    /// The moment, to be written down.
+    at: Stamp,
     /// The open transaction.
     txn: &'t mut dyn Txn,
 }
@@ -215,6 +156,7 @@ pub struct Broker {
     registry: Registry,
     conns: Conns,
     outbox: Outbox,
+    steady: Steady,
     log: Log,
     head: Head,
     /// Everything up to this number is on disk.
@@ -227,6 +169,8 @@ pub struct Broker {
     /// How deliveries ended in the transaction under way.
     fates: Vec<Fate>,
     stopping: bool,
+    /// The disk is nearly full.
+    full: bool,
     mutations: Mutations,
 }
 
@@ -237,12 +181,13 @@ impl Broker {
         let head = loaded.head.unwrap_or_else(|| Head::new(&config.audit_key));
         let grace_until = now.mono_ms + config.grace_ms;
         let durable = Seq(head.next_seq - 1);
+        let steady = Steady::resume(loaded.sealed, now);
         Self {
             registry: Registry::new(
                 loaded.peers,
                 loaded.aliases,
                 grace_until,
-                now.wall_ms,
+                steady.stamp(now),
                 &Delivered {
                     to: durable,
                     ..Delivered::default()
@@ -250,13 +195,15 @@ impl Broker {
             ),
             conns: Conns::default(),
             outbox: Outbox::default(),
+            steady,
             log: Log::default(),
             durable,
             expiring: false,
-            sweep: Sweep::new(now.mono_ms + config.sweep_ms),
+            sweep: Sweep::new(now.mono_ms + config.sweep_ms, loaded.sealed),
             recent: Recent::default(),
             fates: Vec::new(),
             stopping: false,
+            full: false,
             mutations: Mutations::default(),
             head,
             config,
@@ -269,7 +216,7 @@ impl Broker {
     ///
     /// Only when storage failed; a bad input is answered by an output.
     pub fn handle(&mut self, now: Now, input: Input, txn: &mut dyn Txn) -> Result<(), StoreError> {
-        let cx = &mut Cx { now, txn };
+        let cx = &mut self.cx(now, txn);
         match input {
             Input::Opened(conn) => self.opened(now, conn),
             Input::Frame(conn, frame) => self.frame(cx, conn, frame)?,
@@ -279,6 +226,7 @@ impl Broker {
                 }
             }
             Input::Closed { conn, goodbye } => self.closed(cx, conn, goodbye)?,
+            Input::Space { free, total } => self.note_space(free, total),
             Input::Tick => self.tick(cx)?,
             Input::Operate(command) => self.operate(now, &command, cx.txn).map(drop)?,
             Input::Shutdown => self.shut_down(cx)?,
@@ -293,7 +241,7 @@ impl Broker {
     ///
     /// Only when storage failed.
     pub fn flush(&mut self, now: Now, txn: &mut dyn Txn) -> Result<(), StoreError> {
-        let cx = &mut Cx { now, txn };
+        let cx = &mut self.cx(now, txn);
         while let Some(peer) = self.registry.next_dirty() {
             self.pump(cx, peer)?;
         }
@@ -312,17 +260,17 @@ impl Broker {
     ///
     /// Only when storage failed.
     pub fn seal(&mut self, now: Now, txn: &mut dyn Txn) -> Result<(), StoreError> {
+        let at = self.stamp(now);
         if !self.fates.is_empty() {
-            txn.insert_fates(&self.fates, now.wall_ms)?;
+            txn.insert_fates(&self.fates, at.steady_ms)?;
             self.fates.clear();
         }
-        if self.log.is_empty() && !self.sweep.anchor_moved {
+        if self.log.is_empty() && !self.sweep.block_due {
             return Ok(());
         }
-        self.sweep.anchor_moved = false;
-        let block = self
-            .log
-            .seal(&self.config.audit_key, &mut self.head, now.wall_ms);
+        self.sweep.sealed(at);
+        let key = &self.config.audit_key;
+        let block = self.log.seal(key, &mut self.head, at);
         txn.append_audit(&block, &self.head)
     }
 
@@ -357,6 +305,20 @@ impl Broker {
     #[must_use]
     pub fn registered(&self) -> usize {
         self.registry.online()
+    }
+
+    fn stamp(&self, now: Now) -> Stamp {
+        let at = self.steady.stamp(now);
+        if self.mutations.broken(mutation::Mutation::AgeByWall) {
+            let steady_ms = at.wall_ms;
+            return Stamp { steady_ms, ..at };
+        }
+        at
+    }
+
+    fn cx<'t>(&self, now: Now, txn: &'t mut dyn Txn) -> Cx<'t> {
+        let at = self.stamp(now);
+        Cx { now, at, txn }
     }
 
     fn opened(&mut self, now: Now, conn: ConnId) {
@@ -410,7 +372,9 @@ impl Broker {
             ClientFrame::Refused { id, refusal } => self.refuse(cx.now, caller, id, refusal),
             ClientFrame::Ack(ack) => self.ack(cx, caller, &ack)?,
             ClientFrame::Peers => self.answer_peers(cx, caller)?,
-            ClientFrame::Presence(presence) if caller.ext => self.set_presence(caller, presence),
+            ClientFrame::Presence(presence) if caller.ext => {
+                self.set_presence(cx.now, caller.conn, presence);
+            }
             ClientFrame::Reject { key, reason } if caller.ext => {
                 self.finish_named(cx, caller, &key, End::Dead(&reason))?;
             }
@@ -447,9 +411,11 @@ impl Broker {
         Ok(())
     }
 
-    /// Closes every connection. Nothing is delivered from here on, and what was is written down.
+    /// Closes every connection. Nothing is delivered from here on; what was is written down, and
+    /// the time.
     fn shut_down(&mut self, cx: &mut Cx<'_>) -> Result<(), StoreError> {
         self.stopping = true;
+        self.write_time();
         let forget = self.mutations.broken(mutation::Mutation::ForgetDelivered);
         for (_, session) in self.conns.sessions() {
             let delivered = match forget {

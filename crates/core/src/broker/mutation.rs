@@ -16,6 +16,8 @@ pub enum Mutation {
     Overtake,
     /// I4: a delivery is settled when its holder's connection ends.
     ForgetOnClose,
+    /// I19: ages go by the wall clock.
+    AgeByWall,
     /// I5: deliveries ignore the window.
     IgnoreWindow,
     /// I5: one sender may take the whole window.
@@ -36,6 +38,8 @@ pub enum Mutation {
     RetireSilent,
     /// How a delivery ended is not kept.
     ForgetFate,
+    /// New mail is taken although the disk is nearly full.
+    IgnoreSpace,
     /// I12: mail for an unknown name is accepted and dropped.
     AcceptUnknown,
 }

@@ -179,7 +179,7 @@ impl Broker {
         if let Some(oldest) = self.registry.oldest_alias(peer, ALIASES_MAX) {
             self.drop_alias(cx, &oldest)?;
         }
-        let used_ms = cx.now.wall_ms;
+        let used_ms = cx.at.steady_ms;
         self.put_alias(
             cx,
             name,
@@ -256,8 +256,8 @@ impl Broker {
             return Ok(None);
         };
         let peer = alias.peer;
-        if cx.now.wall_ms.saturating_sub(alias.used_ms) >= USE_MS {
-            let (name, used_ms) = (alias.name.clone(), cx.now.wall_ms);
+        if cx.at.steady_ms.saturating_sub(alias.used_ms) >= USE_MS {
+            let (name, used_ms) = (alias.name.clone(), cx.at.steady_ms);
             self.put_alias(cx, &name, Alias { used_ms, ..alias })?;
         }
         Ok(Some(peer))
@@ -265,7 +265,7 @@ impl Broker {
 
     /// Drops old names that were not used for long. Says whether there may be more.
     pub(super) fn expire_aliases(&mut self, cx: &mut Cx<'_>) -> Result<bool, StoreError> {
-        let before = cx.now.wall_ms.saturating_sub(self.config.alias_ms);
+        let before = cx.at.steady_ms.saturating_sub(self.config.alias_ms);
         let old = self.registry.unused_aliases(before, SLICE);
         for key in &old {
             self.drop_alias(cx, key)?;

@@ -18,7 +18,7 @@ fn receipt(notice: Notice) -> Receipt {
     let why = notice.reason;
     Receipt {
         id: notice.id,
-        at_ms: Some(notice.at_ms),
+        at_ms: Some(notice.at.wall_ms),
         key: DeliveryKey::parse(&format!("n{}", notice.number)),
         to: Some(notice.to),
         stage: match notice.dead {

@@ -45,7 +45,7 @@ impl Broker {
     }
 
     fn entries(&mut self, cx: &mut Cx<'_>) -> Result<(Vec<PeerEntry>, u32), StoreError> {
-        let rank = |peer: &Peer| (peer.conn.is_none(), u64::MAX - peer.row.last_seen_ms);
+        let rank = |peer: &Peer| (peer.conn.is_none(), u64::MAX - peer.row.last_seen.steady_ms);
         let mut known: Vec<_> = self.registry.iter().map(|(id, p)| (rank(p), id)).collect();
         known.sort_unstable();
         let omitted = known.len().saturating_sub(PEERS_ENTRIES_MAX);
@@ -57,7 +57,7 @@ impl Broker {
                 continue;
             };
             let session = peer.conn.and_then(|conn| self.conns.session(conn));
-            let away_ms = cx.now.wall_ms.saturating_sub(peer.row.last_seen_ms);
+            let away_ms = cx.now.wall_ms.saturating_sub(peer.row.last_seen.wall_ms);
             entries.push(PeerEntry {
                 name: peer.row.name.clone(),
                 online: session.is_some(),
@@ -67,6 +67,9 @@ impl Broker {
                 } else {
                     away_ms / 1_000
                 },
+                activity_s: session
+                    .and_then(|session| session.activity_since)
+                    .map(|since| cx.now.mono_ms.saturating_sub(since) / 1_000),
                 presence: match session {
                     Some(session) => session.presence.clone(),
                     None => peer.presence.clone(),

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use peerbus_wire::{NameKey, PeerName, Presence};
 
 use super::ConnId;
-use crate::Delivered;
 use crate::store::{AliasRow, Ending, PeerId, PeerRow};
+use crate::{Delivered, Stamp};
 
 /// A known peer.
 #[derive(Debug)]
@@ -67,13 +67,13 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    /// Takes the rows of a store. Whoever was connected when the broker stopped counts as seen at
-    /// `wall_ms`: the row's time is that of its registration. `all` is what may have been delivered so far.
+    /// Takes the rows of a store. Whoever was connected when the broker stopped counts as seen
+    /// `now`: the row's time is that of its registration. `all` is what may have been delivered so far.
     pub(super) fn new(
         rows: Vec<PeerRow>,
         aliases: Vec<AliasRow>,
         grace_until: u64,
-        wall_ms: u64,
+        now: Stamp,
         all: &Delivered,
     ) -> Self {
         let mut registry = Self::default();
@@ -87,7 +87,7 @@ impl Registry {
             }
             let grace = if row.online { grace_until } else { 0 };
             if row.online {
-                row.last_seen_ms = row.last_seen_ms.max(wall_ms);
+                row.last_seen = now;
             }
             registry.insert(row, grace);
         }

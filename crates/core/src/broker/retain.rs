@@ -8,6 +8,7 @@ use peerbus_wire::Seq;
 
 use super::expire::SLICE;
 use super::{Broker, Cx, Need};
+use crate::Stamp;
 use crate::store::{PeerId, StoreError};
 
 /// Messages looked at in one slice.
@@ -15,6 +16,10 @@ const SCAN: usize = 2_048;
 
 /// Runs of settled messages that are remembered; more wait for the next pass.
 const RUNS_MAX: usize = 65_536;
+
+/// How far the steady clock gets at most before it is written down, in milliseconds: half of what
+/// a stop adds to it.
+const SEAL_MS: u64 = 43_200_000;
 
 /// Time between two slices of a sweep, in milliseconds.
 const PAUSE_MS: u64 = 20;
@@ -24,8 +29,11 @@ const PAUSE_MS: u64 = 20;
 pub(super) struct Sweep {
     /// When the next slice is due (monotonic).
     pub(super) next_ms: u64,
-    /// The audit chain's anchor moved in this transaction.
-    pub(super) anchor_moved: bool,
+    /// An audit block is to be written even if there is nothing to say in it: for its time, or for
+    /// the anchor.
+    pub(super) block_due: bool,
+    /// When the last audit block was sealed, steady clock.
+    sealed_ms: u64,
     /// The last message that the present pass looked at.
     cursor: Seq,
     /// Messages that are owed to nobody: runs of neighbours that were first seen so at the same
@@ -44,15 +52,22 @@ struct Run {
 }
 
 impl Sweep {
-    pub(super) fn new(next_ms: u64) -> Self {
+    pub(super) fn new(next_ms: u64, sealed: Option<Stamp>) -> Self {
         Self {
             next_ms,
-            anchor_moved: false,
+            block_due: false,
+            sealed_ms: sealed.unwrap_or_default().steady_ms,
             cursor: Seq(0),
             runs: BTreeMap::new(),
             rescan: true,
             expiring: false,
         }
+    }
+
+    /// An audit block is sealed.
+    pub(super) fn sealed(&mut self, at: Stamp) {
+        self.block_due = false;
+        self.sealed_ms = at.steady_ms;
     }
 
     /// Adds a settled message, unless it is known.
@@ -105,6 +120,9 @@ impl Broker {
     /// Does one slice of expiry and retention and says when the next is due.
     pub(super) fn sweep(&mut self, cx: &mut Cx<'_>) -> Result<(), StoreError> {
         self.note_absent(cx)?;
+        if cx.at.steady_ms.saturating_sub(self.sweep.sealed_ms) >= SEAL_MS {
+            self.write_time();
+        }
         // Once a pass, however many slices the pass has.
         let begins = self.sweep.cursor == Seq(0);
         if begins || self.sweep.expiring {
@@ -120,6 +138,14 @@ impl Broker {
         let pause = if more { PAUSE_MS } else { self.config.sweep_ms };
         self.sweep.next_ms = cx.now.mono_ms + pause;
         Ok(())
+    }
+
+    /// Has the steady clock written down, unless there is nothing yet that could age.
+    pub(super) fn write_time(&mut self) {
+        if self.head.blocks > 0 {
+            self.sweep.block_due = true;
+            self.outbox.want(Need::Soon);
+        }
     }
 
     /// Writes down who was connected when an earlier broker stopped and has not come back in time,
@@ -171,7 +197,7 @@ impl Broker {
     }
 
     fn drop_old(&mut self, cx: &mut Cx<'_>) -> Result<bool, StoreError> {
-        let before = cx.now.wall_ms.saturating_sub(self.config.retention_ms);
+        let before = cx.at.steady_ms.saturating_sub(self.config.retention_ms);
         let dead = cx.txn.delete_dead(before, SLICE)?;
         self.sweep.rescan |= dead > 0;
         let notices = cx.txn.delete_notices(before, SLICE)?;
@@ -179,9 +205,9 @@ impl Broker {
         if let Some(block) = &audit {
             cx.txn.drop_audit(block.number)?;
             (self.head.anchor, self.head.anchor_hash) = (block.number, block.hash);
-            self.sweep.anchor_moved = true;
+            self.sweep.block_due = true;
         }
-        let before = cx.now.wall_ms.saturating_sub(self.config.history_ms);
+        let before = cx.at.steady_ms.saturating_sub(self.config.history_ms);
         let fates = cx
             .txn
             .delete_fates(before, self.config.history_bytes, SCAN)?;

@@ -50,7 +50,7 @@ impl Broker {
         command: &Command,
         txn: &mut dyn Txn,
     ) -> Result<Result<(), Denied>, StoreError> {
-        let cx = &mut Cx { now, txn };
+        let cx = &mut self.cx(now, txn);
         let (Command::Release(name) | Command::Retire { name, .. }) = command;
         let Some(peer) = self.registry.find(&name.key()) else {
             return Ok(Err(self.unknown(name)));
@@ -244,7 +244,12 @@ impl Broker {
         let again = self.registry.ended_delivered(peer);
         let conn = self.registry.conn(successor);
         for message in queued {
-            let Queued { seq, sender, .. } = message;
+            let Queued {
+                seq,
+                sender,
+                steady_ms,
+                ..
+            } = message;
             if cx.txn.has_delivery((successor, sender), seq)? {
                 let (name, successor) = (self.registry.name(peer), self.registry.name(successor));
                 let reason = format!("{name} ended for good; {successor} got the message itself");
@@ -252,7 +257,8 @@ impl Broker {
                 continue;
             }
             cx.txn.delete_delivery((peer, sender), seq)?;
-            cx.txn.insert_delivery((successor, sender), seq)?;
+            cx.txn
+                .insert_delivery((successor, sender), seq, steady_ms)?;
             let (from, to) = (peer, successor);
             self.log.push(&Event::Move { seq, from, to });
             if let Some(session) = conn.and_then(|conn| self.conns.session_mut(conn)) {

@@ -1,5 +1,7 @@
 //! An envelope is accepted, or refused to the sender's face.
 
+use std::borrow::Cow;
+
 use peerbus_wire::{
     Accepted, Address, Carried, DeliverFrame, Receipt, Refusal, RefusalCode, Seq, Stage,
 };
@@ -22,8 +24,10 @@ impl Broker {
         carried: &Carried,
     ) -> Result<(), StoreError> {
         let sender = caller.peer;
-        if let Err(refusal) = self.check_from(caller, carried) {
-            // A resend must get its receipt again even if somebody else has the old name now.
+        let may = self.check_from(caller, carried);
+        if let Err(refusal) = may.and_then(|()| self.check_space(caller)) {
+            // A resend must get its receipt again even if somebody else has the old name now, or the
+            // disk is full.
             if cx.txn.find_message(sender, &carried.id)?.is_none() {
                 self.refuse(cx.now, caller, Some(carried.id.clone()), refusal);
                 return Ok(());
@@ -227,7 +231,8 @@ impl Broker {
     ) -> Result<(), StoreError> {
         let mut shared = None;
         for &recipient in recipients {
-            cx.txn.insert_delivery((recipient, sender), seq)?;
+            cx.txn
+                .insert_delivery((recipient, sender), seq, cx.at.steady_ms)?;
             let Some(peer) = self.registry.get_mut(recipient) else {
                 continue;
             };
@@ -239,21 +244,25 @@ impl Broker {
                 Address::Peer(to) => !to.as_str().eq_ignore_ascii_case(&peer.row.name),
                 Address::All => false,
             };
-            let frame = match self.conns.session(conn) {
-                Some(session) if to_old_name => {
-                    Some(self.frame_for(session, (sender, seq), &carried.text))
+            let own = match self.conns.session(conn) {
+                Some(session) if to_old_name || !session.ext => {
+                    Some(self.frame_for(session, (sender, seq), &carried.id, &carried.text))
                 }
                 _ => None,
             };
-            let frame = match &frame {
-                Some(frame) => frame,
-                None => shared.get_or_insert_with(|| self.deliver_frame(seq, &carried.text)),
+            let (frame, key) = match &own {
+                Some((frame, key)) => (frame, key.clone()),
+                None => {
+                    let frame = || self.deliver_frame(seq, &carried.text);
+                    (&*shared.get_or_insert_with(frame), None)
+                }
             };
             let fresh = super::deliver::Fresh {
                 seq,
                 sender,
                 id: &carried.id,
                 frame,
+                key,
             };
             self.deliver_fresh(cx.now, conn, &fresh);
         }
@@ -262,10 +271,15 @@ impl Broker {
 
     /// The frame in which a message is delivered, to whomever.
     pub(super) fn deliver_frame(&self, seq: Seq, envelope: &str) -> DeliverFrame {
+        DeliverFrame::new(seq, &self.carried(envelope))
+    }
+
+    /// What goes out of an envelope: all of it, as it is.
+    pub(super) fn carried<'e>(&self, envelope: &'e str) -> Cow<'e, str> {
         if self.mutations.broken(Mutation::AlterEnvelope) {
-            return DeliverFrame::new(seq, &envelope.replace(r#""body":"#, r#""body":  "#));
+            return envelope.replace(r#""body":"#, r#""body":  "#).into();
         }
-        DeliverFrame::new(seq, envelope)
+        envelope.into()
     }
 
     fn receipt(

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::Mailbox;
 use super::message::{Message, Place};
-use super::types::{Content, Listed, Mail, No, Parent, Portion};
+use super::mutation::Mutation;
+use super::types::{Attempt, Content, Item, Listed, Mail, No, Parent, Portion};
 
 impl Mailbox {
     /// The messages that wait or are held and are not in other hands, in order of arrival.
@@ -54,10 +55,21 @@ impl Mailbox {
         self.messages.values().filter(waits).count()
     }
 
-    /// This one is not seen.
+    /// What of a push is to be shown now: what was seen since it was made is left out, and what was
+    /// put in doubt since is a repeat.
     #[must_use]
-    pub fn waits(&self, no: No) -> bool {
-        self.messages.contains_key(&no)
+    pub fn current(&self, push: &Attempt) -> Vec<Item> {
+        if self.mutations.broken(Mutation::ShowAsMade) {
+            return push.items.clone();
+        }
+        let items = push.items.iter().filter_map(|item| {
+            let message = self.messages.get(&item.no)?;
+            Some(Item {
+                repeat: item.repeat || message.again,
+                ..item.clone()
+            })
+        });
+        items.collect()
     }
 
     /// Everything that is not seen, wherever it stands.

@@ -29,6 +29,8 @@ pub enum Mutation {
     LoseReturned,
     /// What a tool gives back does not count as shown.
     ForgetDoubt,
+    /// A push shows what it was made of, whatever became known since.
+    ShowAsMade,
     /// An answer that somebody waits for is shown as well.
     ShowExpected,
     /// What the client's user keeps is shown by another path.

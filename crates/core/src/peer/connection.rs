@@ -1,8 +1,7 @@
 //! From dialing to the end of a connection, and on to the next one.
 
 use peerbus_wire::{
-    ClientFrame, CloseReason, EXT, PROTOCOL_VERSION, PeerName, PeersFrame, Register, Window,
-    neutralise,
+    ClientFrame, CloseReason, EXT, PROTOCOL_VERSION, PeerName, PeersFrame, Register, Window, escape,
 };
 
 use super::inbox::{HELD_BYTES_MAX, HELD_MAX};
@@ -302,7 +301,7 @@ impl Session {
         } else if registering && matches!(code, 1003 | 1007 | 1008) {
             (Refused::Other(text.to_owned()), REFUSED_MS)
         } else {
-            let said = neutralise(text, CLOSE_TEXT_MAX);
+            let said = escape(text, CLOSE_TEXT_MAX);
             let why = format!("the broker closed the connection: \"{said}\" (code {code})");
             return Next::Retry { why };
         };

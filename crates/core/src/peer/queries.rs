@@ -201,6 +201,7 @@ impl Roster {
             online: true,
             unacked: None,
             away_s: 0,
+            activity_s: None,
             presence: None,
         };
         let peers = match frame.peers {

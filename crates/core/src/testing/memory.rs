@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use peerbus_wire::{MessageId, Seq};
 
+use crate::Stamp;
 use crate::audit::{Block, Head};
 use crate::store::{
     AliasRow, Fate, Loaded, MessageHead, Notice, PeerId, PeerRow, Store, StoreError,
@@ -28,11 +29,11 @@ pub struct Tables {
     pub aliases: BTreeMap<String, AliasRow>,
     /// The messages.
     pub messages: BTreeMap<Seq, Stored>,
-    /// What is pending: recipient, sender, number.
-    pub deliveries: BTreeSet<(PeerId, PeerId, Seq)>,
-    /// The rejected messages: when, wall clock, and why.
-    pub dead: BTreeMap<(Seq, PeerId), (u64, String)>,
-    /// How deliveries ended and when that was kept, by message.
+    /// What is pending: recipient, sender, number; and since when, steady clock.
+    pub deliveries: BTreeMap<(PeerId, PeerId, Seq), u64>,
+    /// The rejected messages: when, and why.
+    pub dead: BTreeMap<(Seq, PeerId), (Stamp, String)>,
+    /// How deliveries ended and when that was kept, steady clock, by message.
     pub fates: BTreeMap<Seq, Vec<(u64, Fate)>>,
     /// The heads of deleted messages of which a fate is kept.
     pub past: BTreeMap<Seq, MessageHead>,
@@ -60,8 +61,8 @@ enum Undo {
     Peer(PeerId, Option<PeerRow>),
     Alias(String, Option<AliasRow>),
     Message(Seq, Option<Stored>),
-    Delivery((PeerId, PeerId), Seq, bool),
-    Dead(Seq, PeerId, Option<(u64, String)>),
+    Delivery((PeerId, PeerId), Seq, Option<u64>),
+    Dead(Seq, PeerId, Option<(Stamp, String)>),
     Fates(Seq, Option<Vec<(u64, Fate)>>),
     Past(Seq, Option<MessageHead>),
     Notice(PeerId, u64, Option<Notice>),
@@ -115,28 +116,38 @@ impl MemoryStore {
         old
     }
 
-    /// Says whether the delivery was there.
-    pub(super) fn set_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq, owed: bool) -> bool {
-        let was = self.swap_delivery(pair, seq, owed);
-        self.undo.push(Undo::Delivery(pair, seq, was));
-        was
+    /// Owes the message since `owed`, or settles it; says whether the delivery was there.
+    pub(super) fn set_delivery(
+        &mut self,
+        pair: (PeerId, PeerId),
+        seq: Seq,
+        owed: Option<u64>,
+    ) -> bool {
+        let old = self.swap_delivery(pair, seq, owed);
+        self.undo.push(Undo::Delivery(pair, seq, old));
+        old.is_some()
     }
 
-    fn swap_delivery(&mut self, (peer, sender): (PeerId, PeerId), seq: Seq, owed: bool) -> bool {
+    fn swap_delivery(
+        &mut self,
+        (peer, sender): (PeerId, PeerId),
+        seq: Seq,
+        owed: Option<u64>,
+    ) -> Option<u64> {
         let row = (peer, sender, seq);
-        if owed {
+        if let Some(steady_ms) = owed {
             self.owed.insert((seq, peer));
-            return !self.tables.deliveries.insert(row);
+            return self.tables.deliveries.insert(row, steady_ms);
         }
-        let was = self.tables.deliveries.remove(&row);
+        let old = self.tables.deliveries.remove(&row);
         // Not when the message is another sender's.
-        if was {
+        if old.is_some() {
             self.owed.remove(&(seq, peer));
         }
-        was
+        old
     }
 
-    pub(super) fn set_dead(&mut self, seq: Seq, peer: PeerId, dead: Option<(u64, String)>) {
+    pub(super) fn set_dead(&mut self, seq: Seq, peer: PeerId, dead: Option<(Stamp, String)>) {
         let old = self.tables.dead.get(&(seq, peer)).cloned();
         self.undo.push(Undo::Dead(seq, peer, old));
         restore(&mut self.tables.dead, (seq, peer), dead);
@@ -196,6 +207,7 @@ impl Store for MemoryStore {
             peers: self.tables.peers.values().cloned().collect(),
             aliases: self.tables.aliases.values().cloned().collect(),
             head: self.tables.head.clone(),
+            sealed: self.tables.audit.values().last().map(|block| block.at),
         })
     }
 

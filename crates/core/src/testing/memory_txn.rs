@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use peerbus_wire::{MessageId, Seq};
 
 use super::memory::{MemoryStore, Stored};
+use crate::Stamp;
 use crate::audit::{Block, Head};
 use crate::store::{
     AliasRow, Fate, Inserted, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, StoreError,
@@ -24,10 +25,16 @@ fn of(recipient: PeerId) -> RangeInclusive<(PeerId, PeerId, Seq)> {
 impl MemoryStore {
     fn queue(&self, recipient: PeerId) -> Vec<Seq> {
         let queue = self.tables.deliveries.range(of(recipient));
-        queue.map(|(_, _, seq)| *seq).collect()
+        queue.map(|((_, _, seq), _)| *seq).collect()
     }
 
-    fn read(&self, queue: Vec<Seq>, messages: usize, bytes: usize) -> Result<Vec<Queued>> {
+    fn read(
+        &self,
+        recipient: PeerId,
+        queue: Vec<Seq>,
+        messages: usize,
+        bytes: usize,
+    ) -> Result<Vec<Queued>> {
         let (mut queued, mut total) = (Vec::new(), 0);
         for seq in queue {
             if queued.len() >= messages || total >= bytes && !queued.is_empty() {
@@ -40,12 +47,15 @@ impl MemoryStore {
                 )));
             };
             total += message.envelope.len();
+            let sender = message.head.sender;
+            let row = self.tables.deliveries.get(&(recipient, sender, seq));
+            let steady_ms = row.copied().unwrap_or_default();
             queued.push(Queued {
                 seq,
-                sender: message.head.sender,
+                sender,
                 id: message.head.id.clone(),
                 envelope: message.envelope.clone(),
-                accepted_ms: message.head.accepted_ms,
+                steady_ms,
             });
         }
         Ok(queued)
@@ -127,9 +137,9 @@ impl Txn for MemoryStore {
         Ok(Inserted::New)
     }
 
-    fn insert_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<()> {
+    fn insert_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq, steady_ms: u64) -> Result<()> {
         self.is_open()?;
-        if self.set_delivery(pair, seq, true) {
+        if self.set_delivery(pair, seq, Some(steady_ms)) {
             return Err(StoreError(format!("message {} is owed twice", seq.0)));
         }
         Ok(())
@@ -137,12 +147,13 @@ impl Txn for MemoryStore {
 
     fn delete_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<bool> {
         self.is_open()?;
-        Ok(self.set_delivery(pair, seq, false))
+        Ok(self.set_delivery(pair, seq, None))
     }
 
     fn has_delivery(&mut self, (recipient, sender): (PeerId, PeerId), seq: Seq) -> Result<bool> {
         self.is_open()?;
-        Ok(self.tables.deliveries.contains(&(recipient, sender, seq)))
+        let row = (recipient, sender, seq);
+        Ok(self.tables.deliveries.contains_key(&row))
     }
 
     fn read_queue(
@@ -153,7 +164,7 @@ impl Txn for MemoryStore {
     ) -> Result<Vec<Queued>> {
         self.is_open()?;
         let queue = self.queue(recipient);
-        self.read(queue, messages, bytes)
+        self.read(recipient, queue, messages, bytes)
     }
 
     fn read_run(
@@ -170,10 +181,10 @@ impl Txn for MemoryStore {
             .tables
             .deliveries
             .range(all)
-            .map(|(_, _, seq)| *seq)
+            .map(|((_, _, seq), _)| *seq)
             .collect();
         let before = all.iter().copied().filter(|seq| *seq < until).collect();
-        let messages = self.read(before, messages, bytes)?;
+        let messages = self.read(recipient, before, messages, bytes)?;
         let next = all.get(messages.len()).copied();
         Ok((messages, next))
     }
@@ -181,7 +192,7 @@ impl Txn for MemoryStore {
     fn queue_heads(&mut self, recipient: PeerId) -> Result<Vec<(PeerId, Seq)>> {
         self.is_open()?;
         let mut heads = BTreeMap::new();
-        for (_, sender, seq) in self.tables.deliveries.range(of(recipient)) {
+        for ((_, sender, seq), _) in self.tables.deliveries.range(of(recipient)) {
             heads.entry(*sender).or_insert(*seq);
         }
         Ok(heads.into_iter().collect())
@@ -274,11 +285,11 @@ impl Txn for MemoryStore {
         Ok(())
     }
 
-    fn insert_fates(&mut self, fates: &[Fate], at_ms: u64) -> Result<()> {
+    fn insert_fates(&mut self, fates: &[Fate], steady_ms: u64) -> Result<()> {
         self.is_open()?;
         let newest = self.tables.fates.values().filter_map(|all| all.last());
         let newest = newest.map(|(at_ms, _)| *at_ms).max();
-        let at_ms = at_ms.max(newest.unwrap_or_default());
+        let at_ms = steady_ms.max(newest.unwrap_or_default());
         for fate in fates {
             let known = self.tables.fates.get(&fate.seq).cloned();
             let mut all = known.unwrap_or_default();
@@ -327,7 +338,8 @@ impl Txn for MemoryStore {
                     seq.0
                 )));
             };
-            if message.head.accepted_ms >= before_ms {
+            let row = (*peer, message.head.sender, *seq);
+            if self.tables.deliveries.get(&row) >= Some(&before_ms) {
                 break;
             }
             old.push((*peer, message.head.clone()));
@@ -335,15 +347,15 @@ impl Txn for MemoryStore {
         Ok(old)
     }
 
-    fn insert_dead(&mut self, recipient: PeerId, seq: Seq, reason: &str, at_ms: u64) -> Result<()> {
+    fn insert_dead(&mut self, recipient: PeerId, seq: Seq, reason: &str, at: Stamp) -> Result<()> {
         self.is_open()?;
-        self.set_dead(seq, recipient, Some((at_ms, reason.to_owned())));
+        self.set_dead(seq, recipient, Some((at, reason.to_owned())));
         Ok(())
     }
 
     fn delete_dead(&mut self, before_ms: u64, limit: usize) -> Result<usize> {
         self.is_open()?;
-        let old = oldest(&self.tables.dead, limit, |dead| dead.0, before_ms);
+        let old = oldest(&self.tables.dead, limit, |dead| dead.0.steady_ms, before_ms);
         for (seq, peer) in &old {
             self.set_dead(*seq, *peer, None);
         }
@@ -380,7 +392,7 @@ impl Txn for MemoryStore {
         let old = oldest(
             &self.tables.notices,
             limit,
-            |notice| notice.at_ms,
+            |notice| notice.at.steady_ms,
             before_ms,
         );
         for (sender, number) in &old {
@@ -400,7 +412,7 @@ impl Txn for MemoryStore {
         self.is_open()?;
         let mut last = None;
         for block in self.tables.audit.values().take(limit) {
-            if block.at_ms >= before_ms {
+            if block.at.steady_ms >= before_ms {
                 return Ok(None);
             }
             last = Some(block);

@@ -1,9 +1,12 @@
-//! A store in memory for tests, and the methods of [`Txn`](crate::store::Txn) as a list.
+//! For tests: a store in memory, the methods of [`Txn`](crate::store::Txn) as a list, and the waking
+//! paths of a client.
 
 mod memory;
 mod memory_txn;
+mod paths;
 
 pub use memory::{MemoryStore, Stored, Tables};
+pub use paths::{CHANNEL, REWAKE, SOCKET};
 
 /// Hands every method of [`Txn`](crate::store::Txn) to the macro `$then`, as
 /// `name(argument: Type, …) -> Answer;`, so that a store around another one is written once.
@@ -16,7 +19,11 @@ macro_rules! txn_methods {
             put_alias(row: &$crate::store::AliasRow) -> ();
             delete_alias(name: &str) -> ();
             insert_message(message: &$crate::store::NewMessage<'_>) -> $crate::store::Inserted;
-            insert_delivery(pair: ($crate::store::PeerId, $crate::store::PeerId), seq: ::peerbus_wire::Seq) -> ();
+            insert_delivery(
+                pair: ($crate::store::PeerId, $crate::store::PeerId),
+                seq: ::peerbus_wire::Seq,
+                steady_ms: u64
+            ) -> ();
             delete_delivery(pair: ($crate::store::PeerId, $crate::store::PeerId), seq: ::peerbus_wire::Seq) -> bool;
             has_delivery(pair: ($crate::store::PeerId, $crate::store::PeerId), seq: ::peerbus_wire::Seq) -> bool;
             read_queue(
@@ -51,7 +58,7 @@ macro_rules! txn_methods {
                 limit: usize
             ) -> (Vec<::peerbus_wire::Seq>, Option<::peerbus_wire::Seq>);
             delete_messages(seqs: &[::peerbus_wire::Seq]) -> ();
-            insert_fates(fates: &[$crate::store::Fate], at_ms: u64) -> ();
+            insert_fates(fates: &[$crate::store::Fate], steady_ms: u64) -> ();
             fates(seq: ::peerbus_wire::Seq) -> Vec<$crate::store::Fate>;
             delete_fates(before_ms: u64, bytes_max: u64, limit: usize) -> usize;
             old_deliveries(
@@ -62,7 +69,7 @@ macro_rules! txn_methods {
                 recipient: $crate::store::PeerId,
                 seq: ::peerbus_wire::Seq,
                 reason: &str,
-                at_ms: u64
+                at: $crate::Stamp
             ) -> ();
             delete_dead(before_ms: u64, limit: usize) -> usize;
             insert_notice(notice: &$crate::store::Notice) -> ();

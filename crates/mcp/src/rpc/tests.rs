@@ -1,11 +1,11 @@
 //! The pipe between a client and rmcp.
 
-use std::time::Duration;
-
+use peerbus_test_support::mcp::{Client, client};
+use peerbus_test_support::soon;
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest, GetExtensions, JsonRpcMessage};
 use rmcp::transport::Transport;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream};
+use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::sync::watch;
 
 use super::calls::Calls;
@@ -13,31 +13,8 @@ use super::outbox::Outbox;
 use super::transport::Pipe;
 use crate::arguments::Arguments;
 
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// The client's end: what it writes, and the answers that it reads.
-struct Client {
-    to: DuplexStream,
-    from: tokio::io::Lines<BufReader<DuplexStream>>,
-}
-
-impl Client {
-    async fn say(&mut self, message: &Value) {
-        self.to
-            .write_all(format!("{message}\n").as_bytes())
-            .await
-            .unwrap();
-    }
-
-    async fn hear(&mut self) -> Value {
-        let line = tokio::time::timeout(PATIENCE, self.from.next_line()).await;
-        serde_json::from_str(&line.expect("an answer").unwrap().expect("a line")).unwrap()
-    }
-}
-
 fn pipe() -> (Client, Pipe<DuplexStream>) {
-    let (to, input) = tokio::io::duplex(1 << 20);
-    let (output, from) = tokio::io::duplex(1 << 20);
+    let (client, input, output) = client(1 << 20);
     let out = Outbox::default();
     let pipe = Pipe::new(
         input,
@@ -46,21 +23,12 @@ fn pipe() -> (Client, Pipe<DuplexStream>) {
         watch::channel(false).0,
     );
     tokio::spawn(async move { out.write_to(output, drop).await });
-    (
-        Client {
-            to,
-            from: BufReader::new(from).lines(),
-        },
-        pipe,
-    )
+    (client, pipe)
 }
 
 /// The next message that rmcp is shown.
 async fn shown(pipe: &mut Pipe<DuplexStream>) -> ClientJsonRpcMessage {
-    tokio::time::timeout(PATIENCE, pipe.receive())
-        .await
-        .expect("a message")
-        .expect("no end")
+    soon(pipe.receive()).await.expect("no end")
 }
 
 fn initialize() -> Value {
@@ -125,15 +93,11 @@ async fn before_initialize_notifications_vanish_and_requests_are_refused() {
 async fn noise_is_answered_where_it_can_be_and_ends_nothing() {
     let (mut client, mut pipe) = pipe();
     client
-        .to
-        .write_all(b"npm warn\n\xff\xfe\n\n\r\n[]\n{\"id\":3}\n")
-        .await
-        .unwrap();
+        .write(b"npm warn\n\xff\xfe\n\n\r\n[]\n{\"id\":3}\n")
+        .await;
     client
-        .to
-        .write_all(b"{\"jsonrpc\":\"2.0\",\"id\":1.5,\"method\":\"ping\"}\n")
-        .await
-        .unwrap();
+        .write(b"{\"jsonrpc\":\"2.0\",\"id\":1.5,\"method\":\"ping\"}\n")
+        .await;
     client.say(&initialize()).await;
     assert!(matches!(shown(&mut pipe).await, JsonRpcMessage::Request(_)));
     let list = client.hear().await;
@@ -152,11 +116,7 @@ async fn arguments_travel_as_they_were_spelled() {
     client.say(&initialize()).await;
     shown(&mut pipe).await;
     let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"bus_send","arguments":{"to":"bob","body":{"n":1.00,"big":123456789012345678901}},"_meta":{"progressToken":7}}}"#;
-    client
-        .to
-        .write_all(format!("{call}\n").as_bytes())
-        .await
-        .unwrap();
+    client.write(format!("{call}\n").as_bytes()).await;
     let message = shown(&mut pipe).await;
     let JsonRpcMessage::Request(request) = message else {
         panic!("{message:?}")

@@ -285,6 +285,7 @@ fn answer(mailbox: &Mailbox, taken: Checkout) -> Result<Reply, String> {
         ),
     };
     if let Some(why) = why {
+        // Writing to a String cannot fail.
         let _ = write!(note, ". {held} of those that remain are {why}");
     }
     note.push_str(drain::of_notices(notices.iter().copied()));

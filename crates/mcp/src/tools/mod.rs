@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use peerbus_adapter::mailbox::{Checkout, Mailbox, receipt};
 use peerbus_adapter::{Bus, SendError, Sent, Stage};
-use peerbus_wire::neutralise_json;
+use peerbus_wire::escape_json;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -170,7 +170,7 @@ fn done(result: &impl Serialize) -> Result<Reply, String> {
     let json = serde_json::to_string(result)
         .map_err(|error| format!("the answer could not be written: {error}"))?;
     Ok(Reply::Done {
-        structured: neutralise_json(&json),
+        structured: escape_json(&json),
         receipt: None,
     })
 }

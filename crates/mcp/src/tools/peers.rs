@@ -109,6 +109,7 @@ mod tests {
             online: true,
             unacked: Some(0),
             away_s: 0,
+            activity_s: None,
             presence: Presence::parse(&presence),
         };
         let all: Vec<_> = (0..1_000).map(entry).collect();

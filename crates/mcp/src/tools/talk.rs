@@ -1,6 +1,6 @@
 //! Arguments that say what a message has to do with others.
 
-use peerbus_wire::{Conversation, MessageId, Priority, neutralise};
+use peerbus_wire::{Conversation, MessageId, Priority, escape};
 use serde_json::{Value, json};
 
 use super::Context;
@@ -51,7 +51,7 @@ pub(super) fn priority(arguments: &Arguments) -> Result<Option<Priority>, String
         return Ok(None);
     };
     Priority::parse(&word).map(Some).ok_or_else(|| {
-        let word = neutralise(&word, SHOWN_CHARS);
+        let word = escape(&word, SHOWN_CHARS);
         format!("the argument priority must be now, next or quiet, got \"{word}\"")
     })
 }

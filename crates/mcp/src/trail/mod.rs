@@ -7,7 +7,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use peerbus_adapter::{How, PeerEntry, Receipt, Stage, rfc3339};
-use peerbus_wire::neutralise;
+use peerbus_wire::escape;
 use serde::Serialize;
 
 use crate::about::About;
@@ -95,12 +95,12 @@ impl Trail {
     /// Adds to the sentence who of those that have not acked the message waits for its user.
     #[must_use]
     pub fn with_peers(mut self, peers: &[PeerEntry]) -> Self {
-        let waits = |peer: &&PeerEntry| peer.online && About::new(peer).activity == Some("waiting");
-        let names = peers.iter().filter(waits).map(|peer| peer.name.as_str());
-        let names: Vec<&str> = names
-            .filter(|name| self.open.iter().any(|open| open == name))
-            .collect();
-        self.note.push_str(&sentence::waiting(&names));
+        let open = peers.iter().filter(|peer| self.open.contains(&peer.name));
+        let waits = open
+            .map(About::new)
+            .filter(|peer| peer.activity == Some("waiting"));
+        let waits: Vec<About> = waits.collect();
+        self.note.push_str(&sentence::waiting(&waits));
         self
     }
 
@@ -154,12 +154,12 @@ fn step(receipt: &Receipt) -> Step {
     let mut step = Step {
         at: receipt.at_ms.map(rfc3339),
         state: receipt.stage.word(),
-        to: receipt.to.as_deref().map(|to| neutralise(to, NAME_CHARS)),
+        to: receipt.to.as_deref().map(|to| escape(to, NAME_CHARS)),
         ..Step::default()
     };
     let peer = receipt.to.as_deref().unwrap_or_default();
     let word = |text: &str| Some(text::word(text).to_owned());
-    let why = |text: &str| (!text.is_empty()).then(|| neutralise(text, REASON_CHARS));
+    let why = |text: &str| (!text.is_empty()).then(|| escape(text, REASON_CHARS));
     match &receipt.stage {
         Stage::Accepted(accepted) => step.recipients = Some(accepted.recipients),
         Stage::Settled { recipients } => step.recipients = Some(*recipients),

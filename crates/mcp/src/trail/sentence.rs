@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use peerbus_adapter::{How, Receipt, Stage};
-use peerbus_wire::neutralise;
+use peerbus_wire::escape;
 
-use peerbus_adapter::text::{proof, says, word};
+use peerbus_adapter::text::{proof, says, span, word};
 
 use super::{NAME_CHARS, REASON_CHARS, reached};
+use crate::about::About;
 
 /// Most peers that a sentence names.
 const NAMES_MAX: usize = 5;
@@ -16,7 +17,7 @@ const NAMES_MAX: usize = 5;
 pub(super) fn of<'a>(receipts: impl Iterator<Item = &'a Receipt> + Clone, now_ms: u64) -> String {
     let each = reached(receipts.clone());
     if let Some((to, receipt)) = each.first_key_value().filter(|_| each.len() == 1) {
-        let name = neutralise(to, NAME_CHARS);
+        let name = escape(to, NAME_CHARS);
         let here = |receipt: &Receipt| matches!(&receipt.stage, Stage::Accepted(a) if a.online > 0);
         if receipt.stage == Stage::Queued && receipts.clone().any(here) {
             return format!(
@@ -33,7 +34,7 @@ pub(super) fn of<'a>(receipts: impl Iterator<Item = &'a Receipt> + Clone, now_ms
     for receipt in receipts {
         match &receipt.stage {
             Stage::Refused(refusal) => {
-                let why = neutralise(&refusal.reason, REASON_CHARS);
+                let why = escape(&refusal.reason, REASON_CHARS);
                 return format!("the broker refused it and queued nothing: {why}");
             }
             Stage::Accepted(accepted) => recipients = Some(accepted.recipients),
@@ -83,7 +84,7 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64) -> String {
                 Some(proof) => format!("{name}'s model has seen it{ago}, by {path}, {proof}"),
                 None => format!(
                     "{name} says that its model has seen it{ago}, by {path}: \"{}\"",
-                    neutralise(evidence, REASON_CHARS)
+                    escape(evidence, REASON_CHARS)
                 ),
             }
         }
@@ -94,7 +95,7 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64) -> String {
         Stage::Acked(None) => format!("{name} acked it{ago}; not proven that it was read"),
         Stage::Expired { why } => format!(
             "it expired and will not reach {name}: {}",
-            neutralise(why, REASON_CHARS)
+            escape(why, REASON_CHARS)
         ),
         Stage::Dead { why } => format!("it was rejected at {name}: {}", says(to, why)),
         Stage::Accepted(_) | Stage::Refused(_) | Stage::Settled { .. } | Stage::Unknown => {
@@ -125,29 +126,42 @@ fn at_many(each: &BTreeMap<&str, &Receipt>) -> String {
         groups.entry((rank, what)).or_default().push(name);
     }
     let told = groups.iter().rev();
-    let told = told.map(|((_, what), names)| format!("{what} {}", listed(names)));
+    let told = told.map(|((_, what), names)| {
+        let names = names.iter().map(|name| escape(name, NAME_CHARS));
+        format!("{what} {}", listed(names))
+    });
     told.collect::<Vec<_>>().join("; ")
 }
 
 /// What follows the sentence when these peers say that they wait for their users.
-pub(super) fn waiting(names: &[&str]) -> String {
-    match names {
+pub(super) fn waiting(peers: &[About]) -> String {
+    let named = |peer: &About| match peer.activity_s {
+        Some(seconds) => format!("{} for {}", peer.name, span(seconds)),
+        None => peer.name.clone(),
+    };
+    match peers {
         [] => String::new(),
-        [name] => format!(
-            "; {} says that it waits for its user: a dialog is open there",
-            neutralise(name, NAME_CHARS)
-        ),
-        names => format!(
+        [peer] => {
+            let since = peer
+                .activity_s
+                .map(|seconds| format!(", for {}", span(seconds)));
+            format!(
+                "; {} says that it waits for its user{}: a dialog is open there",
+                peer.name,
+                since.unwrap_or_default()
+            )
+        }
+        peers => format!(
             "; these say that they wait for their users, a dialog is open there: {}",
-            listed(names)
+            listed(peers.iter().map(named))
         ),
     }
 }
 
-fn listed(names: &[&str]) -> String {
-    let shown = names.iter().take(NAMES_MAX);
-    let shown: Vec<String> = shown.map(|name| neutralise(name, NAME_CHARS)).collect();
+/// Names that are fit to be shown, the first of them.
+fn listed(names: impl ExactSizeIterator<Item = String>) -> String {
     let rest = names.len().saturating_sub(NAMES_MAX);
+    let shown: Vec<String> = names.take(NAMES_MAX).collect();
     match rest {
         0 => shown.join(", "),
         rest => format!("{} and {rest} more", shown.join(", ")),
@@ -157,9 +171,6 @@ fn listed(names: &[&str]) -> String {
 fn ago(at_ms: u64, now_ms: u64) -> String {
     match now_ms.saturating_sub(at_ms) / 1_000 {
         0 => "just now".to_owned(),
-        seconds @ 1..120 => format!("{seconds} s ago"),
-        seconds @ 120..7_200 => format!("{} min ago", seconds / 60),
-        seconds @ 7_200..172_800 => format!("{} h ago", seconds / 3_600),
-        seconds => format!("{} days ago", seconds / 86_400),
+        seconds => format!("{} ago", span(seconds)),
     }
 }

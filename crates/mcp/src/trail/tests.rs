@@ -45,7 +45,7 @@ fn seen(path: &str, evidence: &str) -> Said {
 
 /// Checks the sentence, and that nothing is called seen that is not.
 fn says(said: Said, sentence: &str) {
-    let claims = said.1.is_seen();
+    let claims = matches!(said.1, Stage::Acked(Some(How::Seen { .. })));
     let trail = trail(vec![accepted(1), said]);
     assert!(trail.note.starts_with(sentence), "{}", trail.note);
     assert_eq!(trail.note.contains("seen"), claims, "{}", trail.note);
@@ -100,6 +100,7 @@ fn who_has_not_acked_because_a_dialog_is_open_is_named() {
         online,
         unacked: Some(1),
         away_s: 0,
+        activity_s: (name == "alice").then_some(240),
         presence: Presence::parse(&format!(r#"{{"activity":"{activity}"}}"#)),
     };
     let dialog = "; bob says that it waits for its user: a dialog is open there";
@@ -128,9 +129,13 @@ fn who_has_not_acked_because_a_dialog_is_open_is_named() {
         .with_peers(&both)
         .note;
     assert!(
-        note.ends_with("a dialog is open there: alice, bob"),
+        note.ends_with("a dialog is open there: alice for 4 min, bob"),
         "{note}"
     );
+    let alice = trail(vec![(Some("alice".into()), Stage::Delivered)]);
+    let note = alice.with_peers(&both).note;
+    let since = "; alice says that it waits for its user, for 4 min: a dialog is open there";
+    assert!(note.ends_with(since), "{note}");
 }
 
 #[test]
@@ -237,7 +242,7 @@ fn what_waits_for_a_name_that_is_away_waits_for_a_session() {
 }
 
 #[test]
-fn many_recipients_are_counted_and_peer_text_is_neutralised() {
+fn many_recipients_are_counted_and_peer_text_is_escaped() {
     let queued = |n: usize| (Some(format!("p{n}")), Stage::Queued);
     let mut states: Vec<_> = (0..7).map(queued).collect();
     states.push((Some("alice".into()), seen("socket", "transcript").1));

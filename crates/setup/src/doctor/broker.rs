@@ -116,6 +116,12 @@ fn answered(config: &Config, took: u128, ext: bool, report: &mut Report) {
         Some((said, url)) => (format!(" at {url}"), said["version"].as_str()),
         None => (String::new(), None),
     };
+    let missing = said.as_ref().and_then(|(said, _)| said["missing"].as_str());
+    if let Some(missing) = missing {
+        let remedy = "put the database's files back if you have them, or run `peerbus audit \
+                      acknowledge` on the broker's machine";
+        report.failed("database", missing, remedy);
+    }
     let ours = env!("CARGO_PKG_VERSION");
     report.ok(
         "broker",

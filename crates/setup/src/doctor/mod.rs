@@ -12,10 +12,7 @@ mod settings;
 mod silence;
 mod version;
 
-use std::path::PathBuf;
-
 use peerbus_adapter::Flags;
-use peerbus_adapter::paths::Paths;
 
 use crate::error::Error;
 
@@ -28,8 +25,6 @@ pub struct Context {
     pub flags: Flags,
     /// Checks the variables that adapters read beside those of the connection.
     pub check_options: CheckOptions,
-    /// Where the sockets of hooks are. `None`: every path for them is too long.
-    pub hook_sockets: fn(&Paths) -> Option<PathBuf>,
 }
 
 /// Says in sentences what is wrong with variables, given how to look one up.
@@ -48,6 +43,6 @@ pub fn examine(context: &Context) -> Result<Report, Error> {
         broker::check(config, &mut report)?;
     }
     agents::check(context, &mut report)?;
-    sessions::check(context, &mut report);
+    sessions::check(&mut report);
     Ok(report)
 }

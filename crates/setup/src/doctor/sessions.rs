@@ -7,7 +7,6 @@ use peerbus_agents::claude_code;
 use peerbus_os::{file, process};
 use serde_json::Value;
 
-use super::Context;
 use super::report::Report;
 
 /// More files than anybody has sessions.
@@ -16,16 +15,16 @@ const FILES_MAX: usize = 1_000;
 const FILE_BYTES_MAX: u64 = 262_144;
 
 /// Looks at the running sessions, and at what adapters left behind.
-pub(super) fn check(context: &Context, report: &mut Report) {
+pub(super) fn check(report: &mut Report) {
     inboxes(report);
     if let Ok(paths) = Paths::find() {
-        hook_sockets(context, &paths, report);
+        hook_sockets(&paths, report);
     }
 }
 
 /// Where hooks reach the adapter of their session.
-fn hook_sockets(context: &Context, paths: &Paths, report: &mut Report) {
-    let Some(dir) = (context.hook_sockets)(paths) else {
+fn hook_sockets(paths: &Paths, report: &mut Report) {
+    let Some(dir) = peerbus_adapter::hooks::directory(paths) else {
         let dir = paths.runtime_dir.join("sessions");
         let says = format!(
             "{} is too long a path for the sockets of sessions: hooks do not reach them",

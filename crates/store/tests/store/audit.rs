@@ -4,10 +4,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use peerbus_core::Stamp;
 use peerbus_core::audit::{Event, Head, Log};
-use peerbus_core::store::{PeerId, Store as _, Txn as _};
-use peerbus_store::{SqliteStore, verify_audit};
-use peerbus_wire::Seq;
+use peerbus_core::store::{NewMessage, PeerId, Store as _, Txn as _};
+use peerbus_store::{SqliteStore, VerifyError, verify_audit};
+use peerbus_wire::{MessageId, Seq};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -15,6 +16,13 @@ use crate::{open, place};
 
 /// 2023-11-14T22:13:20Z.
 const START_MS: u64 = 1_700_000_000_000;
+
+/// So long after the start.
+fn at(ms: u64) -> Stamp {
+    let wall_ms = START_MS + ms;
+    let steady_ms = wall_ms;
+    Stamp { wall_ms, steady_ms }
+}
 
 /// A store whose chain has `blocks` blocks of two events, a minute apart.
 fn chain(path: &Path, blocks: u64) -> SqliteStore {
@@ -29,7 +37,7 @@ fn chain(path: &Path, blocks: u64) -> SqliteStore {
             recipient,
             how: None,
         });
-        let block = log.seal(&key, &mut head, START_MS + number * 60_000);
+        let block = log.seal(&key, &mut head, at(number * 60_000));
         store.begin().unwrap();
         store.append_audit(&block, &head).unwrap();
         store.commit().unwrap();
@@ -55,6 +63,23 @@ fn names(directory: &TempDir) -> Vec<String> {
 
 fn refusal(path: &Path) -> String {
     verify_audit(path).unwrap_err().to_string()
+}
+
+#[test]
+fn of_a_database_in_which_nothing_happened_nothing_is_claimed() {
+    let (_directory, path) = place();
+    let store = open(&path);
+    assert!(
+        refusal(&path).ends_with("nothing yet; the audit chain begins with the first registration")
+    );
+    store.close().unwrap();
+    assert!(matches!(
+        verify_audit(&path),
+        Err(VerifyError::Nothing { .. })
+    ));
+    let db = Connection::open(&path).unwrap();
+    db.execute_batch("DELETE FROM head").unwrap();
+    assert!(refusal(&path).contains("the chain was emptied"));
 }
 
 #[test]
@@ -88,7 +113,7 @@ fn a_chain_whose_front_was_dropped_names_its_anchor() {
     let last = store.old_audit(START_MS + 300_000, 4).unwrap().unwrap();
     store.drop_audit(last.number).unwrap();
     (head.anchor, head.anchor_hash) = (last.number, last.hash);
-    let block = Log::default().seal(&key, &mut head, START_MS + 700_000);
+    let block = Log::default().seal(&key, &mut head, at(700_000));
     store.append_audit(&block, &head).unwrap();
     store.commit().unwrap();
     let report = verify_audit(&path).unwrap();
@@ -110,7 +135,7 @@ fn a_database_that_a_broker_writes_is_verified_as_of_its_last_commit() {
     store.begin().unwrap();
     let mut head = store.load().unwrap().head.unwrap();
     let key = store.audit_key().clone();
-    let block = Log::default().seal(&key, &mut head, START_MS);
+    let block = Log::default().seal(&key, &mut head, at(0));
     store.append_audit(&block, &head).unwrap();
     assert_eq!(verify_audit(&path).unwrap().blocks, 10);
     store.commit().unwrap();
@@ -165,7 +190,7 @@ const ALTERATIONS: &[(&str, &str)] = &[
     ),
     ("DELETE FROM audit", "ends at block 0, but its head says 10"),
     (
-        "INSERT INTO audit SELECT 11, at_ms, hash, events FROM audit WHERE number = 10",
+        "INSERT INTO audit SELECT 11, at_ms, hash, events, steady_ms FROM audit WHERE number = 10",
         "block 11 lies after the head (block 10)",
     ),
     ("DELETE FROM head", "head record is missing"),
@@ -308,4 +333,121 @@ fn the_key_is_for_the_owner_only() {
 
 fn key_of(path: &Path) -> PathBuf {
     path.with_extension("db.audit-key")
+}
+
+/// A database in which message 1 is owed to two peers and 2 to one, and 3 was acked.
+fn queue(path: &Path) -> SqliteStore {
+    let mut store = open(path);
+    let key = store.audit_key().clone();
+    let (mut head, mut log) = (Head::new(&key), Log::default());
+    store.begin().unwrap();
+    for (seq, recipients) in [(1, 3), (2, 1), (3, 1)] {
+        let id = MessageId::parse(&format!("m{seq}")).unwrap();
+        let (seq, sender) = (Seq(seq), PeerId(9));
+        let message = NewMessage {
+            seq,
+            sender,
+            id: &id,
+            envelope: "{}",
+            recipients,
+            accepted_ms: START_MS,
+        };
+        store.insert_message(&message).unwrap();
+        for recipient in 1..=recipients {
+            store
+                .insert_delivery((PeerId(recipient), sender), seq, 0)
+                .unwrap();
+        }
+        log.push(&Event::Accept {
+            seq,
+            sender,
+            id: &id,
+            recipients,
+        });
+    }
+    for (seq, recipient) in [(1, 2), (3, 1)] {
+        let (seq, recipient) = (Seq(seq), PeerId(recipient));
+        store.delete_delivery((recipient, PeerId(9)), seq).unwrap();
+        let how = None;
+        log.push(&Event::Ack {
+            seq,
+            recipient,
+            how,
+        });
+    }
+    head.next_seq = 4;
+    let block = log.seal(&key, &mut head, at(START_MS));
+    store.append_audit(&block, &head).unwrap();
+    store.commit().unwrap();
+    store
+}
+
+#[test]
+fn a_queue_that_was_changed_outside_the_broker_is_told() {
+    let (_directory, path) = place();
+    queue(&path).close().unwrap();
+    let report = verify_audit(&path).unwrap().to_string();
+    assert!(report.contains("; the queue agrees; "), "{report}");
+    for (damage, says) in [
+        (
+            "DELETE FROM deliveries WHERE recipient = 3",
+            "message 1 is owed to 2 by the audit chain, and to 1 in the queue",
+        ),
+        (
+            "DELETE FROM deliveries",
+            "message 1 is owed to 2 by the audit chain, and to 0 in the queue",
+        ),
+        (
+            "DELETE FROM deliveries WHERE seq = 2",
+            "message 2 is owed to 1 by the audit chain, and to 0 in the queue",
+        ),
+        (
+            "INSERT INTO deliveries(recipient, sender, seq) VALUES(1, 9, 3)",
+            "message 3 is owed to 0 by the audit chain, and to 1 in the queue",
+        ),
+        (
+            "DELETE FROM messages WHERE seq = 2",
+            "message 2 is owed and not stored",
+        ),
+    ] {
+        let (_directory, copy) = place();
+        fs::copy(&path, &copy).unwrap();
+        fs::copy(
+            path.with_extension("db.audit-key"),
+            copy.with_extension("db.audit-key"),
+        )
+        .unwrap();
+        let db = Connection::open(&copy).unwrap();
+        db.execute_batch(damage).unwrap();
+        drop(db);
+        let said = refusal(&copy);
+        assert!(
+            said.contains("was changed outside the broker") && said.ends_with(says),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn of_deliveries_that_are_older_than_the_chain_nothing_is_claimed() {
+    let (_directory, path) = place();
+    let mut store = queue(&path);
+    let key = store.audit_key().clone();
+    let mut head = store.load().unwrap().head.unwrap();
+    let first = head.hash;
+    store.begin().unwrap();
+    let block = Log::default().seal(&key, &mut head, at(START_MS));
+    store.drop_audit(1).unwrap();
+    (head.anchor, head.anchor_hash) = (1, first);
+    head.mac = head.expected_mac(&key);
+    store.append_audit(&block, &head).unwrap();
+    store.commit().unwrap();
+    let report = verify_audit(&path).unwrap();
+    assert_eq!(report.older, 3);
+    assert!(
+        report
+            .to_string()
+            .contains("3 deliveries that are older than the chain"),
+        "{report}"
+    );
 }

@@ -1,5 +1,6 @@
 //! Every call answers as the model does, in and across transactions and reopenings.
 
+use peerbus_core::audit::Head;
 use peerbus_core::store::{Fate, NewMessage, PeerId, Store as _, Txn as _};
 use peerbus_core::testing::{MemoryStore, Tables};
 use peerbus_store::{SqliteStore, verify_audit};
@@ -77,8 +78,10 @@ fn assert_loaded(store: &mut SqliteStore, model: &Tables) {
 #[test]
 fn a_new_database_is_empty() {
     let (_directory, path) = place();
-    let loaded = open(&path).load().unwrap();
-    assert_eq!((loaded.peers, loaded.head), (vec![], None));
+    let mut store = open(&path);
+    let loaded = store.load().unwrap();
+    let head = Head::new(store.audit_key());
+    assert_eq!((loaded.peers, loaded.head), (vec![], Some(head)));
 }
 
 #[test]
@@ -156,7 +159,7 @@ fn a_delivery_without_its_message_is_said() {
     let mut store = open(&path);
     store.begin().unwrap();
     store
-        .insert_delivery((PeerId(1), PeerId(2)), Seq(7))
+        .insert_delivery((PeerId(1), PeerId(2)), Seq(7), 1)
         .unwrap();
     let error = store.read_queue(PeerId(1), 10, 10).unwrap_err().to_string();
     assert!(

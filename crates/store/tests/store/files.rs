@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
+use peerbus_core::Stamp;
 use peerbus_core::audit::{Head, Log};
 use peerbus_core::store::{Store as _, Txn as _};
 use peerbus_store::SqliteStore;
@@ -23,7 +24,7 @@ fn mode(path: &Path) -> u32 {
 fn seal(store: &mut SqliteStore) {
     let key = store.audit_key().clone();
     let mut head = Head::new(&key);
-    let block = Log::default().seal(&key, &mut head, 1);
+    let block = Log::default().seal(&key, &mut head, Stamp::default());
     store.begin().unwrap();
     store.append_audit(&block, &head).unwrap();
     store.commit().unwrap();
@@ -74,6 +75,81 @@ fn a_number_left_by_a_dead_broker_locks_nobody_out() {
     let (directory, path) = place();
     fs::write(directory.path().join("bus.db.lock"), "1\n").unwrap();
     open(&path);
+}
+
+#[test]
+fn a_link_in_place_of_a_file_of_ours_is_refused_and_its_target_left_alone() {
+    for suffix in ["-wal", "-shm", ".lock", ".audit-key"] {
+        let (directory, path) = place();
+        let target = directory.path().join("precious");
+        fs::write(&target, "precious").unwrap();
+        let link = directory.path().join(format!("bus.db{suffix}"));
+        symlink(&target, &link).unwrap();
+        let found = refusal(&path);
+        assert!(found.contains(&format!("bus.db{suffix}")), "{found}");
+        assert!(found.contains("is a symbolic link"), "{found}");
+        fs::remove_file(&link).unwrap();
+        fs::hard_link(&target, &link).unwrap();
+        let found = refusal(&path);
+        assert!(found.contains("has 2 names"), "{found}");
+        assert_eq!(fs::read_to_string(&target).unwrap(), "precious");
+    }
+}
+
+#[test]
+fn a_link_in_place_of_the_unfinished_key_is_not_followed() {
+    let (directory, path) = place();
+    let target = directory.path().join("precious");
+    fs::write(&target, "precious").unwrap();
+    symlink(&target, directory.path().join("bus.db.audit-key.new")).unwrap();
+    open(&path);
+    assert_eq!(fs::read_to_string(&target).unwrap(), "precious");
+}
+
+#[test]
+fn a_database_with_a_second_name_is_refused() {
+    let (directory, path) = place();
+    open(&path).close().unwrap();
+    let second = directory.path().join("second.db");
+    fs::hard_link(&path, &second).unwrap();
+    for path in [&path, &second] {
+        let found = refusal(path);
+        assert!(found.contains("has 2 names (hard links)"), "{found}");
+    }
+    fs::remove_file(&second).unwrap();
+    open(&path);
+}
+
+#[test]
+fn files_that_others_could_read_are_closed_to_them() {
+    let (directory, path) = place();
+    let mut store = open(&path);
+    seal(&mut store);
+    store.close().unwrap();
+    for entry in fs::read_dir(directory.path()).unwrap() {
+        let path = entry.unwrap().path();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+    }
+    let _store = open(&path);
+    for entry in fs::read_dir(directory.path()).unwrap() {
+        let path = entry.unwrap().path();
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+    }
+}
+
+#[test]
+fn a_directory_that_others_can_write_to_is_refused() {
+    let (directory, path) = place();
+    for mode in [0o777, 0o1777] {
+        let permissions = fs::Permissions::from_mode(mode);
+        fs::set_permissions(directory.path(), permissions).unwrap();
+        let found = refusal(&path);
+        assert!(
+            found.contains(&format!("(mode {mode:04o}): run `chmod o-w ")),
+            "{found}"
+        );
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
 }
 
 #[test]
@@ -162,9 +238,11 @@ fn a_path_that_cannot_be_is_named() {
         found.contains("cannot create the directory") && found.contains("bus.db"),
         "{found}"
     );
-    let found = refusal(directory.path());
+    let made = directory.path().join("made");
+    fs::create_dir(&made).unwrap();
+    let found = refusal(&made);
     assert!(
-        found.contains("as the database: it is not a regular file"),
+        found.contains("for the database: it is not a regular file"),
         "{found}"
     );
 }

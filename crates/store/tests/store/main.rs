@@ -6,8 +6,10 @@ mod audit;
 mod contract;
 mod crash;
 mod files;
+mod limited;
 mod model;
 mod shrink;
+mod witness;
 mod workload;
 
 use std::path::PathBuf;

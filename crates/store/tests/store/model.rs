@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use peerbus_core::TokenHash;
 use peerbus_core::audit::{Block, Head};
 use peerbus_core::store::{
     AliasRow, Ending, Fate, MessageHead, Notice, PeerId, PeerRow, StoreError, Txn,
 };
 use peerbus_core::testing::{MemoryStore, Stored, Tables};
+use peerbus_core::{Stamp, TokenHash};
 use peerbus_store::SqliteStore;
 use peerbus_wire::{MessageId, Received, Seq};
 use rusqlite::{Connection, OpenFlags, Row};
@@ -31,11 +31,12 @@ pub(crate) fn dump(path: &Path) -> Tables {
     });
     let deliveries = rows(&db, "SELECT * FROM deliveries", |row| {
         let pair = (PeerId(get(row, "recipient")), PeerId(get(row, "sender")));
-        (pair.0, pair.1, Seq(number(row, "seq")))
+        let row_of = (pair.0, pair.1, Seq(number(row, "seq")));
+        (row_of, number(row, "steady_ms"))
     });
     let dead = rows(&db, "SELECT * FROM dead", |row| {
         let key = (Seq(number(row, "seq")), PeerId(get(row, "recipient")));
-        (key, (number(row, "at_ms"), get(row, "reason")))
+        (key, (stamp(row, "at_ms", "steady_ms"), get(row, "reason")))
     });
     let notices = rows(&db, "SELECT * FROM notices", |row| {
         let notice = Notice {
@@ -45,15 +46,15 @@ pub(crate) fn dump(path: &Path) -> Tables {
             to: get(row, "recipient"),
             dead: get(row, "dead"),
             reason: get(row, "reason"),
-            at_ms: number(row, "at_ms"),
+            at: stamp(row, "at_ms", "steady_ms"),
         };
         ((notice.sender, notice.number), notice)
     });
     let audit = rows(&db, "SELECT * FROM audit", |row| {
-        let (at_ms, events) = (number(row, "at_ms"), get(row, "events"));
+        let events = get(row, "events");
         let block = Block {
             number: number(row, "number"),
-            at_ms,
+            at: stamp(row, "at_ms", "steady_ms"),
             events,
             hash: get(row, "hash"),
         };
@@ -84,6 +85,14 @@ pub(crate) fn dump(path: &Path) -> Tables {
         past,
         audit,
         head: head.into_iter().next(),
+    }
+}
+
+/// A time, told and steady.
+fn stamp(row: &Row<'_>, wall: &str, steady: &str) -> Stamp {
+    Stamp {
+        wall_ms: number(row, wall),
+        steady_ms: number(row, steady),
     }
 }
 
@@ -155,7 +164,7 @@ fn peers(db: &Connection) -> BTreeMap<PeerId, PeerRow> {
             generated: get(row, "generated"),
             ephemeral: get(row, "ephemeral"),
             online: get(row, "online"),
-            last_seen_ms: number(row, "last_seen_ms"),
+            last_seen: stamp(row, "last_seen_ms", "last_seen_steady_ms"),
             ending: get::<Option<u32>>(row, "ending").map(|heir| match heir {
                 0 => Ending::Expire,
                 heir => Ending::Move(PeerId(heir)),

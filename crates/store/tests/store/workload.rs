@@ -1,9 +1,9 @@
 //! Random work as the core does it. A batch is a function of its seed and of the state that it
 //! finds, so whoever knows how many batches were committed knows the whole database.
 
-use peerbus_core::TokenHash;
 use peerbus_core::audit::{AuditKey, Event, Head, Log};
 use peerbus_core::store::{AliasRow, Ending, Fate, Inserted, NewMessage, Notice, PeerId, PeerRow};
+use peerbus_core::{Stamp, TokenHash};
 use peerbus_wire::{How, MessageId, Seq, Stage};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -23,10 +23,13 @@ pub(crate) fn batch(seed: u64, key: &AuditKey, target: &mut impl Target) {
     let mut rng = StdRng::seed_from_u64(seed);
     let now = 1_000_000 + head.blocks * 1_000;
     // Now and then the wall clock goes back.
-    let now = if rng.random_ratio(1, 10) {
-        now - rng.random_range(0..20_000)
-    } else {
-        now
+    let back = match rng.random_ratio(1, 10) {
+        true => rng.random_range(0..20_000),
+        false => 0,
+    };
+    let at = Stamp {
+        wall_ms: 5_000_000 + now - back,
+        steady_ms: now,
     };
     let mut work = Work {
         rng,
@@ -34,6 +37,7 @@ pub(crate) fn batch(seed: u64, key: &AuditKey, target: &mut impl Target) {
         log: Log::default(),
         fates: Vec::new(),
         now,
+        at,
         target,
     };
     for _ in 0..work.rng.random_range(1..40) {
@@ -47,7 +51,7 @@ pub(crate) fn batch(seed: u64, key: &AuditKey, target: &mut impl Target) {
         ..
     } = work;
     target.insert_fates(&fates, now).unwrap();
-    let block = log.seal(key, &mut head, now);
+    let block = log.seal(key, &mut head, at);
     target.append_audit(&block, &head).unwrap();
 }
 
@@ -112,6 +116,7 @@ struct Work<'a, T> {
     log: Log,
     fates: Vec<Fate>,
     now: u64,
+    at: Stamp,
     target: &'a mut T,
 }
 
@@ -159,7 +164,7 @@ impl<T: Target> Work<'_, T> {
                     .rng
                     .random_bool(0.9)
                     .then(|| TokenHash(self.rng.random())),
-                last_seen_ms: self.now,
+                last_seen: self.at,
                 delivered: known.online.then(|| {
                     let text = format!("{} 2:{}", self.now, self.now / 2);
                     text.parse().unwrap()
@@ -173,7 +178,7 @@ impl<T: Target> Work<'_, T> {
                 generated: self.rng.random(),
                 ephemeral: self.rng.random(),
                 online: true,
-                last_seen_ms: self.now,
+                last_seen: self.at,
                 ending,
                 delivered: None,
             },
@@ -208,7 +213,7 @@ impl<T: Target> Work<'_, T> {
 
     fn delete_peer(&mut self) {
         let model = self.target.model();
-        let owed = |peer: &PeerId| model.deliveries.iter().any(|row| row.0 == *peer);
+        let owed = |peer: &PeerId| model.deliveries.keys().any(|row| row.0 == *peer);
         let idle: Vec<_> = model
             .peers
             .keys()
@@ -254,7 +259,7 @@ impl<T: Target> Work<'_, T> {
             id: &id,
             envelope: &envelope,
             recipients: u32::try_from(recipients.len()).unwrap(),
-            accepted_ms: self.now,
+            accepted_ms: self.at.wall_ms,
         };
         if self.target.insert_message(&message).unwrap() == Inserted::New {
             self.head.next_seq += 1;
@@ -270,12 +275,12 @@ impl<T: Target> Work<'_, T> {
         }
         for recipient in recipients {
             let pair = (recipient, sender);
-            self.target.insert_delivery(pair, seq).unwrap();
+            self.target.insert_delivery(pair, seq, self.now).unwrap();
         }
     }
 
     fn settle(&mut self) {
-        let pending = self.target.model().deliveries.iter().copied();
+        let pending = self.target.model().deliveries.keys().copied();
         let picked = pick(&mut self.rng, pending);
         let Some((recipient, sender, seq)) = picked else {
             return;
@@ -312,12 +317,12 @@ impl<T: Target> Work<'_, T> {
             recipient,
             to: format!("Peer-{}", recipient.0).into(),
             stage: stage.into(),
-            at_ms: self.now,
+            at_ms: self.at.wall_ms,
         });
     }
 
     fn reject(&mut self) {
-        let pending = self.target.model().deliveries.iter().copied();
+        let pending = self.target.model().deliveries.keys().copied();
         let picked = pick(&mut self.rng, pending);
         let Some((recipient, sender, seq)) = picked else {
             return;
@@ -326,7 +331,7 @@ impl<T: Target> Work<'_, T> {
             .delete_delivery((recipient, sender), seq)
             .unwrap();
         self.target
-            .insert_dead(recipient, seq, "the signature is wrong", self.now)
+            .insert_dead(recipient, seq, "the signature is wrong", self.at)
             .unwrap();
         self.log.push(&Event::Dead { seq, recipient });
         let why = "the signature is wrong".into();
@@ -356,7 +361,7 @@ impl<T: Target> Work<'_, T> {
             to: "somebody".into(),
             dead: self.rng.random(),
             reason: "nobody took it for 30 days".into(),
-            at_ms: self.now,
+            at: self.at,
         };
         self.head.next_notice += 1;
         self.target.insert_notice(&notice).unwrap();

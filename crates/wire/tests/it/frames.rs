@@ -124,6 +124,7 @@ fn broker_frames_are_spelled_so() {
         online: true,
         unacked: Some(3),
         away_s: 0,
+        activity_s: Some(90),
         presence: Presence::parse("{}"),
     };
     let carol = PeerEntry {
@@ -131,6 +132,7 @@ fn broker_frames_are_spelled_so() {
         online: false,
         unacked: None,
         away_s: 60,
+        activity_s: None,
         presence: None,
     };
     let answer = PeersFrame {
@@ -154,7 +156,7 @@ fn broker_frames_are_spelled_so() {
             answer,
             concat!(
                 r#"{"protocol_version":"v1","type":"peers","names":["alice","bob"],"#,
-                r#""peers":[{"name":"bob","online":true,"unacked":3,"away_s":0,"presence":{}},"#,
+                r#""peers":[{"name":"bob","online":true,"unacked":3,"away_s":0,"activity_s":90,"presence":{}},"#,
                 r#"{"name":"carol","online":false,"away_s":60}],"omitted":2}"#
             ),
         ),
@@ -210,6 +212,7 @@ fn a_list_of_very_many_peers_fits_a_frame() {
         online: false,
         unacked: Some(u64::MAX),
         away_s: u64::MAX,
+        activity_s: Some(u64::MAX),
         presence: presence.clone(),
     };
     for (entries, at_least) in [(0, 15_000), (PEERS_ENTRIES_MAX, 5_000)] {

@@ -3,7 +3,7 @@
 use peerbus_wire::{
     Accepted, Ack, BrokerFrame, Carried, ClientFrame, Decoded, DeliverFrame, DeliveryKey, Envelope,
     Fields, How, Instance, MessageId, PeerEntry, PeersFrame, Presence, Receipt, Received, Refusal,
-    RefusalCode, Register, Secret, Seq, Stage, Token, Window, canonical, control_type, neutralise,
+    RefusalCode, Register, Secret, Seq, Stage, Token, Window, canonical, control_type, escape,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -28,7 +28,7 @@ fn read_all(bytes: &[u8]) {
     }
     let text = String::from_utf8_lossy(bytes);
     let _ = Presence::parse(&text);
-    let safe = neutralise(&text, 20);
+    let safe = escape(&text, 20);
     assert!(!safe.contains(['<', '>', '\n', '\r', '\u{2028}', '\u{202e}', '\u{200b}']));
 }
 
@@ -379,15 +379,19 @@ fn peers_frame() -> impl Strategy<Value = PeersFrame> {
         any::<bool>(),
         option::of(any::<u64>()),
         any::<u64>(),
+        option::of(any::<u64>()),
         option::of(presence()),
     )
-        .prop_map(|(name, online, unacked, away_s, presence)| PeerEntry {
-            name,
-            online,
-            unacked,
-            away_s,
-            presence,
-        });
+        .prop_map(
+            |(name, online, unacked, away_s, activity_s, presence)| PeerEntry {
+                name,
+                online,
+                unacked,
+                away_s,
+                activity_s,
+                presence,
+            },
+        );
     let names = vec(any::<String>(), 0..4);
     (
         names,
@@ -413,6 +417,7 @@ fn receipt() -> impl Strategy<Value = Receipt> {
         RefusalCode::IdReused,
         RefusalCode::TooLarge,
         RefusalCode::QueueFull,
+        RefusalCode::DiskFull,
     ]);
     let (to, why) = (any::<String>(), "\\PC{0,80}");
     let at_one = prop_oneof![

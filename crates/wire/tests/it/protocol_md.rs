@@ -42,9 +42,11 @@ fn every_broker_frame_is_as_we_write_it() {
             Received::Receipts(receipts) => BrokerFrame::Receipts(receipts).encode(),
             Received::Deliver(delivery) => {
                 let carried = delivery.envelope.carry().unwrap();
-                let seq = delivery.key.seq().unwrap();
                 let alias = delivery.alias.as_ref();
-                let frame = DeliverFrame::for_one(seq, &carried.text, delivery.again, alias);
+                let frame = match delivery.key.seq() {
+                    Some(seq) => DeliverFrame::for_one(seq, &carried.text, delivery.again, alias),
+                    None => DeliverFrame::keyed(&delivery.key, &carried.text),
+                };
                 BrokerFrame::Deliver(frame).encode()
             }
             Received::Renamed(answer) => BrokerFrame::Renamed(answer).encode(),

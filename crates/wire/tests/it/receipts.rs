@@ -48,6 +48,7 @@ fn receipts_of_what_is_under_way_are_spelled_so() {
             r#""state":"acked","to":"bob","how":"seen","path":"drain","evidence":"tool_result""#,
         ),
         (at(Stage::Queued), r#""state":"queued","to":"bob""#),
+        (at(Stage::Forwarded), r#""state":"forwarded","to":"bob""#),
         ((None, Stage::Unknown), r#""state":"unknown""#),
     ] {
         spelled(said, None, inner);

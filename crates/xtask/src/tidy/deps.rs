@@ -6,19 +6,28 @@ use serde_json::Value;
 use super::Violation;
 use crate::run;
 
+/// What tests stand on: nobody but a test may know it.
+const SUPPORT: &str = "peerbus-test-support";
+
 /// Our crates and those of ours that each may depend on. Anything not listed is forbidden.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("peerbus-os", &[]),
     ("peerbus-agents", &[]),
     ("peerbus-wire", &[]),
     ("peerbus-core", &["wire"]),
-    ("peerbus-store", &["core", "wire"]),
-    ("peerbus-broker", &["core", "wire", "store", "os"]),
-    ("peerbus-adapter", &["core", "wire", "os", "agents"]),
-    ("peerbus-mcp", &["adapter", "wire"]),
+    ("peerbus-store", &["core", "wire", "os"]),
+    (
+        "peerbus-broker",
+        &["core", "wire", "store", "os", "test-support"],
+    ),
+    (
+        "peerbus-adapter",
+        &["core", "wire", "os", "agents", "test-support"],
+    ),
+    ("peerbus-mcp", &["adapter", "wire", "os", "test-support"]),
     (
         "peerbus-cc-adapter",
-        &["mcp", "adapter", "wire", "os", "agents"],
+        &["mcp", "adapter", "wire", "os", "agents", "test-support"],
     ),
     ("peerbus-setup", &["adapter", "agents", "os"]),
     (
@@ -33,11 +42,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "mcp",
             "cc-adapter",
             "setup",
+            "test-support",
         ],
     ),
     ("peerbus-bench", &["core", "wire", "store"]),
     ("peerbus-instructions", &["core", "wire", "store"]),
     ("peerbus-sim", &["core", "wire", "store"]),
+    (SUPPORT, &["wire"]),
     ("peerbus-xtask", &[]),
 ];
 
@@ -122,6 +133,9 @@ fn check_one(package: &Package) -> Vec<Violation> {
                 let remedy = "see the drawing of crates in docs/ARCHITECTURE.md";
                 found.push(violation(what, remedy));
             }
+            Some(_) if !dev && name == SUPPORT => {
+                found.push(violation(what, "move it to dev-dependencies"));
+            }
             None if !dev && listed(PURE).is_some_and(|pure| !pure.contains(&&**name)) => {
                 let remedy =
                     "core and wire stay pure; a pure crate is added to PURE in xtask's tidy";
@@ -167,6 +181,8 @@ mod tests {
             }
         }
         assert!(whats("peerbus-extra", "serde", false)[0].contains("no place"));
+        assert_eq!(whats("peerbus-mcp", SUPPORT, true), [""; 0]);
+        assert_eq!(whats("peerbus-mcp", SUPPORT, false).len(), 1);
     }
 
     #[test]

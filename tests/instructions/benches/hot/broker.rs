@@ -1,5 +1,7 @@
 //! The core's decisions, on a store that does nothing.
 
+use std::hint::black_box;
+
 use gungraun::{library_benchmark, library_benchmark_group};
 use peerbus_core::audit::AuditKey;
 use peerbus_core::broker::{Broker, Config, ConnId, Input, Output};
@@ -16,8 +18,12 @@ const BOB: ConnId = ConnId(2);
 /// Messages that go through before anything is counted, so that what grows has grown.
 const WARM: u64 = 256;
 
+/// More than malloc keeps in lists by size.
+const LARGE_BYTES: usize = 4_096;
+
 const NOW: Now = Now {
     mono_ms: 1_000,
+    boot_ms: 1_000,
     wall_ms: 1_700_000_000_000,
 };
 
@@ -78,7 +84,7 @@ impl<S: Store> Bus<S> {
         (first..self.next)
             .map(|number| {
                 let ack = format!(
-                    r#"{{"protocol_version":"v1","type":"ack","id":"{number}","how":"pushed"}}"#
+                    r#"{{"protocol_version":"v1","type":"ack","id":"{number}","how":"seen","path":"socket","evidence":"transcript"}}"#
                 );
                 Input::Frame(BOB, ClientFrame::parse(ack.as_bytes()))
             })
@@ -111,13 +117,21 @@ type Ready<S> = (Bus<S>, Vec<Input>);
 fn with_messages(count: u64) -> Ready<Nothing> {
     let mut bus = Bus::new(Nothing);
     let messages = bus.messages(count);
+    settle_heap();
     (bus, messages)
 }
 
 fn with_acks(count: u64) -> Ready<Nothing> {
     let mut bus = Bus::new(Nothing);
     let acks = bus.deliver(count);
+    settle_heap();
     (bus, acks)
+}
+
+/// Makes malloc put together what the setup freed. Otherwise it does that once at the first large
+/// piece that is asked for, and a count has it or not by chance.
+fn settle_heap() {
+    drop(black_box(Vec::<u8>::with_capacity(LARGE_BYTES)));
 }
 
 #[library_benchmark]

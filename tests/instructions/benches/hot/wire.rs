@@ -50,7 +50,8 @@ pub(crate) fn message_text(number: u64) -> Vec<u8> {
 }
 
 fn ack_text() -> Vec<u8> {
-    br#"{"protocol_version":"v1","type":"ack","id":"1048576","how":"tool_result"}"#.to_vec()
+    br#"{"protocol_version":"v1","type":"ack","id":"1048576","how":"seen","path":"socket","evidence":"transcript"}"#
+        .to_vec()
 }
 
 fn canonical_form() -> (Secret, Vec<u8>) {

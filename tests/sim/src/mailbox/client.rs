@@ -123,7 +123,7 @@ impl World {
     pub(super) fn wait_to_rewake(&mut self) {
         if !self.client.waiter {
             self.client.waiter = true;
-            self.ready_after(30, &self.plan.waking.rewake);
+            self.ready_after(30, self.plan.waking.rewake);
         }
     }
 

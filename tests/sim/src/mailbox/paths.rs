@@ -1,92 +1,74 @@
 //! The waking paths of two clients, and what becomes of a push.
 
 use peerbus_core::mailbox::{Attempt, Limit, Outcome, Path, PathSpec};
+use peerbus_core::testing::{CHANNEL, REWAKE, SOCKET};
 
 use super::plan::Faults;
 use super::world::{Event, World};
+use crate::failure::Verdict;
 
 /// The waking paths of a client, by what they do.
 #[derive(Debug)]
 pub(super) struct Waking {
-    /// Text for the turn, which its user may keep or deny.
-    pub(super) socket: PathSpec,
-    /// A hook that waits in the background, for one push.
-    pub(super) rewake: PathSpec,
-    /// Notifications, which may be dropped in silence.
-    pub(super) channel: PathSpec,
+    pub(super) socket: Path,
+    pub(super) rewake: Path,
+    pub(super) channel: Path,
 }
-
-const WAKES: PathSpec = PathSpec {
-    word: "",
-    rank: 0,
-    wakes: true,
-    one_shot: false,
-    joins_busy_turn: false,
-    shows_over_dialogs: false,
-    in_result: false,
-    limit: PathSpec::waking(0).limit,
-    gap_ms: 2_000,
-};
 
 /// One as the client that there is, and one that is otherwise.
 pub(super) static CLIENTS: [Waking; 2] = [
     Waking {
-        socket: PathSpec {
-            word: "socket",
-            joins_busy_turn: true,
-            ..WAKES
-        },
-        rewake: PathSpec {
-            word: "rewake",
-            rank: 1,
-            one_shot: true,
-            gap_ms: 0,
-            ..WAKES
-        },
-        channel: PathSpec {
-            word: "channel",
-            rank: 2,
-            shows_over_dialogs: true,
-            ..WAKES
-        },
+        socket: &SOCKET,
+        rewake: &REWAKE,
+        channel: &CHANNEL,
     },
     Waking {
-        socket: PathSpec {
+        socket: &PathSpec {
             word: "turn",
             rank: 2,
-            gap_ms: 500,
-            ..WAKES
+            ..PathSpec::waking(500)
         },
-        rewake: PathSpec {
+        rewake: &PathSpec {
             word: "waiter",
             rank: 1,
             one_shot: true,
-            gap_ms: 100,
             limit: Limit {
                 messages: 20,
                 bytes: 4_000,
             },
-            ..WAKES
+            ..PathSpec::waking(100)
         },
-        channel: PathSpec {
+        channel: &PathSpec {
             word: "event",
-            gap_ms: 3_000,
-            ..WAKES
+            ..PathSpec::waking(3_000)
         },
     },
 ];
 
 impl World {
-    /// A push goes over its path.
-    pub(super) fn wake(&mut self, attempt: Attempt) {
+    /// What is left of a push goes over its path.
+    pub(super) fn shows(&mut self, attempt: Attempt) -> Verdict {
+        let Some(mailbox) = &self.mailbox else {
+            return Ok(());
+        };
+        let items = mailbox.current(&attempt);
+        self.oracle.shows(&items)?;
+        if items.is_empty() {
+            return self.told(attempt.id, Outcome::Failed);
+        }
+        self.wake(Attempt { items, ..attempt });
+        Ok(())
+    }
+
+    fn wake(&mut self, attempt: Attempt) {
         let at = self.rng.range(1, 50);
         let waking = self.plan.waking;
-        if attempt.path == &waking.channel {
+        if attempt.path == waking.channel {
             self.after(at, Event::Told(attempt.id, Outcome::Written));
             if !self.rng.chance(self.plan.channel_loses) {
                 self.after(at + 5, Event::Arrives(attempt));
             }
-        } else if attempt.path == &waking.socket {
+        } else if attempt.path == waking.socket {
             self.post(at, attempt);
         } else if self.rewake() {
             self.after(at, Event::Told(attempt.id, Outcome::Written));
@@ -144,9 +126,9 @@ impl World {
     pub(super) fn paths(&self) -> [(Path, bool); 3] {
         let waking = self.plan.waking;
         [
-            (&waking.socket, self.plan.socket),
-            (&waking.rewake, self.plan.hooks),
-            (&waking.channel, self.plan.channel),
+            (waking.socket, self.plan.socket),
+            (waking.rewake, self.plan.hooks),
+            (waking.channel, self.plan.channel),
         ]
     }
 }

@@ -38,6 +38,8 @@ pub(super) enum Event {
     User,
     Read,
     Open,
+    /// A push is shown: the adapter may have asked the broker first.
+    Shows(Attempt),
     Told(AttemptId, Outcome),
     /// The text reaches the client.
     Arrives(Attempt),
@@ -260,6 +262,7 @@ impl World {
                 self.oracle.opened();
                 self.input(Mailbox::open)
             }
+            Event::Shows(attempt) => self.shows(attempt),
             Event::Told(id, outcome) => self.told(id, outcome),
             Event::Arrives(attempt) => self.client_gets(attempt),
             Event::Decides(attempt) => self.decides(attempt),
@@ -346,7 +349,11 @@ impl World {
 
     fn does(&mut self, output: Output) {
         match output {
-            Output::Push(attempt) => self.wake(attempt),
+            Output::Push(attempt) => {
+                let slow = self.rng.chance(200);
+                let at = if slow { self.rng.range(1, 2_000) } else { 0 };
+                self.after(at, Event::Shows(attempt));
+            }
             Output::Ack { key, .. } | Output::Reject { key, .. } => {
                 let up = self.bus.is_up();
                 self.oracle.hears(key, up);
@@ -389,10 +396,10 @@ impl World {
         self.after(100, Event::Readable(self.readable));
         let waking = self.plan.waking;
         if self.plan.socket {
-            self.ready_after(50, &waking.socket);
+            self.ready_after(50, waking.socket);
         }
         if self.plan.channel {
-            self.ready_after(20, &waking.channel);
+            self.ready_after(20, waking.channel);
         }
         if self.plan.hooks {
             self.wait_to_rewake();

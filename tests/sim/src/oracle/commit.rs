@@ -86,7 +86,7 @@ impl Oracle {
     }
 
     /// A debt is being settled: by its recipient, or because its time has come.
-    pub(super) fn settling(&mut self, wall_ms: u64, peer: PeerId, seq: Seq) -> Verdict {
+    pub(super) fn settling(&mut self, now_ms: u64, peer: PeerId, seq: Seq) -> Verdict {
         for model in self
             .conns
             .values_mut()
@@ -97,16 +97,12 @@ impl Oracle {
         if self.causes.contains_key(&(peer, seq)) {
             return Ok(());
         }
-        let accepted = self
-            .view
-            .messages
-            .get(&seq)
-            .map(|message| message.head.accepted_ms);
-        let old = accepted.is_some_and(|at| wall_ms.saturating_sub(at) > self.rules.expiry_ms);
+        let steady_ms = self.clock.steady_ms(now_ms);
+        let old = steady_ms.saturating_sub(self.since(seq)) > self.rules.expiry_ms;
         let row = self.view.peers.get(&peer);
         let left = !self.online.contains(&peer) && {
             let last = self.last_online.get(&peer).copied().unwrap_or(0);
-            let away_ms = wall_ms.saturating_sub(last);
+            let away_ms = steady_ms.saturating_sub(last);
             let passing = row.is_some_and(|row| row.generated || row.ephemeral);
             passing && away_ms > self.rules.expiry_generated_ms
         };
@@ -145,7 +141,7 @@ impl Oracle {
                 Write::Message { head, .. } => {
                     done.accepted.insert(head.seq, head.recipients);
                 }
-                Write::Owed(peer, seq) => {
+                Write::Owed(peer, seq, _) => {
                     if moving
                         .iter()
                         .any(|(_, to, moved)| (to, moved) == (peer, seq))
@@ -166,6 +162,7 @@ impl Oracle {
                 }
                 Write::Audit(block) => {
                     self.chained(block)?;
+                    self.clock.committed(block);
                     said.read(block)?;
                 }
                 _ => {}
@@ -290,7 +287,7 @@ impl Oracle {
     fn chained(&mut self, block: &Block) -> Verdict {
         let (number, previous) = self.chain;
         let key = &self.rules.audit_key;
-        let hash = chain(key, &previous, number + 1, block.at_ms, &block.events);
+        let hash = chain(key, &previous, number + 1, block.at.wall_ms, &block.events);
         let follows = block.number == number + 1 && block.hash == hash;
         ensure(follows, "I2", || {
             format!("block {} does not follow {number}", block.number)

@@ -3,7 +3,7 @@
 use peerbus_core::broker::ConnId;
 use peerbus_core::store::PeerId;
 use peerbus_wire::limits::{WINDOW_V1_BYTES, WINDOW_V1_MESSAGES};
-use peerbus_wire::{Received, Seq, Window};
+use peerbus_wire::{Delivery, Received, Seq, Window};
 
 use super::Oracle;
 use crate::failure::{Failure, Verdict, ensure};
@@ -16,9 +16,9 @@ impl Oracle {
                 format!("a deliver frame cannot be read: {text}"),
             ));
         };
-        let Some(seq) = delivery.key.seq() else {
+        let Some(seq) = self.keyed(conn, &delivery) else {
             return Err(Failure::new(
-                "I6",
+                "key",
                 format!("{:?} is no key of ours", delivery.key),
             ));
         };
@@ -54,6 +54,42 @@ impl Oracle {
         self.not_again(conn, peer, seq)?;
         self.in_order(conn, peer, seq)?;
         self.in_window(conn, seq, text.len())
+    }
+
+    /// What is delivered under this key, if it names nothing else that is in flight here.
+    fn keyed(&mut self, conn: ConnId, delivery: &Delivery) -> Option<Seq> {
+        let Some(model) = self.conns.get(&conn).filter(|model| !model.ext) else {
+            return delivery.key.seq();
+        };
+        let envelope = &delivery.envelope.envelope;
+        let author = (envelope.from.to_ascii_lowercase(), envelope.id.clone());
+        // A temporary peer that came back is another sender, and may have sent the same again.
+        let same = |seq: &Seq| {
+            let head = self.view.messages.get(seq).map(|message| &message.head);
+            head.is_some_and(|head| {
+                let named = self.any_name(head.sender, |name| *name == author.0);
+                named && head.id.as_str() == author.1 && !model.flights.contains_key(seq)
+            })
+        };
+        let owed = self.view.owed_between(model.peer?, Seq(0), Seq(u64::MAX));
+        let seq = owed.filter(same).min();
+        let seq = seq.or_else(|| self.ever.get(&author).copied())?;
+        let name = model.claim.as_ref().map(|claim| claim.name.as_str());
+        let form = match envelope.to.as_str() {
+            "*" => format!("{}|{}", envelope.id, name.unwrap_or_default()),
+            _ => envelope.id.clone(),
+        };
+        let key = delivery.key.as_str();
+        let is_form = key == form || key == format!("{form}#{}", seq.0);
+        let owed = |other: &Seq| {
+            let peer = model.peer.unwrap_or_default();
+            *other != seq && self.view.debts.contains(&(peer, *other))
+        };
+        if !is_form || model.keys.get(&delivery.key).is_some_and(owed) {
+            return None;
+        }
+        self.conn(conn).keys.insert(delivery.key.clone(), seq);
+        Some(seq)
     }
 
     fn owed_ever(&self, peer: PeerId, seq: Seq) -> bool {

@@ -42,6 +42,8 @@ impl Oracle {
                 self.handling = Some(*conn);
                 self.frame(now_ms, *conn, frame);
             }
+            // None of ours is between the two.
+            Input::Space { free, .. } => self.full = *free == 0,
             Input::Pong(_) | Input::Tick | Input::Operate(_) | Input::Shutdown => {}
         }
     }
@@ -59,7 +61,7 @@ impl Oracle {
                 _ => None,
             };
             if let (Some((key, end, how)), Some(peer)) = (done, model.peer)
-                && let Some(seq) = key.seq()
+                && let Some(seq) = model.named(key)
             {
                 self.causes.insert((peer, seq), end);
                 self.claims.insert((peer, seq), how);
@@ -84,7 +86,7 @@ impl Oracle {
                 self.done(conn, peer, key, End::Dead);
             }
             ClientFrame::Release { key } if model.ext => {
-                if let Some(seq) = key.seq() {
+                if let Some(seq) = model.named(key) {
                     model.flights.remove(&seq);
                     self.released.insert((peer, seq));
                 }
@@ -122,7 +124,7 @@ impl Oracle {
 
     /// Gives the message whose delivery ends by it, if one does.
     fn done(&mut self, conn: ConnId, peer: PeerId, key: &DeliveryKey, end: End) -> Option<Seq> {
-        let seq = key.seq()?;
+        let seq = self.conn(conn).named(key)?;
         self.conn(conn).flights.remove(&seq);
         let owed = self.view.debts.contains(&(peer, seq));
         if owed {
@@ -152,6 +154,9 @@ impl Oracle {
         {
             return Expect::Refused(RefusalCode::From);
         }
+        if self.full && self.conns.get(&conn).is_some_and(|model| model.ext) {
+            return Expect::Refused(RefusalCode::DiskFull);
+        }
         let Address::Peer(to) = &carried.to else {
             return Expect::Accepted;
         };
@@ -180,21 +185,22 @@ impl Oracle {
     /// # Errors
     ///
     /// When they break a promise.
-    pub fn writes(
-        &mut self,
-        now_ms: u64,
-        wall_ms: u64,
-        input: Option<&Input>,
-        writes: Vec<Write>,
-    ) -> Verdict {
+    pub fn writes(&mut self, now_ms: u64, input: Option<&Input>, writes: Vec<Write>) -> Verdict {
         let conn = self.handling.take();
         let before = self.broadcast_reach(now_ms, &writes);
+        let steady_ms = self.clock.steady_ms(now_ms);
         for write in &writes {
             match write {
-                Write::Message { head, envelope } => self.stored(conn, head, envelope)?,
+                Write::Message { head, envelope } => {
+                    self.since.insert(head.seq, steady_ms);
+                    self.stored(conn, head, envelope)?;
+                }
+                Write::Owed(_, seq, since_ms) => self.dated(self.since(*seq), *since_ms)?,
+                Write::Audit(block) => self.dated(steady_ms, block.at.steady_ms)?,
+                Write::Notice(notice) => self.dated(steady_ms, notice.at.steady_ms)?,
                 Write::Peer(row) if row.ending.is_some() => {
                     if self.online.remove(&row.id) {
-                        self.last_online.insert(row.id, wall_ms);
+                        self.last_online.insert(row.id, steady_ms);
                     }
                     self.grace.remove(&row.id);
                     for model in self.conns.values_mut() {
@@ -208,7 +214,7 @@ impl Oracle {
                     // A row that says what was delivered is not of one that has just registered.
                     let stays = row.online && row.delivered.is_some();
                     if !stays && !matches!(input, Some(Input::Operate(_))) {
-                        self.moved(row.id, row.online, wall_ms, conn);
+                        self.moved(row.id, row.online, steady_ms, conn);
                         self.renamed(row, conn);
                     }
                 }
@@ -220,7 +226,7 @@ impl Oracle {
                     Some(heir) => {
                         self.moving.insert((*peer, heir, *seq));
                     }
-                    None => self.settling(wall_ms, *peer, *seq)?,
+                    None => self.settling(now_ms, *peer, *seq)?,
                 },
                 Write::NoticeGone(sender, number) => {
                     let told = self.any_name(*sender, |name| {
@@ -236,6 +242,9 @@ impl Oracle {
             self.view.apply(write);
         }
         self.check_reach(before, &writes)?;
+        if matches!(input, Some(Input::Tick)) {
+            self.nothing_late(now_ms)?;
+        }
         self.open.extend(writes);
         Ok(())
     }
@@ -245,8 +254,7 @@ impl Oracle {
         let Some(Ending::Move(heir)) = self.view.peers.get(&peer)?.ending else {
             return None;
         };
-        let owed =
-            |write: &Write| matches!(write, Write::Owed(to, owed) if (*to, *owed) == (heir, seq));
+        let owed = |write: &Write| matches!(write, Write::Owed(to, owed, _) if (*to, *owed) == (heir, seq));
         writes.iter().any(owed).then_some(heir)
     }
 
@@ -260,7 +268,7 @@ impl Oracle {
         }
     }
 
-    fn moved(&mut self, peer: PeerId, online: bool, wall_ms: u64, conn: Option<ConnId>) {
+    fn moved(&mut self, peer: PeerId, online: bool, steady_ms: u64, conn: Option<ConnId>) {
         if online {
             self.online.insert(peer);
             self.grace.remove(&peer);
@@ -275,7 +283,7 @@ impl Oracle {
                 model.peer = Some(peer);
             }
         } else if self.online.remove(&peer) {
-            self.last_online.insert(peer, wall_ms);
+            self.last_online.insert(peer, steady_ms);
         }
     }
 
@@ -305,7 +313,7 @@ impl Oracle {
             return Ok(());
         };
         let owed = writes.iter().filter_map(|write| match write {
-            Write::Owed(peer, _) => Some(*peer),
+            Write::Owed(peer, ..) => Some(*peer),
             _ => None,
         });
         let mut owed: Vec<_> = owed.collect();

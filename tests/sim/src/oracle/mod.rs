@@ -3,6 +3,7 @@
 //! The oracle sees what the broker is told, what it writes, what is committed and what leaves it,
 //! and what the hosts see. It knows nothing of the broker's memory.
 
+mod clock;
 mod commit;
 mod deliver;
 mod hosts;
@@ -15,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use peerbus_core::audit::{AuditKey, Verifier};
 use peerbus_core::broker::ConnId;
 use peerbus_core::store::{Fate, PeerId, PeerRow};
-use peerbus_wire::{How, MessageId, Register, Seq, Window};
+use peerbus_wire::{DeliveryKey, How, MessageId, Register, Seq, Window};
 
 pub use self::hosts::{ProcId, Surfaced};
 pub(crate) use self::inputs::Expect;
@@ -23,6 +24,8 @@ pub(crate) use self::tables::Tables;
 
 use crate::disk::{Audit, Write};
 use crate::failure::{Failure, Verdict, ensure};
+use crate::machine::Moment;
+use crate::rng::Rng;
 
 /// What the oracle must know of the broker's configuration.
 #[derive(Debug, Clone)]
@@ -31,6 +34,8 @@ pub struct Rules {
     pub audit_key: AuditKey,
     /// Unacked mail may expire after this long.
     pub expiry_ms: u64,
+    /// Time between two sweeps.
+    pub sweep_ms: u64,
     /// Mail for a generated name that is away may expire after this long.
     pub expiry_generated_ms: u64,
     /// A broken connection counts for broadcasts this long.
@@ -55,6 +60,8 @@ pub(crate) struct ConnModel {
     /// The number of the commit that released the handshake ack.
     pub(crate) greeted: Option<u64>,
     pub(crate) ext: bool,
+    /// On a v1 connection: what it was given under which key.
+    pub(crate) keys: BTreeMap<DeliveryKey, Seq>,
     pub(crate) window: Option<Window>,
     pub(crate) takeover: bool,
     /// The last message delivered of each sender; of all, under nobody's number, on a v1 connection.
@@ -73,6 +80,16 @@ pub(crate) struct ConnModel {
     pub(crate) closed: bool,
     /// Nothing may follow.
     pub(crate) silent: bool,
+}
+
+impl ConnModel {
+    /// The delivery that the client names by a key.
+    pub(crate) fn named(&self, key: &DeliveryKey) -> Option<Seq> {
+        match self.ext {
+            true => key.seq(),
+            false => self.keys.get(key).copied(),
+        }
+    }
 }
 
 /// A message that was accepted, for ever.
@@ -111,6 +128,8 @@ pub struct Oracle {
     pub(crate) inherited: BTreeSet<(PeerId, Seq)>,
     pub(crate) conns: BTreeMap<ConnId, ConnModel>,
     pub(crate) handling: Option<ConnId>,
+    /// The broker knows that its disk is nearly full.
+    pub(crate) full: bool,
     /// Why debts may be settled in the open transaction.
     pub(crate) causes: BTreeMap<(PeerId, Seq), End>,
     /// What acks claim that were taken in the open transaction.
@@ -123,7 +142,11 @@ pub struct Oracle {
     pub(crate) online: BTreeSet<PeerId>,
     /// Not connected, but counting for broadcasts until then (virtual time).
     pub(crate) grace: BTreeMap<PeerId, u64>,
-    /// When a peer was last connected, wall clock.
+    /// The clock that ages go by.
+    pub(crate) clock: clock::Clock,
+    /// When a message was accepted, by that clock.
+    pub(crate) since: BTreeMap<Seq, u64>,
+    /// When a peer was last connected, by that clock.
     pub(crate) last_online: BTreeMap<PeerId, u64>,
     pub(crate) hosts: hosts::Hosts,
 }
@@ -148,19 +171,22 @@ impl Oracle {
             released: BTreeSet::new(),
             conns: BTreeMap::new(),
             handling: None,
+            full: false,
             causes: BTreeMap::new(),
             claims: BTreeMap::new(),
             acked: BTreeMap::new(),
             left: BTreeMap::new(),
             online: BTreeSet::new(),
             grace: BTreeMap::new(),
+            clock: clock::Clock::default(),
+            since: BTreeMap::new(),
             last_online: BTreeMap::new(),
             hosts: hosts::Hosts::default(),
         }
     }
 
     /// The broker died: what was not committed is gone, and so is every connection.
-    pub fn crashed(&mut self, wall_ms: u64) {
+    pub fn crashed(&mut self, now_ms: u64) {
         self.open.clear();
         self.causes.clear();
         self.claims.clear();
@@ -168,18 +194,21 @@ impl Oracle {
         self.view = self.durable.clone();
         let commits = self.commits;
         self.acked.retain(|_, commit| *commit <= commits);
+        let steady_ms = self.clock.steady_ms(now_ms);
         for peer in std::mem::take(&mut self.online) {
-            self.last_online.insert(peer, wall_ms);
+            self.last_online.insert(peer, steady_ms);
         }
         self.conns.clear();
         self.left.values_mut().for_each(|conn| *conn = None);
         self.grace.clear();
         self.handling = None;
+        self.full = false;
     }
 
     /// The broker starts: whoever was connected at the last commit counts for broadcasts a while.
-    pub fn started(&mut self, now_ms: u64) {
-        let until = now_ms + self.rules.grace_ms;
+    pub(crate) fn started(&mut self, at: Moment) {
+        self.clock.started(at);
+        let until = at.now_ms + self.rules.grace_ms;
         let connected = self.durable.peers.values().filter(|row| row.online);
         self.grace = connected.map(|row| (row.id, until)).collect();
     }
@@ -275,6 +304,13 @@ impl Oracle {
     #[must_use]
     pub fn last_seq(&self) -> u64 {
         self.history.last_key_value().map_or(0, |(seq, _)| seq.0)
+    }
+
+    /// The id of one of the last messages.
+    pub(crate) fn some_id(&self, rng: &mut Rng) -> Option<String> {
+        let back = rng.index(8);
+        let last = self.history.values().rev().nth(back);
+        last.map(|accepted| accepted.id.clone())
     }
 
     /// Whether `seq` was, or may come to be, owed to the peer called `name`.

@@ -97,7 +97,13 @@ impl Oracle {
             ));
         };
         let row = self.durable.peer_named(&claim.name);
-        let Some(peer) = row.map(|row| row.id) else {
+        // The commit that registered it may have ended its name.
+        let ended = || {
+            let peer = self.conns.get(&conn)?.peer?;
+            let row = self.durable.peers.get(&peer)?;
+            row.ending.and(Some(row))
+        };
+        let Some(peer) = row.or_else(ended).map(|row| row.id) else {
             return Err(Failure::new(
                 "I1",
                 format!("{} was greeted, not registered", claim.name),
@@ -250,6 +256,7 @@ impl Oracle {
         let rule = match expect {
             Expect::Refused(RefusalCode::UnknownRecipient) => "I12",
             Expect::Refused(RefusalCode::From) => "I10",
+            Expect::Refused(RefusalCode::DiskFull) => "space",
             _ => "receipt",
         };
         ensure(holds, rule, || {

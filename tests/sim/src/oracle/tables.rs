@@ -58,7 +58,7 @@ impl Tables {
                     self.ids.remove(&(message.head.sender, message.head.id));
                 }
             }
-            Write::Owed(peer, seq) => {
+            Write::Owed(peer, seq, _) => {
                 self.debts.insert((*peer, *seq));
             }
             Write::Settled(peer, seq) => {
@@ -75,7 +75,8 @@ impl Tables {
                 self.notices.remove(&(*sender, *number));
             }
             Write::NoticesAged(before_ms) => {
-                self.notices.retain(|_, notice| notice.at_ms >= *before_ms);
+                self.notices
+                    .retain(|_, notice| notice.at.steady_ms >= *before_ms);
             }
             Write::Alias(row) => {
                 self.aliases

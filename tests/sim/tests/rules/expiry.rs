@@ -4,6 +4,8 @@ use peerbus_wire::{Ack, ClientFrame, Register, Stage};
 
 use crate::rig::{DAY, Rig, SECOND, accepted, ext};
 
+const MONTH: i64 = 31 * 86_400_000;
+
 fn generated(name: &str) -> Register {
     Register {
         generated: true,
@@ -148,4 +150,87 @@ fn what_follows_expired_mail_waits_for_the_commit_of_the_expiry() {
     );
     rig.commit();
     assert_eq!(rig.delivered(bob), [2]);
+}
+
+#[test]
+fn a_wall_clock_that_is_a_month_ahead_for_a_moment_expires_nothing() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.v1("bob"));
+    let passing = rig.join(generated("calm-owl-x1"));
+    rig.close(bob, true);
+    rig.close(passing, true);
+    for to in ["bob", "calm-owl-x1"] {
+        rig.send(ada, "ada", to, &format!("for-{to}"));
+    }
+    rig.take(ada);
+    rig.ahead_ms = MONTH;
+    rig.pass(65 * SECOND);
+    assert_eq!(
+        (rig.owed("bob"), rig.owed("calm-owl-x1")),
+        (vec![1], vec![2])
+    );
+    assert!(rig.states(ada).is_empty());
+}
+
+#[test]
+fn a_wall_clock_that_is_put_back_keeps_nothing_for_longer() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.v1("bob"));
+    rig.close(bob, true);
+    rig.send(ada, "ada", "bob", "m1");
+    rig.ahead_ms = -MONTH;
+    rig.pass(30 * DAY);
+    assert_eq!(rig.owed("bob"), [1]);
+    rig.pass(120 * SECOND);
+    assert!(rig.owed("bob").is_empty());
+}
+
+#[test]
+fn a_machine_that_sleeps_most_of_the_time_ages_its_mail() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.v1("bob"));
+    rig.close(bob, true);
+    rig.send(ada, "ada", "bob", "m1");
+    for day in 0..30 {
+        assert_eq!(rig.owed("bob"), [1], "day {day}");
+        rig.pass(DAY / 24);
+        rig.slept_ms += DAY * 23 / 24;
+    }
+    rig.pass(120 * SECOND);
+    assert!(rig.owed("bob").is_empty());
+}
+
+/// How many days a message has until it expires, after what happens to a broker that is stopped.
+fn days_left(stopped: impl FnOnce(&mut Rig)) -> u64 {
+    let mut rig = Rig::new();
+    let (ada, bob) = (rig.ext("ada"), rig.v1("bob"));
+    rig.close(bob, true);
+    rig.send(ada, "ada", "bob", "m1");
+    rig.pass(DAY / 2);
+    rig.input(peerbus_core::broker::Input::Shutdown);
+    stopped(&mut rig);
+    rig.restart();
+    let days = (0..40).find(|_| {
+        rig.pass(DAY);
+        rig.owed("bob").is_empty()
+    });
+    days.expect("it expires")
+}
+
+#[test]
+fn a_stop_ages_mail_by_its_length_but_at_most_by_a_day() {
+    assert_eq!(days_left(|_| ()), 29);
+    assert_eq!(days_left(|rig| rig.ms += DAY / 2 + DAY / 4), 28);
+    assert_eq!(days_left(|rig| rig.ms += 20 * DAY), 28);
+    assert_eq!(days_left(|rig| rig.ahead_ms = MONTH), 28);
+    assert_eq!(days_left(|rig| rig.ahead_ms = -MONTH), 29);
+    // However often it starts while the clock is wrong.
+    let again = |rig: &mut Rig| {
+        rig.ahead_ms = MONTH;
+        for ms in [0, 0, 120 * SECOND, 0] {
+            rig.restart();
+            rig.pass(ms);
+        }
+    };
+    assert_eq!(days_left(again), 28);
 }

@@ -113,15 +113,11 @@ fn status_gives_the_whole_history_in_order_of_time() {
     rig.pass(1_000);
     rig.frame(bob, progress(1, presented("socket")));
     rig.pass(1_000);
-    let how = How::Seen {
-        path: "socket".into(),
-        evidence: "transcript".into(),
-    };
-    rig.frame(bob, ack(1, Some(how.clone())));
+    rig.frame(bob, ack(1, Some(how("socket"))));
     let rest = [
         (Some(4), pushed("socket")),
         (Some(5), presented("socket")),
-        (Some(6), Stage::Acked(Some(how))),
+        (Some(6), seen("socket")),
     ];
     assert_eq!(
         history(&mut rig, ada),
@@ -137,11 +133,15 @@ fn status_gives_the_whole_history_in_order_of_time() {
     );
 }
 
-fn seen(path: &str) -> Stage {
-    Stage::Acked(Some(How::Seen {
+fn how(path: &str) -> How {
+    How::Seen {
         path: path.into(),
         evidence: "transcript".into(),
-    }))
+    }
+}
+
+fn seen(path: &str) -> Stage {
+    Stage::Acked(Some(how(path)))
 }
 
 /// The last thing that is known of `m1`, asked on a connection of its own.
@@ -157,10 +157,7 @@ fn how_a_delivery_ended_is_known_for_seven_days_and_over_restarts() {
     let mut rig = Rig::new();
     let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
     rig.send(ada, "ada", "bob", "m1");
-    let Stage::Acked(how) = seen("drain") else {
-        unreachable!()
-    };
-    rig.frame(bob, ack(1, how));
+    rig.frame(bob, ack(1, Some(how("drain"))));
     rig.close(ada, false);
     // The message itself goes after ten minutes.
     for days in [0, 1, 6] {

@@ -7,6 +7,7 @@ mod ephemeral;
 mod expiry;
 mod handshake;
 mod history;
+mod keys;
 mod messages;
 mod names;
 mod receipts;

@@ -43,7 +43,7 @@ fn an_ack_in_the_commit_of_the_delivery_replaces_delivered() {
     rig.send(ada, "ada", "bob", "m1");
     let bob = rig.v1("bob");
     rig.take(ada);
-    rig.batch([Input::Frame(bob, on_the_wire(&ack(1, None)))]);
+    rig.batch([Input::Frame(bob, on_the_wire(&rig.ack_of(bob, 1)))]);
     rig.commit();
     let [receipt] = &rig.take(ada).receipts[..] else {
         panic!("one receipt");
@@ -58,7 +58,7 @@ fn an_ack_starts_no_commit_and_its_receipt_waits() {
     let (ada, bob) = (rig.ext("ada"), rig.v1("bob"));
     rig.send(ada, "ada", "bob", "m1");
     rig.take(ada);
-    let need = rig.batch([Input::Frame(bob, on_the_wire(&ack(1, None)))]);
+    let need = rig.batch([Input::Frame(bob, on_the_wire(&rig.ack_of(bob, 1)))]);
     assert_eq!(need, Need::Soon);
     assert!(rig.states(ada).is_empty());
     rig.commit();
@@ -77,7 +77,7 @@ fn mail_that_was_committed_before_leaves_without_a_commit() {
     rig.send(ada, "ada", "bob", "m1");
     rig.send(ada, "ada", "bob", "m2");
     rig.take(bob);
-    let need = rig.batch([Input::Frame(bob, on_the_wire(&ack(1, None)))]);
+    let need = rig.batch([Input::Frame(bob, on_the_wire(&rig.ack_of(bob, 1)))]);
     assert_eq!(need, Need::Soon);
     assert_eq!(rig.delivered(bob), [2], "at once");
 }
@@ -117,7 +117,7 @@ fn peers_is_answered_when_everything_before_it_is_committed() {
     assert_eq!(rig.take(ada).peers[0].names, ["ada", "bob"]);
     rig.send(ada, "ada", "bob", "m1");
     let need = rig.batch([
-        Input::Frame(bob, on_the_wire(&ack(1, None))),
+        Input::Frame(bob, on_the_wire(&rig.ack_of(bob, 1))),
         Input::Frame(bob, ClientFrame::Peers),
     ]);
     assert_eq!(need, Need::Now, "it forces the commit");
@@ -167,6 +167,36 @@ fn how_a_peer_described_itself_stays_when_it_leaves() {
     assert!(!entry.online && entry.presence == presence, "{entry:?}");
     rig.ext("bob");
     assert_eq!(seen(&mut rig).presence, None, "the new one says nothing");
+}
+
+#[test]
+fn how_long_a_peer_does_what_it_says_is_told_of_those_that_are_here() {
+    let mut rig = Rig::new();
+    let ada = rig.ext("ada");
+    let describe = |text: &str| ClientFrame::Presence(Presence::parse(text).unwrap());
+    let bob = rig.join(peerbus_wire::Register {
+        presence: Presence::parse(r#"{"activity":"idle"}"#),
+        ..ext("bob", "instance-of-bob")
+    });
+    let for_s = |rig: &mut Rig, passed_ms| {
+        rig.pass(passed_ms);
+        rig.take(ada);
+        rig.frame(ada, ClientFrame::Peers);
+        let entries = rig.take(ada).peers.remove(0).peers.unwrap();
+        let bob = entries.into_iter().find(|entry| entry.name == "bob");
+        bob.unwrap().activity_s
+    };
+    assert_eq!(for_s(&mut rig, 3_000), Some(3), "since it registered");
+    rig.frame(bob, describe(r#"{"activity":"busy"}"#));
+    assert_eq!(for_s(&mut rig, 9_000), Some(9), "since that changed");
+    rig.frame(bob, describe(r#"{"branch":"main","activity":"busy"}"#));
+    assert_eq!(for_s(&mut rig, 9_000), Some(18), "another member changed");
+    rig.frame(bob, describe(r#"{"branch":"main"}"#));
+    assert_eq!(for_s(&mut rig, 1_000), None, "it does not say");
+    rig.frame(bob, describe(r#"{"activity":"busy"}"#));
+    assert_eq!(for_s(&mut rig, 1_000), Some(1), "it says again");
+    rig.close(bob, false);
+    assert_eq!(for_s(&mut rig, 1_000), None, "it is away");
 }
 
 #[test]

@@ -8,8 +8,9 @@ use peerbus_core::store::{PeerRow, Store, Txn};
 use peerbus_core::testing::MemoryStore;
 use peerbus_core::{Now, TokenHash};
 use peerbus_wire::{
-    Accepted, Ack, BrokerFrame, ClientFrame, CloseReason, Envelope, How, Instance, MessageId,
-    NameAnswer, PROTOCOL_VERSION, PeersFrame, Receipt, Register, Secret, Seq, Stage, Token, Window,
+    Accepted, Ack, BrokerFrame, ClientFrame, CloseReason, DeliveryKey, Envelope, How, Instance,
+    MessageId, NameAnswer, PROTOCOL_VERSION, PeersFrame, Receipt, Received, Register, Secret, Seq,
+    Stage, Token, Window,
 };
 
 /// A token that the broker knows.
@@ -26,6 +27,8 @@ pub(crate) struct Told {
     pub(crate) peers: Vec<PeersFrame>,
     pub(crate) delivered: Vec<u64>,
     pub(crate) texts: Vec<String>,
+    /// Under which key, on this connection.
+    pub(crate) keys: BTreeMap<u64, DeliveryKey>,
     pub(crate) receipts: Vec<Receipt>,
     pub(crate) names: Vec<NameAnswer>,
     /// Frames that held receipts.
@@ -39,6 +42,10 @@ pub(crate) struct Rig {
     pub(crate) store: MemoryStore,
     pub(crate) config: Config,
     pub(crate) ms: u64,
+    /// How far the wall clock is ahead of the time that has passed.
+    pub(crate) ahead_ms: i64,
+    /// How long the machine has slept.
+    pub(crate) slept_ms: u64,
     pub(crate) told: BTreeMap<ConnId, Told>,
     pub(crate) counts: Vec<BusEvent>,
     pub(crate) commits: usize,
@@ -82,12 +89,14 @@ impl Rig {
         change(&mut config);
         let mut store = MemoryStore::default();
         let loaded = store.load().unwrap();
-        let broker = Broker::new(config.clone(), loaded, at(0));
+        let broker = Broker::new(config.clone(), loaded, at(0, 0, 0));
         Self {
             broker,
             store,
             config,
             ms: 0,
+            ahead_ms: 0,
+            slept_ms: 0,
             told: BTreeMap::new(),
             counts: Vec::new(),
             commits: 0,
@@ -101,11 +110,11 @@ impl Rig {
         self.store.rollback();
         self.open = false;
         let loaded = self.store.load().unwrap();
-        self.broker = Broker::new(self.config.clone(), loaded, at(self.ms));
+        self.broker = Broker::new(self.config.clone(), loaded, self.now());
     }
 
     pub(crate) fn now(&self) -> Now {
-        at(self.ms)
+        at(self.ms, self.slept_ms, self.ahead_ms)
     }
 
     /// Hands inputs in as one batch and commits nothing.
@@ -168,15 +177,21 @@ impl Rig {
     }
 
     fn sent(&mut self, conn: ConnId, frame: BrokerFrame) {
-        let told = self.of(conn);
+        let told = self.told.entry(conn).or_default();
         match frame {
             BrokerFrame::Peers(frame) => told.peers.push(frame),
             BrokerFrame::Deliver(frame) => {
                 let text = frame.text().to_string();
-                let key = text.split("\"delivery_key\":\"").nth(1).unwrap();
-                told.delivered
-                    .push(key.split('"').next().unwrap().parse().unwrap());
+                let Received::Deliver(delivery) = Received::parse(text.as_bytes()) else {
+                    panic!("{text}");
+                };
+                let carried = delivery.envelope.carry().unwrap().text;
+                let messages = &self.store.tables().messages;
+                let is_it = |seq: &&Seq| messages[seq].envelope == carried;
+                let seq = *messages.keys().find(is_it).expect("it is stored");
+                told.delivered.push(seq.0);
                 told.texts.push(text);
+                told.keys.insert(seq.0, delivery.key);
             }
             BrokerFrame::Receipts(receipts) => {
                 told.receipt_frames += 1;
@@ -194,6 +209,7 @@ impl Rig {
     pub(crate) fn take(&mut self, conn: ConnId) -> Told {
         let told = self.told.remove(&conn).unwrap_or_default();
         self.of(conn).closed.clone_from(&told.closed);
+        self.of(conn).keys.clone_from(&told.keys);
         told
     }
 
@@ -275,8 +291,16 @@ impl Rig {
         self.text(conn, &envelope(from, to, id, "1"));
     }
 
+    /// Acks a message under the key that the connection was given, if it was.
     pub(crate) fn ack(&mut self, conn: ConnId, seq: u64) {
-        self.frame(conn, ack(seq, None));
+        let frame = self.ack_of(conn, seq);
+        self.frame(conn, frame);
+    }
+
+    pub(crate) fn ack_of(&self, conn: ConnId, seq: u64) -> ClientFrame {
+        let given = self.told.get(&conn).and_then(|told| told.keys.get(&seq));
+        let key = given.cloned().unwrap_or(Seq(seq).key());
+        ClientFrame::Ack(Ack { key, how: None })
     }
 
     /// The connection ends, with or without a close frame.
@@ -310,10 +334,11 @@ impl Rig {
 /// The monotonic clock's zero.
 const MONO_ZERO: u64 = 5_000_000;
 
-fn at(ms: u64) -> Now {
+fn at(ms: u64, slept_ms: u64, ahead_ms: i64) -> Now {
     Now {
         mono_ms: MONO_ZERO + ms,
-        wall_ms: 1_700_000_000_000 + ms,
+        boot_ms: MONO_ZERO / 2 + ms + slept_ms,
+        wall_ms: (1_700_000_000_000 + ms + slept_ms).saturating_add_signed(ahead_ms),
     }
 }
 

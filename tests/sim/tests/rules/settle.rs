@@ -77,7 +77,8 @@ fn an_ack_that_dies_with_the_broker_costs_a_redelivery() {
     let mut rig = Rig::new();
     let (ada, bob) = (rig.v1("ada"), rig.v1("bob"));
     rig.send(ada, "ada", "bob", "m1");
-    rig.batch([peerbus_core::broker::Input::Frame(bob, ack(1, None))]);
+    let ack = rig.ack_of(bob, 1);
+    rig.batch([peerbus_core::broker::Input::Frame(bob, ack)]);
     rig.restart();
     let bob = rig.v1("bob");
     assert_eq!(rig.delivered(bob), [1]);

@@ -3,7 +3,7 @@
 use peerbus_core::broker::{ConnId, Input};
 use peerbus_wire::Register;
 
-use crate::rig::{Rig, ack, envelope, ext, register, window};
+use crate::rig::{Rig, envelope, ext, register, window};
 
 /// Sends so many messages from eve, whose first has number 1.
 fn flood(rig: &mut Rig, eve: ConnId, to: &str, messages: u64) {
@@ -186,6 +186,6 @@ fn a_v1_connection_has_no_shares() {
     rig.send(alice, "alice", "bob", "a1");
     rig.send(eve, "eve", "bob", "late");
     assert_eq!(rig.delivered(bob), Vec::from_iter(1..=4_096));
-    rig.frame(bob, ack(7, None));
+    rig.ack(bob, 7);
     assert_eq!(rig.delivered(bob), [4_097]);
 }

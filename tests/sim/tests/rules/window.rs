@@ -3,7 +3,7 @@
 use peerbus_core::broker::ConnId;
 use peerbus_wire::Register;
 
-use crate::rig::{Rig, SECOND, ack, envelope, ext, window};
+use crate::rig::{Rig, SECOND, envelope, ext, window};
 
 fn narrow(rig: &mut Rig, messages: u32, bytes: u32) -> (ConnId, ConnId) {
     let window = window(messages, bytes);
@@ -124,7 +124,7 @@ fn acks_in_between_do_not_keep_the_rest_from_lapsing() {
     let (ada, bob) = fill(&mut rig);
     // Of the second batch all are acked but none of the first and the third.
     for seq in 1_001..=2_000 {
-        rig.frame(ada, ack(seq, None));
+        rig.ack(ada, seq);
     }
     for n in 0..4_000 {
         rig.send(bob, "bob", "ada", &format!("n{n}"));

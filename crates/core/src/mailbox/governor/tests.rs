@@ -197,7 +197,7 @@ fn the_name_of_a_thread_cannot_write_into_the_reason() {
         text.contains("thread __x___nnn") && text.len() < 400,
         "{text}"
     );
-    let again = peerbus_wire::neutralise(&text, 1_000);
+    let again = peerbus_wire::escape(&text, 1_000);
     assert_eq!(again, text, "it can be quoted as it is");
 }
 

@@ -14,40 +14,7 @@ use peerbus_wire::{Conversation, How, Kind, MessageId, PeerName, Priority, Recei
 
 use super::*;
 use crate::peer::{Inbound, Key};
-
-/// A path of a client, as its spec would have it.
-const WAKES: PathSpec = PathSpec {
-    word: "",
-    rank: 0,
-    wakes: true,
-    one_shot: false,
-    joins_busy_turn: false,
-    shows_over_dialogs: false,
-    in_result: false,
-    limit: PathSpec::waking(0).limit,
-    gap_ms: 2_000,
-};
-
-static SOCKET: PathSpec = PathSpec {
-    word: "socket",
-    joins_busy_turn: true,
-    ..WAKES
-};
-
-static REWAKE: PathSpec = PathSpec {
-    word: "rewake",
-    rank: 1,
-    one_shot: true,
-    gap_ms: 0,
-    ..WAKES
-};
-
-static CHANNEL: PathSpec = PathSpec {
-    word: "channel",
-    rank: 2,
-    shows_over_dialogs: true,
-    ..WAKES
-};
+use crate::testing::{CHANNEL, REWAKE, SOCKET};
 
 /// A mailbox, its time, and what it wants done.
 struct Rig {

@@ -6,12 +6,11 @@ use super::*;
 const NARROW: PathSpec = PathSpec {
     word: "narrow",
     wakes: false,
-    gap_ms: 0,
     limit: Limit {
         messages: 9,
         bytes: 800,
     },
-    ..WAKES
+    ..PathSpec::waking(0)
 };
 
 #[test]

@@ -125,7 +125,7 @@ impl Rig {
     pub(super) fn now(&self) -> Now {
         Now {
             mono_ms: self.ms,
-            wall_ms: 0,
+            ..Now::default()
         }
     }
 

@@ -23,6 +23,7 @@ fn peers_queries_are_answered_in_order() {
         online: false,
         unacked: Some(3),
         away_s: 9,
+        activity_s: None,
         presence: None,
     };
     let frame = PeersFrame {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use peerbus_core::mailbox::{ASK, Activity, Attempt, Output, Policy, Portion, WHOLE_BYTES_MAX};
+use peerbus_core::mailbox::{
+    ASK, Activity, Attempt, Item, Output, Policy, Portion, WHOLE_BYTES_MAX,
+};
 use peerbus_core::peer::Key;
 use peerbus_wire::{How, Priority, Stage};
 
@@ -88,6 +90,19 @@ impl Oracle {
         };
         self.session.unfound += 1;
         self.session.attempts.insert(attempt.id, showing);
+        Ok(())
+    }
+
+    /// These are shown now.
+    pub(in crate::mailbox) fn shows(&self, items: &[Item]) -> Verdict {
+        for item in items {
+            let which = self.which(item);
+            let entry = which.and_then(|which| self.session.entries.get(&which));
+            let what = || format!("{item:?} is shown while {entry:?}");
+            ensure(entry.is_some(), "shown", what)?;
+            let again = entry.is_some_and(|entry| entry.again);
+            ensure(item.repeat || !again, "repeat", what)?;
+        }
         Ok(())
     }
 

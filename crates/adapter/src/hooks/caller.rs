@@ -1,0 +1,122 @@
+//! The hook's end: a short-lived process that asks the adapter of its session. Plain blocking I/O,
+//! so that one that waits for days costs next to nothing.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::deadline::Deadline;
+use super::line::{self, Ask, Go, Tell, Took};
+use super::place::{self, Ancestor, Found};
+
+/// How long the adapter may take for a line that it owes.
+const ANSWER: Duration = Duration::from_millis(900);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The processes above this one, the nearest first.
+type Above = fn() -> Vec<Ancestor>;
+
+/// A hook's connection to the adapter of its session.
+#[derive(Debug)]
+pub struct Caller {
+    stream: BufReader<UnixStream>,
+    /// Handles on the processes without which there is nothing to wait for.
+    lives: Vec<OwnedFd>,
+}
+
+impl Caller {
+    /// Connects to the adapter of the nearest session above this process. `above` gives the
+    /// processes above this one, the nearest first.
+    #[must_use]
+    pub fn find(dirs: &[PathBuf], above: Above) -> Option<Self> {
+        let Found { stream, client } = place::find(dirs, &above())?;
+        stream.set_write_timeout(Some(ANSWER)).ok()?;
+        Some(Self {
+            stream: BufReader::new(stream),
+            lives: watch(client, above),
+        })
+    }
+
+    /// Looks for an adapter that may be about to start, as long as nobody above this hook ends.
+    #[must_use]
+    pub fn await_start(dirs: &[PathBuf], above: Above, patience: Duration) -> Option<Self> {
+        let end = Deadline::after(patience);
+        let first = above();
+        loop {
+            if let Some(found) = Self::find(dirs, above) {
+                return Some(found);
+            }
+            if end.left().is_some_and(|left| left.is_zero()) || above() != first {
+                return None;
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Tells the adapter of the event. Gives the text that is this hook's to show, if there is one.
+    /// A hook that waits does so until something is to be shown, or until the client, whoever
+    /// started this process, or the adapter is gone.
+    #[must_use]
+    pub fn ask(mut self, on: impl Serialize, wait: bool, deadline: Deadline) -> Option<String> {
+        let v = line::VERSION;
+        self.say(&Ask { v, wait, on })?;
+        let until = if wait { Deadline::NEVER } else { deadline };
+        let tell: Tell = self.hear(until)?;
+        let text = tell.text.filter(|_| tell.v == v)?;
+        self.say(&Took { took: true })?;
+        let until = if wait {
+            Deadline::after(ANSWER)
+        } else {
+            deadline
+        };
+        self.hear::<Go>(until)?.go.then_some(text)
+    }
+
+    fn say(&mut self, what: &impl Serialize) -> Option<()> {
+        self.stream.get_mut().write_all(&line::write(what)?).ok()
+    }
+
+    /// The next line, if it comes in time.
+    fn hear<T: DeserializeOwned>(&mut self, deadline: Deadline) -> Option<T> {
+        let mut line = Vec::new();
+        while line.last() != Some(&b'\n') {
+            if self.stream.buffer().is_empty() {
+                let handles = std::iter::once(self.stream.get_ref().as_fd());
+                let handles: Vec<_> = handles
+                    .chain(self.lives.iter().map(OwnedFd::as_fd))
+                    .collect();
+                if !deadline.readable(&handles) {
+                    return None;
+                }
+            }
+            let got = self.stream.fill_buf().ok()?;
+            let part = got
+                .iter()
+                .position(|byte| *byte == b'\n')
+                .map_or(got.len(), |at| at + 1);
+            if part == 0 || line.len() + part > line::TELL_MAX {
+                return None;
+            }
+            line.extend_from_slice(&got[..part]);
+            self.stream.consume(part);
+        }
+        serde_json::from_slice(&line).ok()
+    }
+}
+
+/// Handles on this process's parent and on an ancestor of it, which become readable when those
+/// end. What ended before, or cannot be watched, is left out: the adapter's end is noticed too.
+fn watch(ancestor: u32, above: Above) -> Vec<OwnedFd> {
+    let mut pids = vec![std::os::unix::process::parent_id(), ancestor];
+    pids.dedup();
+    let is_above = |pid: u32| above().iter().any(|process| process.pid == pid);
+    pids.into_iter()
+        .filter_map(|pid| peerbus_os::process::handle(pid, || is_above(pid)))
+        .collect()
+}

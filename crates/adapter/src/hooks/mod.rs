@@ -1,0 +1,17 @@
+//! Hooks: commands that an agent's client runs at events of a session, and that talk to the
+//! session's adapter over a local socket. What the events mean is the agent's own: here is how the
+//! two ends find each other, and how a text changes hands.
+//!
+//! The two ends are always of one program; the lines between them are no interface for others.
+
+mod caller;
+mod deadline;
+mod line;
+mod listener;
+mod place;
+
+pub use caller::Caller;
+pub use deadline::{Deadline, TimedInput};
+pub use line::{ASK_MAX, Ask};
+pub use listener::{Hook, HookSocket};
+pub use place::{Ancestor, directories, directory, sweep};

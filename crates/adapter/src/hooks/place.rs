@@ -1,0 +1,265 @@
+//! Where the sockets are: `RUNTIME/sessions/CLIENT.ADAPTER.sock` (or below the state, where that is
+//! too long), one for each adapter, by the numbers of the two processes.
+
+use std::fs::Permissions;
+use std::io::{Error, ErrorKind, Result};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use peerbus_os as os;
+
+use crate::paths::Paths;
+
+/// The directories in which a hook looks: its environment may lack what the adapter's had.
+#[must_use]
+pub fn directories(paths: &Paths) -> Vec<PathBuf> {
+    let mut dirs = vec![
+        paths.runtime_dir.join(DIRECTORY),
+        paths.state_dir.join(DIRECTORY),
+    ];
+    dirs.dedup();
+    dirs
+}
+
+const DIRECTORY: &str = "sessions";
+/// As long as a socket's name gets on Linux (`proc(5)`, pid_max).
+const LONGEST: &str = "4194304.4194304.sock";
+
+/// The directory of the adapters' sockets: with the runtime files, or with the state where that
+/// path is too long for a socket. `None`: both are.
+#[must_use]
+pub fn directory(paths: &Paths) -> Option<PathBuf> {
+    let fits = |dir: &PathBuf| os::socket::fits(&dir.join(LONGEST));
+    directories(paths).into_iter().find(fits)
+}
+
+fn too_long(paths: &Paths) -> Error {
+    let dir = paths.runtime_dir.join(DIRECTORY);
+    let why = format!(
+        "{} is too long a path for a socket: set XDG_RUNTIME_DIR to a shorter one",
+        dir.display()
+    );
+    Error::new(ErrorKind::InvalidInput, why)
+}
+
+/// A listening socket, removed when dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    path: PathBuf,
+}
+
+impl Place {
+    /// Listens for the hooks of the session whose process is `client`. Only this user can connect.
+    pub(super) fn bind(paths: &Paths, client: u32) -> Result<(Self, UnixListener)> {
+        let dir = directory(paths).ok_or_else(|| too_long(paths))?;
+        os::dir::ensure_private(&dir)?;
+        sweep(&dir);
+        let path = dir.join(format!("{client}.{}.sock", std::process::id()));
+        // An adapter of this number ended without removing it.
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path)?;
+        let place = Self { path };
+        std::fs::set_permissions(&place.path, Permissions::from_mode(0o600))?;
+        Ok((place, listener))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // There is nothing to be done about one that cannot be removed: the next adapter tries.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// The numbers in a socket's name.
+fn numbers(path: &Path) -> Option<(u32, u32)> {
+    let name = path.file_name()?.to_str()?.strip_suffix(".sock")?;
+    let (client, adapter) = name.split_once('.')?;
+    Some((client.parse().ok()?, adapter.parse().ok()?))
+}
+
+fn sockets(dir: &Path) -> impl Iterator<Item = (PathBuf, u32, u32)> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|entry| {
+        let path = entry.path();
+        let (client, adapter) = numbers(&path)?;
+        Some((path, client, adapter))
+    })
+}
+
+/// Removes the sockets of adapters that were killed. Of a process that is not there and a socket
+/// that nobody answers, neither alone would do: processes elsewhere have numbers of their own, and
+/// a socket is bound before it listens.
+pub fn sweep(dir: &Path) {
+    for (path, _, adapter) in sockets(dir) {
+        let refused = || os::socket::is_listening(&path).is_ok_and(|listening| !listening);
+        if !os::process::exists(adapter) && refused() {
+            // Another adapter may have been faster.
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+}
+
+/// A process above a hook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ancestor {
+    /// Its number.
+    pub pid: u32,
+    /// It is known to be a session's client.
+    pub session: bool,
+}
+
+/// A hook's way to the adapter of its session.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) stream: UnixStream,
+    /// The process whose session it is.
+    pub(super) client: u32,
+}
+
+/// Connects to the adapter of the nearest session among `above`, nearest first. A session without
+/// an adapter ends the search: the one around it is not meant.
+pub(super) fn find(dirs: &[PathBuf], above: &[Ancestor]) -> Option<Found> {
+    let trusted = |dir: &&PathBuf| os::user::owns(dir);
+    let mut all: Vec<_> = dirs
+        .iter()
+        .filter(trusted)
+        .flat_map(|dir| sockets(dir))
+        .collect();
+    // Of several adapters the one that started last, as far as numbers tell.
+    all.sort_by_key(|(_, _, adapter)| std::cmp::Reverse(*adapter));
+    for above in above {
+        let of_client = all.iter().filter(|(_, of, _)| *of == above.pid);
+        let connect = |path: &PathBuf| {
+            let stream = UnixStream::connect(path).ok()?;
+            os::socket::check_listener(&stream)
+                .is_ok()
+                .then_some(stream)
+        };
+        let connected = of_client.filter_map(|(path, _, _)| connect(path));
+        if let Some(stream) = { connected }.next() {
+            let client = above.pid;
+            return Some(Found { stream, client });
+        }
+        if above.session {
+            return None;
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    /// Above any number that Linux gives to a process (`proc(5)`, pid_max).
+    const NOBODY: u32 = 4_194_305;
+
+    fn paths(dir: &Path) -> Paths {
+        Paths {
+            config_dir: dir.to_owned(),
+            state_dir: dir.join("state"),
+            runtime_dir: dir.join("run"),
+            credentials: dir.join("credentials.toml"),
+            database: dir.join("peerbus.db"),
+            socket: dir.join("peerbus.sock"),
+            sockets: Vec::new(),
+        }
+    }
+
+    fn ancestors() -> Vec<Ancestor> {
+        let above = os::process::ancestors(std::process::id(), 64).into_iter();
+        let plain = |process: os::process::Process| Ancestor {
+            pid: process.id,
+            session: false,
+        };
+        above.map(plain).collect()
+    }
+
+    fn left(dir: &Path) -> Vec<PathBuf> {
+        sockets(dir).map(|(path, _, _)| path).collect()
+    }
+
+    #[test]
+    fn only_this_user_gets_to_a_socket_and_it_goes_with_its_adapter() {
+        let home = tempfile::tempdir().unwrap();
+        let paths = paths(home.path());
+        let dir = paths.runtime_dir.join(DIRECTORY);
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::set_permissions(&dir, Permissions::from_mode(0o755)).unwrap();
+        let (place, listener) = Place::bind(&paths, 7).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!((mode(&dir), mode(&place.path)), (0o700, 0o600));
+        let own = dir.join(format!("7.{}.sock", std::process::id()));
+        assert_eq!(left(&dir), [own]);
+        drop((place, listener));
+        assert_eq!(left(&dir), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn where_a_path_is_too_long_for_a_socket_both_ends_take_the_other() {
+        let home = tempfile::tempdir().unwrap();
+        let mut paths = paths(home.path());
+        paths.runtime_dir = home.path().join("r".repeat(90));
+        let above = ancestors()[0].pid;
+        let (_own, _listener) = Place::bind(&paths, above).unwrap();
+        assert_eq!(left(&paths.state_dir.join(DIRECTORY)).len(), 1);
+        let found = find(&directories(&paths), &ancestors());
+        assert_eq!(found.map(|found| found.client), Some(above));
+
+        paths.state_dir = home.path().join("s".repeat(90));
+        assert_eq!(directory(&paths), None);
+        let why = Place::bind(&paths, above).unwrap_err().to_string();
+        assert!(
+            why.contains("rrr/sessions") && why.contains("XDG_RUNTIME_DIR"),
+            "{why}"
+        );
+    }
+
+    #[test]
+    fn a_killed_adapters_socket_is_swept_and_a_live_ones_stays() {
+        let home = tempfile::tempdir().unwrap();
+        let paths = paths(home.path());
+        let dir = paths.runtime_dir.join(DIRECTORY);
+        std::fs::create_dir_all(&dir).unwrap();
+        let dead = dir.join(format!("1.{NOBODY}.sock"));
+        drop(UnixListener::bind(&dead).unwrap());
+        // A process elsewhere, whose number means nothing here.
+        let elsewhere = dir.join(format!("2.{NOBODY}.sock"));
+        let _listening = UnixListener::bind(&elsewhere).unwrap();
+        // One that is about to listen.
+        let starting = dir.join(format!("3.{}.sock", std::os::unix::process::parent_id()));
+        drop(UnixListener::bind(&starting).unwrap());
+        std::fs::write(dir.join("notes.txt"), "not ours").unwrap();
+        sweep(&dir);
+        let mut found = left(&dir);
+        found.sort();
+        assert_eq!(found, [elsewhere, starting]);
+        assert!(dir.join("notes.txt").exists());
+    }
+
+    #[test]
+    fn a_hook_finds_the_adapter_of_the_nearest_process_above_it() {
+        let home = tempfile::tempdir().unwrap();
+        let paths = paths(home.path());
+        let dirs = directories(&paths);
+        assert!(find(&dirs, &ancestors()).is_none());
+        let above: Vec<u32> = ancestors().iter().map(|a| a.pid).collect();
+        let (_stranger, _) = Place::bind(&paths, NOBODY).unwrap();
+        assert!(find(&dirs, &ancestors()).is_none());
+        for client in above.iter().rev() {
+            // Of an adapter that was killed there is only the file.
+            let old = dirs[0].join(format!("{client}.{NOBODY}.sock"));
+            drop(UnixListener::bind(old).unwrap());
+        }
+        assert!(find(&dirs, &ancestors()).is_none());
+        let (_own, _listener) = Place::bind(&paths, above[0]).unwrap();
+        assert_eq!(
+            find(&dirs, &ancestors()).map(|found| found.client),
+            Some(above[0])
+        );
+    }
+}

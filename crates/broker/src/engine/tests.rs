@@ -1,0 +1,193 @@
+//! The engine without sockets.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures_util::future::poll_immediate;
+use peerbus_core::TokenHash;
+use peerbus_core::broker::Config;
+use peerbus_core::store::Store;
+use peerbus_os::disk::Space;
+use peerbus_store::SqliteStore;
+use peerbus_wire::limits::FRAMES_UNANSWERED_MAX;
+use peerbus_wire::{ClientFrame, Token};
+use tokio::task::coop::unconstrained;
+use tokio::time::timeout;
+
+use super::*;
+use crate::clock::Clock;
+use crate::engine_input::{EngineSender, engine_channel};
+use crate::options::Times;
+use crate::places::StrangersPlace;
+use crate::table::Outgoing;
+
+/// A real database whose disk can be made to fail.
+struct Failing {
+    store: SqliteStore,
+    full: Arc<AtomicBool>,
+}
+
+impl Durable for Failing {
+    type Txn = SqliteStore;
+
+    fn txn(&mut self) -> &mut SqliteStore {
+        &mut self.store
+    }
+
+    fn commit(&mut self) -> Result<(), StoreError> {
+        if self.full.load(Ordering::SeqCst) {
+            return Err(StoreError("disk full".into()));
+        }
+        Store::commit(&mut self.store)
+    }
+
+    fn maintain(&mut self) -> Result<bool, StoreError> {
+        self.store.maintain()
+    }
+
+    fn check(&mut self) -> Result<(), StoreError> {
+        self.store.check()
+    }
+
+    fn space(&self) -> Option<Space> {
+        self.store.space()
+    }
+
+    fn tend_reserve(&mut self, room: bool) {
+        self.store.tend_reserve(room);
+    }
+
+    fn close(self) -> Result<(), StoreError> {
+        self.store.close()
+    }
+}
+
+struct Bench {
+    _dir: tempfile::TempDir,
+    db: std::path::PathBuf,
+    full: Arc<AtomicBool>,
+    shared: Arc<Shared>,
+    engine: EngineSender,
+    thread: std::thread::JoinHandle<Result<(), StoreError>>,
+}
+
+fn bench() -> Bench {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("bus.db");
+    let mut store = SqliteStore::open(&db).unwrap();
+    let token = TokenHash::of(&Token::parse("t").unwrap());
+    let config = Config::new(vec![token], store.audit_key().clone());
+    let loaded = store.load().unwrap();
+    let clock = Clock::new();
+    let (engine, inputs) = engine_channel();
+    let shared = Arc::new(Shared::new(engine.clone(), clock, Times::default(), 8));
+    let broker = Broker::new(config, loaded, clock.now());
+    let full = Arc::new(AtomicBool::new(false));
+    let store = Failing {
+        store,
+        full: Arc::clone(&full),
+    };
+    let run = Engine::new(broker, store, inputs, Arc::clone(&shared));
+    let thread = std::thread::spawn(move || run.run());
+    Bench {
+        _dir: dir,
+        db,
+        full,
+        shared,
+        engine,
+        thread,
+    }
+}
+
+async fn open(bench: &Bench, name: &str) -> (Arc<Link>, tokio::sync::mpsc::Receiver<Outgoing>) {
+    let (link, queue) = bench.shared.table.open(0, StrangersPlace::default());
+    bench
+        .engine
+        .send_now(Content::Input(Input::Opened(link.conn())))
+        .unwrap();
+    let register =
+        format!(r#"{{"protocol_version":"v1","type":"register","token":"t","name":"{name}"}}"#);
+    let frame = ClientFrame::parse(register.as_bytes());
+    link.may_read().await;
+    // An engine whose disk is full may have ended at the first of the two.
+    let _gone = bench
+        .engine
+        .send(Input::Frame(link.conn(), frame), &link, 0)
+        .await;
+    (link, queue)
+}
+
+#[tokio::test]
+async fn a_failed_commit_ends_the_broker_and_lets_nothing_out() {
+    let bench = bench();
+    let (_alice, mut welcomed) = open(&bench, "alice").await;
+    assert!(welcomed.recv().await.is_some(), "the disk is well");
+    bench.full.store(true, Ordering::SeqCst);
+    let (bob, mut unwelcomed) = open(&bench, "bob").await;
+    assert!(
+        unwelcomed.recv().await.is_none(),
+        "told of what is not on disk"
+    );
+    assert_eq!(bob.closing().unwrap().reason, CloseReason::StorageFailed);
+    assert!(welcomed.recv().await.is_none());
+    let error = bench.thread.join().unwrap().unwrap_err();
+    assert_eq!(error, StoreError("disk full".into()));
+    assert_eq!(bench.shared.health.phase(), Phase::Failed);
+    assert!(bench.engine.send_now(Content::Input(Input::Tick)).is_err());
+
+    let mut store = SqliteStore::open(&bench.db).unwrap();
+    let names: Vec<_> = store
+        .load()
+        .unwrap()
+        .peers
+        .into_iter()
+        .map(|p| p.name)
+        .collect();
+    assert_eq!(names, ["alice"], "only what was committed is there");
+}
+
+#[tokio::test]
+async fn questions_whose_answers_are_not_written_stop_the_reader() {
+    let bench = bench();
+    let (alice, mut queue) = open(&bench, "alice").await;
+    assert!(matches!(queue.recv().await, Some(Outgoing::Frame(_))));
+    for _round in 0..2 {
+        for _ in 0..FRAMES_UNANSWERED_MAX {
+            alice.may_read().await;
+            let input = Input::Frame(alice.conn(), ClientFrame::Peers);
+            bench.engine.send(input, &alice, 0).await.unwrap();
+        }
+        let (mut answers, mut done) = (0, 0);
+        while done < FRAMES_UNANSWERED_MAX {
+            let next = timeout(Duration::from_secs(30), queue.recv()).await;
+            let outgoing = next.expect("no permit behind the answers").unwrap();
+            answers += usize::from(outgoing.text().is_some());
+            done += outgoing.done();
+            assert!(answers >= done, "a permit would come before its answer");
+        }
+        assert_eq!((answers, done), (FRAMES_UNANSWERED_MAX, answers));
+        let mut more = std::pin::pin!(unconstrained(alice.may_read()));
+        assert!(poll_immediate(&mut more).await.is_none(), "one too many");
+        alice.read_more(done);
+        more.await;
+        alice.read_more(1);
+    }
+}
+
+#[tokio::test]
+async fn a_stop_commits_what_came_before_it() {
+    let bench = bench();
+    let (alice, mut queue) = open(&bench, "alice").await;
+    let drain = Duration::from_secs(7);
+    bench.engine.send_now(Content::Stop { drain }).unwrap();
+    assert!(queue.recv().await.is_some(), "the registration is answered");
+    assert!(queue.recv().await.is_none());
+    let closing = alice.closing().unwrap();
+    assert_eq!(
+        (&closing.reason, closing.drain),
+        (&CloseReason::GoingAway, drain)
+    );
+    bench.thread.join().unwrap().unwrap();
+    let mut store = SqliteStore::open(&bench.db).unwrap();
+    let peers = store.load().unwrap().peers;
+    assert!(peers.len() == 1 && peers[0].online, "{peers:?}");
+}

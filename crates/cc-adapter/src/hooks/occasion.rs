@@ -1,0 +1,234 @@
+//! What a hook of Claude Code is given, and what is of use of it.
+
+use std::path::PathBuf;
+
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::session::SessionFacts;
+
+/// Longest text of a member, in bytes: what is longer is not what it claims to be.
+const TEXT_MAX: usize = 4096;
+/// So many words of a prompt are kept from each end, and so long is the longest, in bytes.
+const MARKS_MAX: usize = 32;
+const MARK_MAX: usize = 32;
+
+/// What is of use of the JSON that a hook is given on its standard input. A member that is
+/// missing, of another type or too long counts as not there.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Occasion {
+    #[serde(deserialize_with = "lenient")]
+    pub(super) hook_event_name: Option<String>,
+    #[serde(deserialize_with = "lenient")]
+    session_id: Option<String>,
+    #[serde(deserialize_with = "lenient")]
+    transcript_path: Option<String>,
+    #[serde(deserialize_with = "lenient")]
+    cwd: Option<String>,
+    #[serde(deserialize_with = "lenient")]
+    tool_name: Option<String>,
+    /// Only inside a subagent.
+    #[serde(deserialize_with = "lenient")]
+    agent_id: Option<String>,
+    /// What started the session.
+    #[serde(deserialize_with = "lenient")]
+    source: Option<String>,
+    /// The turn that ends was itself started by a hook at the end of the one before.
+    #[serde(deserialize_with = "lenient")]
+    stop_hook_active: Option<bool>,
+    /// What started the turn: only the words that can be marks of pushes, wherever those stand.
+    #[serde(deserialize_with = "lenient")]
+    prompt: Option<Marks>,
+}
+
+impl Occasion {
+    /// What happened.
+    pub(super) fn event(&self) -> Event {
+        match self.hook_event_name.as_deref() {
+            Some("SessionStart") => Event::Start,
+            Some("UserPromptSubmit") => Event::Prompt,
+            Some("PostToolUse") => Event::Tool,
+            Some("Stop") => Event::Stop,
+            _ => Event::Other,
+        }
+    }
+
+    /// What it says about the session.
+    pub(super) fn facts(&self) -> SessionFacts {
+        SessionFacts {
+            session_id: self.session_id.clone(),
+            transcript: self.transcript_path.clone().map(PathBuf::from),
+            cwd: self.cwd.clone().map(PathBuf::from),
+            renamed: self.event() == Event::Start && self.source.as_deref() != Some("startup"),
+        }
+    }
+
+    /// The words of the prompt that can be marks of pushes, if a prompt was given.
+    pub(super) fn prompt(&self) -> Option<&str> {
+        self.prompt.as_ref().map(|prompt| prompt.0.as_str())
+    }
+
+    /// It happened in a subagent, which has a conversation of its own.
+    pub(super) fn in_subagent(&self) -> bool {
+        self.agent_id.is_some()
+    }
+
+    /// The session starts, and no turn is under way.
+    pub(super) fn starts_idle(&self) -> bool {
+        matches!(self.source.as_deref(), Some("startup" | "resume" | "clear"))
+    }
+
+    /// Another end of the turn would be the second in a row that a hook prevents.
+    pub(super) fn prevented_before(&self) -> bool {
+        self.stop_hook_active == Some(true)
+    }
+
+    /// The tool is one of the bus, whatever the server is called: its result has what is unseen.
+    pub(super) fn bus_tool(&self) -> bool {
+        let name = self.tool_name.as_deref().unwrap_or_default();
+        name.starts_with("mcp__")
+            && name
+                .rsplit("__")
+                .next()
+                .is_some_and(|tool| tool.starts_with("bus_") || tool.starts_with("bus."))
+    }
+}
+
+/// The events at which our hooks run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Event {
+    Start,
+    Prompt,
+    Tool,
+    Stop,
+    Other,
+}
+
+impl Event {
+    /// The client's word for it.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Start => "SessionStart",
+            Self::Prompt => "UserPromptSubmit",
+            Self::Tool => "PostToolUse",
+            Self::Stop => "Stop",
+            Self::Other => "",
+        }
+    }
+}
+
+/// The words of a text that can be marks of pushes. What else a user writes is nobody's business.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String")]
+struct Marks(String);
+
+impl From<String> for Marks {
+    fn from(text: String) -> Self {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+        let mark = |word: &&str| word.starts_with("pb-") && word.len() <= MARK_MAX;
+        let mut marks: Vec<&str> = words.filter(mark).collect();
+        // Peers can write such words too: between a mark at an end and the other end.
+        if marks.len() > 2 * MARKS_MAX {
+            marks.drain(MARKS_MAX..marks.len() - MARKS_MAX);
+        }
+        Self(marks.join(" "))
+    }
+}
+
+trait Short {
+    fn short(&self) -> bool;
+}
+
+impl Short for String {
+    fn short(&self) -> bool {
+        self.len() <= TEXT_MAX
+    }
+}
+
+impl Short for Marks {
+    fn short(&self) -> bool {
+        true
+    }
+}
+
+impl Short for bool {
+    fn short(&self) -> bool {
+        true
+    }
+}
+
+fn lenient<'de, T, D>(input: D) -> Result<Option<T>, D::Error>
+where
+    T: Deserialize<'de> + Short,
+    D: Deserializer<'de>,
+{
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Any<T> {
+        Wanted(T),
+        Other(IgnoredAny),
+    }
+    Ok(match Any::<T>::deserialize(input)? {
+        Any::Wanted(value) if value.short() => Some(value),
+        Any::Wanted(_) | Any::Other(_) => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use peerbus_adapter::hooks::ASK_MAX;
+
+    use super::*;
+
+    fn occasion(json: &str) -> Occasion {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn what_a_hook_is_given_is_read_leniently() {
+        let given = occasion(
+            r#"{"session_id":"s","transcript_path":7,"cwd":"/p","hook_event_name":"Stop",
+                "stop_hook_active":true,"tool_response":{"deep":[[[]]]},"extra":null}"#,
+        );
+        assert_eq!(given.event(), Event::Stop);
+        assert!(given.prevented_before() && !given.in_subagent());
+        let facts = given.facts();
+        assert_eq!(facts.session_id.as_deref(), Some("s"));
+        assert_eq!((facts.transcript, facts.cwd), (None, Some("/p".into())));
+
+        let long = format!(r#"{{"session_id":"{}","agent_id":"a"}}"#, "x".repeat(5000));
+        let given = occasion(&long);
+        assert_eq!(
+            (given.event(), given.facts()),
+            (Event::Other, SessionFacts::default())
+        );
+        assert!(given.in_subagent());
+        let fakes = "pb-00000000-00000000000000000000 é".repeat(9_000);
+        let long = occasion(&format!(
+            r#"{{"prompt":"[pb-1] {fakes} my secret [pb-2]"}}"#
+        ));
+        let prompt = long.prompt().unwrap();
+        assert!(prompt.starts_with("pb-1 ") && prompt.ends_with(" pb-2"));
+        assert!(!prompt.contains("secret"));
+        let line = serde_json::to_string(&long).unwrap();
+        assert!(line.len() < ASK_MAX);
+        assert_eq!(occasion(r#"{"prompt":7}"#).prompt(), None);
+        assert_eq!(occasion("{}"), Occasion::default());
+    }
+
+    #[test]
+    fn a_bus_tool_is_known_under_any_servers_name() {
+        for (tool, ours) in [
+            ("mcp__peerbus__bus_send", true),
+            ("mcp__plugin_peerbus_peerbus__bus_inbox", true),
+            ("mcp__mail__bus.peers", true),
+            ("mcp__bus__list", false),
+            ("Bash", false),
+            ("bus_send", false),
+        ] {
+            let given = occasion(&format!(r#"{{"tool_name":"{tool}"}}"#));
+            assert_eq!(given.bus_tool(), ours, "{tool}");
+        }
+    }
+}

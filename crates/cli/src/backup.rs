@@ -1,0 +1,46 @@
+//! `peerbus backup` and `peerbus restore`.
+
+use peerbus_store::{BackupError, OpenError};
+
+use crate::args::{Backup, Restore};
+use crate::audit::database;
+use crate::failure::Failure;
+use crate::output;
+
+/// Makes a backup.
+pub(crate) fn make(verb: Backup) -> Result<(), Failure> {
+    let db = database(verb.db)?;
+    let report = peerbus_store::backup(&db, &verb.file).map_err(failure)?;
+    output::line(&format!(
+        "{}: a private copy of {} with its audit key; {} blocks, {} events, ends at block {}",
+        verb.file.display(),
+        db.display(),
+        report.blocks,
+        report.events,
+        report.last
+    ))?;
+    Ok(())
+}
+
+/// Restores one.
+pub(crate) fn restore(verb: Restore) -> Result<(), Failure> {
+    let restored = peerbus_store::restore(&verb.file, &database(verb.db)?).map_err(failure)?;
+    let path = restored.path.display();
+    output::line(&match &restored.report {
+        Some(report) => format!("restored {report}"),
+        None => format!("restored {path}: nothing yet"),
+    })?;
+    if let Some(aside) = &restored.aside {
+        output::line(&format!("what was there is in {}", aside.display()))?;
+    }
+    Ok(())
+}
+
+fn failure(error: BackupError) -> Failure {
+    match error {
+        BackupError::Exists(_)
+        | BackupError::NoBackup { .. }
+        | BackupError::Open(OpenError::Locked { .. }) => Failure::config(error),
+        _ => Failure::failed(error),
+    }
+}

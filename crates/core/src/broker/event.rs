@@ -1,0 +1,83 @@
+//! What the broker says for metrics and the log.
+
+use peerbus_wire::{CloseReason, MessageId};
+
+/// What happened, for metrics and the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BusEvent {
+    /// A message was accepted for so many recipients.
+    Accepted {
+        /// Recipients.
+        recipients: u32,
+    },
+    /// A message came again under its id.
+    Duplicate,
+    /// A message was refused. A v1 sender is not told, so the operator must be.
+    Refused {
+        /// The connection's name, escaped by its rules.
+        from: String,
+        /// The sentence, escaped.
+        reason: String,
+        /// The sender speaks `ext` and was told.
+        told: bool,
+    },
+    /// A delivery was given to a connection.
+    Delivered,
+    /// A delivery was acked.
+    Acked,
+    /// A delivery was rejected by its recipient.
+    Dead,
+    /// A recipient holds a message back, and says why.
+    Held {
+        /// Who sent it.
+        from: String,
+        /// Its recipient.
+        to: String,
+        /// The sender's id for it.
+        id: MessageId,
+        /// The sentence as it came. Untrusted.
+        reason: String,
+    },
+    /// A delivery expired.
+    Expired,
+    /// A peer registered.
+    Registered {
+        /// Its name.
+        name: String,
+        /// A live connection lost the name to it.
+        takeover: bool,
+    },
+    /// A registered connection ended.
+    Left {
+        /// Its name.
+        name: String,
+    },
+    /// A peer goes by another name.
+    Renamed {
+        /// Its name until now.
+        from: String,
+        /// Its name.
+        to: String,
+    },
+    /// A name ended for good.
+    Retired {
+        /// The name.
+        name: String,
+        /// Who gets its mail.
+        successor: Option<String>,
+    },
+    /// The disk is nearly full, or has room again.
+    DiskFull {
+        /// Whether it is.
+        full: bool,
+        /// Bytes that are free.
+        free: u64,
+    },
+    /// A registration was refused.
+    Denied {
+        /// Why.
+        reason: CloseReason,
+    },
+    /// A frame was ignored: malformed, binary, or not negotiated.
+    Ignored,
+}

@@ -1,0 +1,62 @@
+//! The generic adapter between a client and a scripted broker.
+
+#![expect(clippy::unwrap_used, reason = "a failure ends the test")]
+
+mod adapter;
+mod conversation;
+mod receipts;
+
+use peerbus_adapter::{Bus, Config, Flags, connect};
+use peerbus_mcp::{Exit, Options, run_generic_over};
+use peerbus_test_support::mcp::{Client, client};
+use peerbus_test_support::scripted::Broker;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+/// A bus at this broker, its link running.
+fn bus(broker: &Broker) -> Bus {
+    let flags = Flags {
+        credentials: Some("/nonexistent/peerbus-test".into()),
+        ..Flags::default()
+    };
+    let config = Config::resolve_with(&flags, |name| broker.variable(name)).unwrap();
+    let (bus, link) = connect(Config {
+        sessions: None,
+        ..config
+    });
+    tokio::spawn(link.run());
+    bus
+}
+
+/// An adapter that is running, with its client. `room`: bytes that it can write ahead of the
+/// client's reading.
+fn start_with(broker: &Broker, options: Options, room: usize) -> (Client, JoinHandle<Exit>) {
+    let (client, input, output) = client(room);
+    let adapter = run_generic_over(bus(broker), options, input, output);
+    (client, tokio::spawn(adapter))
+}
+
+fn start(broker: &Broker) -> (Client, JoinHandle<Exit>) {
+    start_with(broker, Options::default(), 1 << 20)
+}
+
+/// A client that has introduced itself.
+async fn greeted(broker: &Broker) -> Client {
+    let (mut client, _adapter) = start(broker);
+    client.greet("some-bot").await;
+    // What is delivered before the registration is lost.
+    client.call("bus.peers", json!({})).await;
+    client
+}
+
+/// Drains until something comes.
+async fn drain(client: &mut Client) -> Value {
+    for _ in 0..10_000 {
+        let result = client.call("bus.drain", json!({})).await;
+        if result["structuredContent"]["messages"] != json!([]) {
+            return result;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("nothing was ever drained");
+}

@@ -1,0 +1,275 @@
+use peerbus_core::Stamp;
+use peerbus_core::audit::{Event, Head, Log};
+use peerbus_core::store::{Fate, Inserted, NewMessage, PeerId, PeerRow, Store as _, Txn as _};
+
+use peerbus_wire::{MessageId, Seq, Stage};
+
+use super::*;
+use crate::open::{OpenError, open_with};
+
+const AT: Stamp = Stamp {
+    wall_ms: 40,
+    steady_ms: 40,
+};
+const KNOWN: u32 = STEPS.len() as u32;
+
+fn next(step: Step) -> Vec<Step> {
+    [STEPS, &[step]].concat()
+}
+
+fn add_colour(db: &Connection) -> rusqlite::Result<()> {
+    db.execute_batch("ALTER TABLE peers ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'")
+}
+
+fn fail_half_way(db: &Connection) -> rusqlite::Result<()> {
+    add_colour(db)?;
+    db.execute_batch("DROP TABLE there_is_none")
+}
+
+/// A database of the newest version with a peer in it.
+fn old_database() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("bus.db");
+    let mut store = open_with(&path, STEPS).unwrap();
+    let name = "anna".to_owned();
+    let (id, owner, last_seen) = (PeerId(1), None, Stamp::default());
+    let (generated, ephemeral, online) = (false, false, false);
+    store.begin().unwrap();
+    store
+        .put_peer(&PeerRow {
+            id,
+            name,
+            owner,
+            generated,
+            ephemeral,
+            online,
+            last_seen,
+            ending: None,
+            delivered: None,
+        })
+        .unwrap();
+    store.commit().unwrap();
+    store.close().unwrap();
+    (directory, path)
+}
+
+fn colours(store: &crate::SqliteStore) -> rusqlite::Result<String> {
+    store
+        .db
+        .query_row("SELECT name || ' ' || colour FROM peers", [], |row| {
+            row.get(0)
+        })
+}
+
+#[test]
+fn an_older_database_is_brought_up_once_and_keeps_its_rows() {
+    let (_directory, path) = old_database();
+    for _ in 0..2 {
+        let store = open_with(&path, &next(add_colour)).unwrap();
+        assert_eq!(colours(&store).unwrap(), "anna red");
+        assert_eq!(version(&store.db, &path, KNOWN + 1).unwrap(), KNOWN + 1);
+    }
+    let error = open_with(&path, STEPS).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            OpenError::Schema(SchemaError::Newer { found, known, .. })
+                if (found, known) == (KNOWN + 1, KNOWN)
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_step_that_fails_changes_nothing() {
+    let (_directory, path) = old_database();
+    let error = open_with(&path, &next(fail_half_way))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("cannot migrate") && error.contains("there_is_none"),
+        "{error}"
+    );
+    let mut store = open_with(&path, STEPS).unwrap();
+    assert!(colours(&store).is_err());
+    assert_eq!(store.load().unwrap().peers.len(), 1);
+}
+
+#[test]
+fn a_new_database_takes_every_step() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("bus.db");
+    let store = open_with(&path, &next(add_colour)).unwrap();
+    assert_eq!(version(&store.db, &path, KNOWN + 1).unwrap(), KNOWN + 1);
+}
+
+/// Mail in every state, as version 2 keeps it: anna is away, ben was connected, cleo's name has
+/// ended. Messages 1 and 4 are settled, 2 is dead at ben, 3 and 5 are pending for anna, who left
+/// at 30, 5 and 6 for ben, and 6 for cleo.
+const VERSION_2: &str = "
+    INSERT INTO peers VALUES(1, 'anna', NULL, 0, 0, 0, 30, NULL);
+    INSERT INTO peers VALUES(2, 'ben', NULL, 0, 0, 1, 10, NULL);
+    INSERT INTO peers VALUES(3, 'cleo ended 3', NULL, 0, 0, 0, 5, 1);
+    INSERT INTO aliases VALUES('ann', 1, 1, 7);
+    INSERT INTO messages VALUES(1, 2, 'm1', 1, 10, 'one'), (2, 1, 'm2', 1, 20, 'two'),
+        (3, 2, 'm3', 1, 30, 'three'), (4, 2, 'm4', 1, 31, 'four'), (5, 3, 'm5', 2, 32, 'five'),
+        (6, 1, 'm6', 2, 33, 'six');
+    INSERT INTO deliveries VALUES(1, 3), (1, 5), (2, 5), (2, 6), (3, 6);
+    INSERT INTO dead VALUES(2, 2, 21, 'forged');
+    INSERT INTO notices VALUES(1, 1, 'm2', 'ben', 1, 21, 'forged');";
+
+/// A database with [`VERSION_2`] in it, and its audit chain.
+fn version_2_database() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("bus.db");
+    let store = open_with(&path, &[version_1, version_2]).unwrap();
+    store.db.execute_batch(VERSION_2).unwrap();
+    let key = store.audit_key().clone();
+    let (mut head, mut log) = (Head::new(&key), Log::default());
+    for number in 1..=6 {
+        log.push(&Event::Accept {
+            seq: Seq(number),
+            sender: PeerId(1),
+            id: &MessageId::parse(&format!("m{number}")).unwrap(),
+            recipients: if number < 5 { 1 } else { 2 },
+        });
+    }
+    for (seq, recipient) in [(1, 1), (2, 2), (4, 1)] {
+        let (seq, recipient, how) = (Seq(seq), PeerId(recipient), None);
+        log.push(&Event::Ack {
+            seq,
+            recipient,
+            how,
+        });
+    }
+    (head.next_seq, head.next_peer, head.next_notice) = (7, 4, 2);
+    let block = log.seal(&key, &mut head, AT);
+    let row = (1, 40, block.hash, block.events);
+    let sql = "INSERT INTO audit VALUES(?1, ?2, ?3, ?4)";
+    store.db.execute(sql, row).unwrap();
+    let row = (head.hash, head.anchor_hash, head.mac);
+    let sql = "INSERT OR REPLACE INTO head VALUES(1, 1, ?1, 0, ?2, 7, 4, 2, ?3)";
+    store.db.execute(sql, row).unwrap();
+    store.close().unwrap();
+    (directory, path)
+}
+
+#[test]
+fn mail_in_every_state_is_brought_up() {
+    let (_directory, path) = version_2_database();
+    let mut store = open_with(&path, STEPS).unwrap();
+    let loaded = store.load().unwrap();
+    let delivered: Vec<_> = loaded.peers.into_iter().map(|row| row.delivered).collect();
+    let up_to = |seq| Some(format!("{seq}").parse().unwrap());
+    assert_eq!(delivered, [up_to(3), None, up_to(0)]);
+    assert_eq!(loaded.aliases.len(), 1);
+    store.begin().unwrap();
+    let mut queue = |peer| {
+        let queue = store.read_queue(PeerId(peer), 10, 1_000).unwrap();
+        let queued = queue.into_iter();
+        queued
+            .map(|message| {
+                (
+                    message.sender.0,
+                    message.seq.0,
+                    message.envelope.to_string(),
+                )
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(queue(1), [(2, 3, "three".into()), (3, 5, "five".into())]);
+    assert_eq!(queue(2), [(1, 6, "six".into()), (3, 5, "five".into())]);
+    assert_eq!(queue(3), [(1, 6, "six".into())]);
+    let (settled, _) = store.settled(Seq(0), 10).unwrap();
+    assert_eq!(settled, [Seq(1), Seq(4)]);
+    assert_eq!(store.notices(PeerId(1), 0, 10).unwrap().len(), 1);
+    let old = store.old_deliveries(33, 10).unwrap();
+    let old: Vec<_> = old
+        .into_iter()
+        .map(|(peer, head)| (peer.0, head.seq.0))
+        .collect();
+    assert_eq!(old, [(1, 3), (1, 5), (2, 5)]);
+}
+
+#[test]
+fn ages_of_an_older_database_go_on_from_its_last_block() {
+    let (_directory, path) = version_2_database();
+    let older = open_with(&path, &STEPS[..4]).unwrap();
+    let dropped = "UPDATE messages SET accepted_ms = 90 WHERE seq = 6";
+    older.db.execute_batch(dropped).unwrap();
+    older.close().unwrap();
+    let mut store = open_with(&path, STEPS).unwrap();
+    let loaded = store.load().unwrap();
+    assert_eq!(loaded.sealed, Some(AT));
+    let seen: Vec<_> = loaded.peers.iter().map(|row| row.last_seen).collect();
+    let same = |ms| Stamp {
+        wall_ms: ms,
+        steady_ms: ms,
+    };
+    assert_eq!(seen, [30, 10, 5].map(same));
+    store.begin().unwrap();
+    let mut old = |before_ms| store.old_deliveries(before_ms, 10).unwrap().len();
+    assert_eq!([30, 31, 33, 90, 91].map(&mut old), [0, 1, 3, 3, 5]);
+    let queued = store.read_queue(PeerId(3), 10, 1_000).unwrap();
+    assert_eq!(queued[0].steady_ms, 90);
+    for (before_ms, gone) in [(21, 0), (22, 1)] {
+        assert_eq!(store.delete_dead(before_ms, 10).unwrap(), gone);
+        assert_eq!(store.delete_notices(before_ms, 10).unwrap(), gone);
+    }
+    assert_eq!(store.old_audit(40, 10).unwrap(), None);
+    assert_eq!(store.old_audit(41, 10).unwrap().unwrap().at, AT);
+}
+
+#[test]
+fn how_mail_of_an_older_database_ends_is_kept_from_now_on() {
+    let (_directory, path) = version_2_database();
+    let mut store = open_with(&path, STEPS).unwrap();
+    let id = |id: &str| MessageId::parse(id).unwrap();
+    let fate = Fate {
+        seq: Seq(3),
+        recipient: PeerId(1),
+        to: "anna".into(),
+        stage: Stage::Acked(None).into(),
+        at_ms: 41,
+    };
+    store.begin().unwrap();
+    let again = NewMessage {
+        seq: Seq(7),
+        sender: PeerId(2),
+        id: &id("m4"),
+        envelope: "{}",
+        recipients: 1,
+        accepted_ms: 41,
+    };
+    let known = store.insert_message(&again).unwrap();
+    assert!(
+        matches!(known, Inserted::Known { same: false, .. }),
+        "{known:?}"
+    );
+    let pair = (PeerId(1), PeerId(2));
+    assert!(store.delete_delivery(pair, Seq(3)).unwrap());
+    let (mut head, mut log) = (store.load().unwrap().head.unwrap(), Log::default());
+    let (seq, recipient, how) = (Seq(3), PeerId(1), None);
+    log.push(&Event::Ack {
+        seq,
+        recipient,
+        how,
+    });
+    let block = log.seal(&store.audit_key().clone(), &mut head, AT);
+    store.append_audit(&block, &head).unwrap();
+    store.insert_fates(std::slice::from_ref(&fate), 41).unwrap();
+    store.delete_messages(&[Seq(3), Seq(1)]).unwrap();
+    store.commit().unwrap();
+    store.close().unwrap();
+
+    let mut store = open_with(&path, STEPS).unwrap();
+    store.begin().unwrap();
+    assert_eq!(store.fates(Seq(3)).unwrap(), [fate]);
+    let head = store.find_past(PeerId(2), &id("m3")).unwrap();
+    assert_eq!(head.map(|head| head.seq), Some(Seq(3)));
+    // How it had ended before is not known.
+    assert_eq!(store.find_past(PeerId(2), &id("m1")).unwrap(), None);
+    store.rollback();
+    store.close().unwrap();
+    assert_eq!(crate::verify_audit(&path).unwrap().events, 10);
+}

@@ -134,7 +134,7 @@ impl Broker {
         self.log.push(&event);
         self.outbox.now(Output::Event(counted));
         self.outbox.want(Need::Soon);
-        self.recent.record((sender, &id), recipient, history);
+        self.recent.record((seq, recipient), history);
         if !self.mutations.broken(Mutation::ForgetFate) {
             self.keep_fate((seq, recipient), &to, &stage, cx.now.wall_ms);
         }

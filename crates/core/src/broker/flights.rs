@@ -202,9 +202,9 @@ impl Flights {
     }
 
     /// Takes every delivery out.
-    pub(super) fn take_all(&mut self) -> impl Iterator<Item = Flight> {
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = (Seq, Flight)> {
         let empty = Self::new(self.window, self.share);
-        std::mem::replace(self, empty).held.into_values()
+        std::mem::replace(self, empty).held.into_iter()
     }
 
     /// Messages and bytes of a sender that fit now, if its next one, which counts `next` bytes,

@@ -2,10 +2,10 @@
 //! with the process.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
-use peerbus_wire::{MessageId, Stage};
+use peerbus_wire::{Seq, Stage};
 
 use crate::store::PeerId;
 
@@ -64,6 +64,11 @@ impl DeliveryHistory {
         }
     }
 
+    /// What it counts for among [`RECENT_MAX`].
+    fn weight(&self) -> usize {
+        1 + self.steps().len()
+    }
+
     /// What happened, and when.
     pub(super) fn stages(&self) -> impl Iterator<Item = (Stage, u64)> {
         let delivered = self
@@ -73,67 +78,48 @@ impl DeliveryHistory {
     }
 }
 
-/// A delivery that the recipient's connection does not hold (any more).
-#[derive(Debug, Clone)]
-pub(super) struct PastDelivery {
-    pub(super) recipient: PeerId,
-    pub(super) history: DeliveryHistory,
-}
-
-impl PastDelivery {
-    fn weight(&self) -> usize {
-        1 + self.history.steps().len()
-    }
-}
-
-/// Deliveries of late. Lost with the process.
+/// Deliveries of late that their recipients' connections do not hold (any more), by message and
+/// recipient. Lost with the process.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
-    messages: BTreeMap<(PeerId, MessageId), Vec<PastDelivery>>,
-    order: VecDeque<(PeerId, MessageId)>,
+    deliveries: BTreeMap<(Seq, PeerId), DeliveryHistory>,
     weight: usize,
 }
 
 impl Recent {
-    /// Remembers what the recipient's connection knew of a delivery.
-    pub(super) fn record(
-        &mut self,
-        (sender, id): (PeerId, &MessageId),
-        recipient: PeerId,
-        history: DeliveryHistory,
-    ) {
-        let pasts = match self.messages.entry((sender, id.clone())) {
-            Entry::Occupied(entry) => entry.into_mut(),
+    /// Remembers what the recipient's connection knew of a delivery, and forgets the oldest messages
+    /// when there are too many.
+    pub(super) fn record(&mut self, delivery: (Seq, PeerId), history: DeliveryHistory) {
+        match self.deliveries.entry(delivery) {
+            Entry::Occupied(mut entry) => {
+                let known = entry.get_mut();
+                self.weight -= known.weight();
+                known.follow(&history);
+                self.weight += known.weight();
+            }
             Entry::Vacant(entry) => {
-                self.order.push_back(entry.key().clone());
-                entry.insert(Vec::new())
+                self.weight += history.weight();
+                entry.insert(history);
             }
-        };
-        let known = pasts.iter().position(|past| past.recipient == recipient);
-        let room = pasts.len() < RECIPIENTS_MAX;
-        match known.and_then(|at| pasts.get_mut(at)) {
-            Some(past) => {
-                self.weight -= past.weight();
-                past.history.follow(&history);
-                self.weight += past.weight();
-            }
-            None if room => {
-                let past = PastDelivery { recipient, history };
-                self.weight += past.weight();
-                pasts.push(past);
-            }
-            None => {}
         }
         while self.weight > RECENT_MAX
-            && let Some(oldest) = self.order.pop_front()
+            && let Some((_, oldest)) = self.deliveries.pop_first()
         {
-            let gone = self.messages.remove(&oldest).unwrap_or_default();
-            self.weight -= gone.iter().map(PastDelivery::weight).sum::<usize>();
+            self.weight -= oldest.weight();
         }
     }
 
-    pub(super) fn of(&self, sender: PeerId, id: &MessageId) -> &[PastDelivery] {
-        let pasts = self.messages.get(&(sender, id.clone()));
-        pasts.map_or(&[], Vec::as_slice)
+    /// What is remembered of one delivery.
+    pub(super) fn get(&self, delivery: (Seq, PeerId)) -> Option<&DeliveryHistory> {
+        self.deliveries.get(&delivery)
+    }
+
+    /// What is remembered of a message, by recipient; of [`RECIPIENTS_MAX`] at most.
+    pub(super) fn of(&self, seq: Seq) -> impl Iterator<Item = (PeerId, &DeliveryHistory)> {
+        self.deliveries
+            .range((seq, PeerId(0))..)
+            .take_while(move |((of, _), _)| *of == seq)
+            .take(RECIPIENTS_MAX)
+            .map(|((_, recipient), history)| (*recipient, history))
     }
 }

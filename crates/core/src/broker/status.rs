@@ -71,7 +71,6 @@ impl Broker {
         let pending = txn.pending_for(head.seq)?;
         let here = |peer: &PeerId| self.registry.conn(*peer).is_some();
         let online = pending.iter().filter(|peer| here(peer)).count();
-        let pasts = self.recent.of(head.sender, &head.id);
         let mut fates = txn.fates(head.seq)?;
         fates.extend(
             self.fates
@@ -91,10 +90,10 @@ impl Broker {
             let stages = history.stages();
             told.extend(stages.map(|(stage, at_ms)| say(Some(to.to_owned()), stage, Some(at_ms))));
         };
-        for past in pasts {
-            let to = self.shown_name(past.recipient, &fates);
-            if let (Some(to), false) = (to, pending.contains(&past.recipient)) {
-                tell(&to, &past.history, &mut told);
+        for (recipient, history) in self.recent.of(head.seq) {
+            let to = self.shown_name(recipient, &fates);
+            if let (Some(to), false) = (to, pending.contains(&recipient)) {
+                tell(&to, history, &mut told);
             }
         }
         let settled = (head.recipients as usize).saturating_sub(pending.len() + fates.len());
@@ -105,11 +104,8 @@ impl Broker {
         }));
         for peer in pending.into_iter().take(RECIPIENTS_MAX) {
             let to = self.registry.name(peer);
-            let mut history = pasts
-                .iter()
-                .find(|past| past.recipient == peer)
-                .map(|past| past.history.clone())
-                .unwrap_or_default();
+            let past = self.recent.get((head.seq, peer));
+            let mut history = past.cloned().unwrap_or_default();
             match self.flight(peer, head.seq) {
                 Some(flight) => history.follow(&flight.history),
                 None => queued.push(say(Some(to.clone()), Stage::Queued, None)),
@@ -179,9 +175,8 @@ impl Broker {
         }
         let peer = session.peer;
         self.registry.keep_presence(peer, session.presence.take());
-        for flight in session.flights.take_all() {
-            let message = (flight.sender, &flight.id);
-            self.recent.record(message, peer, flight.history);
+        for (seq, flight) in session.flights.take_all() {
+            self.recent.record((seq, peer), flight.history);
         }
     }
 }

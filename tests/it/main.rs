@@ -25,6 +25,7 @@ mod mcp;
 mod orphans;
 mod other_agents;
 mod recv;
+mod rotate;
 mod support;
 mod trust;
 mod v1;

@@ -13,7 +13,8 @@ use crate::template;
 use crate::url::Url;
 
 /// Settings given on a command line. Whatever is `None` comes from the environment
-/// (`PEERBUS_URL`, `PEERBUS_NAME`, `PEERBUS_TOKEN`, `PEERBUS_HMAC_SECRET`), then from the
+/// (`PEERBUS_URL`, `PEERBUS_NAME`, `PEERBUS_TOKEN`, `PEERBUS_HMAC_SECRET` and
+/// `PEERBUS_HMAC_SECRET_ALSO`), then from the
 /// credentials file, then from a default. An empty text counts as not given.
 #[derive(Debug, Clone, Default)]
 pub struct Flags {
@@ -46,7 +47,8 @@ pub struct Config {
     pub naming: Naming,
     /// The token; `None`: the file's, read before each attempt.
     pub token: Option<Token>,
-    /// The HMAC secret; `None`: the file's, read before each attempt.
+    /// The HMAC secret; `None`: the file's, read before each attempt, once a minute, and when
+    /// something arrives that it does not verify.
     pub secret: Option<Secret>,
     /// The credentials file.
     pub credentials: PathBuf,
@@ -74,6 +76,7 @@ impl Config {
             "PEERBUS_NAME",
             "PEERBUS_TOKEN",
             "PEERBUS_HMAC_SECRET",
+            "PEERBUS_HMAC_SECRET_ALSO",
         ] {
             if let Err(std::env::VarError::NotUnicode(_)) = std::env::var(variable) {
                 return Err(ConfigError(format!("{variable} is not valid UTF-8")));
@@ -113,10 +116,7 @@ impl Config {
             })?),
             None => None,
         };
-        let secret = given(&None, "PEERBUS_HMAC_SECRET")
-            .map(|secret| Secret::new(secret.as_bytes()))
-            .transpose()
-            .map_err(|error| ConfigError(format!("PEERBUS_HMAC_SECRET {error}")))?;
+        let secret = secret(|variable| given(&None, variable))?;
         let sessions = Paths::find()
             .ok()
             .map(|paths| Sessions::new(&paths.state_dir));
@@ -143,6 +143,28 @@ impl Config {
             sessions,
             session: Sessions::id(env),
         })
+    }
+}
+
+/// The secret of the environment.
+fn secret(given: impl Fn(&str) -> Option<String>) -> Result<Option<Secret>, ConfigError> {
+    let secret = |variable: &str| match given(variable) {
+        Some(text) => Secret::new(text.as_bytes())
+            .map(Some)
+            .map_err(|error| ConfigError(format!("{variable} {error}"))),
+        None => Ok(None),
+    };
+    match (
+        secret("PEERBUS_HMAC_SECRET")?,
+        secret("PEERBUS_HMAC_SECRET_ALSO")?,
+    ) {
+        (Some(secret), Some(also)) => Ok(Some(secret.accepting(&also))),
+        (secret, None) => Ok(secret),
+        (None, Some(_)) => Err(ConfigError(
+            "PEERBUS_HMAC_SECRET_ALSO is set without PEERBUS_HMAC_SECRET: set both, or put it into \
+             the credentials file as `hmac_secret_also`"
+                .into(),
+        )),
     }
 }
 
@@ -204,6 +226,16 @@ mod tests {
                 "PEERBUS_HMAC_SECRET",
                 "hush-hu",
                 "PEERBUS_HMAC_SECRET must be at least 32 bytes, got 7",
+            ),
+            (
+                "PEERBUS_HMAC_SECRET_ALSO",
+                "hush-hu",
+                "PEERBUS_HMAC_SECRET_ALSO must be at least 32 bytes, got 7",
+            ),
+            (
+                "PEERBUS_HMAC_SECRET_ALSO",
+                "hush-hush-hush-hush-hush-hush-hush-hush",
+                "PEERBUS_HMAC_SECRET_ALSO is set without PEERBUS_HMAC_SECRET: set both",
             ),
             (
                 "PEERBUS_NAME",

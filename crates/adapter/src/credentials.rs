@@ -4,6 +4,7 @@
 //! ```toml
 //! token = "…"         # admits a connection
 //! hmac_secret = "…"   # signs and verifies messages, at least 32 bytes
+//! hmac_secret_also = "…"  # optional, while secrets are rotated: verifies, never signs
 //! url = "…"           # optional: where the broker is
 //! ```
 
@@ -24,7 +25,7 @@ const FILE_BYTES_MAX: u64 = 65_536;
 pub struct Credentials {
     /// `token`: admits a connection.
     pub token: Token,
-    /// `hmac_secret`: signs and verifies.
+    /// `hmac_secret`: signs and verifies; accepts `hmac_secret_also`.
     pub secret: Secret,
     /// `url`, optional: where the broker is.
     pub url: Option<Url>,
@@ -101,8 +102,13 @@ fn parse(text: &str) -> Result<Credentials, String> {
             })
     };
     let token = Token::parse(needed("token")?).ok_or("has a `token` of more than 512 bytes")?;
-    let secret = Secret::new(needed("hmac_secret")?.as_bytes())
-        .map_err(|error| format!("has an `hmac_secret` that {error}"))?;
+    let usable = |name: &str, text: &str| {
+        Secret::new(text.as_bytes()).map_err(|error| format!("has an `{name}` that {error}"))
+    };
+    let mut secret = usable("hmac_secret", needed("hmac_secret")?)?;
+    if let Some(also) = member("hmac_secret_also")? {
+        secret = secret.accepting(&usable("hmac_secret_also", also)?);
+    }
     let url = match member("url")? {
         Some(url) => Some(Url::parse(url).map_err(|error| format!("has a wrong `url`: {error}"))?),
         None => None,
@@ -154,6 +160,91 @@ fn create(path: &Path) -> std::io::Result<bool> {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Puts a new secret into the file at `path`, and keeps the one that was there as
+/// `hmac_secret_also`. Everything else in it stays.
+///
+/// # Errors
+///
+/// When the file cannot be used or written, or a rotation is under way.
+pub fn rotate(path: &Path) -> Result<(), CredentialsError> {
+    edit(path, |text, old| {
+        if old.is_rotated() {
+            return Err(
+                "has an `hmac_secret_also`: end that rotation first, with `peerbus secret \
+                        retire`"
+                    .into(),
+            );
+        }
+        let fresh = random_hex();
+        let mut edited = Zeroizing::new(String::with_capacity(text.len() + 256));
+        for line in text.split_inclusive('\n') {
+            if let Some(value) = value_of(line, "hmac_secret") {
+                edited.push_str(&format!("hmac_secret = \"{}\"\n", *fresh));
+                edited.push_str("hmac_secret_also =");
+                edited.push_str(value);
+            } else {
+                edited.push_str(line);
+            }
+        }
+        Ok(edited)
+    })
+}
+
+/// Takes `hmac_secret_also` out of the file at `path`. Everything else in it stays.
+///
+/// # Errors
+///
+/// When the file cannot be used or written, or has none.
+pub fn retire(path: &Path) -> Result<(), CredentialsError> {
+    edit(path, |text, old| {
+        if !old.is_rotated() {
+            return Err("has no `hmac_secret_also`: there is nothing to retire".into());
+        }
+        let keep = |line: &&str| value_of(line, "hmac_secret_also").is_none();
+        Ok(Zeroizing::new(
+            text.split_inclusive('\n').filter(keep).collect(),
+        ))
+    })
+}
+
+/// What follows `NAME =` where a line begins so.
+fn value_of<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    line.trim_start()
+        .strip_prefix(name)?
+        .trim_start()
+        .strip_prefix('=')
+}
+
+/// Replaces the file in one step by what `change` makes of its text and its secret, if that is
+/// still a file of the same token and url that began or ended a rotation.
+fn edit(
+    path: &Path,
+    change: impl FnOnce(&str, &Secret) -> Result<Zeroizing<String>, String>,
+) -> Result<(), CredentialsError> {
+    let old = load(path)?;
+    let unusable = |why: String| {
+        CredentialsError::Unusable(format!("credentials file {} {why}", path.display()))
+    };
+    let cannot = |error: std::io::Error| unusable(format!("cannot be written: {error}"));
+    // A link to the file stays one.
+    let file = fs::canonicalize(path).map_err(cannot)?;
+    let text = Zeroizing::new(fs::read_to_string(&file).map_err(cannot)?);
+    let edited = change(&text, &old.secret).map_err(unusable)?;
+    let new = parse(&edited).ok();
+    let done = new.is_some_and(|new| {
+        new.token == old.token
+            && new.url == old.url
+            && new.secret.is_rotated() != old.secret.is_rotated()
+            && new.secret.accepts(&old.secret)
+    });
+    if !done {
+        return Err(unusable(
+            "is written in a way that is not changed here: give its members a line each".into(),
+        ));
+    }
+    peerbus_os::file::replace(&file, edited.as_bytes()).map_err(cannot)
 }
 
 fn directory(path: &Path) -> &Path {
@@ -214,6 +305,48 @@ mod tests {
     }
 
     #[test]
+    fn a_rotation_keeps_the_old_secret_and_all_else_until_it_is_retired() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kept/credentials.toml");
+        let link = dir.path().join("credentials.toml");
+        load_or_create(&path).unwrap();
+        let old = load(&path).unwrap().secret;
+        let text = fs::read_to_string(&path).unwrap() + "url = \"ws://bus.example:1\" # mine\n";
+        fs::write(&path, &text).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let error = retire(&link).unwrap_err().to_string();
+        assert!(error.contains("has no `hmac_secret_also`"), "{error}");
+
+        rotate(&link).unwrap();
+        let found = load(&link).unwrap();
+        assert!(found.secret.accepts(&old) && !old.accepts(&found.secret));
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        let error = rotate(&link).unwrap_err().to_string();
+        assert!(error.contains("peerbus secret retire"), "{error}");
+
+        retire(&link).unwrap();
+        let found = load(&link).unwrap();
+        assert!(!found.secret.accepts(&old) && !found.secret.is_rotated());
+        let rest = |text: &str| -> Vec<String> {
+            let other = |line: &&str| !line.starts_with("hmac_secret");
+            text.lines().filter(other).map(str::to_owned).collect()
+        };
+        assert_eq!(rest(&fs::read_to_string(&path).unwrap()), rest(&text));
+    }
+
+    #[test]
+    fn a_file_that_is_laid_out_otherwise_is_not_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("credentials.toml");
+        let text = format!("token = \"t\"\n\"hmac_secret\" = \"{}\"\n", "s".repeat(32));
+        let mut file = peerbus_os::file::create_private(&path).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        let error = rotate(&path).unwrap_err().to_string();
+        assert!(error.contains("a line each"), "{error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    }
+
+    #[test]
     fn errors_name_the_member_and_show_no_secret() {
         let long = "s".repeat(32);
         for (text, says) in [
@@ -229,6 +362,10 @@ mod tests {
             (
                 "token = \"hush\"\nhmac_secret = \"hush\"".into(),
                 "must be at least 32 bytes, got 4",
+            ),
+            (
+                format!("token = \"hush\"\nhmac_secret = \"{long}\"\nhmac_secret_also = \"hush\""),
+                "has an `hmac_secret_also` that must be at least 32 bytes, got 4",
             ),
             (
                 format!("token = \"hush\"\nhmac_secret = \"{long}\"\nurl = \"ftp:\""),

@@ -103,7 +103,7 @@ impl Link {
                     self.shared
                         .with(|session, now| session.go_by(now, names::generate(), true));
                 }
-                Step::Do(Action::HangUp | Action::Ping) | Step::Look => {}
+                Step::Do(Action::HangUp | Action::Ping | Action::Reread) | Step::Look => {}
                 Step::Over => return LinkEnd::Cut,
             }
         }
@@ -228,6 +228,10 @@ impl Link {
                     }
                     Step::Do(Action::HangUp) => return None,
                     Step::Do(Action::Ping) => conn.ping(),
+                    Step::Do(Action::Reread) => {
+                        let secret = self.credentials().ok().map(|found| found.secret);
+                        self.shared.with(|session, now| session.handle_secret(now, secret));
+                    }
                     Step::Do(Action::Dial | Action::Rename) | Step::Look => {}
                 },
                 ended = conn.run(&self.shared) => {

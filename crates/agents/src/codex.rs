@@ -38,7 +38,7 @@ pub(crate) const AGENT: Agent = Agent {
 };
 
 /// What it must hand on of its environment, which it otherwise cleans.
-const HANDED_ON: [&str; 12] = [
+const HANDED_ON: [&str; 13] = [
     "XDG_CONFIG_HOME",
     "XDG_STATE_HOME",
     "XDG_RUNTIME_DIR",
@@ -46,6 +46,7 @@ const HANDED_ON: [&str; 12] = [
     "PEERBUS_NAME",
     "PEERBUS_TOKEN",
     "PEERBUS_HMAC_SECRET",
+    "PEERBUS_HMAC_SECRET_ALSO",
     "PEERBUS_LOG",
     "PEERBUS_ACK",
     "PEERBUS_BUDGET",

@@ -46,6 +46,9 @@ pub(crate) enum Verb {
     Names(Names),
     /// Print a new token and a new HMAC secret.
     Keygen(Keygen),
+    /// Change the secret that peers sign with, without losing mail that waits.
+    #[command(subcommand)]
+    Secret(Secret),
     /// Put peerbus into an agent's configuration, and show what changes.
     Install(Install),
     /// Take peerbus out of an agent's configuration again.
@@ -300,6 +303,21 @@ pub(crate) struct Keygen {
     /// Print them as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Secret {
+    /// Put a new secret into the credentials file; what the old one signed is accepted, too
+    Rotate(SecretFile),
+    /// End a rotation: what the old secret signed is rejected from now on
+    Retire(SecretFile),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SecretFile {
+    /// Another credentials file than the one `serve` makes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) credentials: Option<PathBuf>,
 }
 
 /// The agents whose configuration is known.

@@ -20,6 +20,7 @@ mod operator;
 mod output;
 mod peers;
 mod recv;
+mod secret;
 mod send;
 mod serve;
 mod status;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         Verb::Restore(verb) => backup::restore(verb),
         Verb::Names(verb) => names::run(verb),
         Verb::Keygen(verb) => keygen::run(verb),
+        Verb::Secret(verb) => secret::run(verb),
         Verb::Install(verb) => install::run(verb),
         Verb::Uninstall(verb) => install::undo(&verb),
         Verb::Hook(verb) => return hook::run(&verb),

@@ -427,6 +427,7 @@ impl Host {
                 }
                 Action::Ping => ctx.acts.push(Act::Ping),
                 Action::Rename => ctx.acts.push(Act::Rename),
+                Action::Reread => self.session.handle_secret(now, None),
             }
         }
         self.more_ms = None;

@@ -1,8 +1,8 @@
 //! What is remembered of deliveries besides their rows and their ends: in memory, bounded, and lost
 //! with the process.
 
-use std::collections::btree_map::Entry;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::num::NonZeroU64;
 
 use peerbus_wire::{Seq, Stage};

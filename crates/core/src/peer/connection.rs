@@ -23,6 +23,8 @@ pub(super) const REFUSED_MS: u64 = 30_000;
 pub const IN_USE_MS: u64 = 2_000;
 /// Time between two attempts after the token was refused: credentials are read again before each.
 pub(super) const TOKEN_MS: u64 = 5_000;
+/// Time between two looks at the credentials for another secret, while a connection lasts.
+pub(super) const REREAD_MS: u64 = 60_000;
 /// A name that was ended is not registered again by this process.
 const ENDED_MS: u64 = 365 * 86_400_000;
 /// Longest text of a close frame, in bytes.
@@ -138,7 +140,13 @@ impl Session {
                 let why = format!("the broker did not answer `register` within {seconds} s");
                 self.hang_up(now, why);
             }
-            Phase::Online { .. } => self.listen(now),
+            Phase::Online { .. } => {
+                if self.reread_ms <= now.mono_ms {
+                    self.reread_ms = now.mono_ms + REREAD_MS;
+                    self.actions.push_back(Action::Reread);
+                }
+                self.listen(now);
+            }
             _ => {}
         }
         let expired = self.outbox.expire(now.mono_ms);
@@ -167,7 +175,7 @@ impl Session {
             // Nothing can be heard while nothing is read.
             Phase::Online { .. } if self.wants_read() => {
                 let silence = if self.pinged { DEAD_MS } else { PING_MS };
-                Some(self.heard_ms + silence)
+                Some(self.reread_ms.min(self.heard_ms + silence))
             }
             _ => None,
         }
@@ -180,6 +188,7 @@ impl Session {
             ext,
             since_ms: now.mono_ms,
         };
+        self.reread_ms = now.mono_ms + REREAD_MS;
         self.window = if ext {
             frame.window.unwrap_or(self.config.window)
         } else {
@@ -227,6 +236,7 @@ impl Session {
                 .was_online(now.mono_ms.saturating_sub(since_ms));
         }
         self.control.clear();
+        self.unverified = None;
         self.counters.resent += self.outbox.rewind() as u64;
         self.queries.rewind();
         self.disconnected();
@@ -321,6 +331,7 @@ impl Session {
         if self.phase == Phase::Closed {
             self.control.clear();
         }
+        self.unverified = None;
         self.status = Status::Closed;
         self.actions.clear();
         for (id, unsent) in self.outbox.close() {

@@ -1,15 +1,24 @@
 //! Frames: what comes from the broker, and what goes to it.
 
 use peerbus_wire::{
-    Ack, Address, ClientFrame, Delivery, DeliveryKey, How, Kind, Receipt, Received, Stage,
-    control_type,
+    Ack, Address, ClientFrame, Delivery, DeliveryKey, How, Kind, Receipt, Received, Secret, Stage,
+    VerifyError, control_type,
 };
 
 use super::inbox::{Arrival, Fingerprint};
 use super::mutation::Mutation;
 use super::outbox::body_of;
-use super::{CONTROL_MAX, Event, Inbound, Key, Phase, Rejected, Session, Unsent};
+use super::{Action, CONTROL_MAX, Event, Inbound, Key, Phase, Rejected, Session, Unsent};
 use crate::Now;
+
+/// Why a message is not shown.
+#[derive(Debug, thiserror::Error)]
+enum Unfit {
+    #[error("{}", VerifyError::Mismatch)]
+    Mismatch,
+    #[error("{0}")]
+    Form(String),
+}
 
 impl Session {
     /// A text message came from the broker.
@@ -83,10 +92,36 @@ impl Session {
         }
     }
 
+    /// The secret as the credentials have it now; `None` when they cannot be read, or did not
+    /// change.
+    pub fn handle_secret(&mut self, now: Now, secret: Option<Secret>) {
+        let read = self.wants_read();
+        if let (Some(credentials), Some(secret)) = (&mut self.credentials, secret) {
+            credentials.secret = secret;
+        }
+        if let Some(delivery) = self.unverified.take()
+            && let Phase::Online { ext, .. } = self.phase
+        {
+            let verdict = self.verify(&delivery);
+            self.settle_delivery(delivery, verdict, ext);
+        }
+        self.may_read_again(now, read);
+    }
+
     fn deliver(&mut self, delivery: Delivery, ext: bool) {
-        let inbound = match self.verify(&delivery) {
+        let verdict = self.verify(&delivery);
+        if matches!(verdict, Err(Unfit::Mismatch)) {
+            self.unverified = Some(delivery);
+            return self.actions.push_back(Action::Reread);
+        }
+        self.settle_delivery(delivery, verdict, ext);
+    }
+
+    fn settle_delivery(&mut self, delivery: Delivery, verdict: Result<Inbound, Unfit>, ext: bool) {
+        let inbound = match verdict {
             Ok(inbound) => inbound,
-            Err(reason) => {
+            Err(unfit) => {
+                let reason = unfit.to_string();
                 let envelope = delivery.envelope.envelope;
                 self.rejected = Some(Rejected {
                     from: envelope.from,
@@ -131,20 +166,21 @@ impl Session {
     }
 
     /// Checks the signature, then the rules of form, then that the message is for this peer.
-    fn verify(&self, delivery: &Delivery) -> Result<Inbound, String> {
-        let secret = self
-            .credentials
-            .as_ref()
-            .map(|credentials| &credentials.secret);
-        let secret = secret.ok_or("no secret to verify with")?;
+    fn verify(&self, delivery: &Delivery) -> Result<Inbound, Unfit> {
+        let credentials = self.credentials.as_ref();
+        let secret = credentials.map(|credentials| &credentials.secret);
+        let secret = secret.ok_or_else(|| Unfit::Form("no secret to verify with".into()))?;
         let envelope = &delivery.envelope.envelope;
         if !self.mutations.broken(Mutation::SkipVerify) {
-            secret.verify(envelope).map_err(|error| error.to_string())?;
+            secret.verify(envelope).map_err(|error| match error {
+                VerifyError::Mismatch => Unfit::Mismatch,
+                other => Unfit::Form(other.to_string()),
+            })?;
         }
         let carried = delivery
             .envelope
             .carry()
-            .map_err(|refusal| refusal.reason)?;
+            .map_err(|refusal| Unfit::Form(refusal.reason))?;
         let alias = delivery.alias.as_ref();
         let (kind, to) = match &carried.to {
             Address::All => (Kind::Broadcast, None),
@@ -154,10 +190,9 @@ impl Session {
                 (Kind::Msg, Some(to.as_str().into()))
             }
             Address::Peer(to) => {
-                return Err(format!(
-                    "addressed to {to}, delivered to {}",
-                    self.config.name
-                ));
+                let name = &self.config.name;
+                let why = format!("addressed to {to}, delivered to {name}");
+                return Err(Unfit::Form(why));
             }
         };
         Ok(Inbound {

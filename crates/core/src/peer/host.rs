@@ -126,7 +126,7 @@ impl Session {
     }
 
     /// What was not heard while nothing was read is not silence.
-    fn may_read_again(&mut self, now: Now, could_read: bool) {
+    pub(super) fn may_read_again(&mut self, now: Now, could_read: bool) {
         if !could_read && self.wants_read() {
             self.handle_alive(now);
         }

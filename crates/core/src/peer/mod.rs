@@ -37,7 +37,7 @@ mod types;
 
 use std::collections::VecDeque;
 
-use peerbus_wire::{ClientFrame, PeerName};
+use peerbus_wire::{ClientFrame, Delivery, PeerName};
 
 pub use connection::IN_USE_MS;
 #[cfg(feature = "mutations")]
@@ -89,6 +89,10 @@ pub struct Session {
     replies: VecDeque<Reply>,
     counters: Counters,
     rejected: Option<Rejected>,
+    /// Signed with another secret than the one that is known here: judged once that was read again.
+    unverified: Option<Delivery>,
+    /// When the secret is read again in any case.
+    reread_ms: u64,
     mutations: Mutations,
 }
 
@@ -139,6 +143,8 @@ impl Session {
             replies: VecDeque::new(),
             counters: Counters::default(),
             rejected: None,
+            unverified: None,
+            reread_ms: 0,
             mutations: Mutations::default(),
         }
     }
@@ -177,11 +183,14 @@ impl Session {
         self.registered.is_some() || self.notices.has_event() || self.inbox.has_unread()
     }
 
-    /// Whether the shell may hand in another frame. `false` while as much is held as may be.
+    /// Whether the shell may hand in another frame. `false` while as much is held as may be, and
+    /// until [`Action::Reread`] is done.
     #[must_use]
     pub fn wants_read(&self) -> bool {
         let v1 = matches!(self.phase, Phase::Online { ext: false, .. });
-        !self.inbox.is_full() && (v1 || self.control.len() < CONTROL_MAX)
+        self.unverified.is_none()
+            && !self.inbox.is_full()
+            && (v1 || self.control.len() < CONTROL_MAX)
     }
 
     /// Where the connection stands.

@@ -27,11 +27,18 @@ struct Entry {
     draft: Draft,
     deadline_ms: u64,
     give_up_ms: u64,
-    /// The name under which it was on the wire, if it was: the broker may have accepted it under
-    /// that, and knows it again by its bytes.
-    left: Option<PeerName>,
+    /// How it was on the wire, if it was: the broker may have accepted it so, and knows it again
+    /// by its bytes.
+    left: Option<Left>,
     /// The caller was told that nothing is known.
     told: bool,
+}
+
+/// What a message was signed with.
+#[derive(Debug, Clone)]
+struct Left {
+    from: PeerName,
+    secret: Secret,
 }
 
 /// The outbox. The first `on_wire` entries are on the wire of this connection.
@@ -81,8 +88,8 @@ impl Outbox {
         Ok(())
     }
 
-    /// The next message to put on the wire, signed under `from`; `Err` for one that cannot be sent
-    /// under this name, which is dropped.
+    /// The next message to put on the wire, signed under `from`, or as it was signed
+    /// the first time; `Err` for one that cannot be sent under this name, which is dropped.
     pub(super) fn next(
         &mut self,
         from: &PeerName,
@@ -92,10 +99,13 @@ impl Outbox {
             return None;
         }
         let entry = self.entries.get_mut(self.on_wire)?;
-        let from = entry.left.as_ref().unwrap_or(from).clone();
-        Some(match sign(&entry.draft, &from, secret) {
+        let left = entry.left.clone().unwrap_or_else(|| Left {
+            from: from.clone(),
+            secret: secret.clone(),
+        });
+        Some(match sign(&entry.draft, &left.from, &left.secret) {
             Ok(carried) => {
-                entry.left = Some(from);
+                entry.left = Some(left);
                 self.on_wire += 1;
                 Ok(carried)
             }

@@ -78,6 +78,10 @@ pub enum Action {
     Ping,
     /// Make up another name and hand it in with [`go_by`](super::Session::go_by).
     Rename,
+    /// Read the credentials again and hand in their secret with
+    /// [`secret`](super::Session::handle_secret). Nothing is read until then. Means nothing once
+    /// the connection has ended.
+    Reread,
 }
 
 /// Where the connection stands.

@@ -1,6 +1,6 @@
 //! Variables and credentials.
 
-use peerbus_adapter::{Config, CredentialsError, Secret, credentials};
+use peerbus_adapter::{Config, CredentialsError, credentials};
 
 use super::Context;
 use super::report::Report;
@@ -48,15 +48,26 @@ fn keys(config: &Config, report: &mut Report) -> bool {
             true
         }
         (_, Ok(found)) => {
-            let other = |ours: &Secret| ours.sign(b"doctor") != found.secret.sign(b"doctor");
-            if config.secret.as_ref().is_some_and(other) {
+            let ours = config.secret.as_ref();
+            let says = match ours
+                .map(|ours| (found.secret.accepts(ours), ours.accepts(&found.secret)))
+            {
+                Some((false, _)) => "whoever uses the file rejects what is sent with it, unread",
+                Some((true, false)) => "what others send with the file's is rejected, unread",
+                _ => "",
+            };
+            if !says.is_empty() {
                 report.failed(
                     "credentials",
-                    format!(
-                        "PEERBUS_HMAC_SECRET is not the secret of {file}: whoever uses the file \
-                         rejects what is sent with it, unread"
-                    ),
+                    format!("PEERBUS_HMAC_SECRET is not the secret of {file}: {says}"),
                     "unset PEERBUS_HMAC_SECRET, or give every session the same one",
+                );
+            } else if found.secret.is_rotated() {
+                report.ok(
+                    "credentials",
+                    format!(
+                        "{file} can be used; `hmac_secret_also` is accepted until that line is removed"
+                    ),
                 );
             } else {
                 report.ok("credentials", format!("{file} can be used"));

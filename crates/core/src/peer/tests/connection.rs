@@ -1,7 +1,9 @@
 use peerbus_wire::{BrokerFrame, CloseReason, NameError, PeersFrame, Window};
 
 use super::*;
-use crate::peer::connection::{DEAD_MS, IN_USE_MS, PING_MS, REFUSED_MS, REGISTER_MS, TOKEN_MS};
+use crate::peer::connection::{
+    DEAD_MS, IN_USE_MS, PING_MS, REFUSED_MS, REGISTER_MS, REREAD_MS, TOKEN_MS,
+};
 
 fn sentence(rig: &Rig) -> &str {
     match rig.session.status() {
@@ -132,6 +134,8 @@ fn a_silent_broker_is_pinged_then_left() {
     rig.ms += 1_000;
     rig.session.handle_alive(rig.now());
     let pong = rig.ms;
+    assert_eq!(rig.wait(), REREAD_MS);
+    assert_eq!(rig.actions(), [Action::Reread]);
     assert_eq!(rig.wait(), pong + PING_MS);
     assert_eq!(rig.actions(), [Action::Ping]);
     assert_eq!(rig.wait(), pong + DEAD_MS);

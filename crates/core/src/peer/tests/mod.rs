@@ -18,6 +18,8 @@ pub(super) const SECRET: &[u8] = b"peerbus-test-secret-of-enough-bytes";
 pub(super) struct Rig {
     pub(super) session: Session,
     pub(super) ms: u64,
+    /// What the credentials say when they are read again.
+    pub(super) secret: Option<Secret>,
 }
 
 pub(super) fn name(text: &str) -> PeerName {
@@ -107,6 +109,7 @@ impl Rig {
         let mut rig = Self {
             session: Session::new(config, Now::default(), 7),
             ms: 0,
+            secret: None,
         };
         assert_eq!(rig.actions(), [Action::Dial]);
         rig
@@ -157,6 +160,12 @@ impl Rig {
     pub(super) fn text(&mut self, text: &str) {
         self.session.handle_text(self.now(), text.as_bytes());
         self.session.check();
+        if self.session.unverified.is_some() {
+            assert!(!self.session.wants_read());
+            assert_eq!(self.actions(), [Action::Reread]);
+            self.session.handle_secret(self.now(), self.secret.clone());
+            self.session.check();
+        }
     }
 
     pub(super) fn deliver(&mut self, key: &str, message: &str) {

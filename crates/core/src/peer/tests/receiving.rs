@@ -2,6 +2,7 @@ use peerbus_wire::Kind;
 
 use super::*;
 use crate::peer::CONTROL_MAX;
+use crate::peer::connection::REREAD_MS;
 use crate::peer::inbox::{CONSUMED_MAX, HELD_MAX};
 
 #[test]
@@ -145,6 +146,72 @@ fn the_same_id_of_another_sender_is_another_message() {
 }
 
 #[test]
+fn what_another_secret_signed_is_judged_by_the_credentials_as_they_are_now() {
+    let old = Secret::new(SECRET).unwrap();
+    let new = Secret::new(&[b'n'; 32]).unwrap();
+    let by = |secret: &Secret, key: &str, id: &str| {
+        let mut envelope = signed("alice", "bob", id);
+        envelope.hmac = secret.sign(&envelope.canonical().unwrap());
+        deliver_text(key, &envelope)
+    };
+    let mut rig = Rig::online(true);
+    rig.text(&by(&new, "1", "early"));
+    let mismatch = "signature mismatch: signed with another secret, or altered on the way";
+    assert_eq!(rig.wire(), [format!("reject 1: {mismatch}")], "nothing new");
+
+    rig.secret = Some(new.clone().accepting(&old));
+    rig.text(&by(&new, "2", "new"));
+    rig.text(&by(&old, "3", "old"));
+    assert_eq!(rig.message().id, "new");
+    assert_eq!(rig.message().id, "old");
+    assert!(rig.wire().is_empty());
+
+    rig.secret = Some(new);
+    rig.session.handle_secret(rig.now(), rig.secret.clone());
+    rig.text(&by(&old, "4", "late"));
+    assert_eq!(rig.session.poll_event(), None);
+    assert_eq!(rig.wire(), [format!("reject 4: {mismatch}")]);
+}
+
+#[test]
+fn what_waited_for_the_secret_when_the_connection_broke_comes_again() {
+    let mut rig = Rig::online(true);
+    let mut envelope = signed("alice", "bob", "m1");
+    let new = Secret::new(&[b'n'; 32]).unwrap();
+    envelope.hmac = new.sign(&envelope.canonical().unwrap());
+    let text = deliver_text("1", &envelope);
+    rig.session.handle_text(rig.now(), text.as_bytes());
+    assert_eq!(rig.actions(), [Action::Reread]);
+    assert!(!rig.session.wants_read());
+    rig.cut();
+    rig.session.handle_secret(rig.now(), Some(new.clone()));
+    assert!(rig.session.poll_event().is_none() && rig.wire().is_empty());
+    rig.redial();
+    rig.register(true);
+    assert!(matches!(
+        rig.session.poll_event(),
+        Some(Event::Registered { .. })
+    ));
+    rig.secret = Some(new);
+    rig.text(&text);
+    assert_eq!(rig.message().id, "m1");
+}
+
+#[test]
+fn the_secret_is_read_again_once_a_minute() {
+    let mut rig = Rig::online(true);
+    let mut last = 0;
+    for _ in 0..3 {
+        while !rig.actions().contains(&Action::Reread) {
+            rig.session.handle_alive(rig.now());
+            rig.wait();
+        }
+        assert_eq!(rig.ms - last, REREAD_MS);
+        last = rig.ms;
+    }
+}
+
+#[test]
 fn another_message_under_a_used_id_is_rejected() {
     let mut rig = Rig::online(true);
     // The sender is the same in any case.
@@ -230,6 +297,8 @@ fn reading_stops_while_too_much_is_held() {
     assert!(!rig.session.wants_read(), "taken is still held");
     rig.session.ack(rig.now(), inbound.key, seen());
     assert!(rig.session.wants_read());
+    rig.session.handle_timeout(rig.now());
+    assert_eq!(rig.actions(), [Action::Reread]);
     let at = rig.session.poll_timeout().unwrap();
     assert!(at > rig.ms, "the silence begins now");
     rig.session.check();

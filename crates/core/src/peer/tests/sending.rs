@@ -73,6 +73,9 @@ fn unreceipted_messages_are_sent_again_in_order_with_the_same_bytes() {
     assert!(rig.wire().is_empty(), "nothing leaves without a connection");
     rig.redial();
     rig.register(true);
+    // The broker would take another signature for another message.
+    let new = Secret::new(&[b'n'; 32]).unwrap();
+    rig.session.handle_secret(rig.now(), Some(new.clone()));
     let again: Vec<_> = rig.frames().iter().map(ClientFrame::encode).collect();
     assert_eq!(again[..2], [first[0].clone(), first[2].clone()]);
     assert!(again[2].contains(r#""id":"m4""#));

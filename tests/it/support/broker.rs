@@ -1,6 +1,6 @@
 //! A broker process.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -59,7 +59,7 @@ impl Broker {
     /// SIGKILL, and waits for the end.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("the broker is ours");
-        self.child.wait().expect("the broker ends");
+        self.wait();
     }
 
     /// Waits until it ends by itself. Gives its exit code and what it said since it was ready.
@@ -67,10 +67,7 @@ impl Broker {
     pub(crate) fn ended(mut self) -> (Option<i32>, String) {
         let lines = std::iter::from_fn(|| self.stderr.next(super::PATIENCE));
         let said: Vec<_> = lines.collect();
-        (
-            self.child.wait().expect("the broker ends").code(),
-            said.join("\n"),
-        )
+        (self.wait().code(), said.join("\n"))
     }
 
     /// SIGTERM, and waits for the orderly end. Gives what it said since it was ready.
@@ -89,8 +86,15 @@ impl Broker {
     #[track_caller]
     fn terminate(&mut self) {
         kill_process(self.pid(), Signal::TERM).expect("the broker is ours");
-        let status = self.child.wait().expect("the broker ends");
+        let status = self.wait();
         assert!(status.success(), "serve ended with {status}");
+    }
+
+    #[track_caller]
+    fn wait(&mut self) -> ExitStatus {
+        super::eventually("the broker ends", || {
+            self.child.try_wait().expect("our child")
+        })
     }
 }
 

@@ -51,6 +51,28 @@ fn a_live_database_verifies_and_a_changed_byte_is_named() {
 }
 
 #[test]
+fn a_message_that_was_altered_in_the_queue_is_named() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    home.run(&["recv", "--name", "b", "--timeout", "0.1"]).ok();
+    fill(&home, 3);
+    let said = home.run(&["audit", "verify"]).ok();
+    assert!(
+        said.contains("; 3 stored messages are as they were accepted; "),
+        "{said}"
+    );
+    broker.stop();
+    let db = rusqlite::Connection::open(home.database()).expect("a database");
+    let sql = "UPDATE messages SET envelope = replace(envelope, 'message 1', 'message 7')";
+    assert_eq!(db.execute(sql, []).expect("the change"), 3);
+    let said = home.run(&["audit", "verify"]).fails(1);
+    assert!(
+        said.contains("message 2 is not as it was accepted: its envelope was altered"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_fresh_broker_has_nothing_yet() {
     let home = Home::new();
     let broker = Broker::start(&home);

@@ -79,7 +79,8 @@ fn as_json(result: &Result<AuditReport, VerifyError>) -> serde_json::Value {
         Ok(report) => json!({
             "ok": true, "path": report.path, "blocks": report.blocks, "events": report.events,
             "anchor": report.anchor, "last": report.last, "head_hash": hex::encode(&report.head_hash),
-            "first_ms": report.first_ms, "last_ms": report.last_ms, "older": report.older, "witness": witness(&report.witness),
+            "first_ms": report.first_ms, "last_ms": report.last_ms, "older": report.older,
+            "intact": report.intact, "unhashed": report.unhashed, "witness": witness(&report.witness),
         }),
         Err(error) => json!({ "ok": false, "error": error.to_string() }),
     }

@@ -6,7 +6,7 @@
 
 use std::fmt::{self, Display, Formatter, Write as _};
 
-use peerbus_wire::{How, MessageId, Seq};
+use peerbus_wire::{EnvelopeHash, How, MessageId, Seq};
 
 use crate::Stamp;
 use crate::peer_id::PeerId;
@@ -37,6 +37,8 @@ pub enum Event<'a> {
         id: &'a MessageId,
         /// How many recipients it is owed to.
         recipients: u32,
+        /// The hash of its envelope.
+        hash: &'a EnvelopeHash,
     },
     /// A recipient's connection was given a message. Best effort: may be lost in a crash.
     Deliver {
@@ -206,9 +208,10 @@ pub struct Log {
 impl Log {
     /// Adds an event as one line: a letter, then its members separated by spaces.
     ///
-    /// `A seq sender id recipients`, `D seq recipient`, `K seq recipient [how path evidence]`,
-    /// `E seq recipient`, `X seq recipient`, `R peer name`, `T peer`, `F peer` (freed by the
-    /// operator), `N peer name` (renamed), `V peer [successor]` (ended), `M seq from to`, `Z peer` (forgotten).
+    /// `A seq sender id recipients hash` (no hash in older blocks), `D seq recipient`,
+    /// `K seq recipient [how path evidence]`, `E seq recipient`, `X seq recipient`, `R peer name`,
+    /// `T peer`, `F peer` (freed by the operator), `N peer name` (renamed), `V peer [successor]`
+    /// (ended), `M seq from to`, `Z peer` (forgotten).
     pub fn push(&mut self, event: &Event<'_>) {
         let out = &mut self.lines;
         // Writing to a String cannot fail.
@@ -218,8 +221,10 @@ impl Log {
                 sender,
                 id,
                 recipients,
+                hash,
             } => {
-                writeln!(out, "A {} {} {id} {recipients}", seq.0, sender.0)
+                let (seq, sender, hash) = (seq.0, sender.0, hash.as_str());
+                writeln!(out, "A {seq} {sender} {id} {recipients} {hash}")
             }
             Event::Deliver { seq, recipient } => writeln!(out, "D {} {}", seq.0, recipient.0),
             Event::Ack {

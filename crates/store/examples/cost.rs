@@ -14,7 +14,7 @@ use peerbus_core::Stamp;
 use peerbus_core::audit::{AuditKey, Event, Head, Log};
 use peerbus_core::store::{Fate, NewMessage, PeerId, PeerRow, Store as _, Txn as _};
 use peerbus_store::{SqliteStore, verify_audit};
-use peerbus_wire::{How, MessageId, Seq, Stage};
+use peerbus_wire::{EnvelopeHash, How, MessageId, Seq, Stage};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -75,6 +75,7 @@ struct Load {
     keep: bool,
     fates: Vec<Fate>,
     envelope: String,
+    hash: EnvelopeHash,
 }
 
 impl Load {
@@ -105,6 +106,7 @@ impl Load {
             settled: 0,
             keep,
             fates: Vec::new(),
+            hash: EnvelopeHash::of("x".repeat(300).as_bytes()),
             envelope: "x".repeat(300),
         })
     }
@@ -137,6 +139,7 @@ impl Load {
                 sender,
                 id: &id,
                 recipients: 1,
+                hash: &self.hash,
             });
             self.log.push(&Event::Deliver { seq, recipient });
         }

@@ -27,6 +27,7 @@
 //! A lock that another program holds on the database is waited for, at most 30 s, with a warning.
 
 mod backup;
+mod bodies;
 mod fates;
 mod files;
 mod key;

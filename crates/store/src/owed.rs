@@ -35,6 +35,18 @@ pub enum QueueBreak {
         /// The message's number.
         seq: u64,
     },
+    /// What stands in a message was changed outside the broker.
+    #[error("message {seq} is not as it was accepted: its envelope was altered")]
+    Altered {
+        /// The message's number.
+        seq: u64,
+    },
+    /// A message was added outside the broker.
+    #[error("message {seq} is stored, and by the audit chain it was never accepted")]
+    Foreign {
+        /// The message's number.
+        seq: u64,
+    },
 }
 
 impl Owed {

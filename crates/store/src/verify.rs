@@ -10,6 +10,7 @@ use peerbus_core::witness::{Missing, Witness};
 use peerbus_wire::{hex, utc};
 use rusqlite::{Connection, Error, OpenFlags, Row};
 
+use crate::bodies::{self, Bodies};
 use crate::owed::{Owed, QueueBreak};
 use crate::schema::{self, STEPS, SchemaError};
 use crate::{KeyError, files, key, read, witness};
@@ -37,6 +38,11 @@ pub struct AuditReport {
     pub last_ms: Option<u64>,
     /// How many deliveries wait whose acceptance retention dropped: the chain says nothing of them.
     pub older: u64,
+    /// How many stored messages are as they were accepted.
+    pub intact: u64,
+    /// How many stored messages were accepted before the chain kept their hashes, or before its
+    /// first block: whether they are as they were accepted is not known.
+    pub unhashed: u64,
     /// What the witness file says of the chain's end.
     pub witness: Witnessed,
 }
@@ -100,6 +106,15 @@ impl fmt::Display for AuditReport {
             older => write!(
                 f,
                 "; the queue agrees, but for {older} deliveries that are older than the chain"
+            )?,
+        }
+        match (self.intact, self.unhashed) {
+            (0, 0) => {}
+            (intact, 0) => write!(f, "; {intact} stored messages are as they were accepted")?,
+            (intact, unhashed) => write!(
+                f,
+                "; {intact} stored messages are as they were accepted, of {unhashed} older ones \
+                 that is not known"
             )?,
         }
         write!(
@@ -340,6 +355,9 @@ pub(crate) fn follow(
         }
         head => head.map_err(damaged)?,
     };
+    let mut stored = db.prepare(bodies::STORED).map_err(damaged)?;
+    let stored = stored.query([]).map_err(damaged)?;
+    let mut bodies = Bodies::new(stored, head.as_ref()).map_err(damaged)?;
     let mut verifier = Verifier::new(key, head).map_err(broken)?;
     let (mut blocks, mut events) = (0, 0);
     let mut owed = Owed::default();
@@ -357,15 +375,18 @@ pub(crate) fn follow(
         blocks += 1;
         events += block.events.lines().count() as u64;
         owed.block(&block.events);
+        bodies.block(&block.events).map_err(damaged)?;
         first_ms = first_ms.or(Some(block.at.wall_ms));
         last_ms = Some(block.at.wall_ms);
     }
     let head = verifier.finish().map_err(broken)?;
     let compared = owed.compare(db, &head).map_err(damaged)?;
-    let older = compared.map_err(|source| VerifyError::Queue {
+    let changed = |source| VerifyError::Queue {
         path: path.to_owned(),
         source,
-    })?;
+    };
+    let older = compared.map_err(changed)?;
+    let (intact, unhashed) = bodies.finish().map_err(damaged)?.map_err(changed)?;
     Ok(AuditReport {
         path: path.to_owned(),
         anchor: head.anchor,
@@ -377,6 +398,8 @@ pub(crate) fn follow(
         first_ms,
         last_ms,
         older,
+        intact,
+        unhashed,
         witness: Witnessed::None,
     })
 }

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use crate::PROTOCOL_VERSION;
 use crate::canonical::{Fields, capacity, write_open};
 use crate::envelope::{Address, Carried, Decoded, Irregular, Parts};
+use crate::envelope_hash::EnvelopeHash;
 use crate::hex;
 use crate::ids::MessageId;
 use crate::json;
@@ -82,11 +83,13 @@ impl Parts<'_> {
                 self.depth
             )));
         }
+        let text = self.text(hmac)?;
         Ok(Carried {
             id,
             from,
             to,
-            text: self.text(hmac)?.into(),
+            hash: EnvelopeHash::of(text.as_bytes()),
+            text: text.into(),
         })
     }
 

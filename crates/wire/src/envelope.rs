@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use crate::envelope_hash::EnvelopeHash;
 use crate::ids::MessageId;
 use crate::json::{SyntaxError, Type};
 use crate::members::{Member, Members};
@@ -102,6 +103,8 @@ pub struct Carried {
     /// The JSON text: canonical members in order, then `hmac`. At most
     /// [`crate::limits::ENVELOPE_BYTES_MAX`] bytes.
     pub text: Arc<str>,
+    /// The hash of `text`.
+    pub hash: EnvelopeHash,
 }
 
 impl Envelope {

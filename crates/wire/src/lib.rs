@@ -11,6 +11,7 @@ mod client;
 mod close;
 mod conversation;
 mod envelope;
+mod envelope_hash;
 mod frame;
 pub mod hex;
 mod ids;
@@ -33,6 +34,7 @@ pub use client::control_type;
 pub use close::CloseReason;
 pub use conversation::{Conversation, Priority};
 pub use envelope::{Address, Carried, DecodeError, Decoded, Envelope, Irregular, Kind};
+pub use envelope_hash::EnvelopeHash;
 pub use frame::{
     Ack, BrokerFrame, ClientFrame, DeliverFrame, Delivery, NameAnswer, PeerEntry, PeersFrame,
     Presence, Received, Register, Window,

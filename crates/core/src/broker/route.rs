@@ -111,6 +111,7 @@ impl Broker {
                     sender,
                     id,
                     recipients,
+                    hash: &carried.hash,
                 });
             }
         }

@@ -2,7 +2,7 @@ use peerbus_core::Stamp;
 use peerbus_core::audit::{Event, Head, Log};
 use peerbus_core::store::{Fate, Inserted, NewMessage, PeerId, PeerRow, Store as _, Txn as _};
 
-use peerbus_wire::{MessageId, Seq, Stage};
+use peerbus_wire::{EnvelopeHash, MessageId, Seq, Stage};
 
 use super::*;
 use crate::open::{OpenError, open_with};
@@ -118,6 +118,8 @@ const VERSION_2: &str = "
     INSERT INTO dead VALUES(2, 2, 21, 'forged');
     INSERT INTO notices VALUES(1, 1, 'm2', 'ben', 1, 21, 'forged');";
 
+const TEXTS: [&str; 6] = ["one", "two", "three", "four", "five", "six"];
+
 /// A database with [`VERSION_2`] in it, and its audit chain.
 fn version_2_database() -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
@@ -132,6 +134,7 @@ fn version_2_database() -> (tempfile::TempDir, PathBuf) {
             sender: PeerId(1),
             id: &MessageId::parse(&format!("m{number}")).unwrap(),
             recipients: if number < 5 { 1 } else { 2 },
+            hash: &EnvelopeHash::of(TEXTS[number as usize - 1].as_bytes()),
         });
     }
     for (seq, recipient) in [(1, 1), (2, 2), (4, 1)] {

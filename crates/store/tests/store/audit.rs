@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 
 use peerbus_core::Stamp;
 use peerbus_core::audit::{Event, Head, Log};
-use peerbus_core::store::{NewMessage, PeerId, Store as _, Txn as _};
+use peerbus_core::store::{PeerId, Store as _, Txn as _};
 use peerbus_store::{SqliteStore, VerifyError, verify_audit};
-use peerbus_wire::{MessageId, Seq};
+use peerbus_wire::Seq;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
 use crate::{open, place};
 
 /// 2023-11-14T22:13:20Z.
-const START_MS: u64 = 1_700_000_000_000;
+pub(crate) const START_MS: u64 = 1_700_000_000_000;
 
 /// So long after the start.
-fn at(ms: u64) -> Stamp {
+pub(crate) fn at(ms: u64) -> Stamp {
     let wall_ms = START_MS + ms;
     let steady_ms = wall_ms;
     Stamp { wall_ms, steady_ms }
@@ -61,7 +61,7 @@ fn names(directory: &TempDir) -> Vec<String> {
     names
 }
 
-fn refusal(path: &Path) -> String {
+pub(crate) fn refusal(path: &Path) -> String {
     verify_audit(path).unwrap_err().to_string()
 }
 
@@ -333,121 +333,4 @@ fn the_key_is_for_the_owner_only() {
 
 fn key_of(path: &Path) -> PathBuf {
     path.with_extension("db.audit-key")
-}
-
-/// A database in which message 1 is owed to two peers and 2 to one, and 3 was acked.
-fn queue(path: &Path) -> SqliteStore {
-    let mut store = open(path);
-    let key = store.audit_key().clone();
-    let (mut head, mut log) = (Head::new(&key), Log::default());
-    store.begin().unwrap();
-    for (seq, recipients) in [(1, 3), (2, 1), (3, 1)] {
-        let id = MessageId::parse(&format!("m{seq}")).unwrap();
-        let (seq, sender) = (Seq(seq), PeerId(9));
-        let message = NewMessage {
-            seq,
-            sender,
-            id: &id,
-            envelope: "{}",
-            recipients,
-            accepted_ms: START_MS,
-        };
-        store.insert_message(&message).unwrap();
-        for recipient in 1..=recipients {
-            store
-                .insert_delivery((PeerId(recipient), sender), seq, 0)
-                .unwrap();
-        }
-        log.push(&Event::Accept {
-            seq,
-            sender,
-            id: &id,
-            recipients,
-        });
-    }
-    for (seq, recipient) in [(1, 2), (3, 1)] {
-        let (seq, recipient) = (Seq(seq), PeerId(recipient));
-        store.delete_delivery((recipient, PeerId(9)), seq).unwrap();
-        let how = None;
-        log.push(&Event::Ack {
-            seq,
-            recipient,
-            how,
-        });
-    }
-    head.next_seq = 4;
-    let block = log.seal(&key, &mut head, at(START_MS));
-    store.append_audit(&block, &head).unwrap();
-    store.commit().unwrap();
-    store
-}
-
-#[test]
-fn a_queue_that_was_changed_outside_the_broker_is_told() {
-    let (_directory, path) = place();
-    queue(&path).close().unwrap();
-    let report = verify_audit(&path).unwrap().to_string();
-    assert!(report.contains("; the queue agrees; "), "{report}");
-    for (damage, says) in [
-        (
-            "DELETE FROM deliveries WHERE recipient = 3",
-            "message 1 is owed to 2 by the audit chain, and to 1 in the queue",
-        ),
-        (
-            "DELETE FROM deliveries",
-            "message 1 is owed to 2 by the audit chain, and to 0 in the queue",
-        ),
-        (
-            "DELETE FROM deliveries WHERE seq = 2",
-            "message 2 is owed to 1 by the audit chain, and to 0 in the queue",
-        ),
-        (
-            "INSERT INTO deliveries(recipient, sender, seq) VALUES(1, 9, 3)",
-            "message 3 is owed to 0 by the audit chain, and to 1 in the queue",
-        ),
-        (
-            "DELETE FROM messages WHERE seq = 2",
-            "message 2 is owed and not stored",
-        ),
-    ] {
-        let (_directory, copy) = place();
-        fs::copy(&path, &copy).unwrap();
-        fs::copy(
-            path.with_extension("db.audit-key"),
-            copy.with_extension("db.audit-key"),
-        )
-        .unwrap();
-        let db = Connection::open(&copy).unwrap();
-        db.execute_batch(damage).unwrap();
-        drop(db);
-        let said = refusal(&copy);
-        assert!(
-            said.contains("was changed outside the broker") && said.ends_with(says),
-            "{said}"
-        );
-    }
-}
-
-#[test]
-fn of_deliveries_that_are_older_than_the_chain_nothing_is_claimed() {
-    let (_directory, path) = place();
-    let mut store = queue(&path);
-    let key = store.audit_key().clone();
-    let mut head = store.load().unwrap().head.unwrap();
-    let first = head.hash;
-    store.begin().unwrap();
-    let block = Log::default().seal(&key, &mut head, at(START_MS));
-    store.drop_audit(1).unwrap();
-    (head.anchor, head.anchor_hash) = (1, first);
-    head.mac = head.expected_mac(&key);
-    store.append_audit(&block, &head).unwrap();
-    store.commit().unwrap();
-    let report = verify_audit(&path).unwrap();
-    assert_eq!(report.older, 3);
-    assert!(
-        report
-            .to_string()
-            .contains("3 deliveries that are older than the chain"),
-        "{report}"
-    );
 }

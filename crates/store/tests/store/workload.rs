@@ -4,7 +4,7 @@
 use peerbus_core::audit::{AuditKey, Event, Head, Log};
 use peerbus_core::store::{AliasRow, Ending, Fate, Inserted, NewMessage, Notice, PeerId, PeerRow};
 use peerbus_core::{Stamp, TokenHash};
-use peerbus_wire::{How, MessageId, Seq, Stage};
+use peerbus_wire::{EnvelopeHash, How, MessageId, Seq, Stage};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -269,6 +269,7 @@ impl<T: Target> Work<'_, T> {
                 sender,
                 id: &id,
                 recipients,
+                hash: &EnvelopeHash::of(envelope.as_bytes()),
             });
         } else {
             return;

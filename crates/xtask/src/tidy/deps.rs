@@ -56,7 +56,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
 const PURE: &[(&str, &[&str])] = &[
     (
         "peerbus-wire",
-        &["hmac", "serde", "sha2", "subtle", "thiserror", "zeroize"],
+        &[
+            "blake3",
+            "data-encoding",
+            "hmac",
+            "serde",
+            "sha2",
+            "subtle",
+            "thiserror",
+            "zeroize",
+        ],
     ),
     (
         "peerbus-core",

@@ -27,6 +27,7 @@ mod other_agents;
 mod recv;
 mod rotate;
 mod support;
+mod tls;
 mod trust;
 mod v1;
 mod zero_config;

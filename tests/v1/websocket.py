@@ -4,6 +4,7 @@ import base64
 import hashlib
 import os
 import socket
+import ssl
 import struct
 from urllib.parse import urlsplit
 
@@ -115,11 +116,16 @@ class Connection:
 
     def __init__(self, url, timeout=30.0):
         parts = urlsplit(url)
-        if parts.scheme != "ws" or not parts.hostname:
-            raise ValueError(f"the URL must look like ws://HOST:PORT/, got {url!r}")
+        if parts.scheme not in ("ws", "wss") or not parts.hostname:
+            raise ValueError(f"the URL must look like ws://HOST:PORT/ or wss://HOST:PORT/, got {url!r}")
         self.decoder = Decoder()
-        self.socket = socket.create_connection((parts.hostname, parts.port or 80), timeout)
+        port = parts.port or (443 if parts.scheme == "wss" else 80)
+        self.socket = socket.create_connection((parts.hostname, port), timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if parts.scheme == "wss":
+            # Trusts the system's authorities, or those of the file in SSL_CERT_FILE.
+            context = ssl.create_default_context()
+            self.socket = context.wrap_socket(self.socket, server_hostname=parts.hostname)
         self.upgrade(parts)
 
     def upgrade(self, parts):

@@ -10,16 +10,19 @@ use crate::error::ConfigError;
 use crate::paths::Paths;
 use crate::sessions::Sessions;
 use crate::template;
+use crate::tls::TlsFiles;
 use crate::url::Url;
 
 /// Settings given on a command line. Whatever is `None` comes from the environment
-/// (`PEERBUS_URL`, `PEERBUS_NAME`, `PEERBUS_TOKEN`, `PEERBUS_HMAC_SECRET` and
+/// (`PEERBUS_URL`, `PEERBUS_CA`, `PEERBUS_NAME`, `PEERBUS_TOKEN`, `PEERBUS_HMAC_SECRET` and
 /// `PEERBUS_HMAC_SECRET_ALSO`), then from the
 /// credentials file, then from a default. An empty text counts as not given.
 #[derive(Debug, Clone, Default)]
 pub struct Flags {
-    /// `ws://host:port[/path]` or `unix:/path/to.sock`.
+    /// `ws://host:port[/path]`, `wss://…` or `unix:/path/to.sock`.
     pub url: Option<String>,
+    /// The file with the authorities to trust for `wss:`, in place of the system's.
+    pub ca: Option<PathBuf>,
     /// The name; `{project}`, `{branch}`, `{host}` and `{user}` are filled in.
     pub name: Option<String>,
     /// Another credentials file than the one of [`crate::paths`].
@@ -43,6 +46,8 @@ pub struct Config {
     pub url: Option<Url>,
     /// Unix sockets to try when no URL is known.
     pub sockets: Vec<PathBuf>,
+    /// Files for `wss:` URLs.
+    pub tls: TlsFiles,
     /// Which name to register.
     pub naming: Naming,
     /// The token; `None`: the file's, read before each attempt.
@@ -103,6 +108,12 @@ impl Config {
         let url = given(&flags.url, "PEERBUS_URL")
             .map(|url| Url::parse(&url))
             .transpose()?;
+        let file = |variable: &str| given(&None, variable).map(PathBuf::from);
+        let tls = TlsFiles {
+            ca: flags.ca.clone().or_else(|| file("PEERBUS_CA")),
+            cert: file("PEERBUS_CLIENT_CERT"),
+            key: file("PEERBUS_CLIENT_KEY"),
+        };
         let naming = match given(&flags.name, "PEERBUS_NAME") {
             Some(name) => Naming::Verbatim(parse_name(&name, &env)?),
             None => Naming::Generated,
@@ -130,6 +141,7 @@ impl Config {
         Ok(Self {
             url,
             sockets,
+            tls,
             naming,
             token,
             secret,
@@ -195,10 +207,15 @@ mod tests {
     fn flags_come_before_the_environment() {
         let flags = Flags {
             url: Some("ws://flag:1".into()),
+            ca: Some("/flag/ca".into()),
             name: Some("from-flag".into()),
             credentials: Some("/flag/file".into()),
         };
-        let env = [("PEERBUS_URL", "ws://env:1"), ("PEERBUS_NAME", "from-env")];
+        let env = [
+            ("PEERBUS_URL", "ws://env:1"),
+            ("PEERBUS_NAME", "from-env"),
+            ("PEERBUS_CA", "/env/ca"),
+        ];
         let config = resolve(&flags, &env).unwrap();
         assert_eq!(config.url, Some(Url::parse("ws://flag:1").unwrap()));
         assert_eq!(
@@ -206,6 +223,7 @@ mod tests {
             Naming::Verbatim(PeerName::parse("from-flag").unwrap())
         );
         assert_eq!(config.credentials, PathBuf::from("/flag/file"));
+        assert_eq!(config.tls.ca, Some("/flag/ca".into()));
 
         let config = resolve(&Flags::default(), &env).unwrap();
         assert_eq!(config.url, Some(Url::parse("ws://env:1").unwrap()));
@@ -213,6 +231,8 @@ mod tests {
             config.naming,
             Naming::Verbatim(PeerName::parse("from-env").unwrap())
         );
+
+        assert_eq!(config.tls.ca, Some("/env/ca".into()));
 
         let config = resolve(&Flags::default(), &[("PEERBUS_NAME", "")]).unwrap();
         assert_eq!((config.url, config.naming), (None, Naming::Generated));

@@ -1,6 +1,7 @@
 //! Moves frames between one open WebSocket and the session.
 
 use std::future::poll_fn;
+use std::io::ErrorKind;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -161,6 +162,10 @@ fn closed(frame: Option<CloseFrame>) -> Ended {
 fn ended(error: Error) -> Ended {
     match error {
         Error::ConnectionClosed | Error::AlreadyClosed => broken("the connection was closed"),
+        // Of TLS: the end came without a word.
+        Error::Io(error) if error.kind() == ErrorKind::UnexpectedEof => {
+            broken("the connection was closed")
+        }
         Error::Io(error) => broken(&format!("the connection broke: {error}")),
         Error::Capacity(_) => broken(&format!(
             "the broker sent a message over the limit ({})",

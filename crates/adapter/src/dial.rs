@@ -8,9 +8,11 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::http::StatusCode;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::{WebSocketStream, client_async_with_config, tungstenite};
 
+use crate::tls::{TlsFiles, Unusable};
 use crate::url::{DEFAULT_URL, Url};
 
 /// Time to reach one address and to finish its WebSocket handshake.
@@ -21,8 +23,12 @@ const MESSAGE_BYTES_MAX: usize = 8 * peerbus_wire::limits::FRAME_BYTES_MAX;
 /// Bytes read at once. Small, because most connections are idle.
 const READ_BUFFER: usize = 16 * 1_024;
 
+/// How a sentence begins about a broker that is there and cannot be used. The remedy stands behind
+/// its last `; `.
+pub const UNUSABLE: &str = "cannot use the broker at ";
+
 /// A byte stream to a broker.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
@@ -49,15 +55,17 @@ pub(crate) fn candidates(url: Option<&Url>, sockets: &[PathBuf], as_v1: bool) ->
 pub(crate) async fn dial<'u>(
     urls: &'u [Url],
     sockets: &[PathBuf],
+    tls: &TlsFiles,
 ) -> Result<(Socket, &'u Url), String> {
     if urls.is_empty() {
         return Err(nowhere(sockets));
     }
     let mut failures = Vec::new();
     for url in urls {
-        match timeout(CONNECT, open(url)).await {
+        match timeout(CONNECT, open(url, tls)).await {
             Ok(Ok(socket)) => return Ok((socket, url)),
-            Ok(Err(why)) => failures.push(format!("{url} ({why})")),
+            Ok(Err(Failure::Unusable(why))) => return Err(format!("{UNUSABLE}{url}: {why}")),
+            Ok(Err(Failure::Absent(why))) => failures.push(format!("{url} ({why})")),
             Err(_) => failures.push(format!("{url} (no answer within {} s)", CONNECT.as_secs())),
         }
     }
@@ -84,28 +92,80 @@ fn nowhere(sockets: &[PathBuf]) -> String {
     )
 }
 
-async fn open(url: &Url) -> Result<Socket, String> {
-    let stream: Box<dyn Stream> = match url {
-        Url::Unix(path) => {
-            let stream = UnixStream::connect(path).await;
-            Box::new(stream.map_err(|error| plain(&error))?)
+/// Why there is no connection.
+enum Failure {
+    /// There is no broker, as far as can be seen.
+    Absent(String),
+    /// What is there cannot be used like this.
+    Unusable(Unusable),
+}
+
+impl From<Unusable> for Failure {
+    fn from(why: Unusable) -> Self {
+        Self::Unusable(why)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Absent(plain(&error))
+    }
+}
+
+/// Connects to what is at `url`, with TLS if it says so. Waits without a bound.
+///
+/// # Errors
+///
+/// A sentence that says why that failed.
+pub async fn reach(url: &Url, tls: &TlsFiles) -> Result<Box<dyn Stream>, String> {
+    connect(url, tls).await.map_err(|failure| match failure {
+        Failure::Absent(why) => why,
+        Failure::Unusable(why) => why.to_string(),
+    })
+}
+
+async fn connect(url: &Url, tls: &TlsFiles) -> Result<Box<dyn Stream>, Failure> {
+    Ok(match url {
+        Url::Unix(path) => Box::new(UnixStream::connect(path).await?),
+        Url::Tcp {
+            tls: true,
+            host,
+            port,
+            ..
+        } => {
+            let tcp = dial_tcp(host, *port).await?;
+            // Its state is large, and most adapters have none.
+            Box::new(Box::pin(tls.connect(host, tcp)).await?)
         }
-        Url::Tcp { host, port, .. } => {
-            Box::new(dial_tcp(host, *port).await.map_err(|error| plain(&error))?)
-        }
-    };
+        Url::Tcp { host, port, .. } => Box::new(dial_tcp(host, *port).await?),
+    })
+}
+
+async fn open(url: &Url, tls: &TlsFiles) -> Result<Socket, Failure> {
+    let stream = connect(url, tls).await?;
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER)
         .max_message_size(Some(MESSAGE_BYTES_MAX))
         .max_frame_size(Some(MESSAGE_BYTES_MAX));
     match client_async_with_config(url.request(), stream, Some(config)).await {
         Ok((socket, _)) => Ok(socket),
-        Err(tungstenite::Error::Http(response)) => Err(format!(
-            "it answered HTTP {} instead of a WebSocket",
-            response.status().as_u16()
+        Err(tungstenite::Error::Http(response)) => match response.status() {
+            StatusCode::UPGRADE_REQUIRED => {
+                let remedy = "use wss:// instead of ws://";
+                Err(Unusable::new("it speaks TLS", remedy).into())
+            }
+            status => Err(Failure::Absent(format!(
+                "it answered HTTP {} instead of a WebSocket",
+                status.as_u16()
+            ))),
+        },
+        Err(tungstenite::Error::Io(error)) => match tls.explain(&error) {
+            Some(why) => Err(why.into()),
+            None => Err(error.into()),
+        },
+        Err(_) => Err(Failure::Absent(
+            "what listens there does not speak WebSocket".into(),
         )),
-        Err(tungstenite::Error::Io(error)) => Err(plain(&error)),
-        Err(_) => Err("what listens there does not speak WebSocket".into()),
     }
 }
 
@@ -174,7 +234,7 @@ mod tests {
     #[tokio::test]
     async fn without_an_address_the_remedies_are_named() {
         let looked = ["/r/peerbus.sock", "/s/peerbus.sock"].map(PathBuf::from);
-        let Err(why) = dial(&[], &looked).await else {
+        let Err(why) = dial(&[], &looked, &TlsFiles::default()).await else {
             panic!("connected to nothing");
         };
         assert!(

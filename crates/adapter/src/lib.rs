@@ -49,6 +49,7 @@ mod similar;
 mod state;
 mod template;
 pub mod text;
+mod tls;
 pub mod url;
 
 pub use alive::Liveness;
@@ -56,6 +57,7 @@ pub use bus::{Bus, Peers, Sent};
 pub use compose::{rfc3339, wall_ms};
 pub use config::{Config, Flags, Naming};
 pub use credentials::CredentialsError;
+pub use dial::{Stream, UNUSABLE, reach};
 pub use error::{BusError, ConfigError, SendError};
 pub use link::{Link, LinkEnd, connect};
 pub use peerbus_agents as agents;
@@ -66,4 +68,5 @@ pub use peerbus_wire::{
 };
 pub use similar::similar;
 pub use state::{LinkState, refusal};
+pub use tls::TlsFiles;
 pub use url::Url;

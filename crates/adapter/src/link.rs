@@ -150,7 +150,7 @@ impl Link {
         let url = self.config.url.as_ref().or(credentials.url.as_ref());
         let as_v1 = self.config.token.is_some();
         let urls = candidates(url, &self.config.sockets, as_v1);
-        let dialed = dial(&urls, &self.config.sockets);
+        let dialed = dial(&urls, &self.config.sockets, &self.config.tls);
         tokio::pin!(dialed);
         let dialed = loop {
             tokio::select! {

@@ -38,11 +38,14 @@ pub(crate) const AGENT: Agent = Agent {
 };
 
 /// What it must hand on of its environment, which it otherwise cleans.
-const HANDED_ON: [&str; 13] = [
+const HANDED_ON: [&str; 16] = [
     "XDG_CONFIG_HOME",
     "XDG_STATE_HOME",
     "XDG_RUNTIME_DIR",
     "PEERBUS_URL",
+    "PEERBUS_CA",
+    "PEERBUS_CLIENT_CERT",
+    "PEERBUS_CLIENT_KEY",
     "PEERBUS_NAME",
     "PEERBUS_TOKEN",
     "PEERBUS_HMAC_SECRET",

@@ -6,12 +6,10 @@ use std::time::Duration;
 
 use peerbus_core::broker::{BusEvent, Output};
 
+use crate::log_limit::Kind;
 use crate::shared::Shared;
 use crate::table::Sent;
 
-/// Lines of one kind that are logged per [`LOG_WINDOW_MS`]; of the rest their number.
-const LINES_MAX: u64 = 10;
-const LOG_WINDOW_MS: u64 = 10_000;
 /// Longest reason of a peer that is logged, in characters.
 const REASON_CHARS: usize = 200;
 
@@ -19,14 +17,12 @@ pub(crate) struct Dispatch {
     shared: Arc<Shared>,
     /// Time that a connection has to drain when it is closed.
     pub(crate) drain: Duration,
-    log: LogLimit,
 }
 
 impl Dispatch {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self {
             drain: shared.times.drain_max,
-            log: LogLimit::default(),
             shared,
         }
     }
@@ -55,22 +51,12 @@ impl Dispatch {
     }
 
     /// Whether another line of this kind may be logged.
-    fn may_log(&mut self, kind: Kind) -> bool {
-        self.sum_up(self.shared.clock.mono_ms());
-        self.log.admit(kind)
+    fn may_log(&self, kind: Kind) -> bool {
+        let now_ms = self.shared.clock.mono_ms();
+        self.shared.log.admit(kind, now_ms)
     }
 
-    /// Says what was left out, when it is time to; with the greatest time, at the end.
-    pub(crate) fn sum_up(&mut self, now_ms: u64) {
-        self.log.sum_up(now_ms);
-    }
-
-    /// When there is something to sum up.
-    pub(crate) fn sum_due_ms(&self) -> Option<u64> {
-        self.log.due_ms()
-    }
-
-    fn log(&mut self, event: &BusEvent) {
+    fn log(&self, event: &BusEvent) {
         match event {
             BusEvent::DiskFull { full: true, free } => {
                 tracing::warn!(
@@ -115,110 +101,5 @@ impl Dispatch {
             }
             _ => {}
         }
-    }
-}
-
-/// Kinds of lines that clients can bring about.
-#[derive(Debug, Clone, Copy)]
-enum Kind {
-    Registered,
-    Renamed,
-    Retired,
-    Left,
-    Denied,
-    Refused,
-    Held,
-    Overflow,
-}
-
-impl Kind {
-    /// What the lines of each kind are called in a sum, in the order of the kinds.
-    const WORDS: [&str; 8] = [
-        "peers registered",
-        "peers renamed",
-        "names ended for good",
-        "peers left",
-        "peers denied",
-        "messages refused",
-        "messages held back",
-        "connections closed that do not read",
-    ];
-
-    /// `None`: no line.
-    fn of(event: &BusEvent) -> Option<Self> {
-        match event {
-            BusEvent::Registered { .. } => Some(Self::Registered),
-            BusEvent::Renamed { .. } => Some(Self::Renamed),
-            BusEvent::Retired { .. } => Some(Self::Retired),
-            BusEvent::Left { .. } => Some(Self::Left),
-            BusEvent::Denied { .. } => Some(Self::Denied),
-            BusEvent::Refused { told: false, .. } => Some(Self::Refused),
-            BusEvent::Held { .. } => Some(Self::Held),
-            _ => None,
-        }
-    }
-}
-
-/// Lets a bounded number of lines of each kind through per window of time.
-#[derive(Debug, Default)]
-struct LogLimit {
-    window: u64,
-    lines: [u64; Kind::WORDS.len()],
-}
-
-impl LogLimit {
-    /// Counts a line; whether it is to be logged.
-    fn admit(&mut self, kind: Kind) -> bool {
-        let lines = &mut self.lines[kind as usize];
-        *lines += 1;
-        *lines <= LINES_MAX
-    }
-
-    /// Once a window has passed: logs how many lines it left out, and begins anew.
-    fn sum_up(&mut self, now_ms: u64) {
-        let window = now_ms / LOG_WINDOW_MS;
-        if window != self.window {
-            for (what, more) in self.omitted() {
-                tracing::warn!(more, "{what}: not logged one by one");
-            }
-            self.window = window;
-            self.lines = Default::default();
-        }
-    }
-
-    fn omitted(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let more = self
-            .lines
-            .iter()
-            .map(|lines| lines.saturating_sub(LINES_MAX));
-        Kind::WORDS
-            .into_iter()
-            .zip(more)
-            .filter(|(_, more)| *more > 0)
-    }
-
-    fn due_ms(&self) -> Option<u64> {
-        let end_ms = |_| (self.window + 1) * LOG_WINDOW_MS;
-        self.omitted().next().map(end_ms)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_flood_of_one_kind_is_logged_in_part_and_counted() {
-        let mut limit = LogLimit::default();
-        let logged = (0..1_000).filter(|_| limit.admit(Kind::Denied)).count();
-        assert_eq!(logged, 10);
-        assert!(limit.admit(Kind::Left), "another kind has its own");
-        limit.sum_up(LOG_WINDOW_MS - 1);
-        let omitted: Vec<_> = limit.omitted().collect();
-        assert_eq!(omitted, [("peers denied", 990)]);
-        assert_eq!(limit.due_ms(), Some(LOG_WINDOW_MS));
-        limit.sum_up(LOG_WINDOW_MS);
-        assert_eq!(limit.due_ms(), None);
-        assert!(limit.admit(Kind::Denied), "the next window is another one");
     }
 }

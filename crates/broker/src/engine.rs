@@ -98,7 +98,7 @@ impl<S: Durable> Engine<S> {
         // From here on nobody can enter; then whoever is there is closed.
         drop(self.inputs);
         self.shared.table.close_all(&reason, self.dispatch.drain);
-        self.dispatch.sum_up(u64::MAX);
+        self.shared.log.sum_up(u64::MAX);
         let closed = self.store.close();
         self.shared.health.idle();
         served.and(closed)
@@ -109,7 +109,7 @@ impl<S: Durable> Engine<S> {
             let input = self.next_input();
             let now = self.shared.clock.now();
             self.shared.health.busy(now.mono_ms);
-            self.dispatch.sum_up(now.mono_ms);
+            self.shared.log.sum_up(now.mono_ms);
             if input.is_some() || self.space_ms == 0 || self.broker.is_full() {
                 self.look_for_room(now)?;
             }
@@ -157,7 +157,7 @@ impl<S: Durable> Engine<S> {
         let now_ms = self.shared.clock.mono_ms();
         let tick = self.broker.poll_timeout().map(|(due_ms, _)| due_ms);
         let commit = self.soon_since_ms.map(|since_ms| since_ms + ACK_COMMIT_MS);
-        let sum = self.dispatch.sum_due_ms();
+        let sum = self.shared.log.due_ms();
         let due = tick.into_iter().chain(commit).chain(sum);
         let due_ms = due.fold(self.check_ms, u64::min);
         let wait = Duration::from_millis(due_ms.saturating_sub(now_ms));

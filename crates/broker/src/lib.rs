@@ -14,6 +14,7 @@ mod engine_input;
 mod http;
 mod link;
 mod listener;
+mod log_limit;
 mod metrics;
 mod operator;
 mod options;
@@ -21,6 +22,8 @@ mod places;
 mod running;
 mod shared;
 mod table;
+mod tls;
 
 pub use options::{DEFAULT_PORT, Options, StartError, Times, Tune};
 pub use running::{Failure, Report, Running, start};
+pub use tls::TlsFiles;

@@ -17,6 +17,8 @@ pub(crate) struct Metrics {
     registry: Registry,
     /// WebSocket connections opened.
     pub(crate) opened: Counter,
+    /// Clients that TLS kept away.
+    pub(crate) unsecured: Counter,
     /// Inputs that the engine has handled.
     pub(crate) inputs: Counter,
     /// How long a commit takes, in seconds.
@@ -71,6 +73,7 @@ impl Metrics {
         );
         let metrics = Self {
             opened: counter(r, "connections_opened", "WebSocket connections opened"),
+            unsecured: counter(r, "tls_failures", "Clients that TLS kept away"),
             inputs: counter(r, "inputs", "Inputs handled by the engine"),
             commits,
             spared: counter(
@@ -89,11 +92,7 @@ impl Metrics {
             refused: Family::default(),
             delivered: counter(r, "deliveries_sent", "Deliveries given to a connection"),
             acked: counter(r, "deliveries_acked", "Deliveries acked"),
-            dead: counter(
-                r,
-                "deliveries_dead",
-                "Deliveries rejected by their recipient",
-            ),
+            dead: counter(r, "deliveries_dead", "Deliveries that were rejected"),
             expired: counter(r, "deliveries_expired", "Deliveries that expired"),
             registered: counter(r, "registrations", "Registrations"),
             takeovers: counter(r, "takeovers", "Registrations that took a live name over"),

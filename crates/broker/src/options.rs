@@ -9,6 +9,8 @@ use std::time::Duration;
 use peerbus_core::TokenHash;
 use peerbus_core::broker::Config;
 
+use crate::tls::TlsFiles;
+
 /// The port of v1 and of our default listen address.
 pub const DEFAULT_PORT: u16 = 47_821;
 
@@ -16,6 +18,10 @@ pub const DEFAULT_PORT: u16 = 47_821;
 pub struct Options {
     /// TCP addresses to listen on; port 0 takes a free one.
     pub listen: Vec<SocketAddr>,
+    /// What TLS over TCP needs; `None`: nothing is encrypted there.
+    pub tls: Option<TlsFiles>,
+    /// Listen where other machines can reach it without TLS, too.
+    pub insecure: bool,
     /// Path of the Unix socket, if there is to be one.
     pub unix: Option<PathBuf>,
     /// The database file; made if it is missing.
@@ -40,6 +46,8 @@ impl Options {
     pub fn new(db: PathBuf, tokens: Vec<TokenHash>) -> Self {
         Self {
             listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT))],
+            tls: None,
+            insecure: false,
             unix: None,
             db,
             tokens,
@@ -54,6 +62,8 @@ impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("listen", &self.listen)
+            .field("tls", &self.tls)
+            .field("insecure", &self.insecure)
             .field("unix", &self.unix)
             .field("db", &self.db)
             .field("tokens", &self.tokens.len())
@@ -101,6 +111,23 @@ pub enum StartError {
     /// There is nothing to listen on.
     #[error("no address to listen on; give a TCP address (PEERBUS_LISTEN) or a Unix socket path")]
     NoAddress,
+    /// Other machines can reach the address, and nothing would be encrypted.
+    #[error(
+        "{address} can be reached from other machines, and tokens and messages could be read on the \
+         way: give the broker a certificate (--tls-cert FILE --tls-key FILE), or listen on \
+         127.0.0.1 and use a tunnel (ssh -L); if the network is a closed one, a container's or a \
+         VPN's for instance, say --insecure (PEERBUS_INSECURE=1)"
+    )]
+    Insecure {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// A file for TLS cannot be used.
+    #[error("cannot speak TLS: {reason}")]
+    Tls {
+        /// A sentence that names the file, what was found and what to do.
+        reason: String,
+    },
     /// Another process listens on the port.
     #[error(
         "cannot listen on {address}: another process has port {} (is a broker running already? \

@@ -14,6 +14,7 @@ use peerbus_wire::CloseReason;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
+use tokio_rustls::TlsAcceptor;
 
 use crate::clock::Clock;
 use crate::engine::Engine;
@@ -22,6 +23,7 @@ use crate::http::{self, Site};
 use crate::listener::{Acceptor, Bound, bind_tcp, raise_file_limit};
 use crate::options::{Options, StartError};
 use crate::shared::{Phase, Shared};
+use crate::tls;
 
 /// Open files that are not connections: the database, the listeners, the runtime, HTTP requests.
 const FILES_SPARE: u64 = 320;
@@ -83,13 +85,22 @@ impl Report {
 ///
 /// # Errors
 ///
-/// When an address, the Unix socket or the database cannot be used. Nothing is left running.
+/// When an address, the Unix socket, a file for TLS or the database cannot be used, or other machines
+/// could reach an address without TLS. Nothing is left running.
 pub async fn start(options: Options) -> Result<Running, StartError> {
     if options.tokens.is_empty() {
         return Err(StartError::NoTokens);
     }
     if options.listen.is_empty() && options.unix.is_none() {
         return Err(StartError::NoAddress);
+    }
+    let tls = options.tls.as_ref().map(tls::acceptor).transpose();
+    let tls = tls.map_err(|reason| StartError::Tls { reason })?;
+    if tls.is_none() && !options.insecure {
+        let exposed = |address: &&SocketAddr| !address.ip().to_canonical().is_loopback();
+        if let Some(&address) = options.listen.iter().find(exposed) {
+            return Err(StartError::Insecure { address });
+        }
     }
     let (listen, unix_path) = (options.listen.clone(), options.unix.clone());
     // The database comes first: its lock says which of two brokers may touch the socket's file, and
@@ -105,7 +116,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         }
     };
     let (stop_listening, _) = watch::channel(false);
-    let servers = serve(listening.bound, &shared, &stop_listening);
+    let servers = serve(listening.bound, tls.as_ref(), &shared, &stop_listening);
     Ok(Running {
         shared,
         addresses: listening.addresses,
@@ -155,12 +166,13 @@ fn listen_at(listen: &[SocketAddr], unix: Option<&Path>) -> Result<Listening, St
 /// Serves every listener until told to stop.
 fn serve(
     bound: Vec<(Bound, Site)>,
+    tls: Option<&TlsAcceptor>,
     shared: &Arc<Shared>,
     stop_listening: &watch::Sender<bool>,
 ) -> JoinSet<()> {
     let mut servers = JoinSet::new();
     let (bound, sites): (Vec<_>, Vec<_>) = bound.into_iter().unzip();
-    let acceptors = Acceptor::all(bound, shared.places.max, shared.times.http_max);
+    let acceptors = Acceptor::all(bound, tls, shared);
     for (acceptor, site) in acceptors.zip(sites) {
         let service = http::router(Arc::clone(shared), site)
             .into_make_service_with_connect_info::<crate::listener::Via>();

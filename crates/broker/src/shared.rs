@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::engine_input::EngineSender;
+use crate::log_limit::LogLimit;
 use crate::metrics::Metrics;
 use crate::options::Times;
 use crate::places::Places;
@@ -23,6 +24,7 @@ pub(crate) struct Shared {
     pub(crate) times: Times,
     pub(crate) places: Places,
     pub(crate) health: Health,
+    pub(crate) log: LogLimit,
     /// Tells what the database has lost.
     pub(crate) witness: Option<WitnessFile>,
     /// Tells how many log lines were lost.
@@ -47,6 +49,7 @@ impl Shared {
             times,
             places: Places::new(connections_max),
             health: Health::default(),
+            log: LogLimit::default(),
             witness: None,
             log_lost: None,
             full: watch::Sender::new(false),

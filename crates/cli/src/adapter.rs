@@ -12,6 +12,7 @@ use crate::failure::Failure;
 pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
     let config = Config::resolve(&Flags {
         url: verb.connection.url,
+        ca: verb.connection.ca,
         name: verb.name,
         credentials: verb.connection.credentials,
     })?;

@@ -62,9 +62,12 @@ pub(crate) enum Verb {
 /// How to reach the broker.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Connection {
-    /// Where the broker is: ws://HOST:PORT or unix:PATH [env: PEERBUS_URL]
+    /// Where the broker is: ws://HOST:PORT, wss://HOST:PORT or unix:PATH [env: PEERBUS_URL]
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
+    /// Authority to trust for wss:, in place of the system's (PEM) [env: PEERBUS_CA]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
     /// Another credentials file than the one `serve` makes
     #[arg(long, value_name = "FILE")]
     pub(crate) credentials: Option<PathBuf>,
@@ -81,6 +84,33 @@ pub(crate) struct Serve {
         value_parser = listen_address
     )]
     pub(crate) listen: SocketAddr,
+    /// Certificate for TLS over TCP, with those between it and its authority (PEM)
+    #[arg(
+        long,
+        env = "PEERBUS_TLS_CERT",
+        value_name = "FILE",
+        requires = "tls_key"
+    )]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Private key of that certificate (PEM)
+    #[arg(
+        long,
+        env = "PEERBUS_TLS_KEY",
+        value_name = "FILE",
+        requires = "tls_cert"
+    )]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Authority of which every client over TCP must show a certificate (PEM)
+    #[arg(
+        long,
+        env = "PEERBUS_CLIENT_CA",
+        value_name = "FILE",
+        requires = "tls_cert"
+    )]
+    pub(crate) client_ca: Option<PathBuf>,
+    /// Listen without TLS where other machines can reach it, too
+    #[arg(long, env = "PEERBUS_INSECURE", value_parser = on_or_off)]
+    pub(crate) insecure: bool,
     /// Unix socket to listen on
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
@@ -390,6 +420,15 @@ fn listen_address(text: &str) -> Result<SocketAddr, String> {
         "expected IP:PORT, such as 127.0.0.1:47821 or [::1]:47821 (PEERBUS_LISTEN or --listen)"
             .into()
     })
+}
+
+/// The value of a variable for a flag; an empty one is off.
+fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "true" | "yes" | "on" => Ok(true),
+        "" | "0" | "false" | "no" | "off" => Ok(false),
+        _ => Err("expected 1 or 0".into()),
+    }
 }
 
 /// A length of time between a hundredth of a second and a year.

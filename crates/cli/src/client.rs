@@ -27,6 +27,7 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 pub(crate) fn config(connection: &Connection, name: Option<String>) -> Result<Config, Failure> {
     let flags = Flags {
         url: connection.url.clone(),
+        ca: connection.ca.clone(),
         name,
         credentials: connection.credentials.clone(),
     };

@@ -14,6 +14,7 @@ pub(crate) fn run(verb: Doctor) -> Result<(), Failure> {
     let report = examine(&Context {
         flags: Flags {
             url: verb.connection.url,
+            ca: verb.connection.ca,
             name: None,
             credentials: verb.connection.credentials,
         },

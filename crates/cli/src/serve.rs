@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use peerbus_adapter::signals::Stop;
 use peerbus_adapter::{Token, credentials, paths::Paths};
-use peerbus_broker::{Options, Report, Running, start};
+use peerbus_broker::{Options, Report, Running, TlsFiles, start};
 use peerbus_core::TokenHash;
 
 use crate::args::Serve;
@@ -37,8 +37,12 @@ pub(crate) fn run(verb: Serve) -> Result<(), Failure> {
 async fn serve(setup: Setup) -> Result<(), Failure> {
     // From here on a signal ends the broker in good order, also while it starts.
     let mut stop = Stop::catch().map_err(Failure::failed)?;
+    let scheme = match setup.options.tls {
+        Some(_) => "wss",
+        None => "ws",
+    };
     let mut broker = start(setup.options).await.map_err(Failure::config)?;
-    announce(&broker, &setup.db, setup.credentials.as_deref());
+    announce(&broker, scheme, &setup.db, setup.credentials.as_deref());
     notify(sd_notify::NotifyState::Ready);
     tokio::select! {
         _ = stop.asked() => {}
@@ -92,6 +96,12 @@ impl Setup {
         let db = verb.db.unwrap_or(paths.database);
         let mut options = Options::new(db.clone(), tokens);
         options.listen = vec![verb.listen];
+        options.insecure = verb.insecure;
+        options.tls = verb.tls_cert.zip(verb.tls_key).map(|(cert, key)| TlsFiles {
+            cert,
+            key,
+            client_ca: verb.client_ca,
+        });
         options.log_lost = Some(crate::stderr::lost);
         if cfg!(unix) {
             options.unix = Some(verb.socket.unwrap_or(paths.socket));
@@ -141,13 +151,13 @@ fn tokens(file: PathBuf) -> Result<(Vec<TokenHash>, Option<PathBuf>), Failure> {
 }
 
 /// Says where everything is.
-fn announce(broker: &Running, db: &Path, credentials: Option<&Path>) {
+fn announce(broker: &Running, scheme: &str, db: &Path, credentials: Option<&Path>) {
     for address in broker.addresses() {
-        output::say(&format!("listening on ws://{address}"));
-        if !address.ip().is_loopback() {
+        output::say(&format!("listening on {scheme}://{address}"));
+        if scheme == "ws" && !address.ip().to_canonical().is_loopback() {
             output::say(
                 "warning: other machines can reach this address, and nothing there is encrypted: \
-                 tokens and messages can be read on the way; tunnel it (SSH, VPN, TLS proxy)",
+                 tokens and messages can be read on the way, as --insecure allows",
             );
         }
     }

@@ -1,5 +1,5 @@
 //! What peerbus asks of the operating system: private files and directories, local sockets,
-//! processes, the user, a clock. It knows nothing of peerbus, and stands on Unix alone.
+//! processes, the user, a clock, certificates. It knows nothing of peerbus, and stands on Unix alone.
 
 pub mod clock;
 pub mod dir;
@@ -7,4 +7,5 @@ pub mod disk;
 pub mod file;
 pub mod process;
 pub mod socket;
+pub mod tls;
 pub mod user;

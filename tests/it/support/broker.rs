@@ -10,6 +10,8 @@ use super::{Home, Lines};
 pub(crate) struct Broker {
     child: Child,
     pub(crate) stderr: Lines,
+    /// With TLS.
+    secure: bool,
     /// `127.0.0.1:PORT`.
     pub(crate) address: String,
 }
@@ -34,12 +36,16 @@ impl Broker {
             .spawn()
             .expect("serve starts");
         let stderr = Lines::of(child.stderr.take().expect("a pipe"));
-        let address = stderr.find("address", |line| {
-            line.strip_prefix("listening on ws://").map(str::to_owned)
+        let (secure, address) = stderr.find("address", |line| {
+            let url = line.strip_prefix("listening on ws")?;
+            let secure = url.starts_with('s');
+            let address = url.split_once("://")?.1;
+            Some((secure, address.to_owned()))
         });
         let broker = Self {
             child,
             stderr,
+            secure,
             address,
         };
         broker.stderr.find("state line", |line| {
@@ -49,7 +55,8 @@ impl Broker {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("ws://{}", self.address)
+        let scheme = if self.secure { "wss" } else { "ws" };
+        format!("{scheme}://{}", self.address)
     }
 
     pub(crate) fn pid(&self) -> Pid {

@@ -14,6 +14,7 @@ pub mod message;
 pub mod peer;
 pub mod scripted;
 pub mod socket;
+pub mod tls;
 
 use std::future::Future;
 use std::time::Duration;

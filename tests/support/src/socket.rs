@@ -64,6 +64,15 @@ impl Socket {
         Self::upgrade(stream, "ws://localhost/any/path").await
     }
 
+    /// A client's end over a stream that is there already.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Socket::connect`].
+    pub async fn over(stream: impl Io + 'static) -> Result<Self, tungstenite::Error> {
+        Self::upgrade(stream, "ws://localhost").await
+    }
+
     async fn upgrade(stream: impl Io + 'static, url: &str) -> Result<Self, tungstenite::Error> {
         let stream: Box<dyn Io> = Box::new(stream);
         let (ws, _response) = client_async(url, stream).await?;

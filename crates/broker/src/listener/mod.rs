@@ -2,6 +2,7 @@
 
 mod limit;
 mod socket;
+mod tls;
 mod unix;
 
 use std::io;
@@ -13,12 +14,14 @@ use axum::serve::Listener;
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
+use tokio_rustls::TlsAcceptor;
 
 pub(crate) use self::limit::raise_file_limit;
 pub(crate) use self::socket::{Socket, Via};
 pub(crate) use self::unix::bind as bind_unix;
 use crate::options::StartError;
 use crate::places::Places;
+use crate::shared::Shared;
 
 /// Sockets that may be open beyond the connections: for health checks, metrics and refusals.
 const SOCKETS_SPARE: usize = 256;
@@ -56,21 +59,22 @@ pub(crate) enum Bound {
 }
 
 /// Accepts sockets, as many as may be open at once, each with a deadline for its request.
-#[derive(Debug)]
 pub(crate) struct Acceptor {
     bound: Bound,
+    /// What clients over TCP must speak.
+    tls: Option<TlsAcceptor>,
     places: Vec<Arc<Semaphore>>,
-    http_max: Duration,
+    shared: Arc<Shared>,
 }
 
 impl Acceptor {
     /// Acceptors for these listeners, which share their places. TCP leaves some to the Unix socket.
     pub(crate) fn all(
         bound: impl IntoIterator<Item = Bound>,
-        connections_max: usize,
-        http_max: Duration,
+        tls: Option<&TlsAcceptor>,
+        shared: &Arc<Shared>,
     ) -> impl Iterator<Item = Self> {
-        let sockets = connections_max + SOCKETS_SPARE;
+        let sockets = shared.places.max + SOCKETS_SPARE;
         let all = Arc::new(Semaphore::new(sockets));
         let tcp = Arc::new(Semaphore::new(sockets - Places::of_unix(sockets)));
         bound.into_iter().map(move |bound| Self {
@@ -79,20 +83,21 @@ impl Acceptor {
                 Bound::Unix(_) => vec![Arc::clone(&all)],
             },
             bound,
-            http_max,
+            tls: tls.cloned(),
+            shared: Arc::clone(shared),
         })
     }
 
     async fn accept_one(&self) -> io::Result<Socket> {
         match &self.bound {
-            Bound::Tcp(listener) => listener
-                .accept()
-                .await
-                .map(|(stream, _)| Socket::tcp(stream)),
+            Bound::Tcp(listener) => {
+                let (stream, _) = listener.accept().await?;
+                Ok(Socket::tcp(stream, self.tls.as_ref(), &self.shared))
+            }
             Bound::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
                 unix::check_peer(&stream)?;
-                Ok(Socket::unix(stream))
+                Ok(Socket::unix(stream, &self.shared))
             }
         }
     }
@@ -113,7 +118,7 @@ impl Listener for Acceptor {
                 }
             }
             match self.accept_one().await {
-                Ok(socket) => return (socket::Io::new(socket, self.http_max, place), ()),
+                Ok(socket) => return (socket::Io::new(socket, place), ()),
                 Err(error) if is_about_one_client(&error) => {
                     tracing::debug!(%error, "connection refused");
                 }

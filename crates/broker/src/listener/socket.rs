@@ -1,4 +1,4 @@
-//! An accepted socket, TCP or Unix.
+//! An accepted socket: TCP, with TLS or without, or Unix.
 
 use std::future::poll_fn;
 use std::io;
@@ -6,7 +6,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use axum::extract::connect_info::Connected;
 use axum::serve::IncomingStream;
@@ -14,8 +13,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Sleep, sleep};
+use tokio_rustls::TlsAcceptor;
 
 use super::Acceptor;
+use super::tls::{HANDSHAKE, TlsSocket, log_refused};
+use crate::shared::Shared;
 
 /// Most bytes that are read of a client at one go before its first frame is whole: a request's head,
 /// or a `register` and what else came with it.
@@ -26,6 +28,7 @@ const STRANGER_BYTES_MAX: usize = 16 * 1024;
 #[derive(Debug)]
 pub(crate) struct Socket {
     stream: Stream,
+    shared: Arc<Shared>,
     /// It has become a WebSocket, whose deadlines are the connection's.
     upgraded: AtomicBool,
     /// It has sent a whole first frame.
@@ -36,26 +39,36 @@ pub(crate) struct Socket {
     bypassed: AtomicBool,
 }
 
+/// What TLS needs stands apart: the others are not to grow by it.
 #[derive(Debug)]
 enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Tls(Box<TlsSocket>),
 }
 
 impl Socket {
-    pub(super) fn tcp(stream: TcpStream) -> Self {
+    pub(super) fn tcp(stream: TcpStream, tls: Option<&TlsAcceptor>, shared: &Arc<Shared>) -> Self {
         // Pipelined small frames would wait for each other's TCP acks.
         let _unsupported = stream.set_nodelay(true);
-        Self::new(Stream::Tcp(stream))
+        let stream = match tls {
+            None => Stream::Tcp(stream),
+            Some(tls) => {
+                let tls = TlsSocket::new(tls.clone(), stream, Arc::clone(shared));
+                Stream::Tls(Box::new(tls))
+            }
+        };
+        Self::new(stream, shared)
     }
 
-    pub(super) fn unix(stream: UnixStream) -> Self {
-        Self::new(Stream::Unix(stream))
+    pub(super) fn unix(stream: UnixStream, shared: &Arc<Shared>) -> Self {
+        Self::new(Stream::Unix(stream), shared)
     }
 
-    fn new(stream: Stream) -> Self {
+    fn new(stream: Stream, shared: &Arc<Shared>) -> Self {
         Self {
             stream,
+            shared: Arc::clone(shared),
             upgraded: AtomicBool::new(false),
             introduced: AtomicBool::new(false),
             unanswered: AtomicUsize::new(0),
@@ -71,16 +84,11 @@ impl Socket {
         let head = text_frame_head(text.len());
         let (mut head, mut text) = (head.as_slice(), text.as_bytes());
         while !head.is_empty() || !text.is_empty() {
-            poll_fn(|cx| self.poll_write_ready(cx)).await?;
-            match self.try_write(&[io::IoSlice::new(head), io::IoSlice::new(text)]) {
-                Ok(written) => {
-                    let of_head = written.min(head.len());
-                    head = &head[of_head..];
-                    text = &text[written - of_head..];
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
+            let slices = [io::IoSlice::new(head), io::IoSlice::new(text)];
+            let written = poll_fn(|cx| self.poll_write(cx, &slices)).await?;
+            let of_head = written.min(head.len());
+            head = &head[of_head..];
+            text = &text[written - of_head..];
         }
         self.bypassed.store(false, Ordering::Release);
         Ok(())
@@ -92,7 +100,12 @@ impl Socket {
     }
 
     pub(crate) fn is_tcp(&self) -> bool {
-        matches!(self.stream, Stream::Tcp(_))
+        !matches!(self.stream, Stream::Unix(_))
+    }
+
+    /// Whether the client speaks no TLS at a port that wants it.
+    pub(crate) fn lacks_tls(&self) -> bool {
+        matches!(&self.stream, Stream::Tls(tls) if tls.is_plain())
     }
 
     /// The first frame is there, whole: the limits of the WebSocket layer are enough from here on.
@@ -101,12 +114,20 @@ impl Socket {
     }
 
     /// Counts what a stranger sends.
-    fn count_read(&self, bytes: usize) -> io::Result<()> {
+    fn count_read(&self, bytes: &[u8]) -> io::Result<()> {
         if self.introduced.load(Ordering::Acquire) {
             return Ok(());
         }
-        let before = self.unanswered.fetch_add(bytes, Ordering::AcqRel);
-        if before + bytes > STRANGER_BYTES_MAX {
+        let before = self.unanswered.fetch_add(bytes.len(), Ordering::AcqRel);
+        if before == 0
+            && bytes.first() == Some(&HANDSHAKE)
+            && let Stream::Tcp(tcp) = &self.stream
+        {
+            let why = "it speaks TLS, and this port does not: use ws:// (or http://), or give the \
+                       broker a certificate (--tls-cert, --tls-key)";
+            log_refused(&self.shared, tcp, why);
+        }
+        if before + bytes.len() > STRANGER_BYTES_MAX {
             let why = "more was sent than a request or a register frame may have";
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
         }
@@ -121,47 +142,54 @@ impl Socket {
     /// Reads and forgets until the client has closed its side.
     pub(crate) async fn discard(&self) {
         let mut bytes = vec![0; 16 * 1024];
+        while let Ok(1..) = poll_fn(|cx| self.poll_read(cx, &mut bytes)).await {}
+    }
+
+    fn poll_read(&self, cx: &mut Context<'_>, bytes: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
-            let readable = poll_fn(|cx| self.poll_read_ready(cx));
-            if readable.await.is_err() {
-                return;
+            let read = match &self.stream {
+                Stream::Tcp(stream) => {
+                    ready!(stream.poll_read_ready(cx))?;
+                    stream.try_read(bytes)
+                }
+                Stream::Unix(stream) => {
+                    ready!(stream.poll_read_ready(cx))?;
+                    stream.try_read(bytes)
+                }
+                Stream::Tls(tls) => return tls.poll_read(cx, bytes),
+            };
+            if !would_block(&read) {
+                return Poll::Ready(read);
             }
-            match self.try_read(&mut bytes) {
-                Ok(0) => return,
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return,
+        }
+    }
+
+    fn poll_write(
+        &self,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            let written = match &self.stream {
+                Stream::Tcp(stream) => {
+                    ready!(stream.poll_write_ready(cx))?;
+                    stream.try_write_vectored(slices)
+                }
+                Stream::Unix(stream) => {
+                    ready!(stream.poll_write_ready(cx))?;
+                    stream.try_write_vectored(slices)
+                }
+                Stream::Tls(tls) => return tls.poll_write(cx, slices),
+            };
+            if !would_block(&written) {
+                return Poll::Ready(written);
             }
         }
     }
+}
 
-    fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &self.stream {
-            Stream::Tcp(stream) => stream.poll_read_ready(cx),
-            Stream::Unix(stream) => stream.poll_read_ready(cx),
-        }
-    }
-
-    fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &self.stream {
-            Stream::Tcp(stream) => stream.poll_write_ready(cx),
-            Stream::Unix(stream) => stream.poll_write_ready(cx),
-        }
-    }
-
-    fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        match &self.stream {
-            Stream::Tcp(stream) => stream.try_read(bytes),
-            Stream::Unix(stream) => stream.try_read(bytes),
-        }
-    }
-
-    fn try_write(&self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        match &self.stream {
-            Stream::Tcp(stream) => stream.try_write_vectored(slices),
-            Stream::Unix(stream) => stream.try_write_vectored(slices),
-        }
-    }
+fn would_block(done: &io::Result<usize>) -> bool {
+    matches!(done, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
 }
 
 /// The head of an unmasked, unfragmented text frame (RFC 6455 §5.2).
@@ -193,12 +221,8 @@ pub(crate) struct Io {
 }
 
 impl Io {
-    pub(super) fn new(
-        socket: Socket,
-        http_max: Duration,
-        place: Vec<OwnedSemaphorePermit>,
-    ) -> Self {
-        let deadline = Some(Box::pin(sleep(http_max)));
+    pub(super) fn new(socket: Socket, place: Vec<OwnedSemaphorePermit>) -> Self {
+        let deadline = Some(Box::pin(sleep(socket.shared.times.http_max)));
         Self {
             socket: Arc::new(socket),
             deadline,
@@ -230,17 +254,11 @@ impl AsyncRead for Io {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         this.poll_deadline(cx)?;
-        loop {
-            ready!(this.socket.poll_read_ready(cx))?;
-            match this.socket.try_read(buf.initialize_unfilled()) {
-                Ok(read) => {
-                    buf.advance(read);
-                    return Poll::Ready(this.socket.count_read(read));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
+        let bytes = buf.initialize_unfilled();
+        let read = ready!(this.socket.poll_read(cx, bytes))?;
+        let counted = this.socket.count_read(&bytes[..read]);
+        buf.advance(read);
+        Poll::Ready(counted)
     }
 }
 
@@ -264,29 +282,28 @@ impl AsyncWrite for Io {
             // No waker is needed: whoever bypasses flushes afterwards.
             return Poll::Pending;
         }
-        loop {
-            ready!(this.socket.poll_write_ready(cx))?;
-            match this.socket.try_write(slices) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                done => {
-                    this.socket.unanswered.store(0, Ordering::Release);
-                    return Poll::Ready(done);
-                }
-            }
-        }
+        let written = ready!(this.socket.poll_write(cx, slices));
+        this.socket.unanswered.store(0, Ordering::Release);
+        Poll::Ready(written)
     }
 
     fn is_write_vectored(&self) -> bool {
         true
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &self.socket.stream {
+            Stream::Tls(tls) => tls.poll_flush(cx),
+            Stream::Tcp(_) | Stream::Unix(_) => Poll::Ready(Ok(())),
+        }
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // The socket is closed when its last handle goes, right after.
-        Poll::Ready(Ok(()))
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &self.socket.stream {
+            Stream::Tls(tls) => tls.poll_shutdown(cx),
+            // The socket is closed when its last handle goes, right after.
+            Stream::Tcp(_) | Stream::Unix(_) => Poll::Ready(Ok(())),
+        }
     }
 }
 

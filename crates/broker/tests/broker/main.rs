@@ -10,3 +10,4 @@ mod liveness;
 mod messages;
 mod share;
 mod support;
+mod tls;

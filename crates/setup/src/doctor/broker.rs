@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use peerbus_adapter::{
-    Bus, Config, Event, Flags, How, LinkState, Naming, PeerEntry, Refused, Url, connect,
+    Bus, Config, Event, Flags, How, LinkState, Naming, PeerEntry, Refused, UNUSABLE, Url, connect,
     credentials,
 };
 
@@ -56,7 +56,7 @@ async fn reach(bus: &Bus, config: &Config, since: Instant, report: &mut Report) 
     match settled(bus).await {
         LinkState::Online { ext, .. } => {
             let took = since.elapsed().as_millis();
-            answered(config, took, ext, report);
+            answered(config, took, ext, report).await;
             Some(ext)
         }
         state @ LinkState::Refused { .. } => {
@@ -67,7 +67,7 @@ async fn reach(bus: &Bus, config: &Config, since: Instant, report: &mut Report) 
         }
         LinkState::Connecting { last_error, .. } => {
             let why = last_error.unwrap_or_else(|| "it does not answer".into());
-            absent(config, why, report);
+            absent(config, why, report).await;
             None
         }
         other => {
@@ -82,10 +82,18 @@ async fn reach(bus: &Bus, config: &Config, since: Instant, report: &mut Report) 
 }
 
 /// Says why there is no broker.
-fn absent(config: &Config, why: String, report: &mut Report) {
+async fn absent(config: &Config, why: String, report: &mut Report) {
+    if why.starts_with(UNUSABLE)
+        && let Some((why, remedy)) = why.rsplit_once("; ")
+    {
+        return report.failed("broker", why, remedy);
+    }
     let kept = credentials::load(&config.credentials).ok();
     let has_url = config.url.is_some() || kept.is_some_and(|kept| kept.url.is_some());
-    let elsewhere = (!has_url).then(|| elsewhere::broker(config)).flatten();
+    let elsewhere = match has_url {
+        true => None,
+        false => elsewhere::broker(config).await,
+    };
     match elsewhere {
         Some(says) => report.failed(
             "broker",
@@ -101,17 +109,21 @@ fn absent(config: &Config, why: String, report: &mut Report) {
     }
 }
 
-fn answered(config: &Config, took: u128, ext: bool, report: &mut Report) {
+async fn answered(config: &Config, took: u128, ext: bool, report: &mut Report) {
     let kept = credentials::load(&config.credentials).ok();
     let url = config
         .url
         .clone()
         .or_else(|| kept.and_then(|kept| kept.url));
     let sockets = config.sockets.iter().cloned().map(Url::Unix);
-    let mut places = url
-        .map_or_else(|| sockets.collect(), |url| vec![url])
-        .into_iter();
-    let said = places.find_map(|url| Some((health::ask(&url)?, url)));
+    let places: Vec<_> = url.map_or_else(|| sockets.collect(), |url| vec![url]);
+    let mut said = None;
+    for url in places {
+        if let Some(answer) = health::ask(&url, &config.tls).await {
+            said = Some((answer, url));
+            break;
+        }
+    }
     let (at, version) = match &said {
         Some((said, url)) => (format!(" at {url}"), said["version"].as_str()),
         None => (String::new(), None),

@@ -15,8 +15,11 @@ const PID_BYTES_MAX: u64 = 20;
 
 /// What shows that a broker runs, and the sockets at which it was looked for. `None`: none runs,
 /// as far as can be seen.
-pub(super) fn broker(config: &Config) -> Option<String> {
-    let sign = database().or_else(port)?;
+pub(super) async fn broker(config: &Config) -> Option<String> {
+    let sign = match database() {
+        Some(sign) => sign,
+        None => port(config).await?,
+    };
     let sockets = config.sockets.iter().map(|path| path.display().to_string());
     let sockets: Vec<_> = sockets.collect();
     Some(format!(
@@ -44,11 +47,11 @@ fn database() -> Option<String> {
 }
 
 /// Whether one answers at the port where brokers listen.
-fn port() -> Option<String> {
+async fn port(config: &Config) -> Option<String> {
     let listen = std::env::var("PEERBUS_LISTEN").ok();
     let listen = listen.filter(|listen| !listen.is_empty());
     let url = listen.map_or_else(|| DEFAULT_URL.to_owned(), |listen| format!("ws://{listen}"));
-    let said = health::ask(&Url::parse(&url).ok()?)?;
+    let said = health::ask(&Url::parse(&url).ok()?, &config.tls).await?;
     said.get("version")?;
     Some(format!("it answers at {url}"))
 }

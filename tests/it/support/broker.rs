@@ -72,9 +72,11 @@ impl Broker {
     /// Waits until it ends by itself. Gives its exit code and what it said since it was ready.
     #[track_caller]
     pub(crate) fn ended(mut self) -> (Option<i32>, String) {
+        // Before its lines: one that does not end may not end to speak either.
+        let code = self.wait().code();
         let lines = std::iter::from_fn(|| self.stderr.next(super::PATIENCE));
         let said: Vec<_> = lines.collect();
-        (self.wait().code(), said.join("\n"))
+        (code, said.join("\n"))
     }
 
     /// SIGTERM, and waits for the orderly end. Gives what it said since it was ready.

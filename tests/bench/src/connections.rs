@@ -19,6 +19,7 @@ pub(crate) async fn idle(bench: &mut Bench) -> Result<()> {
     let mut cases = vec![
         (Speech::V1, 1_000, "v1", Bar::AtMost(16.0), Bar::None),
         (Speech::Ext, 1_000, "ext", Bar::AtMost(10.0), Bar::None),
+        (Speech::ExtTls, 1_000, "ext TLS", Bar::None, Bar::None),
     ];
     if bench.full {
         cases.push((
@@ -32,7 +33,11 @@ pub(crate) async fn idle(bench: &mut Bench) -> Result<()> {
     for (speech, count, name, each_bar, all_bar) in cases {
         let count = if bench.quick { 50 } else { count };
         let home = bench.home()?;
-        let broker = Broker::start(&bench.binary, home.path(), "127.0.0.1:0")?;
+        let start = match speech {
+            Speech::V1 | Speech::Ext => Broker::start,
+            Speech::ExtTls => Broker::start_tls,
+        };
+        let broker = start(&bench.binary, home.path(), "127.0.0.1:0")?;
         let before = broker.pss()?;
         let peers = join_all(broker.address, count, speech).await?;
         let after = broker.pss()?;

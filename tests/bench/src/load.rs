@@ -172,9 +172,9 @@ pub(crate) async fn send_all(peer: Peer, frames: Vec<Vec<u8>>) -> Result<Peer> {
         speech,
     } = peer;
     let (mut sent, mut accepted) = (0, 0);
-    while sent < frames.len() || (speech == Speech::Ext && accepted < frames.len()) {
+    while sent < frames.len() || (speech != Speech::V1 && accepted < frames.len()) {
         let room = match speech {
-            Speech::Ext => UNRECEIPTED - (sent - accepted),
+            Speech::Ext | Speech::ExtTls => UNRECEIPTED - (sent - accepted),
             Speech::V1 => frames.len(),
         };
         for frame in frames.iter().skip(sent).take(room) {
@@ -185,7 +185,7 @@ pub(crate) async fn send_all(peer: Peer, frames: Vec<Vec<u8>>) -> Result<Peer> {
             }
         }
         writer.flush().await?;
-        if speech == Speech::Ext && (sent == frames.len() || sent - accepted >= UNRECEIPTED / 2) {
+        if speech != Speech::V1 && (sent == frames.len() || sent - accepted >= UNRECEIPTED / 2) {
             accepted += read_receipts(&mut reader, &mut writer).await?;
         }
     }

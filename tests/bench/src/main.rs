@@ -17,6 +17,7 @@ mod report;
 mod restart;
 mod socket;
 mod throughput;
+mod tls;
 
 use std::path::PathBuf;
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use anyhow::{Result, bail};
 use peerbus_wire::{Envelope, Secret};
 
-use crate::socket::{Kind, Reader, Writer, dial};
+use crate::socket::{Kind, Reader, Writer, dial, dial_tls};
 
 /// The secret that everybody in a bench shares; the broker never sees it.
 const SECRET: &[u8] = b"a secret for benches, 32 bytes long";
@@ -15,6 +15,8 @@ const SECRET: &[u8] = b"a secret for benches, 32 bytes long";
 pub(crate) enum Speech {
     V1,
     Ext,
+    /// `Ext` over TLS.
+    ExtTls,
 }
 
 impl Speech {
@@ -23,7 +25,9 @@ impl Speech {
     pub(crate) fn ack(self, key: &[u8]) -> Vec<u8> {
         let how: &[u8] = match self {
             Self::V1 => br#""}"#,
-            Self::Ext => br#"","how":"seen","path":"socket","evidence":"transcript"}"#,
+            Self::Ext | Self::ExtTls => {
+                br#"","how":"seen","path":"socket","evidence":"transcript"}"#
+            }
         };
         [br#"{"protocol_version":"v1","type":"ack","id":""#, key, how].concat()
     }
@@ -44,7 +48,10 @@ impl Peer {
         name: &str,
         speech: Speech,
     ) -> Result<Self> {
-        let (reader, writer) = dial(address).await?;
+        let (reader, writer) = match speech {
+            Speech::V1 | Speech::Ext => dial(address).await?,
+            Speech::ExtTls => dial_tls(address).await?,
+        };
         let mut peer = Self {
             reader,
             writer,
@@ -52,7 +59,7 @@ impl Peer {
         };
         let ext = match speech {
             Speech::V1 => String::new(),
-            Speech::Ext => format!(r#","ext":1,"instance":"bench-{name}""#),
+            Speech::Ext | Speech::ExtTls => format!(r#","ext":1,"instance":"bench-{name}""#),
         };
         let register = format!(
             r#"{{"protocol_version":"v1","type":"register","token":"{token}","name":"{name}"{ext}}}"#

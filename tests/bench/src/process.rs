@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::tls;
+
 pub(crate) const TOKEN: &str = "bench-token";
 const ENGINE_THREAD: &str = "peerbus-engine";
 
@@ -17,6 +19,8 @@ const ENGINE_THREAD: &str = "peerbus-engine";
 pub(crate) struct Broker {
     child: Child,
     pub(crate) address: SocketAddr,
+    /// Its Unix socket.
+    socket: PathBuf,
     /// From the start of the process to its word that it listens.
     pub(crate) ready_after: Duration,
 }
@@ -24,9 +28,23 @@ pub(crate) struct Broker {
 impl Broker {
     /// Starts the release binary on the database in `dir`.
     pub(crate) fn start(binary: &Path, dir: &Path, listen: &str) -> Result<Self> {
+        Self::spawn(
+            Command::new(binary).args(["serve", "--listen", listen]),
+            dir,
+        )
+    }
+
+    /// Starts one that speaks TLS.
+    pub(crate) fn start_tls(binary: &Path, dir: &Path, listen: &str) -> Result<Self> {
+        let [cert, key] = tls::files(dir)?;
+        let mut command = Command::new(binary);
+        command.args(["serve", "--listen", listen, "--tls-cert"]);
+        Self::spawn(command.arg(cert).arg("--tls-key").arg(key), dir)
+    }
+
+    fn spawn(command: &mut Command, dir: &Path) -> Result<Self> {
         let start = Instant::now();
-        let mut child = Command::new(binary)
-            .args(["serve", "--listen", listen])
+        let mut child = command
             .env_clear()
             .env("HOME", dir)
             .env("PEERBUS_TOKENS", TOKEN)
@@ -35,7 +53,7 @@ impl Broker {
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
-            .with_context(|| format!("cannot start {}", binary.display()))?;
+            .with_context(|| format!("cannot start {}", command.get_program().display()))?;
         let stderr = child.stderr.take().context("no stderr")?;
         let mut lines = BufReader::new(stderr).lines();
         let mut said = Vec::new();
@@ -43,7 +61,9 @@ impl Broker {
             let Some(line) = lines.next().transpose()? else {
                 bail!("the broker did not start: {}", said.join("; "));
             };
-            if let Some(address) = line.strip_prefix("listening on ws://") {
+            if let Some((_, address)) = line.split_once("://")
+                && line.starts_with("listening on ws")
+            {
                 break address.parse()?;
             }
             said.push(line);
@@ -54,6 +74,7 @@ impl Broker {
         Ok(Self {
             child,
             address,
+            socket: Self::database(dir).with_file_name("peerbus.sock"),
             ready_after,
         })
     }
@@ -102,11 +123,8 @@ impl Broker {
     /// A counter of `/metrics`.
     pub(crate) async fn metric(&self, name: &str) -> Result<f64> {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
-        let mut stream = tokio::net::TcpStream::connect(self.address).await?;
-        let request = format!(
-            "GET /metrics HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
-            self.address
-        );
+        let mut stream = tokio::net::UnixStream::connect(&self.socket).await?;
+        let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         stream.write_all(request.as_bytes()).await?;
         let mut text = String::new();
         stream.read_to_string(&mut text).await?;

@@ -4,24 +4,49 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+use crate::tls;
 
 const READ_CHUNK: usize = 65_536;
 
 /// Dials and upgrades.
 pub(crate) async fn dial(address: SocketAddr) -> Result<(Reader, Writer)> {
-    let mut stream = TcpStream::connect(address).await?;
+    let (reader, writer) = connect(address).await?.into_split();
+    upgrade(address, Box::new(reader), Box::new(writer)).await
+}
+
+/// Dials with TLS and upgrades.
+pub(crate) async fn dial_tls(address: SocketAddr) -> Result<(Reader, Writer)> {
+    let stream = tls::connect(connect(address).await?).await?;
+    let (reader, writer) = tokio::io::split(stream);
+    upgrade(address, Box::new(reader), Box::new(writer)).await
+}
+
+async fn connect(address: SocketAddr) -> Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+type ReadHalf = Box<dyn AsyncRead + Send + Unpin>;
+type WriteHalf = Box<dyn AsyncWrite + Send + Unpin>;
+
+async fn upgrade(
+    address: SocketAddr,
+    mut reader: ReadHalf,
+    mut writer: WriteHalf,
+) -> Result<(Reader, Writer)> {
     let request = format!(
         "GET / HTTP/1.1\r\nHost: {address}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
     );
-    stream.write_all(request.as_bytes()).await?;
+    writer.write_all(request.as_bytes()).await?;
+    writer.flush().await?;
     let mut head = Vec::with_capacity(512);
     while !head.ends_with(b"\r\n\r\n") {
-        let byte = stream
+        let byte = reader
             .read_u8()
             .await
             .context("the broker hung up in the upgrade")?;
@@ -30,7 +55,6 @@ pub(crate) async fn dial(address: SocketAddr) -> Result<(Reader, Writer)> {
     if !head.starts_with(b"HTTP/1.1 101") {
         bail!("not upgraded: {}", String::from_utf8_lossy(&head));
     }
-    let (reader, writer) = stream.into_split();
     Ok((
         Reader {
             stream: reader,
@@ -46,7 +70,7 @@ pub(crate) async fn dial(address: SocketAddr) -> Result<(Reader, Writer)> {
 
 /// The sending half.
 pub(crate) struct Writer {
-    stream: OwnedWriteHalf,
+    stream: WriteHalf,
     buffer: Vec<u8>,
 }
 
@@ -87,6 +111,7 @@ impl Writer {
     pub(crate) async fn flush(&mut self) -> Result<()> {
         if !self.buffer.is_empty() {
             self.stream.write_all(&self.buffer).await?;
+            self.stream.flush().await?;
             self.buffer.clear();
         }
         Ok(())
@@ -104,7 +129,7 @@ pub(crate) enum Kind {
 
 /// The receiving half.
 pub(crate) struct Reader {
-    stream: OwnedReadHalf,
+    stream: ReadHalf,
     buffer: Vec<u8>,
     start: usize,
 }

@@ -19,7 +19,11 @@ struct Measured {
 
 async fn measure(bench: &Bench, pairs: usize, each: u64, speech: Speech) -> Result<Vec<Measured>> {
     let home = bench.home()?;
-    let broker = Broker::start(&bench.binary, home.path(), LISTEN)?;
+    let start = match speech {
+        Speech::V1 | Speech::Ext => Broker::start,
+        Speech::ExtTls => Broker::start_tls,
+    };
+    let broker = start(&bench.binary, home.path(), LISTEN)?;
     let mut runs = Vec::new();
     for run in 0..bench.runs as u32 {
         let commits = broker.metric(COMMITS).await?;
@@ -79,6 +83,12 @@ pub(crate) async fn eight_pairs(bench: &mut Bench) -> Result<()> {
         micros(&runs, |cpu| cpu.engine),
         Bar::AtMost(12.0),
     );
+    let runs = measure(bench, 8, each, Speech::ExtTls).await?;
+    let what = "eight pairs over TLS";
+    bench.report.add(what, "/s", rates(&runs), Bar::None);
+    let cpu = micros(&runs, |cpu| cpu.all);
+    let what = "eight pairs over TLS, broker CPU a message";
+    bench.report.add(what, "us", cpu, Bar::None);
     Ok(())
 }
 

@@ -1,15 +1,13 @@
 //! A database that others hold, and a disk that is full.
 
 use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::path::Path;
 
 use peerbus_test_support::message::envelope;
 use peerbus_test_support::socket::Heard;
 use rusqlite::Connection;
 
-use crate::support::{Broker, Home, Raw, python};
+use crate::support::{Broker, Home, Raw, Small};
 
 const SECRET: &str = "no matter which, the broker cannot tell";
 
@@ -183,81 +181,6 @@ fn what_another_program_does_by_the_rules_is_no_loss() {
     broker.stop();
 }
 
-/// A file system of 6 MiB in memory, which only processes in its namespaces see.
-struct Small {
-    /// Ends with its stdin.
-    holder: Child,
-    mounted_at: PathBuf,
-}
-
-impl Small {
-    /// `None` where this user may not mount anything.
-    fn mount(home: &Home) -> Option<Self> {
-        let mounted_at = home.path().join("small");
-        fs::create_dir(&mounted_at).expect("a directory");
-        let script = "mount -t tmpfs -o size=6m,mode=700 small small && echo mounted && exec cat";
-        let mut holder = home
-            .command("unshare")
-            .args(["--user", "--map-root-user", "--mount", "sh", "-c", script])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .ok()?;
-        let mut said = [0; 8];
-        let stdout = holder.stdout.as_mut().expect("a pipe");
-        if stdout.read_exact(&mut said).is_err() {
-            holder.wait().expect("it has ended");
-            assert!(!python::in_ci(), "nothing can be mounted here");
-            println!("skipped: nothing can be mounted here");
-            return None;
-        }
-        Some(Self { holder, mounted_at })
-    }
-
-    fn serve(&self, home: &Home) -> Broker {
-        let pid = self.holder.id().to_string();
-        let db = self.mounted_at.join("peerbus.db");
-        let mut command = home.command("nsenter");
-        command.args([
-            "--preserve-credentials",
-            "--user",
-            "--mount",
-            "--target",
-            &pid,
-        ]);
-        command.arg(env!("CARGO_BIN_EXE_peerbus"));
-        command
-            .args(["serve", "--listen", "127.0.0.1:0", "--db"])
-            .arg(db);
-        Broker::spawn(&mut command)
-    }
-
-    /// Where this process finds a file that lies there.
-    fn path(&self, name: &str) -> PathBuf {
-        let root = PathBuf::from(format!("/proc/{}/root", self.holder.id()));
-        let below = self.mounted_at.strip_prefix("/").expect("absolute");
-        root.join(below).join(name)
-    }
-
-    /// Writes a file of so many pages, or to the last byte of the disk.
-    fn write(&self, name: &str, pages: usize) {
-        let mut file = File::create(self.path(name)).expect("a file");
-        let full = (0..pages).any(|_| file.write_all(&[0; 4_096]).is_err());
-        assert_eq!(full, pages == usize::MAX, "it has more or less room");
-    }
-
-    fn remove(&self, name: &str) {
-        fs::remove_file(self.path(name)).expect("it is there");
-    }
-}
-
-impl Drop for Small {
-    fn drop(&mut self) {
-        drop(self.holder.stdin.take());
-        let _ = self.holder.wait();
-    }
-}
-
 /// Sends until the broker refuses. Gives how many it took, and the refusal.
 fn send_until_full(ann: &mut Raw, to: &str) -> (usize, serde_json::Value) {
     for n in 0..1_000 {
@@ -273,11 +196,11 @@ fn send_until_full(ann: &mut Raw, to: &str) -> (usize, serde_json::Value) {
 #[test]
 fn a_full_disk_refuses_new_mail_and_lets_what_is_there_be_read() {
     let home = Home::new();
-    let Some(small) = Small::mount(&home) else {
+    let Some(small) = Small::mount(&home, "6m") else {
         return;
     };
     small.write("of others", 512);
-    let broker = small.serve(&home);
+    let broker = Broker::spawn(&mut small.serve(&home));
     drop(Raw::register(&home, &broker, "bob"));
     let mut ann = Raw::register(&home, &broker, "ann");
     let (taken, refusal) = send_until_full(&mut ann, "bob");
@@ -288,7 +211,7 @@ fn a_full_disk_refuses_new_mail_and_lets_what_is_there_be_read() {
     // The disk is full to the last byte, and the broker starts and serves all the same.
     broker.kill();
     small.write("the rest", usize::MAX);
-    let broker = small.serve(&home);
+    let broker = Broker::spawn(&mut small.serve(&home));
     let mut bob = Raw::register(&home, &broker, "bob");
     for n in 0..taken {
         let delivery = bob.delivery();

@@ -8,6 +8,7 @@
 
 mod audit;
 mod backup;
+mod chaos;
 mod claude_code;
 mod cli;
 mod conversation;
@@ -18,7 +19,6 @@ mod history;
 mod hooks;
 mod identity;
 mod install;
-mod kill;
 mod lifecycle;
 mod logging;
 mod mcp;

@@ -72,7 +72,15 @@ pub fn connect(config: Config) -> (Bus, Link) {
         presence,
     };
     let clock = Clock::start();
-    let session = Session::new(session, clock.now(), rand::random());
+    #[cfg_attr(
+        not(feature = "mutations"),
+        expect(unused_mut, reason = "to be broken")
+    )]
+    let mut session = Session::new(session, clock.now(), rand::random());
+    #[cfg(feature = "mutations")]
+    if std::env::var("PEERBUS_BROKEN").as_deref() == Ok("dedupe-off") {
+        session.mutate(peer::Mutation::ShowTwice);
+    }
     let shared = Arc::new(Shared::new(clock, session, binder, Pulse::default()));
     (Bus::new(Arc::clone(&shared)), Link { shared, config })
 }

@@ -271,11 +271,28 @@ fn open_engine(options: Options) -> Result<(Engine<SqliteStore>, Arc<Shared>), S
     shared.log_lost = log_lost;
     shared.witness = Some(store.witness().clone());
     let shared = Arc::new(shared);
-    let broker = Broker::new(config, loaded, clock.now());
+    #[cfg_attr(
+        not(feature = "mutations"),
+        expect(unused_mut, reason = "to be broken")
+    )]
+    let mut broker = Broker::new(config, loaded, clock.now());
+    #[cfg(feature = "mutations")]
+    break_a_rule(&mut broker);
     Ok((
         Engine::new(broker, store, inputs, Arc::clone(&shared)),
         shared,
     ))
+}
+
+/// Has the broker break the rule that the environment names.
+#[cfg(feature = "mutations")]
+fn break_a_rule(broker: &mut Broker) {
+    use peerbus_core::broker::Mutation;
+    match std::env::var("PEERBUS_BROKEN").as_deref() {
+        Ok("receipt-before-commit") => broker.mutate(Mutation::ReleaseEarly),
+        Ok("lost-requeue") => broker.mutate(Mutation::ForgetOnClose),
+        _ => {}
+    }
 }
 
 /// Closes every connection should the engine's thread unwind. What ends the process then is up to

@@ -19,7 +19,9 @@ usage: cargo xtask <verb>
 
   tidy                check the rules that the compiler and clippy do not know
   sim [ARGS…]         run the simulation (`--seed N` reproduces one world)
-  chaos [--rounds N]  kill real processes under load, N rounds (default 200)
+  chaos [--minutes N] [--seed N] [--only MIX]
+                      make trouble for real processes under load and tell whether a promise broke
+  chaos --broken      the same with binaries that break a promise: each must be noticed
   bench [ARGS…]       measure the release binary (`--quick`, `--full`, `--json`, `--only NAME`)
   instructions [--update]
                       count the instructions of hot functions and compare them with the baseline,
@@ -46,8 +48,7 @@ fn verb(args: Vec<String>) -> Result<ExitCode> {
         ("bench", rest) => run::bench(rest),
         ("instructions", []) => instructions::run(false),
         ("instructions", [flag]) if flag == "--update" => instructions::run(true),
-        ("chaos", []) => run::chaos("200"),
-        ("chaos", [flag, rounds]) if flag == "--rounds" => run::chaos(rounds),
+        ("chaos", rest) => run::chaos(rest),
         ("help" | "--help" | "-h", _) => {
             print!("{USAGE}");
             Ok(ExitCode::SUCCESS)

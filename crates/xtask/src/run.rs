@@ -4,7 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 /// The top of the repository.
 pub(crate) fn root() -> PathBuf {
@@ -54,25 +54,44 @@ pub(crate) fn bench(args: &[String]) -> Result<ExitCode> {
     )
 }
 
-/// Runs the kill scenarios of the integration tests with `rounds` rounds.
-pub(crate) fn chaos(rounds: &str) -> Result<ExitCode> {
-    rounds
-        .parse::<u32>()
-        .with_context(|| format!("--rounds takes a number, got `{rounds}`"))?;
-    finish(
-        cargo()
-            .args([
-                "test",
-                "--package",
-                "peerbus",
-                "--test",
-                "it",
-                "kill::",
-                "--",
-                "--nocapture",
-            ])
-            .env("PEERBUS_KILL_ROUNDS", rounds),
-    )
+/// Runs the chaos scenarios of the integration tests: for some seconds each, or for so many minutes
+/// in all; or binaries that are built to break a promise, which must be noticed.
+pub(crate) fn chaos(args: &[String]) -> Result<ExitCode> {
+    let mut cargo = cargo();
+    cargo.args(["test", "--package", "peerbus", "--test", "it"]);
+    let mut test = "chaos::";
+    let mut rest = args.iter();
+    while let Some(flag) = rest.next() {
+        let variable = match flag.as_str() {
+            "--broken" => {
+                // Apart from everything else: no binary of this kind may be taken for another one.
+                cargo.args([
+                    "--features",
+                    "mutations",
+                    "--target-dir",
+                    "target/mutations",
+                ]);
+                test = "chaos::broken::";
+                continue;
+            }
+            "--minutes" => "PEERBUS_CHAOS_MINUTES",
+            "--seed" => "PEERBUS_CHAOS_SEED",
+            "--only" => "PEERBUS_CHAOS_ONLY",
+            _ => bail!("chaos does not know `{flag}`"),
+        };
+        let value = rest
+            .next()
+            .with_context(|| format!("{flag} needs a value"))?;
+        if flag != "--only" {
+            let number = value.parse::<u64>();
+            number.with_context(|| format!("{flag} takes a number, got `{value}`"))?;
+        }
+        if flag == "--minutes" {
+            test = "chaos::every_promise";
+        }
+        cargo.env(variable, value);
+    }
+    finish(cargo.args([test, "--", "--nocapture", "--test-threads=1"]))
 }
 
 /// Waits for the command and passes its exit code on; one that a signal ended gives 1.

@@ -79,6 +79,11 @@ impl Broker {
         (code, said.join("\n"))
     }
 
+    /// Whether it has ended by itself.
+    pub(crate) fn is_gone(&mut self) -> bool {
+        self.child.try_wait().expect("our child").is_some()
+    }
+
     /// SIGTERM, and waits for the orderly end. Gives what it said since it was ready.
     #[track_caller]
     pub(crate) fn stop_and_read(mut self) -> Vec<String> {

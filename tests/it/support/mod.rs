@@ -6,6 +6,7 @@ mod lines;
 mod mcp;
 pub(crate) mod python;
 mod raw;
+mod small;
 
 pub(crate) use broker::Broker;
 pub(crate) use home::Home;
@@ -13,6 +14,7 @@ pub(crate) use lines::Lines;
 pub(crate) use mcp::Mcp;
 pub(crate) use peerbus_test_support::PATIENCE;
 pub(crate) use raw::Raw;
+pub(crate) use small::Small;
 
 use std::time::Instant;
 

@@ -12,6 +12,8 @@
 pub mod mcp;
 pub mod message;
 pub mod peer;
+pub mod power;
+pub mod preload;
 pub mod scripted;
 pub mod socket;
 pub mod tls;

@@ -85,8 +85,17 @@ impl Mailbox {
     /// minutes; `None`: nothing is ever held back.
     #[must_use]
     pub fn new(bus: Bus, policy: Policy, exchanges: Option<u32>) -> Self {
+        #[cfg_attr(
+            not(feature = "mutations"),
+            expect(unused_mut, reason = "to be broken")
+        )]
+        let mut machine = core::Mailbox::new(policy, exchanges);
+        #[cfg(feature = "mutations")]
+        if std::env::var("PEERBUS_BROKEN").as_deref() == Ok("seen-without-evidence") {
+            machine.mutate(core::Mutation::TrustPipe);
+        }
         let state = State {
-            machine: core::Mailbox::new(policy, exchanges),
+            machine,
             about: About::new(policy),
             pushes: VecDeque::new(),
             announce: None,

@@ -2,7 +2,12 @@ use peerbus_core::Stamp;
 use peerbus_core::audit::{Event, Head, Log};
 use peerbus_core::store::{Fate, Inserted, NewMessage, PeerId, PeerRow, Store as _, Txn as _};
 
+use std::process::{Command, Stdio};
+
+use peerbus_test_support::power::{self, Disk};
 use peerbus_wire::{EnvelopeHash, MessageId, Seq, Stage};
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
 
 use super::*;
 use crate::open::{OpenError, open_with};
@@ -160,7 +165,12 @@ fn version_2_database() -> (tempfile::TempDir, PathBuf) {
 #[test]
 fn mail_in_every_state_is_brought_up() {
     let (_directory, path) = version_2_database();
-    let mut store = open_with(&path, STEPS).unwrap();
+    is_brought_up(&path);
+}
+
+/// Brings the database of [`version_2_database`] up and looks what is in it then.
+fn is_brought_up(path: &Path) {
+    let mut store = open_with(path, STEPS).unwrap();
     let loaded = store.load().unwrap();
     let delivered: Vec<_> = loaded.peers.into_iter().map(|row| row.delivered).collect();
     let up_to = |seq| Some(format!("{seq}").parse().unwrap());
@@ -275,4 +285,42 @@ fn how_mail_of_an_older_database_ends_is_kept_from_now_on() {
     store.rollback();
     store.close().unwrap();
     assert_eq!(crate::verify_audit(&path).unwrap().events, 10);
+}
+
+/// Set in the child: the database that it brings up.
+const CHILD: &str = "PEERBUS_MIGRATION_CHILD";
+
+/// Not a test of its own: what the child process of the test below runs.
+#[test]
+fn migrator() {
+    if let Some(path) = std::env::var_os(CHILD) {
+        open_with(Path::new(&path), STEPS).unwrap();
+        // As a kill would end it.
+        std::process::exit(0);
+    }
+}
+
+#[test]
+fn a_power_cut_at_any_moment_leaves_a_database_that_can_be_brought_up() {
+    let (directory, path) = version_2_database();
+    let directory = directory.path().canonicalize().unwrap();
+    let tools = tempfile::tempdir().unwrap();
+    let trace = tools.path().join("trace");
+    let mut disk = Disk::of(&directory);
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "schema::tests::migrator"])
+        .env(CHILD, directory.join(path.file_name().unwrap()))
+        .stdout(Stdio::null());
+    power::trace(tools.path(), &mut command, &directory, &trace);
+    assert!(command.status().unwrap().success());
+    let entries = power::read(&trace);
+    assert!(entries.len() > 40, "{}", entries.len());
+    let mut rng = StdRng::seed_from_u64(2);
+    for entry in entries {
+        disk.apply(&entry);
+        let found = tempfile::tempdir().unwrap();
+        disk.cut(found.path(), &mut |n| rng.random_range(0..n));
+        is_brought_up(&found.path().join("bus.db"));
+    }
 }

@@ -9,6 +9,7 @@ mod crash;
 mod files;
 mod limited;
 mod model;
+mod power;
 mod shrink;
 mod witness;
 mod workload;

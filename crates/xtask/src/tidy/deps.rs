@@ -15,7 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("peerbus-agents", &[]),
     ("peerbus-wire", &[]),
     ("peerbus-core", &["wire"]),
-    ("peerbus-store", &["core", "wire", "os"]),
+    ("peerbus-store", &["core", "wire", "os", "test-support"]),
     (
         "peerbus-broker",
         &["core", "wire", "store", "os", "test-support"],

@@ -9,6 +9,7 @@ mod audit;
 mod backlog;
 mod connections;
 mod disk;
+mod hostile;
 mod limits;
 mod load;
 mod peer;
@@ -132,6 +133,9 @@ async fn scenarios(bench: &mut Bench, only: Option<&str>) -> Result<()> {
     }
     if wanted("backlog") {
         backlog::drain(bench).await?;
+    }
+    if wanted("hostile") {
+        hostile::all_at_once(bench).await?;
     }
     if wanted("idle") {
         connections::idle(bench).await?;

@@ -93,6 +93,7 @@ impl Wire {
 /// A message on its way.
 struct Sent {
     id: String,
+    number: u64,
     to: &'static str,
     text: String,
     kind: Kind,
@@ -153,6 +154,7 @@ impl<'a> Sender<'a> {
 
     fn serve(&mut self, wire: &mut Wire) -> Option<()> {
         for sent in &self.under_way {
+            self.world.history.sending_again(self.name, sent.number);
             wire.say(&sent.text).then_some(())?;
         }
         self.ask(wire)?;
@@ -194,7 +196,13 @@ impl<'a> Sender<'a> {
         };
         let text = envelope(secret, &id, from, to, &body);
         self.world.history.sending(self.name, self.number, to, kind);
-        Sent { id, to, text, kind }
+        Sent {
+            id,
+            number: self.number,
+            to,
+            text,
+            kind,
+        }
     }
 
     /// Asks about some of what was accepted.
@@ -214,6 +222,8 @@ impl<'a> Sender<'a> {
         };
         self.asked = ids.iter().filter_map(settled).collect();
         let ids: Vec<_> = ids.into_keys().collect();
+        let count = ids.len() as u64;
+        self.world.history.count(|counts| counts.statuses += count);
         let ask = json!({ "protocol_version": "v1", "type": "status", "ids": ids });
         wire.say(&ask.to_string()).then_some(())
     }
@@ -233,7 +243,6 @@ impl<'a> Sender<'a> {
                 "queued" if self.asked.contains(id) => {
                     history.violate(format!("{id} was acked by {to} for good, and is queued"));
                 }
-                "queued" => history.count(|counts| counts.statuses += 1),
                 _ => {}
             }
             if let Some(key) = receipt["key"].as_str() {
@@ -300,6 +309,10 @@ fn receive_on(
     loop {
         if world.is_over() || leaves && !world.sending_is_over() && rng.random_ratio(1, 300) {
             return None;
+        }
+        if leaves && rng.random_ratio(1, 500) {
+            // It does not read for a while.
+            std::thread::park_timeout(Duration::from_millis(rng.random_range(100..1_500)));
         }
         match wire.hear(LISTEN) {
             Heard::Frame(frame) if frame["type"] == "deliver" => {

@@ -93,6 +93,35 @@ pub struct MessageHead {
     pub recipients: u32,
     /// When it was accepted, wall clock.
     pub accepted_ms: u64,
+    /// Bytes of its envelope; 0 once that was deleted.
+    pub bytes: u64,
+}
+
+/// How much mail of a peer waits, in bytes of envelopes: each copy of a broadcast counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwedRow {
+    /// The peer; known or not any more.
+    pub peer: PeerId,
+    /// The token that what it sent counts for; `None` while nothing of it waits, and when that is
+    /// not known: it was sent under an older broker by a name that is gone.
+    pub token: Option<TokenHash>,
+    /// What is owed to it.
+    pub to: u64,
+    /// What it sent that is owed to anybody.
+    pub by: u64,
+}
+
+impl OwedRow {
+    /// The row of a peer of which nothing waits. A store keeps none.
+    #[must_use]
+    pub const fn none(peer: PeerId) -> Self {
+        Self {
+            peer,
+            token: None,
+            to: 0,
+            by: 0,
+        }
+    }
 }
 
 /// A message in a recipient's queue.
@@ -169,6 +198,8 @@ pub struct Loaded {
     pub aliases: Vec<AliasRow>,
     /// The audit chain's head, which also holds the counters; `None` in a new database.
     pub head: Option<Head>,
+    /// How much mail waits.
+    pub owed: Vec<OwedRow>,
     /// When the last audit block was sealed: from there the steady clock goes on.
     pub sealed: Option<Stamp>,
 }
@@ -191,6 +222,9 @@ pub trait Txn {
 
     /// Forgets an old name.
     fn delete_alias(&mut self, name: &str) -> Result<(), StoreError>;
+
+    /// Keeps how much mail of a peer waits; forgets the row when that is none.
+    fn put_owed(&mut self, row: &OwedRow) -> Result<(), StoreError>;
 
     /// Stores a message unless its sender used the id before.
     fn insert_message(&mut self, message: &NewMessage<'_>) -> Result<Inserted, StoreError>;

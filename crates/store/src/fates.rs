@@ -236,7 +236,7 @@ pub(crate) fn find_past(
     id: &MessageId,
 ) -> Result<Option<MessageHead>> {
     db.prepare_cached(
-        "SELECT seq, sender, id, recipients, accepted_ms FROM past
+        "SELECT seq, sender, id, recipients, accepted_ms, 0 FROM past
          WHERE sender = ?1 AND id = ?2 ORDER BY seq DESC LIMIT 1",
     )?
     .query_row((sender.0, id.as_str()), message_head)

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 use peerbus_core::audit::{Block, Head};
-use peerbus_core::store::{AliasRow, Ending, MessageHead, Notice, PeerId, PeerRow, Queued};
+use peerbus_core::store::{
+    AliasRow, Ending, MessageHead, Notice, OwedRow, PeerId, PeerRow, Queued,
+};
 use peerbus_core::{Delivered, NotDelivered, Stamp, TokenHash};
 use peerbus_wire::{MessageId, Seq};
 use rusqlite::types::Type;
@@ -53,7 +55,7 @@ fn message_id(row: &Row<'_>, column: usize) -> Result<MessageId> {
         .map_err(|error| Error::FromSqlConversionFailure(column, Type::Text, error.into()))
 }
 
-/// The columns `seq, sender, id, recipients, accepted_ms`.
+/// The columns `seq, sender, id, recipients, accepted_ms`, and the bytes of the envelope.
 pub(crate) fn message_head(row: &Row<'_>) -> Result<MessageHead> {
     Ok(MessageHead {
         seq: seq(row, 0)?,
@@ -61,12 +63,15 @@ pub(crate) fn message_head(row: &Row<'_>) -> Result<MessageHead> {
         id: message_id(row, 2)?,
         recipients: row.get(3)?,
         accepted_ms: unsigned(row, 4)?,
+        bytes: unsigned(row, 5)?,
     })
 }
 
-/// A message's head by its number.
+/// A message's head by its number. The length of the envelope stands in front of the row: its pages
+/// are not read.
 pub(crate) const MESSAGE_BY_SEQ: &str =
-    "SELECT seq, sender, id, recipients, accepted_ms FROM messages WHERE seq = ?1";
+    "SELECT seq, sender, id, recipients, accepted_ms, octet_length(envelope)
+     FROM messages WHERE seq = ?1";
 
 /// The messages in `TABLE` that go by an id, the newest of each sender. The index leads with the
 /// sender: one step for each.
@@ -75,15 +80,16 @@ const BY_ID: &str = "WITH RECURSIVE senders(sender) AS (
          UNION ALL
          SELECT (SELECT min(sender) FROM TABLE WHERE sender > senders.sender) FROM senders
          WHERE senders.sender IS NOT NULL)
-     SELECT max(seq), m.sender, id, recipients, accepted_ms
+     SELECT max(seq), m.sender, id, recipients, accepted_ms, BYTES
      FROM senders JOIN TABLE m ON m.sender = senders.sender AND id = ?1
      GROUP BY m.sender ORDER BY m.sender";
 
 /// The messages that go by an id, the newest of each sender, by sender.
 pub(crate) fn by_id(db: &Connection, id: &MessageId) -> Result<Vec<MessageHead>> {
     let mut newest = BTreeMap::new();
-    for table in ["past", "messages"] {
-        let mut statement = db.prepare_cached(&BY_ID.replace("TABLE", table))?;
+    for (table, bytes) in [("past", "0"), ("messages", "octet_length(envelope)")] {
+        let sql = BY_ID.replace("TABLE", table).replace("BYTES", bytes);
+        let mut statement = db.prepare_cached(&sql)?;
         for head in statement.query_map([id.as_str()], message_head)? {
             let head = head?;
             newest.insert(head.sender, head);
@@ -158,6 +164,19 @@ pub(crate) fn aliases(db: &Connection) -> Result<Vec<AliasRow>> {
             peer: peer(row, 1)?,
             own: row.get(2)?,
             used_ms: unsigned(row, 3)?,
+        })
+    })?;
+    rows.collect()
+}
+
+pub(crate) fn owed(db: &Connection) -> Result<Vec<OwedRow>> {
+    let mut statement = db.prepare("SELECT peer, token, owed_to, owed_by FROM owed")?;
+    let rows = statement.query_map([], |row| {
+        Ok(OwedRow {
+            peer: peer(row, 0)?,
+            token: row.get::<_, Option<[u8; 32]>>(1)?.map(TokenHash),
+            to: unsigned(row, 2)?,
+            by: unsigned(row, 3)?,
         })
     })?;
     rows.collect()

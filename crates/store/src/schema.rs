@@ -12,7 +12,9 @@ pub(crate) type Step = fn(&Connection) -> rusqlite::Result<()>;
 
 /// Step `n` (from 0) leads from schema version `n` to `n + 1`. A step that has been released is
 /// never changed; a new version is a new step at the end.
-pub(crate) const STEPS: &[Step] = &[version_1, version_2, version_3, version_4, version_5];
+pub(crate) const STEPS: &[Step] = &[
+    version_1, version_2, version_3, version_4, version_5, version_6,
+];
 
 /// Why a file's schema is not ours to use. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -277,6 +279,29 @@ fn version_5(db: &Connection) -> rusqlite::Result<()> {
          DROP INDEX notices_by_time;
          CREATE INDEX notices_by_time ON notices(steady_ms);
          ALTER TABLE audit ADD COLUMN steady_ms INTEGER;",
+    )
+}
+
+fn version_6(db: &Connection) -> rusqlite::Result<()> {
+    // How many bytes of mail wait for a peer, and from it; `token` is what the latter counts for. Of
+    // senders that were forgotten the token is not known.
+    db.execute_batch(
+        "CREATE TABLE owed(
+             peer INTEGER PRIMARY KEY,
+             token BLOB,
+             owed_to INTEGER NOT NULL,
+             owed_by INTEGER NOT NULL
+         ) STRICT;
+         WITH sums AS MATERIALIZED (
+             SELECT d.recipient, d.sender, sum(octet_length(m.envelope)) AS bytes
+             FROM deliveries d JOIN messages m ON m.seq = d.seq
+             GROUP BY d.recipient, d.sender),
+         sides AS (
+             SELECT recipient AS peer, bytes AS owed_to, 0 AS owed_by FROM sums
+             UNION ALL SELECT sender, 0, bytes FROM sums)
+         INSERT INTO owed
+             SELECT s.peer, iif(sum(s.owed_by) > 0, p.owner, NULL), sum(s.owed_to), sum(s.owed_by)
+             FROM sides s LEFT JOIN peers p ON p.id = s.peer GROUP BY s.peer;",
     )
 }
 

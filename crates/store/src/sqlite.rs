@@ -146,6 +146,7 @@ impl Store for SqliteStore {
                 peers: read::peers(db)?,
                 aliases: read::aliases(db)?,
                 head: read::head(db)?,
+                owed: read::owed(db)?,
                 sealed: read::sealed(db)?,
             })
         })

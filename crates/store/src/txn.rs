@@ -3,8 +3,8 @@
 use peerbus_core::Stamp;
 use peerbus_core::audit::{Block, Head};
 use peerbus_core::store::{
-    AliasRow, Fate, Inserted, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, StoreError,
-    Txn,
+    AliasRow, Fate, Inserted, MessageHead, NewMessage, Notice, OwedRow, PeerId, PeerRow, Queued,
+    StoreError, Txn,
 };
 use peerbus_wire::{MessageId, Seq};
 use rusqlite::{Connection, OptionalExtension as _, Result as SqlResult, params};
@@ -66,6 +66,27 @@ impl Txn for SqliteStore {
         self.run("forgetting an old name", |db| {
             db.prepare_cached("DELETE FROM aliases WHERE name = ?1")?
                 .execute([name])
+        })?;
+        Ok(())
+    }
+
+    fn put_owed(&mut self, row: &OwedRow) -> Result<(), StoreError> {
+        self.run("writing how much mail waits", |db| {
+            if *row == OwedRow::none(row.peer) {
+                return db
+                    .prepare_cached("DELETE FROM owed WHERE peer = ?1")?
+                    .execute([row.peer.0]);
+            }
+            db.prepare_cached(
+                "INSERT OR REPLACE INTO owed(peer, token, owed_to, owed_by)
+                 VALUES(?1, ?2, ?3, ?4)",
+            )?
+            .execute((
+                row.peer.0,
+                row.token.map(|token| token.0),
+                int(row.to)?,
+                int(row.by)?,
+            ))
         })?;
         Ok(())
     }
@@ -199,8 +220,8 @@ impl Txn for SqliteStore {
     ) -> Result<Option<MessageHead>, StoreError> {
         self.run("looking a message up", |db| {
             db.prepare_cached(
-                "SELECT seq, sender, id, recipients, accepted_ms FROM messages
-                 WHERE sender = ?1 AND id = ?2",
+                "SELECT seq, sender, id, recipients, accepted_ms, octet_length(envelope)
+                 FROM messages WHERE sender = ?1 AND id = ?2",
             )?
             .query_row((sender.0, id.as_str()), read::message_head)
             .optional()

@@ -112,10 +112,12 @@ pub enum RefusalCode {
     QueueFull,
     /// The broker's disk is nearly full.
     DiskFull,
+    /// What was sent with the sender's token and waits takes as many bytes as it may.
+    Quota,
 }
 
 impl RefusalCode {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Invalid,
         Self::From,
         Self::UnknownRecipient,
@@ -123,6 +125,7 @@ impl RefusalCode {
         Self::TooLarge,
         Self::QueueFull,
         Self::DiskFull,
+        Self::Quota,
     ];
 
     /// The code on the wire.
@@ -136,6 +139,7 @@ impl RefusalCode {
             Self::TooLarge => "too_large",
             Self::QueueFull => "queue_full",
             Self::DiskFull => "disk_full",
+            Self::Quota => "quota",
         }
     }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use peerbus_core::Stamp;
 use peerbus_core::audit::{AuditKey, Block, Head};
 use peerbus_core::store::{
-    AliasRow, Fate, Inserted, Loaded, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued,
-    Store, StoreError, Txn,
+    AliasRow, Fate, Inserted, Loaded, MessageHead, NewMessage, Notice, OwedRow, PeerId, PeerRow,
+    Queued, Store, StoreError, Txn,
 };
 use peerbus_core::testing::MemoryStore;
 use peerbus_wire::{MessageId, Seq};
@@ -240,6 +240,11 @@ impl Txn for Disk {
         Ok(())
     }
 
+    fn put_owed(&mut self, row: &OwedRow) -> Result<()> {
+        self.statement()?;
+        self.inner.put_owed(row)
+    }
+
     fn insert_message(&mut self, message: &NewMessage<'_>) -> Result<Inserted> {
         self.statement()?;
         let inserted = self.inner.insert_message(message)?;
@@ -257,6 +262,7 @@ impl Txn for Disk {
                 id: message.id.clone(),
                 recipients,
                 accepted_ms,
+                bytes: message.envelope.len() as u64,
             };
             self.write(Write::Message {
                 head,

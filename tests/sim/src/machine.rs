@@ -158,6 +158,7 @@ impl Machine {
         }
         oracle.remembers(|seq| self.disk.fates(seq).map_err(failed))?;
         self.disk.rollback();
+        oracle.owes(loaded.owed)?;
         oracle.holds_peers(loaded.peers.len())
     }
 

@@ -83,6 +83,12 @@ impl Plan {
         if rng.chance(200) {
             config.queue_max = rng.range(3, 40);
         }
+        if rng.chance(200) {
+            config.owed_to_max = rng.range(1_500, 20_000);
+        }
+        if rng.chance(200) {
+            config.owed_by_max = rng.range(4_000, 60_000);
+        }
         if rng.chance(300) {
             config.retention_ms = 2 * minute;
         }
@@ -126,6 +132,8 @@ impl Plan {
             expiry_generated_ms: self.config.expiry_generated_ms,
             grace_ms: self.config.grace_ms,
             queue_max: self.config.queue_max,
+            owed_to_max: self.config.owed_to_max,
+            owed_by_max: self.config.owed_by_max,
         }
     }
 }

@@ -116,6 +116,11 @@ fn mail_that_a_full_disk_takes() {
 }
 
 #[test]
+fn i20_mail_that_was_read_and_goes_on_counting() {
+    caught(broker(Mutation::ForgetOwed), "quota");
+}
+
+#[test]
 fn i12_mail_for_nobody() {
     caught(broker(Mutation::AcceptUnknown), "I12");
 }

@@ -17,6 +17,8 @@ pub(super) struct Delivery {
     pub(super) recipient: PeerId,
     pub(super) sender: PeerId,
     pub(super) id: MessageId,
+    /// Bytes of its envelope.
+    pub(super) bytes: u64,
     /// What its connection knew of it.
     pub(super) history: DeliveryHistory,
 }
@@ -76,11 +78,16 @@ impl Broker {
         let Some(seq) = named else {
             return Ok(());
         };
-        let (sender, id, history) = match session.flights.remove(seq) {
-            Some(flight) => (flight.sender, flight.id, flight.history),
+        let (sender, id, bytes, history) = match session.flights.remove(seq) {
+            Some(flight) => (
+                flight.sender,
+                flight.id,
+                flight.envelope_bytes,
+                flight.history,
+            ),
             // Delivered on an earlier connection of the name.
             None => match cx.txn.message(seq)? {
-                Some(head) => (head.sender, head.id, DeliveryHistory::default()),
+                Some(head) => (head.sender, head.id, head.bytes, DeliveryHistory::default()),
                 None => return Ok(()),
             },
         };
@@ -94,6 +101,7 @@ impl Broker {
             recipient,
             sender,
             id,
+            bytes,
             history,
         };
         self.finish(cx, delivery, end)
@@ -111,12 +119,14 @@ impl Broker {
             recipient,
             sender,
             id,
+            bytes,
             history,
         } = delivery;
         if !cx.txn.delete_delivery((recipient, sender), seq)? {
             return Ok(());
         }
         self.settled(recipient);
+        self.not_owed((recipient, sender), bytes);
         let to = self.registry.name(recipient);
         let stage = end.stage();
         let (event, counted) = match end {

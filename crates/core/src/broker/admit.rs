@@ -45,10 +45,12 @@ impl Broker {
         let share = share(window);
         let lost = takeover && self.mutations.broken(Mutation::TakeoverLoses);
         self.registry.set_conn(peer, Some(conn));
+        self.owed.claim(peer, newcomer.token);
         self.conns.insert(
             conn,
             Conn::Live(Box::new(Session {
                 peer,
+                token: newcomer.token,
                 name: newcomer.name,
                 ext,
                 instance: newcomer.register.instance,

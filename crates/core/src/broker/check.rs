@@ -46,6 +46,7 @@ impl Broker {
                 assert!(contends, "a contest has no newcomer");
             }
         }
+        assert!(self.owed.adds_up(), "bytes by peer and by token disagree");
         if self.outbox.need() != Need::Now {
             assert!(
                 self.durable.0 < self.head.next_seq,

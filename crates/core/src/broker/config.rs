@@ -1,5 +1,7 @@
 //! What can be set on a broker.
 
+use std::collections::BTreeMap;
+
 use crate::TokenHash;
 use crate::audit::AuditKey;
 
@@ -16,6 +18,13 @@ pub struct Config {
     pub peers_max: usize,
     /// Messages that may be owed to one peer.
     pub queue_max: u64,
+    /// Bytes of envelopes that may be owed to one peer.
+    pub owed_to_max: u64,
+    /// Bytes of envelopes that were sent with one token and may be owed to anybody; each copy of a
+    /// broadcast counts.
+    pub owed_by_max: u64,
+    /// The tokens that have another limit than that.
+    pub owed_by_max_of: BTreeMap<TokenHash, u64>,
     /// Bytes of the disk that new mail leaves free; of a small disk an eighth.
     pub disk_floor: u64,
     /// Time for a complete `register`.
@@ -56,6 +65,9 @@ impl Config {
             connections_max: 16_384,
             peers_max: 100_000,
             queue_max: 10_000_000,
+            owed_to_max: 1_073_741_824,
+            owed_by_max: 4 * 1_073_741_824,
+            owed_by_max_of: BTreeMap::new(),
             disk_floor: 64 * 1_048_576,
             handshake_ms: 10 * SECOND,
             takeover_ms: 2 * SECOND,
@@ -70,5 +82,11 @@ impl Config {
             history_bytes: 256 * 1_048_576,
             sweep_ms: 60 * SECOND,
         }
+    }
+
+    /// Bytes of envelopes that were sent with this token and may be owed to anybody.
+    pub(super) fn owed_by_max(&self, token: &TokenHash) -> u64 {
+        let own = self.owed_by_max_of.get(token);
+        own.copied().unwrap_or(self.owed_by_max)
     }
 }

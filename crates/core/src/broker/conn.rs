@@ -37,6 +37,8 @@ pub(super) struct Contender {
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) peer: PeerId,
+    /// The token that it registered with.
+    pub(super) token: TokenHash,
     /// The name as this connection spelled it.
     pub(super) name: PeerName,
     pub(super) ext: bool,

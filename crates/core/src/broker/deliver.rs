@@ -6,6 +6,7 @@ use peerbus_wire::{
 };
 
 use super::conn::Session;
+use super::flights::Flight;
 use super::mutation::Mutation;
 use super::{Broker, BusEvent, ConnId, Cx, Need, Output, Reason};
 use crate::Now;
@@ -17,6 +18,8 @@ pub(super) struct Fresh<'a> {
     pub(super) seq: Seq,
     pub(super) sender: PeerId,
     pub(super) id: &'a MessageId,
+    /// Of its envelope.
+    pub(super) bytes: usize,
     pub(super) frame: &'a DeliverFrame,
     /// The key in it, on a v1 connection.
     pub(super) key: Option<DeliveryKey>,
@@ -94,6 +97,7 @@ impl Broker {
                 seq: *seq,
                 sender: *sender,
                 id,
+                bytes: message.envelope.len(),
                 frame: &frame,
                 key,
             };
@@ -133,9 +137,9 @@ impl Broker {
         };
         let bytes = message.frame.text().len();
         let named = (message.id.clone(), message.key.clone());
-        session
-            .flights
-            .insert(message.seq, message.sender, named, bytes, now);
+        let sizes = (message.bytes, session.flights.weight(bytes));
+        let flight = Flight::new(message.sender, named, sizes, now);
+        session.flights.insert(message.seq, flight, now);
         session.cursor = session.cursor.max(message.seq);
         let (recipient, greeted) = (session.peer, session.greeted);
         let to = session.name.as_str().to_owned();

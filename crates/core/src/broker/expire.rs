@@ -5,13 +5,50 @@ use peerbus_wire::{MessageId, Seq};
 use super::ack::{Delivery, End};
 use super::history::DeliveryHistory;
 use super::{Broker, Cx};
-use crate::store::{PeerId, StoreError};
+use crate::store::{MessageHead, PeerId, Queued, StoreError};
 
 /// Deliveries looked at in one slice.
 pub(super) const SLICE: usize = 256;
 
 /// Why mail for an ephemeral peer expires.
 const LEFT: &str = "the recipient was temporary and has left";
+
+/// A message that expires.
+pub(super) struct Expiring {
+    seq: Seq,
+    sender: PeerId,
+    id: MessageId,
+    bytes: u64,
+}
+
+impl From<MessageHead> for Expiring {
+    fn from(head: MessageHead) -> Self {
+        let MessageHead {
+            seq,
+            sender,
+            id,
+            bytes,
+            ..
+        } = head;
+        Self {
+            seq,
+            sender,
+            id,
+            bytes,
+        }
+    }
+}
+
+impl From<Queued> for Expiring {
+    fn from(message: Queued) -> Self {
+        Self {
+            seq: message.seq,
+            sender: message.sender,
+            id: message.id,
+            bytes: message.envelope.len() as u64,
+        }
+    }
+}
 
 impl Broker {
     /// Expires one slice of mail that is too old. Says whether there may be more.
@@ -22,7 +59,7 @@ impl Broker {
         let reason = format!("not acked within {days} days");
         let full = old.len() == SLICE;
         for (recipient, head) in old {
-            self.expire(cx, (recipient, head.seq), head.sender, head.id, &reason)?;
+            self.expire(cx, recipient, head.into(), &reason)?;
         }
         Ok(full)
     }
@@ -76,8 +113,7 @@ impl Broker {
         let queued = cx.txn.read_queue(peer, SLICE, usize::MAX)?;
         let last = queued.len() < SLICE;
         for message in queued {
-            let delivery = (peer, message.seq);
-            self.expire(cx, delivery, message.sender, message.id, reason)?;
+            self.expire(cx, peer, message.into(), reason)?;
         }
         if last {
             self.forget(cx, peer)?;
@@ -89,11 +125,16 @@ impl Broker {
     pub(super) fn expire(
         &mut self,
         cx: &mut Cx<'_>,
-        (recipient, seq): (PeerId, Seq),
-        sender: PeerId,
-        id: MessageId,
+        recipient: PeerId,
+        message: Expiring,
         reason: &str,
     ) -> Result<(), StoreError> {
+        let Expiring {
+            seq,
+            sender,
+            id,
+            bytes,
+        } = message;
         let mut history = DeliveryHistory::default();
         if let Some(conn) = self.registry.conn(recipient)
             && let Some(session) = self.conns.session_mut(conn)
@@ -107,6 +148,7 @@ impl Broker {
             recipient,
             sender,
             id,
+            bytes,
             history,
         };
         self.finish(cx, delivery, End::Expired(reason))

@@ -40,6 +40,8 @@ pub(super) struct Flights {
 pub(super) struct Flight {
     pub(super) sender: PeerId,
     pub(super) id: MessageId,
+    /// Bytes of its envelope.
+    pub(super) envelope_bytes: u64,
     /// The key, on a v1 connection.
     key: Option<DeliveryKey>,
     /// What it counts, or counted, against the window.
@@ -48,6 +50,27 @@ pub(super) struct Flight {
     pub(super) history: DeliveryHistory,
     /// It does not count against the window any more.
     exempt: bool,
+}
+
+impl Flight {
+    /// A message of a sender's that is delivered now, under this key: of so many bytes, which count
+    /// as so many against the window.
+    pub(super) fn new(
+        sender: PeerId,
+        (id, key): (MessageId, Option<DeliveryKey>),
+        (envelope_bytes, bytes): (usize, usize),
+        now: Now,
+    ) -> Self {
+        Self {
+            sender,
+            id,
+            envelope_bytes: envelope_bytes as u64,
+            key,
+            bytes,
+            history: DeliveryHistory::delivered(now.wall_ms),
+            exempt: false,
+        }
+    }
 }
 
 impl Flights {
@@ -71,29 +94,12 @@ impl Flights {
             .map_or(bytes, |share| bytes.min(share.bytes as usize))
     }
 
-    pub(super) fn insert(
-        &mut self,
-        seq: Seq,
-        sender: PeerId,
-        (id, key): (MessageId, Option<DeliveryKey>),
-        bytes: usize,
-        now: Now,
-    ) {
-        let bytes = self.weight(bytes);
-        if let Some(key) = &key {
+    pub(super) fn insert(&mut self, seq: Seq, flight: Flight, now: Now) {
+        let (sender, bytes) = (flight.sender, flight.bytes);
+        if let Some(key) = &flight.key {
             self.keys.insert(key.clone(), seq);
         }
-        self.held.insert(
-            seq,
-            Flight {
-                sender,
-                id,
-                key,
-                bytes,
-                history: DeliveryHistory::delivered(now.wall_ms),
-                exempt: false,
-            },
-        );
+        self.held.insert(seq, flight);
         self.order.push_back((seq, now.mono_ms));
         self.counted += 1;
         self.counted_bytes += bytes;

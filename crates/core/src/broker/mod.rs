@@ -23,6 +23,7 @@ mod mutation;
 mod naming;
 mod notice;
 mod outbox;
+mod owed;
 mod query;
 mod registry;
 mod retain;
@@ -45,12 +46,13 @@ use self::conn::{Conn, Conns};
 use self::history::Recent;
 use self::mutation::Mutations;
 use self::outbox::Outbox;
+use self::owed::Owed;
 use self::registry::Registry;
 use self::retain::Sweep;
 use crate::audit::{Head, Log};
 use crate::store::{Fate, Loaded, PeerId, StoreError, Txn};
 use crate::time::Steady;
-use crate::{Delivered, Now, Stamp};
+use crate::{Delivered, Now, Stamp, TokenHash};
 
 /// Names a connection. The shell makes them; one is never used twice in the life of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -147,6 +149,8 @@ struct Caller {
     peer: PeerId,
     /// It speaks `ext`.
     ext: bool,
+    /// It registered with this token.
+    token: TokenHash,
 }
 
 /// The broker. See the module's documentation for how to drive it.
@@ -156,6 +160,7 @@ pub struct Broker {
     registry: Registry,
     conns: Conns,
     outbox: Outbox,
+    owed: Owed,
     steady: Steady,
     log: Log,
     head: Head,
@@ -195,6 +200,7 @@ impl Broker {
             ),
             conns: Conns::default(),
             outbox: Outbox::default(),
+            owed: Owed::new(loaded.owed),
             steady,
             log: Log::default(),
             durable,
@@ -254,7 +260,7 @@ impl Broker {
         self.outbox.need()
     }
 
-    /// Writes the audit block of the transaction. Call right before the commit.
+    /// Writes the audit block of the transaction, and what it adds up to. Call right before the commit.
     ///
     /// # Errors
     ///
@@ -265,6 +271,7 @@ impl Broker {
             txn.insert_fates(&self.fates, at.steady_ms)?;
             self.fates.clear();
         }
+        self.owed.write(txn)?;
         if self.log.is_empty() && !self.sweep.block_due {
             return Ok(());
         }
@@ -350,6 +357,7 @@ impl Broker {
                     conn,
                     peer: session.peer,
                     ext: session.ext,
+                    token: session.token,
                 };
                 self.holder_answered(caller.peer);
                 self.live_frame(cx, caller, frame)

@@ -38,6 +38,8 @@ pub enum Mutation {
     RetireSilent,
     /// How a delivery ended is not kept.
     ForgetFate,
+    /// I20: what was read goes on counting against quotas.
+    ForgetOwed,
     /// New mail is taken although the disk is nearly full.
     IgnoreSpace,
     /// I12: mail for an unknown name is accepted and dropped.

@@ -224,12 +224,12 @@ impl Broker {
             cx.txn
                 .delete_delivery((peer, message.sender), message.seq)?;
             let (seq, recipient) = (message.seq, peer);
+            self.not_owed((peer, message.sender), message.envelope.len() as u64);
             self.log.push(&Event::Expire { seq, recipient });
             self.outbox.want(Need::Soon);
             return Ok(());
         }
-        let delivery = (peer, message.seq);
-        self.expire(cx, delivery, message.sender, message.id, reason)
+        self.expire(cx, peer, message.into(), reason)
     }
 
     /// Owes a slice of mail to the successor instead. Its order among itself stays; the successor
@@ -260,6 +260,7 @@ impl Broker {
             cx.txn
                 .insert_delivery((successor, sender), seq, steady_ms)?;
             let (from, to) = (peer, successor);
+            self.owed.pass(from, to, message.envelope.len() as u64);
             self.log.push(&Event::Move { seq, from, to });
             if let Some(session) = conn.and_then(|conn| self.conns.session_mut(conn)) {
                 session.line.inherit(sender, seq);

@@ -33,10 +33,17 @@ impl Broker {
                 return Ok(());
             }
         }
-        let recipients = match self.recipients(cx, sender, &carried.to)? {
+        let bytes = carried.text.len() as u64;
+        let recipients = self.recipients(cx, sender, &carried.to, bytes)?;
+        let recipients = recipients.and_then(|recipients| {
+            self.check_quota(caller, bytes, &recipients)?;
+            Ok(recipients)
+        });
+        let recipients = match recipients {
             Ok(recipients) => recipients,
             Err(refusal) => {
-                // A resend must get its receipt again even if the recipient has gone since.
+                // A resend must get its receipt again even if the recipient has gone since, or a
+                // quota is used up.
                 if cx.txn.find_message(sender, &carried.id)?.is_none() {
                     self.refuse(cx.now, caller, Some(carried.id.clone()), refusal);
                     return Ok(());
@@ -78,6 +85,9 @@ impl Broker {
         };
         self.receipt(caller, carried, accepted, Some(cx.now.wall_ms));
         let seq = Seq(self.head.next_seq - 1);
+        for &recipient in &recipients {
+            self.owed.add((recipient, sender), caller.token, bytes);
+        }
         self.enqueue(cx, seq, sender, carried, &recipients)
     }
 
@@ -140,15 +150,16 @@ impl Broker {
         })
     }
 
-    /// Whom a message is owed to.
+    /// Whom a message of so many bytes is owed to.
     fn recipients(
         &mut self,
         cx: &mut Cx<'_>,
         sender: PeerId,
         to: &Address,
+        bytes: u64,
     ) -> Result<Result<Vec<PeerId>, Refusal>, StoreError> {
         let name = match to {
-            Address::All => return self.everyone(cx, sender).map(Ok),
+            Address::All => return self.everyone(cx, sender, bytes).map(Ok),
             Address::Peer(name) => name,
         };
         let key = name.key();
@@ -167,20 +178,32 @@ impl Broker {
                 ),
             }));
         };
-        if self.has_queue_room(cx, peer)? {
+        if self.has_queue_room(cx, peer, bytes)? {
             return Ok(Ok(vec![peer]));
         }
+        let full = match self.has_byte_room(peer, bytes) {
+            true => format!("{} messages", self.queue_max(peer)),
+            false => format!(
+                "{} bytes wait, this has {bytes}, and {} fit",
+                self.owed.to(peer),
+                self.config.owed_to_max
+            ),
+        };
         Ok(Err(Refusal {
             code: RefusalCode::QueueFull,
             reason: format!(
-                "the queue of {name} is full ({} messages); send again when it has read some",
-                self.queue_max(peer)
+                "the queue of {name} is full ({full}); send again when it has read some"
             ),
         }))
     }
 
     /// Every peer that is registered now, or was until its connection broke a moment ago.
-    fn everyone(&mut self, cx: &mut Cx<'_>, sender: PeerId) -> Result<Vec<PeerId>, StoreError> {
+    fn everyone(
+        &mut self,
+        cx: &mut Cx<'_>,
+        sender: PeerId,
+        bytes: u64,
+    ) -> Result<Vec<PeerId>, StoreError> {
         let here = |(id, peer): (PeerId, &super::registry::Peer)| {
             let registered = peer.conn.is_some() || cx.now.mono_ms < peer.grace_until;
             (registered && id != sender && !peer.row.ephemeral).then_some(id)
@@ -188,7 +211,7 @@ impl Broker {
         let candidates: Vec<_> = self.registry.iter().filter_map(here).collect();
         let mut recipients = Vec::with_capacity(candidates.len());
         for peer in candidates {
-            if self.has_queue_room(cx, peer)? {
+            if self.has_queue_room(cx, peer, bytes)? {
                 recipients.push(peer);
             }
         }
@@ -204,9 +227,14 @@ impl Broker {
         }
     }
 
-    fn has_queue_room(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<bool, StoreError> {
+    fn has_queue_room(
+        &mut self,
+        cx: &mut Cx<'_>,
+        peer: PeerId,
+        bytes: u64,
+    ) -> Result<bool, StoreError> {
         let max = self.queue_max(peer);
-        Ok(self.pending(cx, peer)? < max)
+        Ok(self.has_byte_room(peer, bytes) && self.pending(cx, peer)? < max)
     }
 
     /// How many messages are owed to a peer; counted once, then kept.
@@ -262,6 +290,7 @@ impl Broker {
                 seq,
                 sender,
                 id: &carried.id,
+                bytes: carried.text.len(),
                 frame,
                 key,
             };

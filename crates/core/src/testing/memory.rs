@@ -8,7 +8,7 @@ use peerbus_wire::{MessageId, Seq};
 use crate::Stamp;
 use crate::audit::{Block, Head};
 use crate::store::{
-    AliasRow, Fate, Loaded, MessageHead, Notice, PeerId, PeerRow, Store, StoreError,
+    AliasRow, Fate, Loaded, MessageHead, Notice, OwedRow, PeerId, PeerRow, Store, StoreError,
 };
 
 /// A stored message.
@@ -27,6 +27,8 @@ pub struct Tables {
     pub peers: BTreeMap<PeerId, PeerRow>,
     /// The old names, by lower-case name.
     pub aliases: BTreeMap<String, AliasRow>,
+    /// How much mail waits.
+    pub owed: BTreeMap<PeerId, OwedRow>,
     /// The messages.
     pub messages: BTreeMap<Seq, Stored>,
     /// What is pending: recipient, sender, number; and since when, steady clock.
@@ -60,6 +62,7 @@ pub struct MemoryStore {
 enum Undo {
     Peer(PeerId, Option<PeerRow>),
     Alias(String, Option<AliasRow>),
+    Owed(PeerId, Option<OwedRow>),
     Message(Seq, Option<Stored>),
     Delivery((PeerId, PeerId), Seq, Option<u64>),
     Dead(Seq, PeerId, Option<(Stamp, String)>),
@@ -96,6 +99,13 @@ impl MemoryStore {
         let old = self.tables.aliases.get(&key).cloned();
         self.undo.push(Undo::Alias(key.clone(), old));
         restore(&mut self.tables.aliases, key, row);
+    }
+
+    pub(super) fn set_owed(&mut self, row: OwedRow) {
+        let old = self.tables.owed.get(&row.peer).copied();
+        self.undo.push(Undo::Owed(row.peer, old));
+        let new = (row != OwedRow::none(row.peer)).then_some(row);
+        restore(&mut self.tables.owed, row.peer, new);
     }
 
     pub(super) fn set_message(&mut self, seq: Seq, message: Option<Stored>) {
@@ -207,6 +217,7 @@ impl Store for MemoryStore {
             peers: self.tables.peers.values().cloned().collect(),
             aliases: self.tables.aliases.values().cloned().collect(),
             head: self.tables.head.clone(),
+            owed: self.tables.owed.values().copied().collect(),
             sealed: self.tables.audit.values().last().map(|block| block.at),
         })
     }
@@ -232,6 +243,7 @@ impl Store for MemoryStore {
             match undo {
                 Undo::Peer(id, old) => restore(&mut self.tables.peers, id, old),
                 Undo::Alias(key, old) => restore(&mut self.tables.aliases, key, old),
+                Undo::Owed(peer, old) => restore(&mut self.tables.owed, peer, old),
                 Undo::Message(seq, old) => {
                     self.swap_message(seq, old);
                 }

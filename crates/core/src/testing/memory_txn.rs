@@ -9,8 +9,8 @@ use super::memory::{MemoryStore, Stored};
 use crate::Stamp;
 use crate::audit::{Block, Head};
 use crate::store::{
-    AliasRow, Fate, Inserted, MessageHead, NewMessage, Notice, PeerId, PeerRow, Queued, StoreError,
-    Txn,
+    AliasRow, Fate, Inserted, MessageHead, NewMessage, Notice, OwedRow, PeerId, PeerRow, Queued,
+    StoreError, Txn,
 };
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -95,6 +95,12 @@ impl Txn for MemoryStore {
         Ok(())
     }
 
+    fn put_owed(&mut self, row: &OwedRow) -> Result<()> {
+        self.is_open()?;
+        self.set_owed(*row);
+        Ok(())
+    }
+
     fn insert_message(&mut self, message: &NewMessage<'_>) -> Result<Inserted> {
         self.is_open()?;
         let NewMessage {
@@ -126,6 +132,7 @@ impl Txn for MemoryStore {
             id,
             recipients,
             accepted_ms,
+            bytes: message.envelope.len() as u64,
         };
         self.set_message(
             seq,
@@ -277,7 +284,10 @@ impl Txn for MemoryStore {
             if let Some(message) = self.tables.messages.get(seq)
                 && self.tables.fates.contains_key(seq)
             {
-                let head = message.head.clone();
+                let head = MessageHead {
+                    bytes: 0,
+                    ..message.head.clone()
+                };
                 self.set_past(head.seq, Some(head));
             }
             self.set_message(*seq, None);

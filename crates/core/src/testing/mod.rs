@@ -18,6 +18,7 @@ macro_rules! txn_methods {
             delete_peer(id: $crate::store::PeerId) -> ();
             put_alias(row: &$crate::store::AliasRow) -> ();
             delete_alias(name: &str) -> ();
+            put_owed(row: &$crate::store::OwedRow) -> ();
             insert_message(message: &$crate::store::NewMessage<'_>) -> $crate::store::Inserted;
             insert_delivery(
                 pair: ($crate::store::PeerId, $crate::store::PeerId),

@@ -1,6 +1,8 @@
-use peerbus_core::Stamp;
 use peerbus_core::audit::{Event, Head, Log};
-use peerbus_core::store::{Fate, Inserted, NewMessage, PeerId, PeerRow, Store as _, Txn as _};
+use peerbus_core::store::{
+    Fate, Inserted, MessageHead, NewMessage, OwedRow, PeerId, PeerRow, Store as _, Txn as _,
+};
+use peerbus_core::{Stamp, TokenHash};
 
 use std::process::{Command, Stdio};
 
@@ -202,6 +204,40 @@ fn is_brought_up(path: &Path) {
         .map(|(peer, head)| (peer.0, head.seq.0))
         .collect();
     assert_eq!(old, [(1, 3), (1, 5), (2, 5)]);
+}
+
+#[test]
+fn how_much_mail_waits_in_an_older_database_is_counted_once() {
+    let (_directory, path) = version_2_database();
+    let token = |last: u8| TokenHash([last; 32]);
+    let older = open_with(&path, &STEPS[..5]).unwrap();
+    // Anna and cleo have owners. A temporary sender, number 9, is forgotten, and ben holds its mail.
+    for (peer, last) in [(1, 1), (3, 2)] {
+        let sql = "UPDATE peers SET owner = ?2 WHERE id = ?1";
+        older.db.execute(sql, (peer, token(last).0)).unwrap();
+    }
+    let more = "INSERT INTO messages VALUES(7, 9, 'm7', 1, 34, '£££');
+        INSERT INTO deliveries(recipient, sender, seq, steady_ms) VALUES(2, 9, 7, 34);";
+    older.db.execute_batch(more).unwrap();
+    older.close().unwrap();
+    let mut store = open_with(&path, STEPS).unwrap();
+    let row = |peer, token, to, by| OwedRow {
+        peer: PeerId(peer),
+        token,
+        to,
+        by,
+    };
+    // 3 `three` is owed to anna, 5 `five` to anna and ben, 6 `six` to ben and cleo; 2 is dead.
+    let expected = [
+        row(1, Some(token(1)), 5 + 4, 3 + 3),
+        row(2, None, 4 + 3 + 6, 5),
+        row(3, Some(token(2)), 3, 4 + 4),
+        row(9, None, 0, 6),
+    ];
+    assert_eq!(store.load().unwrap().owed, expected);
+    store.begin().unwrap();
+    let bytes = |head: MessageHead| head.bytes;
+    assert_eq!(store.message(Seq(7)).unwrap().map(bytes), Some(6));
 }
 
 #[test]

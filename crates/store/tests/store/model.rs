@@ -5,7 +5,7 @@ use std::path::Path;
 
 use peerbus_core::audit::{Block, Head};
 use peerbus_core::store::{
-    AliasRow, Ending, Fate, MessageHead, Notice, PeerId, PeerRow, StoreError, Txn,
+    AliasRow, Ending, Fate, MessageHead, Notice, OwedRow, PeerId, PeerRow, StoreError, Txn,
 };
 use peerbus_core::testing::{MemoryStore, Stored, Tables};
 use peerbus_core::{Stamp, TokenHash};
@@ -19,8 +19,8 @@ type Result<T> = std::result::Result<T, StoreError>;
 pub(crate) fn dump(path: &Path) -> Tables {
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
     let messages = rows(&db, "SELECT * FROM messages", |row| {
-        let head = message_head(row);
         let envelope: String = get(row, "envelope");
+        let head = message_head(row, envelope.len());
         (
             head.seq,
             Stored {
@@ -61,7 +61,7 @@ pub(crate) fn dump(path: &Path) -> Tables {
         (block.number, block)
     });
     let past = rows(&db, "SELECT * FROM past", |row| {
-        let head = message_head(row);
+        let head = message_head(row, 0);
         (head.seq, head)
     });
     let head: Vec<Head> = rows(&db, "SELECT * FROM head", |row| Head {
@@ -77,6 +77,7 @@ pub(crate) fn dump(path: &Path) -> Tables {
     Tables {
         peers: peers(&db),
         aliases: aliases(&db),
+        owed: owed(&db),
         messages,
         deliveries,
         dead,
@@ -96,13 +97,14 @@ fn stamp(row: &Row<'_>, wall: &str, steady: &str) -> Stamp {
     }
 }
 
-fn message_head(row: &Row<'_>) -> MessageHead {
+fn message_head(row: &Row<'_>, bytes: usize) -> MessageHead {
     MessageHead {
         seq: Seq(number(row, "seq")),
         sender: PeerId(get(row, "sender")),
         id: MessageId::parse(&get::<String>(row, "id")).unwrap(),
         recipients: get(row, "recipients"),
         accepted_ms: number(row, "accepted_ms"),
+        bytes: bytes as u64,
     }
 }
 
@@ -150,6 +152,20 @@ fn aliases(db: &Connection) -> BTreeMap<String, AliasRow> {
             used_ms: number(row, "used_ms"),
         };
         (row.name.to_ascii_lowercase(), row)
+    })
+}
+
+fn owed(db: &Connection) -> BTreeMap<PeerId, OwedRow> {
+    rows(db, "SELECT * FROM owed", |row| {
+        let peer = PeerId(get(row, "peer"));
+        let token: Option<[u8; 32]> = get(row, "token");
+        let row = OwedRow {
+            peer,
+            token: token.map(TokenHash),
+            to: number(row, "owed_to"),
+            by: number(row, "owed_by"),
+        };
+        (peer, row)
     })
 }
 

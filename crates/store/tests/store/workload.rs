@@ -2,7 +2,9 @@
 //! finds, so whoever knows how many batches were committed knows the whole database.
 
 use peerbus_core::audit::{AuditKey, Event, Head, Log};
-use peerbus_core::store::{AliasRow, Ending, Fate, Inserted, NewMessage, Notice, PeerId, PeerRow};
+use peerbus_core::store::{
+    AliasRow, Ending, Fate, Inserted, NewMessage, Notice, OwedRow, PeerId, PeerRow,
+};
 use peerbus_core::{Stamp, TokenHash};
 use peerbus_wire::{EnvelopeHash, How, MessageId, Seq, Stage};
 use rand::rngs::StdRng;
@@ -126,7 +128,8 @@ impl<T: Target> Work<'_, T> {
             0..8 => self.put_peer(),
             8 => self.delete_peer(),
             9 => self.alias(),
-            10..50 => self.send(),
+            10..13 => self.owe(),
+            13..50 => self.send(),
             50..80 => self.settle(),
             80..84 => self.reject(),
             84..88 => self.sweep(),
@@ -209,6 +212,23 @@ impl<T: Target> Work<'_, T> {
                 used_ms,
             })
             .unwrap();
+    }
+
+    fn owe(&mut self) {
+        let peer = PeerId(self.rng.random_range(0..6));
+        let row = match self.rng.random_ratio(1, 3) {
+            true => OwedRow::none(peer),
+            false => OwedRow {
+                peer,
+                token: self
+                    .rng
+                    .random_bool(0.9)
+                    .then(|| TokenHash(self.rng.random())),
+                to: self.rng.random_range(0..1 << 40),
+                by: self.rng.random_range(0..1 << 40),
+            },
+        };
+        self.target.put_owed(&row).unwrap();
     }
 
     fn delete_peer(&mut self) {

@@ -418,6 +418,7 @@ fn receipt() -> impl Strategy<Value = Receipt> {
         RefusalCode::TooLarge,
         RefusalCode::QueueFull,
         RefusalCode::DiskFull,
+        RefusalCode::Quota,
     ]);
     let (to, why) = (any::<String>(), "\\PC{0,80}");
     let at_one = prop_oneof![

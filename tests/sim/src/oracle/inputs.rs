@@ -134,7 +134,7 @@ impl Oracle {
         owed.then_some(seq)
     }
 
-    fn expect(&self, _now_ms: u64, conn: ConnId, sender: PeerId, carried: &Carried) -> Expect {
+    fn expect(&self, now_ms: u64, conn: ConnId, sender: PeerId, carried: &Carried) -> Expect {
         let claim = self.conns.get(&conn).and_then(|model| model.claim.as_ref());
         let name = claim.map(|claim| claim.name.as_str()).unwrap_or_default();
         if let Some(seq) = self.view.ids.get(&(sender, carried.id.clone())) {
@@ -157,27 +157,44 @@ impl Oracle {
         if self.full && self.conns.get(&conn).is_some_and(|model| model.ext) {
             return Expect::Refused(RefusalCode::DiskFull);
         }
-        let Address::Peer(to) = &carried.to else {
-            return Expect::Accepted;
+        let bytes = carried.text.len() as u64;
+        let copies = match &carried.to {
+            Address::All => self.reach(now_ms, sender, bytes).len() as u64,
+            Address::Peer(to) => match self.view.resolve(to.as_str()) {
+                None => return Expect::Refused(RefusalCode::UnknownRecipient),
+                Some(to) if self.is_full(to, bytes) => {
+                    return Expect::Refused(RefusalCode::QueueFull);
+                }
+                Some(_) => 1,
+            },
         };
-        let Some(to) = self.view.resolve(to.as_str()) else {
-            return Expect::Refused(RefusalCode::UnknownRecipient);
-        };
-        if self.is_full(to) {
-            return Expect::Refused(RefusalCode::QueueFull);
+        if copies > 0 && self.sent_like(sender) + copies * bytes > self.rules.owed_by_max {
+            return Expect::Refused(RefusalCode::Quota);
         }
         Expect::Accepted
     }
 
-    fn is_full(&self, peer: PeerId) -> bool {
+    /// Bytes that wait and were sent with the token of this sender.
+    fn sent_like(&self, sender: PeerId) -> u64 {
+        let token = self.view.tokens.get(&sender);
+        let sums = self.view.sums().into_values();
+        sums.filter(|row| row.token.as_ref() == token)
+            .map(|row| row.by)
+            .sum()
+    }
+
+    /// Whether a queue has no room for so many bytes.
+    fn is_full(&self, peer: PeerId, bytes: u64) -> bool {
         let ephemeral = self.view.peers.get(&peer).is_some_and(|row| row.ephemeral);
         let max = if ephemeral {
             EPHEMERAL_QUEUE_MAX
         } else {
             self.rules.queue_max
         };
-        let all = self.view.owed_between(peer, Seq(0), Seq(u64::MAX));
-        all.take(usize::try_from(max).unwrap_or(usize::MAX)).count() as u64 == max
+        let all = || self.view.owed_between(peer, Seq(0), Seq(u64::MAX));
+        let messages = all().filter_map(|seq| self.view.messages.get(&seq));
+        let owed: u64 = messages.map(|message| message.envelope.len() as u64).sum();
+        all().count() as u64 >= max || owed + bytes > self.rules.owed_to_max
     }
 
     /// The writes of the input that was just handled (or of `flush`).
@@ -289,23 +306,26 @@ impl Oracle {
 
     /// Whom a broadcast must reach, if one was stored just now.
     fn broadcast_reach(&self, now_ms: u64, writes: &[Write]) -> Option<Vec<PeerId>> {
-        let sender = writes.iter().find_map(|write| match write {
+        let (sender, bytes) = writes.iter().find_map(|write| match write {
             Write::Message { head, envelope } if envelope.contains(r#","kind":"broadcast","#) => {
-                Some(head.sender)
+                Some((head.sender, envelope.len() as u64))
             }
             _ => None,
         })?;
+        Some(self.reach(now_ms, sender, bytes))
+    }
+
+    /// Whom a broadcast of so many bytes reaches now.
+    fn reach(&self, now_ms: u64, sender: PeerId, bytes: u64) -> Vec<PeerId> {
         let here = |peer: &PeerId| {
             self.online.contains(peer) || self.grace.get(peer).is_some_and(|until| now_ms < *until)
         };
         let peers = self.view.peers.values();
         let reached = peers.filter(|row| row.id != sender && !row.ephemeral && here(&row.id));
-        Some(
-            reached
-                .map(|row| row.id)
-                .filter(|peer| !self.is_full(*peer))
-                .collect(),
-        )
+        reached
+            .map(|row| row.id)
+            .filter(|peer| !self.is_full(*peer, bytes))
+            .collect()
     }
 
     fn check_reach(&self, expected: Option<Vec<PeerId>>, writes: &[Write]) -> Verdict {

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use peerbus_core::audit::{AuditKey, Verifier};
 use peerbus_core::broker::ConnId;
-use peerbus_core::store::{Fate, PeerId, PeerRow};
+use peerbus_core::store::{Fate, OwedRow, PeerId, PeerRow};
 use peerbus_wire::{DeliveryKey, How, MessageId, Register, Seq, Window};
 
 pub use self::hosts::{ProcId, Surfaced};
@@ -42,6 +42,10 @@ pub struct Rules {
     pub grace_ms: u64,
     /// Messages that may be owed to a peer.
     pub queue_max: u64,
+    /// Bytes that may be owed to a peer,
+    pub owed_to_max: u64,
+    /// and that were sent with one token.
+    pub owed_by_max: u64,
 }
 
 /// How a debt ended.
@@ -264,6 +268,19 @@ impl Oracle {
                 "the disk owes {queue:?} to {}, written were {owed:?}",
                 row.name
             )
+        })
+    }
+
+    /// Checks how much mail waits as the disk says it: it must be what the queues add up to.
+    ///
+    /// # Errors
+    ///
+    /// When it is not.
+    pub fn owes(&self, mut rows: Vec<OwedRow>) -> Verdict {
+        rows.sort_unstable_by_key(|row| row.peer);
+        let sums: Vec<_> = self.durable.sums().into_values().collect();
+        ensure(rows == sums, "quota", || {
+            format!("by the disk {rows:?} waits, the queues add up to {sums:?}")
         })
     }
 

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use peerbus_core::store::{AliasRow, Fate, MessageHead, Notice, PeerId, PeerRow};
+use peerbus_core::TokenHash;
+use peerbus_core::store::{AliasRow, Fate, MessageHead, Notice, OwedRow, PeerId, PeerRow};
 use peerbus_wire::{MessageId, Seq};
 
 use crate::disk::Write;
@@ -27,6 +28,8 @@ pub(crate) struct Tables {
     pub(crate) ids: BTreeMap<(PeerId, MessageId), Seq>,
     pub(crate) debts: BTreeSet<(PeerId, Seq)>,
     pub(crate) notices: BTreeMap<(PeerId, u64), Notice>,
+    /// The token of each peer's last owner.
+    pub(crate) tokens: BTreeMap<PeerId, TokenHash>,
     /// No world lasts so long that one is forgotten.
     pub(crate) fates: BTreeMap<Seq, Vec<Fate>>,
 }
@@ -35,6 +38,9 @@ impl Tables {
     pub(crate) fn apply(&mut self, write: &Write) {
         match write {
             Write::Peer(row) => {
+                if let Some(owner) = row.owner {
+                    self.tokens.insert(row.id, owner);
+                }
                 self.names.retain(|_, peer| *peer != row.id);
                 if row.ending.is_none() {
                     self.names.insert(row.name.to_ascii_lowercase(), row.id);
@@ -100,6 +106,22 @@ impl Tables {
     pub(crate) fn was_called(&self, peer: Option<PeerId>, from: &str) -> bool {
         let alias = self.aliases.get(&from.to_ascii_lowercase());
         alias.is_some_and(|row| row.own && row.name == from && Some(row.peer) == peer)
+    }
+
+    /// How much mail waits, for and from each peer, as the queues have it.
+    pub(crate) fn sums(&self) -> BTreeMap<PeerId, OwedRow> {
+        let mut sums = BTreeMap::new();
+        for (recipient, seq) in &self.debts {
+            if let Some(message) = self.messages.get(seq) {
+                let (sender, bytes) = (message.head.sender, message.envelope.len() as u64);
+                let row = |peer| OwedRow::none(peer);
+                sums.entry(*recipient).or_insert_with(|| row(*recipient)).to += bytes;
+                let by = sums.entry(sender).or_insert_with(|| row(sender));
+                by.by += bytes;
+                by.token = self.tokens.get(&sender).copied();
+            }
+        }
+        sums
     }
 
     pub(crate) fn peer_named(&self, name: &str) -> Option<&PeerRow> {

@@ -10,6 +10,7 @@ mod history;
 mod keys;
 mod messages;
 mod names;
+mod quotas;
 mod receipts;
 mod rename;
 mod retention;

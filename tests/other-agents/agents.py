@@ -21,6 +21,20 @@ class Agent:
     package: str
     # From the model's URL and the project: files to write, environment, command before the prompt.
     seed: callable
+    # What follows is of agents that wake. The path by which, and what the screen shows when it waits
+    # for its user, and when it asks whether a tool may be called.
+    path: str = ""
+    ready: str = ""
+    asks: str = ""
+    # What a later turn answers proves nothing there of this one.
+    proof_is_of_the_turn: bool = False
+    # Words in the command lines of its processes, which may outlive the screen.
+    processes: tuple = ()
+    # The command for a terminal, from whether it may call tools unasked.
+    screen: callable = None
+    # Changes what install wrote, so that the tools are called unasked, and back.
+    allow: callable = lambda: None
+    ask: callable = lambda: None
 
     @property
     def version(self):
@@ -172,10 +186,51 @@ def copilot(url, project):
     )
 
 
+CODEX = f"{MODULES}/@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex"
+CODEX_TABLE = "[mcp_servers.peerbus]\n"
+CODEX_ALLOWS = 'default_tools_approval_mode = "approve"\n'
+
+
+def codex_allow():
+    path = HOME / ".codex/config.toml"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace(CODEX_TABLE, CODEX_TABLE + CODEX_ALLOWS), encoding="utf-8")
+
+
+def codex_ask():
+    path = HOME / ".codex/config.toml"
+    path.write_text(path.read_text(encoding="utf-8").replace(CODEX_ALLOWS, ""), encoding="utf-8")
+
+
+def qwen_screen(allowed):
+    mode = "yolo" if allowed else "default"
+    program = f"{MODULES}/@qwen-code/qwen-code/cli.js"
+    return [NODE_PROGRAM, program, "--approval-mode", mode]
+
+
 AGENTS = {
-    "codex": Agent("@openai/codex@0.169.0", codex),
+    "codex": Agent(
+        "@openai/codex@0.169.0",
+        codex,
+        path="app_server",
+        ready="Ask Codex to do anything",
+        asks="Allow the peerbus MCP server to run tool",
+        proof_is_of_the_turn=True,
+        processes=(b"codex",),
+        screen=lambda _: [CODEX],
+        allow=codex_allow,
+        ask=codex_ask,
+    ),
     "opencode": Agent("opencode-ai@1.18.33", opencode),
-    "qwen": Agent("@qwen-code/qwen-code@0.24.4", qwen),
+    "qwen": Agent(
+        "@qwen-code/qwen-code@0.24.4",
+        qwen,
+        path="socket",
+        ready="Type your message",
+        asks="Allow execution of MCP tool",
+        processes=(b"qwen-code",),
+        screen=qwen_screen,
+    ),
     "gemini": Agent("@google/gemini-cli@0.61.0", gemini),
     "copilot": Agent("@github/copilot@1.0.102", copilot),
 }

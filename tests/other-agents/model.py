@@ -122,7 +122,13 @@ class _Handler(BaseHTTPRequestHandler):
         for pattern, form in forms.items():
             if re.search(pattern, path):
                 body = json.loads(raw)
-                return form(body, self.owner.answer(path, body), path)
+                try:
+                    reply = self.owner.answer(path, body)
+                except ConnectionError:
+                    # As when nobody listens: the connection ends without a word.
+                    self.close_connection = True
+                    return None
+                return form(body, reply, path)
         if path.endswith(":countTokens"):
             return self._json(200, {"totalTokens": len(raw) // 4 + 1})
         return self._json(404, {"error": {"message": path}})

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Runs the real CLIs of other agents with the generic adapter, on a closed network.
 
-    run.py PEERBUS AGENT... [--cached] [--keep]
+    run.py PEERBUS AGENT... [--wake] [--cached] [--keep]
 
 PEERBUS is the binary, AGENT one of codex, opencode, qwen, gemini, copilot, or `all`. Each CLI is
 installed once from npm, in the version that agents.py names, into
 ${XDG_CACHE_HOME:-~/.cache}/peerbus-other-agents: 1.3 GB in all. scenario.py then runs for each agent
 and each scope of `peerbus install` in namespaces of its own: no network but loopback, no processes
 but its own, its own /tmp, an empty home and a made-up key. With --cached nothing is installed: an
-agent that is not there yet cannot run.
+agent that is not there yet cannot run. With --wake, what is tested is how sessions of codex and qwen
+in a terminal are woken, see wake.py.
 
 Exit codes: 0 every check held, 1 one did not, 2 usage, 3 it cannot run here, for the reason that is
 on stderr.
@@ -38,7 +39,8 @@ def package(name, cached):
 
 def run_one(agent, scope, args):
     """One agent in one scope, with its logs."""
-    print(f"== {agent} {AGENTS[agent].version}, peerbus install --{scope}")
+    what = "a session is woken" if scope == "wake" else f"peerbus install --{scope}"
+    print(f"== {agent} {AGENTS[agent].version}, {what}")
 
     def scenario(directory):
         cli = package(AGENTS[agent].package, args.cached)
@@ -55,15 +57,19 @@ def main():
     parser.add_argument("peerbus")
     parser.add_argument("agents", nargs="+", choices=[*AGENTS, "all"], metavar="AGENT")
     parser.add_argument("--cached", action="store_true", help="install nothing")
+    parser.add_argument("--wake", action="store_true", help="test how sessions are woken")
     args = arguments(parser)
     agents = list(AGENTS) if "all" in args.agents else args.agents
+    if args.wake:
+        agents = [agent for agent in agents if AGENTS[agent].path]
+    scopes = ("wake",) if args.wake else ("user", "project")
     try:
-        need("git")
+        need("git", *(["tmux"] if args.wake else []))
         unshare()
     except CannotRun as reason:
         print(reason, file=sys.stderr)
         return 3
-    statuses = [run_one(agent, scope, args) for agent in agents for scope in ("user", "project")]
+    statuses = [run_one(agent, scope, args) for agent in agents for scope in scopes]
     return max(statuses, key=lambda status: {0: 0, 3: 1}.get(status, 2))
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import wake
 from agents import AGENTS, HOME
 from model import Model, plain
 from support import check, eventually
@@ -78,17 +79,38 @@ def run_agent(command, environment):
     check("the agent says the model's last words", LAST_WORDS in said, said[-2000:])
 
 
-def scenario(agent, scope):
+def woken(agent):
+    """An install, and then sessions in a terminal."""
+    prepare()
+    model = wake.WakingModel(LOG / "api.jsonl")
+    environment, _ = seed(agent, model)
+    start_broker()
+    peerbus("install", agent, "--user", "--name", NAME)
+    wake.scenario(agent, model, PROJECT, environment, LOG, peerbus)
+
+
+def prepare():
+    """A project, and where a service manager would have the broker's socket."""
     PROJECT.mkdir(parents=True)
     RUNTIME.mkdir(mode=0o700)
     os.environ["XDG_RUNTIME_DIR"] = str(RUNTIME)
     subprocess.run(["git", "init", "-q", str(PROJECT)], check=True)
-    script = [("bus_drain", {}), ("bus_send", {"to": "friend", "body": ANSWER})]
-    model = Model(PROMPT, script, LAST_WORDS, LOG / "api.jsonl")
+
+
+def seed(agent, model):
+    """Writes what a user has before the install. Gives the environment and the command."""
     files, environment, command = AGENTS[agent].seed(model.url, PROJECT)
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+    return environment, command
+
+
+def scenario(agent, scope):
+    prepare()
+    script = [("bus_drain", {}), ("bus_send", {"to": "friend", "body": ANSWER})]
+    model = Model(PROMPT, script, LAST_WORDS, LOG / "api.jsonl")
+    environment, command = seed(agent, model)
     start_broker()
     for name in ("friend", NAME):
         peerbus("recv", "--name", name, "--timeout", "0.1")
@@ -136,7 +158,11 @@ def keeps(before, left):
 
 def main():
     try:
-        scenario(*sys.argv[1:3])
+        agent, scope = sys.argv[1:3]
+        if scope == "wake":
+            woken(agent)
+        else:
+            scenario(agent, scope)
     except (AssertionError, subprocess.TimeoutExpired) as failure:
         print(f"FAILED {failure}")
         return 1

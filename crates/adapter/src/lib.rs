@@ -35,6 +35,7 @@ pub mod credentials;
 mod dial;
 mod error;
 pub mod hooks;
+pub mod inbox;
 mod link;
 pub mod mailbox;
 pub mod names;
@@ -50,6 +51,7 @@ mod state;
 mod template;
 pub mod text;
 mod tls;
+pub mod transcript;
 pub mod url;
 
 pub use alive::Liveness;

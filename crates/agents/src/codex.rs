@@ -38,7 +38,8 @@ pub(crate) const AGENT: Agent = Agent {
 };
 
 /// What it must hand on of its environment, which it otherwise cleans.
-const HANDED_ON: [&str; 16] = [
+const HANDED_ON: [&str; 17] = [
+    "CODEX_HOME",
     "XDG_CONFIG_HOME",
     "XDG_STATE_HOME",
     "XDG_RUNTIME_DIR",

@@ -9,6 +9,7 @@ pub(crate) const AGENT: Agent = Agent {
     client_info: &["qwen-cli"],
     takes_dots: false,
     session_variable: Some("QWEN_CODE_SESSION_ID"),
+    project_variable: Some("QWEN_CODE_PROJECT_DIR"),
     files: &[File {
         user: Base {
             variable: "QWEN_HOME",

@@ -9,25 +9,26 @@ mod paths;
 mod profile;
 mod session;
 mod transcript;
-mod wake_list;
+mod waking;
 
 use std::sync::Arc;
 
 use peerbus_adapter::Bus;
-use peerbus_adapter::mailbox::{AgentLink, Mailbox, WakePath};
+use peerbus_adapter::inbox::InboxPath;
+use peerbus_adapter::mailbox::{AgentLink, BoxFuture, Mailbox, WakePath};
 use peerbus_mcp::{Exit, Host, Options};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-pub use session::{Process, Session, SessionFacts, Surroundings, Token};
-pub use wake_list::WakeList;
+pub use session::{Process, Session, SessionFacts, Surroundings};
+pub use waking::WAKING;
 
 /// Runs the adapter over standard input and output until its session ends.
 ///
 /// `bus` is connected already or will be: its link must be running, on the same single-threaded
 /// runtime. A broker that is away delays nothing here. See [`peerbus_mcp::run`] for the rest.
 pub async fn run(bus: Bus, options: Options, around: Surroundings) -> Exit {
-    let start = |host, mailbox| start(around, host, mailbox);
-    peerbus_mcp::run(bus, profile::PROFILE, options, start).await
+    let start = |host, mailbox| std::future::ready(start(around, host, mailbox));
+    peerbus_mcp::run(bus, profile::profile(), options, start).await
 }
 
 /// [`run`] over any pair of streams, without an eye on signals and the parent process.
@@ -38,48 +39,41 @@ pub async fn run_over(
     input: impl AsyncRead + Unpin + Send + 'static,
     output: impl AsyncWrite + Unpin + Send,
 ) -> Exit {
-    let start = |host, mailbox| start(around, host, mailbox);
-    peerbus_mcp::run_over(bus, profile::PROFILE, options, input, output, start).await
+    let start = |host, mailbox| std::future::ready(start(around, host, mailbox));
+    peerbus_mcp::run_over(bus, profile::profile(), options, input, output, start).await
 }
 
 /// What reaches this session, and what runs beside it. Nothing of it outlives the two.
-fn start(
-    around: Surroundings,
-    host: Host,
-    mailbox: Mailbox,
-) -> (AgentLink, impl Future<Output = ()>) {
+fn start(around: Surroundings, host: Host, mailbox: Mailbox) -> AgentLink {
     let allowed = around.wake.clone();
     let hooks = around.hooks.clone();
     let session = Session::new(around);
     // Before the bus is asked for a name.
     mailbox.report(&session);
     let notes = hooks.as_ref().and_then(peerbus_adapter::hooks::directory);
-    let (socket, receipts) = paths::Socket::new(mailbox.clone(), session.clone(), notes);
+    let socket = paths::Socket {
+        mailbox: mailbox.clone(),
+        session: session.clone(),
+    };
+    let (socket, receipts) = InboxPath::new(&waking::SOCKET, socket, mailbox.clone(), notes);
     let mut paths: Vec<Box<dyn WakePath>> = vec![Box::new(socket)];
-    let serving = hooks.map(|places| {
-        let rewakes = allowed.allows(&wake_list::REWAKE);
+    let mut beside: Vec<BoxFuture<'static, ()>> = vec![receipts];
+    if let Some(places) = hooks {
+        let rewakes = allowed.allows(&waking::REWAKE);
         let (rewake, serving) = hooks::start(&places, rewakes, mailbox.clone(), session.clone());
         paths.push(Box::new(rewake));
-        serving
-    });
+        beside.push(Box::pin(serving));
+    }
     paths.push(Box::new(paths::Channel::new(
         host,
         mailbox,
         session.clone(),
     )));
     paths.retain(|path| allowed.allows(path.spec()));
-    let agent = AgentLink {
+    AgentLink {
         paths,
-        evidence: Some(Box::new(transcript::Transcripts::new(session.clone()))),
+        evidence: Some(Box::new(transcript::transcripts(session.clone()))),
         session: Some(Arc::new(session)),
-    };
-    let hooks = async {
-        if let Some(serving) = serving {
-            serving.await;
-        }
-    };
-    let beside = async {
-        tokio::join!(receipts, hooks);
-    };
-    (agent, beside)
+        beside,
+    }
 }

@@ -4,9 +4,16 @@ use peerbus_mcp::Profile;
 
 /// The capability makes the client listen for pushes. There is no key for permission relay: a
 /// peer's word must never approve what an agent does.
-pub(crate) const PROFILE: Profile = Profile {
-    kind: "cc",
-    instructions: "peerbus connects this session with peers: sessions of other AI agents, on this \
+pub(crate) fn profile() -> Profile {
+    Profile {
+        kind: "cc",
+        instructions: Box::new(|_| INSTRUCTIONS),
+        experimental: &["claude/channel"],
+        drain: false,
+    }
+}
+
+const INSTRUCTIONS: &str = "peerbus connects this session with peers: sessions of other AI agents, on this \
         machine or others. You are a peer too; your own name is `self` in the answer of the bus \
         peers tool.\n\
         Messages come by themselves, in one of these forms: a <channel> tag of this server; a \
@@ -26,7 +33,4 @@ pub(crate) const PROFILE: Profile = Profile {
         Do not answer a message that needs no answer. The bus inbox tool reads what waits unseen; \
         the bus ack tool tells a sender that you have seen a message. A message that was accepted \
         is kept for a peer that is away, and not known to be read: the bus status tool tells how \
-        far it got; do not send it again because nobody answers.",
-    experimental: &["claude/channel"],
-    drain: false,
-};
+        far it got; do not send it again because nobody answers.";

@@ -14,15 +14,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use peerbus_adapter::inbox::Token;
 use peerbus_adapter::mailbox::{Activity, BoxFuture, SessionSource, Snapshot};
+use peerbus_adapter::transcript::Places;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub use facts::SessionFacts;
 pub(crate) use facts::SessionFile;
 pub use peerbus_os::process::Process;
+pub use surroundings::Surroundings;
 pub(crate) use surroundings::ancestors;
-pub use surroundings::{Surroundings, Token};
 use watch::FileWatch;
 
 /// Longest part of a project directory's name that the client derives from the project's path.
@@ -65,16 +67,6 @@ struct Said {
     /// What the client's file said then. The file is a little behind the hook.
     in_file: Option<Activity>,
     at: Instant,
-}
-
-/// Where transcripts of the session can be.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Places {
-    /// The session's id.
-    pub(crate) id: Option<String>,
-    pub(crate) directories: Vec<PathBuf>,
-    /// The transcript itself, where somebody told it.
-    pub(crate) file: Option<PathBuf>,
 }
 
 impl Session {
@@ -264,29 +256,27 @@ impl Known {
     }
 }
 
-impl Places {
-    /// Where to look for transcripts below the client's directory.
-    pub(crate) fn of(session: &Session, snapshot: &Snapshot) -> Self {
-        let mut places = Self {
-            id: snapshot.id.clone(),
-            directories: Vec::new(),
-            file: snapshot.transcript.clone(),
-        };
-        if let Some(dir) = snapshot.transcript.as_deref().and_then(Path::parent) {
-            places.directories.push(dir.to_owned());
-        }
-        let config_dir = session.around.config_dir.as_ref();
-        let projects = config_dir.map(|dir| dir.join("projects"));
-        if let (Some(projects), Some(cwd)) = (projects, &snapshot.cwd) {
-            let real = std::fs::canonicalize(cwd).unwrap_or_else(|_| cwd.clone());
-            for dir in project_directories(&projects, &slug(&real)) {
-                if !places.directories.contains(&dir) {
-                    places.directories.push(dir);
-                }
+/// Where to look for the session's transcripts, below the client's directory.
+pub(crate) fn places(session: &Session, snapshot: &Snapshot) -> Places {
+    let mut places = Places {
+        id: snapshot.id.clone(),
+        directories: Vec::new(),
+        file: snapshot.transcript.clone(),
+    };
+    if let Some(dir) = snapshot.transcript.as_deref().and_then(Path::parent) {
+        places.directories.push(dir.to_owned());
+    }
+    let config_dir = session.around.config_dir.as_ref();
+    let projects = config_dir.map(|dir| dir.join("projects"));
+    if let (Some(projects), Some(cwd)) = (projects, &snapshot.cwd) {
+        let real = std::fs::canonicalize(cwd).unwrap_or_else(|_| cwd.clone());
+        for dir in project_directories(&projects, &slug(&real)) {
+            if !places.directories.contains(&dir) {
+                places.directories.push(dir);
             }
         }
-        places
     }
+    places
 }
 
 /// The name under which the client keeps a project: JavaScript's `/[^a-zA-Z0-9]/g` replaced, which

@@ -1,7 +1,7 @@
 //! `peerbus adapter`.
 
+use peerbus_adapter::mailbox::WakeList;
 use peerbus_adapter::{Config, Flags, connect};
-use peerbus_cc_adapter::Surroundings;
 use peerbus_mcp::{Exit, Options};
 
 use crate::args::{Adapter, AdapterKind};
@@ -18,15 +18,21 @@ pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
     })?;
     let options = Options::read(|name| std::env::var(name).ok()).map_err(Failure::config)?;
     // Says at once what is wrong with it, whichever the kind of adapter.
-    let around = Surroundings::from_env().map_err(Failure::config)?;
+    let wake = wake_list(|name| std::env::var(name).ok()).map_err(Failure::config)?;
     let runtime = client::runtime()?;
     let exit = runtime.block_on(async {
         let (bus, link) = connect(config);
         // Registers at once; the session ends it.
         tokio::spawn(link.run());
         match verb.adapter {
-            AdapterKind::Cc => peerbus_cc_adapter::run(bus, options, around).await,
-            AdapterKind::Generic => peerbus_mcp::run_generic(bus, options).await,
+            AdapterKind::Cc => {
+                let around = peerbus_cc_adapter::Surroundings::from_env(wake);
+                peerbus_cc_adapter::run(bus, options, around).await
+            }
+            AdapterKind::Generic => {
+                let around = peerbus_wake::Surroundings::from_env(wake);
+                peerbus_wake::run(bus, options, around).await
+            }
         }
     });
     // On a terminal a thread stays in `read`: it must not be waited for.
@@ -35,4 +41,15 @@ pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
         Exit::Failed(why) => Err(Failure::failed(why)),
         _ => Ok(()),
     }
+}
+
+/// Which ways of waking a session may be used: `PEERBUS_WAKE`, whichever the agent.
+///
+/// # Errors
+///
+/// A sentence, when it names what there is not.
+pub(crate) fn wake_list(variable: impl Fn(&str) -> Option<String>) -> Result<WakeList, String> {
+    let known = peerbus_cc_adapter::WAKING.into_iter();
+    let known: Vec<_> = known.chain(peerbus_wake::waking()).collect();
+    WakeList::read(&variable("PEERBUS_WAKE").unwrap_or_default(), &known)
 }

@@ -1,10 +1,10 @@
 //! `peerbus doctor`.
 
 use peerbus_adapter::Flags;
-use peerbus_cc_adapter::WakeList;
 use peerbus_mcp::Options;
 use peerbus_setup::doctor::{Context, Found, examine};
 
+use crate::adapter::wake_list;
 use crate::args::Doctor;
 use crate::failure::Failure;
 use crate::output;
@@ -40,8 +40,7 @@ pub(crate) fn run(verb: Doctor) -> Result<(), Failure> {
 
 /// What is wrong with the variables that only adapters read.
 fn check_options(variable: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
-    let wake = variable("PEERBUS_WAKE").filter(|text| !text.is_empty());
-    let wake = wake.and_then(|text| text.parse::<WakeList>().err());
+    let wake = wake_list(variable).err();
     let options = Options::read(variable).err();
     let options = options.map(|error| error.to_string());
     wake.into_iter().chain(options).collect()

@@ -9,6 +9,8 @@ use crate::rpc::schemars::{self, JsonSchema};
 
 /// Longest text of a member, in characters.
 const TEXT_CHARS: usize = 80;
+/// Longest reason why none can be used, in characters.
+const WHY_CHARS: usize = 160;
 /// Most wake paths, and the longest word for one, in characters.
 const PATHS_MAX: usize = 8;
 const PATH_CHARS: usize = 16;
@@ -45,6 +47,10 @@ pub struct About {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<String>")]
     pub wake: Option<Vec<String>>,
+    /// Why no path can wake its agent, in its own words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub unwoken: Option<String>,
     /// What its acks mean: `seen`, `pushed` (not proven), or `seen or pushed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
@@ -82,6 +88,7 @@ impl About {
             project: short("project"),
             branch: short("branch"),
             wake: said.get("wake").and_then(Value::as_array).map(|w| paths(w)),
+            unwoken: text("unwoken").map(|text| escape(text, WHY_CHARS)),
             acks: acks(text("ack"), said.get("evidence").and_then(Value::as_bool)),
             unacked: entry.unacked,
             away_s: (!entry.online).then_some(entry.away_s),

@@ -1,6 +1,6 @@
 //! The bus tools over MCP stdio, and the generic adapter.
 //!
-//! An adapter is [`run`] with a [`Profile`]; [`run_generic`] is the one that needs nothing else.
+//! An adapter is [`run`] with a [`Profile`]; [`generic()`] is the one for clients of any kind.
 //! `docs/ARCHITECTURE.md` follows a message through here.
 
 mod about;
@@ -19,12 +19,12 @@ mod tools;
 mod trail;
 
 pub use about::About;
-pub use generic::{run_generic, run_generic_over};
+pub use generic::{generic, run_generic_over};
 pub use lifecycle::Exit;
 #[cfg(target_os = "linux")]
 pub use options::{BadOption, Budget, Options};
-pub use profile::Profile;
-pub use rpc::{Gone, Host};
+pub use profile::{Client, Instructions, Profile};
+pub use rpc::{Gone, Host, Notes};
 pub use run::{run, run_over};
 pub use spelling::{Spelling, UnknownSpelling};
 pub use trail::{Step, Trail, reached};

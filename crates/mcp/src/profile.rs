@@ -1,21 +1,25 @@
 //! What an adapter is, and who its client is.
 
+/// What an agent is told about the bus, by how its client names itself (`clientInfo.name`).
+pub type Instructions = Box<dyn Fn(&str) -> &'static str + Send + Sync>;
+
 /// What an adapter is, to its client and to its peers.
-#[derive(Debug, Clone)]
 pub struct Profile {
     /// The kind of adapter, as peers are told: `cc` or `generic`.
     pub kind: &'static str,
     /// What the agent is told about the bus.
-    pub instructions: &'static str,
+    pub instructions: Instructions,
     /// Keys under `experimental` in the capabilities, each with an empty object.
     pub experimental: &'static [&'static str],
     /// There is a drain tool.
     pub drain: bool,
 }
 
-/// Who the client says it is.
-#[derive(Debug, Clone)]
-pub(crate) struct Client {
-    pub(crate) name: String,
-    pub(crate) version: String,
+/// Who the client says it is. Its own word, of any length.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Client {
+    /// `clientInfo.name`
+    pub name: String,
+    /// `clientInfo.version`
+    pub version: String,
 }

@@ -16,19 +16,19 @@ use crate::session::Session;
 /// `SIGINT`, `SIGTERM` or `SIGHUP` comes, or the parent process is gone. Then says goodbye to the broker.
 /// Takes less than 100 ms from the end of the session.
 ///
-/// `start` is told the client and the session's mailbox. It gives what reaches the agent, and what
-/// runs beside the session; that is dropped at the end.
+/// `start` is told the client and the session's mailbox. It gives what reaches the agent, as soon as
+/// that is known: [`Host::client`] says who it is.
 ///
 /// Must run on a single-threaded runtime, and the process must be ended by `exit`: where standard
 /// input is neither a pipe nor a socket, a thread stays in `read`.
-pub async fn run<P>(
+pub async fn run<A>(
     bus: Bus,
     profile: Profile,
     options: Options,
-    start: impl FnOnce(Host, Mailbox) -> (AgentLink, P),
+    start: impl FnOnce(Host, Mailbox) -> A,
 ) -> Exit
 where
-    P: Future<Output = ()>,
+    A: Future<Output = AgentLink>,
 {
     let mut watch = Watch::start();
     let (input, output) = rpc::stdio();
@@ -43,16 +43,16 @@ where
 }
 
 /// [`run`] over any pair of streams, without an eye on signals and the parent process.
-pub async fn run_over<P>(
+pub async fn run_over<A>(
     bus: Bus,
     profile: Profile,
     options: Options,
     input: impl AsyncRead + Unpin + Send + 'static,
     output: impl AsyncWrite + Unpin + Send,
-    start: impl FnOnce(Host, Mailbox) -> (AgentLink, P),
+    start: impl FnOnce(Host, Mailbox) -> A,
 ) -> Exit
 where
-    P: Future<Output = ()>,
+    A: Future<Output = AgentLink>,
 {
     let session = Session::new(bus.clone(), profile, options);
     let mailbox = session.mailbox.clone();
@@ -62,10 +62,10 @@ where
         host: host.clone(),
         calls: calls.clone(),
     };
-    let (agent, beside) = start(host.clone(), mailbox.clone());
+    let agent = start(host.clone(), mailbox.clone());
     let (closed, mut closing) = watch::channel(false);
     let background = async {
-        tokio::join!(mailbox.serve(host.ready(), agent), beside);
+        mailbox.serve(host.ready(), agent).await;
         std::future::pending::<Exit>().await
     };
     // Answers under way get a moment after the client has closed its end.

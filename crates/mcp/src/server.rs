@@ -50,7 +50,7 @@ impl ServerHandler for Handler {
         ServerConfig::new(capabilities)
             .with_protocol_version(NEWEST)
             .with_server_info(us)
-            .with_instructions(profile.instructions)
+            .with_instructions(self.session.instructions())
     }
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
@@ -62,13 +62,13 @@ impl ServerHandler for Handler {
         request: InitializeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<InitializeResult, ErrorData> {
-        let client = &request.client_info;
-        self.session.met(Client {
-            name: client.name.clone(),
-            version: client.version.clone(),
-        });
+        let client = Client {
+            name: request.client_info.name.clone(),
+            version: request.client_info.version.clone(),
+        };
+        self.session.met(client.clone());
         context.peer.set_peer_info(request.clone());
-        self.host.met(context.peer);
+        self.host.met(context.peer, client);
         self.negotiate_initialize(&request)
     }
 
@@ -101,6 +101,7 @@ impl ServerHandler for Handler {
             .cloned()
             .unwrap_or_default();
         let id = context.id.clone();
+        self.host.noted(&context.meta);
         let caller = Caller::new(context);
         let Some(answer) = self.session.call(&request.name, &arguments, &caller).await else {
             let message = format!("there is no tool {:?}", request.name);

@@ -54,9 +54,18 @@ impl Session {
         let _ = self.client.set(client);
     }
 
+    /// What this client's agent is told about the bus.
+    pub(crate) fn instructions(&self) -> &'static str {
+        (self.profile.instructions)(self.client_name())
+    }
+
+    fn client_name(&self) -> &str {
+        self.client.get().map_or("", |client| client.name.as_str())
+    }
+
     /// How tools are spelled to this client.
     pub(crate) fn spelling(&self) -> Spelling {
-        let client = self.client.get().map_or("", |client| client.name.as_str());
+        let client = self.client_name();
         self.options
             .tool_names
             .unwrap_or_else(|| Spelling::for_client(client))

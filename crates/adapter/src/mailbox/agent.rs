@@ -103,6 +103,8 @@ pub struct AgentLink {
     pub session: Option<Arc<dyn SessionSource>>,
     /// Its conversation.
     pub evidence: Option<Box<dyn EvidenceSource>>,
+    /// What runs beside the session, and is dropped at its end.
+    pub beside: Vec<BoxFuture<'static, ()>>,
 }
 
 impl std::fmt::Debug for AgentLink {

@@ -12,6 +12,7 @@ mod presence;
 mod push;
 pub mod quote;
 mod serve;
+mod wake_list;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -34,6 +35,7 @@ pub use core::{
 pub use expected::Expected;
 pub use presence::Who;
 pub use push::{Push, receipt};
+pub use wake_list::WakeList;
 
 use crate::Bus;
 use crate::text;
@@ -75,8 +77,8 @@ struct State {
     answers: u64,
     /// What is to be logged.
     warnings: Vec<Arc<str>>,
-    /// The waking paths as they were found.
-    paths: BTreeMap<Path, bool>,
+    /// The waking paths as they were found: why one cannot be used.
+    paths: BTreeMap<Path, Option<String>>,
     probe: Probe,
 }
 
@@ -147,13 +149,13 @@ impl Mailbox {
         }
     }
 
-    /// A waking path can be used, or cannot any more. Peers are told of those that can.
-    pub fn set_path(&self, path: Path, ready: bool) {
+    /// A waking path can be used; `Err` says why it cannot. Peers are told.
+    pub fn found(&self, path: Path, found: Result<(), String>) {
         self.with(|state, now_ms| {
             // The machine takes a path that failed or was used up for absent by itself: it is told
             // in any case.
-            state.machine.set_path(now_ms, path, ready);
-            state.found(&self.shared.bus, path, ready);
+            state.machine.set_path(now_ms, path, found.is_ok());
+            state.found(&self.shared.bus, path, found.err());
         });
     }
 

@@ -8,8 +8,11 @@ use crate::{Bus, project};
 /// Longest text of a member, in characters.
 const TEXT_CHARS: usize = 80;
 
+/// Longest reason why nothing wakes a session, in characters.
+const WHY_CHARS: usize = 160;
+
 /// Members that are left out, in this order, when the description is too long.
-const EXPENDABLE: [&str; 4] = ["branch", "project", "version", "client"];
+const EXPENDABLE: [&str; 5] = ["unwoken", "branch", "project", "version", "client"];
 
 /// Who a session is, to its peers.
 #[derive(Debug, Clone, Copy)]
@@ -56,9 +59,16 @@ impl About {
         self.tell(bus);
     }
 
-    /// The waking paths that were probed and work.
-    pub(super) fn set_wake(&mut self, bus: &Bus, words: Vec<&'static str>) {
-        self.set(bus, "wake", words.into());
+    /// The waking paths that were probed and work, and why there is none.
+    pub(super) fn set_wake(&mut self, bus: &Bus, words: Vec<&'static str>, why: &str) {
+        let why = match why {
+            "" => Value::Null,
+            why => Value::from(cut(why, WHY_CHARS)),
+        };
+        let changed = put(&mut self.state, "unwoken", why);
+        if put(&mut self.state, "wake", words.into()) || changed {
+            self.tell(bus);
+        }
     }
 
     pub(super) fn set_activity(&mut self, bus: &Bus, activity: Activity) {
@@ -129,10 +139,14 @@ fn of(who: &Who<'_>) -> Map<String, Value> {
 }
 
 fn short(text: &str) -> String {
-    if text.chars().count() <= TEXT_CHARS {
+    cut(text, TEXT_CHARS)
+}
+
+fn cut(text: &str, chars: usize) -> String {
+    if text.chars().count() <= chars {
         return text.to_owned();
     }
-    text.chars().take(TEXT_CHARS - 1).chain(['…']).collect()
+    text.chars().take(chars - 1).chain(['…']).collect()
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ impl Push {
         text
     }
 
-    /// Content and attributes of a `claude/channel` notification: of a single message in the form
+    /// Content and attributes of a notification in a channel: of a single message in the form
     /// of peerbus v1, of several a digest.
     #[must_use]
     pub fn channel(&self) -> (String, Vec<(&'static str, String)>) {

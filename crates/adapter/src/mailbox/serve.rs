@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use peerbus_core::mailbox::{Attempt, Outcome, Path};
 use tokio::sync::watch;
 use tokio::time::sleep_until;
@@ -53,34 +54,53 @@ impl State {
 
     /// A path that could not be used may be there by now.
     pub(super) fn look_for_paths(&mut self) {
-        if self.paths.values().any(|ready| !ready) {
+        if self.paths.values().any(Option::is_some) {
             self.probe = self.probe.max(Probe::Absent);
         }
     }
 
-    pub(super) fn found(&mut self, bus: &Bus, path: Path, ready: bool) {
-        if self.paths.insert(path, ready) != Some(ready) {
-            let mut works: Vec<Path> = self
-                .paths
-                .iter()
-                .filter(|(_, r)| **r)
-                .map(|p| *p.0)
-                .collect();
-            works.sort_by_key(|path| path.rank);
-            let words = works.into_iter().map(|path| path.word).collect();
-            self.about.set_wake(bus, words);
+    /// A path can be used, or cannot, and why. Peers are told when that changes.
+    pub(super) fn found(&mut self, bus: &Bus, path: Path, why_not: Option<String>) {
+        if self.paths.get(&path) == Some(&why_not) {
+            return;
         }
+        if let Some(why) = &why_not {
+            tracing::debug!(path = path.word, why, "a wake path cannot be used");
+        }
+        self.paths.insert(path, why_not);
+        let mut paths: Vec<_> = self.paths.iter().collect();
+        paths.sort_by_key(|(path, _)| path.rank);
+        let works = paths.iter().filter(|(_, why)| why.is_none());
+        let words: Vec<_> = works.map(|(path, _)| path.word).collect();
+        let reasons = paths.iter().filter_map(|(path, why)| {
+            let why = why.as_deref()?;
+            Some(format!("{}: {why}", path.word))
+        });
+        let reasons: Vec<_> = reasons.take_while(|_| words.is_empty()).collect();
+        self.about.set_wake(bus, words, &reasons.join("; "));
     }
 }
 
 impl Mailbox {
     /// Runs the mailbox until the bus is closed. Nothing is pushed before `ready` says that the
-    /// client takes pushes: it would drop them.
-    pub async fn serve(&self, mut ready: watch::Receiver<bool>, agent: AgentLink) {
+    /// client takes pushes: it would drop them. `agent` may take until the client has introduced
+    /// itself.
+    pub async fn serve(
+        &self,
+        ready: watch::Receiver<bool>,
+        agent: impl Future<Output = AgentLink>,
+    ) {
+        let reach = async { self.reach(ready, agent.await).await };
+        tokio::join!(self.collect(), self.watch_deadlines(), reach);
+    }
+
+    /// Shows what is to be shown, and watches what comes of it.
+    async fn reach(&self, mut ready: watch::Receiver<bool>, agent: AgentLink) {
         let AgentLink {
             paths,
             session,
             evidence,
+            beside,
         } = agent;
         self.with(|state, _| {
             for path in &paths {
@@ -94,10 +114,9 @@ impl Mailbox {
             self.push_all(&paths).await;
         };
         tokio::join!(
-            self.collect(),
-            self.watch_deadlines(),
             push,
-            observe(self, session.as_deref(), evidence)
+            observe(self, session.as_deref(), evidence),
+            join_all(beside)
         );
     }
 
@@ -161,32 +180,37 @@ impl Mailbox {
     async fn probe_paths(&self, paths: &[Box<dyn WakePath>], which: Probe) {
         for path in paths {
             let spec = path.spec();
-            let ready = self.with(|state, _| state.paths.get(&spec).copied());
-            if which == Probe::All || ready != Some(true) {
-                let usable = usable(&**path).await;
-                self.set_path(spec, usable);
+            let works = self.with(|state, _| state.paths.get(&spec).is_some_and(Option::is_none));
+            if which == Probe::All || !works {
+                let found = path.probe().await;
+                self.found(spec, found);
             }
         }
     }
 
     async fn deliver(&self, paths: &[Box<dyn WakePath>], attempt: &Attempt) {
         let path = paths.iter().find(|path| path.spec() == attempt.path);
-        let outcome = match path {
-            Some(path) if usable(&**path).await => {
+        let usable = match path {
+            Some(path) => path.probe().await.map(|()| path),
+            None => Err("it is no path of this session".to_owned()),
+        };
+        let (outcome, why) = match usable {
+            Ok(path) => {
                 self.confirm_alive().await;
-                match self.push(attempt) {
+                let outcome = match self.push(attempt) {
                     Some(push) => path.wake(&push).await,
                     None => Outcome::Failed,
-                }
+                };
+                (outcome, "the client did not take a message".to_owned())
             }
-            Some(_) | None => Outcome::Failed,
+            Err(why) => (Outcome::Failed, why),
         };
         tracing::debug!(path = attempt.path.word, ?outcome, "pushed");
         self.outcome(attempt.id, outcome);
         if outcome == Outcome::Failed {
             // It is asked whether it is still there.
             self.with(|state, _| {
-                state.found(&self.shared.bus, attempt.path, false);
+                state.found(&self.shared.bus, attempt.path, Some(why));
                 state.probe = state.probe.max(Probe::Absent);
             });
         }
@@ -213,13 +237,4 @@ impl Mailbox {
             self.with(|state, now_ms| state.machine.doubt(now_ms));
         }
     }
-}
-
-async fn usable(path: &dyn WakePath) -> bool {
-    let found = path.probe().await;
-    if let Err(why) = &found {
-        let path = path.spec().word;
-        tracing::debug!(path, %why, "a wake path cannot be used");
-    }
-    found.is_ok()
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use peerbus_adapter::mailbox::{BoxFuture, Mailbox, Outcome, Path, Push, WakePath};
 use tokio::sync::{Notify, oneshot};
 
-use crate::wake_list::REWAKE;
+use crate::waking::REWAKE;
 
 /// Something to show, and where to say what came of it. Dropped unanswered, it was not shown.
 pub(super) struct WakeText {
@@ -47,7 +47,7 @@ impl Rewake {
         let number = waiter.number;
         drop(waiter);
         self.taken.notify_waiters();
-        self.mailbox.set_path(&REWAKE, true);
+        self.mailbox.found(&REWAKE, Ok(()));
         WaiterGuard {
             path: self,
             number,
@@ -67,7 +67,7 @@ impl Rewake {
     fn claim(&self) -> Option<oneshot::Sender<WakeText>> {
         let waits = self.waiter().waits.take();
         if waits.is_some() {
-            self.mailbox.set_path(&REWAKE, false);
+            self.mailbox.found(&REWAKE, absent());
         }
         waits
     }
@@ -76,13 +76,17 @@ impl Rewake {
         let mut waiter = self.waiter();
         if waiter.number == number && waiter.waits.take().is_some() {
             drop(waiter);
-            self.mailbox.set_path(&REWAKE, false);
+            self.mailbox.found(&REWAKE, absent());
         }
     }
 
     fn waiter(&self) -> std::sync::MutexGuard<'_, Waiter> {
         self.waiter.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn absent() -> Result<(), String> {
+    Err("no hook waits for this session now".to_owned())
 }
 
 /// A hook that waits.
@@ -113,9 +117,10 @@ impl WakePath for Rewake {
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
         let waits = self.waiter().waits.is_some();
         Box::pin(async move {
-            waits
-                .then_some(())
-                .ok_or_else(|| "no hook waits for this session now".to_owned())
+            match waits {
+                true => Ok(()),
+                false => absent(),
+            }
         })
     }
 

@@ -6,7 +6,7 @@ use peerbus_mcp::Host;
 use serde_json::{Map, Value, json};
 
 use crate::session::Session;
-use crate::wake_list::CHANNEL;
+use crate::waking::CHANNEL;
 
 const METHOD: &str = "notifications/claude/channel";
 

@@ -3,130 +3,69 @@
 //! The client documents the socket, its two environment variables and the line with the token.
 //! The rest was seen with 2.1.330 and 2.1.280: treat it as unstable. An idle session starts a turn,
 //! a busy one takes the text in at the next boundary between tools. Nothing says that a message
-//! was taken; that it was not is said at our own socket, see [`Receipts`].
+//! was taken; that it was not is said at our own socket.
 
-use std::io;
-use std::path::{Path as FilePath, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
-use peerbus_adapter::mailbox::{BoxFuture, Mailbox, Outcome, Path, Push, WakePath, quote};
-use peerbus_os as os;
+use peerbus_adapter::inbox::{Client, Letter, Token};
+use peerbus_adapter::mailbox::{Mailbox, Outcome};
+use serde::Deserialize;
 use serde_json::json;
-use tokio::io::AsyncWriteExt as _;
-use tokio::net::UnixStream;
-use tokio::time::timeout;
 
-use super::receipts::Receipts;
-use crate::session::{Session, Token};
-use crate::wake_list::SOCKET;
+use crate::session::Session;
 
 /// Longest line that the client reads, in characters.
 const LINE_CHARS_MAX: usize = 1_048_576;
-/// How long the client may take to take a line.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// Who a push is from, when it is from several.
-const SEVERAL: &str = "peerbus";
+/// So much of a line tells what it is, in bytes.
+const HEAD: usize = 128;
+/// Stands there in an answer of an agent.
+const ANSWER: &[u8] = br#""type":"user""#;
 
 /// The session's socket.
 pub(crate) struct Socket {
-    mailbox: Mailbox,
-    session: Session,
-    receipts: Receipts,
+    pub(crate) mailbox: Mailbox,
+    pub(crate) session: Session,
 }
 
-impl Socket {
-    /// The path, and what listens to the client's receipts.
-    ///
-    /// `notes` is a directory of ours in which to note what is made in the client's.
-    pub(crate) fn new(
-        mailbox: Mailbox,
-        session: Session,
-        notes: Option<PathBuf>,
-    ) -> (Self, impl Future<Output = ()> + use<>) {
-        let receipts = Receipts::new(notes);
-        let listening = receipts.clone().listen(mailbox.clone());
-        let path = Self {
-            mailbox,
-            session,
-            receipts,
-        };
-        (path, listening)
-    }
-
-    /// The socket as the client tells it now.
-    fn place(&self) -> Result<PathBuf, String> {
+impl Client for Socket {
+    fn socket(&self) -> Result<PathBuf, String> {
         self.mailbox.report(&self.session);
-        let Some(socket) = self.session.socket() else {
-            return Err("the client tells of no socket for its session".to_owned());
-        };
-        check(&socket).map_err(|error| format!("{}: {error}", socket.display()))?;
-        Ok(socket)
+        let socket = self.session.socket();
+        socket.ok_or_else(|| "the client tells of no socket for its session".to_owned())
     }
 
-    async fn post(&self, push: &Push) -> io::Result<()> {
-        let socket = self.place().map_err(io::Error::other)?;
-        // Without it the user's refusal would go unheard, and the next path be tried.
-        let reply = self.receipts.open_beside(&socket)?;
-        let id = uuid::Uuid::now_v7().to_string();
-        let lines = lines(push, &id, &reply, self.session.token_for(&socket))?;
-        let mut stream = UnixStream::connect(&socket).await?;
-        os::socket::check_listener(&stream)?;
+    fn lines(&self, letter: &Letter<'_>) -> Result<String, String> {
+        lines(letter, self.session.token_for(letter.to))
+    }
+
+    fn posts(&self) {
         self.session.look_again();
-        if let Some(attempt) = push.attempt {
-            self.receipts.expect(id, attempt);
-        }
-        stream.write_all(lines.as_bytes()).await?;
-        stream.shutdown().await
-    }
-}
-
-impl WakePath for Socket {
-    fn spec(&self) -> Path {
-        &SOCKET
     }
 
-    fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
-        Box::pin(async { self.place().map(drop) })
+    fn answer(&self) -> (&'static [u8], usize) {
+        (ANSWER, HEAD)
     }
 
-    fn wake<'a>(&'a self, push: &'a Push) -> BoxFuture<'a, Outcome> {
-        Box::pin(async move {
-            let posted = timeout(PATIENCE, self.post(push)).await;
-            match posted.unwrap_or_else(|elapsed| Err(elapsed.into())) {
-                Ok(()) => Outcome::Written,
-                Err(error) => {
-                    tracing::debug!(%error, "the session's socket did not take a message");
-                    Outcome::Failed
-                }
-            }
-        })
+    fn receipts(&self, text: &[u8]) -> Vec<(String, Outcome)> {
+        let receipt = Receipt::of(text);
+        let said = receipt.and_then(|receipt| Some((receipt.id.clone(), receipt.outcome()?)));
+        said.into_iter().collect()
     }
-}
-
-/// Whether this is a socket of our own user.
-fn check(socket: &FilePath) -> io::Result<()> {
-    if !os::socket::is_socket(socket)? {
-        return Err(io::Error::other("it is no socket"));
-    }
-    if !os::user::owns(socket) {
-        return Err(io::Error::other("it belongs to another user"));
-    }
-    Ok(())
 }
 
 /// What is written: the token if there is one, then the message. The priority is always the one
 /// that waits for a boundary: `now` would abort a tool that runs. The permission mode of the
 /// sender, which the wrapper could claim, is never claimed: the user's own hold stands on it.
-fn lines(push: &Push, id: &str, reply: &FilePath, token: Option<&Token>) -> io::Result<String> {
-    let from = format!("uds:{}", reply.display());
-    let name = sender(push);
-    let text = push.text();
+fn lines(letter: &Letter<'_>, token: Option<&Token>) -> Result<String, String> {
+    let from = format!("uds:{}", letter.reply.display());
+    let name = letter.sender();
+    let text = letter.push.text();
     let content = format!(
         "<cross-session-message from=\"{from}\" from-name=\"{name}\">\n{text}\n</cross-session-message>"
     );
     let message = json!({
         "msgV": 1,
-        "msg_id": id,
+        "msg_id": letter.id,
         "type": "user",
         "message": { "role": "user", "content": content },
         "priority": "next",
@@ -134,20 +73,76 @@ fn lines(push: &Push, id: &str, reply: &FilePath, token: Option<&Token>) -> io::
     });
     let message = message.to_string();
     if message.chars().count() > LINE_CHARS_MAX {
-        return Err(io::Error::other(
-            "the message is too long for the session's socket",
-        ));
+        return Err("the message is too long for the session's socket".to_owned());
     }
     let auth =
         token.map(|token| format!("{}\n", json!({ "type": "auth", "token": token.reveal() })));
     Ok(format!("{}{message}\n", auth.unwrap_or_default()))
 }
 
-/// The name that the user sees on the screen, of characters that cannot end the wrapper.
-fn sender(push: &Push) -> String {
-    let mails = push.items.iter().map(|item| item.content.mail());
-    let mut names = mails.map(|mail| Some(mail?.inbound.from.as_str()));
-    let first = names.next().flatten();
-    let one = first.filter(|first| names.all(|name| name == Some(first)));
-    quote::plain(one.unwrap_or(SEVERAL))
+/// What the client says of a message (seen with 2.1.330; undocumented).
+#[derive(Debug, Deserialize)]
+struct Receipt {
+    #[serde(rename = "type")]
+    kind: String,
+    action: String,
+    status: String,
+    #[serde(default)]
+    status_detail: Option<String>,
+    #[serde(rename = "orig_msg_id")]
+    id: String,
+}
+
+impl Receipt {
+    fn of(line: &[u8]) -> Option<Self> {
+        let receipt: Self = serde_json::from_slice(line).ok()?;
+        (receipt.kind == "control" && receipt.action == "peer_message_status").then_some(receipt)
+    }
+
+    /// What it means. A user who decides, or has decided by a setting, is not gone round by
+    /// another path; one who let a message lie has not decided. `None`: a word that is not known.
+    fn outcome(&self) -> Option<Outcome> {
+        match (self.status.as_str(), self.status_detail.as_deref()) {
+            ("denied" | "refused", _) | ("expired", Some("refused" | "denied")) => {
+                Some(Outcome::Denied)
+            }
+            ("held" | "expired", _) => Some(Outcome::Kept),
+            ("dropped", _) => Some(Outcome::Dropped),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(line: &str) -> Option<Outcome> {
+        Receipt::of(line.as_bytes())?.outcome()
+    }
+
+    #[test]
+    fn receipts_as_the_client_writes_them() {
+        let line = |status: &str, more: &str| {
+            format!(
+                r#"{{"type":"control","action":"peer_message_status","status":"{status}"{more},"reason":"…","from":"uds:/tmp/cc-socks/18.sock","orig_msg_id":"90bf","msgV":1,"msg_id":"9376"}}"#
+            )
+        };
+        let detail = r#","status_detail":"refused""#;
+        for (line, wanted) in [
+            (line("held", ""), Some(Outcome::Kept)),
+            (line("denied", ""), Some(Outcome::Denied)),
+            (line("expired", detail), Some(Outcome::Denied)),
+            (line("expired", ""), Some(Outcome::Kept)),
+            (line("dropped", ""), Some(Outcome::Dropped)),
+            (line("admired", ""), None),
+            (
+                r#"{"type":"user","message":{"content":"held"}}"#.to_owned(),
+                None,
+            ),
+            ("held".to_owned(), None),
+        ] {
+            assert_eq!(outcome(&line), wanted, "{line}");
+        }
+    }
 }

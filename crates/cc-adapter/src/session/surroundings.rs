@@ -1,13 +1,12 @@
 //! What this process was started with.
 
-use std::fmt;
 use std::path::PathBuf;
 
+use peerbus_adapter::inbox::Token;
+use peerbus_adapter::mailbox::WakeList;
 use peerbus_adapter::paths::Paths;
 use peerbus_agents::claude_code::config_dir;
 use peerbus_os::process::{self, Process};
-
-use crate::wake_list::WakeList;
 
 /// How many processes up the session's own is looked for: shells and wrappers may stand between.
 const ANCESTORS_MAX: usize = 6;
@@ -33,38 +32,12 @@ pub struct Surroundings {
     pub hooks: Option<Paths>,
 }
 
-/// The socket's credential. Never shown.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Token(String);
-
-impl Token {
-    /// Wraps the text.
-    #[must_use]
-    pub fn new(text: String) -> Self {
-        Self(text)
-    }
-
-    pub(crate) fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(…)")
-    }
-}
-
 impl Surroundings {
-    /// Reads the environment and the process table.
-    ///
-    /// # Errors
-    ///
-    /// A sentence about `PEERBUS_WAKE` when it names what there is not.
-    pub fn from_env() -> Result<Self, String> {
+    /// Reads the environment and the process table. `wake`: which ways of waking may be used.
+    #[must_use]
+    pub fn from_env(wake: WakeList) -> Self {
         let text = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
-        let wake = text("PEERBUS_WAKE").map_or(Ok(WakeList::default()), |list| list.parse())?;
-        Ok(Self {
+        Self {
             config_dir: config_dir(),
             ancestors: ancestors(std::process::id()),
             session_id: text("CLAUDE_CODE_SESSION_ID"),
@@ -73,7 +46,7 @@ impl Surroundings {
             project: path("CLAUDE_PROJECT_DIR").or_else(|| std::env::current_dir().ok()),
             wake,
             hooks: Paths::find().ok(),
-        })
+        }
     }
 
     /// Looks for the session's own process among these, nearest first.
@@ -94,18 +67,4 @@ fn path(name: &str) -> Option<PathBuf> {
 /// The ancestors of a process as far as `/proc` tells.
 pub(crate) fn ancestors(of: u32) -> Vec<Process> {
     process::ancestors(of, ANCESTORS_MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_token_is_not_shown() {
-        let around = Surroundings {
-            token: Some(Token::new("sesame".into())),
-            ..Surroundings::default()
-        };
-        assert!(!format!("{around:?}").contains("sesame"));
-    }
 }

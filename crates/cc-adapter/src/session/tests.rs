@@ -114,7 +114,7 @@ fn a_hook_knows_better_than_the_environment() {
     told(&session, "a/b", false);
     let snapshot = session.snapshot();
     assert_eq!(snapshot.id.as_deref(), Some("fresh"));
-    let places = Places::of(&session, &snapshot);
+    let places = places(&session, &snapshot);
     assert_eq!(places.file, Some(dir.path().join("projects/x/fresh.jsonl")));
     let directories =
         ["projects/x", "projects/-nonexistent-project"].map(|name| dir.path().join(name));

@@ -1,119 +1,31 @@
-//! What a session's transcript proves about what was shown to its model.
+//! How the lines of a session's transcript read.
 //!
-//! The client writes one JSON object a line, each with a `uuid` and the `parentUuid` that it follows. A
-//! line that holds a mark shows that the text stands in the conversation. It does not show that the
-//! model got it: the line is written with the model's service down as well. Proof is a later answer of the model
-//! that descends from it. The format is documented nowhere (seen with 2.1.330 and 2.1.114), so what
-//! is not found says nothing.
+//! The client writes one JSON object a line, each with a `uuid` and the `parentUuid` that it follows.
+//! The format is documented nowhere (seen with 2.1.330 and 2.1.114).
 
-mod tail;
-
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
-use peerbus_adapter::mailbox::Evidence;
+use peerbus_adapter::transcript::{Line, LineReader, Transcripts};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-pub(crate) use tail::Transcripts;
+use crate::session::{Session, places};
 
-/// Longest line that is looked at, in bytes. A result of a tool can hold a picture; its line is
-/// part of the chain.
-const LINE_MAX: usize = 8 << 20;
-/// Lines that may stand between a mark and the answer to it.
-const CHAIN_MAX: usize = 4_096;
-/// Lines of which the place in the conversation is kept.
-const LINES_MAX: usize = 512;
 /// What the client writes where its user stopped the model.
 const INTERRUPTED: &str = "[Request interrupted by user";
 
-/// Reads one transcript as it grows. Bytes go in in any portions.
-#[derive(Debug, Default)]
-pub(crate) struct Transcript {
-    partial: Vec<u8>,
-    /// The rest of a line that is too long, or that began before the first byte.
-    skipping: bool,
-    chains: Vec<Chain>,
-    lines: Lines,
+/// The transcripts of this session.
+pub(crate) fn transcripts(session: Session) -> Transcripts {
+    let reader = || -> Box<dyn LineReader> { Box::new(Lines) };
+    Transcripts::new(move |snapshot| places(&session, snapshot), reader)
 }
 
-/// What descends from the line with a mark.
-#[derive(Debug)]
-struct Chain {
-    mark: String,
-    root: String,
-    lines: BTreeSet<String>,
-}
+/// Reads lines. Each says all that there is to know of it.
+struct Lines;
 
-/// The last lines, of each its place in the conversation. They are not always written in order.
-#[derive(Debug, Default)]
-struct Lines {
-    known: BTreeMap<String, Place>,
-    order: VecDeque<String>,
-}
-
-#[derive(Debug)]
-struct Place {
-    parent: Option<String>,
-    /// It is an answer to this request.
-    request: Option<String>,
-    /// It is an answer of the model itself.
-    answers: bool,
-    /// The user stopped the model here.
-    stopped: bool,
-}
-
-impl Transcript {
-    /// For bytes that begin in the middle of a line.
-    pub(crate) fn in_mid_line() -> Self {
-        Self {
-            skipping: true,
-            ..Self::default()
-        }
-    }
-
-    /// Takes the next bytes and says what they show of `marks`. Others are forgotten.
-    pub(crate) fn feed(&mut self, mut bytes: &[u8], marks: &[String]) -> Vec<Evidence> {
-        self.chains.retain(|chain| marks.contains(&chain.mark));
-        let mut found = Vec::new();
-        while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
-            let (line, rest) = bytes.split_at(end);
-            bytes = rest.get(1..).unwrap_or_default();
-            let skipped = std::mem::take(&mut self.skipping) || self.too_long(line);
-            let mut whole = std::mem::take(&mut self.partial);
-            if skipped {
-                continue;
-            }
-            if whole.is_empty() {
-                self.line(line, marks, &mut found);
-            } else {
-                whole.extend_from_slice(line);
-                self.line(&whole, marks, &mut found);
-            }
-        }
-        if self.skipping || self.too_long(bytes) {
-            self.skipping = true;
-            self.partial = Vec::new();
-        } else {
-            self.partial.extend_from_slice(bytes);
-        }
-        found
-    }
-
-    fn too_long(&self, more: &[u8]) -> bool {
-        self.partial.len() + more.len() > LINE_MAX
-    }
-
-    fn line(&mut self, line: &[u8], marks: &[String], found: &mut Vec<Evidence>) {
-        let Ok(text) = std::str::from_utf8(line) else {
-            return;
-        };
-        let Ok(line) = serde_json::from_str::<Line>(text) else {
-            return;
-        };
-        let Some(uuid) = line.uuid.filter(|_| line.is_sidechain != Some(true)) else {
-            return;
-        };
+impl LineReader for Lines {
+    fn read(&mut self, text: &str) -> Option<Line> {
+        let line: Written = serde_json::from_str(text).ok()?;
+        let uuid = line.uuid.filter(|_| line.is_sidechain != Some(true))?;
         let presents = match line.kind.as_deref() {
             Some("user") => true,
             Some("attachment") => line
@@ -123,99 +35,14 @@ impl Transcript {
         };
         let is = |kind: &str| line.kind.as_deref() == Some(kind);
         let request = line.request_id.filter(|_| is("assistant"));
-        let place = Place {
+        Some(Line {
+            id: uuid,
             parent: line.parent,
+            presents,
             answers: request.is_some() && line.is_api_error != Some(true),
             request,
             stopped: is("user") && is_interruption(text),
-        };
-        let follows = |chain: &Chain| {
-            let parent = place.parent.as_ref();
-            parent.is_some_and(|parent| chain.lines.contains(parent))
-        };
-        let grows: Vec<bool> = self.chains.iter().map(follows).collect();
-        self.lines.add(uuid.clone(), place);
-        let mut grows = grows.into_iter();
-        let lines = &self.lines;
-        self.chains.retain_mut(|chain| {
-            let grows = grows.next().unwrap_or_default();
-            !grows || chain.grow(vec![&uuid], lines, found)
-        });
-        let news = |mark: &&String| {
-            contains(text, mark) && !self.chains.iter().any(|chain| chain.mark == **mark)
-        };
-        let news: Vec<&String> = marks.iter().filter(|_| presents).filter(news).collect();
-        for mark in news {
-            found.push(Evidence::Presented(mark.clone()));
-            let mut chain = Chain {
-                mark: mark.clone(),
-                root: uuid.clone(),
-                lines: BTreeSet::from([uuid.clone()]),
-            };
-            if chain.grow(lines.after(&uuid).collect(), lines, found) {
-                self.chains.push(chain);
-            }
-        }
-    }
-}
-
-impl Chain {
-    /// Takes in lines and what is known to descend from them. Whether there is more to wait for.
-    fn grow<'a>(
-        &mut self,
-        mut new: Vec<&'a String>,
-        all: &'a Lines,
-        found: &mut Vec<Evidence>,
-    ) -> bool {
-        while let Some(uuid) = new.pop() {
-            let Some(place) = all.known.get(uuid).filter(|_| !self.lines.contains(uuid)) else {
-                continue;
-            };
-            // The rest of an answer that began before the mark was written is none to the mark.
-            if place.answers && place.request.as_ref() != all.request_above(&self.root) {
-                found.push(Evidence::Answered(self.mark.clone()));
-                return false;
-            }
-            self.lines.insert(uuid.clone());
-            if place.stopped || self.lines.len() >= CHAIN_MAX {
-                return false;
-            }
-            new.extend(all.after(uuid));
-        }
-        true
-    }
-}
-
-impl Lines {
-    fn add(&mut self, uuid: String, place: Place) {
-        if self.known.insert(uuid.clone(), place).is_none() {
-            self.order.push_back(uuid);
-        }
-        if self.order.len() > LINES_MAX
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.known.remove(&oldest);
-        }
-    }
-
-    /// The lines that follow directly.
-    fn after<'a>(&'a self, uuid: &'a str) -> impl Iterator<Item = &'a String> {
-        let follows = move |(_, place): &(&String, &Place)| place.parent.as_deref() == Some(uuid);
-        self.known.iter().filter(follows).map(|(uuid, _)| uuid)
-    }
-
-    /// The request whose answer stands above a line.
-    fn request_above(&self, uuid: &str) -> Option<&String> {
-        let parent = |uuid: &str| self.known.get(self.known.get(uuid)?.parent.as_ref()?);
-        let mut above = parent(uuid);
-        for _ in 0..LINES_MAX {
-            let place = above?;
-            if place.request.is_some() {
-                return place.request.as_ref();
-            }
-            above = self.known.get(place.parent.as_ref()?);
-        }
-        None
+        })
     }
 }
 
@@ -233,17 +60,9 @@ fn is_interruption(line: &str) -> bool {
     said.is_some_and(|said| said.starts_with(INTERRUPTED))
 }
 
-/// Whether the mark stands there, and not as the beginning of another one.
-fn contains(text: &str, mark: &str) -> bool {
-    text.match_indices(mark).any(|(at, _)| {
-        let next = text[at + mark.len()..].chars().next();
-        !next.is_some_and(|next| next.is_ascii_alphanumeric())
-    })
-}
-
 /// What is read of a line. Members that are missing or of another type than expected say nothing.
 #[derive(Deserialize)]
-struct Line {
+struct Written {
     #[serde(rename = "type", default, deserialize_with = "lenient")]
     kind: Option<String>,
     #[serde(default, deserialize_with = "lenient")]

@@ -1,3 +1,6 @@
+use peerbus_adapter::mailbox::Evidence;
+use peerbus_adapter::transcript::Transcript;
+
 use super::*;
 
 const MARK: &str = "pb-0123abcd-7";
@@ -7,7 +10,7 @@ fn marks() -> Vec<String> {
 }
 
 fn feed(text: &str) -> Vec<Evidence> {
-    Transcript::default().feed(text.as_bytes(), &marks())
+    Transcript::new(Box::new(Lines)).feed(text.as_bytes(), &marks())
 }
 
 fn presented() -> Evidence {
@@ -150,7 +153,7 @@ fn the_rest_of_an_answer_that_began_before_is_no_proof() {
     let text = subagent.replace("req_1", "req_2") + &text;
     assert_eq!(feed(&(text + &next)), [presented(), answered()]);
     // Nothing was watched for while that was written.
-    let mut transcript = Transcript::default();
+    let mut transcript = Transcript::new(Box::new(Lines));
     assert_eq!(transcript.feed(assistant("a", "0").as_bytes(), &[]), []);
     let text = user("b", "a") + &assistant("c", "b");
     assert_eq!(transcript.feed(text.as_bytes(), &marks()), [presented()]);
@@ -169,17 +172,6 @@ fn lines_are_not_always_written_in_order() {
     assert_eq!(feed(&text), [presented()]);
     let text = assistant("a", "0") + &assistant("c", "b") + &user("b", "a");
     assert_eq!(feed(&text), [presented()]);
-}
-
-#[test]
-fn what_is_kept_of_lines_is_bounded() {
-    let mut transcript = Transcript::default();
-    for number in 0..LINES_MAX + 10 {
-        let text = line("user", &format!("u{number}"), "0", "");
-        transcript.feed(text.as_bytes(), &marks());
-    }
-    assert_eq!(transcript.lines.known.len(), LINES_MAX);
-    assert_eq!(transcript.lines.order.len(), LINES_MAX);
 }
 
 #[test]
@@ -210,7 +202,7 @@ fn a_mark_elsewhere_says_nothing() {
 fn bytes_come_in_any_portions() {
     let text = user("a", "0") + &assistant("b", "a");
     for size in [1, 7, 100] {
-        let mut transcript = Transcript::default();
+        let mut transcript = Transcript::new(Box::new(Lines));
         let portions = text.as_bytes().chunks(size);
         let found: Vec<_> = portions
             .flat_map(|part| transcript.feed(part, &marks()))
@@ -220,36 +212,6 @@ fn bytes_come_in_any_portions() {
     // The last line is not written to its end.
     let open = text.trim_end();
     assert_eq!(feed(open), [presented()]);
-    let mut tail = Transcript::in_mid_line();
+    let mut tail = Transcript::in_mid_line(Box::new(Lines));
     assert_eq!(tail.feed(&text.as_bytes()[10..], &marks()), []);
-}
-
-#[test]
-fn a_line_that_is_too_long_is_passed_over_without_keeping_it() {
-    let mut transcript = Transcript::default();
-    let portion = vec![b'x'; 1 << 20];
-    for _ in 0..LINE_MAX / portion.len() + 2 {
-        assert_eq!(transcript.feed(&portion, &marks()), []);
-        assert!(transcript.partial.len() <= LINE_MAX);
-    }
-    let text = format!("\n{}{}", user("a", "0"), assistant("b", "a"));
-    assert_eq!(
-        transcript.feed(text.as_bytes(), &marks()),
-        [presented(), answered()]
-    );
-    let long = format!("{}\n", "x".repeat(LINE_MAX + 1));
-    assert_eq!(feed(&(long + &user("a", "0"))), [presented()]);
-}
-
-#[test]
-fn two_messages_are_told_apart_and_forgotten_ones_cost_nothing() {
-    let other = "pb-0123abcd-8".to_owned();
-    let both = vec![MARK.to_owned(), other.clone()];
-    let mut transcript = Transcript::default();
-    let second = user("b", "a").replace(MARK, &other);
-    let found = transcript.feed((user("a", "0") + &second).as_bytes(), &both);
-    assert_eq!(found, [presented(), Evidence::Presented(other.clone())]);
-    let found = transcript.feed(assistant("c", "b").as_bytes(), std::slice::from_ref(&other));
-    assert_eq!(found, [Evidence::Answered(other)]);
-    assert!(transcript.chains.is_empty());
 }

@@ -4,8 +4,10 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use peerbus_adapter::inbox::Token;
+use peerbus_adapter::mailbox::WakeList;
 use peerbus_adapter::paths::Paths;
-use peerbus_cc_adapter::{Process, Surroundings, Token};
+use peerbus_cc_adapter::{Process, Surroundings, WAKING};
 use peerbus_test_support::soon;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -55,7 +57,7 @@ impl Home {
             socket: Some(self.dir.path().join("socks/1.sock")),
             token: Some(Token::new(TOKEN.into())),
             project: Some("/nonexistent/project".into()),
-            wake: wake.parse().unwrap(),
+            wake: WakeList::read(wake, &WAKING).unwrap(),
             ..Surroundings::default()
         }
     }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use peerbus_adapter::mailbox::WakeList;
 use peerbus_adapter::{Bus, Config, Flags, How, connect};
-use peerbus_cc_adapter::Surroundings;
+use peerbus_cc_adapter::{Surroundings, WAKING};
 use peerbus_mcp::{Exit, Options, run_generic_over};
 use peerbus_test_support::mcp::{Client, client};
 use peerbus_test_support::scripted::Broker;
@@ -45,7 +46,7 @@ impl Session {
             home.around(&wake)
         } else {
             Surroundings {
-                wake: wake.parse().unwrap(),
+                wake: WakeList::read(&wake, &WAKING).unwrap(),
                 ..Surroundings::default()
             }
         };

@@ -13,6 +13,7 @@ mod stdio;
 mod tests;
 mod transport;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
 use crate::lifecycle::Exit;
+use crate::profile::Client;
 pub(crate) use caller::Caller;
 pub(crate) use calls::{Calls, Sending};
 use outbox::Outbox;
@@ -35,6 +37,10 @@ use transport::Pipe;
 /// When the client says nothing for so long after an answer that it should confirm, it is asked
 /// whether it lives.
 const PING_AFTER: Duration = Duration::from_secs(1);
+
+/// Members of a call's notes that are kept, and their longest key and text, in bytes.
+const NOTES_MAX: usize = 16;
+const NOTE_BYTES_MAX: usize = 256;
 
 /// The JSON Schema of what `T` is written as.
 pub(crate) fn output_schema<T: schemars::JsonSchema + 'static>() -> Arc<Map<String, Value>> {
@@ -46,7 +52,12 @@ pub(crate) fn output_schema<T: schemars::JsonSchema + 'static>() -> Arc<Map<Stri
 pub struct Host {
     peer: Arc<OnceLock<Peer<RoleServer>>>,
     initialized: Arc<watch::Sender<bool>>,
+    client: Arc<watch::Sender<Option<Client>>>,
+    notes: Arc<watch::Sender<Notes>>,
 }
+
+/// What a client wrote beside a tool call (`_meta`): the members that are short texts.
+pub type Notes = BTreeMap<String, String>;
 
 /// The client is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -55,9 +66,45 @@ pub struct Gone;
 
 impl Host {
     /// The client has introduced itself.
-    pub(crate) fn met(&self, peer: Peer<RoleServer>) {
+    pub(crate) fn met(&self, peer: Peer<RoleServer>, client: Client) {
         // One that initializes twice is at the other end of the same streams.
         let _ = self.peer.set(peer);
+        self.client.send_if_modified(|known| {
+            let new = known.is_none();
+            known.get_or_insert(client);
+            new
+        });
+    }
+
+    /// The client calls a tool, with this beside it.
+    pub(crate) fn noted(&self, meta: &Map<String, Value>) {
+        let short = |(key, value): (&String, &Value)| {
+            let text = value.as_str().filter(|text| text.len() <= NOTE_BYTES_MAX)?;
+            (key.len() <= NOTE_BYTES_MAX).then(|| (key.clone(), text.to_owned()))
+        };
+        let notes: Notes = meta.iter().filter_map(short).take(NOTES_MAX).collect();
+        let changes = |known: &mut Notes| (*known != notes).then(|| *known = notes).is_some();
+        self.notes.send_if_modified(changes);
+    }
+
+    /// Waits until the client has introduced itself, and says who it is.
+    pub async fn client(&self) -> Client {
+        let mut client = self.client.subscribe();
+        loop {
+            if let Some(client) = client.borrow_and_update().clone() {
+                return client;
+            }
+            if client.changed().await.is_err() {
+                // The sender lives as long as self.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// What the client wrote beside its last tool call.
+    #[must_use]
+    pub fn notes(&self) -> watch::Receiver<Notes> {
+        self.notes.subscribe()
     }
 
     /// The client has sent `notifications/initialized`.

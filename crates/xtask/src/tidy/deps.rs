@@ -29,6 +29,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "peerbus-cc-adapter",
         &["mcp", "adapter", "wire", "os", "agents", "test-support"],
     ),
+    (
+        "peerbus-wake",
+        &["mcp", "adapter", "wire", "os", "agents", "test-support"],
+    ),
     ("peerbus-setup", &["adapter", "agents", "os"]),
     (
         "peerbus",
@@ -41,6 +45,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "adapter",
             "mcp",
             "cc-adapter",
+            "wake",
             "setup",
             "test-support",
         ],

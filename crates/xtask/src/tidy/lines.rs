@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Violation;
-use super::tree::Tree;
+use super::tree::{Line, Tree};
 
 /// Code that is banned in some places.
 struct Ban {
@@ -57,6 +57,16 @@ const SQL: [&str; 11] = [
     "BEGIN IMMEDIATE",
     "VACUUM",
 ];
+
+/// Where no agent may be named: what decides about messages, and what agents' adapters share.
+const AGENTLESS: [&str; 4] = [
+    "crates/core/src/mailbox/",
+    "crates/adapter/src/mailbox/",
+    "crates/adapter/src/inbox/",
+    "crates/adapter/src/transcript/",
+];
+/// Names of agents, in lower case.
+const AGENTS: [&str; 6] = ["claude", "codex", "qwen", "opencode", "copilot", "gemini"];
 
 /// Marks of unfinished work.
 const MARKS: [&str; 4] = ["TODO", "FIXME", "XXX", "HACK"];
@@ -115,6 +125,11 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
                 let remedy = "put the statement behind a function of crates/store";
                 found.push(Violation::new(path, line.number, "sql", what, remedy));
             }
+            if let Some(agent) = named_agent(path, &line).filter(|_| !line.test) {
+                let what = format!("`{agent}` is one agent's name");
+                let remedy = "say it as data: a path's spec, or a trait that the agent's crate has";
+                found.push(Violation::new(path, line.number, "agent", what, remedy));
+            }
             found.extend(comment(path, line.number, line.comment, &documents));
         }
     }
@@ -160,6 +175,15 @@ fn is_sql(code: &str) -> bool {
         let part = part.trim_start();
         SQL.iter().any(|statement| part.starts_with(statement))
     })
+}
+
+/// An agent that is named where none may be.
+fn named_agent(path: &str, line: &Line) -> Option<&'static str> {
+    let text = format!("{} {}", line.code, line.comment).to_lowercase();
+    let placed = AGENTLESS.iter().any(|place| path.starts_with(place));
+    AGENTS
+        .into_iter()
+        .find(|agent| placed && text.contains(agent))
 }
 
 /// Checks a comment.
@@ -232,6 +256,20 @@ mod tests {
         assert_eq!(found("crates/mcp/src/tools/a.rs", sdk), [(1, "sdk")]);
         assert_eq!(found("crates/mcp/src/rpc/a.rs", sdk), []);
         assert_eq!(found("crates/a/src/a.rs", "// rmcp::model"), []);
+    }
+
+    #[test]
+    fn an_agent_is_named_in_its_own_place_only() {
+        for text in ["let is = name == \"Codex\";", "// As Qwen does it."] {
+            for place in [
+                "crates/core/src/mailbox/a.rs",
+                "crates/adapter/src/inbox/a.rs",
+            ] {
+                assert_eq!(found(place, text), [(1, "agent")], "{text}");
+            }
+            assert_eq!(found("crates/wake/src/a.rs", text), []);
+            assert_eq!(found("crates/core/src/peer/a.rs", text), []);
+        }
     }
 
     #[test]

@@ -6,10 +6,8 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use peerbus_adapter::mailbox::{Evidence, EvidenceSource, Readable, Snapshot};
-
-use super::Transcript;
-use crate::session::{Places, Session};
+use super::{LineReader, Transcript};
+use crate::mailbox::{Evidence, EvidenceSource, Readable, Snapshot};
 
 /// A transcript is looked at if it grew since shortly before the last look.
 const GREW_WITHIN: Duration = Duration::from_secs(10);
@@ -23,22 +21,41 @@ const FILES_MAX: usize = 64;
 /// Files in a project that are looked through for those that grew.
 const ENTRIES_MAX: usize = 4_096;
 
-/// The transcripts of a session: one, and another after `/clear`.
-pub(crate) struct Transcripts {
-    session: Session,
+/// Where transcripts of a session can be.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// The session's id: its transcript's name in a directory, before `.jsonl`.
+    pub id: Option<String>,
+    /// Directories of transcripts.
+    pub directories: Vec<PathBuf>,
+    /// The transcript itself, where somebody told it.
+    pub file: Option<PathBuf>,
+}
+
+/// Finds out where the transcripts of a session are.
+type Find = Box<dyn Fn(&Snapshot) -> Places + Send>;
+/// Makes what reads a file.
+type Reader = fn() -> Box<dyn LineReader>;
+
+/// The transcripts of a session: one, and another where the client begins anew.
+pub struct Transcripts {
+    places: Find,
     look: Look,
 }
 
 impl Transcripts {
-    pub(crate) fn new(session: Session) -> Self {
-        let look = Look::default();
-        Self { session, look }
+    /// Transcripts in these places, in lines that such a reader understands.
+    pub fn new(places: impl Fn(&Snapshot) -> Places + Send + 'static, reader: Reader) -> Self {
+        Self {
+            places: Box::new(places),
+            look: Look::new(reader),
+        }
     }
 }
 
 impl EvidenceSource for Transcripts {
     fn readable(&self, session: &Snapshot) -> Readable {
-        let places = Places::of(&self.session, session);
+        let places = (self.places)(session);
         match (places.there(), places.readable_in_time()) {
             (true, _) => Readable::Now,
             (false, true) => Readable::Expected,
@@ -47,7 +64,7 @@ impl EvidenceSource for Transcripts {
     }
 
     fn begin(&mut self, session: &Snapshot) {
-        self.look.begin(&Places::of(&self.session, session));
+        self.look.begin(&(self.places)(session));
     }
 
     fn watch(
@@ -56,8 +73,7 @@ impl EvidenceSource for Transcripts {
         marks: &[String],
         found: &mut dyn FnMut(Evidence),
     ) -> bool {
-        let places = Places::of(&self.session, session);
-        self.look.look(&places, marks, found)
+        self.look.look(&(self.places)(session), marks, found)
     }
 }
 
@@ -103,19 +119,26 @@ impl Places {
 }
 
 /// How far each transcript was read.
-#[derive(Debug, Default)]
 struct Look {
+    reader: Reader,
     files: BTreeMap<PathBuf, Reading>,
     last: Option<SystemTime>,
 }
 
-#[derive(Debug)]
 struct Reading {
     at: u64,
     transcript: Transcript,
 }
 
 impl Look {
+    fn new(reader: Reader) -> Self {
+        Self {
+            reader,
+            files: BTreeMap::new(),
+            last: None,
+        }
+    }
+
     /// The transcripts that grew since the last look, with their lengths.
     fn grown(&mut self, places: &Places) -> Vec<(PathBuf, u64)> {
         let now = SystemTime::now();
@@ -131,9 +154,10 @@ impl Look {
 
     /// From now on only what is appended counts, and a little of what stands there.
     fn begin(&mut self, places: &Places) {
-        *self = Self::default();
+        *self = Self::new(self.reader);
         for (path, length) in self.grown(places) {
-            self.files.insert(path, Reading::near_end(length));
+            self.files
+                .insert(path, Reading::near_end(length, self.reader));
         }
     }
 
@@ -145,13 +169,13 @@ impl Look {
             let reading = match self.files.entry(path.clone()) {
                 std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
                 std::collections::btree_map::Entry::Vacant(new) if known < FILES_MAX => {
-                    new.insert(Reading::near_end(length))
+                    new.insert(Reading::near_end(length, self.reader))
                 }
                 std::collections::btree_map::Entry::Vacant(_) => continue,
             };
             if length < reading.at {
                 // Another file under this name.
-                *reading = Reading::near_end(length);
+                *reading = Reading::near_end(length, self.reader);
             }
             if length > reading.at {
                 grown = true;
@@ -165,12 +189,12 @@ impl Look {
 }
 
 impl Reading {
-    fn near_end(length: u64) -> Self {
+    fn near_end(length: u64, reader: Reader) -> Self {
         let at = length.saturating_sub(BACK);
         let transcript = if at > 0 {
-            Transcript::in_mid_line()
+            Transcript::in_mid_line(reader())
         } else {
-            Transcript::default()
+            Transcript::new(reader())
         };
         Self { at, transcript }
     }
@@ -205,6 +229,7 @@ mod tests {
     use std::io::Write as _;
 
     use super::*;
+    use crate::transcript::tests::reader;
 
     fn places(dir: &Path) -> Places {
         Places {
@@ -226,10 +251,8 @@ mod tests {
         found
     }
 
-    const USER: &str =
-        "{\"type\":\"user\",\"uuid\":\"1\",\"message\":{\"content\":\"[pb-1-1]\"}}\n";
-    const ANSWER: &str =
-        "{\"type\":\"assistant\",\"uuid\":\"2\",\"parentUuid\":\"1\",\"requestId\":\"r\"}\n";
+    const USER: &str = "user 1 0 [pb-1-1]\n";
+    const ANSWER: &str = "assistant 2 1 with pleasure\n";
 
     #[test]
     fn what_is_appended_is_read_once_in_whichever_transcript() {
@@ -238,7 +261,7 @@ mod tests {
         let (old, new) = (dir.path().join("old.jsonl"), dir.path().join("new.jsonl"));
         append(&old, "{}\n");
         append(&dir.path().join("notes.txt"), USER);
-        let mut look = Look::default();
+        let mut look = Look::new(reader);
         look.begin(&places);
         assert_eq!(seen(&mut look, &places), []);
         // The session was cleared: it goes on in another file.
@@ -268,11 +291,11 @@ mod tests {
             &file,
             &format!("{{\"x\":\"{}\"}}\n", "x".repeat(BACK as usize)),
         );
-        let mut look = Look::default();
+        let mut look = Look::new(reader);
         look.begin(&places);
         assert_eq!(seen(&mut look, &places), []);
         append(&file, USER);
-        let mut later = Look::default();
+        let mut later = Look::new(reader);
         assert_eq!(
             seen(&mut later, &places),
             [Evidence::Presented("pb-1-1".into())]
@@ -284,7 +307,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let places = places(dir.path());
         let file = dir.path().join("s.jsonl");
-        let mut look = Look::default();
+        let mut look = Look::new(reader);
         look.begin(&places);
         look.last = SystemTime::now().checked_sub(Duration::from_secs(60));
         append(&file, USER);
@@ -314,7 +337,7 @@ mod tests {
         let places = places(dir.path());
         let file = dir.path().join("s.jsonl");
         append(&file, &"{}\n".repeat(1_000));
-        let mut look = Look::default();
+        let mut look = Look::new(reader);
         look.begin(&places);
         seen(&mut look, &places);
         std::fs::write(&file, USER).unwrap();

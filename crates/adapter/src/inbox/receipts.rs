@@ -6,24 +6,20 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use peerbus_adapter::mailbox::{AttemptId, Mailbox, Outcome};
 use peerbus_os as os;
-use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use super::Client;
 use super::trace::{self, Trace};
+use crate::mailbox::{AttemptId, Mailbox};
 
 /// Messages whose receipts are still understood; the oldest are forgotten.
 const EXPECTED_MAX: usize = 256;
 /// Longest line that is read, in bytes.
 const LINE_MAX: u64 = 65_536;
-/// So much of a line tells what it is, in bytes. An answer of an agent is longer.
-const HEAD: usize = 128;
-/// Stands there in an answer.
-const ANSWER: &[u8] = br#""type":"user""#;
 /// How long a connection may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -122,7 +118,7 @@ impl Receipts {
     }
 
     /// Tells the mailbox what the client says, for as long as the session lasts.
-    pub(super) async fn listen(self, mailbox: Mailbox) {
+    pub(super) async fn listen(self, mailbox: Mailbox, client: Arc<impl Client>) {
         self.0.opened.notified().await;
         loop {
             let listener = self.state().fresh.take();
@@ -130,12 +126,12 @@ impl Receipts {
                 self.0.opened.notified().await;
                 continue;
             };
-            self.serve(&listener, &mailbox).await;
+            self.serve(&listener, &mailbox, &*client).await;
         }
     }
 
     /// Serves one listener until there is another one, or it fails.
-    async fn serve(&self, listener: &UnixListener, mailbox: &Mailbox) {
+    async fn serve(&self, listener: &UnixListener, mailbox: &Mailbox, client: &impl Client) {
         loop {
             let stream = tokio::select! {
                 accepted = listener.accept() => match accepted {
@@ -150,109 +146,42 @@ impl Receipts {
             };
             // The client waits for the end of the connection: nothing else tells it that the line
             // was read.
-            let _ = timeout(PATIENCE, self.read(stream, mailbox)).await;
+            let _ = timeout(PATIENCE, self.read(stream, mailbox, client)).await;
         }
     }
 
-    async fn read(&self, mut stream: UnixStream, mailbox: &Mailbox) {
-        let mut line = vec![0; HEAD];
-        let Ok(read) = stream.read(&mut line).await else {
+    async fn read(&self, mut stream: UnixStream, mailbox: &Mailbox, client: &impl Client) {
+        let (answer, head) = client.answer();
+        let mut text = vec![0; head];
+        let Ok(read) = stream.read(&mut text).await else {
             return;
         };
-        line.truncate(read);
-        // An agent that answers with its client's own tool writes here, too. Closed with something
-        // unread, the connection breaks, and the agent is told that its answer was not sent.
-        if line.windows(ANSWER.len()).any(|part| part == ANSWER) {
+        text.truncate(read);
+        // Closed with something unread, the connection breaks, and an agent that answers here is
+        // told that its answer was not sent.
+        if text.windows(answer.len()).any(|part| part == answer) {
             return;
         }
         let mut rest = BufReader::new(stream).take(LINE_MAX);
-        if !line.contains(&b'\n') && rest.read_until(b'\n', &mut line).await.is_err() {
-            return;
+        let lines = |text: &[u8]| text.iter().filter(|byte| **byte == b'\n').count();
+        while lines(&text) < client.receipt_lines() {
+            match rest.read_until(b'\n', &mut text).await {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(_) => return,
+            }
         }
-        let Some(receipt) = Receipt::of(&line) else {
-            return;
-        };
-        let about = |(id, _): &&(String, AttemptId)| *id == receipt.id;
-        let attempt = self
-            .state()
-            .expected
-            .iter()
-            .find(about)
-            .map(|(_, attempt)| *attempt);
-        if let (Some(attempt), Some(outcome)) = (attempt, receipt.outcome()) {
-            tracing::debug!(?outcome, "the session did not take a message");
-            mailbox.outcome(attempt, outcome);
+        for (id, outcome) in client.receipts(&text) {
+            let about = |(known, _): &&(String, AttemptId)| *known == id;
+            let attempt = self.state().expected.iter().find(about).map(|(_, at)| *at);
+            if let Some(attempt) = attempt {
+                tracing::debug!(?outcome, "the session did not take a message");
+                mailbox.outcome(attempt, outcome);
+            }
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What the client says of a message (seen with 2.1.330; undocumented).
-#[derive(Debug, Deserialize)]
-struct Receipt {
-    #[serde(rename = "type")]
-    kind: String,
-    action: String,
-    status: String,
-    #[serde(default)]
-    status_detail: Option<String>,
-    #[serde(rename = "orig_msg_id")]
-    id: String,
-}
-
-impl Receipt {
-    fn of(line: &[u8]) -> Option<Self> {
-        let receipt: Self = serde_json::from_slice(line).ok()?;
-        (receipt.kind == "control" && receipt.action == "peer_message_status").then_some(receipt)
-    }
-
-    /// What it means. A user who decides, or has decided by a setting, is not gone round by
-    /// another path; one who let a message lie has not decided. `None`: a word that is not known.
-    fn outcome(&self) -> Option<Outcome> {
-        match (self.status.as_str(), self.status_detail.as_deref()) {
-            ("denied" | "refused", _) | ("expired", Some("refused" | "denied")) => {
-                Some(Outcome::Denied)
-            }
-            ("held" | "expired", _) => Some(Outcome::Kept),
-            ("dropped", _) => Some(Outcome::Dropped),
-            _ => None,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn outcome(line: &str) -> Option<Outcome> {
-        Receipt::of(line.as_bytes())?.outcome()
-    }
-
-    #[test]
-    fn receipts_as_the_client_writes_them() {
-        let line = |status: &str, more: &str| {
-            format!(
-                r#"{{"type":"control","action":"peer_message_status","status":"{status}"{more},"reason":"…","from":"uds:/tmp/cc-socks/18.sock","orig_msg_id":"90bf","msgV":1,"msg_id":"9376"}}"#
-            )
-        };
-        let detail = r#","status_detail":"refused""#;
-        for (line, wanted) in [
-            (line("held", ""), Some(Outcome::Kept)),
-            (line("denied", ""), Some(Outcome::Denied)),
-            (line("expired", detail), Some(Outcome::Denied)),
-            (line("expired", ""), Some(Outcome::Kept)),
-            (line("dropped", ""), Some(Outcome::Dropped)),
-            (line("admired", ""), None),
-            (
-                r#"{"type":"user","message":{"content":"held"}}"#.to_owned(),
-                None,
-            ),
-            ("held".to_owned(), None),
-        ] {
-            assert_eq!(outcome(&line), wanted, "{line}");
-        }
     }
 }

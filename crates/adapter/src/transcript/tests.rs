@@ -1,0 +1,81 @@
+use super::*;
+
+const MARK: &str = "pb-0123abcd-7";
+
+/// Lines of four words: kind, name, parent, text.
+struct Words;
+
+impl LineReader for Words {
+    fn read(&mut self, line: &str) -> Option<Line> {
+        let words: Vec<_> = line.splitn(4, ' ').map(str::to_owned).collect();
+        let [kind, id, parent, _] = words.try_into().ok()?;
+        Some(Line {
+            presents: kind == "user",
+            answers: kind == "assistant",
+            request: (kind == "assistant").then(|| id.clone()),
+            id,
+            parent: Some(parent),
+            stopped: false,
+        })
+    }
+}
+
+pub(super) fn reader() -> Box<dyn LineReader> {
+    Box::new(Words)
+}
+
+fn marks() -> Vec<String> {
+    vec![MARK.to_owned()]
+}
+
+fn user(id: &str, parent: &str) -> String {
+    format!("user {id} {parent} [{MARK}]\n")
+}
+
+fn assistant(id: &str, parent: &str) -> String {
+    format!("assistant {id} {parent} ok\n")
+}
+
+#[test]
+fn what_is_kept_of_lines_is_bounded() {
+    let mut transcript = Transcript::new(reader());
+    for number in 0..LINES_MAX + 10 {
+        transcript.feed(format!("user u{number} 0 \n").as_bytes(), &marks());
+    }
+    assert_eq!(transcript.lines.known.len(), LINES_MAX);
+    assert_eq!(transcript.lines.order.len(), LINES_MAX);
+}
+
+#[test]
+fn a_line_that_is_too_long_is_passed_over_without_keeping_it() {
+    let presented = || Evidence::Presented(MARK.to_owned());
+    let mut transcript = Transcript::new(reader());
+    let portion = vec![b'x'; 1 << 20];
+    for _ in 0..LINE_MAX / portion.len() + 2 {
+        assert_eq!(transcript.feed(&portion, &marks()), []);
+        assert!(transcript.partial.len() <= LINE_MAX);
+    }
+    let text = format!("\n{}{}", user("a", "0"), assistant("b", "a"));
+    let answered = Evidence::Answered(MARK.to_owned());
+    assert_eq!(
+        transcript.feed(text.as_bytes(), &marks()),
+        [presented(), answered]
+    );
+    let long = format!("{}\n{}", "x".repeat(LINE_MAX + 1), user("a", "0"));
+    let found = Transcript::new(reader()).feed(long.as_bytes(), &marks());
+    assert_eq!(found, [presented()]);
+}
+
+#[test]
+fn two_messages_are_told_apart_and_forgotten_ones_cost_nothing() {
+    let other = "pb-0123abcd-8".to_owned();
+    let both = vec![MARK.to_owned(), other.clone()];
+    let mut transcript = Transcript::new(reader());
+    let second = user("b", "a").replace(MARK, &other);
+    let found = transcript.feed((user("a", "0") + &second).as_bytes(), &both);
+    let presented = |mark: &str| Evidence::Presented(mark.to_owned());
+    assert_eq!(found, [presented(MARK), presented(&other)]);
+    let found = transcript.feed(assistant("c", "b").as_bytes(), std::slice::from_ref(&other));
+    assert_eq!(found, [Evidence::Answered(other)]);
+    assert!(transcript.chains.is_empty());
+}

@@ -1,0 +1,162 @@
+//! How the file of a thread reads, its rollout: one JSON object a line, in the order in which things
+//! happened. A line of the user's is written right before the model is asked; an answer that stands
+//! behind it in the same turn was made with it. Documented nowhere, seen with 0.169.0.
+
+use peerbus_adapter::transcript::{Line, LineReader};
+use serde::Deserialize;
+
+/// Reads lines; each follows the one before in its turn.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    turn: Option<String>,
+    count: u64,
+}
+
+#[derive(Deserialize)]
+struct Written {
+    #[serde(rename = "type")]
+    kind: String,
+    payload: Payload,
+}
+
+#[derive(Deserialize)]
+struct Payload {
+    #[serde(rename = "type", default)]
+    kind: String,
+    #[serde(default)]
+    role: Option<String>,
+    #[serde(default)]
+    turn_id: Option<String>,
+    #[serde(rename = "internal_chat_message_metadata_passthrough", default)]
+    about: Option<About>,
+}
+
+#[derive(Deserialize)]
+struct About {
+    #[serde(default)]
+    turn_id: Option<String>,
+}
+
+impl Lines {
+    fn name(&self, turn: &str) -> String {
+        format!("{turn}#{}", self.count)
+    }
+}
+
+impl LineReader for Lines {
+    fn read(&mut self, line: &str) -> Option<Line> {
+        let Written { kind, payload } = serde_json::from_str(line).ok()?;
+        let turn = payload.turn_id.or(payload.about.and_then(|a| a.turn_id));
+        if turn.is_some() && turn != self.turn {
+            self.turn = turn;
+            self.count = 0;
+        }
+        let turn = self.turn.clone()?;
+        let (presents, answers) = match (kind.as_str(), payload.kind.as_str()) {
+            ("response_item", "message") => match payload.role.as_deref() {
+                Some("user") => (true, false),
+                Some("assistant") => (false, true),
+                _ => return None,
+            },
+            ("response_item", "function_call_output" | "custom_tool_call_output") => (true, false),
+            ("response_item", "function_call" | "custom_tool_call" | "local_shell_call") => {
+                (false, true)
+            }
+            ("event_msg", "turn_aborted") => (false, false),
+            _ => return None,
+        };
+        let parent = (self.count > 0).then(|| self.name(&turn));
+        self.count += 1;
+        let id = self.name(&turn);
+        Some(Line {
+            request: answers.then(|| id.clone()),
+            id,
+            parent,
+            presents,
+            answers,
+            stopped: !presents && !answers,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use peerbus_adapter::mailbox::Evidence;
+    use peerbus_adapter::transcript::Transcript;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const MARK: &str = "pb-0123abcd-7";
+
+    fn item(turn: &str, kind: &str, role: &str, text: &str) -> Value {
+        let mut payload = json!({ "type": kind, "content": [{ "type": "input_text", "text": text }],
+            "internal_chat_message_metadata_passthrough": { "turn_id": turn } });
+        if !role.is_empty() {
+            payload["role"] = role.into();
+        }
+        json!({ "timestamp": "2026-11-22T14:51:20Z", "type": "response_item", "payload": payload })
+    }
+
+    fn event(turn: &str, kind: &str, text: &str) -> Value {
+        let payload = json!({ "type": kind, "turn_id": turn, "item": { "content": text } });
+        json!({ "type": "event_msg", "payload": payload })
+    }
+
+    fn found(lines: &[Value]) -> Vec<&'static str> {
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let mut transcript = Transcript::new(Box::<Lines>::default());
+        let marks = [MARK.to_owned()];
+        let found = transcript.feed(text.as_bytes(), &marks).into_iter();
+        let word = |evidence| match evidence {
+            Evidence::Presented(_) => "presented",
+            Evidence::Answered(_) => "answered",
+        };
+        found.map(word).collect()
+    }
+
+    #[test]
+    fn an_answer_behind_it_in_the_same_turn_is_proof() {
+        let before = [
+            event("a", "task_started", ""),
+            item("a", "message", "user", "what is new?"),
+            item("a", "message", "assistant", "let me see"),
+            item("a", "message", "user", MARK),
+            event("a", "item_completed", MARK),
+        ];
+        assert_eq!(found(&before), ["presented"]);
+        let mut answered = before.to_vec();
+        answered.push(json!({ "type": "token_usage_record", "payload": { "turn_id": "a" } }));
+        answered.push(item("a", "function_call", "", "bus_reply"));
+        assert_eq!(found(&answered), ["presented", "answered"]);
+    }
+
+    #[test]
+    fn neither_another_turn_nor_the_model_that_quotes_it_is_proof() {
+        let down = [item("a", "message", "user", MARK), event("a", "error", "")];
+        let other = item("b", "message", "assistant", "good morning");
+        assert_eq!(found(&[down.to_vec(), vec![other]].concat()), ["presented"]);
+        assert_eq!(found(&[item("a", "message", "assistant", MARK)]), [""; 0]);
+        assert_eq!(found(&[item("a", "message", "developer", MARK)]), [""; 0]);
+    }
+
+    #[test]
+    fn what_comes_after_the_user_stopped_the_model_is_no_proof() {
+        let lines = [
+            item("a", "message", "user", MARK),
+            event("a", "turn_aborted", ""),
+            item("a", "message", "assistant", "late"),
+        ];
+        assert_eq!(found(&lines), ["presented"]);
+    }
+
+    #[test]
+    fn a_drains_result_is_presented_too() {
+        let lines = [
+            item("a", "function_call", "", "bus_drain"),
+            item("a", "function_call_output", "", MARK),
+            item("a", "message", "assistant", "noted"),
+        ];
+        assert_eq!(found(&lines), ["presented", "answered"]);
+    }
+}

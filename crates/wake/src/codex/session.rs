@@ -1,0 +1,289 @@
+//! Which thread this is, and what it does: as the app-server says.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use peerbus_adapter::mailbox::{Activity, BoxFuture, Mailbox, SessionSource, Snapshot};
+use peerbus_mcp::Notes;
+use peerbus_os as os;
+use serde_json::{Value, json};
+use tokio::sync::{Notify, watch};
+use tokio::time::sleep;
+
+use super::APP_SERVER;
+use super::rpc::{Answer, Rpc};
+use crate::Surroundings;
+
+/// The member of a tool call's notes with the thread's id.
+const THREAD: &str = "threadId";
+/// Pauses before the server is asked again, first and at most.
+const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// A thread was made at most so long before its tool servers were started.
+const STARTS_WITHIN: Duration = Duration::from_secs(3);
+/// Threads that are looked at to find ours.
+const THREADS_MAX: usize = 32;
+/// Longest id that is taken for one.
+const ID_MAX: usize = 128;
+
+/// The session that this adapter belongs to. Clones share what is known.
+#[derive(Clone)]
+pub(super) struct Session {
+    around: Arc<Surroundings>,
+    notes: watch::Receiver<Notes>,
+    started: SystemTime,
+    known: Arc<Mutex<Known>>,
+    changed: Arc<Notify>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// From a tool call; else the one that was made when we were started.
+    thread: Option<String>,
+    rollout: Option<PathBuf>,
+    activity: Option<Activity>,
+    /// Why the server cannot be asked; `None`: it can.
+    apart: Option<String>,
+}
+
+/// The connection to the server ended.
+struct Ended;
+
+/// Where the app-server's socket is.
+pub(super) fn socket(around: &Surroundings) -> Option<PathBuf> {
+    let home = around.directory("CODEX_HOME", ".codex")?;
+    Some(home.join("app-server-control/app-server-control.sock"))
+}
+
+impl Session {
+    pub(super) fn new(around: &Surroundings, notes: watch::Receiver<Notes>) -> Self {
+        let known = Known {
+            apart: Some("the app-server was not asked yet".to_owned()),
+            ..Known::default()
+        };
+        Self {
+            around: Arc::new(around.clone()),
+            notes,
+            started: SystemTime::now(),
+            known: Arc::new(Mutex::new(known)),
+            changed: Arc::default(),
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The thread, where it can be given something; `Err` says why not.
+    pub(super) fn reachable(&self) -> Result<String, String> {
+        let known = self.known();
+        if let Some(why) = &known.apart {
+            return Err(why.clone());
+        }
+        known.thread.clone().ok_or_else(|| {
+            "Codex has not said which thread this is: it does with the first call of a bus tool"
+                .to_owned()
+        })
+    }
+
+    /// The server refused a turn: it is not tried again before it says something of the thread.
+    pub(super) fn refused(&self, why: &str) {
+        self.known().apart = Some(format!("the app-server: {why}"));
+    }
+
+    /// The socket's file, links followed.
+    pub(super) fn place(&self) -> Result<PathBuf, String> {
+        let path = socket(&self.around).ok_or("there is no home")?;
+        let found = path.canonicalize();
+        let found =
+            found.map_err(|_| "no app-server runs (feature daemon_auto_start)".to_owned())?;
+        match os::socket::is_socket(&found) {
+            Ok(true) if os::user::owns(&found) => Ok(found),
+            Ok(_) => Err(format!("{} is no socket of this user's", found.display())),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Whether the process at the other end started this session, as far as the system tells:
+    /// another server knows nothing of it.
+    pub(super) fn is_ours(&self, server: Option<i32>) -> Result<(), String> {
+        let server = server.and_then(|pid| u32::try_from(pid).ok());
+        let mut above = self.around.ancestors.iter();
+        match server {
+            Some(pid) if !above.any(|process| process.id == pid) => {
+                Err("the app-server did not start this session, which runs by itself".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Keeps what is known up to date, and tells whether the path can be used, for ever.
+    pub(super) async fn watch(self, mailbox: Mailbox) {
+        let mut pause = PAUSE;
+        loop {
+            let why = match Rpc::open(&self).await {
+                Ok(server) => {
+                    pause = PAUSE;
+                    self.follow(server, &mailbox).await;
+                    "the app-server hung up".to_owned()
+                }
+                Err(why) => why,
+            };
+            self.known().activity = None;
+            self.reached(&mailbox, Some(why));
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Follows what the server says, until the connection ends.
+    async fn follow(&self, mut server: Rpc, mailbox: &Mailbox) {
+        let mut notes = self.notes.clone();
+        loop {
+            let Ok(apart) = self.learn(&mut server).await else {
+                return;
+            };
+            self.reached(mailbox, apart);
+            let told = loop {
+                tokio::select! {
+                    changed = notes.changed() => break changed.is_ok(),
+                    said = server.hear() => match said {
+                        None => return,
+                        Some(said) if self.concerns(&said) => break true,
+                        Some(_) => {}
+                    },
+                }
+            };
+            if !told {
+                // The client is gone, and we with it.
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// Peers are told whether the path can be used, and the mailbox what the session does.
+    fn reached(&self, mailbox: &Mailbox, apart: Option<String>) {
+        self.known().apart = apart;
+        mailbox.report(self);
+        mailbox.found(&APP_SERVER, self.reachable().map(drop));
+        self.changed.notify_one();
+    }
+
+    /// Whether something is new of our thread, or of any as long as ours is not known.
+    fn concerns(&self, said: &Value) -> bool {
+        let method = said["method"].as_str().unwrap_or_default();
+        let thread = self.known().thread.clone();
+        match thread {
+            Some(thread) => {
+                let about = &said["params"]["threadId"];
+                method.starts_with("thread/") && about.as_str() == Some(&thread)
+            }
+            None => method == "thread/started" || method == "thread/status/changed",
+        }
+    }
+
+    /// Asks which thread this is and what it does. Gives why the server has nothing to do with it,
+    /// if it has not.
+    async fn learn(&self, server: &mut Rpc) -> Result<Option<String>, Ended> {
+        let told = self.notes.borrow().get(THREAD).cloned();
+        let told = told.filter(|id| is_id(id));
+        let thread = match told.or_else(|| self.known().thread.clone()) {
+            Some(thread) => Some(thread),
+            None => self.guess(server).await?,
+        };
+        let Some(thread) = thread else {
+            return Ok(None);
+        };
+        let read = server.ask("thread/read", json!({ "threadId": thread }));
+        let (about, apart) = match read.await {
+            Answer::Done(mut result) => (result["thread"].take(), None),
+            Answer::Refused(why) => (Value::Null, Some(format!("the app-server: {why}"))),
+            Answer::None => return Err(Ended),
+        };
+        let mut known = self.known();
+        known.activity = activity(&about["status"]);
+        let rollout = about["path"].as_str().map(PathBuf::from);
+        known.rollout = rollout.filter(|path| path.is_absolute());
+        known.thread = Some(thread);
+        Ok(apart)
+    }
+
+    /// The one thread in our directory that was made when we were started. Of several none is
+    /// taken.
+    async fn guess(&self, server: &mut Rpc) -> Result<Option<String>, Ended> {
+        let loaded = match server.ask("thread/loaded/list", json!({})).await {
+            Answer::Done(result) => result["data"].as_array().cloned().unwrap_or_default(),
+            Answer::Refused(_) => Vec::new(),
+            Answer::None => return Err(Ended),
+        };
+        let ids = loaded.iter().filter_map(Value::as_str);
+        let timely = |id: &&str| is_id(id) && self.is_timely(id);
+        let ids: Vec<_> = ids.filter(timely).take(THREADS_MAX).collect();
+        let mut found = Vec::new();
+        for id in ids {
+            match server.ask("thread/read", json!({ "threadId": id })).await {
+                Answer::Done(result) if self.may_be(&result["thread"]) => found.push(id.to_owned()),
+                Answer::Done(_) | Answer::Refused(_) => {}
+                Answer::None => return Err(Ended),
+            }
+        }
+        Ok(found.pop().filter(|_| found.is_empty()))
+    }
+
+    /// Whether a thread was made when we were started: its id is a UUID of version 7, which begins
+    /// with its time in milliseconds.
+    fn is_timely(&self, id: &str) -> bool {
+        let digits: String = id.chars().filter(|c| *c != '-').take(12).collect();
+        let Ok(made_ms) = u64::from_str_radix(&digits, 16) else {
+            return false;
+        };
+        let made = SystemTime::UNIX_EPOCH + Duration::from_millis(made_ms);
+        let earlier = self.started.duration_since(made);
+        earlier.is_ok_and(|earlier| earlier < STARTS_WITHIN)
+    }
+
+    fn may_be(&self, thread: &Value) -> bool {
+        let cwd = self.around.cwd.as_deref();
+        thread["ephemeral"] != true
+            && thread["parentThreadId"].is_null()
+            && cwd.is_some_and(|cwd| thread["cwd"].as_str().map(std::path::Path::new) == Some(cwd))
+    }
+}
+
+impl SessionSource for Session {
+    fn snapshot(&self) -> Snapshot {
+        let known = self.known();
+        Snapshot {
+            id: known.thread.clone(),
+            cwd: self.around.cwd.clone(),
+            activity: Some(known.activity.unwrap_or_default()),
+            transcript: known.rollout.clone(),
+        }
+    }
+
+    fn changed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.changed.notified())
+    }
+}
+
+/// What a thread does. One that failed waits for the next prompt.
+fn activity(status: &Value) -> Option<Activity> {
+    match status["type"].as_str()? {
+        "idle" | "systemError" => Some(Activity::Idle),
+        "active" => {
+            let flags = status["activeFlags"].as_array();
+            let waits = |flag: &Value| flag.as_str().is_some_and(|f| f.starts_with("waitingOn"));
+            match flags.is_some_and(|flags| flags.iter().any(waits)) {
+                true => Some(Activity::Waiting),
+                false => Some(Activity::Busy),
+            }
+        }
+        _ => None,
+    }
+}
+
+fn is_id(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    !text.is_empty() && text.len() <= ID_MAX && text.bytes().all(plain)
+}

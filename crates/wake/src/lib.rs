@@ -1,0 +1,123 @@
+//! How sessions of each agent are woken, by the generic adapter: one file for each agent. Which one
+//! it is, its client says at `initialize`.
+//!
+//! `docs/WAKING.md` says how to add another.
+
+mod codex;
+mod qwen;
+mod surroundings;
+
+use peerbus_adapter::Bus;
+use peerbus_adapter::mailbox::{AgentLink, Mailbox, Path};
+use peerbus_agents::Agent;
+use peerbus_mcp::{Exit, Host, Options, Profile};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+pub use surroundings::Surroundings;
+
+/// How sessions of one agent are woken.
+struct Waker {
+    /// The agent, by its word in `peerbus_agents`.
+    agent: &'static str,
+    /// Its waking paths, best first.
+    paths: &'static [Path],
+    /// Whether a session with these surroundings can be woken, as far as they tell.
+    reaches: fn(&Surroundings) -> bool,
+    /// Makes what reaches a session and what observes it. The paths that may not be used are left
+    /// out later.
+    start: fn(Context) -> AgentLink,
+}
+
+/// What there is to start from.
+struct Context {
+    around: Surroundings,
+    host: Host,
+    mailbox: Mailbox,
+}
+
+/// Every agent that can be woken.
+static ALL: [&Waker; 2] = [&codex::WAKER, &qwen::WAKER];
+
+/// The waking paths of all these agents.
+pub fn waking() -> impl Iterator<Item = Path> {
+    ALL.iter().flat_map(|waker| waker.paths).copied()
+}
+
+/// How an agent is woken, by the name of its client.
+fn of_client(name: &str) -> Option<&'static Waker> {
+    let agent = Agent::of_client(name)?;
+    ALL.into_iter().find(|waker| waker.agent == agent.word)
+}
+
+/// Runs the generic adapter over standard input and output until its session ends, and wakes the
+/// session in whichever way its agent has.
+///
+/// `bus` is connected already or will be: its link must be running, on the same single-threaded
+/// runtime. A broker that is away delays nothing here. See [`peerbus_mcp::run`] for the rest.
+pub async fn run(bus: Bus, options: Options, around: Surroundings) -> Exit {
+    let profile = profile(&around);
+    let start = |host, mailbox| start(around, host, mailbox);
+    peerbus_mcp::run(bus, profile, options, start).await
+}
+
+/// [`run`] over any pair of streams, without an eye on signals and the parent process.
+pub async fn run_over(
+    bus: Bus,
+    options: Options,
+    around: Surroundings,
+    input: impl AsyncRead + Unpin + Send + 'static,
+    output: impl AsyncWrite + Unpin + Send,
+) -> Exit {
+    let profile = profile(&around);
+    let start = |host, mailbox| start(around, host, mailbox);
+    peerbus_mcp::run_over(bus, profile, options, input, output, start).await
+}
+
+fn profile(around: &Surroundings) -> Profile {
+    let around = around.clone();
+    peerbus_mcp::generic(move |client| {
+        of_client(client).is_some_and(|waker| {
+            let allowed = waker.paths.iter().any(|path| around.wake.allows(path));
+            allowed && (waker.reaches)(&around)
+        })
+    })
+}
+
+async fn start(around: Surroundings, host: Host, mailbox: Mailbox) -> AgentLink {
+    let client = host.client().await;
+    let Some(waker) = of_client(&client.name) else {
+        return AgentLink::default();
+    };
+    let allowed = around.wake.clone();
+    let mut agent = (waker.start)(Context {
+        around,
+        host,
+        mailbox,
+    });
+    agent.paths.retain(|path| allowed.allows(path.spec()));
+    agent
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_an_agent_that_is_known_and_its_words_can_stand_in_receipts() {
+        for waker in ALL {
+            let known = peerbus_agents::ALL.into_iter();
+            let [_] = known
+                .filter(|agent| agent.word == waker.agent)
+                .collect::<Vec<_>>()[..]
+            else {
+                panic!("{}", waker.agent);
+            };
+            let mut words: Vec<_> = waker.paths.iter().map(|path| path.word).collect();
+            for word in &words {
+                assert_eq!(peerbus_adapter::text::word(word), *word);
+            }
+            words.dedup();
+            assert_eq!(words.len(), waker.paths.len());
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What this process was started with.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use peerbus_adapter::mailbox::WakeList;
+use peerbus_adapter::paths::Paths;
+use peerbus_os::process::{self, Process};
+
+/// How many processes up the session's own is looked for: shells and wrappers may stand between.
+const ANCESTORS_MAX: usize = 6;
+
+/// Looks up an environment variable.
+type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// Where this adapter runs.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// Looks up an environment variable; agents tell of their sessions there.
+    pub variables: Variables,
+    /// The user's home.
+    pub home: Option<PathBuf>,
+    /// Our own directory: that of the project, with most agents.
+    pub cwd: Option<PathBuf>,
+    /// Our parent, its parent, and so on.
+    pub ancestors: Vec<Process>,
+    /// Which ways of waking the session may be used.
+    pub wake: WakeList,
+    /// A directory of ours for notes on what is made in a client's.
+    pub notes: Option<PathBuf>,
+}
+
+impl Surroundings {
+    /// Reads the process table. `wake`: which ways of waking may be used.
+    #[must_use]
+    pub fn from_env(wake: WakeList) -> Self {
+        let paths = Paths::find().ok();
+        Self {
+            variables: Arc::new(|name| std::env::var(name).ok()),
+            home: peerbus_agents::home(),
+            cwd: std::env::current_dir().ok(),
+            ancestors: process::ancestors(std::process::id(), ANCESTORS_MAX),
+            wake,
+            notes: paths.as_ref().and_then(peerbus_adapter::hooks::directory),
+        }
+    }
+
+    /// A variable that is not empty.
+    pub(crate) fn text(&self, name: &str) -> Option<String> {
+        (self.variables)(name).filter(|text| !text.is_empty())
+    }
+
+    /// A variable with an absolute path.
+    pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
+        self.text(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    }
+
+    /// A directory of the user's: the one that a variable names, else one below the home.
+    pub(crate) fn directory(&self, variable: &str, below_home: &str) -> Option<PathBuf> {
+        self.path(variable)
+            .or_else(|| Some(self.home.as_ref()?.join(below_home)))
+    }
+}
+
+impl fmt::Debug for Surroundings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A variable may hold a credential.
+        f.debug_struct("Surroundings")
+            .field("ancestors", &self.ancestors)
+            .field("wake", &self.wake)
+            .finish_non_exhaustive()
+    }
+}

@@ -86,12 +86,19 @@ impl Proxy {
         }
     }
 
-    /// Holds what a connection carries up for so long.
+    /// Holds what a connection carries up for so long. What has begun to vanish goes on vanishing: a
+    /// stream with a hole in it is none that a network makes.
     pub(crate) fn stall(&self, below: &mut dyn FnMut(usize) -> usize, pause: Duration) {
-        if let Some(link) = self.pick(below) {
-            link.mode.store(STALL, Ordering::SeqCst);
+        let turn = |link: &Link, from, to| {
+            let mode = &link.mode;
+            mode.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst)
+        };
+        if let Some(link) = self.pick(below)
+            && turn(&link, PASS, STALL).is_ok()
+        {
             std::thread::park_timeout(pause);
-            link.mode.store(PASS, Ordering::SeqCst);
+            // Else somebody loses what it carries by now.
+            let _ = turn(&link, STALL, PASS);
         }
     }
 }

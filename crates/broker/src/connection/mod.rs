@@ -73,9 +73,9 @@ pub(crate) async fn serve(
         shared.count_cut();
     }
     let close = CloseHandshake::after(end, link.closing());
-    drop(link);
     close.say(&mut sink, &mut stream, &socket, &shared).await;
-    drop(place);
+    // Until here a client that never registered has a stranger's place.
+    drop((link, place));
 }
 
 /// An entry of the connection table of which the engine knows. However the task ends, the engine

@@ -219,6 +219,28 @@ async fn strangers_leave_places_to_clients_that_registered_and_to_the_unix_socke
 }
 
 #[tokio::test]
+async fn clients_that_were_turned_away_are_strangers_until_their_sockets_are_closed() {
+    let broker = Broker::start_with(|options| {
+        options.tune = Some(Box::new(|config| config.connections_max = 16));
+        // None is answered, and so none closed, while this runs.
+        options.times.denied_delay = Duration::from_secs(3_600);
+    })
+    .await;
+    let mut denied = Vec::new();
+    while let Ok(mut stranger) = Socket::connect(broker.address()).await {
+        assert!(
+            denied.len() < 8,
+            "they have more places than strangers have"
+        );
+        stranger.send(registration("eve", "wrong")).await;
+        denied.push(stranger);
+        let line = format!("peerbus_denials_total{{code=\"1008\"}} {}", denied.len());
+        broker.until_metric(&line).await;
+    }
+    assert_eq!(denied.len(), 8);
+}
+
+#[tokio::test]
 async fn wrong_tokens_are_answered_late_however_many_come_at_once() {
     let delay = Duration::from_millis(300);
     let broker = Broker::start_with(|options| options.times.denied_delay = delay).await;

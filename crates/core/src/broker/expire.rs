@@ -10,6 +10,9 @@ use crate::store::{MessageHead, PeerId, Queued, StoreError};
 /// Deliveries looked at in one slice.
 pub(super) const SLICE: usize = 256;
 
+/// Bytes of mail that one slice reads.
+pub(super) const SLICE_BYTES: usize = 4 * 1_048_576;
+
 /// Why mail for an ephemeral peer expires.
 const LEFT: &str = "the recipient was temporary and has left";
 
@@ -110,8 +113,9 @@ impl Broker {
         peer: PeerId,
         reason: &str,
     ) -> Result<(), StoreError> {
-        let queued = cx.txn.read_queue(peer, SLICE, usize::MAX)?;
-        let last = queued.len() < SLICE;
+        let queued = cx.txn.read_queue(peer, SLICE, SLICE_BYTES)?;
+        let bytes: usize = queued.iter().map(|message| message.envelope.len()).sum();
+        let last = queued.len() < SLICE && bytes < SLICE_BYTES;
         for message in queued {
             self.expire(cx, peer, message.into(), reason)?;
         }

@@ -12,6 +12,8 @@ use crate::store::PeerId;
 #[derive(Debug)]
 pub(super) struct Line {
     heads: BTreeMap<PeerId, Head>,
+    /// The senders by the first message of each, so that no turn looks at all of them.
+    order: BTreeMap<Seq, PeerId>,
     /// What waits on disk is known.
     pub(super) loaded: bool,
 }
@@ -51,12 +53,16 @@ pub(super) struct Turn {
 impl Line {
     /// With `loaded`, nothing waits.
     pub(super) fn new(loaded: bool) -> Self {
-        let heads = BTreeMap::new();
-        Self { heads, loaded }
+        Self {
+            heads: BTreeMap::new(),
+            order: BTreeMap::new(),
+            loaded,
+        }
     }
 
     /// Takes what waits on disk.
     pub(super) fn load(&mut self, heads: Vec<(PeerId, Seq)>) {
+        self.order = heads.iter().map(|(sender, seq)| (*seq, *sender)).collect();
         let heads = heads.into_iter();
         self.heads = heads
             .map(|(sender, seq)| (sender, Head::new(seq)))
@@ -66,27 +72,39 @@ impl Line {
 
     /// A message that was accepted this moment waits.
     pub(super) fn add(&mut self, sender: PeerId, seq: Seq) {
-        self.heads.entry(sender).or_insert(Head::new(seq));
+        if !self.has(sender) {
+            self.put(sender, Head::new(seq));
+        }
     }
 
     /// An older message has come from a name that ended.
     pub(super) fn inherit(&mut self, sender: PeerId, seq: Seq) {
-        let head = self.heads.entry(sender).or_insert(Head::new(seq));
-        if seq < head.seq {
-            *head = Head::new(seq);
-        }
+        let known = self.heads.get(&sender).copied();
+        let head = known.filter(|head| head.seq <= seq);
+        let mut head = head.unwrap_or(Head::new(seq));
         head.inherited = true;
+        self.put(sender, head);
     }
 
     /// The first message of `sender` that waits from now on, and what it counts if that is known.
     pub(super) fn set(&mut self, sender: PeerId, next: Option<Seq>, bytes: usize) {
-        let Some(seq) = next else {
-            self.heads.remove(&sender);
+        let Some(head) = self.heads.get(&sender).copied() else {
             return;
         };
-        if let Some(head) = self.heads.get_mut(&sender) {
-            (head.seq, head.bytes) = (seq, bytes);
+        match next {
+            Some(seq) => self.put(sender, Head { seq, bytes, ..head }),
+            None => {
+                self.heads.remove(&sender);
+                self.order.remove(&head.seq);
+            }
         }
+    }
+
+    fn put(&mut self, sender: PeerId, head: Head) {
+        if let Some(old) = self.heads.insert(sender, head) {
+            self.order.remove(&old.seq);
+        }
+        self.order.insert(head.seq, sender);
     }
 
     pub(super) fn has(&self, sender: PeerId) -> bool {
@@ -108,9 +126,11 @@ impl Line {
         }
     }
 
-    /// The senders whose share has room for their first message.
+    /// The senders whose share has room for their first message, the oldest message first. Whoever
+    /// has nothing in flight is among them, so few others are passed over.
     fn ready(&self, flights: &Flights) -> impl Iterator<Item = (PeerId, &Head)> {
-        let heads = self.heads.iter().map(|(sender, head)| (*sender, head));
+        let heads = self.order.values();
+        let heads = heads.filter_map(|sender| Some((*sender, self.heads.get(sender)?)));
         heads.filter(|(sender, head)| flights.fits_share(*sender, head.bytes))
     }
 
@@ -118,19 +138,18 @@ impl Line {
     /// message is next; then the sender with the least in flight is.
     pub(super) fn turn(&self, flights: &Flights) -> Option<Turn> {
         let crowded = flights.is_crowded();
-        let rank = |(sender, head): &(PeerId, &Head)| {
-            let held = if crowded { flights.held_of(*sender) } else { 0 };
-            (held, head.seq)
-        };
-        let (sender, head) = self.ready(flights).min_by_key(rank)?;
+        let (sender, head, other) = choose(self.ready(flights), |sender| match crowded {
+            true => flights.held_of(sender),
+            false => 0,
+        })?;
         let (messages, bytes) = flights.room(sender, head.bytes)?;
-        let others = self.ready(flights).filter(|(other, _)| *other != sender);
-        let until = others.map(|(_, head)| head.seq).min();
         Some(Turn {
             sender,
             from: head.seq,
-            until: until.filter(|_| !crowded).unwrap_or(Seq(u64::MAX)),
-            messages: if crowded && until.is_some() {
+            until: other
+                .filter(|_| !crowded)
+                .map_or(Seq(u64::MAX), |other| other.seq),
+            messages: if crowded && other.is_some() {
                 1
             } else {
                 messages
@@ -144,5 +163,94 @@ impl Line {
     pub(super) fn is_next(&self, sender: PeerId, flights: &Flights) -> bool {
         let passes = || !self.has(sender) && self.ready(flights).next().is_none();
         self.loaded && (self.is_empty() || passes())
+    }
+}
+
+/// Of senders in the order of their first messages the one that holds least, the first of several;
+/// and another one, which is the next when none holds anything. Looks no further than it must:
+/// nobody holds less than nothing.
+fn choose<H: Copy>(
+    mut ready: impl Iterator<Item = (PeerId, H)>,
+    held: impl Fn(PeerId) -> usize,
+) -> Option<(PeerId, H, Option<H>)> {
+    let mut best: Option<(usize, PeerId, H)> = None;
+    let mut other = None;
+    while best.is_none_or(|(least, ..)| least > 0)
+        && let Some((sender, head)) = ready.next()
+    {
+        let holds = held(sender);
+        match best {
+            Some((least, ..)) if least <= holds => {
+                other.get_or_insert(head);
+            }
+            Some((.., passed)) => {
+                other.get_or_insert(passed);
+                best = Some((holds, sender, head));
+            }
+            None => best = Some((holds, sender, head)),
+        }
+    }
+    let (_, sender, head) = best?;
+    let other = other.or_else(|| ready.next().map(|(_, head)| head));
+    Some((sender, head, other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whose_turn_it_is_does_not_take_a_look_at_everybody_who_waits() {
+        // Three have something in flight; a hundred thousand others have one message each.
+        let held = |sender: PeerId| usize::from(sender.0 < 3) * (1 + sender.0 as usize);
+        let mut looks = 0;
+        let waiting = (0..100_000_u32).map(|n| (PeerId(n), n));
+        let chosen = choose(waiting.inspect(|_| looks += 1), held);
+        assert_eq!(chosen, Some((PeerId(3), 3, Some(1))));
+        assert_eq!(looks, 4);
+    }
+
+    #[test]
+    fn the_one_that_holds_least_is_chosen_and_of_several_the_first() {
+        let chosen = |held: &[usize]| {
+            let waiting = (0..held.len()).map(|n| (PeerId(u32::try_from(n).unwrap()), n));
+            choose(waiting, |sender| held[sender.0 as usize])
+                .map(|(_, chosen, other)| (chosen, other))
+        };
+        for (held, expected) in [
+            (&[][..], None),
+            (&[0], Some((0, None))),
+            (&[5], Some((0, None))),
+            (&[0, 0, 0], Some((0, Some(1)))),
+            (&[3, 2, 2, 4], Some((1, Some(0)))),
+            (&[2, 3], Some((0, Some(1)))),
+            (&[2, 1, 0, 0], Some((2, Some(0)))),
+        ] {
+            assert_eq!(chosen(held), expected, "{held:?}");
+        }
+    }
+
+    #[test]
+    fn what_waits_is_found_by_sender_and_by_age_alike() {
+        let mut line = Line::new(true);
+        let by_age = |line: &Line| -> Vec<_> {
+            let by_sender = line.heads.iter().map(|(sender, head)| (head.seq, *sender));
+            let mut by_sender: Vec<_> = by_sender.collect();
+            by_sender.sort_unstable();
+            let order: Vec<_> = line.order.iter().map(|(seq, of)| (*seq, *of)).collect();
+            assert_eq!(order, by_sender);
+            order.into_iter().map(|(seq, of)| (seq.0, of.0)).collect()
+        };
+        line.load(vec![(PeerId(1), Seq(7)), (PeerId(2), Seq(5))]);
+        line.add(PeerId(3), Seq(9));
+        line.add(PeerId(3), Seq(10));
+        assert_eq!(by_age(&line), [(5, 2), (7, 1), (9, 3)]);
+        line.set(PeerId(2), Some(Seq(8)), 1);
+        line.inherit(PeerId(3), Seq(4));
+        line.inherit(PeerId(1), Seq(11));
+        assert_eq!(by_age(&line), [(4, 3), (7, 1), (8, 2)]);
+        line.set(PeerId(1), None, 1);
+        line.set(PeerId(4), Some(Seq(12)), 1);
+        assert_eq!(by_age(&line), [(4, 3), (8, 2)]);
     }
 }

@@ -3,15 +3,12 @@
 use peerbus_wire::{BrokerFrame, CloseReason, NameAnswer, PeerName};
 
 use super::conn::Conn;
-use super::expire::SLICE;
+use super::expire::{SLICE, SLICE_BYTES};
 use super::mutation::Mutation;
 use super::{Broker, BusEvent, Caller, ConnId, Cx, Need, Output};
 use crate::Now;
 use crate::audit::Event;
 use crate::store::{Ending, PeerId, Queued, StoreError, Txn};
-
-/// Bytes of mail that one slice reads.
-const SLICE_BYTES: usize = 4 * 1_048_576;
 
 /// What the operator wants done.
 #[derive(Debug, Clone)]

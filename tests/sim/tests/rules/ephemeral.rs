@@ -2,7 +2,7 @@
 
 use peerbus_wire::{Accepted, Register, Stage};
 
-use crate::rig::{Rig, SECOND, accepted, ext};
+use crate::rig::{Rig, SECOND, accepted, envelope, ext};
 
 fn temporary(name: &str, instance: &str) -> Register {
     Register {
@@ -50,6 +50,25 @@ fn it_is_forgotten_when_it_says_goodbye_and_its_mail_expires_with_a_notice() {
         matches!(rig.states(ada)[..], [Stage::Refused(_)]),
         "unknown again"
     );
+}
+
+#[test]
+fn all_of_its_mail_expires_when_it_says_goodbye_however_long_that_is() {
+    let mut rig = Rig::new();
+    let ada = rig.ext("ada");
+    let cli = rig.join(temporary("cli-1", "x"));
+    let long = format!("\"{}\"", "x".repeat(1_000_000));
+    for n in 0..10 {
+        rig.text(ada, &envelope("ada", "cli-1", &format!("m{n}"), &long));
+    }
+    rig.take(ada);
+    rig.close(cli, true);
+    let told = rig.states(ada);
+    assert!(
+        told.iter()
+            .all(|stage| matches!(stage, Stage::Expired { .. }))
+    );
+    assert_eq!((told.len(), rig.row("cli-1")), (10, None));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use peerbus_adapter::{
 };
 
 use super::report::Report;
-use super::{elsewhere, health};
+use super::{asleep, elsewhere, health};
 use crate::error::Error;
 
 /// How long anything may take.
@@ -28,7 +28,10 @@ pub(super) fn check(config: Config, report: &mut Report) -> Result<(), Error> {
         let started = Instant::now();
         if let Some(ext) = reach(&bus, &config, started, report).await {
             there_and_back(&bus, ext, report).await;
-            name(&bus, &config, report).await;
+            let peers = bus.peers(PATIENCE).await;
+            let peers = peers.map_or_else(|_| Vec::new(), |peers| peers.entries);
+            asleep::check(&peers, report);
+            name(&config, &peers, report).await;
         }
         bus.close().await;
         drop(bus);
@@ -228,7 +231,7 @@ async fn clock(bus: &Bus, id: String, report: &mut Report) {
 }
 
 /// `PEERBUS_NAME`: can it be used, whose is it, and who has it now.
-async fn name(bus: &Bus, config: &Config, report: &mut Report) {
+async fn name(config: &Config, peers: &[PeerEntry], report: &mut Report) {
     let given = std::env::var("PEERBUS_NAME")
         .ok()
         .filter(|name| !name.is_empty());
@@ -250,10 +253,6 @@ async fn name(bus: &Bus, config: &Config, report: &mut Report) {
         return;
     };
     let wanted = wanted.as_str().to_owned();
-    let peers = bus
-        .peers(PATIENCE)
-        .await
-        .map_or_else(|_| Vec::new(), |peers| peers.entries);
     let known = peers
         .iter()
         .find(|peer| peer.name.eq_ignore_ascii_case(&wanted));

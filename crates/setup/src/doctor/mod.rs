@@ -1,6 +1,7 @@
 //! `peerbus doctor`: every part of the way from one agent to another, probed.
 
 mod agents;
+mod asleep;
 mod broker;
 mod elsewhere;
 mod entry;

@@ -1,5 +1,6 @@
 //! A connection to the app-server: JSON-RPC in WebSocket frames over a Unix socket.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
@@ -18,12 +19,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Largest message that is read, in bytes: a thread's description can hold a long first prompt.
 const MESSAGE_BYTES_MAX: usize = 8 << 20;
 
+/// Most of what the server says that is kept while an answer is awaited: the last of it tells most.
+const HEARD_MAX: usize = 64;
+
 /// A connection that has introduced itself.
 pub(super) struct Rpc {
     socket: WebSocketStream<UnixStream>,
     asked: u64,
     /// What the server said while an answer was awaited.
-    heard: Vec<Value>,
+    heard: VecDeque<Value>,
 }
 
 /// What came of a request.
@@ -72,7 +76,7 @@ impl Rpc {
         Ok(Self {
             socket,
             asked: 0,
-            heard: Vec::new(),
+            heard: VecDeque::new(),
         })
     }
 
@@ -99,7 +103,10 @@ impl Rpc {
                     return Some(message);
                 }
                 if message.get("id").is_none() {
-                    self.heard.push(message);
+                    if self.heard.len() >= HEARD_MAX {
+                        self.heard.pop_front();
+                    }
+                    self.heard.push_back(message);
                 }
             }
         };
@@ -122,8 +129,8 @@ impl Rpc {
 
     /// What the server says next, of itself. `None`: the connection ended.
     pub(super) async fn hear(&mut self) -> Option<Value> {
-        if !self.heard.is_empty() {
-            return Some(self.heard.remove(0));
+        if let Some(message) = self.heard.pop_front() {
+            return Some(message);
         }
         loop {
             let message = self.next().await?;

@@ -332,8 +332,9 @@ async fn a_path_that_is_not_allowed_is_not_used() {
     while messages.is_empty() {
         messages = drained(&mut client).await;
     }
-    client.hang_up();
-    assert_eq!(soon(adapter).await.unwrap(), Exit::InputClosed);
+    assert_eq!(messages[0]["shown_before"], Value::Null, "{messages:?}");
     let sockets = fs::read_dir(home.dir.path().join("socks")).unwrap();
     assert_eq!(sockets.count(), 1, "only the session's own");
+    client.hang_up();
+    assert_eq!(soon(adapter).await.unwrap(), Exit::InputClosed);
 }

@@ -1,0 +1,94 @@
+//! Sessions on the bus that nothing can wake, by what they say of themselves.
+
+use peerbus_adapter::PeerEntry;
+use peerbus_adapter::text::says;
+use serde_json::Value;
+
+use super::report::Report;
+
+/// Sessions that are named; of more their number is enough.
+const NAMED_MAX: usize = 8;
+
+/// Says which sessions that are connected now are not woken, and why.
+pub(super) fn check(peers: &[PeerEntry], report: &mut Report) {
+    let told = peers.iter().filter(|peer| peer.online).filter_map(|peer| {
+        let presence = peer.presence.as_ref()?;
+        let presence: Value = serde_json::from_str(presence.as_str()).ok()?;
+        Some((peer, presence))
+    });
+    let (mut woken, mut asleep) = (0, Vec::new());
+    for (peer, said) in told {
+        match (said["wake"].as_array(), said["unwoken"].as_str()) {
+            (Some(paths), _) if !paths.is_empty() => woken += 1,
+            (_, Some(why)) => asleep.push(says(&peer.name, why)),
+            _ => {}
+        }
+    }
+    if woken > 0 {
+        report.ok(
+            "wake",
+            format!("{woken} of the sessions on the bus can be woken"),
+        );
+    }
+    let named = asleep.len().min(NAMED_MAX);
+    for sentence in asleep.iter().take(named) {
+        report.warning(
+            "wake",
+            format!("nothing wakes a session: {sentence}"),
+            "mend what it names; until then its mail waits for the drain tool",
+        );
+    }
+    let more = asleep.len() - named;
+    if more > 0 {
+        let says = format!("nothing wakes {more} more sessions");
+        report.warning("wake", says, "`peerbus peers --json` says why (`unwoken`)");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use peerbus_adapter::Presence;
+
+    use super::*;
+
+    fn peer(name: &str, online: bool, presence: &Value) -> PeerEntry {
+        PeerEntry {
+            name: name.into(),
+            online,
+            unacked: None,
+            away_s: 0,
+            activity_s: None,
+            presence: Presence::parse(&presence.to_string()),
+        }
+    }
+
+    fn lines(peers: &[PeerEntry]) -> Vec<String> {
+        let mut report = Report::default();
+        check(peers, &mut report);
+        report.lines()
+    }
+
+    #[test]
+    fn a_session_that_nothing_wakes_is_named_with_its_reason() {
+        let asleep = |why: &str| serde_json::json!({ "wake": [], "unwoken": why });
+        let drains = serde_json::json!({ "wake": [] });
+        let wakes = serde_json::json!({ "wake": ["socket"] });
+        let found = lines(&[
+            peer("ann", true, &wakes),
+            peer("bob", true, &asleep("socket: it is gone\u{1b}")),
+            peer("cid", true, &drains),
+            peer("dan", false, &asleep("away")),
+        ]);
+        let text = found.join("\n");
+        assert!(text.contains("1 of the sessions"), "{text}");
+        let named = r#"bob says: "socket: it is gone\u001b""#;
+        assert!(text.contains(named) && text.contains("drain"), "{text}");
+        assert!(!text.contains("cid") && !text.contains("dan"), "{text}");
+        let many: Vec<_> = (0..20)
+            .map(|n| peer(&format!("p{n}"), true, &asleep("why")))
+            .collect();
+        let text = lines(&many).join("\n");
+        assert!(text.contains("12 more") && !text.contains("p9"), "{text}");
+        assert_eq!(lines(&[]), Vec::<String>::new());
+    }
+}

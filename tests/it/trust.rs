@@ -188,3 +188,22 @@ fn a_wrong_token_is_refused_and_secrets_are_nowhere_in_the_log() {
         assert!(!log.contains(hidden), "{hidden} is in the log");
     }
 }
+
+#[test]
+fn an_empty_list_of_tokens_is_an_error_and_makes_no_credentials() {
+    let home = Home::new();
+    for list in ["", " ", ",", " , "] {
+        let mut serve = home.peerbus(&["serve", "--listen", "127.0.0.1:0"]);
+        let output = serve
+            .env("PEERBUS_TOKENS", list)
+            .output()
+            .expect("peerbus starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{list:?}: {said}");
+        assert!(
+            said.contains("PEERBUS_TOKENS is set and holds no token"),
+            "{said}"
+        );
+        assert!(!home.credentials().exists(), "{list:?} made credentials");
+    }
+}

@@ -105,6 +105,19 @@ pub fn refusal(name: &str, why: &Refused, setting: &str) -> String {
         Refused::Token => "the broker refused the token: set PEERBUS_TOKEN, or the credentials \
                            file, to one of this broker's tokens"
             .into(),
+        Refused::Revoked => {
+            "this token was revoked by the broker's operator: ask for another one, \
+                             and put it into PEERBUS_TOKEN or the credentials file"
+                .into()
+        }
+        Refused::Expired => "this token has expired: ask the broker's operator for another one, \
+                             and put it into PEERBUS_TOKEN or the credentials file"
+            .into(),
+        Refused::NameForbidden { allowed } => format!(
+            "this token may not register the name {name}: choose one that it may have, {} \
+             ({setting})",
+            quoted(allowed)
+        ),
         Refused::Other(text) => {
             format!(
                 "the broker refused to register the name {name}: {}",
@@ -136,6 +149,14 @@ mod tests {
                 "took it over: give each session its own name (--name)",
             ),
             (&Refused::Token, "set PEERBUS_TOKEN"),
+            (&Refused::Revoked, "revoked by the broker's operator"),
+            (&Refused::Expired, "this token has expired"),
+            (
+                &Refused::NameForbidden {
+                    allowed: "build-*".into(),
+                },
+                "the name bob: choose one that it may have, \"build-*\" (--name)",
+            ),
             (
                 &Refused::Other("too odd".into()),
                 "the name bob: \"too odd\"",

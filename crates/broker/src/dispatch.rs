@@ -84,6 +84,11 @@ impl Dispatch {
                 tracing::info!(peer = name, successor, "name ended for good");
             }
             BusEvent::Left { name } => tracing::info!(peer = name, "peer left"),
+            BusEvent::Forgotten { name, token } => tracing::warn!(
+                peer = name,
+                %token,
+                "name forgotten: it had no mail, and its token is at its limit of names"
+            ),
             BusEvent::Denied { reason } => tracing::info!(reason = reason.text(), "peer denied"),
             BusEvent::Refused { from, reason, .. } => {
                 // The sender speaks v1, which has no way to tell it.

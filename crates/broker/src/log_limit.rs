@@ -20,11 +20,12 @@ pub(crate) enum Kind {
     Held,
     Overflow,
     Tls,
+    Forgotten,
 }
 
 impl Kind {
     /// What the lines of each kind are called in a sum, in the order of the kinds.
-    const WORDS: [&str; 9] = [
+    const WORDS: [&str; 10] = [
         "peers registered",
         "peers renamed",
         "names ended for good",
@@ -34,6 +35,7 @@ impl Kind {
         "messages held back",
         "connections closed that do not read",
         "clients that TLS kept away",
+        "names forgotten at a token's limit",
     ];
 
     /// `None`: no line.
@@ -46,6 +48,7 @@ impl Kind {
             BusEvent::Denied { .. } => Some(Self::Denied),
             BusEvent::Refused { told: false, .. } => Some(Self::Refused),
             BusEvent::Held { .. } => Some(Self::Held),
+            BusEvent::Forgotten { .. } => Some(Self::Forgotten),
             _ => None,
         }
     }

@@ -157,7 +157,7 @@ impl Metrics {
                     code: u32::from(reason.code()),
                 }));
             }
-            BusEvent::DiskFull { .. } => {}
+            BusEvent::DiskFull { .. } | BusEvent::Forgotten { .. } => {}
             BusEvent::Held { .. } => increment(&self.held),
             BusEvent::Ignored => increment(&self.ignored),
         }

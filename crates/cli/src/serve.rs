@@ -117,13 +117,14 @@ impl Setup {
 /// Hashes of the tokens of `PEERBUS_TOKENS`; without it, of the credentials file, which is made if
 /// need be.
 fn tokens(file: PathBuf) -> Result<(Vec<TokenHash>, Option<PathBuf>), Failure> {
-    let list = std::env::var("PEERBUS_TOKENS").unwrap_or_default();
-    let given: Vec<_> = list
-        .split(',')
-        .map(str::trim)
-        .filter(|t| !t.is_empty())
-        .collect();
-    if given.is_empty() && !list.is_empty() {
+    let list = match std::env::var("PEERBUS_TOKENS") {
+        Ok(list) => Some(list),
+        Err(std::env::VarError::NotPresent) => None,
+        Err(error) => return Err(Failure::config(format!("PEERBUS_TOKENS: {error}"))),
+    };
+    let given = list.iter().flat_map(|list| list.split(','));
+    let given: Vec<_> = given.map(str::trim).filter(|t| !t.is_empty()).collect();
+    if given.is_empty() && list.is_some() {
         return Err(Failure::config(
             "PEERBUS_TOKENS is set and holds no token; give a comma-separated list, or unset it",
         ));

@@ -7,6 +7,7 @@
 pub mod audit;
 pub mod broker;
 mod delivered;
+pub mod grant;
 pub mod mailbox;
 mod mutation;
 pub mod peer;

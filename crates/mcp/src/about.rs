@@ -91,7 +91,7 @@ impl About {
             unwoken: text("unwoken").map(|text| escape(text, WHY_CHARS)),
             acks: acks(text("ack"), said.get("evidence").and_then(Value::as_bool)),
             unacked: entry.unacked,
-            away_s: (!entry.online).then_some(entry.away_s),
+            away_s: entry.away_s.filter(|_| !entry.online),
         }
     }
 }
@@ -129,7 +129,7 @@ mod tests {
             name: "bob".into(),
             online,
             unacked: Some(3),
-            away_s: 90,
+            away_s: Some(90),
             activity_s: Some(240),
             presence: Presence::parse(presence),
         })

@@ -2,6 +2,9 @@
 
 use crate::name::NameError;
 
+/// How the text for a name begins that its token may not register; the names that it may follow.
+pub const NAME_FORBIDDEN: &str = "name not allowed to this token: it may have ";
+
 /// A reason for which the broker closes a connection.
 ///
 /// The first seven are v1's, with v1's texts; v1 adapters compare
@@ -47,6 +50,19 @@ pub enum CloseReason {
     Unresponsive,
     /// The connection does not read what it is sent.
     TooSlow,
+    /// The token may not register the name.
+    NameForbidden {
+        /// The names that it may register.
+        allowed: String,
+    },
+    /// The token was revoked while it was connected.
+    TokenRevoked,
+    /// The token's time is over.
+    TokenExpired,
+    /// The token has as many names as it may, and none that could go.
+    TokenNames,
+    /// The token has as many connections as it may.
+    TokenConnections,
     /// The broker holds as many connections, or knows as many names, as it may.
     Full,
     /// The broker is shutting down.
@@ -70,16 +86,18 @@ impl CloseReason {
             | Self::InvalidName(_)
             | Self::NameInUse
             | Self::NameHeld { .. }
+            | Self::NameForbidden { .. }
             | Self::NameKnown => 1008,
             Self::TooLarge | Self::RegisterTooLarge => 1009,
             Self::GoingAway => 1001,
             Self::StorageFailed => 1011,
-            Self::Full => 1013,
+            Self::Full | Self::TokenNames | Self::TokenConnections => 1013,
             Self::TakenOver => 4000,
             Self::HandshakeTimeout => 4001,
             Self::Unresponsive => 4002,
             Self::TooSlow => 4003,
             Self::NameEnded => 4004,
+            Self::TokenRevoked | Self::TokenExpired => 4005,
         }
     }
 
@@ -105,6 +123,16 @@ impl CloseReason {
             Self::HandshakeTimeout => "no register frame within the handshake deadline".into(),
             Self::Unresponsive => "no answer to ping".into(),
             Self::TooSlow => "connection does not read what it is sent".into(),
+            Self::NameForbidden { allowed } => {
+                let allowed = crate::text::cut(allowed, 80);
+                format!("{NAME_FORBIDDEN}{allowed}")
+            }
+            Self::TokenRevoked => "token was revoked".into(),
+            Self::TokenExpired => "token has expired".into(),
+            Self::TokenNames => {
+                "token is at its limit of names, and each is in use or has mail".into()
+            }
+            Self::TokenConnections => "token is at its limit of connections".into(),
             Self::Full => "broker is at its limit of connections or names".into(),
             Self::GoingAway => "broker is shutting down".into(),
             Self::StorageFailed => "broker storage failed".into(),
@@ -129,6 +157,10 @@ mod tests {
             CloseReason::NameHeld {
                 by: "é".repeat(200),
             },
+            CloseReason::NameForbidden {
+                allowed: "build-*, ".repeat(20),
+            },
+            CloseReason::TokenNames,
         ] {
             assert!(reason.text().len() <= 123, "{}", reason.text());
         }

@@ -162,16 +162,16 @@ pub struct PeersFrame {
 }
 
 /// What an `ext` client is told of a peer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PeerEntry {
     /// Its name.
     pub name: String,
     /// It is connected.
     pub online: bool,
-    /// Messages owed to it (held or queued); `None` when it was not counted.
+    /// Messages owed to it (held or queued); `None` when the client may not know.
     pub unacked: Option<u64>,
-    /// Seconds since it was last connected; 0 while it is.
-    pub away_s: u64,
+    /// Seconds since it was last connected, 0 while it is; `None` when the client may not know.
+    pub away_s: Option<u64>,
     /// Seconds since `activity` in its presence last changed on this connection; `None` where it is
     /// away or says nothing of that.
     pub activity_s: Option<u64>,

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
-use crate::limits::{DELIVERY_KEY_BYTES_MAX, ID_BYTES_MAX, INSTANCE_BYTES_MAX, TOKEN_BYTES_MAX};
+use crate::limits::{
+    DELIVERY_KEY_BYTES_MAX, ID_BYTES_MAX, INSTANCE_BYTES_MAX, TOKEN_BYTES_MAX, TOKEN_NAME_BYTES_MAX,
+};
 use crate::name::PeerName;
 
 /// The id that a sender gives a message: 1-128 of `[A-Za-z0-9._:-]`. Unique per sender.
@@ -155,6 +157,34 @@ impl Instance {
 impl fmt::Debug for Instance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Instance(…)")
+    }
+}
+
+/// How a broker calls a bearer token: 1-32 of `[A-Za-z0-9._-]`, the first alphanumeric. No secret.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct TokenName(Arc<str>);
+
+impl TokenName {
+    /// Checks `text` against the rule for names of tokens.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let ok = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+        let fits = (1..=TOKEN_NAME_BYTES_MAX).contains(&text.len())
+            && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && text.bytes().all(ok);
+        fits.then(|| Self(text.into()))
+    }
+
+    /// The name as it is on the wire.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for TokenName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 

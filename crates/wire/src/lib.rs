@@ -31,7 +31,7 @@ mod writer;
 pub use canonical::{Fields, canonical};
 pub use carry::recipient_of;
 pub use client::control_type;
-pub use close::CloseReason;
+pub use close::{CloseReason, NAME_FORBIDDEN};
 pub use conversation::{Conversation, Priority};
 pub use envelope::{Address, Carried, DecodeError, Decoded, Envelope, Irregular, Kind};
 pub use envelope_hash::EnvelopeHash;
@@ -39,7 +39,7 @@ pub use frame::{
     Ack, BrokerFrame, ClientFrame, DeliverFrame, Delivery, NameAnswer, PeerEntry, PeersFrame,
     Presence, Received, Register, Window,
 };
-pub use ids::{DeliveryKey, IdError, Instance, MessageId, Seq, Token};
+pub use ids::{DeliveryKey, IdError, Instance, MessageId, Seq, Token, TokenName};
 pub use name::{NameError, NameKey, PeerName};
 pub use receipt::Receipt;
 pub use sign::{Secret, SecretError, VerifyError};

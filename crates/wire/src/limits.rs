@@ -19,6 +19,8 @@ pub const NESTING_MAX: usize = 64;
 pub const DECODE_NESTING_MAX: usize = 10_000;
 /// Longest bearer token, in bytes.
 pub const TOKEN_BYTES_MAX: usize = 512;
+/// Longest name of a token, in bytes.
+pub const TOKEN_NAME_BYTES_MAX: usize = 32;
 /// Longest instance credential, in bytes (ours are 32 hex digits).
 pub const INSTANCE_BYTES_MAX: usize = 64;
 /// Longest delivery key that an adapter accepts, in bytes. A v1 broker sends `id|recipient`.

@@ -135,7 +135,9 @@ fn write_peers(frame: &PeersFrame) -> String {
             if let Some(unacked) = peer.unacked {
                 writer.number("unacked", unacked);
             }
-            writer.number("away_s", peer.away_s);
+            if let Some(away_s) = peer.away_s {
+                writer.number("away_s", away_s);
+            }
             if let Some(activity_s) = peer.activity_s {
                 writer.number("activity_s", activity_s);
             }
@@ -179,7 +181,7 @@ fn peer(raw: &Raw<'_>) -> Option<PeerEntry> {
         name: members.string(Member::Name)?.into_owned(),
         online: members.flag(Member::Online)?,
         unacked: number(Member::Unacked),
-        away_s: number(Member::AwayS).unwrap_or(0),
+        away_s: number(Member::AwayS),
         activity_s: number(Member::ActivityS),
         presence: members
             .get(Member::Presence)

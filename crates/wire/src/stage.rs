@@ -114,10 +114,12 @@ pub enum RefusalCode {
     DiskFull,
     /// What was sent with the sender's token and waits takes as many bytes as it may.
     Quota,
+    /// The sender's token may not do that.
+    Forbidden,
 }
 
 impl RefusalCode {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Invalid,
         Self::From,
         Self::UnknownRecipient,
@@ -126,6 +128,7 @@ impl RefusalCode {
         Self::QueueFull,
         Self::DiskFull,
         Self::Quota,
+        Self::Forbidden,
     ];
 
     /// The code on the wire.
@@ -140,6 +143,7 @@ impl RefusalCode {
             Self::QueueFull => "queue_full",
             Self::DiskFull => "disk_full",
             Self::Quota => "quota",
+            Self::Forbidden => "forbidden",
         }
     }
 

@@ -56,3 +56,11 @@ pub(crate) fn body(rng: &mut Rng, proc: usize, number: u64) -> String {
         "x".repeat(pad)
     )
 }
+
+/// An envelope that nobody signed.
+pub(crate) fn unsigned(from: &str, to: &str) -> String {
+    let hmac = "0".repeat(64);
+    format!(
+        r#"{{"protocol_version":"v1","id":"of-{from}","from":"{from}","to":"{to}","ts":"2026-01-01T00:00:00Z","source":"sim","kind":"msg","body":1,"hmac":"{hmac}"}}"#
+    )
+}

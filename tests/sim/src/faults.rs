@@ -1,14 +1,18 @@
 //! What goes wrong.
 
 use peerbus_core::broker::{Command, ConnId, Input};
-use peerbus_wire::PeerName;
+use peerbus_wire::{ClientFrame, PROTOCOL_VERSION, PeerName, Register};
 
 use crate::client::Client;
 use crate::disk::DiskFault;
 use crate::failure::Verdict;
 use crate::net::{Down, Up};
 use crate::oracle::ProcId;
+use crate::plan::{OTHER_TOKEN, token};
 use crate::world::{Actor, Event, Kind, World};
+
+/// How the names of strangers begin.
+const STRANGER: &str = "stranger";
 
 impl World {
     pub(crate) fn fault(&mut self) -> Verdict {
@@ -17,7 +21,7 @@ impl World {
         }
         let next_ms = self.rng.range(1, 2 * self.plan.fault_ms);
         self.after(next_ms, Event::Fault);
-        let at = self.rng.index(20);
+        let at = self.rng.index(20 + usize::from(self.plan.strangers));
         self.trace.note(self.now_ms, "fault", at as u64, "");
         match at {
             0..=3 => {
@@ -72,6 +76,7 @@ impl World {
             18 if self.plan.rename > 0 => self.retire(),
             16 => self.wall_clock_jumps(),
             19 => self.disk_fills(),
+            20 => self.stranger_calls(),
             _ => {
                 if let Some(proc) = self.some_proc() {
                     self.process_leaves(proc)?;
@@ -79,6 +84,38 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Somebody with another token takes a name, tries to send, and leaves. Mail for the name waits
+    /// for nobody.
+    fn stranger_calls(&mut self) {
+        let name = self.fresh_name(STRANGER);
+        let conn = ConnId((1 << 40) + self.actors.len() as u64);
+        let to = self.rng.index(self.actors.len());
+        let text = crate::draw::unsigned(&name, &self.actors[to].name);
+        let register = ClientFrame::Register(Register {
+            protocol_version: PROTOCOL_VERSION.into(),
+            token: Some(token(OTHER_TOKEN)),
+            name: name.clone(),
+            renaming: None,
+            ext: 0,
+            instance: None,
+            ephemeral: false,
+            generated: false,
+            window: None,
+            presence: None,
+        });
+        let goodbye = true;
+        for input in [
+            Input::Opened(conn),
+            Input::Frame(conn, register),
+            Input::Frame(conn, ClientFrame::parse(text.as_bytes())),
+            Input::Closed { conn, goodbye },
+        ] {
+            self.machine.tell(input);
+        }
+        let kind = Kind::Ephemeral;
+        self.actors.push(Actor { name, kind });
     }
 
     /// Others fill the disk, for a while.
@@ -115,6 +152,8 @@ impl World {
         ]
         .map(|actor| PeerName::parse(&self.actors[actor].name));
         let successor = heir.ok().filter(|_| self.rng.chance(600));
+        // A name that leads to another token's peer is lost to its process.
+        let successor = successor.filter(|name| !name.as_str().starts_with(STRANGER));
         if let Ok(name) = name {
             self.machine
                 .tell(Input::Operate(Command::Retire { name, successor }));

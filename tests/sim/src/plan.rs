@@ -3,6 +3,7 @@
 use peerbus_core::TokenHash;
 use peerbus_core::audit::AuditKey;
 use peerbus_core::broker::Config;
+use peerbus_core::grant::Rights;
 use peerbus_core::mailbox;
 use peerbus_core::peer::Mutation;
 use peerbus_wire::{Secret, Token};
@@ -12,7 +13,7 @@ use crate::rng::Rng;
 
 /// The bearer token that everybody has.
 pub(crate) const TOKEN: &str = "token-of-the-simulation";
-/// A token that the broker knows too.
+/// A stranger's, which the broker knows, too.
 pub(crate) const OTHER_TOKEN: &str = "another-token";
 /// What genuine authors sign with.
 pub(crate) const SECRET: &[u8] = b"the secret of the simulation 0123456789";
@@ -56,6 +57,8 @@ pub(crate) struct Plan {
     pub(crate) batch_max: usize,
     /// Sessions keep their mail in mailboxes.
     pub(crate) mailboxes: bool,
+    /// Peers of another token come by.
+    pub(crate) strangers: bool,
     /// A rule of every mailbox to break.
     pub(crate) mailbox_mutation: Option<mailbox::Mutation>,
     /// A rule of every session to break.
@@ -73,6 +76,11 @@ impl Plan {
             .filter_map(|token| Token::parse(token));
         let tokens = tokens.map(|token| TokenHash::of(&token)).collect();
         let mut config = Config::new(tokens, AuditKey([7; 32]));
+        // A stranger's token may have one name and nothing else.
+        if let Some(stranger) = config.grants.last_mut() {
+            stranger.rights = Rights::default();
+            stranger.quotas.names = 1;
+        }
         let minute = 60_000;
         if rng.chance(300) {
             config.expiry_ms = rng.range(3, 10) * minute;
@@ -116,6 +124,7 @@ impl Plan {
             alter: rng.pick(&[0, 0, 0, 20]),
             batch_max: rng.pick(&[1, 1, 4, 64, 512]),
             mailboxes: false,
+            strangers: false,
             mailbox_mutation: None,
             peer_mutation: None,
             config,

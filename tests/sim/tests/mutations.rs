@@ -28,6 +28,14 @@ fn broker(mutation: Mutation) -> Options {
     }
 }
 
+/// In a world to which strangers come.
+fn strangers(mutation: Mutation) -> Options {
+    Options {
+        strangers: true,
+        ..broker(mutation)
+    }
+}
+
 fn session(mutation: peer::Mutation) -> Options {
     Options {
         peer_mutation: Some(mutation),
@@ -118,6 +126,21 @@ fn mail_that_a_full_disk_takes() {
 #[test]
 fn i20_mail_that_was_read_and_goes_on_counting() {
     caught(broker(Mutation::ForgetOwed), "quota");
+}
+
+#[test]
+fn i12_a_name_of_another_token_that_gives_way() {
+    caught(strangers(Mutation::ForgetOthers), "I12");
+}
+
+#[test]
+fn i12_a_name_that_gives_way_with_its_mail() {
+    caught(strangers(Mutation::ForgetMail), "I12");
+}
+
+#[test]
+fn a_token_that_sends_without_the_right_to() {
+    caught(strangers(Mutation::IgnoreRights), "rights");
 }
 
 #[test]

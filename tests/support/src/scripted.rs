@@ -350,7 +350,7 @@ fn answer(frame: ClientFrame, ext: bool, note: &impl Fn(Seen), answers: &Shared)
                 name: name.into(),
                 online,
                 unacked: Some(0),
-                away_s: if online { 0 } else { 60 },
+                away_s: Some(if online { 0 } else { 60 }),
                 activity_s: online.then_some(180),
                 presence: answers.lock().unwrap().presence.get(name).cloned(),
             };

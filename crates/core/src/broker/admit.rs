@@ -23,6 +23,10 @@ impl Broker {
         conn: ConnId,
         newcomer: Contender,
     ) -> Result<(), StoreError> {
+        if let Err(reason) = self.make_room(cx, &newcomer)? {
+            self.deny(conn, reason);
+            return Ok(());
+        }
         let known = self.registry.find(&newcomer.name.key());
         let takeover = known.is_some_and(|peer| self.evict(cx.now, peer));
         let known = known.and_then(|peer| self.registry.get_mut(peer));
@@ -45,13 +49,13 @@ impl Broker {
         let share = share(window);
         let lost = takeover && self.mutations.broken(Mutation::TakeoverLoses);
         self.registry.set_conn(peer, Some(conn));
-        self.owed.claim(peer, newcomer.token);
+        self.owed.claim(peer, newcomer.grant.token);
         self.conns.insert(
             conn,
             Conn::Live(Box::new(Session {
                 peer,
-                token: newcomer.token,
                 name: newcomer.name,
+                grant: newcomer.grant,
                 ext,
                 instance: newcomer.register.instance,
                 window,
@@ -84,7 +88,8 @@ impl Broker {
     fn handshake_ack(&self, conn: ConnId, ext: bool, window: Window) -> BrokerFrame {
         let names = match self.conns.session(conn) {
             Some(session) if ext => vec![session.name.as_str().to_owned()],
-            _ => self.online_names(),
+            Some(session) => self.online_names(&session.grant),
+            None => Vec::new(),
         };
         BrokerFrame::Peers(PeersFrame {
             names,
@@ -108,7 +113,7 @@ impl Broker {
         let row = PeerRow {
             id,
             name: newcomer.name.as_str().to_owned(),
-            owner: Some(newcomer.token),
+            owner: Some(newcomer.grant.token),
             generated: newcomer.register.generated,
             ephemeral: newcomer.register.ephemeral,
             online: true,
@@ -117,10 +122,7 @@ impl Broker {
             delivered: None,
         };
         cx.txn.put_peer(&row)?;
-        match self.registry.get_mut(id) {
-            Some(peer) => peer.row = row,
-            None => self.registry.insert(row, 0),
-        }
+        self.registry.put(row);
         Ok(id)
     }
 
@@ -170,7 +172,7 @@ impl Broker {
         }
     }
 
-    fn left(
+    pub(super) fn left(
         &mut self,
         cx: &mut Cx<'_>,
         session: &mut Session,
@@ -225,11 +227,10 @@ impl Broker {
 
     /// The operator frees a name.
     pub(super) fn release_name(&mut self, cx: &mut Cx<'_>, id: PeerId) -> Result<(), StoreError> {
-        let Some(peer) = self.registry.get_mut(id) else {
+        let Some(row) = self.registry.disown(id) else {
             return Ok(());
         };
-        peer.row.owner = None;
-        cx.txn.put_peer(&peer.row)?;
+        cx.txn.put_peer(row)?;
         self.log.push(&Event::Release { peer: id });
         self.outbox.want(Need::Now);
         Ok(())

@@ -47,12 +47,29 @@ impl Broker {
             }
         }
         assert!(self.owed.adds_up(), "bytes by peer and by token disagree");
+        self.check_owners();
         if self.outbox.need() != Need::Now {
             assert!(
                 self.durable.0 < self.head.next_seq,
                 "durable is ahead of what was accepted"
             );
         }
+    }
+
+    /// The peers of each token are those whose rows say so.
+    fn check_owners(&self) {
+        let mut lasting = 0;
+        for (id, peer) in self.registry.iter() {
+            lasting += usize::from(!peer.row.ephemeral);
+            if let Some(owner) = peer.row.owner {
+                let owned = self.registry.owned(&owner);
+                assert!(
+                    owned.is_some_and(|owned| owned.has(id)),
+                    "a token's name is not counted"
+                );
+            }
+        }
+        assert_eq!(lasting, self.registry.lasting(), "names are counted wrong");
     }
 
     fn check_session(&self, conn: ConnId, session: &Session) {

@@ -1,30 +1,32 @@
 //! What can be set on a broker.
 
-use std::collections::BTreeMap;
+use peerbus_wire::TokenName;
 
 use crate::TokenHash;
 use crate::audit::AuditKey;
+use crate::grant::Grant;
 
 /// What the broker is made with. Durations are in milliseconds.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Hashes of the tokens that admit a connection.
-    pub tokens: Vec<TokenHash>,
+    /// The tokens that admit a connection, until [`Input::Grants`](super::Input::Grants) brings
+    /// others.
+    pub grants: Vec<Grant>,
     /// The key of the audit chain.
     pub audit_key: AuditKey,
     /// Connections that may be open at once.
     pub connections_max: usize,
-    /// Names that may be known.
+    /// Names that may be known, temporary ones apart.
     pub peers_max: usize,
+    /// Temporary names of one token that may be known besides those that are connected.
+    pub ephemeral_max: usize,
     /// Messages that may be owed to one peer.
     pub queue_max: u64,
     /// Bytes of envelopes that may be owed to one peer.
     pub owed_to_max: u64,
     /// Bytes of envelopes that were sent with one token and may be owed to anybody; each copy of a
-    /// broadcast counts.
+    /// broadcast counts. A grant may say otherwise.
     pub owed_by_max: u64,
-    /// The tokens that have another limit than that.
-    pub owed_by_max_of: BTreeMap<TokenHash, u64>,
     /// Bytes of the disk that new mail leaves free; of a small disk an eighth.
     pub disk_floor: u64,
     /// Time for a complete `register`.
@@ -54,20 +56,25 @@ pub struct Config {
 }
 
 impl Config {
-    /// The limits of `docs/PROTOCOL.md`.
+    /// The limits of `docs/PROTOCOL.md`, for tokens that admit to what is usual. They are called
+    /// `token-1` and so on.
     #[must_use]
     pub fn new(tokens: Vec<TokenHash>, audit_key: AuditKey) -> Self {
+        let named = (1..).zip(tokens).filter_map(|(number, token)| {
+            let name = TokenName::parse(&format!("token-{number}"))?;
+            Some(Grant::usual(name, token))
+        });
         const SECOND: u64 = 1_000;
         const DAY: u64 = 86_400 * SECOND;
         Self {
-            tokens,
+            grants: named.collect(),
             audit_key,
             connections_max: 16_384,
             peers_max: 100_000,
+            ephemeral_max: 1_000,
             queue_max: 10_000_000,
             owed_to_max: 1_073_741_824,
             owed_by_max: 4 * 1_073_741_824,
-            owed_by_max_of: BTreeMap::new(),
             disk_floor: 64 * 1_048_576,
             handshake_ms: 10 * SECOND,
             takeover_ms: 2 * SECOND,
@@ -82,11 +89,5 @@ impl Config {
             history_bytes: 256 * 1_048_576,
             sweep_ms: 60 * SECOND,
         }
-    }
-
-    /// Bytes of envelopes that were sent with this token and may be owed to anybody.
-    pub(super) fn owed_by_max(&self, token: &TokenHash) -> u64 {
-        let own = self.owed_by_max_of.get(token);
-        own.copied().unwrap_or(self.owed_by_max)
     }
 }

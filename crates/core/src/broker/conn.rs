@@ -1,14 +1,16 @@
 //! The table of connections and their deadlines.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use peerbus_wire::{Instance, PeerName, Presence, Register, Seq, Window};
 
 use super::flights::Flights;
 use super::line::Line;
 use super::{ConnId, Reason};
+use crate::Delivered;
+use crate::grant::Grant;
 use crate::store::PeerId;
-use crate::{Delivered, TokenHash};
 
 /// What a connection is doing.
 #[derive(Debug)]
@@ -27,7 +29,7 @@ pub(super) enum Conn {
 #[derive(Debug)]
 pub(super) struct Contender {
     pub(super) name: PeerName,
-    pub(super) token: TokenHash,
+    pub(super) grant: Arc<Grant>,
     pub(super) register: Register,
     /// An answer of the holder ends the contest for the holder; if not, the newcomer only waits.
     pub(super) holder_may_answer: bool,
@@ -37,10 +39,9 @@ pub(super) struct Contender {
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) peer: PeerId,
-    /// The token that it registered with.
-    pub(super) token: TokenHash,
     /// The name as this connection spelled it.
     pub(super) name: PeerName,
+    pub(super) grant: Arc<Grant>,
     pub(super) ext: bool,
     pub(super) instance: Option<Instance>,
     pub(super) window: Window,
@@ -121,6 +122,20 @@ impl Conns {
     pub(super) fn sessions(&self) -> impl Iterator<Item = (ConnId, &Session)> {
         self.table.iter().filter_map(|(id, conn)| match conn {
             Conn::Live(session) => Some((*id, &**session)),
+            _ => None,
+        })
+    }
+
+    pub(super) fn sessions_mut(&mut self) -> impl Iterator<Item = (ConnId, &mut Session)> {
+        self.table.iter_mut().filter_map(|(id, conn)| match conn {
+            Conn::Live(session) => Some((*id, &mut **session)),
+            _ => None,
+        })
+    }
+
+    pub(super) fn contenders_mut(&mut self) -> impl Iterator<Item = (ConnId, &mut Contender)> {
+        self.table.iter_mut().filter_map(|(id, conn)| match conn {
+            Conn::Contending(contender) => Some((*id, &mut **contender)),
             _ => None,
         })
     }

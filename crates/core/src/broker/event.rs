@@ -1,6 +1,6 @@
 //! What the broker says for metrics and the log.
 
-use peerbus_wire::{CloseReason, MessageId};
+use peerbus_wire::{CloseReason, MessageId, TokenName};
 
 /// What happened, for metrics and the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +65,13 @@ pub enum BusEvent {
         name: String,
         /// Who gets its mail.
         successor: Option<String>,
+    },
+    /// A token at its limit of names lost its oldest one without mail.
+    Forgotten {
+        /// The name.
+        name: String,
+        /// The token's.
+        token: TokenName,
     },
     /// The disk is nearly full, or has room again.
     DiskFull {

@@ -6,6 +6,7 @@ use peerbus_wire::{
 };
 
 use super::conn::{Conn, Contender};
+use super::grants::may_have;
 use super::{Broker, BusEvent, Caller, ConnId, Cx, Output, Reason};
 use crate::store::{PeerId, StoreError};
 use crate::{Now, TokenHash};
@@ -49,7 +50,7 @@ impl Broker {
                 return Ok(());
             }
         };
-        let contender = match self.check_register(register) {
+        let contender = match self.check_register(cx.now, register) {
             Ok(contender) => contender,
             Err(reason) => {
                 self.deny(conn, reason);
@@ -88,7 +89,7 @@ impl Broker {
         }
     }
 
-    fn check_register(&self, register: Register) -> Result<Contender, CloseReason> {
+    fn check_register(&self, now: Now, register: Register) -> Result<Contender, CloseReason> {
         if register.protocol_version != PROTOCOL_VERSION {
             return Err(CloseReason::UnsupportedVersion);
         }
@@ -96,30 +97,24 @@ impl Broker {
             return Err(CloseReason::EmptyName);
         }
         let token = register.token.as_ref().ok_or(CloseReason::InvalidToken)?;
-        let token = TokenHash::of(token);
-        // Every token is compared, so that the time says nothing about which one nearly matched.
-        if self
-            .config
-            .tokens
-            .iter()
-            .filter(|known| known.matches(&token))
-            .count()
-            == 0
-        {
-            return Err(CloseReason::InvalidToken);
+        let grant = self.grant_of(&TokenHash::of(token));
+        let grant = grant.ok_or(CloseReason::InvalidToken)?;
+        if grant.is_expired(now.wall_ms) {
+            return Err(CloseReason::TokenExpired);
         }
+        let token = grant.token;
         let mut name = PeerName::parse(&register.name).map_err(CloseReason::InvalidName)?;
         let renaming = register.renaming.as_deref().filter(|_| register.ext >= EXT);
         if let Some(new) = renaming.and_then(|new| self.renamed_from(&name, new)) {
             name = new;
         }
+        may_have(&grant, &name)?;
         self.check_alias(&name, &token, register.ephemeral)?;
         match self
             .registry
             .find(&name.key())
             .and_then(|id| self.registry.get(id))
         {
-            None if self.registry.len() >= self.config.peers_max => Err(CloseReason::Full),
             Some(known) if known.row.owner.is_some_and(|owner| !owner.matches(&token)) => {
                 Err(CloseReason::NameClaimed)
             }
@@ -128,7 +123,7 @@ impl Broker {
             }
             _ => Ok(Contender {
                 name,
-                token,
+                grant,
                 register,
                 holder_may_answer: true,
             }),

@@ -16,6 +16,7 @@ mod deliver;
 mod event;
 mod expire;
 mod flights;
+mod grants;
 mod handshake;
 mod history;
 mod line;
@@ -43,6 +44,7 @@ pub use self::status::MessageHistory;
 
 use self::ack::End;
 use self::conn::{Conn, Conns};
+use self::grants::Grants;
 use self::history::Recent;
 use self::mutation::Mutations;
 use self::outbox::Outbox;
@@ -50,6 +52,7 @@ use self::owed::Owed;
 use self::registry::Registry;
 use self::retain::Sweep;
 use crate::audit::{Head, Log};
+use crate::grant::Grant;
 use crate::store::{Fate, Loaded, PeerId, StoreError, Txn};
 use crate::time::Steady;
 use crate::{Delivered, Now, Stamp, TokenHash};
@@ -84,6 +87,9 @@ pub enum Input {
     },
     /// A deadline has come.
     Tick,
+    /// These tokens admit connections from now on, and no others. Who is connected by another one
+    /// is closed.
+    Grants(Vec<Grant>),
     /// The operator wants this done. [`Broker::operate`] says what came of it as well.
     Operate(Command),
     /// The process is about to stop: every connection is closed, and whoever was connected still
@@ -128,6 +134,8 @@ pub enum Reason {
     Takeover,
     /// A v1 connection sits on unacked deliveries.
     Exemption,
+    /// A token's time is over.
+    Expiry,
     /// Expiry and retention have work.
     Sweep,
 }
@@ -157,6 +165,7 @@ struct Caller {
 #[derive(Debug)]
 pub struct Broker {
     config: Config,
+    grants: Grants,
     registry: Registry,
     conns: Conns,
     outbox: Outbox,
@@ -182,7 +191,7 @@ pub struct Broker {
 impl Broker {
     /// Builds the broker from what the store holds.
     #[must_use]
-    pub fn new(config: Config, loaded: Loaded, now: Now) -> Self {
+    pub fn new(mut config: Config, loaded: Loaded, now: Now) -> Self {
         let head = loaded.head.unwrap_or_else(|| Head::new(&config.audit_key));
         let grace_until = now.mono_ms + config.grace_ms;
         let durable = Seq(head.next_seq - 1);
@@ -212,6 +221,7 @@ impl Broker {
             full: false,
             mutations: Mutations::default(),
             head,
+            grants: Grants::new(std::mem::take(&mut config.grants), now),
             config,
         }
     }
@@ -234,6 +244,7 @@ impl Broker {
             Input::Closed { conn, goodbye } => self.closed(cx, conn, goodbye)?,
             Input::Space { free, total } => self.note_space(free, total),
             Input::Tick => self.tick(cx)?,
+            Input::Grants(grants) => self.set_grants(cx, grants)?,
             Input::Operate(command) => self.operate(now, &command, cx.txn).map(drop)?,
             Input::Shutdown => self.shut_down(cx)?,
         }
@@ -300,12 +311,10 @@ impl Broker {
     /// When, on the monotonic clock, the broker wants [`Input::Tick`], and why.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(u64, Reason)> {
-        let sweep = (self.sweep.next_ms, Reason::Sweep);
-        Some(
-            self.conns
-                .next_timer()
-                .map_or(sweep, |timer| timer.min(sweep)),
-        )
+        let sweep = Some((self.sweep.next_ms, Reason::Sweep));
+        let expiry = self.grants.due_ms().map(|due_ms| (due_ms, Reason::Expiry));
+        let timers = [sweep, expiry, self.conns.next_timer()];
+        timers.into_iter().flatten().min()
     }
 
     /// How many peers are connected.
@@ -357,7 +366,7 @@ impl Broker {
                     conn,
                     peer: session.peer,
                     ext: session.ext,
-                    token: session.token,
+                    token: session.grant.token,
                 };
                 self.holder_answered(caller.peer);
                 self.live_frame(cx, caller, frame)
@@ -410,8 +419,15 @@ impl Broker {
                 }
                 Reason::Takeover => self.contest_over(cx, conn)?,
                 Reason::Exemption => self.exempt(cx.now, conn),
-                Reason::Sweep => {}
+                Reason::Sweep | Reason::Expiry => {}
             }
+        }
+        if self
+            .grants
+            .due_ms()
+            .is_some_and(|due_ms| due_ms <= cx.now.mono_ms)
+        {
+            self.end_expired(cx)?;
         }
         if cx.now.mono_ms >= self.sweep.next_ms {
             self.sweep(cx)?;

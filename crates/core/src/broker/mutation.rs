@@ -42,6 +42,12 @@ pub enum Mutation {
     ForgetOwed,
     /// New mail is taken although the disk is nearly full.
     IgnoreSpace,
+    /// A token may send whatever its rights are.
+    IgnoreRights,
+    /// I12: a token at its limit of names loses one that has mail.
+    ForgetMail,
+    /// I12: a token at its limit of names takes the place of another one's.
+    ForgetOthers,
     /// I12: mail for an unknown name is accepted and dropped.
     AcceptUnknown,
 }

@@ -2,6 +2,7 @@
 
 use peerbus_wire::{BrokerFrame, CloseReason, NameAnswer, NameKey, PeerName};
 
+use super::grants::may_have;
 use super::mutation::Mutation;
 use super::registry::Alias;
 use super::{Broker, BusEvent, Caller, ConnId, Cx, Need, Output};
@@ -78,6 +79,10 @@ impl Broker {
             return Ok(Err("a temporary peer keeps its name until it leaves".into()));
         }
         let owner = own.row.owner;
+        let session = own.conn.and_then(|conn| self.conns.session(conn));
+        if let Some(Err(refused)) = session.map(|session| may_have(&session.grant, &name)) {
+            return Ok(Err(refused.text()));
+        }
         if let Some(alias) = self.registry.alias(&name.key()) {
             if alias.peer == peer {
                 self.drop_alias(cx, &name.key())?;

@@ -159,9 +159,11 @@ impl Broker {
         bytes: u64,
         recipients: &[PeerId],
     ) -> Result<(), Refusal> {
+        let session = self.conns.session(caller.conn);
+        let own = session.and_then(|session| session.grant.quotas.bytes);
         let (waits, max) = (
             self.owed.by(&caller.token),
-            self.config.owed_by_max(&caller.token),
+            own.unwrap_or(self.config.owed_by_max),
         );
         let more = bytes * recipients.len() as u64;
         if more == 0 || waits + more <= max {

@@ -1,26 +1,58 @@
 //! Who is there.
 
+use std::sync::Arc;
+
 use peerbus_wire::limits::PEERS_ENTRIES_MAX;
 use peerbus_wire::{BrokerFrame, PeerEntry, PeersFrame};
 
 use super::registry::Peer;
 use super::{Broker, Caller, Cx, Output};
-use crate::store::StoreError;
+use crate::grant::{Grant, Right};
+use crate::store::{PeerId, StoreError};
+
+/// What a token may know of a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Sight {
+    Nothing,
+    /// Its name, and whether it is here: what one who sends must know.
+    Name,
+    All,
+}
 
 impl Broker {
+    fn sight(&self, grant: &Grant, peer: PeerId) -> Sight {
+        let owned = self.registry.owned(&grant.token);
+        let own = owned.is_some_and(|owned| owned.has(peer));
+        let rights = grant.rights;
+        if own || rights.has(Right::Observe) {
+            Sight::All
+        } else if rights.has(Right::Send) || rights.has(Right::Broadcast) {
+            Sight::Name
+        } else {
+            Sight::Nothing
+        }
+    }
+
     /// Answers `peers`, once everything before it is committed.
     pub(super) fn answer_peers(
         &mut self,
         cx: &mut Cx<'_>,
         caller: Caller,
     ) -> Result<(), StoreError> {
+        let Some(grant) = self
+            .conns
+            .session(caller.conn)
+            .map(|s| Arc::clone(&s.grant))
+        else {
+            return Ok(());
+        };
         let (peers, omitted) = if caller.ext {
-            let (entries, omitted) = self.entries(cx)?;
+            let (entries, omitted) = self.entries(cx, &grant)?;
             (Some(entries), omitted)
         } else {
             (None, 0)
         };
-        let names = self.online_names();
+        let names = self.online_names(&grant);
         let frame = PeersFrame {
             names,
             ext: None,
@@ -33,40 +65,61 @@ impl Broker {
         Ok(())
     }
 
-    /// Names of connected peers, sorted.
-    pub(super) fn online_names(&self) -> Vec<String> {
+    /// Names of the connected peers of which a token may know, sorted.
+    pub(super) fn online_names(&self, grant: &Grant) -> Vec<String> {
         let mut names: Vec<_> = self
             .conns
             .sessions()
+            .filter(|(_, s)| self.sight(grant, s.peer) != Sight::Nothing)
             .map(|(_, s)| s.name.as_str().to_owned())
             .collect();
         names.sort_unstable();
         names
     }
 
-    fn entries(&mut self, cx: &mut Cx<'_>) -> Result<(Vec<PeerEntry>, u32), StoreError> {
-        let rank = |peer: &Peer| (peer.conn.is_none(), u64::MAX - peer.row.last_seen.steady_ms);
-        let mut known: Vec<_> = self.registry.iter().map(|(id, p)| (rank(p), id)).collect();
+    fn entries(
+        &mut self,
+        cx: &mut Cx<'_>,
+        grant: &Grant,
+    ) -> Result<(Vec<PeerEntry>, u32), StoreError> {
+        // Of those that are only named it must not show who was here last.
+        let seen_ms = |peer: &Peer, sight| match sight {
+            Sight::All => peer.row.last_seen.steady_ms,
+            _ => 0,
+        };
+        let known = self.registry.iter().filter_map(|(id, peer)| {
+            let sight = self.sight(grant, id);
+            let rank = (peer.conn.is_none(), u64::MAX - seen_ms(peer, sight));
+            (sight != Sight::Nothing).then_some((rank, id, sight))
+        });
+        let mut known: Vec<_> = known.collect();
         known.sort_unstable();
         let omitted = known.len().saturating_sub(PEERS_ENTRIES_MAX);
         known.truncate(PEERS_ENTRIES_MAX);
         let mut entries = Vec::with_capacity(known.len());
-        for (_, id) in known {
+        for (_, id, sight) in known {
             let unacked = Some(self.pending(cx, id)?);
             let Some(peer) = self.registry.get(id) else {
                 continue;
             };
+            if sight == Sight::Name {
+                entries.push(PeerEntry {
+                    name: peer.row.name.clone(),
+                    online: peer.conn.is_some(),
+                    ..PeerEntry::default()
+                });
+                continue;
+            }
             let session = peer.conn.and_then(|conn| self.conns.session(conn));
             let away_ms = cx.now.wall_ms.saturating_sub(peer.row.last_seen.wall_ms);
             entries.push(PeerEntry {
                 name: peer.row.name.clone(),
                 online: session.is_some(),
                 unacked,
-                away_s: if session.is_some() {
-                    0
-                } else {
-                    away_ms / 1_000
-                },
+                away_s: Some(match session {
+                    Some(_) => 0,
+                    None => away_ms / 1_000,
+                }),
                 activity_s: session
                     .and_then(|session| session.activity_since)
                     .map(|since| cx.now.mono_ms.saturating_sub(since) / 1_000),

@@ -6,7 +6,7 @@ use peerbus_wire::{NameKey, PeerName, Presence};
 
 use super::ConnId;
 use crate::store::{AliasRow, Ending, PeerId, PeerRow};
-use crate::{Delivered, Stamp};
+use crate::{Delivered, Stamp, TokenHash};
 
 /// A known peer.
 #[derive(Debug)]
@@ -46,6 +46,15 @@ struct Ended {
     ending: Ending,
 }
 
+/// The peers of one token.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Owned {
+    /// Those that stay.
+    pub(super) lasting: BTreeSet<PeerId>,
+    /// Those that are forgotten when they leave.
+    pub(super) ephemeral: BTreeSet<PeerId>,
+}
+
 /// Peers that are away and whose last presence is kept.
 const PRESENCES_MAX: usize = 1_024;
 
@@ -59,11 +68,27 @@ pub(super) struct Registry {
     names: BTreeMap<NameKey, PeerId>,
     aliases: BTreeMap<NameKey, Alias>,
     ended: BTreeMap<PeerId, Ended>,
+    owned: BTreeMap<TokenHash, Owned>,
+    /// How many peers stay when they leave.
+    lasting: usize,
     /// Peers that may have room for mail that waits.
     dirty: BTreeSet<PeerId>,
     online: usize,
     /// Those whose last presence is kept, longest away first.
     away: VecDeque<PeerId>,
+}
+
+impl Owned {
+    pub(super) fn has(&self, peer: PeerId) -> bool {
+        self.lasting.contains(&peer) || self.ephemeral.contains(&peer)
+    }
+
+    fn kind(&mut self, ephemeral: bool) -> &mut BTreeSet<PeerId> {
+        match ephemeral {
+            true => &mut self.ephemeral,
+            false => &mut self.lasting,
+        }
+    }
 }
 
 impl Registry {
@@ -123,6 +148,7 @@ impl Registry {
         };
         let key = name.key();
         self.names.insert(key.clone(), row.id);
+        self.count(&row);
         self.peers.insert(
             row.id,
             Peer {
@@ -141,12 +167,59 @@ impl Registry {
     pub(super) fn remove(&mut self, id: PeerId) {
         if let Some(peer) = self.peers.remove(&id) {
             self.names.remove(&peer.key);
+            self.uncount(&peer.row);
         }
         self.dirty.remove(&id);
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.peers.len()
+    /// Takes the row of a peer, new or known under the same name.
+    pub(super) fn put(&mut self, row: PeerRow) {
+        let Some(peer) = self.peers.get_mut(&row.id) else {
+            return self.insert(row, 0);
+        };
+        let old = std::mem::replace(&mut peer.row, row.clone());
+        self.uncount(&old);
+        self.count(&row);
+    }
+
+    /// Takes a peer from its owner; gives its row, which is to be written.
+    pub(super) fn disown(&mut self, id: PeerId) -> Option<&PeerRow> {
+        let owner = None;
+        let row = PeerRow {
+            owner,
+            ..self.peers.get(&id)?.row.clone()
+        };
+        self.put(row);
+        Some(&self.peers.get(&id)?.row)
+    }
+
+    fn count(&mut self, row: &PeerRow) {
+        self.lasting += usize::from(!row.ephemeral);
+        if let Some(owner) = row.owner {
+            let owned = self.owned.entry(owner).or_default();
+            owned.kind(row.ephemeral).insert(row.id);
+        }
+    }
+
+    fn uncount(&mut self, row: &PeerRow) {
+        self.lasting -= usize::from(!row.ephemeral);
+        let Some(owner) = row.owner else { return };
+        if let Some(owned) = self.owned.get_mut(&owner) {
+            owned.kind(row.ephemeral).remove(&row.id);
+            if *owned == Owned::default() {
+                self.owned.remove(&owner);
+            }
+        }
+    }
+
+    /// How many peers stay when they leave.
+    pub(super) fn lasting(&self) -> usize {
+        self.lasting
+    }
+
+    /// The peers of a token.
+    pub(super) fn owned(&self, token: &TokenHash) -> Option<&Owned> {
+        self.owned.get(token)
     }
 
     pub(super) fn find(&self, key: &NameKey) -> Option<PeerId> {

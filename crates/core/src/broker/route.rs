@@ -10,6 +10,7 @@ use super::mutation::Mutation;
 use super::registry::Alias;
 use super::{Broker, BusEvent, Caller, Cx, Output};
 use crate::audit::Event;
+use crate::grant::Right;
 use crate::store::{Inserted, NewMessage, PeerId, StoreError};
 
 /// Messages that may be owed to an ephemeral peer: they go when it goes.
@@ -25,6 +26,7 @@ impl Broker {
     ) -> Result<(), StoreError> {
         let sender = caller.peer;
         let may = self.check_from(caller, carried);
+        let may = may.and_then(|()| self.check_right(caller, &carried.to));
         if let Err(refusal) = may.and_then(|()| self.check_space(caller)) {
             // A resend must get its receipt again even if somebody else has the old name now, or the
             // disk is full.
@@ -146,6 +148,29 @@ impl Broker {
             reason: format!(
                 "from is {} but this connection is registered as {name}; sign as {name}",
                 carried.from
+            ),
+        })
+    }
+
+    /// Whether the sender's token may send so.
+    fn check_right(&self, caller: Caller, to: &Address) -> Result<(), Refusal> {
+        let (right, whom) = match to {
+            Address::All => (Right::Broadcast, "to all"),
+            Address::Peer(_) => (Right::Send, "to a peer"),
+        };
+        let Some(session) = self.conns.session(caller.conn) else {
+            return Ok(());
+        };
+        if session.grant.rights.has(right) || self.mutations.broken(Mutation::IgnoreRights) {
+            return Ok(());
+        }
+        Err(Refusal {
+            code: RefusalCode::Forbidden,
+            reason: format!(
+                "the token {} may not send {whom}; the broker's operator can give it the right \
+                 `{}`",
+                session.grant.name,
+                right.as_str()
             ),
         })
     }

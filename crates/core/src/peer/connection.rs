@@ -1,7 +1,8 @@
 //! From dialing to the end of a connection, and on to the next one.
 
 use peerbus_wire::{
-    ClientFrame, CloseReason, EXT, PROTOCOL_VERSION, PeerName, PeersFrame, Register, Window, escape,
+    ClientFrame, CloseReason, EXT, NAME_FORBIDDEN, PROTOCOL_VERSION, PeerName, PeersFrame,
+    Register, Window, escape,
 };
 
 use super::inbox::{HELD_BYTES_MAX, HELD_MAX};
@@ -308,6 +309,13 @@ impl Session {
             (Refused::TakenOver, REFUSED_MS)
         } else if is(CloseReason::InvalidToken) {
             (Refused::Token, TOKEN_MS)
+        } else if is(CloseReason::TokenExpired) {
+            (Refused::Expired, TOKEN_MS)
+        } else if code == CloseReason::TokenRevoked.code() {
+            (Refused::Revoked, TOKEN_MS)
+        } else if let Some(allowed) = text.strip_prefix(NAME_FORBIDDEN).filter(|_| code == 1008) {
+            let allowed = allowed.to_owned();
+            (Refused::NameForbidden { allowed }, REFUSED_MS)
         } else if registering && matches!(code, 1003 | 1007 | 1008) {
             (Refused::Other(text.to_owned()), REFUSED_MS)
         } else {

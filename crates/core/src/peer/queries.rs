@@ -200,7 +200,7 @@ impl Roster {
             name,
             online: true,
             unacked: None,
-            away_s: 0,
+            away_s: Some(0),
             activity_s: None,
             presence: None,
         };

@@ -133,6 +133,15 @@ pub enum Refused {
     TakenOver,
     /// The token is none of the broker's.
     Token,
+    /// The token was revoked while it was connected.
+    Revoked,
+    /// The token's time is over.
+    Expired,
+    /// The token may not register the name.
+    NameForbidden {
+        /// The names that it may register, as the broker says. Untrusted.
+        allowed: String,
+    },
     /// The broker's words. Untrusted.
     Other(String),
 }

@@ -108,7 +108,7 @@ mod tests {
             name: format!("peer-{n}"),
             online: true,
             unacked: Some(0),
-            away_s: 0,
+            away_s: Some(0),
             activity_s: None,
             presence: Presence::parse(&presence),
         };

@@ -99,7 +99,7 @@ fn who_has_not_acked_because_a_dialog_is_open_is_named() {
         name: name.into(),
         online,
         unacked: Some(1),
-        away_s: 0,
+        away_s: Some(0),
         activity_s: (name == "alice").then_some(240),
         presence: Presence::parse(&format!(r#"{{"activity":"{activity}"}}"#)),
     };

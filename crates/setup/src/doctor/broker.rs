@@ -265,6 +265,10 @@ async fn name(config: &Config, peers: &[PeerEntry], report: &mut Report) {
             );
             report.failed("name", why, remedy);
         }
+        (Some(why @ Refused::NameForbidden { .. }), _) => {
+            let why = peerbus_adapter::refusal(&wanted, &why, "PEERBUS_NAME");
+            report.failed("name", why, "choose another PEERBUS_NAME");
+        }
         (_, Some(holder)) => report.ok("name", format!("{wanted} is in use by {holder}")),
         _ => report.ok(
             "name",

@@ -123,7 +123,7 @@ fn broker_frames_are_spelled_so() {
         name: "bob".into(),
         online: true,
         unacked: Some(3),
-        away_s: 0,
+        away_s: Some(0),
         activity_s: Some(90),
         presence: Presence::parse("{}"),
     };
@@ -131,7 +131,7 @@ fn broker_frames_are_spelled_so() {
         name: "carol".into(),
         online: false,
         unacked: None,
-        away_s: 60,
+        away_s: Some(60),
         activity_s: None,
         presence: None,
     };
@@ -211,7 +211,7 @@ fn a_list_of_very_many_peers_fits_a_frame() {
         name: name.clone(),
         online: false,
         unacked: Some(u64::MAX),
-        away_s: u64::MAX,
+        away_s: Some(u64::MAX),
         activity_s: Some(u64::MAX),
         presence: presence.clone(),
     };

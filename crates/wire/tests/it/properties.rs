@@ -378,7 +378,7 @@ fn peers_frame() -> impl Strategy<Value = PeersFrame> {
         any::<String>(),
         any::<bool>(),
         option::of(any::<u64>()),
-        any::<u64>(),
+        option::of(any::<u64>()),
         option::of(any::<u64>()),
         option::of(presence()),
     )
@@ -419,6 +419,7 @@ fn receipt() -> impl Strategy<Value = Receipt> {
         RefusalCode::QueueFull,
         RefusalCode::DiskFull,
         RefusalCode::Quota,
+        RefusalCode::Forbidden,
     ]);
     let (to, why) = (any::<String>(), "\\PC{0,80}");
     let at_one = prop_oneof![

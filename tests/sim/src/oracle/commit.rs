@@ -10,6 +10,7 @@ use peerbus_wire::{Envelope, Seq, Stage};
 use super::{Accepted, End, Oracle};
 use crate::disk::Write;
 use crate::failure::{Failure, Verdict, ensure};
+use crate::plan::OTHER_TOKEN;
 
 /// What an audit block says of queues.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -67,6 +68,11 @@ impl Oracle {
         let name = model
             .and_then(|model| model.claim.as_ref())
             .map(|claim| claim.name.as_str());
+        let stranger = model.and_then(|model| model.claim.as_ref()?.token.as_ref());
+        let stranger = stranger.is_some_and(|token| token.expose() == OTHER_TOKEN);
+        ensure(!stranger, "rights", || {
+            "a message was accepted of a token that may not send".into()
+        })?;
         let envelope = decode(envelope)?;
         let (id, from, to) = (&envelope.id, envelope.from.as_str(), envelope.to.as_str());
         let own = Some(from) == name || self.view.was_called(model.and_then(|m| m.peer), from);

@@ -1,5 +1,6 @@
 //! What the broker is told, and what must follow from it.
 
+use peerbus_core::TokenHash;
 use peerbus_core::broker::{ConnId, Input};
 use peerbus_core::store::{Ending, PeerId, PeerRow};
 use peerbus_wire::{Ack, Address, Carried, ClientFrame, DeliveryKey, RefusalCode, Seq};
@@ -44,7 +45,11 @@ impl Oracle {
             }
             // None of ours is between the two.
             Input::Space { free, .. } => self.full = *free == 0,
-            Input::Pong(_) | Input::Tick | Input::Operate(_) | Input::Shutdown => {}
+            Input::Pong(_)
+            | Input::Tick
+            | Input::Grants(_)
+            | Input::Operate(_)
+            | Input::Shutdown => {}
         }
     }
 
@@ -236,6 +241,7 @@ impl Oracle {
                     }
                 }
                 Write::PeerGone(peer) => {
+                    self.forgotten(conn, *peer)?;
                     self.online.remove(peer);
                     self.grace.remove(peer);
                 }
@@ -273,6 +279,31 @@ impl Oracle {
         };
         let owed = |write: &Write| matches!(write, Write::Owed(to, owed, _) if (*to, *owed) == (heir, seq));
         writes.iter().any(owed).then_some(heir)
+    }
+
+    /// A name is being forgotten: for one that is to stay, only another one of its own token is a
+    /// reason, and in no case one that has mail.
+    fn forgotten(&self, conn: Option<ConnId>, peer: PeerId) -> Verdict {
+        let Some(row) = self.view.peers.get(&peer) else {
+            return Ok(());
+        };
+        let owed = self.view.owed_between(peer, Seq(0), Seq(u64::MAX)).next();
+        ensure(owed.is_none(), "I12", || {
+            format!("{} was forgotten, and mail waits for it", row.name)
+        })?;
+        if row.ephemeral || row.generated || row.ending.is_some() {
+            return Ok(());
+        }
+        let mut notices = self.view.notices.range((peer, 0)..=(peer, u64::MAX));
+        ensure(notices.next().is_none(), "I12", || {
+            format!("{} was forgotten, and statements wait for it", row.name)
+        })?;
+        let claim = conn.and_then(|conn| self.conns.get(&conn)?.claim.as_ref());
+        let token = claim.and_then(|claim| claim.token.as_ref());
+        let own = token.is_none_or(|token| row.owner == Some(TokenHash::of(token)));
+        ensure(own, "I12", || {
+            format!("{} was forgotten for a name of another token", row.name)
+        })
     }
 
     /// A connection goes by the name of its peer's row.

@@ -130,6 +130,8 @@ fn connections_and_names_have_a_cap() {
     assert_eq!(rig.closed(third).map(|(code, _)| code), Some(1013));
     rig.close(third, false);
     rig.close(bob, true);
+    // One without mail would give way to it.
+    rig.send(ada, "ada", "bob", "m1");
     let cyd = rig.ask(register("cyd"));
     assert_eq!(
         rig.closed(cyd).map(|(code, _)| code),

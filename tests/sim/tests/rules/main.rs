@@ -19,4 +19,5 @@ mod rig;
 mod settle;
 mod share;
 mod takeover;
+mod tokens;
 mod window;

@@ -163,7 +163,7 @@ fn each_copy_of_a_broadcast_counts() {
 fn a_token_may_have_a_limit_of_its_own() {
     let mut rig = Rig::with(|config| {
         lets_wait(1)(config);
-        config.owed_by_max_of = [(hash(OTHER_TOKEN), 2 * size())].into();
+        config.grants[1].quotas.bytes = Some(2 * size());
     });
     let ada = rig.ext("ada");
     let cyd = rig.join(with_other_token("cyd"));

@@ -144,7 +144,10 @@ fn an_ext_client_is_told_more_of_each_peer() {
         .collect();
     assert_eq!(
         seen,
-        [("ada", true, Some(0), 0), ("bob", false, Some(1), 5)]
+        [
+            ("ada", true, Some(0), Some(0)),
+            ("bob", false, Some(1), Some(5))
+        ]
     );
 }
 

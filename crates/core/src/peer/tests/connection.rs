@@ -153,6 +153,17 @@ fn a_verbatim_name_is_refused_and_tried_again_slowly() {
     let version = CloseReason::UnsupportedVersion;
     let cases = [
         (CloseReason::NameClaimed, REFUSED_MS, Refused::NameClaimed),
+        (CloseReason::TokenRevoked, TOKEN_MS, Refused::Revoked),
+        (CloseReason::TokenExpired, TOKEN_MS, Refused::Expired),
+        (
+            CloseReason::NameForbidden {
+                allowed: "build-*".into(),
+            },
+            REFUSED_MS,
+            Refused::NameForbidden {
+                allowed: "build-*".into(),
+            },
+        ),
         (CloseReason::NameInUse, IN_USE_MS, in_use(None)),
         (CloseReason::TakenOver, REFUSED_MS, Refused::TakenOver),
         (CloseReason::InvalidToken, TOKEN_MS, Refused::Token),

@@ -22,7 +22,7 @@ fn peers_queries_are_answered_in_order() {
         name: "alice".into(),
         online: false,
         unacked: Some(3),
-        away_s: 9,
+        away_s: Some(9),
         activity_s: None,
         presence: None,
     };

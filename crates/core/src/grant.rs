@@ -1,0 +1,257 @@
+//! What a bearer token admits to.
+
+use std::sync::Arc;
+
+use peerbus_wire::{PeerName, TokenName};
+
+use crate::TokenHash;
+
+/// Names that a token may have when nothing else is said.
+pub const NAMES_DEFAULT: usize = 1_000;
+
+/// A token that admits connections, and to what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// What the token is called. No two have the same name.
+    pub name: TokenName,
+    /// Its hash.
+    pub token: TokenHash,
+    /// Names that it may register; none of them: every name.
+    pub names: Vec<NamePattern>,
+    /// It admits nobody from then on, wall clock, milliseconds since the Unix epoch.
+    pub expires_ms: Option<u64>,
+    /// What its peers may do.
+    pub rights: Rights,
+    /// How much it may take of what others need, too.
+    pub quotas: Quotas,
+}
+
+impl Grant {
+    /// What a token that nothing is said of admits to: every name, and every right that has
+    /// nothing to do with the broker's operation.
+    #[must_use]
+    pub fn usual(name: TokenName, token: TokenHash) -> Self {
+        Self {
+            name,
+            token,
+            names: Vec::new(),
+            expires_ms: None,
+            rights: Rights::of([
+                Right::Send,
+                Right::Broadcast,
+                Right::Observe,
+                Right::Approve,
+            ]),
+            quotas: Quotas::default(),
+        }
+    }
+
+    /// Whether the token may register a name.
+    #[must_use]
+    pub fn allows(&self, name: &PeerName) -> bool {
+        self.names.is_empty() || self.names.iter().any(|pattern| pattern.matches(name))
+    }
+
+    /// The names that it may register, for people.
+    #[must_use]
+    pub fn allowed(&self) -> String {
+        let names: Vec<_> = self.names.iter().map(NamePattern::as_str).collect();
+        names.join(", ")
+    }
+
+    /// Whether its time is over.
+    #[must_use]
+    pub fn is_expired(&self, wall_ms: u64) -> bool {
+        self.expires_ms.is_some_and(|end_ms| end_ms <= wall_ms)
+    }
+}
+
+/// Something that a token may do besides registering, receiving and acking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Right {
+    /// Send to one peer.
+    Send,
+    /// Send to all.
+    Broadcast,
+    /// See what peers of other tokens do, and how far everybody's messages got.
+    Observe,
+    /// Do what the broker's operator does, without being on its machine.
+    Operate,
+    /// Say yes to what another token's session asks its user.
+    Approve,
+    /// Speak for the peers of another broker.
+    Bridge,
+}
+
+impl Right {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Send,
+        Self::Broadcast,
+        Self::Observe,
+        Self::Operate,
+        Self::Approve,
+        Self::Bridge,
+    ];
+
+    /// Its word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Broadcast => "broadcast",
+            Self::Observe => "observe",
+            Self::Operate => "operate",
+            Self::Approve => "approve",
+            Self::Bridge => "bridge",
+        }
+    }
+
+    /// Reads its word.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|right| right.as_str() == word)
+    }
+}
+
+/// A set of rights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rights(u8);
+
+impl Rights {
+    /// These and no others.
+    #[must_use]
+    pub fn of(rights: impl IntoIterator<Item = Right>) -> Self {
+        let bit = |set: u8, right: Right| set | 1 << right as u8;
+        Self(rights.into_iter().fold(0, bit))
+    }
+
+    /// Whether this one is among them.
+    #[must_use]
+    pub fn has(self, right: Right) -> bool {
+        self.0 & 1 << right as u8 != 0
+    }
+
+    /// Those that are among them, in the order of [`Right::ALL`].
+    pub fn iter(self) -> impl Iterator<Item = Right> {
+        Right::ALL.into_iter().filter(move |right| self.has(*right))
+    }
+}
+
+/// How much a token may take of what others need, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quotas {
+    /// Names that it may have; temporary ones do not count.
+    pub names: usize,
+    /// Connections that may be registered at once; `None`: as many as the broker has.
+    pub connections: Option<usize>,
+    /// Bytes of envelopes that its peers sent and that are owed to anybody, each copy of a broadcast
+    /// counted; `None`: what the broker allows every token.
+    pub bytes: Option<u64>,
+}
+
+impl Default for Quotas {
+    fn default() -> Self {
+        Self {
+            names: NAMES_DEFAULT,
+            connections: None,
+            bytes: None,
+        }
+    }
+}
+
+/// Names of peers: the characters of a name, and `*` for any number of any of them. Case does not
+/// matter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamePattern(Arc<str>);
+
+impl NamePattern {
+    /// Reads a pattern of 1 to 64 characters. `None` when it is none, or one that no name can match.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let fits = PeerName::parse(&text.replace('*', "0")).is_ok() && !text.contains("**");
+        fits.then(|| Self(text.into()))
+    }
+
+    /// The pattern as it was written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether a name is one of those that are meant.
+    #[must_use]
+    pub fn matches(&self, name: &PeerName) -> bool {
+        let mut pieces = self.0.split('*');
+        let Some(mut rest) = strip(name.as_str(), pieces.next().unwrap_or_default()) else {
+            return false;
+        };
+        let Some(last) = pieces.next_back() else {
+            return rest.is_empty();
+        };
+        for piece in pieces {
+            let found = (0..rest.len()).find_map(|at| strip(rest.get(at..)?, piece));
+            let Some(after) = found else { return false };
+            rest = after;
+        }
+        let end = rest.len().checked_sub(last.len());
+        end.and_then(|at| rest.get(at..))
+            .is_some_and(|end| end.eq_ignore_ascii_case(last))
+    }
+}
+
+/// What stands behind a beginning, whose case does not matter. Names are ASCII.
+fn strip<'t>(text: &'t str, beginning: &str) -> Option<&'t str> {
+    let head = text.get(..beginning.len())?;
+    head.eq_ignore_ascii_case(beginning)
+        .then(|| text.get(beginning.len()..))
+        .flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_means_the_names_that_a_reader_expects() {
+        let cases = [
+            ("phone", "phone", true),
+            ("phone", "PHONE", true),
+            ("phone", "phone2", false),
+            ("phone", "my-phone", false),
+            ("build-*", "build-7", true),
+            ("build-*", "Build-", true),
+            ("build-*", "build", false),
+            ("build-*", "rebuild-7", false),
+            ("*", "anything", true),
+            ("*-ci", "shop-ci", true),
+            ("*-ci", "shop-ci-2", false),
+            ("a*b*c", "aXbYbZc", true),
+            ("a*b*c", "abc", true),
+            ("a*b*c", "acb", false),
+            ("a*bb", "ab", false),
+            ("a*a", "a", false),
+        ];
+        for (pattern, name, expected) in cases {
+            let pattern = NamePattern::parse(pattern).unwrap();
+            let name = PeerName::parse(name).unwrap();
+            assert_eq!(pattern.matches(&name), expected, "{pattern:?} {name}");
+        }
+        for bad in ["", "a b", "-x*", "a**", "é*", &"x".repeat(65), "user"] {
+            assert_eq!(NamePattern::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn rights_are_a_set() {
+        let rights = Rights::of([Right::Send, Right::Bridge]);
+        assert_eq!(
+            rights.iter().collect::<Vec<_>>(),
+            [Right::Send, Right::Bridge]
+        );
+        assert!(!rights.has(Right::Broadcast));
+        for right in Right::ALL {
+            assert_eq!(Right::parse(right.as_str()), Some(right));
+        }
+    }
+}

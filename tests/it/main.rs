@@ -28,6 +28,7 @@ mod recv;
 mod rotate;
 mod support;
 mod tls;
+mod tokens;
 mod trust;
 mod v1;
 mod zero_config;

@@ -229,6 +229,10 @@ impl<S: Durable> Engine<S> {
         let txn = self.store.txn();
         Ok(match request {
             Request::Status(id) => input::Answer::Status(self.broker.histories_of(&id, txn)?),
+            Request::Grants(grants) => {
+                self.broker.handle(now, Input::Grants(grants), txn)?;
+                input::Answer::Done(Ok(()))
+            }
             Request::Do(command) => input::Answer::Done(self.broker.operate(now, &command, txn)?),
         })
     }

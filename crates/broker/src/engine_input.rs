@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel}
 use std::time::Duration;
 
 use peerbus_core::broker::{Command, Denied, Input, MessageHistory};
+use peerbus_core::grant::Grant;
 use peerbus_wire::MessageId;
 use tokio::sync::{Semaphore, oneshot};
 
@@ -53,6 +54,8 @@ pub(crate) enum Request {
     Status(MessageId),
     /// To be done.
     Do(Command),
+    /// These tokens admit connections from now on.
+    Grants(Vec<Grant>),
 }
 
 /// The answer, given once what it says is on disk.

@@ -50,6 +50,7 @@ pub(crate) fn router(shared: Arc<Shared>, site: Site) -> Router {
             .route("/status", get(operator::status))
             .route("/names/release", post(operator::release))
             .route("/names/retire", post(operator::retire))
+            .route("/tokens/reload", post(operator::reload))
             .route("/audit/acknowledge", post(operator::acknowledge)),
     };
     router

@@ -23,6 +23,7 @@ mod running;
 mod shared;
 mod table;
 mod tls;
+pub mod tokens;
 
 pub use options::{DEFAULT_PORT, Options, StartError, Times, Tune};
 pub use running::{Failure, Report, Running, start};

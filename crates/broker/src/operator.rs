@@ -1,6 +1,6 @@
 //! What the operator asks of a running broker over its Unix socket, and how it answers.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::Json;
@@ -28,6 +28,12 @@ pub(crate) struct Message {
 pub(crate) struct Named {
     name: Option<String>,
     to: Option<String>,
+}
+
+/// Which tokens file a request means.
+#[derive(Deserialize)]
+pub(crate) struct TokensFile {
+    file: Option<PathBuf>,
 }
 
 /// Which database a request means.
@@ -125,6 +131,30 @@ pub(crate) async fn acknowledge(
             let text = format!("the witness of the database cannot be written: {error}\n");
             (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
         }
+    }
+}
+
+/// `POST /tokens/reload?file=PATH`: reads the tokens file again, and answers when what it says holds.
+/// The path, without symbolic links, must be that of this broker's file.
+pub(crate) async fn reload(
+    State(shared): State<Arc<Shared>>,
+    Query(asked): Query<TokensFile>,
+) -> Response {
+    let Some(tokens) = &shared.tokens else {
+        return (StatusCode::CONFLICT, "this broker has no tokens file\n").into_response();
+    };
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let ours = real(tokens.path());
+    if asked.file.as_deref().map(real) != Some(ours.clone()) {
+        let text = format!("this broker's tokens file is {}\n", ours.display());
+        return (StatusCode::CONFLICT, text).into_response();
+    }
+    match tokens.read() {
+        Ok(grants) => match ask(&shared, Request::Grants(grants)).await {
+            Some(_) => Json(json!({})).into_response(),
+            None => stopping(),
+        },
+        Err(error) => (StatusCode::CONFLICT, format!("{error}\n")).into_response(),
     }
 }
 

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use peerbus_core::TokenHash;
 use peerbus_core::broker::Config;
+use peerbus_core::grant::Grant;
 
 use crate::tls::TlsFiles;
+use crate::tokens::TokensError;
 
 /// The port of v1 and of our default listen address.
 pub const DEFAULT_PORT: u16 = 47_821;
@@ -26,8 +28,10 @@ pub struct Options {
     pub unix: Option<PathBuf>,
     /// The database file; made if it is missing.
     pub db: PathBuf,
-    /// Hashes of the bearer tokens that admit a connection.
-    pub tokens: Vec<TokenHash>,
+    /// The bearer tokens that admit connections and stand in no file.
+    pub grants: Vec<Grant>,
+    /// A file with more of them, looked at again while the broker runs. It need not be there.
+    pub tokens_file: Option<PathBuf>,
     /// Durations of the sockets' side.
     pub times: Times,
     /// Tells how many log lines were lost since the start, for the metrics.
@@ -50,7 +54,8 @@ impl Options {
             insecure: false,
             unix: None,
             db,
-            tokens,
+            grants: Grant::numbered("token", tokens),
+            tokens_file: None,
             times: Times::default(),
             log_lost: None,
             tune: None,
@@ -66,7 +71,8 @@ impl fmt::Debug for Options {
             .field("insecure", &self.insecure)
             .field("unix", &self.unix)
             .field("db", &self.db)
-            .field("tokens", &self.tokens.len())
+            .field("grants", &self.grants.len())
+            .field("tokens_file", &self.tokens_file)
             .field("times", &self.times)
             .finish_non_exhaustive()
     }
@@ -108,6 +114,9 @@ pub enum StartError {
     /// There is no token, so nobody could register.
     #[error("no bearer token is configured, so no peer could register; set PEERBUS_TOKENS")]
     NoTokens,
+    /// The tokens file cannot be used.
+    #[error("{0}")]
+    Tokens(#[from] TokensError),
     /// There is nothing to listen on.
     #[error("no address to listen on; give a TCP address (PEERBUS_LISTEN) or a Unix socket path")]
     NoAddress,

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use peerbus_core::broker::{Broker, Config};
+use peerbus_core::broker::{Broker, Config, Input};
+use peerbus_core::grant::Grant;
 use peerbus_core::store::Store;
 use peerbus_os::socket::SocketFile;
 use peerbus_store::SqliteStore;
@@ -24,9 +25,13 @@ use crate::listener::{Acceptor, Bound, bind_tcp, raise_file_limit};
 use crate::options::{Options, StartError};
 use crate::shared::{Phase, Shared};
 use crate::tls;
+use crate::tokens::{TokensError, TokensWatch};
 
 /// Open files that are not connections: the database, the listeners, the runtime, HTTP requests.
 const FILES_SPARE: u64 = 320;
+
+/// Time between two looks at the tokens file.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// A broker that runs. Dropping it stops it too, without waiting for anything; what it had
 /// accepted is on disk all the same.
@@ -88,7 +93,8 @@ impl Report {
 /// When an address, the Unix socket, a file for TLS or the database cannot be used, or other machines
 /// could reach an address without TLS. Nothing is left running.
 pub async fn start(options: Options) -> Result<Running, StartError> {
-    if options.tokens.is_empty() {
+    let (tokens, grants) = find_tokens(&options)?;
+    if grants.is_empty() {
         return Err(StartError::NoTokens);
     }
     if options.listen.is_empty() && options.unix.is_none() {
@@ -105,7 +111,7 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     let (listen, unix_path) = (options.listen.clone(), options.unix.clone());
     // The database comes first: its lock says which of two brokers may touch the socket's file, and
     // a second broker hears of the first rather than of a port that is taken.
-    let (shared, mut engine) = start_engine(options).await?;
+    let (shared, mut engine) = start_engine(options, tokens, grants).await?;
     let listening = match listen_at(&listen, unix_path.as_deref()) {
         Ok(listening) => listening,
         Err(error) => {
@@ -116,7 +122,11 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         }
     };
     let (stop_listening, _) = watch::channel(false);
-    let servers = serve(listening.bound, tls.as_ref(), &shared, &stop_listening);
+    let mut servers = serve(listening.bound, tls.as_ref(), &shared, &stop_listening);
+    servers.spawn(watch_tokens(
+        Arc::clone(&shared),
+        stop_listening.subscribe(),
+    ));
     Ok(Running {
         shared,
         addresses: listening.addresses,
@@ -126,6 +136,42 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
         engine,
         _socket_file: listening.socket_file,
     })
+}
+
+/// What admits connections, and the file that may change that.
+fn find_tokens(options: &Options) -> Result<(Option<TokensWatch>, Vec<Grant>), TokensError> {
+    let base = options.grants.clone();
+    let Some(path) = options.tokens_file.clone() else {
+        return Ok((None, base));
+    };
+    let (watch, grants) = TokensWatch::new(path, base)?;
+    Ok((Some(watch), grants))
+}
+
+/// Looks at the tokens file now and then. One that is wrong changes nothing.
+async fn watch_tokens(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
+    loop {
+        tokio::select! {
+            _ = stopped.wait_for(|stop| *stop) => return,
+            () = tokio::time::sleep(LOOK) => {}
+        }
+        let looking = Arc::clone(&shared);
+        // A file system that hangs holds up this task alone.
+        let looked = tokio::task::spawn_blocking(move || looking.tokens.as_ref()?.changed()).await;
+        match looked {
+            Ok(Some(Ok(grants))) => {
+                tracing::info!(tokens = grants.len(), "tokens read again");
+                let grants = Content::Input(Input::Grants(grants));
+                if shared.engine.send_now(grants).is_err() {
+                    return;
+                }
+            }
+            Ok(Some(Err(error))) => {
+                tracing::warn!("{error}; the tokens stay as they are until that is mended");
+            }
+            _ => {}
+        }
+    }
 }
 
 /// What is listened on.
@@ -191,13 +237,17 @@ fn serve(
 }
 
 /// Opens the database on the engine's thread and lets the engine run there.
-async fn start_engine(options: Options) -> Result<(Arc<Shared>, EngineThread), StartError> {
+async fn start_engine(
+    options: Options,
+    tokens: Option<TokensWatch>,
+    grants: Vec<Grant>,
+) -> Result<(Arc<Shared>, EngineThread), StartError> {
     let (ready, is_ready) = oneshot::channel();
     let (end, ended) = oneshot::channel();
     let thread = std::thread::Builder::new()
         .name("peerbus-engine".into())
         .spawn(move || {
-            let (engine, shared) = match open_engine(options) {
+            let (engine, shared) = match open_engine(options, tokens, grants) {
                 Ok(opened) => opened,
                 Err(error) => {
                     let _abandoned = ready.send(Err(error));
@@ -233,10 +283,13 @@ async fn start_engine(options: Options) -> Result<(Arc<Shared>, EngineThread), S
     }
 }
 
-fn open_engine(options: Options) -> Result<(Engine<SqliteStore>, Arc<Shared>), StartError> {
+fn open_engine(
+    options: Options,
+    watched: Option<TokensWatch>,
+    grants: Vec<Grant>,
+) -> Result<(Engine<SqliteStore>, Arc<Shared>), StartError> {
     let Options {
         db,
-        tokens,
         times,
         log_lost,
         tune,
@@ -247,7 +300,8 @@ fn open_engine(options: Options) -> Result<(Engine<SqliteStore>, Arc<Shared>), S
         reason,
     };
     let mut store = SqliteStore::open(&db).map_err(|error| failed(error.to_string()))?;
-    let mut config = Config::new(tokens, store.audit_key().clone());
+    let mut config = Config::new(Vec::new(), store.audit_key().clone());
+    config.grants = grants;
     if let Some(tune) = tune {
         tune(&mut config);
     }
@@ -269,6 +323,7 @@ fn open_engine(options: Options) -> Result<(Engine<SqliteStore>, Arc<Shared>), S
     let (engine, inputs) = engine_channel();
     let mut shared = Shared::new(engine, clock, times, config.connections_max);
     shared.log_lost = log_lost;
+    shared.tokens = watched;
     shared.witness = Some(store.witness().clone());
     let shared = Arc::new(shared);
     #[cfg_attr(

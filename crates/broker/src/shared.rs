@@ -13,6 +13,7 @@ use crate::metrics::Metrics;
 use crate::options::Times;
 use crate::places::Places;
 use crate::table::Table;
+use crate::tokens::TokensWatch;
 
 /// Shared by the engine's thread, the listeners and every connection.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(crate) struct Shared {
     pub(crate) places: Places,
     pub(crate) health: Health,
     pub(crate) log: LogLimit,
+    /// The file that may change what tokens admit.
+    pub(crate) tokens: Option<TokensWatch>,
     /// Tells what the database has lost.
     pub(crate) witness: Option<WitnessFile>,
     /// Tells how many log lines were lost.
@@ -50,6 +53,7 @@ impl Shared {
             places: Places::new(connections_max),
             health: Health::default(),
             log: LogLimit::default(),
+            tokens: None,
             witness: None,
             log_lost: None,
             full: watch::Sender::new(false),

@@ -1,5 +1,7 @@
 //! The command line.
 
+mod token;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -7,6 +9,8 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
 use peerbus_agents::Agent;
 use peerbus_wire::{MessageId, Priority};
+
+pub(crate) use self::token::{TokenAdd, TokenList, TokenRevoke, TokenVerb, TokensFile};
 
 /// A durable, signed message bus for AI coding agents.
 #[derive(Debug, Parser)]
@@ -41,6 +45,9 @@ pub(crate) enum Verb {
     Backup(Backup),
     /// Put a backup in the place of the database of a broker that is stopped.
     Restore(Restore),
+    /// Manage tokens: who may register which names, and do what
+    #[command(subcommand)]
+    Token(TokenVerb),
     /// Manage names (the operator of the broker, on its machine).
     #[command(subcommand)]
     Names(Names),
@@ -120,6 +127,9 @@ pub(crate) struct Serve {
     /// Credentials file to use, made if it is not there
     #[arg(long, value_name = "FILE")]
     pub(crate) credentials: Option<PathBuf>,
+    /// File with more tokens, of `peerbus token`; it need not be there
+    #[arg(long, env = "PEERBUS_TOKENS_FILE", value_name = "FILE")]
+    pub(crate) tokens: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -25,6 +25,7 @@ mod send;
 mod serve;
 mod status;
 mod stderr;
+mod token;
 
 use std::process::ExitCode;
 
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         Verb::Audit(verb) => audit::run(verb),
         Verb::Backup(verb) => backup::make(verb),
         Verb::Restore(verb) => backup::restore(verb),
+        Verb::Token(verb) => token::run(verb),
         Verb::Names(verb) => names::run(verb),
         Verb::Keygen(verb) => keygen::run(verb),
         Verb::Secret(verb) => secret::run(verb),

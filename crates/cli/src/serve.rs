@@ -7,6 +7,8 @@ use peerbus_adapter::signals::Stop;
 use peerbus_adapter::{Token, credentials, paths::Paths};
 use peerbus_broker::{Options, Report, Running, TlsFiles, start};
 use peerbus_core::TokenHash;
+use peerbus_core::grant::Grant;
+use peerbus_wire::TokenName;
 
 use crate::args::Serve;
 use crate::failure::Failure;
@@ -94,7 +96,12 @@ impl Setup {
             );
         }
         let db = verb.db.unwrap_or(paths.database);
-        let mut options = Options::new(db.clone(), tokens);
+        let mut options = Options::new(db.clone(), Vec::new());
+        options.grants = match &credentials {
+            Some(_) => named("credentials", tokens),
+            None => Grant::numbered("env", tokens),
+        };
+        options.tokens_file = Some(verb.tokens.unwrap_or(paths.tokens));
         options.listen = vec![verb.listen];
         options.insecure = verb.insecure;
         options.tls = verb.tls_cert.zip(verb.tls_key).map(|(cert, key)| TlsFiles {
@@ -112,6 +119,14 @@ impl Setup {
             credentials,
         })
     }
+}
+
+fn named(name: &str, tokens: Vec<TokenHash>) -> Vec<Grant> {
+    let name = TokenName::parse(name);
+    let grants = tokens
+        .into_iter()
+        .filter_map(|token| Some(Grant::usual(name.clone()?, token)));
+    grants.collect()
 }
 
 /// Hashes of the tokens of `PEERBUS_TOKENS`; without it, of the credentials file, which is made if

@@ -46,6 +46,16 @@ impl Grant {
         }
     }
 
+    /// Tokens that admit to what is usual, called `WORD-1` and so on.
+    #[must_use]
+    pub fn numbered(word: &str, tokens: Vec<TokenHash>) -> Vec<Self> {
+        let grant = |(number, token)| {
+            let name = TokenName::parse(&format!("{word}-{number}"))?;
+            Some(Self::usual(name, token))
+        };
+        (1_u32..).zip(tokens).filter_map(grant).collect()
+    }
+
     /// Whether the token may register a name.
     #[must_use]
     pub fn allows(&self, name: &PeerName) -> bool {
@@ -73,13 +83,13 @@ pub enum Right {
     Send,
     /// Send to all.
     Broadcast,
-    /// See what peers of other tokens do, and how far everybody's messages got.
+    /// See what peers of other tokens do, and how much is owed to them.
     Observe,
-    /// Do what the broker's operator does, without being on its machine.
+    /// Do what the broker's operator does. Nothing asks for it yet.
     Operate,
-    /// Say yes to what another token's session asks its user.
+    /// Say yes to what another session asks its user. Nothing asks for it yet.
     Approve,
-    /// Speak for the peers of another broker.
+    /// Speak for the peers of another broker. Nothing asks for it yet.
     Bridge,
 }
 

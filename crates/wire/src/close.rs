@@ -124,7 +124,7 @@ impl CloseReason {
             Self::Unresponsive => "no answer to ping".into(),
             Self::TooSlow => "connection does not read what it is sent".into(),
             Self::NameForbidden { allowed } => {
-                let allowed = crate::text::cut(allowed, 80);
+                let allowed = crate::text::cut(allowed, 75);
                 format!("{NAME_FORBIDDEN}{allowed}")
             }
             Self::TokenRevoked => "token was revoked".into(),

@@ -45,7 +45,7 @@ pub use receipt::Receipt;
 pub use sign::{Secret, SecretError, VerifyError};
 pub use stage::{Accepted, How, Refusal, RefusalCode, Stage};
 pub use text::{escape, escape_json};
-pub use time::utc;
+pub use time::{days, utc};
 
 /// The protocol version that every frame and envelope carries, exactly.
 pub const PROTOCOL_VERSION: &str = "v1";

@@ -9,6 +9,19 @@ pub fn utc(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
 }
 
+/// The number of a day, counted from 1970-01-01, in the Gregorian calendar. `None` for one that does
+/// not exist, or lies before that.
+#[must_use]
+pub fn days(year: u64, month: u64, day: u64) -> Option<u64> {
+    // As in `civil`: years begin in March.
+    let from_march = (month + 9) % 12;
+    let year_from_march = year.checked_sub(u64::from(month <= 2))?;
+    let leaps = year_from_march / 4 - year_from_march / 100 + year_from_march / 400;
+    let days = 365 * year_from_march + leaps + (153 * from_march + 2) / 5 + day;
+    let days = days.checked_sub(719_469)?;
+    (civil(days) == (year, month, day)).then_some(days)
+}
+
 /// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar.
 ///
 /// Years are counted from March, so that the leap day comes last, in eras of 400 years.
@@ -54,6 +67,7 @@ mod tests {
                 (month, year) = (1, year + 1);
             }
             assert_eq!(civil(days), (year, month, day));
+            assert_eq!(super::days(year, month, day), Some(days));
         }
     }
 }

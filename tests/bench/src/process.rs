@@ -8,6 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use peerbus_core::TokenHash;
+use peerbus_wire::{Token, hex};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::tls;
@@ -43,9 +45,11 @@ impl Broker {
     }
 
     fn spawn(command: &mut Command, dir: &Path) -> Result<Self> {
+        let tokens = tokens_file(dir)?;
         let start = Instant::now();
         let mut child = command
             .env_clear()
+            .env("PEERBUS_TOKENS_FILE", tokens)
             .env("HOME", dir)
             .env("PEERBUS_TOKENS", TOKEN)
             .env("PEERBUS_LOG", "error")
@@ -136,6 +140,27 @@ impl Broker {
             .parse()
             .map_err(Into::into)
     }
+}
+
+/// Lets the one token have as many names as the largest load has connections.
+fn tokens_file(dir: &Path) -> Result<PathBuf> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let token = Token::parse(TOKEN).context("a short text is a token")?;
+    let hash = hex::encode(&TokenHash::of(&token).0);
+    let path = dir.join("tokens.toml");
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&path)?;
+    writeln!(
+        file,
+        "[bench]\nhash = \"{hash}\"\nrights = [\"send\", \"broadcast\", \"observe\"]\nmax_names = 50000"
+    )?;
+    Ok(path)
 }
 
 impl Drop for Broker {

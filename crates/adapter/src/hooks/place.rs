@@ -164,6 +164,7 @@ mod tests {
             state_dir: dir.join("state"),
             runtime_dir: dir.join("run"),
             credentials: dir.join("credentials.toml"),
+            tokens: PathBuf::new(),
             database: dir.join("peerbus.db"),
             socket: dir.join("peerbus.sock"),
             sockets: Vec::new(),

@@ -89,7 +89,7 @@ async fn what_stands_in_the_way_of_a_start_is_named() {
     let again = start(options(&dir)).await.expect("its database is free");
     again.shutdown(Duration::ZERO).await;
 
-    let tokens = refused(|options, _| options.tokens.clear()).await;
+    let tokens = refused(|options, _| options.grants.clear()).await;
     assert!(tokens.to_string().contains("PEERBUS_TOKENS"), "{tokens}");
     let nowhere = refused(|options, _| {
         options.listen.clear();

@@ -1,7 +1,5 @@
 //! What can be set on a broker.
 
-use peerbus_wire::TokenName;
-
 use crate::TokenHash;
 use crate::audit::AuditKey;
 use crate::grant::Grant;
@@ -60,14 +58,10 @@ impl Config {
     /// `token-1` and so on.
     #[must_use]
     pub fn new(tokens: Vec<TokenHash>, audit_key: AuditKey) -> Self {
-        let named = (1..).zip(tokens).filter_map(|(number, token)| {
-            let name = TokenName::parse(&format!("token-{number}"))?;
-            Some(Grant::usual(name, token))
-        });
         const SECOND: u64 = 1_000;
         const DAY: u64 = 86_400 * SECOND;
         Self {
-            grants: named.collect(),
+            grants: Grant::numbered("token", tokens),
             audit_key,
             connections_max: 16_384,
             peers_max: 100_000,

@@ -56,7 +56,7 @@ mod tests {
             name: name.into(),
             online,
             unacked: None,
-            away_s: 0,
+            away_s: Some(0),
             activity_s: None,
             presence: Presence::parse(&presence.to_string()),
         }

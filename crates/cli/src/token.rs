@@ -1,0 +1,140 @@
+//! `peerbus token`.
+
+use std::path::{Path, PathBuf};
+
+use peerbus_adapter::credentials::random_hex;
+use peerbus_adapter::paths::Paths;
+use peerbus_adapter::{Token, wall_ms};
+use peerbus_broker::tokens;
+use peerbus_core::TokenHash;
+use peerbus_core::grant::{Grant, NAMES_DEFAULT, NamePattern, Quotas, Right, Rights};
+use peerbus_wire::{TokenName, utc};
+use serde_json::json;
+
+use crate::args::{TokenAdd, TokenList, TokenRevoke, TokenVerb, TokensFile};
+use crate::failure::Failure;
+use crate::{operator, output};
+
+/// Runs a `token` verb.
+pub(crate) fn run(verb: TokenVerb) -> Result<(), Failure> {
+    match verb {
+        TokenVerb::Add(verb) => add(&verb),
+        TokenVerb::List(verb) => list(&verb),
+        TokenVerb::Revoke(verb) => revoke(&verb),
+    }
+}
+
+fn add(verb: &TokenAdd) -> Result<(), Failure> {
+    let file = place(verb.place.file.as_ref())?;
+    let text = random_hex();
+    let token = Token::parse(&text).ok_or_else(|| Failure::failed("no token could be made"))?;
+    let names = verb.names.iter().map(|text| {
+        NamePattern::parse(text).ok_or_else(|| {
+            Failure::config(format!(
+                "--names {text:?}: give a name of peers such as build-*"
+            ))
+        })
+    });
+    let rights = verb.rights.iter().map(|word| {
+        Right::parse(word).ok_or_else(|| {
+            let known = Right::ALL.map(Right::as_str).join(", ");
+            Failure::config(format!("--rights: {word:?} is none of {known}"))
+        })
+    });
+    let rights: Vec<_> = rights.collect::<Result<_, _>>()?;
+    let day_ms = |days| u64::from(days) * 86_400_000;
+    let grant = Grant {
+        name: name(&verb.name)?,
+        token: TokenHash::of(&token),
+        names: names.collect::<Result<_, _>>()?,
+        expires_ms: verb.days.map(|days| wall_ms() + day_ms(days)),
+        rights: Rights::of(rights),
+        quotas: Quotas {
+            names: verb.max_names.unwrap_or(NAMES_DEFAULT),
+            connections: verb.max_connections,
+            bytes: verb.max_bytes,
+        },
+    };
+    tokens::add(&file, &grant).map_err(Failure::config)?;
+    output::line(&text)?;
+    output::say(&format!(
+        "token {} is in {} as a hash; the line above is shown this once",
+        grant.name,
+        file.display()
+    ));
+    tell(&file, &verb.place)
+}
+
+fn list(verb: &TokenList) -> Result<(), Failure> {
+    let grants = tokens::read(&place(verb.file.as_ref())?).map_err(Failure::config)?;
+    for grant in &grants {
+        let rights: Vec<_> = grant.rights.iter().map(Right::as_str).collect();
+        let ends = grant
+            .expires_ms
+            .map(|end_ms| format!("{}Z", utc(end_ms / 1_000)));
+        let over = grant.is_expired(wall_ms());
+        let names: Vec<_> = grant.names.iter().map(NamePattern::as_str).collect();
+        let quotas = grant.quotas;
+        if verb.json {
+            let told = json!({
+                "name": grant.name.as_str(), "names": names, "rights": rights, "expires": ends,
+                "expired": over, "max_names": quotas.names,
+                "max_connections": quotas.connections, "max_bytes": quotas.bytes,
+            });
+            output::line(&told.to_string())?;
+            continue;
+        }
+        let ends = match ends {
+            None => String::new(),
+            Some(end) if over => format!("; expired {end}"),
+            Some(end) => format!("; until {end}"),
+        };
+        let names = match names.join(" ") {
+            all if all.is_empty() => "every name".to_owned(),
+            some => some,
+        };
+        let rights = rights.join(",");
+        output::line(&format!("{}: {rights}; {names}{ends}", grant.name))?;
+    }
+    if grants.is_empty() && !verb.json {
+        output::line("no tokens")?;
+    }
+    Ok(())
+}
+
+fn revoke(verb: &TokenRevoke) -> Result<(), Failure> {
+    let file = place(verb.place.file.as_ref())?;
+    let name = name(&verb.name)?;
+    tokens::revoke(&file, &name).map_err(Failure::config)?;
+    output::line(&format!(
+        "token {name} is revoked; its names and the mail for them stay"
+    ))?;
+    tell(&file, &verb.place)
+}
+
+/// Has a running broker read the file at once. It would do so by itself a moment later.
+fn tell(file: &Path, place: &TokensFile) -> Result<(), Failure> {
+    let real = file.canonicalize().map_err(Failure::failed)?;
+    let target = format!("/tokens/reload?file={}", operator::encode(&real));
+    let told = operator::request(place.socket.as_ref(), "POST", &target);
+    output::say(match told.and_then(operator::Answer::ok) {
+        Ok(_) => "the broker knows it",
+        Err(_) => "a broker that runs on this file knows it within a second",
+    });
+    Ok(())
+}
+
+fn place(file: Option<&PathBuf>) -> Result<PathBuf, Failure> {
+    match file {
+        Some(file) => Ok(file.clone()),
+        None => Ok(Paths::find()?.tokens),
+    }
+}
+
+fn name(text: &str) -> Result<TokenName, Failure> {
+    TokenName::parse(text).ok_or_else(|| {
+        Failure::config(format!(
+            "{text:?} cannot be a token's name: 1 to 32 of A-Z a-z 0-9 . _ -"
+        ))
+    })
+}

@@ -5,6 +5,7 @@ comments where the agent takes them, settings in no particular order.
 """
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +36,8 @@ class Agent:
     # Changes what install wrote, so that the tools are called unasked, and back.
     allow: callable = lambda: None
     ask: callable = lambda: None
+    # Sets what its user wants of messages from other programs: `hold` or `refuse`.
+    inbound: callable = None
 
     @property
     def version(self):
@@ -208,6 +211,13 @@ def qwen_screen(allowed):
     return [NODE_PROGRAM, program, "--approval-mode", mode]
 
 
+def qwen_inbound(wish):
+    path = HOME / ".qwen/settings.json"
+    text = re.sub('"agents": {[^}]*},', "", path.read_text(encoding="utf-8"))
+    wanted = f'"agents": {{ "crossSessionInbound": "{wish}" }},'
+    path.write_text(text.replace("{", "{" + wanted, 1), encoding="utf-8")
+
+
 AGENTS = {
     "codex": Agent(
         "@openai/codex@0.169.0",
@@ -230,6 +240,7 @@ AGENTS = {
         asks="Allow execution of MCP tool",
         processes=(b"qwen-code",),
         screen=qwen_screen,
+        inbound=qwen_inbound,
     ),
     "gemini": Agent("@google/gemini-cli@0.61.0", gemini),
     "copilot": Agent("@github/copilot@1.0.102", copilot),

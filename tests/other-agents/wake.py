@@ -295,3 +295,19 @@ def scenario(word, model, project, environment, log, peerbus):
         model.shown(waiting)
         is_seen(worker, waiting, path)
         an_open_dialog_is_left_alone(agent, screen, model, worker, path)
+    if agent.inbound:
+        the_user_decides(agent, model, project, environment, worker)
+
+
+def the_user_decides(agent, model, project, environment, worker):
+    """What the user wants of messages from other programs counts."""
+    for wish, state in (("hold", "held"), ("refuse", "dead")):
+        eventually("the session is gone", lambda: not peer(worker).get("online"))
+        agent.inbound(wish)
+        with running(agent, model, project, environment, True):
+            eventually("the session can be woken", lambda: peer(worker).get("wake"))
+            identity = send(worker, f"{wish} me; no answer needed")
+            told = step(worker, identity, state)
+            check(f"the sender is told: {state}", "user" in json.dumps(told), told)
+            unseen = not any(identity in text for _, text in model.asked)
+            check("the model is not shown it", unseen)

@@ -151,6 +151,22 @@ fn an_idle_broker_notices_that_a_file_of_its_database_has_gone() {
 }
 
 #[test]
+fn a_broker_whose_lock_file_is_removed_stops_and_has_everything() {
+    let home = Home::new();
+    let (broker, _ann) = with_mail(&home);
+    act_on(&home, |db, _| {
+        fs::remove_file(db.with_extension("db.lock")).expect("removed");
+    });
+    let (code, said) = broker.ended();
+    let named = said.contains("the lock file") && said.contains("another broker could open");
+    assert!(code == Some(1) && named, "{code:?}\n{said}");
+    let broker = Broker::start(&home);
+    let mut bob = Raw::register(&home, &broker, "bob");
+    assert_eq!(bob.delivery()["envelope"]["id"], "m0");
+    broker.stop();
+}
+
+#[test]
 fn a_database_that_was_moved_away_has_everything() {
     let home = Home::new();
     let (broker, _ann) = with_mail(&home);

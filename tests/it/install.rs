@@ -111,6 +111,25 @@ fn install_adds_lines_and_uninstall_gives_the_bytes_back() {
 }
 
 #[test]
+fn a_users_new_configuration_is_private_and_a_projects_is_not() {
+    let mode = |path: &Path| {
+        let found = fs::metadata(path).expect("the file").permissions();
+        found.mode() & 0o777
+    };
+    let home = Home::new();
+    home.run(&["install", "claude-code"]).ok();
+    // The client keeps its account and keys there later.
+    for file in [".claude.json", ".claude/settings.json"] {
+        assert_eq!(mode(&home.path().join(file)), 0o600, "{file}");
+    }
+    home.run(&["install", "claude-code", "--project"]).ok();
+    let shared = home.path().join(".mcp.json");
+    let plain = home.path().join("plain");
+    write(&plain, "");
+    assert_eq!(mode(&shared), mode(&plain), "git keeps it");
+}
+
+#[test]
 fn what_install_makes_goes_again_unless_somebody_uses_it() {
     for case in &CASES {
         let home = Home::new();

@@ -12,17 +12,19 @@ use peerbus_core::store::StoreError;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Result as SqlResult};
 
+use crate::lock::Lock;
 use crate::{SqliteStore, files, maintain};
 
 /// Bytes before the first frame of a WAL, and before the page in each.
 const WAL_HEAD: u64 = 32;
 const FRAME_HEAD: u64 = 24;
 
-/// The two files as they were at the last look.
+/// The files as they were at the last look.
 #[derive(Debug)]
 pub(crate) struct Watch {
     database: File,
     wal: File,
+    lock: File,
     /// What is left must not be written to any more.
     pub(crate) damaged: bool,
 }
@@ -70,6 +72,7 @@ impl Watch {
         Ok(Self {
             database: File::new(path.to_owned())?,
             wal: File::new(files::beside(path, "-wal"))?,
+            lock: File::new(Lock::path(path))?,
             damaged: false,
         })
     }
@@ -93,7 +96,7 @@ impl Watch {
 
 impl SqliteStore {
     /// Looks whether the files are still there, the same, and whole. To be called between
-    /// transactions; costs two system calls.
+    /// transactions; costs three system calls.
     ///
     /// # Errors
     ///
@@ -106,6 +109,13 @@ impl SqliteStore {
         self.watch.damaged |= wal.is_err();
         let database = database.map_err(|what| self.watch.gone(false, &what))?;
         let wal = wal.map_err(|what| self.watch.gone(true, &what))?;
+        self.watch.lock.look().map_err(|what| {
+            let lock = self.watch.lock.path.display();
+            StoreError(format!(
+                "the lock file {lock} {what} while the broker ran, so another broker could open the \
+                 database; nothing is lost, start it again"
+            ))
+        })?;
         let more = |has: SqlResult<u64>, than| has.map_or(true, |has| has > than);
         if database < self.watch.database.len && more(has_bytes(&self.db), database) {
             return Err(self.truncated(false));

@@ -85,14 +85,18 @@ impl ConfigFile {
         Ok(())
     }
 
-    /// Puts other bytes in place of what was found, or takes the file away. `false`: somebody else
+    /// Puts other bytes in place of what was found, or takes the file away. Only its owner can read
+    /// a new one that is `private`: its program may put secrets there. `false`: somebody else
     /// changed it meanwhile, and nothing was done.
-    pub(crate) fn replace(&self, bytes: Option<&[u8]>) -> Result<bool, Error> {
+    pub(crate) fn replace(&self, bytes: Option<&[u8]>, private: bool) -> Result<bool, Error> {
         let now = Self::read(&self.asked)?;
         if now.bytes != self.bytes || now.path != self.path {
             return Ok(false);
         }
         let done = match bytes {
+            Some(bytes) if private && self.bytes.is_none() => {
+                os::file::replace_private(&self.path, bytes)
+            }
             Some(bytes) => os::file::replace(&self.path, bytes),
             None => fs::remove_file(&self.path),
         };
@@ -140,7 +144,7 @@ mod tests {
             let found = ConfigFile::read(&path).expect("a file or none");
             put(then);
             for bytes in [Some(&b"ours"[..]), None] {
-                assert!(!found.replace(bytes).expect("nothing is written"));
+                assert!(!found.replace(bytes, true).expect("nothing is written"));
                 assert_eq!(fs::read_to_string(&path).ok().as_deref(), then);
             }
         }

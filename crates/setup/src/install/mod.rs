@@ -68,14 +68,14 @@ pub fn install(request: Request, show: Show<'_>) -> Result<(), Error> {
     }
     let program = Program {
         command: program::command(scope)?,
-        name: request.name,
+        name: request.name.clone(),
     };
     let project = targets::project()?;
     let targets = targets::targets(agent, scope, &project, &program);
     let kept = naming::kept(&targets).filter(|_| program.name.is_none());
     below_the_root(scope, &project, show)?;
     let there = whereabouts(&targets);
-    let done = match carry_out(&targets, request.dry_run, edit::install, show)? {
+    let done = match carry_out(&targets, &request, edit::install, show)? {
         false => format!("nothing to do: peerbus is installed {there}"),
         true if request.dry_run => DRY.to_owned(),
         true => format!("peerbus is now installed {there}"),
@@ -124,7 +124,7 @@ pub fn uninstall(request: Request, show: Show<'_>) -> Result<(), Error> {
     let targets = targets::targets(agent, scope, &project, &program);
     below_the_root(scope, &project, show)?;
     let there = whereabouts(&targets);
-    match carry_out(&targets, request.dry_run, edit::uninstall, show)? {
+    match carry_out(&targets, &request, edit::uninstall, show)? {
         false => show(Line::Note(&format!(
             "nothing to do: nothing of ours is {there}"
         )))?,
@@ -155,7 +155,7 @@ type Planner = fn(&Target, ConfigFile, Option<&Done>) -> Result<Edit, Error>;
 /// Plans all files, shows what changes, and writes it. Says whether anything changes.
 fn carry_out(
     targets: &[Target],
-    dry_run: bool,
+    request: &Request,
     planner: Planner,
     show: Show<'_>,
 ) -> Result<bool, Error> {
@@ -183,10 +183,10 @@ fn carry_out(
             }
         }
         shown = true;
-        if dry_run {
+        if request.dry_run {
             return Ok(true);
         }
-        let all = write(&edits, &mut record, &mut written);
+        let all = write(&edits, request.scope, &mut record, &mut written);
         if all.map_err(|failure| halfway(&failure, &written))? {
             return Ok(true);
         }
@@ -216,13 +216,18 @@ fn tell(edit: &Edit, target: &Target, show: Show<'_>) -> Result<(), Error> {
 
 /// Writes what changes. `false`: a file was changed by somebody else meanwhile, all must be
 /// planned anew.
-fn write(edits: &[Edit], record: &mut Record, written: &mut Vec<PathBuf>) -> Result<bool, Error> {
+fn write(
+    edits: &[Edit],
+    scope: Scope,
+    record: &mut Record,
+    written: &mut Vec<PathBuf>,
+) -> Result<bool, Error> {
     let edits = || edits.iter().filter(|edit| edit.differs());
     for edit in edits() {
         edit.file.check_writable()?;
     }
     for edit in edits() {
-        if !write_one(edit, record)? {
+        if !write_one(edit, scope, record)? {
             return Ok(false);
         }
         written.push(edit.file.path.clone());
@@ -231,7 +236,7 @@ fn write(edits: &[Edit], record: &mut Record, written: &mut Vec<PathBuf>) -> Res
 }
 
 /// Writes one file. What is put in is remembered first: it can be undone whatever happens then.
-fn write_one(edit: &Edit, record: &mut Record) -> Result<bool, Error> {
+fn write_one(edit: &Edit, scope: Scope, record: &mut Record) -> Result<bool, Error> {
     let path = &edit.file.path;
     let before = record.of(path).cloned();
     let mut dirs = Vec::new();
@@ -247,7 +252,7 @@ fn write_one(edit: &Edit, record: &mut Record) -> Result<bool, Error> {
         })?;
     }
     let after = edit.after.as_deref().map(str::as_bytes);
-    let replaced = edit.file.replace(after);
+    let replaced = edit.file.replace(after, scope == Scope::User);
     if !matches!(replaced, Ok(true)) {
         config_file::remove_parents(&dirs);
         record.set(path, before);

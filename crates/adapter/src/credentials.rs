@@ -80,8 +80,12 @@ pub fn load(path: &Path) -> Result<Credentials, CredentialsError> {
     parse(&text).map_err(unusable)
 }
 
-/// Reads the file's text. Errors say nothing of what stands in it.
-fn parse(text: &str) -> Result<Credentials, String> {
+/// Reads the file's text.
+///
+/// # Errors
+///
+/// What is wrong with it, to be read after the file's name, and nothing of what stands in it.
+pub fn parse(text: &str) -> Result<Credentials, String> {
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
         let before = error.span().and_then(|span| text.get(..span.start));
         let line = before.map_or(1, |before| before.matches('\n').count() + 1);
@@ -169,27 +173,7 @@ fn create(path: &Path) -> std::io::Result<bool> {
 ///
 /// When the file cannot be used or written, or a rotation is under way.
 pub fn rotate(path: &Path) -> Result<(), CredentialsError> {
-    edit(path, |text, old| {
-        if old.is_rotated() {
-            return Err(
-                "has an `hmac_secret_also`: end that rotation first, with `peerbus secret \
-                        retire`"
-                    .into(),
-            );
-        }
-        let fresh = random_hex();
-        let mut edited = Zeroizing::new(String::with_capacity(text.len() + 256));
-        for line in text.split_inclusive('\n') {
-            if let Some(value) = value_of(line, "hmac_secret") {
-                edited.push_str(&format!("hmac_secret = \"{}\"\n", *fresh));
-                edited.push_str("hmac_secret_also =");
-                edited.push_str(value);
-            } else {
-                edited.push_str(line);
-            }
-        }
-        Ok(edited)
-    })
+    edit(path, rotated)
 }
 
 /// Takes `hmac_secret_also` out of the file at `path`. Everything else in it stays.
@@ -198,32 +182,81 @@ pub fn rotate(path: &Path) -> Result<(), CredentialsError> {
 ///
 /// When the file cannot be used or written, or has none.
 pub fn retire(path: &Path) -> Result<(), CredentialsError> {
-    edit(path, |text, old| {
-        if !old.is_rotated() {
-            return Err("has no `hmac_secret_also`: there is nothing to retire".into());
+    edit(path, retired)
+}
+
+/// The text of a credentials file with a new secret, as [`rotate`] writes it.
+///
+/// # Errors
+///
+/// What is against it, to be read after the file's name.
+pub fn rotated(text: &str) -> Result<Zeroizing<String>, String> {
+    if parse(text)?.secret.is_rotated() {
+        return Err(
+            "has an `hmac_secret_also`: end that rotation first, with `peerbus secret \
+                    retire`"
+                .into(),
+        );
+    }
+    let fresh = random_hex();
+    let mut edited = Zeroizing::new(String::with_capacity(text.len() + 256));
+    for line in text.split_inclusive('\n') {
+        if let Some(value) = value_of(line, "hmac_secret") {
+            for part in ["hmac_secret = \"", &fresh, "\"\nhmac_secret_also =", value] {
+                edited.push_str(part);
+            }
+        } else {
+            edited.push_str(line);
         }
-        let keep = |line: &&str| value_of(line, "hmac_secret_also").is_none();
-        Ok(Zeroizing::new(
-            text.split_inclusive('\n').filter(keep).collect(),
-        ))
-    })
+    }
+    let edited = checked(text, edited)?;
+    // What could not be ended is not begun.
+    retired(&edited)?;
+    Ok(edited)
+}
+
+/// The text of a credentials file without `hmac_secret_also`, as [`retire`] writes it.
+///
+/// # Errors
+///
+/// As for [`rotated`].
+pub fn retired(text: &str) -> Result<Zeroizing<String>, String> {
+    if !parse(text)?.secret.is_rotated() {
+        return Err("has no `hmac_secret_also`: there is nothing to retire".into());
+    }
+    let keep = |line: &&str| value_of(line, "hmac_secret_also").is_none();
+    let edited = text.split_inclusive('\n').filter(keep).collect();
+    checked(text, Zeroizing::new(edited))
 }
 
 /// What follows `NAME =` where a line begins so.
 fn value_of<'a>(line: &'a str, name: &str) -> Option<&'a str> {
-    line.trim_start()
-        .strip_prefix(name)?
-        .trim_start()
-        .strip_prefix('=')
+    let rest = line.trim_start().strip_prefix(name)?;
+    rest.trim_start().strip_prefix('=')
 }
 
-/// Replaces the file in one step by what `change` makes of its text and its secret, if that is
-/// still a file of the same token and url that began or ended a rotation.
+/// The edited text, if it says what the old one did but for the secrets: a file may be laid out in
+/// ways that are not looked for here.
+fn checked(old: &str, edited: Zeroizing<String>) -> Result<Zeroizing<String>, String> {
+    let old = parse(old)?;
+    let done = parse(&edited).is_ok_and(|new| {
+        let turned = new.secret.is_rotated() != old.secret.is_rotated();
+        let same = new.token == old.token && new.url == old.url;
+        turned && same && new.secret.accepts(&old.secret)
+    });
+    if done {
+        return Ok(edited);
+    }
+    Err("is written in a way that is not changed here: give its members a line each".into())
+}
+
+/// Replaces the file in one step by what `change` makes of its text.
 fn edit(
     path: &Path,
-    change: impl FnOnce(&str, &Secret) -> Result<Zeroizing<String>, String>,
+    change: fn(&str) -> Result<Zeroizing<String>, String>,
 ) -> Result<(), CredentialsError> {
-    let old = load(path)?;
+    // As for everybody who uses it, it must be its owner's alone.
+    load(path)?;
     let unusable = |why: String| {
         CredentialsError::Unusable(format!("credentials file {} {why}", path.display()))
     };
@@ -231,19 +264,7 @@ fn edit(
     // A link to the file stays one.
     let file = fs::canonicalize(path).map_err(cannot)?;
     let text = Zeroizing::new(fs::read_to_string(&file).map_err(cannot)?);
-    let edited = change(&text, &old.secret).map_err(unusable)?;
-    let new = parse(&edited).ok();
-    let done = new.is_some_and(|new| {
-        new.token == old.token
-            && new.url == old.url
-            && new.secret.is_rotated() != old.secret.is_rotated()
-            && new.secret.accepts(&old.secret)
-    });
-    if !done {
-        return Err(unusable(
-            "is written in a way that is not changed here: give its members a line each".into(),
-        ));
-    }
+    let edited = change(&text).map_err(unusable)?;
     peerbus_os::file::replace(&file, edited.as_bytes()).map_err(cannot)
 }
 
@@ -338,12 +359,18 @@ mod tests {
     fn a_file_that_is_laid_out_otherwise_is_not_changed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("credentials.toml");
-        let text = format!("token = \"t\"\n\"hmac_secret\" = \"{}\"\n", "s".repeat(32));
-        let mut file = peerbus_os::file::create_private(&path).unwrap();
-        file.write_all(text.as_bytes()).unwrap();
-        let error = rotate(&path).unwrap_err().to_string();
-        assert!(error.contains("a line each"), "{error}");
-        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        let secret = "s".repeat(32);
+        drop(peerbus_os::file::create_private(&path).unwrap());
+        for text in [
+            format!("token = \"t\"\n\"hmac_secret\" = \"{secret}\"\n"),
+            // Its end could not be taken out again.
+            format!("token = \"t\"\nhmac_secret = \"\"\"\n{secret}\"\"\"\n"),
+        ] {
+            fs::write(&path, &text).unwrap();
+            let error = rotate(&path).unwrap_err().to_string();
+            assert!(error.contains("a line each"), "{error}");
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
     }
 
     #[test]

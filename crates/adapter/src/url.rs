@@ -127,6 +127,10 @@ fn authority_of<'a>(authority: &'a str, default: &'a str) -> Option<(&'a str, u1
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            // The first two slashes of a path that begins so would be taken for the URL's.
+            Self::Unix(path) if path.as_os_str().as_encoded_bytes().starts_with(b"//") => {
+                write!(f, "unix://{}", path.display())
+            }
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Tcp {
                 tls,

@@ -9,4 +9,6 @@ mod install;
 mod text;
 
 pub use error::Error;
+#[cfg(feature = "fuzzing")]
+pub use install::fuzz;
 pub use install::{Line, Request, install, uninstall};

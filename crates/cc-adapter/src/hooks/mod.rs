@@ -10,5 +10,7 @@ mod rewake;
 mod server;
 
 pub use client::{Said, context, ignore, wait};
+#[cfg(feature = "fuzzing")]
+pub use occasion::fuzz;
 pub use rewake::Rewake;
 pub(crate) use server::start;

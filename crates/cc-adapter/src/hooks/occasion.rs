@@ -95,6 +95,40 @@ impl Occasion {
     }
 }
 
+/// Reads what a hook hands on and asks it everything. What it says of itself is read again as it is.
+///
+/// # Panics
+///
+/// When that does not hold.
+#[cfg(feature = "fuzzing")]
+#[expect(clippy::expect_used, reason = "a fuzzer finds by panicking")]
+pub fn fuzz(line: &[u8]) {
+    let ask: Option<peerbus_adapter::hooks::Ask<Occasion>> = serde_json::from_slice(line).ok();
+    let occasion = ask
+        .map(|ask| ask.on)
+        .or_else(|| serde_json::from_slice(line).ok());
+    let Some(occasion) = occasion else { return };
+    let asked = (
+        occasion.event(),
+        occasion.in_subagent(),
+        occasion.bus_tool(),
+    );
+    let text = serde_json::to_string(&occasion).expect("it is written");
+    let again: Occasion = serde_json::from_str(&text).expect("it is read");
+    assert_eq!(again, occasion);
+    assert_eq!(
+        (again.event(), again.in_subagent(), again.bus_tool()),
+        asked
+    );
+    let prompt = again.prompt().unwrap_or_default();
+    assert!(
+        prompt.len() <= 2 * MARKS_MAX * (MARK_MAX + 1),
+        "{}",
+        prompt.len()
+    );
+    let _ = again.facts();
+}
+
 /// The events at which our hooks run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {

@@ -51,11 +51,14 @@ impl<'t> Document<'t> {
     pub(crate) fn edited(&self) -> String {
         let edited = self.root.to_string();
         let body = self.text.trim_end();
-        if body.contains('\n') || !body.contains('"') {
+        if body.contains(['\n', '\r']) || !body.contains('"') {
             return edited;
         }
         let joined: String = edited.trim_end().lines().map(str::trim_start).collect();
-        joined + &self.text[body.len()..]
+        let joined = joined + &self.text[body.len()..];
+        // Not so if a comment that ran to the end of its line has swallowed something.
+        let same = Document::parse(&joined).is_ok_and(|joined| joined.plain() == self.plain());
+        if same { joined } else { edited }
     }
 
     /// The object of this name in another one, made if it is missing.

@@ -3,6 +3,8 @@
 pub(crate) mod config_file;
 mod diff;
 pub(crate) mod edit;
+#[cfg(feature = "fuzzing")]
+mod fuzzing;
 pub(crate) mod hooks;
 mod json;
 pub(crate) mod naming;
@@ -19,6 +21,8 @@ mod words;
 use std::io;
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "fuzzing")]
+pub use fuzzing::fuzz;
 use peerbus_agents::{Agent, Scope};
 
 use crate::error::Error;

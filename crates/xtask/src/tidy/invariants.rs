@@ -1,17 +1,36 @@
-//! Each invariant of docs/ARCHITECTURE.md names the tests that check it, and they exist.
+//! Each invariant of docs/ARCHITECTURE.md, and each threat of docs/THREAT_MODEL.md, names the tests
+//! that check it, and they exist.
 
 use std::collections::BTreeSet;
 
 use super::Violation;
 use super::tree::Tree;
 
-const DOCUMENT: &str = "docs/ARCHITECTURE.md";
+/// A table in a document: the letter before the numbers of its rows, and what such a row is.
+const TABLES: [(&str, char, &str); 2] = [
+    ("docs/ARCHITECTURE.md", 'I', "invariant"),
+    ("docs/THREAT_MODEL.md", 'T', "threat"),
+];
 
-/// Checks the table of invariants: rows `| I1 | statement | tests |`, numbered without a gap, with
-/// tests in backticks.
+/// Checks the tables: rows `| I1 | statement | tests |`, numbered without a gap, with tests in
+/// backticks in the last cell.
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
-    let text = tree.files.get(DOCUMENT).map_or("", String::as_str);
     let tests = test_functions(tree);
+    let tables = TABLES.iter();
+    tables
+        .flat_map(|(document, letter, kind)| {
+            let text = tree.files.get(*document).map_or("", String::as_str);
+            let row = rows(text, *letter, kind, &tests);
+            row.into_iter().map(|(line, what)| {
+                let remedy = "name, in backticks in the last cell, the test that fails when this does not hold";
+                Violation::new(document, line, "invariant", what, remedy)
+            })
+        })
+        .collect()
+}
+
+/// What is wrong with the rows of a table, and in which lines.
+fn rows(text: &str, letter: char, kind: &str, tests: &BTreeSet<&str>) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut number = 0;
     for (line, text) in (1..).zip(text.lines()) {
@@ -20,33 +39,27 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
             continue;
         };
         let id = id.trim();
-        let counted = id.strip_prefix('I').and_then(|rest| rest.parse().ok());
+        let counted = id.strip_prefix(letter).and_then(|rest| rest.parse().ok());
         let Some(counted) = counted else { continue };
         number += 1;
         if counted != number {
-            found.push(violation(line, format!("I{number} is missing before {id}")));
+            found.push((line, format!("{letter}{number} is missing before {id}")));
             number = counted;
         }
         let named: Vec<&str> = named.split('`').skip(1).step_by(2).collect();
         if named.is_empty() {
-            found.push(violation(line, format!("invariant {id} names no test")));
+            found.push((line, format!("{kind} {id} names no test")));
         }
         let missing = named.iter().filter(|name| !tests.contains(**name));
         found.extend(missing.map(|name| {
-            let what = format!("invariant {id} names `{name}`, which is no test function");
-            violation(line, what)
+            let what = format!("{kind} {id} names `{name}`, which is no test function");
+            (line, what)
         }));
     }
     if number == 0 {
-        found.push(violation(0, "there is no table of invariants".into()));
+        found.push((0, format!("there is no table with {letter}1, a {kind}")));
     }
     found
-}
-
-fn violation(line: usize, what: String) -> Violation {
-    let remedy =
-        "name, in backticks in the last cell, the test that fails when the invariant breaks";
-    Violation::new(DOCUMENT, line, "invariant", what, remedy)
 }
 
 /// The names of all functions under an attribute that makes them tests.
@@ -79,7 +92,12 @@ mod tests {
 
     fn found(last_row: &str) -> Vec<String> {
         let document = format!("| | holds |\n|---|---|\n| I1 | x | `plain` |\n{last_row}");
-        let tree = Tree::of(&[(DOCUMENT, &document), ("tests/it/a.rs", TESTS)]);
+        let threats = "| T1 | x | y | `later` |\n";
+        let tree = Tree::of(&[
+            ("docs/ARCHITECTURE.md", &document),
+            ("docs/THREAT_MODEL.md", threats),
+            ("tests/it/a.rs", TESTS),
+        ]);
         check(&tree).into_iter().map(|v| v.what).collect()
     }
 
@@ -98,6 +116,6 @@ mod tests {
             found("| I3 | holds | `plain` |"),
             ["I2 is missing before I3"]
         );
-        assert_eq!(check(&Tree::of(&[])).len(), 1);
+        assert_eq!(check(&Tree::of(&[])).len(), 2);
     }
 }

@@ -105,6 +105,11 @@ fn an_answer_in_the_pipe_of_a_client_that_dies_is_not_seen_and_the_next_one_gets
         })
     };
     state("delivered");
+    // The broker has sent it, and the adapter may not have read it yet.
+    crate::support::eventually("it has come", || {
+        let listed = bob.call("bus.inbox", json!({ "peek": true }));
+        (listed["messages"] != json!([])).then_some(())
+    });
     // Its client takes the answer and says no more, not even that it lives.
     let ask = bob.ask_tool("bus.inbox", json!({ "ids": [sent["id"]] }));
     bob.mute();

@@ -70,7 +70,9 @@ fn ends(chunk: u64, ends: &[u8]) -> impl Iterator<Item = (Seq, usize)> {
     let (all, _) = ends.as_chunks::<END_BYTES>();
     all.iter().map(move |[low, group @ ..]| {
         let group = u32::from_le_bytes(*group);
-        (Seq(chunk * CHUNK + u64::from(*low)), group as usize)
+        // Of a damaged row, a message that there is not.
+        let seq = chunk.saturating_mul(CHUNK).saturating_add((*low).into());
+        (Seq(seq), group as usize)
     })
 }
 
@@ -96,7 +98,8 @@ pub(crate) fn insert(db: &Connection, fates: &[Fate], steady_ms: u64) -> Result<
         } = Packed::of(fates.iter().filter(|fate| fate.seq.0 / CHUNK == chunk))?;
         let told = BrokerFrame::Receipts(groups).encode();
         let count = ends.len() / END_BYTES;
-        total += limit(ends.len() + recipients.len() + told.len() + count * HEAD_BYTES);
+        let bytes = ends.len() + recipients.len() + told.len() + count * HEAD_BYTES;
+        total = total.saturating_add(limit(bytes));
         insert.execute((int(chunk)?, at_ms, total, ends, recipients, &*told))?;
     }
     Ok(())
@@ -160,8 +163,9 @@ pub(crate) fn delete(
     )?;
     let mut delete = db.prepare_cached("DELETE FROM fates WHERE number = ?1")?;
     let mut gone = 0;
+    let over = total.saturating_sub(bound(bytes_max));
     while gone < fates {
-        let first = oldest.query_row((bound(before_ms), total - bound(bytes_max)), |row| {
+        let first = oldest.query_row((bound(before_ms), over), |row| {
             let chunk = crate::read::unsigned(row, 1)?;
             let ends = ends(chunk, row.get_ref(2)?.as_blob()?);
             Ok((row.get(0)?, chunk, ends.map(|(seq, _)| seq).collect()))

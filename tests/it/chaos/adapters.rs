@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
+use peerbus_test_support::message::envelope;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use serde_json::{Value, json};
 
 use super::history::{Kind, Shown};
+use super::wire::Wire;
 use super::world::{Victim, World};
-use crate::support::{Mcp, PATIENCE};
+use crate::support::{Mcp, PATIENCE, eventually};
 
 /// Sends that an adapter has under way at once.
 const PIPELINE: usize = 8;
@@ -110,29 +112,19 @@ fn drain_on(
     rng: &mut StdRng,
 ) -> Result<(), ()> {
     loop {
-        let answer = call(world, mcp, "bus.drain", json!({}))?;
-        let messages = answer["messages"].as_array().cloned().unwrap_or_default();
-        let mut named = Vec::new();
-        for message in &messages {
-            let text = |member: &str| message[member].as_str().unwrap_or_default().to_owned();
-            let number = message["body"]["text"].as_str();
-            let shown = Shown {
-                from: text("from"),
-                id: text("id"),
-                number: number.and_then(|text| text.parse().ok()),
-                repeat: message["shown_before"] == true,
-            };
-            world.history.show(name, process, &shown, true);
-            if rng.random_ratio(1, 3) {
-                world.history.naming(name, &shown.id);
-                named.push(shown.id);
-            }
+        let result = call(world, mcp, "bus.drain", json!({}))?;
+        let messages = drained(&result);
+        for shown in messages.iter().chain(&along(&result)) {
+            world.history.show(name, process, shown, true);
+        }
+        let named = messages.iter().filter(|_| rng.random_ratio(1, 3));
+        let named: Vec<_> = named.map(|shown| shown.id.as_str()).collect();
+        for id in &named {
+            world.history.naming(name, id);
         }
         if !named.is_empty() {
-            // Other mail goes along with the answer.
-            let answer = call(world, mcp, "bus.ack", json!({ "ids": named }))?;
-            let along = answer["unseen"].as_str().unwrap_or_default();
-            for shown in lines(along) {
+            let result = call(world, mcp, "bus.ack", json!({ "ids": named }))?;
+            for shown in along(&result) {
                 world.history.show(name, process, &shown, true);
             }
         }
@@ -142,7 +134,31 @@ fn drain_on(
     }
 }
 
-/// Calls a tool and waits for its answer, as long as it takes: the process may be suspended.
+/// The messages in an answer of the drain tool.
+fn drained(result: &Value) -> Vec<Shown> {
+    let messages = result["structuredContent"]["messages"].as_array();
+    let shown = |message: &Value| {
+        let text = |member: &str| message[member].as_str().unwrap_or_default().to_owned();
+        let number = message["body"]["text"].as_str();
+        Shown {
+            from: text("from"),
+            id: text("id"),
+            number: number.and_then(|text| text.parse().ok()),
+            repeat: message["shown_before"] == true,
+        }
+    };
+    messages.into_iter().flatten().map(shown).collect()
+}
+
+/// Messages that go along with the result of a tool call, whatever came of it: in its texts, behind
+/// the first one, which is its own.
+fn along(result: &Value) -> Vec<Shown> {
+    let texts = result["content"].as_array().into_iter().flatten().skip(1);
+    let texts = texts.filter_map(|content| content["text"].as_str());
+    texts.flat_map(lines).collect()
+}
+
+/// Calls a tool and waits for its result, as long as it takes: the process may be suspended.
 fn call(world: &World, mcp: &mut Mcp, tool: &str, arguments: Value) -> Result<Value, ()> {
     let call = mcp.ask_tool(tool, arguments);
     loop {
@@ -150,7 +166,7 @@ fn call(world: &World, mcp: &mut Mcp, tool: &str, arguments: Value) -> Result<Va
             continue;
         };
         if message["id"] == json!(call) {
-            return Ok(message["result"]["structuredContent"].take());
+            return Ok(message["result"].take());
         }
     }
 }
@@ -171,9 +187,11 @@ fn wake_on(world: &World, name: &str, mcp: &mut Mcp, process: u64) -> Result<(),
             continue;
         };
         let (shown, more) = if reading.is_some_and(|call| message["id"] == json!(call)) {
-            let answer = &message["result"]["structuredContent"];
+            let result = &message["result"];
+            let answer = &result["structuredContent"];
             reading = None;
-            (read(answer), answer["remaining"] != json!(0))
+            let shown = read(answer).into_iter().chain(along(result)).collect();
+            (shown, answer["remaining"] != json!(0))
         } else if message["method"] == "notifications/claude/channel" {
             let shown = pushed(&message["params"]);
             let any = !shown.is_empty();
@@ -241,4 +259,22 @@ fn lines(text: &str) -> Vec<Shown> {
         }
     };
     lines.map(shown).collect()
+}
+
+#[test]
+fn mail_that_goes_along_with_a_call_that_failed_is_read() {
+    let world = World::start(false, None).expect("no small disk is asked for");
+    let mut mcp = start(&world, "generic", "drainer", &Victim::default());
+    world.wait_for_names(&["drainer"]);
+    let mut ann = Wire::register(&world, "ann").expect("nothing breaks here");
+    let text = envelope(&world.secret, "m1", "ann", "drainer", r#"{"text":"7"}"#);
+    assert!(ann.say(&text));
+    let shown = eventually("mail goes along", || {
+        let to_nobody = json!({ "to": "nobody", "body": {} });
+        let result = call(&world, &mut mcp, "bus.send", to_nobody).expect("an answer");
+        assert_eq!(result["isError"], true, "{result}");
+        along(&result).pop()
+    });
+    assert_eq!((shown.id.as_str(), shown.number), ("m1", Some(7)));
+    world.stop_broker();
 }

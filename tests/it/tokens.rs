@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use peerbus_test_support::message::envelope;
 use peerbus_test_support::socket::{Heard, registration};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{Broker, Home, Mcp, Raw};
 
@@ -126,5 +126,45 @@ fn a_line_that_somebody_takes_out_of_the_file_ends_the_token() {
     assert_eq!(raw.next()["type"], "peers");
     fs::write(file(&home), "").expect("the file is ours");
     assert_eq!(raw.hear(), Heard::Closed(4005, "token was revoked".into()));
+    broker.stop();
+}
+
+#[test]
+fn who_may_send_so_many_a_second_waits_and_holds_up_nobody_else() {
+    const MESSAGES: usize = 100;
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let token = add(&home, &["ci", "--max-per-second", "1"]);
+    let mut bob = Raw::register(&home, &broker, "bob");
+    let mut ann = Raw::register(&home, &broker, "ann");
+    let mut ci = join(&broker, "ci", &token);
+    assert_eq!(ci.next()["type"], "peers");
+    for n in 0..MESSAGES {
+        ci.say(&envelope(SECRET, &format!("m{n}"), "ci", "bob", "1"));
+    }
+    assert_eq!(
+        ci.answer()["state"],
+        "accepted",
+        "the first one goes at once"
+    );
+    ann.say(&envelope(SECRET, "hers", "ann", "bob", "1"));
+    let mut before = 0;
+    while bob.delivery()["envelope"]["from"] != "ann" {
+        before += 1;
+    }
+    assert!(before < MESSAGES, "all of a token's messages went at once");
+    // As fast as it likes, from now on.
+    let text = fs::read_to_string(file(&home)).expect("a tokens file");
+    let lines = text.lines().filter(|line| !line.contains("max_per_second"));
+    fs::write(file(&home), lines.collect::<Vec<_>>().join("\n")).expect("the file is ours");
+    let mut accepted = 1;
+    while accepted < MESSAGES {
+        let frame = ci.next();
+        let receipts = frame["receipts"].as_array().expect("receipts");
+        let refused = receipts.iter().any(|receipt| receipt["code"].is_string());
+        assert!(!refused, "nothing is refused: {frame}");
+        let said = |receipt: &&Value| receipt["state"] == "accepted";
+        accepted += receipts.iter().filter(said).count();
+    }
     broker.stop();
 }

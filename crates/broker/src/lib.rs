@@ -18,6 +18,7 @@ mod log_limit;
 mod metrics;
 mod operator;
 mod options;
+mod pace;
 mod places;
 mod running;
 mod shared;

@@ -1,9 +1,11 @@
 //! What the parts of a running broker share.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
+use peerbus_core::TokenHash;
 use peerbus_store::WitnessFile;
-
+use peerbus_wire::Token;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
@@ -11,6 +13,7 @@ use crate::engine_input::EngineSender;
 use crate::log_limit::LogLimit;
 use crate::metrics::Metrics;
 use crate::options::Times;
+use crate::pace::TokenPace;
 use crate::places::Places;
 use crate::table::Table;
 use crate::tokens::TokensWatch;
@@ -74,6 +77,11 @@ impl Shared {
             // The sender lives as long as this does.
             let _ended = full.wait_for(|full| !full).await;
         }
+    }
+
+    /// How fast connections of a token may send.
+    pub(crate) fn pace_of(&self, token: &Token) -> Option<Arc<TokenPace>> {
+        self.tokens.as_ref()?.pace(&TokenHash::of(token))
     }
 
     /// Counts a connection that could not take what was queued for it.

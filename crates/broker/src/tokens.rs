@@ -9,19 +9,24 @@
 //! max_names = 10                      # absent: 1000
 //! max_connections = 4                 # absent: as many as the broker has
 //! max_bytes = 1000000                 # absent: what every token may have waiting
+//! max_per_second = 100                # messages; absent: as many as they like
 //! ```
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _};
+use std::num::NonZeroU32;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use peerbus_core::TokenHash;
 use peerbus_core::grant::{Grant, NamePattern, Quotas, Right, Rights};
 use peerbus_wire::{TokenName, hex};
 use toml_edit::{Array, Datetime, Document, DocumentMut, Item, Offset, Table, value};
+
+use crate::pace::TokenPace;
 
 /// More than any tokens file has.
 const FILE_BYTES_MAX: u64 = 4 * 1_048_576;
@@ -180,6 +185,9 @@ fn written(grant: &Grant) -> Table {
             number(usize::try_from(bytes).unwrap_or(usize::MAX)),
         );
     }
+    if let Some(messages) = grant.quotas.per_second {
+        table.insert("max_per_second", value(i64::from(messages.get())));
+    }
     table
 }
 
@@ -253,9 +261,13 @@ fn set(grant: &mut Grant, key: &str, item: &Item) -> Result<(), String> {
         "max_names" => quotas.names = number(item)?,
         "max_connections" => quotas.connections = Some(number(item)?),
         "max_bytes" => quotas.bytes = Some(number(item)? as u64),
+        "max_per_second" => {
+            let messages = number(item)?.try_into().ok().and_then(NonZeroU32::new);
+            quotas.per_second = Some(messages.ok_or("is not a number from 1 on")?);
+        }
         _ => {
             return Err("is not known: hash, names, rights, expires, max_names, \
-                        max_connections and max_bytes are"
+                        max_connections, max_bytes and max_per_second are"
                 .into());
         }
     }
@@ -315,6 +327,7 @@ pub(crate) struct TokensWatch {
     base: Vec<Grant>,
     /// What the file looked like when it was last read.
     seen: Mutex<Option<Mark>>,
+    paces: Mutex<BTreeMap<TokenHash, Arc<TokenPace>>>,
 }
 
 /// Tells versions of a file apart; `None` of one that is not there.
@@ -325,6 +338,7 @@ impl TokensWatch {
     pub(crate) fn new(path: PathBuf, base: Vec<Grant>) -> Result<(Self, Vec<Grant>), TokensError> {
         let watch = Self {
             seen: Mutex::new(Some(mark(&path))),
+            paces: Mutex::default(),
             path,
             base,
         };
@@ -347,19 +361,38 @@ impl TokensWatch {
             .cloned();
         let base: Vec<_> = base.collect();
         grants.extend(base);
+        self.set_paces(&grants);
         Ok(grants)
+    }
+
+    fn set_paces(&self, grants: &[Grant]) {
+        let mut paces = lock(&self.paces);
+        paces.retain(|token, _| grants.iter().any(|grant| grant.token == *token));
+        for grant in grants {
+            let pace = paces.entry(grant.token).or_default();
+            pace.set(grant.quotas.per_second);
+        }
+    }
+
+    /// How fast the peers of a token may send, if it is one.
+    pub(crate) fn pace(&self, token: &TokenHash) -> Option<Arc<TokenPace>> {
+        lock(&self.paces).get(token).cloned()
     }
 
     /// Reads the file again if it has changed since it was last looked at.
     pub(crate) fn changed(&self) -> Option<Result<Vec<Grant>, TokensError>> {
         let now = mark(&self.path);
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = lock(&self.seen);
         if seen.replace(now) == Some(now) {
             return None;
         }
         drop(seen);
         Some(self.read())
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn mark(path: &Path) -> Mark {
@@ -386,6 +419,7 @@ mod tests {
                 names: 7,
                 connections: Some(2),
                 bytes: Some(1_000),
+                per_second: NonZeroU32::new(50),
             },
             ..Grant::usual(TokenName::parse("ci.1").unwrap(), TokenHash([7; 32]))
         };
@@ -436,6 +470,7 @@ mod tests {
             (format!("{good}expires = \"soon\"\n"), 3, "2027-01-31"),
             (format!("{good}expires = 2027-01-31\n"), 3, "2027-01-31T00"),
             (format!("{good}max_names = -1\n"), 3, "from 0 on"),
+            (format!("{good}max_per_second = 0\n"), 3, "from 1 on"),
             (
                 format!("{good}[b]\nhash = \"{HASH}\"\n"),
                 3,

@@ -53,6 +53,7 @@ fn add(verb: &TokenAdd) -> Result<(), Failure> {
             names: verb.max_names.unwrap_or(NAMES_DEFAULT),
             connections: verb.max_connections,
             bytes: verb.max_bytes,
+            per_second: verb.max_per_second,
         },
     };
     tokens::add(&file, &grant).map_err(Failure::config)?;
@@ -80,6 +81,7 @@ fn list(verb: &TokenList) -> Result<(), Failure> {
                 "name": grant.name.as_str(), "names": names, "rights": rights, "expires": ends,
                 "expired": over, "max_names": quotas.names,
                 "max_connections": quotas.connections, "max_bytes": quotas.bytes,
+                "max_per_second": quotas.per_second,
             });
             output::line(&told.to_string())?;
             continue;

@@ -1,5 +1,6 @@
 //! What a bearer token admits to.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use peerbus_wire::{PeerName, TokenName};
@@ -158,6 +159,9 @@ pub struct Quotas {
     /// Bytes of envelopes that its peers sent and that are owed to anybody, each copy of a broadcast
     /// counted; `None`: what the broker allows every token.
     pub bytes: Option<u64>,
+    /// Messages that its peers may send in a second, all of them together; what is more waits at
+    /// its sender. `None`: as many as they like.
+    pub per_second: Option<NonZeroU32>,
 }
 
 impl Default for Quotas {
@@ -166,6 +170,7 @@ impl Default for Quotas {
             names: NAMES_DEFAULT,
             connections: None,
             bytes: None,
+            per_second: None,
         }
     }
 }

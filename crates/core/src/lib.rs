@@ -10,6 +10,7 @@ mod delivered;
 pub mod grant;
 pub mod mailbox;
 mod mutation;
+pub mod pace;
 pub mod peer;
 mod peer_id;
 pub mod store;

@@ -15,6 +15,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::tls;
 
 pub(crate) const TOKEN: &str = "bench-token";
+/// A token whose peers may send so many messages a second.
+pub(crate) const PACED: &str = "paced-token";
+pub(crate) const PACED_PER_SECOND: u32 = 1_000;
 const ENGINE_THREAD: &str = "peerbus-engine";
 
 /// A broker process with a directory of its own. Killed when dropped.
@@ -142,12 +145,16 @@ impl Broker {
     }
 }
 
-/// Lets the one token have as many names as the largest load has connections.
+/// Lets one token have as many names as the largest load has connections, and another one send no
+/// faster than it may.
 fn tokens_file(dir: &Path) -> Result<PathBuf> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
-    let token = Token::parse(TOKEN).context("a short text is a token")?;
-    let hash = hex::encode(&TokenHash::of(&token).0);
+    let hash = |token| {
+        let token = Token::parse(token).context("a short text is a token")?;
+        anyhow::Ok(hex::encode(&TokenHash::of(&token).0))
+    };
+    let (hash, paced) = (hash(TOKEN)?, hash(PACED)?);
     let path = dir.join("tokens.toml");
     let mut options = std::fs::OpenOptions::new();
     let mut file = options
@@ -158,7 +165,8 @@ fn tokens_file(dir: &Path) -> Result<PathBuf> {
         .open(&path)?;
     writeln!(
         file,
-        "[bench]\nhash = \"{hash}\"\nrights = [\"send\", \"broadcast\", \"observe\"]\nmax_names = 50000"
+        "[bench]\nhash = \"{hash}\"\nrights = [\"send\", \"broadcast\", \"observe\"]\nmax_names = 50000\n\
+         [paced]\nhash = \"{paced}\"\nrights = [\"send\"]\nmax_per_second = {PACED_PER_SECOND}"
     )?;
     Ok(path)
 }

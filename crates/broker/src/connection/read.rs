@@ -7,8 +7,8 @@ use axum::extract::ws::{Message, WebSocket};
 use futures_util::StreamExt;
 use futures_util::stream::SplitStream;
 use peerbus_core::broker::Input;
-use peerbus_wire::ClientFrame;
 use peerbus_wire::limits::REGISTER_BYTES_MAX;
+use peerbus_wire::{ClientFrame, Register};
 use tokio_tungstenite::tungstenite;
 
 use super::End;
@@ -24,6 +24,7 @@ pub(super) async fn read(
     shared: &Shared,
 ) -> End {
     let mut first = true;
+    let mut pace = None;
     loop {
         link.not_listening();
         link.may_read().await;
@@ -43,8 +44,19 @@ pub(super) async fn read(
             continue;
         }
         link.not_listening();
-        if matches!(frame, ClientFrame::Envelope(_)) && !link.is_ext() {
-            shared.room().await;
+        match &frame {
+            ClientFrame::Register(Register {
+                token: Some(token), ..
+            }) => pace = shared.pace_of(token),
+            ClientFrame::Envelope(_) => {
+                if let Some(pace) = &pace {
+                    pace.turn(shared.clock).await;
+                }
+                if !link.is_ext() {
+                    shared.room().await;
+                }
+            }
+            _ => {}
         }
         hand_in(Input::Frame(link.conn(), frame), link, bytes, shared).await;
     }

@@ -1,5 +1,6 @@
 //! The command line of `peerbus token`.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::Subcommand;
@@ -52,6 +53,9 @@ pub(crate) struct TokenAdd {
     /// Bytes that its peers sent and that wait to be read
     #[arg(long, value_name = "BYTES")]
     pub(crate) max_bytes: Option<u64>,
+    /// Messages that its peers may send in a second; more wait at their senders
+    #[arg(long, value_name = "N")]
+    pub(crate) max_per_second: Option<NonZeroU32>,
     #[command(flatten)]
     pub(crate) place: TokensFile,
 }

@@ -93,7 +93,7 @@ pub struct MessageHead {
     pub recipients: u32,
     /// When it was accepted, wall clock.
     pub accepted_ms: u64,
-    /// Bytes of its envelope; 0 once that was deleted.
+    /// Bytes of its envelope; 0 once that was deleted, and those of its hash when only that is left.
     pub bytes: u64,
 }
 
@@ -154,6 +154,12 @@ pub enum Inserted {
         recipients: u32,
     },
 }
+
+/// The answer of [`Txn::settled`].
+pub type Settled = (Vec<(Seq, u64)>, Option<Seq>);
+
+/// What a rejected message takes of the disk besides its envelope and the reason, in bytes, about.
+pub const DEAD_BYTES: u64 = 128;
 
 /// How a delivery ended. What is kept of that outlives the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -297,12 +303,19 @@ pub trait Txn {
     fn pending_for(&mut self, seq: Seq) -> Result<Vec<PeerId>, StoreError>;
 
     /// Of the first `limit` messages after `after`: those that are owed to nobody and not kept as
-    /// dead, and the number of the last one looked at (`None` at the end).
-    fn settled(&mut self, after: Seq, limit: usize) -> Result<(Vec<Seq>, Option<Seq>), StoreError>;
+    /// dead, each with the bytes that [`Txn::drop_texts`] would free, and the number of the last one
+    /// looked at (`None` at the end).
+    fn settled(&mut self, after: Seq, limit: usize) -> Result<Settled, StoreError>;
+
+    /// Puts its hash in the place of the text of each of these messages, which are owed to nobody,
+    /// in order and no more once `bytes` are freed. What comes again under the id is compared with
+    /// the hash. Says how many it dealt with, at least one of several, and how many bytes that freed.
+    fn drop_texts(&mut self, seqs: &[Seq], bytes: u64) -> Result<(usize, u64), StoreError>;
 
     /// Deletes messages that are owed to nobody. Of those of which a fate is kept the head stays
-    /// for [`Txn::find_past`] and [`Txn::find_by_id`].
-    fn delete_messages(&mut self, seqs: &[Seq]) -> Result<(), StoreError>;
+    /// for [`Txn::find_past`] and [`Txn::find_by_id`]. Says how many bytes [`Txn::drop_texts`] would
+    /// have freed of them.
+    fn delete_messages(&mut self, seqs: &[Seq]) -> Result<u64, StoreError>;
 
     /// Keeps how deliveries ended. When `steady_ms` is before the time of the newest fate, that
     /// counts.
@@ -338,8 +351,15 @@ pub trait Txn {
         at: Stamp,
     ) -> Result<(), StoreError>;
 
-    /// Forgets at most `limit` rejected messages that were rejected before `before_ms`.
-    fn delete_dead(&mut self, before_ms: u64, limit: usize) -> Result<usize, StoreError>;
+    /// Forgets the oldest rejected messages, at most `limit`: those that were rejected before
+    /// `before_ms`, and as many as must go for the rest to take about `bytes_max` on disk, each
+    /// recipient's counted.
+    fn delete_dead(
+        &mut self,
+        before_ms: u64,
+        bytes_max: u64,
+        limit: usize,
+    ) -> Result<usize, StoreError>;
 
     /// Keeps a statement for a sender.
     fn insert_notice(&mut self, notice: &Notice) -> Result<(), StoreError>;
@@ -355,8 +375,14 @@ pub trait Txn {
     /// Drops a statement; `false` when `sender` has no such one.
     fn delete_notice(&mut self, sender: PeerId, number: u64) -> Result<bool, StoreError>;
 
-    /// Drops at most `limit` statements written before `before_ms`.
-    fn delete_notices(&mut self, before_ms: u64, limit: usize) -> Result<usize, StoreError>;
+    /// Drops the oldest statements, at most `limit`: those written before `before_ms`, and those
+    /// with a number below `before`.
+    fn delete_notices(
+        &mut self,
+        before_ms: u64,
+        before: u64,
+        limit: usize,
+    ) -> Result<usize, StoreError>;
 
     /// Appends a block to the audit chain and replaces the head.
     fn append_audit(&mut self, block: &Block, head: &Head) -> Result<(), StoreError>;

@@ -201,6 +201,7 @@ impl Load {
             store.begin()?;
             let start = Instant::now();
             let (seqs, last) = store.settled(Seq(0), 500)?;
+            let seqs: Vec<Seq> = seqs.into_iter().map(|(seq, _)| seq).collect();
             store.delete_messages(&seqs)?;
             store.commit()?;
             if last.is_none() {

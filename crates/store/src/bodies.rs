@@ -7,6 +7,11 @@ use rusqlite::{Result, Rows};
 use crate::owed::QueueBreak;
 use crate::read;
 
+/// The first message that is owed and of which there is no text, or 0: what is as long as a hash is
+/// none.
+pub(crate) const OWED_WITHOUT_TEXT: &str = "SELECT coalesce(min(m.seq), 0) FROM deliveries d
+     JOIN messages m ON m.seq = d.seq WHERE octet_length(m.envelope) = 22";
+
 /// The columns that [`Bodies`] reads.
 pub(crate) const STORED: &str = "SELECT seq, envelope FROM messages ORDER BY seq";
 
@@ -42,8 +47,11 @@ impl<'s> Bodies<'s> {
     fn step(&mut self) -> Result<()> {
         self.next = match self.rows.next()? {
             Some(row) => {
-                let envelope = row.get_ref(1)?.as_bytes()?;
-                Some((read::unsigned(row, 0)?, EnvelopeHash::of(envelope)))
+                let stored = row.get_ref(1)?.as_bytes()?;
+                // Of mail that ended perhaps the hash only.
+                let hash = EnvelopeHash::parse(stored);
+                let hash = hash.unwrap_or_else(|| EnvelopeHash::of(stored));
+                Some((read::unsigned(row, 0)?, hash))
             }
             None => None,
         };

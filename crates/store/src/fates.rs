@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use peerbus_core::store::{Fate, MessageHead, PeerId};
-use peerbus_wire::{BrokerFrame, MessageId, Receipt, Received, Seq, Stage};
+use peerbus_wire::{BrokerFrame, EnvelopeHash, MessageId, Receipt, Received, Seq, Stage};
 use rusqlite::types::Type;
 use rusqlite::{Connection, Error, OptionalExtension as _, Result};
 
-use crate::read::{bound, int, limit, message_head};
+use crate::read::{TEXT_BYTES, bound, int, limit, message_head, unsigned};
 
 /// Message numbers that share a row of a commit.
 const CHUNK: u64 = 256;
@@ -214,12 +214,14 @@ fn seqs(db: &Connection, chunk: u64, after: i64) -> Result<BTreeSet<Seq>> {
 }
 
 /// Deletes messages; of those that have fates the heads stay.
-pub(crate) fn delete_messages(db: &Connection, messages: &[Seq]) -> Result<()> {
+pub(crate) fn delete_messages(db: &Connection, messages: &[Seq]) -> Result<u64> {
     let mut keep = db.prepare_cached(
         "INSERT INTO past(seq, sender, id, recipients, accepted_ms)
          SELECT seq, sender, id, recipients, accepted_ms FROM messages WHERE seq = ?1",
     )?;
+    let mut text = db.prepare_cached(TEXT_BYTES)?;
     let mut delete = db.prepare_cached("DELETE FROM messages WHERE seq = ?1")?;
+    let mut freed = 0;
     let same_chunk = |a: &Seq, b: &Seq| a.0 / CHUNK == b.0 / CHUNK;
     for run in messages.chunk_by(same_chunk) {
         let Some(first) = run.first() else { continue };
@@ -228,10 +230,38 @@ pub(crate) fn delete_messages(db: &Connection, messages: &[Seq]) -> Result<()> {
             if known.contains(seq) {
                 keep.execute([int(seq.0)?])?;
             }
+            let bytes = text.query_row([int(seq.0)?], |row| unsigned(row, 0));
+            freed += bytes.optional()?.unwrap_or_default();
             delete.execute([int(seq.0)?])?;
         }
     }
-    Ok(())
+    Ok(freed)
+}
+
+/// Puts hashes in the place of texts until so many bytes are free. Says how many messages it looked
+/// at, and what that freed.
+pub(crate) fn drop_texts(db: &Connection, messages: &[Seq], bytes: u64) -> Result<(usize, u64)> {
+    let mut length = db.prepare_cached(TEXT_BYTES)?;
+    let mut text = db.prepare_cached("SELECT envelope FROM messages WHERE seq = ?1")?;
+    let mut put = db.prepare_cached("UPDATE messages SET envelope = ?2 WHERE seq = ?1")?;
+    let (mut count, mut freed) = (0, 0);
+    for seq in messages {
+        if freed >= bytes {
+            break;
+        }
+        count += 1;
+        let seq = int(seq.0)?;
+        let more = length.query_row([seq], |row| unsigned(row, 0));
+        let more = more.optional()?.unwrap_or_default();
+        if more > 0 {
+            let hash = text.query_row([seq], |row| {
+                Ok(EnvelopeHash::of(row.get_ref(0)?.as_bytes()?))
+            })?;
+            put.execute((seq, hash.as_str()))?;
+        }
+        freed += more;
+    }
+    Ok((count, freed))
 }
 
 pub(crate) fn find_past(

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use peerbus_core::audit::{Block, Head};
 use peerbus_core::store::{
-    AliasRow, Ending, MessageHead, Notice, OwedRow, PeerId, PeerRow, Queued,
+    AliasRow, Ending, MessageHead, Notice, OwedRow, PeerId, PeerRow, Queued, Settled,
 };
 use peerbus_core::{Delivered, NotDelivered, Stamp, TokenHash};
-use peerbus_wire::{MessageId, Seq};
+use peerbus_wire::{EnvelopeHash, MessageId, Seq};
 use rusqlite::types::Type;
 use rusqlite::{Connection, Error, OptionalExtension as _, Result, Row, Rows};
 
@@ -72,6 +72,17 @@ pub(crate) fn message_head(row: &Row<'_>) -> Result<MessageHead> {
 pub(crate) const MESSAGE_BY_SEQ: &str =
     "SELECT seq, sender, id, recipients, accepted_ms, octet_length(envelope)
      FROM messages WHERE seq = ?1";
+
+/// What dropping the text of a message would free: all but the 22 letters of its hash.
+pub(crate) const TEXT_BYTES: &str =
+    "SELECT max(octet_length(envelope) - 22, 0) FROM messages WHERE seq = ?1";
+
+/// Whether what is stored of an envelope, its text or its hash, is of this one.
+pub(crate) fn is_text(stored: &str, envelope: &str) -> bool {
+    stored == envelope
+        || stored.len() == EnvelopeHash::LETTERS
+            && stored == EnvelopeHash::of(envelope.as_bytes()).as_str()
+}
 
 /// The messages in `TABLE` that go by an id, the newest of each sender. The index leads with the
 /// sender: one step for each.
@@ -336,16 +347,17 @@ pub(crate) const PENDING_FOR: &str = "SELECT p.id FROM messages m CROSS JOIN pee
     CROSS JOIN deliveries d ON d.recipient = p.id AND d.sender = m.sender AND d.seq = m.seq
     WHERE m.seq = ?1 ORDER BY p.id";
 
-pub(crate) fn settled(
-    db: &Connection,
-    after: Seq,
-    messages: usize,
-) -> Result<(Vec<Seq>, Option<Seq>)> {
-    let looked_at: Vec<Seq> = db
-        .prepare_cached("SELECT seq FROM messages WHERE seq > ?1 ORDER BY seq LIMIT ?2")?
-        .query_map((bound(after.0), limit(messages)), |row| seq(row, 0))?
+pub(crate) fn settled(db: &Connection, after: Seq, messages: usize) -> Result<Settled> {
+    let looked_at: Vec<(Seq, u64)> = db
+        .prepare_cached(
+            "SELECT seq, max(octet_length(envelope) - 22, 0) FROM messages
+             WHERE seq > ?1 ORDER BY seq LIMIT ?2",
+        )?
+        .query_map((bound(after.0), limit(messages)), |row| {
+            Ok((seq(row, 0)?, unsigned(row, 1)?))
+        })?
         .collect::<Result<_>>()?;
-    let (Some(first), Some(last)) = (looked_at.first(), looked_at.last()) else {
+    let (Some((first, _)), Some((last, _))) = (looked_at.first(), looked_at.last()) else {
         return Ok((Vec::new(), None));
     };
     let mut kept: BTreeSet<Seq> = db
@@ -365,7 +377,7 @@ pub(crate) fn settled(
     Ok((
         looked_at
             .into_iter()
-            .filter(|seq| !kept.contains(seq))
+            .filter(|(seq, _)| !kept.contains(seq))
             .collect(),
         Some(last),
     ))

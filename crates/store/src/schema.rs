@@ -13,7 +13,7 @@ pub(crate) type Step = fn(&Connection) -> rusqlite::Result<()>;
 /// Step `n` (from 0) leads from schema version `n` to `n + 1`. A step that has been released is
 /// never changed; a new version is a new step at the end.
 pub(crate) const STEPS: &[Step] = &[
-    version_1, version_2, version_3, version_4, version_5, version_6,
+    version_1, version_2, version_3, version_4, version_5, version_6, version_7,
 ];
 
 /// Why a file's schema is not ours to use. Nothing was changed.
@@ -303,6 +303,12 @@ fn version_6(db: &Connection) -> rusqlite::Result<()> {
              SELECT s.peer, iif(sum(s.owed_by) > 0, p.owner, NULL), sum(s.owed_to), sum(s.owed_by)
              FROM sides s LEFT JOIN peers p ON p.id = s.peer GROUP BY s.peer;",
     )
+}
+
+fn version_7(db: &Connection) -> rusqlite::Result<()> {
+    // `total`: about what this row and all before it take of the disk. What was there before counts
+    // for nothing, and goes first.
+    db.execute_batch("ALTER TABLE dead ADD COLUMN total INTEGER NOT NULL DEFAULT 0;")
 }
 
 #[cfg(test)]

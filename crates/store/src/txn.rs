@@ -3,8 +3,8 @@
 use peerbus_core::Stamp;
 use peerbus_core::audit::{Block, Head};
 use peerbus_core::store::{
-    AliasRow, Fate, Inserted, MessageHead, NewMessage, Notice, OwedRow, PeerId, PeerRow, Queued,
-    StoreError, Txn,
+    AliasRow, DEAD_BYTES, Fate, Inserted, MessageHead, NewMessage, Notice, OwedRow, PeerId,
+    PeerRow, Queued, Settled, StoreError, Txn,
 };
 use peerbus_wire::{MessageId, Seq};
 use rusqlite::{Connection, OptionalExtension as _, Result as SqlResult, params};
@@ -118,7 +118,7 @@ impl Txn for SqliteStore {
                 Ok(Inserted::Known {
                     seq: read::seq(row, 0)?,
                     recipients: row.get(1)?,
-                    same: row.get_ref(2)?.as_str()? == message.envelope,
+                    same: read::is_text(row.get_ref(2)?.as_str()?, message.envelope),
                 })
             })
         })
@@ -250,13 +250,23 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn settled(&mut self, after: Seq, limit: usize) -> Result<(Vec<Seq>, Option<Seq>), StoreError> {
+    fn settled(&mut self, after: Seq, limit: usize) -> Result<Settled, StoreError> {
         self.run("looking for settled messages", |db| {
             read::settled(db, after, limit)
         })
     }
 
-    fn delete_messages(&mut self, seqs: &[Seq]) -> Result<(), StoreError> {
+    fn drop_texts(&mut self, seqs: &[Seq], bytes: u64) -> Result<(usize, u64), StoreError> {
+        if seqs.is_empty() {
+            return Ok((0, 0));
+        }
+        self.housekeeping.note_deletion();
+        self.run("dropping texts of messages", |db| {
+            fates::drop_texts(db, seqs, bytes)
+        })
+    }
+
+    fn delete_messages(&mut self, seqs: &[Seq]) -> Result<u64, StoreError> {
         self.housekeeping.note_deletion();
         self.run("deleting messages", |db| fates::delete_messages(db, seqs))
     }
@@ -300,8 +310,11 @@ impl Txn for SqliteStore {
     ) -> Result<(), StoreError> {
         self.run("keeping a rejected message", |db| {
             db.prepare_cached(
-                "INSERT INTO dead(seq, recipient, at_ms, reason, steady_ms)
-                 VALUES(?1, ?2, ?3, ?4, ?5)
+                "INSERT INTO dead(seq, recipient, at_ms, reason, steady_ms, total)
+                 VALUES(?1, ?2, ?3, ?4, ?5, ?6 + octet_length(?4) + coalesce(
+                     (SELECT max(total) FROM dead
+                      WHERE steady_ms = (SELECT max(steady_ms) FROM dead)), 0)
+                     + coalesce((SELECT octet_length(envelope) FROM messages WHERE seq = ?1), 0))
                  ON CONFLICT(seq, recipient) DO UPDATE SET at_ms = excluded.at_ms,
                      reason = excluded.reason, steady_ms = excluded.steady_ms",
             )?
@@ -311,20 +324,29 @@ impl Txn for SqliteStore {
                 int(at.wall_ms)?,
                 reason,
                 int(at.steady_ms)?,
+                int(DEAD_BYTES)?,
             ))
         })?;
         Ok(())
     }
 
-    fn delete_dead(&mut self, before_ms: u64, rows: usize) -> Result<usize, StoreError> {
+    fn delete_dead(
+        &mut self,
+        before_ms: u64,
+        bytes_max: u64,
+        rows: usize,
+    ) -> Result<usize, StoreError> {
         self.housekeeping.note_deletion();
         self.run("forgetting rejected messages", |db| {
             db.prepare_cached(
                 "DELETE FROM dead WHERE (seq, recipient) IN
-                 (SELECT seq, recipient FROM dead WHERE steady_ms < ?1
-                  ORDER BY steady_ms, seq, recipient LIMIT ?2)",
+                 (SELECT seq, recipient FROM
+                  (SELECT * FROM dead ORDER BY steady_ms, seq, recipient LIMIT ?2)
+                  WHERE steady_ms < ?1 OR total <= -?3 +
+                      (SELECT max(total) FROM dead
+                       WHERE steady_ms = (SELECT max(steady_ms) FROM dead)))",
             )?
-            .execute((bound(before_ms), limit(rows)))
+            .execute((bound(before_ms), limit(rows), bound(bytes_max)))
         })
     }
 
@@ -373,15 +395,21 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn delete_notices(&mut self, before_ms: u64, rows: usize) -> Result<usize, StoreError> {
+    fn delete_notices(
+        &mut self,
+        before_ms: u64,
+        before: u64,
+        rows: usize,
+    ) -> Result<usize, StoreError> {
         self.housekeeping.note_deletion();
         self.run("dropping old notices", |db| {
             db.prepare_cached(
                 "DELETE FROM notices WHERE (sender, number) IN
-                 (SELECT sender, number FROM notices WHERE steady_ms < ?1
-                  ORDER BY steady_ms, sender, number LIMIT ?2)",
+                 (SELECT sender, number FROM
+                  (SELECT * FROM notices ORDER BY steady_ms, sender, number LIMIT ?2)
+                  WHERE steady_ms < ?1 OR number < ?3)",
             )?
-            .execute((bound(before_ms), limit(rows)))
+            .execute((bound(before_ms), limit(rows), bound(before)))
         })
     }
 

@@ -386,6 +386,11 @@ pub(crate) fn follow(
         source,
     };
     let older = compared.map_err(changed)?;
+    let seq = db.query_row(bodies::OWED_WITHOUT_TEXT, [], |row| read::unsigned(row, 0));
+    let seq = seq.map_err(damaged)?;
+    if seq > 0 {
+        return Err(changed(QueueBreak::Altered { seq }));
+    }
     let (intact, unhashed) = bodies.finish().map_err(damaged)?.map_err(changed)?;
     Ok(AuditReport {
         path: path.to_owned(),

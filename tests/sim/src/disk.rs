@@ -6,7 +6,7 @@ use peerbus_core::Stamp;
 use peerbus_core::audit::{AuditKey, Block, Head};
 use peerbus_core::store::{
     AliasRow, Fate, Inserted, Loaded, MessageHead, NewMessage, Notice, OwedRow, PeerId, PeerRow,
-    Queued, Store, StoreError, Txn,
+    Queued, Settled, Store, StoreError, Txn,
 };
 use peerbus_core::testing::MemoryStore;
 use peerbus_wire::{MessageId, Seq};
@@ -96,8 +96,8 @@ pub enum Write {
     Notice(Notice),
     /// It was dropped.
     NoticeGone(PeerId, u64),
-    /// Old statements were dropped.
-    NoticesAged(u64),
+    /// Old statements were dropped: by time, and by number.
+    NoticesAged(u64, u64),
     /// An audit block.
     Audit(Block),
     /// Audit blocks up to this one were dropped.
@@ -360,15 +360,19 @@ impl Txn for Disk {
         self.inner.pending_for(seq)
     }
 
-    fn settled(&mut self, after: Seq, limit: usize) -> Result<(Vec<Seq>, Option<Seq>)> {
+    fn settled(&mut self, after: Seq, limit: usize) -> Result<Settled> {
         self.inner.settled(after, limit)
     }
 
-    fn delete_messages(&mut self, seqs: &[Seq]) -> Result<()> {
+    fn drop_texts(&mut self, seqs: &[Seq], bytes: u64) -> Result<(usize, u64)> {
+        self.inner.drop_texts(seqs, bytes)
+    }
+
+    fn delete_messages(&mut self, seqs: &[Seq]) -> Result<u64> {
         self.statement()?;
-        self.inner.delete_messages(seqs)?;
+        let texts = self.inner.delete_messages(seqs)?;
         self.write(Write::MessagesGone(seqs.to_vec()));
-        Ok(())
+        Ok(texts)
     }
 
     fn old_deliveries(
@@ -386,8 +390,8 @@ impl Txn for Disk {
         Ok(())
     }
 
-    fn delete_dead(&mut self, before_ms: u64, limit: usize) -> Result<usize> {
-        self.inner.delete_dead(before_ms, limit)
+    fn delete_dead(&mut self, before_ms: u64, bytes_max: u64, limit: usize) -> Result<usize> {
+        self.inner.delete_dead(before_ms, bytes_max, limit)
     }
 
     fn insert_notice(&mut self, notice: &Notice) -> Result<()> {
@@ -410,10 +414,10 @@ impl Txn for Disk {
         Ok(was)
     }
 
-    fn delete_notices(&mut self, before_ms: u64, limit: usize) -> Result<usize> {
-        let gone = self.inner.delete_notices(before_ms, limit)?;
+    fn delete_notices(&mut self, before_ms: u64, before: u64, limit: usize) -> Result<usize> {
+        let gone = self.inner.delete_notices(before_ms, before, limit)?;
         if gone > 0 {
-            self.write(Write::NoticesAged(before_ms));
+            self.write(Write::NoticesAged(before_ms, before));
         }
         Ok(gone)
     }

@@ -100,6 +100,10 @@ impl Plan {
         if rng.chance(300) {
             config.retention_ms = 2 * minute;
         }
+        if rng.chance(300) {
+            config.ended_bytes = rng.range(500, 5_000);
+            config.dead_bytes = rng.range(500, 5_000);
+        }
         config.sweep_ms = rng.pick(&[500, 5_000, minute]);
         config.settled_ms = rng.pick(&[10 * minute, 20 * minute]);
         config.grace_ms = rng.pick(&[1_000, 20_000, minute]);

@@ -8,6 +8,7 @@ use super::history::DeliveryHistory;
 use super::mutation::Mutation;
 use super::notice::notice_number;
 use super::{Broker, BusEvent, Caller, Cx, Need, Output};
+use crate::Now;
 use crate::audit::Event;
 use crate::store::{Fate, Notice, PeerId, StoreError};
 
@@ -125,7 +126,7 @@ impl Broker {
         if !cx.txn.delete_delivery((recipient, sender), seq)? {
             return Ok(());
         }
-        self.settled(recipient);
+        self.settled(cx.now, recipient, bytes);
         self.not_owed((recipient, sender), bytes);
         let to = self.registry.name(recipient);
         let stage = end.stage();
@@ -201,9 +202,9 @@ impl Broker {
         }
     }
 
-    /// Keeps the count of a peer's queue.
-    fn settled(&mut self, recipient: PeerId) {
-        self.sweep.rescan = true;
+    /// Keeps the count of a peer's queue, and of what is kept of mail that ended.
+    fn settled(&mut self, now: Now, recipient: PeerId, bytes: u64) {
+        self.ended(now, bytes);
         if let Some(peer) = self.registry.get_mut(recipient)
             && let Some(pending) = &mut peer.pending
         {

@@ -43,6 +43,12 @@ pub struct Config {
     pub alias_ms: u64,
     /// A message that is owed to nobody is kept at least this long, for dedupe.
     pub settled_ms: u64,
+    /// Bytes of texts that are kept of it meanwhile; the oldest go first, and a hash stays.
+    pub ended_bytes: u64,
+    /// Bytes that rejected messages take of the disk, about; the oldest go first.
+    pub dead_bytes: u64,
+    /// Untold notices that are kept: of the last so many that were written.
+    pub notices_max: u64,
     /// Audit blocks, rejected messages and untold notices are kept this long.
     pub retention_ms: u64,
     /// How deliveries ended is kept this long,
@@ -78,6 +84,9 @@ impl Config {
             expiry_generated_ms: 7 * DAY,
             alias_ms: 30 * DAY,
             settled_ms: 600 * SECOND,
+            ended_bytes: 256 * 1_048_576,
+            dead_bytes: 256 * 1_048_576,
+            notices_max: 500_000,
             retention_ms: 30 * DAY,
             history_ms: 7 * DAY,
             history_bytes: 256 * 1_048_576,

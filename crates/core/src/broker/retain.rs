@@ -6,20 +6,24 @@ use std::collections::BTreeMap;
 
 use peerbus_wire::Seq;
 
-use super::expire::SLICE;
+use super::expire::{SLICE, SLICE_BYTES};
 use super::{Broker, Cx, Need};
-use crate::Stamp;
 use crate::store::{PeerId, StoreError};
+use crate::{Now, Stamp};
 
 /// Messages looked at in one slice.
 const SCAN: usize = 2_048;
 
-/// Runs of settled messages that are remembered; more wait for the next pass.
+/// Runs of settled messages that are remembered; more wait for a later pass, without their texts.
 const RUNS_MAX: usize = 65_536;
 
 /// How far the steady clock gets at most before it is written down, in milliseconds: half of what
 /// a stop adds to it.
 const SEAL_MS: u64 = 43_200_000;
+
+/// When texts of settled messages are dropped, so many that this part of the bound is free: each pass
+/// looks at all messages.
+const ROOM_PART: u64 = 4;
 
 /// Time between two slices of a sweep, in milliseconds.
 const PAUSE_MS: u64 = 20;
@@ -40,7 +44,13 @@ pub(super) struct Sweep {
     /// time, by their first number.
     runs: BTreeMap<Seq, Run>,
     /// Something may have become settled since the last pass began.
-    pub(super) rescan: bool,
+    rescan: bool,
+    /// Bytes of texts of settled messages that are remembered.
+    texts: u64,
+    /// Bytes of mail that ended since the last pass began.
+    ended: u64,
+    /// Texts are being dropped.
+    dropping: bool,
     /// The last slice of expiry was full.
     expiring: bool,
 }
@@ -49,6 +59,8 @@ pub(super) struct Sweep {
 struct Run {
     last: Seq,
     seen_ms: u64,
+    /// The first message that may have its text.
+    whole: Seq,
 }
 
 impl Sweep {
@@ -60,6 +72,9 @@ impl Sweep {
             cursor: Seq(0),
             runs: BTreeMap::new(),
             rescan: true,
+            texts: 0,
+            ended: 0,
+            dropping: false,
             expiring: false,
         }
     }
@@ -70,25 +85,54 @@ impl Sweep {
         self.sealed_ms = at.steady_ms;
     }
 
-    /// Adds a settled message, unless it is known.
-    fn add(&mut self, seq: Seq, now_ms: u64) {
+    /// Adds a settled message, unless it is known. Says whether there was room to remember it.
+    fn add(&mut self, (seq, text): (Seq, u64), now_ms: u64) -> bool {
         let before = self.runs.range_mut(..=seq).next_back();
         if let Some((_, run)) = before {
             if run.last >= seq {
-                return;
+                return true;
             }
             if run.last.0 + 1 == seq.0 && run.seen_ms == now_ms {
                 run.last = seq;
-                return;
+                self.texts += text;
+                return true;
             }
         }
+        if self.runs.len() >= RUNS_MAX {
+            return false;
+        }
+        self.texts += text;
         self.runs.insert(
             seq,
             Run {
                 last: seq,
                 seen_ms: now_ms,
+                whole: seq,
             },
         );
+        true
+    }
+
+    /// The first settled messages that may have their texts, when too much is kept of them.
+    fn texts_to_drop(&mut self, max: u64) -> Vec<Seq> {
+        let room = if self.dropping { max / ROOM_PART } else { 0 };
+        let over = self.texts > max - room;
+        let whole = self.runs.values().find(|run| run.whole <= run.last);
+        let Some(run) = whole.filter(|_| over) else {
+            self.dropping = false;
+            return Vec::new();
+        };
+        self.dropping = true;
+        let first = run.whole.0;
+        (first..=run.last.0).take(SLICE).map(Seq).collect()
+    }
+
+    /// The texts up to this message's are gone.
+    fn texts_dropped(&mut self, last: Seq, bytes: u64) {
+        if let Some((_, run)) = self.runs.range_mut(..=last).next_back() {
+            run.whole = Seq(last.0 + 1);
+        }
+        self.texts = self.texts.saturating_sub(bytes);
     }
 
     /// Takes settled messages whose time is over, at most `limit`.
@@ -106,7 +150,9 @@ impl Sweep {
             let end = run.last.0.min(first.0 + (limit - out.len()) as u64 - 1);
             out.extend((first.0..=end).map(Seq));
             if end < run.last.0 {
-                self.runs.insert(Seq(end + 1), run);
+                let first = Seq(end + 1);
+                let whole = run.whole.max(first);
+                self.runs.insert(first, Run { whole, ..run });
             }
             if out.len() == limit {
                 break;
@@ -133,6 +179,7 @@ impl Broker {
         more |= self.settle_ended(cx)?;
         more |= self.expire_aliases(cx)?;
         more |= self.scan_settled(cx)?;
+        more |= self.drop_texts(cx)?;
         more |= self.drop_settled(cx)?;
         more |= self.drop_old(cx)?;
         let pause = if more { PAUSE_MS } else { self.config.sweep_ms };
@@ -171,18 +218,50 @@ impl Broker {
 
     fn scan_settled(&mut self, cx: &mut Cx<'_>) -> Result<bool, StoreError> {
         let begins = self.sweep.cursor == Seq(0);
-        if self.sweep.runs.len() >= RUNS_MAX || begins && !self.sweep.rescan {
+        if begins && !self.sweep.rescan {
             return Ok(false);
         }
         if begins {
-            self.sweep.rescan = false;
+            (self.sweep.rescan, self.sweep.ended) = (false, 0);
         }
         let (settled, last) = cx.txn.settled(self.sweep.cursor, SCAN)?;
-        for seq in settled {
-            self.sweep.add(seq, cx.now.mono_ms);
-        }
         self.sweep.cursor = last.unwrap_or_default();
+        let now_ms = cx.now.mono_ms;
+        let forgotten = settled.into_iter();
+        let forgotten = forgotten.filter(|message| !self.sweep.add(*message, now_ms));
+        let forgotten: Vec<_> = forgotten.map(|(seq, _)| seq).collect();
+        if !forgotten.is_empty() {
+            self.sweep.rescan = true;
+            let (count, freed) = cx.txn.drop_texts(&forgotten, SLICE_BYTES as u64)?;
+            if let Some(next) = forgotten.get(count) {
+                self.sweep.cursor = Seq(next.0 - 1);
+            }
+            if freed > 0 {
+                self.outbox.want(Need::Soon);
+            }
+        }
         Ok(last.is_some())
+    }
+
+    /// Mail of so many bytes ended. When more may be kept of it than should be, a sweep is due.
+    pub(super) fn ended(&mut self, now: Now, bytes: u64) {
+        let sweep = &mut self.sweep;
+        sweep.rescan = true;
+        sweep.ended += bytes;
+        if sweep.texts + sweep.ended > self.config.ended_bytes {
+            sweep.next_ms = sweep.next_ms.min(now.mono_ms + PAUSE_MS);
+        }
+    }
+
+    /// Drops one slice of the texts of settled messages when there is too much of them.
+    fn drop_texts(&mut self, cx: &mut Cx<'_>) -> Result<bool, StoreError> {
+        let seqs = self.sweep.texts_to_drop(self.config.ended_bytes);
+        let (count, freed) = cx.txn.drop_texts(&seqs, SLICE_BYTES as u64)?;
+        if let Some(last) = seqs.get(count.saturating_sub(1)) {
+            self.sweep.texts_dropped(*last, freed);
+            self.outbox.want(Need::Soon);
+        }
+        Ok(self.sweep.dropping)
     }
 
     fn drop_settled(&mut self, cx: &mut Cx<'_>) -> Result<bool, StoreError> {
@@ -190,7 +269,8 @@ impl Broker {
             .sweep
             .take(cx.now.mono_ms, self.config.settled_ms, SCAN);
         if !gone.is_empty() {
-            cx.txn.delete_messages(&gone)?;
+            let texts = cx.txn.delete_messages(&gone)?;
+            self.sweep.texts = self.sweep.texts.saturating_sub(texts);
             self.outbox.want(Need::Soon);
         }
         Ok(gone.len() == SCAN)
@@ -198,9 +278,13 @@ impl Broker {
 
     fn drop_old(&mut self, cx: &mut Cx<'_>) -> Result<bool, StoreError> {
         let before = cx.at.steady_ms.saturating_sub(self.config.retention_ms);
-        let dead = cx.txn.delete_dead(before, SLICE)?;
+        let dead = cx.txn.delete_dead(before, self.config.dead_bytes, SLICE)?;
         self.sweep.rescan |= dead > 0;
-        let notices = cx.txn.delete_notices(before, SLICE)?;
+        let oldest = self
+            .head
+            .next_notice
+            .saturating_sub(self.config.notices_max);
+        let notices = cx.txn.delete_notices(before, oldest, SLICE)?;
         let audit = cx.txn.old_audit(before, SLICE)?;
         if let Some(block) = &audit {
             cx.txn.drop_audit(block.number)?;

@@ -116,7 +116,9 @@ impl Broker {
         let inserted = cx.txn.insert_message(&message)?;
         if inserted == Inserted::New {
             self.head.next_seq += 1;
-            self.sweep.rescan |= recipients == 0;
+            if recipients == 0 {
+                self.ended(cx.now, envelope.len() as u64);
+            }
             if !self.mutations.broken(Mutation::SkipAudit) {
                 self.log.push(&Event::Accept {
                     seq,

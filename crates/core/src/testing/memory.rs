@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use peerbus_wire::{MessageId, Seq};
+use peerbus_wire::{EnvelopeHash, MessageId, Seq};
 
 use crate::Stamp;
 use crate::audit::{Block, Head};
@@ -71,6 +71,16 @@ enum Undo {
     Notice(PeerId, u64, Option<Notice>),
     Block(u64, Option<Block>),
     Head(Option<Head>),
+}
+
+/// The keys of the rows with their times, oldest first.
+pub(super) fn by_age<K: Ord + Copy, V>(
+    rows: &BTreeMap<K, V>,
+    at_ms: impl Fn(&V) -> u64,
+) -> Vec<(u64, K)> {
+    let mut rows: Vec<_> = rows.iter().map(|(key, row)| (at_ms(row), *key)).collect();
+    rows.sort();
+    rows
 }
 
 /// Puts `old` back under `key`.
@@ -199,6 +209,19 @@ impl MemoryStore {
 
     pub(super) fn set_head(&mut self, head: Head) {
         self.undo.push(Undo::Head(self.tables.head.replace(head)));
+    }
+
+    pub(super) fn message_bytes(&self, seq: Seq) -> u64 {
+        self.tables
+            .messages
+            .get(&seq)
+            .map_or(0, |message| message.head.bytes)
+    }
+
+    /// What dropping the text of a message frees.
+    pub(super) fn text_bytes(&self, seq: Seq) -> u64 {
+        self.message_bytes(seq)
+            .saturating_sub(EnvelopeHash::LETTERS as u64)
     }
 
     /// Whether a transaction is open; every method of `Txn` needs one.

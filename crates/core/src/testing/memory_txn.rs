@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use peerbus_wire::{MessageId, Seq};
+use peerbus_wire::{EnvelopeHash, MessageId, Seq};
 
-use super::memory::{MemoryStore, Stored};
+use super::memory::{MemoryStore, Stored, by_age};
 use crate::Stamp;
 use crate::audit::{Block, Head};
 use crate::store::{
-    AliasRow, Fate, Inserted, MessageHead, NewMessage, Notice, OwedRow, PeerId, PeerRow, Queued,
-    StoreError, Txn,
+    AliasRow, DEAD_BYTES, Fate, Inserted, MessageHead, NewMessage, Notice, OwedRow, PeerId,
+    PeerRow, Queued, Settled, StoreError, Txn,
 };
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -113,7 +113,8 @@ impl Txn for MemoryStore {
         let id = message.id.clone();
         if let Some(seq) = self.ids.get(&(sender, id.clone())).copied() {
             let known = &self.tables.messages[&seq];
-            let same = *known.envelope == *message.envelope;
+            let hash = EnvelopeHash::of(message.envelope.as_bytes());
+            let same = *known.envelope == *message.envelope || *known.envelope == *hash.as_str();
             return Ok(Inserted::Known {
                 seq,
                 same,
@@ -256,7 +257,7 @@ impl Txn for MemoryStore {
             .collect())
     }
 
-    fn settled(&mut self, after: Seq, limit: usize) -> Result<(Vec<Seq>, Option<Seq>)> {
+    fn settled(&mut self, after: Seq, limit: usize) -> Result<Settled> {
         self.is_open()?;
         let looked_at: Vec<_> = self
             .tables
@@ -272,15 +273,45 @@ impl Txn for MemoryStore {
             self.owed.range(first..=last).next().is_none()
                 && self.tables.dead.range(first..=last).next().is_none()
         };
-        Ok((looked_at.into_iter().filter(settled).collect(), last))
+        let settled = looked_at.into_iter().filter(settled);
+        let settled = settled.map(|seq| (seq, self.text_bytes(seq))).collect();
+        Ok((settled, last))
     }
 
-    fn delete_messages(&mut self, seqs: &[Seq]) -> Result<()> {
+    fn drop_texts(&mut self, seqs: &[Seq], bytes: u64) -> Result<(usize, u64)> {
         self.is_open()?;
+        let (mut count, mut freed) = (0, 0);
+        for seq in seqs {
+            if freed >= bytes {
+                break;
+            }
+            count += 1;
+            if !self.pending_for(*seq)?.is_empty() {
+                let what = format!("message {} is owed and its text dropped", seq.0);
+                return Err(StoreError(what));
+            }
+            let more = self.text_bytes(*seq);
+            if more > 0
+                && let Some(mut message) = self.tables.messages.get(seq).cloned()
+            {
+                let hash = EnvelopeHash::of(message.envelope.as_bytes());
+                message.envelope = hash.as_str().into();
+                message.head.bytes = message.envelope.len() as u64;
+                self.set_message(*seq, Some(message));
+            }
+            freed += more;
+        }
+        Ok((count, freed))
+    }
+
+    fn delete_messages(&mut self, seqs: &[Seq]) -> Result<u64> {
+        self.is_open()?;
+        let mut freed = 0;
         for seq in seqs {
             if !self.pending_for(*seq)?.is_empty() {
                 return Err(StoreError(format!("message {} is owed and deleted", seq.0)));
             }
+            freed += self.text_bytes(*seq);
             if let Some(message) = self.tables.messages.get(seq)
                 && self.tables.fates.contains_key(seq)
             {
@@ -292,7 +323,7 @@ impl Txn for MemoryStore {
             }
             self.set_message(*seq, None);
         }
-        Ok(())
+        Ok(freed)
     }
 
     fn insert_fates(&mut self, fates: &[Fate], steady_ms: u64) -> Result<()> {
@@ -363,10 +394,21 @@ impl Txn for MemoryStore {
         Ok(())
     }
 
-    fn delete_dead(&mut self, before_ms: u64, limit: usize) -> Result<usize> {
+    fn delete_dead(&mut self, before_ms: u64, bytes_max: u64, limit: usize) -> Result<usize> {
         self.is_open()?;
-        let old = oldest(&self.tables.dead, limit, |dead| dead.0.steady_ms, before_ms);
-        for (seq, peer) in &old {
+        let mut old = by_age(&self.tables.dead, |(at, _)| at.steady_ms);
+        // How much the later ones take.
+        let mut later = 0;
+        let mut keep = Vec::new();
+        for (_, key) in old.iter().rev() {
+            let reason = &self.tables.dead[key].1;
+            keep.push(later < bytes_max);
+            later += self.message_bytes(key.0) + reason.len() as u64 + DEAD_BYTES;
+        }
+        let mut keep = keep.into_iter().rev();
+        old.truncate(limit);
+        old.retain(|(at_ms, _)| !keep.next().unwrap_or(true) || *at_ms < before_ms);
+        for (_, (seq, peer)) in &old {
             self.set_dead(*seq, *peer, None);
         }
         Ok(old.len())
@@ -397,15 +439,12 @@ impl Txn for MemoryStore {
         Ok(self.set_notice(sender, number, None))
     }
 
-    fn delete_notices(&mut self, before_ms: u64, limit: usize) -> Result<usize> {
+    fn delete_notices(&mut self, before_ms: u64, before: u64, limit: usize) -> Result<usize> {
         self.is_open()?;
-        let old = oldest(
-            &self.tables.notices,
-            limit,
-            |notice| notice.at.steady_ms,
-            before_ms,
-        );
-        for (sender, number) in &old {
+        let mut old = by_age(&self.tables.notices, |notice| notice.at.steady_ms);
+        old.truncate(limit);
+        old.retain(|(at_ms, (_, number))| *at_ms < before_ms || *number < before);
+        for (_, (sender, number)) in &old {
             self.set_notice(*sender, *number, None);
         }
         Ok(old.len())
@@ -443,17 +482,4 @@ impl Txn for MemoryStore {
         }
         Ok(())
     }
-}
-
-/// The keys of the `limit` oldest rows among those from before `before_ms`.
-fn oldest<K: Ord + Copy, V>(
-    rows: &BTreeMap<K, V>,
-    limit: usize,
-    at_ms: impl Fn(&V) -> u64,
-    before_ms: u64,
-) -> Vec<K> {
-    let mut old: Vec<(u64, K)> = rows.iter().map(|(key, row)| (at_ms(row), *key)).collect();
-    old.retain(|(at_ms, _)| *at_ms < before_ms);
-    old.sort();
-    old.into_iter().take(limit).map(|(_, key)| key).collect()
 }

@@ -57,8 +57,9 @@ macro_rules! txn_methods {
             settled(
                 after: ::peerbus_wire::Seq,
                 limit: usize
-            ) -> (Vec<::peerbus_wire::Seq>, Option<::peerbus_wire::Seq>);
-            delete_messages(seqs: &[::peerbus_wire::Seq]) -> ();
+            ) -> $crate::store::Settled;
+            drop_texts(seqs: &[::peerbus_wire::Seq], bytes: u64) -> (usize, u64);
+            delete_messages(seqs: &[::peerbus_wire::Seq]) -> u64;
             insert_fates(fates: &[$crate::store::Fate], steady_ms: u64) -> ();
             fates(seq: ::peerbus_wire::Seq) -> Vec<$crate::store::Fate>;
             delete_fates(before_ms: u64, bytes_max: u64, limit: usize) -> usize;
@@ -72,7 +73,7 @@ macro_rules! txn_methods {
                 reason: &str,
                 at: $crate::Stamp
             ) -> ();
-            delete_dead(before_ms: u64, limit: usize) -> usize;
+            delete_dead(before_ms: u64, bytes_max: u64, limit: usize) -> usize;
             insert_notice(notice: &$crate::store::Notice) -> ();
             notices(
                 sender: $crate::store::PeerId,
@@ -80,7 +81,7 @@ macro_rules! txn_methods {
                 limit: usize
             ) -> Vec<$crate::store::Notice>;
             delete_notice(sender: $crate::store::PeerId, number: u64) -> bool;
-            delete_notices(before_ms: u64, limit: usize) -> usize;
+            delete_notices(before_ms: u64, before: u64, limit: usize) -> usize;
             append_audit(block: &$crate::audit::Block, head: &$crate::audit::Head) -> ();
             old_audit(before_ms: u64, limit: usize) -> Option<$crate::audit::Block>;
             drop_audit(number: u64) -> ();

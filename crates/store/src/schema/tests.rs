@@ -196,7 +196,7 @@ fn is_brought_up(path: &Path) {
     assert_eq!(queue(2), [(1, 6, "six".into()), (3, 5, "five".into())]);
     assert_eq!(queue(3), [(1, 6, "six".into())]);
     let (settled, _) = store.settled(Seq(0), 10).unwrap();
-    assert_eq!(settled, [Seq(1), Seq(4)]);
+    assert_eq!(settled, [(Seq(1), 0), (Seq(4), 0)]);
     assert_eq!(store.notices(PeerId(1), 0, 10).unwrap().len(), 1);
     let old = store.old_deliveries(33, 10).unwrap();
     let old: Vec<_> = old
@@ -262,8 +262,8 @@ fn ages_of_an_older_database_go_on_from_its_last_block() {
     let queued = store.read_queue(PeerId(3), 10, 1_000).unwrap();
     assert_eq!(queued[0].steady_ms, 90);
     for (before_ms, gone) in [(21, 0), (22, 1)] {
-        assert_eq!(store.delete_dead(before_ms, 10).unwrap(), gone);
-        assert_eq!(store.delete_notices(before_ms, 10).unwrap(), gone);
+        assert_eq!(store.delete_dead(before_ms, u64::MAX, 10).unwrap(), gone);
+        assert_eq!(store.delete_notices(before_ms, 0, 10).unwrap(), gone);
     }
     assert_eq!(store.old_audit(40, 10).unwrap(), None);
     assert_eq!(store.old_audit(41, 10).unwrap().unwrap().at, AT);

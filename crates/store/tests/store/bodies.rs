@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use peerbus_core::audit::{self, Event, Head, Log};
-use peerbus_core::store::{NewMessage, PeerId, Store as _, Txn as _};
+use peerbus_core::store::{Inserted, NewMessage, PeerId, Store as _, Txn as _};
 use peerbus_store::{SqliteStore, verify_audit};
 use peerbus_wire::{EnvelopeHash, MessageId, Seq};
 use rusqlite::Connection;
@@ -196,4 +196,58 @@ fn blocks_without_hashes_are_valid_and_what_they_do_not_know_is_said() {
     assert_eq!(verify_audit(&path).unwrap(), report);
     alter(4);
     assert!(refusal(&path).contains("message 4 is not as it was accepted"));
+}
+
+#[test]
+fn a_text_that_was_dropped_is_known_by_its_hash_and_only_of_mail_that_ended() {
+    let (_directory, path) = place();
+    let mut store = open(&path);
+    let key = store.audit_key().clone();
+    let (mut head, mut log) = (Head::new(&key), Log::default());
+    let (id, sender, seq) = (MessageId::parse("m1").unwrap(), PeerId(9), Seq(1));
+    let text = format!("{{\"body\":\"{}\"}}", "x".repeat(9_000));
+    let message = NewMessage {
+        seq,
+        sender,
+        id: &id,
+        envelope: &text,
+        recipients: 0,
+        accepted_ms: START_MS,
+    };
+    log.push(&Event::Accept {
+        seq,
+        sender,
+        id: &id,
+        recipients: 0,
+        hash: &EnvelopeHash::of(text.as_bytes()),
+    });
+    head.next_seq = 2;
+    store.begin().unwrap();
+    store.insert_message(&message).unwrap();
+    let block = log.seal(&key, &mut head, at(START_MS));
+    store.append_audit(&block, &head).unwrap();
+    let frees = (text.len() - EnvelopeHash::LETTERS) as u64;
+    let (settled, _) = store.settled(Seq(0), 10).unwrap();
+    assert_eq!(settled, [(seq, frees)]);
+    assert_eq!(store.drop_texts(&[seq], 1).unwrap(), (1, frees));
+    assert_eq!(store.drop_texts(&[seq], 1).unwrap(), (1, 0), "once");
+    for (envelope, is_same) in [(&*text, true), ("{}", false)] {
+        let again = NewMessage {
+            seq: Seq(2),
+            envelope,
+            ..message
+        };
+        let known = store.insert_message(&again).unwrap();
+        assert!(matches!(known, Inserted::Known { same, .. } if same == is_same));
+    }
+    store.commit().unwrap();
+    store.close().unwrap();
+    let report = verify_audit(&path).unwrap().to_string();
+    let intact = "; 1 stored messages are as they were accepted; ";
+    assert!(report.contains(intact), "{report}");
+    let db = Connection::open(&path).unwrap();
+    let owed = "INSERT INTO deliveries(recipient, sender, seq) VALUES(1, 9, 1)";
+    db.execute_batch(owed).unwrap();
+    let error = verify_audit(&path).unwrap_err().to_string();
+    assert!(error.contains("message 1 is owed to 0"), "{error}");
 }

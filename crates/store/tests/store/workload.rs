@@ -136,11 +136,13 @@ impl<T: Target> Work<'_, T> {
             88..94 => self.notice(),
             94..97 => {
                 let before_ms = self.past();
+                let dead_bytes = [u64::MAX, 0][usize::from(self.rng.random_ratio(1, 8))];
+                let before = self.rng.random_range(0..10);
                 self.target
-                    .delete_dead(before_ms, self.rng.random_range(0..4))
+                    .delete_dead(before_ms, dead_bytes, self.rng.random_range(0..4))
                     .unwrap();
                 self.target
-                    .delete_notices(before_ms, self.rng.random_range(0..4))
+                    .delete_notices(before_ms, before, self.rng.random_range(0..4))
                     .unwrap();
                 self.target
                     .delete_fates(before_ms, u64::MAX, usize::MAX)
@@ -263,12 +265,15 @@ impl<T: Target> Work<'_, T> {
             _ if past.is_some() && self.rng.random_ratio(1, 16) => {
                 (past.unwrap().id, "the id is used anew".into())
             }
-            Some(used) if self.rng.random() => (used.head.id, used.envelope),
+            // Of some only the hash is left, which no message is.
+            Some(used) if self.rng.random() && used.envelope.len() > EnvelopeHash::LETTERS => {
+                (used.head.id, used.envelope)
+            }
             Some(used) => (used.head.id, "another text".into()),
-            // Some texts take overflow pages.
+            // Some texts take overflow pages. None is as long as a hash.
             None => (
                 fresh,
-                format!("<{seq:?}> ")
+                format!("<< {seq:?} >> ")
                     .repeat(1 << self.rng.random_range(0..10))
                     .into(),
             ),
@@ -365,7 +370,13 @@ impl<T: Target> Work<'_, T> {
             .target
             .settled(after, self.rng.random_range(0..50))
             .unwrap();
-        self.target.delete_messages(&settled).unwrap();
+        let settled: Vec<Seq> = settled.into_iter().map(|(seq, _)| seq).collect();
+        if self.rng.random() {
+            let bytes = self.rng.random_range(0..2_000);
+            self.target.drop_texts(&settled, bytes).unwrap();
+        } else {
+            self.target.delete_messages(&settled).unwrap();
+        }
     }
 
     fn notice(&mut self) {

@@ -80,9 +80,10 @@ impl Tables {
             Write::NoticeGone(sender, number) => {
                 self.notices.remove(&(*sender, *number));
             }
-            Write::NoticesAged(before_ms) => {
-                self.notices
-                    .retain(|_, notice| notice.at.steady_ms >= *before_ms);
+            Write::NoticesAged(before_ms, before) => {
+                self.notices.retain(|_, notice| {
+                    notice.at.steady_ms >= *before_ms && notice.number >= *before
+                });
             }
             Write::Alias(row) => {
                 self.aliases

@@ -3,9 +3,9 @@
 use peerbus_core::audit::{Block, Verifier};
 use peerbus_core::store::{Store, Txn};
 use peerbus_sim::{Audit, Backend};
-use peerbus_wire::{ClientFrame, Seq};
+use peerbus_wire::{ClientFrame, EnvelopeHash, RefusalCode, Seq, Stage};
 
-use crate::rig::{DAY, Rig, SECOND};
+use crate::rig::{DAY, Rig, SECOND, envelope};
 
 fn is_stored(rig: &mut Rig, seq: u64) -> bool {
     rig.store.begin().unwrap();
@@ -37,6 +37,78 @@ fn a_settled_message_is_kept_ten_minutes_for_dedupe_and_then_deleted() {
     rig.pass(130 * SECOND);
     assert!(!is_stored(&mut rig, 1));
     assert!(is_stored(&mut rig, 2), "what is owed stays");
+}
+
+/// Bytes of texts that are stored.
+fn texts(rig: &Rig) -> u64 {
+    let messages = rig.store.tables().messages.values();
+    let texts = messages.filter(|message| message.envelope.len() > EnvelopeHash::LETTERS);
+    texts.map(|message| message.head.bytes).sum()
+}
+
+#[test]
+fn the_texts_of_mail_that_ended_have_a_bound_and_nothing_is_taken_twice() {
+    let size = envelope("ada", "bob", "m100", "1").len() as u64;
+    let mut rig = Rig::with(|config| config.ended_bytes = 20 * size);
+    let (ada, bob) = (rig.ext("ada"), rig.v1("bob"));
+    rig.send(ada, "ada", "bob", "owed");
+    for n in 100..200 {
+        rig.send(ada, "ada", "bob", &format!("m{n}"));
+        rig.ack(bob, n - 98);
+        rig.pass(SECOND / 10);
+        assert!(texts(&rig) <= 23 * size, "{} of {size}", texts(&rig));
+    }
+    rig.restart();
+    let (ada, bob) = (rig.ext("ada"), rig.v1("bob"));
+    assert_eq!(rig.delivered(bob), [1], "what is owed has its text");
+    for id in ["m100", "m199"] {
+        rig.send(ada, "ada", "bob", id);
+        let states = rig.states(ada);
+        let is_known = |state: &Stage| matches!(state, Stage::Accepted(it) if it.duplicate);
+        assert!(states.iter().any(is_known), "{id}: {states:?}");
+        rig.text(ada, &envelope("ada", "bob", id, "2"));
+        let states = rig.states(ada);
+        let is_other =
+            |state: &Stage| matches!(state, Stage::Refused(it) if it.code == RefusalCode::IdReused);
+        assert!(states.iter().any(is_other), "{id}: {states:?}");
+    }
+    assert!(rig.delivered(bob).is_empty());
+}
+
+#[test]
+fn a_broadcast_to_nobody_counts_as_mail_that_ended() {
+    let size = envelope("ada", "*", "m100", "1").len() as u64;
+    let mut rig = Rig::with(|config| config.ended_bytes = 20 * size);
+    let ada = rig.ext("ada");
+    for n in 100..150 {
+        rig.send(ada, "ada", "*", &format!("m{n}"));
+        rig.pass(SECOND / 10);
+    }
+    assert!(texts(&rig) <= 22 * size);
+}
+
+#[test]
+fn what_is_kept_of_rejected_mail_has_a_bound() {
+    let size = envelope("ada", "bob", "m100", "1").len() as u64;
+    let mut rig = Rig::with(|config| {
+        (config.ended_bytes, config.notices_max) = (20 * size, 20);
+        config.dead_bytes = 20 * (size + 128 + "forged".len() as u64);
+    });
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    for n in 100..200 {
+        rig.send(ada, "ada", "bob", &format!("m{n}"));
+        let key = Seq(n - 99).key();
+        let reason = "forged".into();
+        rig.frame(bob, ClientFrame::Reject { key, reason });
+        rig.pass(SECOND / 10);
+    }
+    rig.pass(120 * SECOND);
+    let tables = rig.store.tables();
+    let dead: Vec<_> = tables.dead.keys().map(|(seq, _)| seq.0).collect();
+    assert_eq!(dead, (81..=100).collect::<Vec<_>>(), "the newest");
+    let untold: Vec<_> = tables.notices.keys().map(|(_, number)| *number).collect();
+    assert_eq!(untold, (81..=100).collect::<Vec<_>>(), "the newest");
+    assert!(texts(&rig) <= 2 * 22 * size, "{}", texts(&rig));
 }
 
 #[test]

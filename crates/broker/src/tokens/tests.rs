@@ -1,0 +1,108 @@
+use super::*;
+
+const HASH: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+
+#[test]
+fn what_is_written_is_read_again_and_other_lines_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("sub/tokens.toml");
+    assert_eq!(read(&path).unwrap(), []);
+    let grant = Grant {
+        names: vec![NamePattern::parse("build-*").unwrap()],
+        expires_ms: Some(1_798_761_599_000),
+        rights: Rights::of([Right::Send, Right::Operate]),
+        quotas: Quotas {
+            names: 7,
+            connections: Some(2),
+            bytes: Some(1_000),
+            per_second: NonZeroU32::new(50),
+        },
+        ..Grant::usual(TokenName::parse("ci.1").unwrap(), TokenHash([7; 32]))
+    };
+    add(&path, &grant).unwrap();
+    assert_eq!(read(&path).unwrap(), std::slice::from_ref(&grant));
+    assert!(peerbus_os::file::exposed_mode(&fs::metadata(&path).unwrap()).is_none());
+    let text = fs::read_to_string(&path).unwrap() + "# mine\n";
+    fs::write(&path, text).unwrap();
+    let phone = Grant::usual(TokenName::parse("phone").unwrap(), TokenHash([8; 32]));
+    add(&path, &phone).unwrap();
+    let twice = add(&path, &phone).unwrap_err().to_string();
+    assert!(twice.contains("there is a token phone already"), "{twice}");
+    revoke(&path, &grant.name).unwrap();
+    assert_eq!(read(&path).unwrap(), [phone]);
+    let gone = revoke(&path, &grant.name).unwrap_err().to_string();
+    assert!(gone.contains("there is no token ci.1"), "{gone}");
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(
+        text.starts_with(HEADING) || text.contains("# mine"),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_error_names_the_line_and_the_remedy() {
+    let good = format!("[a]\nhash = \"{HASH}\"\n");
+    for (text, line, says) in [
+        ("[a]\nhash = ".to_owned(), 2, "is not TOML"),
+        ("x = 1\n".into(), 1, "stands in no table"),
+        ("[a]\nrights = []\n".into(), 1, "has no `hash`"),
+        ("[a]\nhash = \"12\"\n".into(), 2, "64 hex digits"),
+        (format!("{good}\nhush = 1\n"), 4, "`hush` is not known"),
+        (
+            format!("{good}rights = [\"fly\"]\n"),
+            3,
+            "expected one of send",
+        ),
+        (
+            format!("{good}names = [\"a b\"]\n"),
+            3,
+            "such as \"build-*\"",
+        ),
+        (
+            format!("{good}names = []\n"),
+            3,
+            "every name may be registered",
+        ),
+        (format!("{good}expires = \"soon\"\n"), 3, "2027-01-31"),
+        (format!("{good}expires = 2027-01-31\n"), 3, "2027-01-31T00"),
+        (format!("{good}max_names = -1\n"), 3, "from 0 on"),
+        (format!("{good}max_per_second = 0\n"), 3, "from 1 on"),
+        (
+            format!("{good}[b]\nhash = \"{HASH}\"\n"),
+            3,
+            "the same token as [a]",
+        ),
+        (
+            format!("[env-1]\nhash = \"{HASH}\"\n"),
+            1,
+            "cannot be a token's name",
+        ),
+    ] {
+        let (found, why) = parse(&text).unwrap_err();
+        assert!(
+            found == Some(line) && why.contains(says),
+            "{text}: {found:?} {why}"
+        );
+    }
+}
+
+#[test]
+fn an_end_is_read_in_its_own_offset() {
+    let end = |text: &str| {
+        let text = format!("[a]\nhash = \"{HASH}\"\nexpires = {text}\n");
+        parse(&text).unwrap()[0].expires_ms.unwrap()
+    };
+    assert_eq!(end("2026-11-22T12:00:00Z"), 1_795_348_800_000);
+    assert_eq!(end("2026-11-22T13:00:00+01:00"), 1_795_348_800_000);
+    assert_eq!(end("2024-02-29T00:00:00Z"), 1_709_164_800_000);
+}
+
+#[test]
+fn a_file_that_others_can_write_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tokens.toml");
+    fs::write(&path, "").unwrap();
+    peerbus_os::file::set_mode(&path, 0o660).unwrap();
+    let error = read(&path).unwrap_err().to_string();
+    assert!(error.contains("(mode 0660): run `chmod 600 "), "{error}");
+}

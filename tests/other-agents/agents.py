@@ -44,6 +44,9 @@ class Agent:
         return self.package.rsplit("@", 1)[1]
 
 
+OPENCODE = f"{MODULES}/opencode-linux-x64/bin/opencode"
+
+
 def codex(url, project):
     config = f"""\
 # The model
@@ -100,11 +103,18 @@ def opencode(url, project):
   "provider": {{ "mock": {json.dumps(provider)} }},
 }}
 """
+    # What it fetches once it has a network: that it is there is looked at, and what is in it is not.
+    fetched = {"packages": {"": {"dependencies": {"@opencode-ai/plugin": "1.18.33"}}}}
     off = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS", "SHARE")
     return (
-        {HOME / ".config/opencode/opencode.json": config},
+        {HOME / ".config/opencode/opencode.json": config}
+        | {
+            place / name: text
+            for place in (HOME / ".config/opencode", project / ".opencode")
+            for name, text in (("package-lock.json", json.dumps(fetched)), ("node_modules/.keep", ""))
+        },
         {f"OPENCODE_DISABLE_{what}": "1" for what in off},
-        [f"{MODULES}/opencode-linux-x64/bin/opencode", "run"],
+        [OPENCODE, "run"],
     )
 
 
@@ -205,6 +215,13 @@ def codex_ask():
     path.write_text(path.read_text(encoding="utf-8").replace(CODEX_ALLOWS, ""), encoding="utf-8")
 
 
+def opencode_permission(wish):
+    path = HOME / ".config/opencode/opencode.json"
+    text = re.sub('"permission": {[^}]*},', "", path.read_text(encoding="utf-8"))
+    wanted = f'"permission": {{ "peerbus_bus_reply": "{wish}" }},'
+    path.write_text(text.replace("{", "{" + wanted, 1), encoding="utf-8")
+
+
 def qwen_screen(allowed):
     mode = "yolo" if allowed else "default"
     program = f"{MODULES}/@qwen-code/qwen-code/cli.js"
@@ -231,7 +248,17 @@ AGENTS = {
         allow=codex_allow,
         ask=codex_ask,
     ),
-    "opencode": Agent("opencode-ai@1.18.33", opencode),
+    "opencode": Agent(
+        "opencode-ai@1.18.33",
+        opencode,
+        path="plugin",
+        ready="Ask anything",
+        asks="Permission required",
+        processes=(b"opencode",),
+        screen=lambda _: [OPENCODE],
+        allow=lambda: opencode_permission("allow"),
+        ask=lambda: opencode_permission("ask"),
+    ),
     "qwen": Agent(
         "@qwen-code/qwen-code@0.24.4",
         qwen,

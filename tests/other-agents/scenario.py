@@ -123,6 +123,8 @@ def scenario(agent, scope):
     peerbus("install", agent, f"--{scope}", "--name", NAME)
     installed = contents()
     changed = [path for path in installed if installed[path] != before.get(path)]
+    programs = [path for path in changed if path not in before and path.suffix in (".js", ".mjs")]
+    changed = [path for path in changed if path not in programs]
     check("install changes one file", len(changed) == 1, changed)
 
     run_agent(command, environment)
@@ -140,6 +142,8 @@ def scenario(agent, scope):
     path = changed[0]
     rewritten = path.read_bytes() != installed[path]
     peerbus("uninstall", agent, f"--{scope}")
+    there = [path for path in programs if path.exists()]
+    check("uninstall takes away what runs in the agent", not there, there)
     left = path.read_bytes() if path.exists() else None
     if rewritten:
         # Some agents add to their file or lay it out anew when they start. That stays.

@@ -117,6 +117,28 @@ pub enum Part {
     Server(Server),
     /// Hooks as Claude Code has them.
     Hooks(&'static [Hook]),
+    /// All of it: a program that the agent runs in its own process, or beside it.
+    Whole(Program),
+}
+
+/// A program of ours in a file of its own.
+#[derive(Debug, Clone, Copy)]
+pub struct Program {
+    /// The file's text.
+    pub text: &'static str,
+    /// What else it takes for the agent to run it well.
+    pub needs: Option<Need>,
+}
+
+/// Something that an agent needs.
+#[derive(Debug, Clone, Copy)]
+pub struct Need {
+    /// A path that is there then, from the file's directory.
+    pub path: &'static str,
+    /// What happens without it: a sentence without its full stop.
+    pub without: &'static str,
+    /// What to do about it.
+    pub remedy: &'static str,
 }
 
 /// How an entry for an MCP server looks.

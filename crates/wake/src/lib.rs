@@ -4,6 +4,9 @@
 //! `docs/WAKING.md` says how to add another.
 
 mod codex;
+mod framed;
+mod opencode;
+mod plugin;
 mod qwen;
 mod surroundings;
 
@@ -36,7 +39,7 @@ struct Context {
 }
 
 /// Every agent that can be woken.
-static ALL: [&Waker; 2] = [&codex::WAKER, &qwen::WAKER];
+static ALL: [&Waker; 3] = [&codex::WAKER, &opencode::WAKER, &qwen::WAKER];
 
 /// The waking paths of all these agents.
 pub fn waking() -> impl Iterator<Item = Path> {

@@ -63,7 +63,9 @@ fn start(context: Context) -> AgentLink {
         session: session.clone(),
         reply_token: Token::new(secret()),
     };
-    let (socket, receipts) = InboxPath::new(&SOCKET, client, context.mailbox, context.around.notes);
+    let paths = context.around.paths.as_ref();
+    let notes = paths.and_then(peerbus_adapter::hooks::directory);
+    let (socket, receipts) = InboxPath::new(&SOCKET, client, context.mailbox, notes);
     let reader = || -> Box<dyn LineReader> { Box::new(Lines) };
     let chats = session.clone();
     let evidence = Transcripts::new(move |snapshot| chats.places(snapshot), reader);

@@ -27,22 +27,22 @@ pub struct Surroundings {
     pub ancestors: Vec<Process>,
     /// Which ways of waking the session may be used.
     pub wake: WakeList,
-    /// A directory of ours for notes on what is made in a client's.
-    pub notes: Option<PathBuf>,
+    /// Where things of ours are: a directory for notes on what is made in a client's, and for the
+    /// sockets at which programs of ours find this adapter that run in an agent's process.
+    pub paths: Option<Paths>,
 }
 
 impl Surroundings {
     /// Reads the process table. `wake`: which ways of waking may be used.
     #[must_use]
     pub fn from_env(wake: WakeList) -> Self {
-        let paths = Paths::find().ok();
         Self {
             variables: Arc::new(|name| std::env::var(name).ok()),
             home: peerbus_agents::home(),
             cwd: std::env::current_dir().ok(),
             ancestors: process::ancestors(std::process::id(), ANCESTORS_MAX),
             wake,
-            notes: paths.as_ref().and_then(peerbus_adapter::hooks::directory),
+            paths: Paths::find().ok(),
         }
     }
 

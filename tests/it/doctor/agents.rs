@@ -155,3 +155,35 @@ fn the_projects_files_above_are_looked_at() {
         "{said}"
     );
 }
+
+#[test]
+fn what_keeps_the_plugin_of_an_agent_from_waking_its_sessions_is_said() {
+    let setup = Setup::new();
+    let plugin = ".config/opencode/plugins/peerbus.js";
+    setup.home.run(&["install", "opencode"]).ok();
+    let said = |what: &str| {
+        let output = setup.home.run(&["doctor"]).stdout;
+        let lines = output.lines().filter(|line| line.contains(what));
+        lines.map(str::to_owned).collect::<Vec<_>>().join("\n")
+    };
+    let slow = said(plugin);
+    assert!(slow.contains("over a minute"), "{slow}");
+    fs::create_dir(setup.home.path().join(".config/opencode/node_modules")).expect("a directory");
+    let well = said(plugin);
+    assert!(
+        well.contains("wakes its sessions") && !well.contains("minute"),
+        "{well}"
+    );
+    setup.write(plugin, "// `peerbus install opencode` of old\n");
+    let other = said(plugin);
+    assert!(
+        other.contains("another than this version writes"),
+        "{other}"
+    );
+    fs::remove_file(setup.home.path().join(plugin)).expect("a file");
+    let gone = said(plugin);
+    assert!(
+        gone.contains("nothing wakes sessions of OpenCode"),
+        "{gone}"
+    );
+}

@@ -112,3 +112,37 @@ fn a_shape_that_is_none_is_refused_by_its_place() {
         assert_eq!(tree(home.path()), before);
     }
 }
+
+#[test]
+fn a_program_of_somebody_elses_is_neither_replaced_nor_taken_away() {
+    let home = Home::new();
+    let path = home.path().join(".config/opencode/plugins/peerbus.js");
+    write(&path, "export const Mine = async () => ({})\n");
+    let before = tree(home.path());
+    let said = home.run(&["install", "opencode"]).fails(1);
+    let refused =
+        said.contains("peerbus.js is not peerbus's") && said.contains("nothing was changed");
+    assert!(refused, "{said}");
+    assert_eq!(tree(home.path()), before);
+    let said = home.run(&["uninstall", "opencode"]).stderr;
+    assert!(said.contains("not peerbus's: it stays"), "{said}");
+    assert_eq!(tree(home.path()), before);
+}
+
+#[test]
+fn a_program_that_its_user_changed_stays_and_an_older_one_is_brought_up_to_date() {
+    let home = Home::new();
+    let path = home.path().join(".config/opencode/plugins/peerbus.js");
+    home.run(&["install", "opencode"]).ok();
+    let ours = fs::read_to_string(&path).expect("the plugin");
+    write(&path, &format!("{ours}// and mine\n"));
+    let said = home.run(&["uninstall", "opencode"]).stderr;
+    assert!(
+        said.contains("it was changed since") && path.exists(),
+        "{said}"
+    );
+    home.run(&["install", "opencode"]).ok();
+    assert_eq!(fs::read_to_string(&path).expect("the plugin"), ours);
+    home.run(&["uninstall", "opencode"]).ok();
+    assert!(!path.exists());
+}

@@ -87,6 +87,12 @@ fn is_of(client: u32, stream: &UnixStream) -> bool {
 pub struct Hook(BufReader<UnixStream>);
 
 impl Hook {
+    /// The connection, for an end that speaks lines of its own. Nothing was read from it yet.
+    #[must_use]
+    pub fn into_stream(self) -> UnixStream {
+        self.0.into_inner()
+    }
+
     /// What it says first. `None`: it does not keep to the lines, and is not answered.
     pub async fn asked<T: DeserializeOwned>(&mut self) -> Option<Ask<T>> {
         let ask: Ask<T> = self.hear().await?;

@@ -42,9 +42,29 @@ const PING_AFTER: Duration = Duration::from_secs(1);
 const NOTES_MAX: usize = 16;
 const NOTE_BYTES_MAX: usize = 256;
 
-/// The JSON Schema of what `T` is written as.
+/// The JSON Schema of what `T` is written as, without `format`: those of numbers are schemars' own,
+/// and clients warn of words that they do not know.
 pub(crate) fn output_schema<T: schemars::JsonSchema + 'static>() -> Arc<Map<String, Value>> {
-    schema_for_output::<T>()
+    let mut schema = (*schema_for_output::<T>()).clone();
+    schema.retain(|name, value| is_kept(name, value));
+    schema.values_mut().for_each(without_format);
+    Arc::new(schema)
+}
+
+/// A member `format` that is an object is a property's schema.
+fn is_kept(name: &str, value: &Value) -> bool {
+    name != "format" || value.is_object()
+}
+
+fn without_format(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            members.retain(|name, value| is_kept(name, value));
+            members.values_mut().for_each(without_format);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_format),
+        _ => {}
+    }
 }
 
 /// The client, as far as a server can reach it.

@@ -327,3 +327,36 @@ async fn the_end_of_input_ends_the_adapter() {
     client.hang_up();
     assert_eq!(soon(adapter).await.unwrap(), Exit::InputClosed);
 }
+
+/// A JSON Schema's word for a kind of number that only some readers know: others warn of each.
+fn formats(schema: &Value) -> Vec<&Value> {
+    match schema {
+        Value::Object(members) => {
+            let own = members.get("format").filter(|format| format.is_string());
+            own.into_iter()
+                .chain(members.values().flat_map(formats))
+                .collect()
+        }
+        Value::Array(items) => items.iter().flat_map(formats).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[tokio::test]
+async fn no_tools_schema_has_a_format_that_clients_warn_of() {
+    let broker = Broker::start(true).await;
+    let mut client = greeted(&broker).await;
+    let tools = client.request("tools/list", json!({})).await["result"]["tools"].take();
+    let tools = tools.as_array().expect("tools");
+    assert!(!tools.is_empty());
+    for tool in tools {
+        for schema in ["inputSchema", "outputSchema"] {
+            assert_eq!(
+                formats(&tool[schema]),
+                Vec::<&Value>::new(),
+                "{} {schema}",
+                tool["name"]
+            );
+        }
+    }
+}

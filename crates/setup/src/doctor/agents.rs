@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use peerbus_agents::{Agent, Scope, claude_code};
+use peerbus_agents::{Agent, Need, Program as Whole, Scope, claude_code};
 use peerbus_os::file::is_executable;
 use serde_json::Value;
 
@@ -116,6 +116,7 @@ impl Survey {
     /// Looks at the files of one agent in one place.
     fn look(&mut self, site: &Site<'_>, report: &mut Report) {
         let (word, title) = (site.agent.word, site.agent.title);
+        let mut here = false;
         for target in site.targets(program::NAME) {
             if !self.seen.insert((word, target.path.clone())) {
                 continue;
@@ -123,7 +124,16 @@ impl Survey {
             let reads = site.reads(&target);
             let (file, found) = match edit::load(&target.want, &target.path) {
                 Ok(Some(loaded)) => loaded,
-                Ok(None) => continue,
+                Ok(None) => {
+                    if let (Want::Whole(_), true) = (&target.want, here) {
+                        let says = format!(
+                            "{} is not there: nothing wakes sessions of {title}",
+                            target.path.display()
+                        );
+                        report.warning(word, says, site.remedy());
+                    }
+                    continue;
+                }
                 Err(why) => {
                     if reads {
                         let remedy =
@@ -153,12 +163,14 @@ impl Survey {
             };
             if let Some(server) = server {
                 self.servers += 1;
-                self.installed = true;
+                (self.installed, here) = (true, true);
                 let name = part.check_server(server, report);
                 self.names.add(name, word, file.path.display().to_string());
             }
-            if let Want::Hooks(_) = target.want {
-                self.hooked |= part.check_hooks(&found, report);
+            match &target.want {
+                Want::Hooks(_) => self.hooked |= part.check_hooks(&found, report),
+                Want::Whole(whole) => part.check_whole(whole, &found, report),
+                Want::Server { .. } => {}
             }
         }
     }
@@ -255,6 +267,23 @@ impl Installed<'_> {
             report.ok(word, format!("{path} has all hooks"));
         }
         true
+    }
+
+    /// Checks a program that the agent runs.
+    fn check_whole(&self, whole: &Whole, found: &Value, report: &mut Report) {
+        let (path, word) = (self.file.path.display(), self.site.agent.word);
+        if found != whole.text {
+            let says = format!("{path} is another than this version writes");
+            return report.warning(word, says, self.site.remedy());
+        }
+        let missing = |need: &Need| !self.target.path.with_file_name(need.path).exists();
+        match whole.needs.filter(missing) {
+            Some(need) => {
+                let says = format!("{path} is there; {}", need.without);
+                report.warning(word, says, need.remedy);
+            }
+            None => report.ok(word, format!("{path} wakes its sessions")),
+        }
     }
 
     /// Whether installing with the same program would change something.

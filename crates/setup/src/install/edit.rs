@@ -10,7 +10,7 @@ use super::program::NAME;
 use super::record::Done;
 use super::targets::{Target, Want};
 use super::value::ParseError;
-use super::{hooks, json, program, toml};
+use super::{hooks, json, program, toml, whole};
 use crate::error::Error;
 use crate::text::escape;
 
@@ -33,7 +33,7 @@ pub(crate) struct Edit {
 
 impl Edit {
     /// No change to what was found.
-    fn none(file: ConfigFile, stays: Vec<String>) -> Self {
+    pub(super) fn none(file: ConfigFile, stays: Vec<String>) -> Self {
         let text = file.bytes.clone().map(String::from_utf8);
         Self {
             file,
@@ -56,6 +56,9 @@ pub(crate) fn install(
     done: Option<&Done>,
 ) -> Result<Edit, Error> {
     let want = &target.want;
+    if let Want::Whole(ours) = want {
+        return whole::install(ours.text, file, done);
+    }
     let (text, mark) = file.text()?;
     let edited = read(want, text).and_then(|found| {
         check_foreign(want, text, &found)?;
@@ -86,6 +89,9 @@ pub(crate) fn uninstall(
     done: Option<&Done>,
 ) -> Result<Edit, Error> {
     let want = &target.want;
+    if let Want::Whole(ours) = want {
+        return whole::uninstall(ours.text, file, done);
+    }
     let (text, mark) = file.text()?;
     let found = read(want, text).map_err(|error| refusal(&file, &error))?;
     let stays = strangers(want, &file, &found);
@@ -140,6 +146,7 @@ pub(crate) fn load(want: &Want, path: &Path) -> Result<Option<(ConfigFile, Json)
 pub(crate) fn read(want: &Want, text: &str) -> Result<Json, ParseError> {
     match want {
         Want::Server { format, .. } if *format == Format::Toml => toml::read(text),
+        Want::Whole(_) => Ok(text.into()),
         _ => Ok(json::Document::parse(text)?.plain()),
     }
 }
@@ -155,6 +162,7 @@ fn set(want: &Want, text: &str) -> Result<String, ParseError> {
             Format::Toml => toml::set(text, table, entry),
         },
         Want::Hooks(wanted) => hooks::set(text, wanted),
+        Want::Whole(ours) => Ok(ours.text.to_owned()),
     }
 }
 
@@ -165,6 +173,7 @@ fn unset(want: &Want, text: &str, may_go: impl Fn(&str) -> bool) -> Result<Strin
             Format::Toml => toml::unset(text, table),
         },
         Want::Hooks(_) => hooks::unset(text, may_go),
+        Want::Whole(_) => Ok(String::new()),
     }
 }
 
@@ -200,7 +209,7 @@ fn is_all_ours(target: &Target, text: &str) -> bool {
 pub(crate) fn entry<'v>(want: &Want, found: &'v Json) -> Option<&'v Json> {
     match want {
         Want::Server { table, .. } => found.get(table)?.get(NAME),
-        Want::Hooks(_) => None,
+        Want::Hooks(_) | Want::Whole(_) => None,
     }
 }
 
@@ -216,6 +225,7 @@ pub(crate) fn command(entry: &Json) -> Option<Vec<String>> {
 fn has_ours(want: &Want, found: &Json) -> bool {
     match want {
         Want::Hooks(_) => !hooks::commands(found).is_empty(),
+        Want::Whole(ours) => found == ours.text,
         Want::Server { .. } => entry(want, found).is_some_and(is_ours),
     }
 }
@@ -255,6 +265,7 @@ fn stripped(want: &Want, text: &str) -> Result<Json, ParseError> {
             hooks::strip(&mut found);
             "hooks"
         }
+        Want::Whole(_) => return Ok(Json::Null),
     };
     if let Some(members) = found.as_object_mut() {
         let is_empty = |value: &Json| value.as_object().is_some_and(serde_json::Map::is_empty);

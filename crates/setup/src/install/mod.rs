@@ -16,6 +16,7 @@ pub(crate) mod targets;
 mod tests;
 mod toml;
 mod value;
+pub(crate) mod whole;
 mod words;
 
 use std::io;
@@ -230,7 +231,9 @@ fn write(
     for edit in edits() {
         edit.file.check_writable()?;
     }
-    for edit in edits() {
+    // What goes away goes in the opposite order: a directory is made for the first file in it.
+    let (stays, goes): (Vec<_>, Vec<_>) = edits().partition(|edit| edit.after.is_some());
+    for edit in stays.into_iter().chain(goes.into_iter().rev()) {
         if !write_one(edit, scope, record)? {
             return Ok(false);
         }

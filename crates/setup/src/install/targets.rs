@@ -50,6 +50,8 @@ pub(crate) enum Want {
     },
     /// Hooks in Claude Code's settings.
     Hooks(Vec<Hook>),
+    /// A file that is ours alone.
+    Whole(peerbus_agents::Program),
 }
 
 /// How peerbus is to be called.
@@ -94,6 +96,7 @@ fn want(agent: &Agent, file: &File, program: &Program) -> Want {
             };
             Want::Hooks(hooks.iter().map(hook).collect())
         }
+        Part::Whole(whole) => Want::Whole(*whole),
     }
 }
 

@@ -9,6 +9,7 @@
 )]
 
 mod codex;
+mod opencode;
 mod qwen;
 mod unwoken;
 
@@ -36,7 +37,7 @@ fn around(variables: &[(&str, &str)], home: &Path) -> Surroundings {
         cwd: Some("/nonexistent/project".into()),
         ancestors: Vec::new(),
         wake: WakeList::default(),
-        notes: None,
+        paths: None,
     }
 }
 

@@ -1,0 +1,105 @@
+import { readdirSync, readFileSync, statSync } from "node:fs"
+import { createConnection } from "node:net"
+import { homedir } from "node:os"
+import { join } from "node:path"
+
+// What both ends speak: one JSON text a line.
+const VERSION = 1
+const LOOK_MS = 500
+// How peerbus marks what it shows. Nothing else of a text is ever looked at.
+const MARK = /pb-[0-9a-f]{8}-[0-9]+/g
+const marksIn = (text) => [...new Set(String(text ?? "").match(MARK) ?? [])]
+
+// Nothing of a text can have been shown.
+class Refused extends Error {}
+
+// Where the adapters of this user listen.
+function directories() {
+  const absolute = (path) => (path?.startsWith("/") ? path : undefined)
+  const runtime = absolute(process.env.XDG_RUNTIME_DIR) ?? `/run/user/${process.getuid()}`
+  const state = absolute(process.env.XDG_STATE_HOME) ?? join(homedir(), ".local/state")
+  return [runtime, state].map((base) => join(base, "peerbus/sessions"))
+}
+
+function isPrivate(path) {
+  const found = statSync(path)
+  return found.isDirectory() && found.uid === process.getuid() && (found.mode & 0o077) === 0
+}
+
+// The sockets of adapters that one of these processes started.
+function sockets(processes) {
+  return directories().flatMap((dir) => {
+    try {
+      if (!isPrivate(dir)) return []
+      const ours = (name) => processes.includes(Number(/^(\d+)\.\d+\.sock$/.exec(name)?.[1]))
+      return readdirSync(dir).filter(ours).map((name) => join(dir, name))
+    } catch {
+      return []
+    }
+  })
+}
+
+// Keeps in touch with every adapter of the session, for as long as it lasts. `wake` shows a text.
+function link({ processes, hello, status, wake }) {
+  const open = new Map()
+  const refused = new Set()
+  let told
+  const say = (socket, what) => socket.write(JSON.stringify(what) + "\n")
+  const answer = async (socket, { wake: id, text }) => {
+    try {
+      await wake(text)
+      say(socket, { woke: id })
+    } catch (error) {
+      const word = error instanceof Refused ? "failed" : "doubtful"
+      say(socket, { [word]: id, why: String(error?.message ?? error) })
+      // Said again at the next event: it may be possible then.
+      told = undefined
+    }
+  }
+  const connect = (path) => {
+    const socket = createConnection(path)
+    open.set(path, socket)
+    let [rest, taken] = ["", false]
+    socket.setEncoding("utf8")
+    socket.on("connect", () => {
+      say(socket, { peerbus: VERSION, ...hello })
+      say(socket, { status: status() })
+    })
+    socket.on("data", (text) => {
+      const lines = (rest + text).split("\n")
+      rest = lines.pop()
+      for (const line of lines) {
+        const said = JSON.parse(line)
+        taken = true
+        if (typeof said.text === "string") answer(socket, said)
+      }
+    })
+    socket.on("error", () => {})
+    socket.on("close", () => {
+      open.delete(path)
+      if (!taken) refused.add(path)
+    })
+  }
+  const look = () => {
+    for (const path of sockets(processes)) {
+      if (!open.has(path) && !refused.has(path)) connect(path)
+    }
+  }
+  look()
+  const timer = setInterval(look, LOOK_MS)
+  timer.unref?.()
+  const all = (what) => open.forEach((socket) => say(socket, what))
+  return {
+    // A line of the conversation: what it follows, and which marks stand in it.
+    line: (line) => all({ line }),
+    changed: () => {
+      const now = JSON.stringify(status())
+      if (now !== told) all({ status: status() })
+      told = now
+    },
+    end: () => {
+      clearInterval(timer)
+      open.forEach((socket) => socket.destroy())
+    },
+  }
+}

@@ -1,0 +1,460 @@
+//! Agents in whose process, or beside it, a small program of ours runs: `peerbus install` wrote it.
+//! It connects to a socket of ours, shows the texts that it is given, and tells which session this
+//! is, what it does, and how its conversation goes on. What it says is taken for true: it comes from
+//! a process of the agent's own, of the same user.
+//!
+//! Both ends speak JSON, one text a line, of [`VERSION`]. The texts of a conversation are not told,
+//! but which marks of ours stand in them.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use peerbus_adapter::hooks::HookSocket;
+use peerbus_adapter::mailbox::{
+    Activity, AgentLink, BoxFuture, Evidence, EvidenceSource, Mailbox, Outcome, Path, Push,
+    Readable, SessionSource, Snapshot, WakePath,
+};
+use peerbus_adapter::transcript::{Line, LineReader, Transcript};
+use peerbus_agents::{Agent, Part};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::timeout;
+
+use crate::framed::framed;
+use crate::{Context, Surroundings};
+
+/// The pause after a push, in milliseconds: what comes meanwhile is one turn.
+pub(crate) const GAP_MS: u64 = 2_000;
+/// Of the lines between the two ends.
+const VERSION: u64 = 1;
+/// How long a program may take to show a text: it may have to begin a conversation.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest line that is read, in bytes.
+const LINE_MAX: u64 = 65_536;
+/// Lines of the conversation that wait to be looked at; the oldest are forgotten.
+const LINES_MAX: usize = 4_096;
+/// Texts that wait to be written.
+const ASKED_MAX: usize = 8;
+/// Longest sentence of the program that is passed on, in characters.
+const WHY_CHARS: usize = 200;
+
+/// What is the agent's own.
+pub(crate) struct About {
+    /// Its word.
+    pub(crate) agent: &'static str,
+    /// The path.
+    pub(crate) path: Path,
+    /// The variable with the number of its process, where it is not the one that started us.
+    pub(crate) process: Option<&'static str>,
+    /// Why the path cannot be used when nobody has connected.
+    pub(crate) absent: &'static str,
+}
+
+/// Whether the program is in a place from which a session here would load it.
+pub(crate) fn is_installed(agent: &str, around: &Surroundings) -> bool {
+    let files = peerbus_agents::ALL
+        .into_iter()
+        .filter(|known| known.word == agent)
+        .flat_map(|known: &Agent| known.files);
+    let mut files = files.filter(|file| matches!(file.part, Part::Whole(_)));
+    files.any(|file| {
+        let user = around.directory(file.user.variable, file.user.below_home);
+        let mut users = user
+            .iter()
+            .flat_map(|dir| file.user_names.iter().map(|n| dir.join(n)));
+        let above = around.cwd.iter().flat_map(|cwd| cwd.ancestors());
+        let mut projects = above.flat_map(|dir| file.project_names.iter().map(|n| dir.join(n)));
+        users.any(|path| path.exists()) || projects.any(|path| path.exists())
+    })
+}
+
+/// Listens for the program, and makes what it serves.
+pub(crate) fn start(context: Context, about: &'static About) -> AgentLink {
+    let plugin = Plugin(Arc::new(Shared {
+        about,
+        cwd: context.around.cwd.clone(),
+        state: Mutex::default(),
+        changed: Notify::new(),
+    }));
+    let listening = plugin.clone().listen(context.around, context.mailbox);
+    AgentLink {
+        paths: vec![Box::new(plugin.clone())],
+        session: Some(Arc::new(plugin.clone())),
+        evidence: Some(Box::new(Events {
+            plugin,
+            transcript: Transcript::new(Box::new(Lines)),
+        })),
+        beside: vec![Box::pin(listening)],
+    }
+}
+
+/// The program at the other end. Clones share it.
+#[derive(Clone)]
+struct Plugin(Arc<Shared>);
+
+struct Shared {
+    about: &'static About,
+    cwd: Option<PathBuf>,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// To the connection that came last.
+    desk: Option<mpsc::Sender<Asked>>,
+    /// Why there can be none, or why it shows nothing now.
+    apart: Option<String>,
+    session: Option<String>,
+    activity: Option<Activity>,
+    /// What was told of the conversation and not looked at yet.
+    lines: VecDeque<String>,
+}
+
+/// A text to show.
+struct Asked {
+    text: String,
+    outcome: oneshot::Sender<Outcome>,
+}
+
+/// What the program says first.
+#[derive(Deserialize)]
+struct Hello {
+    peerbus: u64,
+    /// The project that it runs for.
+    #[serde(default)]
+    directory: Option<PathBuf>,
+}
+
+/// What it says then: one of these.
+#[derive(Deserialize)]
+struct Said {
+    #[serde(default)]
+    status: Option<Status>,
+    #[serde(default)]
+    line: Option<Value>,
+    /// Texts by their numbers: shown, not shown, or nobody knows.
+    #[serde(default)]
+    woke: Option<u64>,
+    #[serde(default)]
+    failed: Option<u64>,
+    #[serde(default)]
+    doubtful: Option<u64>,
+    #[serde(default)]
+    why: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    #[serde(default)]
+    session: Option<String>,
+    #[serde(default)]
+    activity: Option<String>,
+    #[serde(default)]
+    apart: Option<String>,
+}
+
+impl Plugin {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The way to the program, where it can show something; `Err` says why not.
+    fn reachable(&self) -> Result<mpsc::Sender<Asked>, String> {
+        let state = self.state();
+        match (&state.apart, &state.desk) {
+            (Some(why), _) => Err(why.clone()),
+            (None, Some(desk)) => Ok(desk.clone()),
+            (None, None) => Err(self.0.about.absent.to_owned()),
+        }
+    }
+
+    /// Serves whoever connects, for ever.
+    async fn listen(self, around: Surroundings, mailbox: Mailbox) {
+        let named = self
+            .0
+            .about
+            .process
+            .and_then(|name| around.text(name)?.parse().ok());
+        let above = || around.ancestors.iter().map(|process| process.id);
+        let named = named.filter(|named| above().any(|id| id == *named));
+        let bound = match (&around.paths, named.or_else(|| above().next())) {
+            (Some(paths), Some(client)) => {
+                HookSocket::bind(paths, client).map_err(|e| e.to_string())
+            }
+            _ => Err("there is no home, or no process that started this one".to_owned()),
+        };
+        match bound {
+            Ok(socket) => {
+                socket
+                    .serve(move |hook| self.clone().serve(hook.into_stream(), mailbox.clone()))
+                    .await;
+            }
+            Err(why) => {
+                self.state().apart = Some(why);
+                self.tell(&mailbox);
+                std::future::pending().await
+            }
+        }
+    }
+
+    /// Serves one connection to its end.
+    async fn serve(self, stream: UnixStream, mailbox: Mailbox) {
+        let (read, mut write) = stream.into_split();
+        let mut read = BufReader::new(read);
+        let hello = timeout(PATIENCE, next::<Hello>(&mut read)).await;
+        let Ok(Some(hello)) = hello else { return };
+        if !self.is_ours(&hello) || !write_line(&mut write, &json!({ "peerbus": VERSION })).await {
+            return;
+        }
+        if hello.peerbus != VERSION {
+            let word = self.0.about.agent;
+            let why = format!(
+                "peerbus's program in the agent is of another version: run `peerbus install {word}`, \
+                 and start the agent anew"
+            );
+            self.state().apart = Some(why);
+            return self.tell(&mailbox);
+        }
+        let (desk, asked) = mpsc::channel(ASKED_MAX);
+        self.state().desk = Some(desk.clone());
+        let shown = Mutex::default();
+        tokio::select! {
+            () = self.hear(read, &shown, &mailbox) => {}
+            () = ask(write, asked, &shown) => {}
+        }
+        let mut state = self.state();
+        // Another connection may have taken its place.
+        if state
+            .desk
+            .as_ref()
+            .is_some_and(|now| now.same_channel(&desk))
+        {
+            *state = State::default();
+        }
+        drop(state);
+        self.tell(&mailbox);
+    }
+
+    /// One process may serve several projects.
+    fn is_ours(&self, hello: &Hello) -> bool {
+        let real = |path: &PathBuf| std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+        match (&hello.directory, &self.0.cwd) {
+            (Some(theirs), Some(ours)) => real(theirs) == real(ours),
+            _ => true,
+        }
+    }
+
+    /// Hears what it says until the connection ends.
+    async fn hear(&self, mut read: BufReader<OwnedReadHalf>, shown: &Shown, mailbox: &Mailbox) {
+        while let Some(said) = next::<Said>(&mut read).await {
+            if let Some(line) = said.line {
+                let mut state = self.state();
+                if state.lines.len() == LINES_MAX {
+                    state.lines.pop_front();
+                }
+                state.lines.push_back(format!("{line}\n"));
+                drop(state);
+                self.0.changed.notify_one();
+            }
+            if let Some(status) = said.status {
+                let mut state = self.state();
+                state.session = status.session;
+                state.activity = status.activity.as_deref().and_then(activity);
+                state.apart = status.apart.map(short);
+                drop(state);
+                self.tell(mailbox);
+            }
+            let why = short(said.why.unwrap_or_default());
+            for (number, outcome) in [
+                (said.woke, Outcome::Written),
+                (said.failed, Outcome::Failed),
+                (said.doubtful, Outcome::Doubtful),
+            ] {
+                let waits = number.and_then(|number| take(shown, number));
+                let Some(waits) = waits else { continue };
+                if outcome != Outcome::Written {
+                    tracing::debug!(why, "the agent did not take a message");
+                }
+                if outcome == Outcome::Failed {
+                    // It is tried again when something changes.
+                    self.state().apart = Some(why.clone());
+                }
+                let _ = waits.send(outcome);
+            }
+        }
+    }
+
+    /// Peers are told whether the path can be used, and the mailbox what the session does.
+    fn tell(&self, mailbox: &Mailbox) {
+        mailbox.report(self);
+        mailbox.found(self.0.about.path, self.reachable().map(drop));
+        self.0.changed.notify_one();
+    }
+}
+
+/// Who waits to hear what came of which text.
+type Shown = Mutex<VecDeque<(u64, oneshot::Sender<Outcome>)>>;
+
+fn put(shown: &Shown, number: u64, outcome: oneshot::Sender<Outcome>) {
+    let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
+    // Who has given up needs no answer.
+    shown.retain(|(_, outcome)| !outcome.is_closed());
+    shown.push_back((number, outcome));
+}
+
+fn take(shown: &Shown, number: u64) -> Option<oneshot::Sender<Outcome>> {
+    let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
+    let at = shown.iter().position(|(known, _)| *known == number)?;
+    shown.remove(at).map(|(_, outcome)| outcome)
+}
+
+/// Hands on what is asked until the connection ends.
+async fn ask(mut write: OwnedWriteHalf, mut asked: mpsc::Receiver<Asked>, shown: &Shown) {
+    let mut number = 0;
+    while let Some(Asked { text, outcome }) = asked.recv().await {
+        number += 1;
+        put(shown, number, outcome);
+        if !write_line(&mut write, &json!({ "wake": number, "text": text })).await {
+            return;
+        }
+    }
+}
+
+async fn write_line(write: &mut OwnedWriteHalf, what: &Value) -> bool {
+    let line = format!("{what}\n");
+    let written = timeout(PATIENCE, write.write_all(line.as_bytes())).await;
+    matches!(written, Ok(Ok(())))
+}
+
+/// The next line. `None`: the connection ended, or it is none that is understood.
+async fn next<T: serde::de::DeserializeOwned>(read: &mut BufReader<OwnedReadHalf>) -> Option<T> {
+    let mut line = Vec::new();
+    let mut bounded = read.take(LINE_MAX);
+    bounded.read_until(b'\n', &mut line).await.ok()?;
+    serde_json::from_slice(&line).ok()
+}
+
+fn activity(word: &str) -> Option<Activity> {
+    match word {
+        "idle" => Some(Activity::Idle),
+        "busy" => Some(Activity::Busy),
+        "waiting" => Some(Activity::Waiting),
+        _ => None,
+    }
+}
+
+fn short(why: String) -> String {
+    why.chars().take(WHY_CHARS).collect()
+}
+
+impl WakePath for Plugin {
+    fn spec(&self) -> Path {
+        self.0.about.path
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
+        let reachable = self.reachable();
+        Box::pin(async { reachable.map(drop) })
+    }
+
+    fn wake<'a>(&'a self, push: &'a Push) -> BoxFuture<'a, Outcome> {
+        Box::pin(async move {
+            let Ok(desk) = self.reachable() else {
+                return Outcome::Failed;
+            };
+            let (outcome, told) = oneshot::channel();
+            let text = framed(&push.text());
+            if desk.try_send(Asked { text, outcome }).is_err() {
+                return Outcome::Failed;
+            }
+            // It may have been shown before the connection broke.
+            match timeout(PATIENCE, told).await {
+                Ok(Ok(outcome)) => outcome,
+                _ => Outcome::Doubtful,
+            }
+        })
+    }
+}
+
+impl SessionSource for Plugin {
+    fn snapshot(&self) -> Snapshot {
+        let state = self.state();
+        Snapshot {
+            id: state.session.clone(),
+            cwd: self.0.cwd.clone(),
+            activity: Some(state.activity.unwrap_or_default()),
+            transcript: None,
+        }
+    }
+
+    fn changed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.0.changed.notified())
+    }
+}
+
+/// What is told of the conversation.
+struct Events {
+    plugin: Plugin,
+    transcript: Transcript,
+}
+
+impl Events {
+    fn read(&mut self, marks: &[String], found: &mut dyn FnMut(Evidence)) -> bool {
+        let lines = std::mem::take(&mut self.plugin.state().lines);
+        for line in &lines {
+            let shows = self.transcript.feed(line.as_bytes(), marks);
+            shows.into_iter().for_each(&mut *found);
+        }
+        !lines.is_empty()
+    }
+}
+
+impl EvidenceSource for Events {
+    fn readable(&self, _: &Snapshot) -> Readable {
+        match self.plugin.state().desk {
+            Some(_) => Readable::Now,
+            None => Readable::Expected,
+        }
+    }
+
+    fn begin(&mut self, _: &Snapshot) {
+        self.read(&[], &mut |_| {});
+    }
+
+    fn watch(&mut self, _: &Snapshot, marks: &[String], found: &mut dyn FnMut(Evidence)) -> bool {
+        self.read(marks, found)
+    }
+}
+
+/// Reads what is told of a line.
+struct Lines;
+
+#[derive(Deserialize)]
+struct Told {
+    id: String,
+    #[serde(default)]
+    parent: Option<String>,
+    role: String,
+}
+
+impl LineReader for Lines {
+    fn read(&mut self, line: &str) -> Option<Line> {
+        let told: Told = serde_json::from_str(line).ok()?;
+        let answers = told.role == "assistant";
+        Some(Line {
+            request: answers.then(|| told.id.clone()),
+            id: told.id,
+            parent: told.parent,
+            presents: !answers,
+            answers,
+            stopped: false,
+        })
+    }
+}

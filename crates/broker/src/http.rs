@@ -149,7 +149,7 @@ async fn other(
         )
             .into_response();
     }
-    let Some((place, stranger)) = shared.places.take(via.0.is_tcp()) else {
+    let Some((place, stranger)) = shared.places.take(via.0.is_tcp()).await else {
         let text = format!(
             "peerbus has {} connections, as many as it may have of this kind ({} in all, fewer over \
              TCP, and half of them before they register); close some, or raise its limit\n",

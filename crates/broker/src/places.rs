@@ -1,12 +1,21 @@
 //! Who may have how many of the connections.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::Context;
+use std::time::Duration;
 
+use futures_util::task::AtomicWaker;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
 /// Most connections over TCP that have not registered, and most that are kept for the Unix socket.
 const STRANGERS_MAX: usize = 4_096;
 const UNIX_PLACES_MAX: usize = 64;
+/// How long a newcomer waits for the place of one that was closed for it.
+const CLOSED_MAX: Duration = Duration::from_secs(1);
 
 /// Places for connections. Those over TCP leave some to the Unix socket, which only the broker's own
 /// user can reach; and those of them that have not registered leave half to those that have.
@@ -16,6 +25,72 @@ pub(crate) struct Places {
     pub(crate) all: Arc<Semaphore>,
     tcp: Arc<Semaphore>,
     strangers: Arc<Semaphore>,
+    waiting: Arc<Mutex<Waiting>>,
+}
+
+/// Clients over TCP that have not sent a whole first frame, by arrival.
+#[derive(Debug, Default)]
+struct Waiting {
+    next: u64,
+    /// Those without a WebSocket.
+    dialled: BTreeMap<u64, Weak<Silent>>,
+    upgraded: BTreeMap<u64, Weak<Silent>>,
+}
+
+/// A client over TCP that may be closed to make room for a newcomer, as long as it has not sent a
+/// whole first frame.
+#[derive(Debug)]
+pub(crate) struct Silent {
+    number: u64,
+    waiting: Arc<Mutex<Waiting>>,
+    closed: AtomicBool,
+    reader: AtomicWaker,
+}
+
+impl Waiting {
+    fn lock(waiting: &Mutex<Self>) -> std::sync::MutexGuard<'_, Self> {
+        waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Silent {
+    /// It has become a WebSocket.
+    pub(crate) fn upgraded(&self) {
+        let mut waiting = Waiting::lock(&self.waiting);
+        if let Some(this) = waiting.dialled.remove(&self.number) {
+            waiting.upgraded.insert(self.number, this);
+        }
+    }
+
+    /// It has spoken, or is gone.
+    pub(crate) fn over(&self) {
+        let mut waiting = Waiting::lock(&self.waiting);
+        waiting.dialled.remove(&self.number);
+        waiting.upgraded.remove(&self.number);
+    }
+
+    fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.reader.wake();
+    }
+
+    /// Fails once it was closed; to be asked by whoever reads.
+    pub(crate) fn poll_closed(&self, cx: &Context<'_>) -> io::Result<()> {
+        self.reader.register(cx.waker());
+        match self.closed.load(Ordering::Acquire) {
+            true => Err(io::Error::new(
+                io::ErrorKind::ConnectionAborted,
+                "it said nothing, and a newcomer got its place",
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        self.over();
+    }
 }
 
 /// A connection's place, until its socket is closed.
@@ -39,6 +114,7 @@ impl Places {
             all: semaphore(max),
             tcp: semaphore(max - Self::of_unix(max)),
             strangers: semaphore(STRANGERS_MAX.min(max.div_ceil(2))),
+            waiting: Arc::default(),
         }
     }
 
@@ -47,19 +123,76 @@ impl Places {
         UNIX_PLACES_MAX.min(max / 8)
     }
 
-    /// Takes a place for a connection; `None`: there is none for one of its kind.
-    pub(crate) fn take(&self, tcp: bool) -> Option<(Place, StrangersPlace)> {
-        let of_tcp = |places: &Arc<Semaphore>| match tcp {
-            true => Arc::clone(places).try_acquire_owned().ok().map(Some),
-            false => Some(None),
+    /// A client has dialled over TCP.
+    pub(crate) fn arrive(&self) -> Arc<Silent> {
+        let mut waiting = Waiting::lock(&self.waiting);
+        waiting.next += 1;
+        let number = waiting.next;
+        let silent = Arc::new(Silent {
+            number,
+            waiting: Arc::clone(&self.waiting),
+            closed: AtomicBool::new(false),
+            reader: AtomicWaker::new(),
+        });
+        waiting.dialled.insert(number, Arc::downgrade(&silent));
+        silent
+    }
+
+    /// Closes the socket that has said nothing for longest, if there is one.
+    pub(crate) fn close_silent(&self) {
+        let first = Waiting::lock(&self.waiting).dialled.pop_first();
+        match first.and_then(|(_, silent)| silent.upgrade()) {
+            Some(silent) => silent.close(),
+            None => drop(self.close_stranger()),
+        }
+    }
+
+    /// The same, of those that are WebSockets. Says whether there was one.
+    fn close_stranger(&self) -> bool {
+        let first = Waiting::lock(&self.waiting).upgraded.pop_first();
+        let silent = first.and_then(|(_, silent)| silent.upgrade());
+        silent.inspect(|silent| silent.close()).is_some()
+    }
+
+    /// Takes a place for a connection; `None`: there is none for one of its kind. Over TCP it may be
+    /// that of the one that has waited longest without a word.
+    pub(crate) async fn take(&self, tcp: bool) -> Option<(Place, StrangersPlace)> {
+        let mut closed = false;
+        let stranger = match tcp {
+            true => Some(self.room(&self.strangers, &mut closed).await?),
+            false => None,
         };
-        let stranger = StrangersPlace {
-            _strangers: of_tcp(&self.strangers)?,
+        let of_tcp = match tcp {
+            true => Some(self.room(&self.tcp, &mut closed).await?),
+            false => None,
         };
         let place = Place {
-            _tcp: of_tcp(&self.tcp)?,
+            _tcp: of_tcp,
             _all: Arc::clone(&self.all).try_acquire_owned().ok()?,
         };
+        let stranger = StrangersPlace {
+            _strangers: stranger,
+        };
         Some((place, stranger))
+    }
+
+    async fn room(
+        &self,
+        places: &Arc<Semaphore>,
+        closed: &mut bool,
+    ) -> Option<OwnedSemaphorePermit> {
+        let places = Arc::clone(places);
+        match Arc::clone(&places).try_acquire_owned() {
+            Ok(place) => Some(place),
+            Err(_none) => {
+                *closed |= self.close_stranger();
+                let freed = timeout(CLOSED_MAX, places.acquire_owned());
+                if *closed {
+                    freed.await.ok()?.ok()
+                } else {
+                    None
+                }
+            }
+        }
     }
 }

@@ -111,6 +111,9 @@ impl Listener for Acceptor {
         loop {
             let mut place = Vec::with_capacity(self.places.len());
             for places in &self.places {
+                if places.available_permits() == 0 {
+                    self.shared.places.close_silent();
+                }
                 match Arc::clone(places).acquire_owned().await {
                     Ok(one) => place.push(one),
                     // Never closed.

@@ -17,6 +17,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::Acceptor;
 use super::tls::{HANDSHAKE, TlsSocket, log_refused};
+use crate::places::Silent;
 use crate::shared::Shared;
 
 /// Most bytes that are read of a client at one go before its first frame is whole: a request's head,
@@ -37,6 +38,8 @@ pub(crate) struct Socket {
     unanswered: AtomicUsize,
     /// A frame is being written past the WebSocket layer, which must not write meanwhile.
     bypassed: AtomicBool,
+    /// Over TCP: it may be closed until then.
+    silent: Option<Arc<Silent>>,
 }
 
 /// What TLS needs stands apart: the others are not to grow by it.
@@ -58,7 +61,10 @@ impl Socket {
                 Stream::Tls(Box::new(tls))
             }
         };
-        Self::new(stream, shared)
+        Self {
+            silent: Some(shared.places.arrive()),
+            ..Self::new(stream, shared)
+        }
     }
 
     pub(super) fn unix(stream: UnixStream, shared: &Arc<Shared>) -> Self {
@@ -73,6 +79,7 @@ impl Socket {
             introduced: AtomicBool::new(false),
             unanswered: AtomicUsize::new(0),
             bypassed: AtomicBool::new(false),
+            silent: None,
         }
     }
 
@@ -111,6 +118,9 @@ impl Socket {
     /// The first frame is there, whole: the limits of the WebSocket layer are enough from here on.
     pub(crate) fn set_introduced(&self) {
         self.introduced.store(true, Ordering::Release);
+        if let Some(silent) = &self.silent {
+            silent.over();
+        }
     }
 
     /// Counts what a stranger sends.
@@ -137,6 +147,9 @@ impl Socket {
     /// Ends the deadline for HTTP.
     pub(crate) fn set_upgraded(&self) {
         self.upgraded.store(true, Ordering::Release);
+        if let Some(silent) = &self.silent {
+            silent.upgraded();
+        }
     }
 
     /// Reads and forgets until the client has closed its side.
@@ -254,6 +267,11 @@ impl AsyncRead for Io {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         this.poll_deadline(cx)?;
+        if let Some(silent) = &this.socket.silent
+            && !this.socket.introduced.load(Ordering::Acquire)
+        {
+            silent.poll_closed(cx)?;
+        }
         let bytes = buf.initialize_unfilled();
         let read = ready!(this.socket.poll_read(cx, bytes))?;
         let counted = this.socket.count_read(&bytes[..read]);

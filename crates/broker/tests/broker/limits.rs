@@ -195,27 +195,45 @@ async fn a_client_that_is_known_may_send_large_frames_behind_its_registration() 
 #[tokio::test]
 async fn strangers_leave_places_to_clients_that_registered_and_to_the_unix_socket() {
     let broker = Broker::tuned(|config| config.connections_max = 16).await;
-    let mut strangers = Vec::new();
-    let refused = loop {
-        assert!(strangers.len() <= 16, "strangers have every place");
-        match Socket::connect(broker.address()).await {
-            Ok(stranger) => strangers.push(stranger),
-            Err(Error::Http(refused)) => break refused,
-            Err(error) => panic!("{error}"),
-        }
-    };
-    assert_eq!((refused.status().as_u16(), strangers.len()), (503, 8));
-    // Each that registers makes room for another.
-    let mut known = Vec::new();
-    for n in 0..6 {
-        let mut client = strangers.pop().unwrap();
-        client.register(&format!("n{n}"), TOKEN).await;
-        known.push(client);
-        strangers.insert(0, Socket::connect(broker.address()).await.unwrap());
+    let (mut known, mut strangers) = (Vec::new(), Vec::new());
+    for n in 0..14 {
+        known.push(broker.join(&format!("n{n}")).await);
+        strangers.extend(Socket::connect(broker.address()).await);
     }
     assert!(Socket::connect(broker.address()).await.is_err());
     let mut own = Socket::connect_unix(&broker.unix()).await.unwrap();
     own.register("own", TOKEN).await;
+    known[0].send(message("m1", "n0", "n13", "hello")).await;
+    assert_eq!(known[13].delivery().await.1, json!("hello"));
+}
+
+#[tokio::test]
+async fn of_those_that_say_nothing_the_one_that_came_first_makes_room_for_a_newcomer() {
+    let broker = Broker::start_with(|options| {
+        options.tune = Some(Box::new(|config| {
+            config.connections_max = 16;
+            config.handshake_ms = 3_600_000;
+        }));
+        options.times.http_max = Duration::from_secs(3_600);
+    })
+    .await;
+    let mut alice = broker.join("alice").await;
+    let mut strangers = Vec::new();
+    for _ in 0..40 {
+        strangers.push(broker.connect().await);
+    }
+    // More than there may be sockets: 16 connections, and 256 for requests.
+    let mut dialled = Vec::new();
+    for _ in 0..400 {
+        dialled.push(soon(TcpStream::connect(broker.address())).await.unwrap());
+    }
+    let mut bob = broker.join("bob").await;
+    let mut first = dialled.swap_remove(0);
+    let mut answer = Vec::new();
+    let _reset = soon(first.read_to_end(&mut answer)).await;
+    assert!(answer.is_empty());
+    alice.send(message("m1", "alice", "bob", "hello")).await;
+    assert_eq!(bob.delivery().await.1, json!("hello"));
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ impl World {
         }
         let next_ms = self.rng.range(1, 2 * self.plan.fault_ms);
         self.after(next_ms, Event::Fault);
-        let at = self.rng.index(20 + usize::from(self.plan.strangers));
+        let at = self.rng.index(21);
         self.trace.note(self.now_ms, "fault", at as u64, "");
         match at {
             0..=3 => {

@@ -57,8 +57,6 @@ pub(crate) struct Plan {
     pub(crate) batch_max: usize,
     /// Sessions keep their mail in mailboxes.
     pub(crate) mailboxes: bool,
-    /// Peers of another token come by.
-    pub(crate) strangers: bool,
     /// A rule of every mailbox to break.
     pub(crate) mailbox_mutation: Option<mailbox::Mutation>,
     /// A rule of every session to break.
@@ -128,7 +126,6 @@ impl Plan {
             alter: rng.pick(&[0, 0, 0, 20]),
             batch_max: rng.pick(&[1, 1, 4, 64, 512]),
             mailboxes: false,
-            strangers: false,
             mailbox_mutation: None,
             peer_mutation: None,
             config,

@@ -25,8 +25,6 @@ const HEAL_MS: u64 = 240_000;
 pub struct Options {
     /// A rule of the broker to break.
     pub mutation: Option<Mutation>,
-    /// Peers of another token come by, who may have one name and may not send.
-    pub strangers: bool,
     /// A rule of every session to break.
     pub peer_mutation: Option<peer::Mutation>,
     /// Sessions keep their mail in mailboxes.
@@ -84,7 +82,6 @@ pub fn run_on(seed: u64, options: Options, store: Box<dyn Backend>) -> Report {
     let mut plan = Plan::draw(&mut rng);
     plan.peer_mutation = options.peer_mutation;
     plan.mailboxes = options.mailboxes;
-    plan.strangers = options.strangers;
     plan.mailbox_mutation = options.mailbox_mutation;
     if let Some(key) = store.audit_key() {
         plan.config.audit_key = key;
@@ -254,7 +251,7 @@ impl World {
         }
         if let Some((proc, name)) = lost {
             // Another process got its name while it was away.
-            if names.contains(&name)
+            if names.iter().any(|other| other.eq_ignore_ascii_case(&name))
                 && let Err(failure) = self.process_leaves(proc)
             {
                 return Some(failure.to_string());

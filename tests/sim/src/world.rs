@@ -393,6 +393,7 @@ impl World {
         let parsed =
             PeerName::parse(&name).map_err(|error| Failure::new("world", error.to_string()))?;
         let actor = self.procs[proc].actor;
+        self.oracle.goes_on(proc, &name);
         self.actors.push(Actor {
             name,
             kind: self.actors[actor].kind,

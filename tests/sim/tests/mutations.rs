@@ -11,9 +11,16 @@ const SEEDS: u64 = 60;
 /// Breaks a rule and expects `rule` in the first failure of some seed. A failure of another rule
 /// would mean that the oracle blames the wrong one.
 fn caught(broken: Options, rule: &str) {
+    caught_in_time(broken, rule, "");
+}
+
+/// The same of a fault that shows in some worlds only by what comes of it in the end: `late`.
+fn caught_in_time(broken: Options, rule: &str, late: &str) {
     for seed in 1..=SEEDS {
         let report = run(seed, broken);
-        if let Some(failure) = &report.failure {
+        if let Some(failure) = &report.failure
+            && failure.rule != late
+        {
             assert_eq!(failure.rule, rule, "{broken:?}: {}", report.sentence());
             return;
         }
@@ -25,14 +32,6 @@ fn broker(mutation: Mutation) -> Options {
     Options {
         mutation: Some(mutation),
         ..Options::default()
-    }
-}
-
-/// In a world to which strangers come.
-fn strangers(mutation: Mutation) -> Options {
-    Options {
-        strangers: true,
-        ..broker(mutation)
     }
 }
 
@@ -105,7 +104,8 @@ fn i6_an_envelope_that_is_altered() {
 
 #[test]
 fn i7_a_takeover_that_loses_mail() {
-    caught(broker(Mutation::TakeoverLoses), "I7");
+    // What nobody is given is still owed in the end.
+    caught_in_time(broker(Mutation::TakeoverLoses), "I7", "I8");
 }
 
 #[test]
@@ -130,17 +130,17 @@ fn i20_mail_that_was_read_and_goes_on_counting() {
 
 #[test]
 fn i12_a_name_of_another_token_that_gives_way() {
-    caught(strangers(Mutation::ForgetOthers), "I12");
+    caught(broker(Mutation::ForgetOthers), "I12");
 }
 
 #[test]
 fn i12_a_name_that_gives_way_with_its_mail() {
-    caught(strangers(Mutation::ForgetMail), "I12");
+    caught(broker(Mutation::ForgetMail), "I12");
 }
 
 #[test]
 fn a_token_that_sends_without_the_right_to() {
-    caught(strangers(Mutation::IgnoreRights), "rights");
+    caught(broker(Mutation::IgnoreRights), "rights");
 }
 
 #[test]

@@ -264,6 +264,8 @@ impl Broker {
         if cx.at.steady_ms.saturating_sub(alias.used_ms) >= USE_MS {
             let (name, used_ms) = (alias.name.clone(), cx.at.steady_ms);
             self.put_alias(cx, &name, Alias { used_ms, ..alias })?;
+            // The mail may be refused.
+            self.outbox.want(Need::Soon);
         }
         Ok(Some(peer))
     }

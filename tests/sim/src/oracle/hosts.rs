@@ -160,6 +160,16 @@ impl Oracle {
             .insert((name.to_ascii_lowercase(), from, id.to_owned()));
     }
 
+    /// A process whose name has ended goes on under another one: what it was shown it knows there,
+    /// too, if it comes again.
+    pub fn goes_on(&mut self, proc: ProcId, name: &str) {
+        let shown = self.hosts.shown.iter();
+        let shown = shown.filter(|(process, ..)| *process == proc);
+        let name = name.to_ascii_lowercase();
+        let again = shown.map(|(_, from, id)| (name.clone(), from.clone(), id.clone()));
+        self.hosts.surfaced.extend(again);
+    }
+
     /// A process was told of a fate that the broker keeps until it is acked.
     pub fn told(&mut self, name: &str, key: &str) {
         if let Some(number) = key.strip_prefix('n').and_then(|number| number.parse().ok()) {

@@ -300,7 +300,9 @@ impl Oracle {
         })?;
         let claim = conn.and_then(|conn| self.conns.get(&conn)?.claim.as_ref());
         let token = claim.and_then(|claim| claim.token.as_ref());
-        let own = token.is_none_or(|token| row.owner == Some(TokenHash::of(token)));
+        // One that the operator released is anybody's.
+        let own = |token| row.owner.is_none_or(|owner| owner == TokenHash::of(token));
+        let own = token.is_none_or(own);
         ensure(own, "I12", || {
             format!("{} was forgotten for a name of another token", row.name)
         })

@@ -2,7 +2,7 @@
 
 use peerbus_core::broker::ConnId;
 use peerbus_core::store::Store as _;
-use peerbus_wire::{Accepted, ClientFrame, Register, Stage, Token};
+use peerbus_wire::{Accepted, ClientFrame, RefusalCode, Register, Stage, Token};
 
 use crate::rig::{DAY, OTHER_TOKEN, Rig, SECOND, accepted, ext, register};
 
@@ -189,4 +189,25 @@ fn an_old_name_that_is_not_used_leads_nowhere_after_a_month() {
     rig.take(ada);
     rig.send(ada, "ada", "bob", "m3");
     assert!(matches!(rig.states(ada)[0], Stage::Refused(_)));
+}
+
+#[test]
+fn an_old_name_is_used_even_by_mail_that_is_refused_and_a_restart_knows_it() {
+    let mut rig = Rig::with(|config| config.queue_max = 0);
+    let (ada, bob) = (rig.v1("ada"), rig.ext("bob"));
+    assert_eq!(rename(&mut rig, bob, "rob"), Ok("rob".into()));
+    rig.pass(29 * DAY);
+    // What is committed then says how late it is.
+    rig.ext("cyd");
+    rig.send(ada, "ada", "bob", "m1");
+    rig.restart();
+    let (cyd, _bob) = (rig.ext("cyd"), rig.ext("rob"));
+    rig.pass(29 * DAY);
+    rig.take(cyd);
+    rig.send(cyd, "cyd", "bob", "m2");
+    let states = rig.states(cyd);
+    let Some(Stage::Refused(refusal)) = states.first() else {
+        panic!("{states:?}");
+    };
+    assert_eq!(refusal.code, RefusalCode::QueueFull, "{}", refusal.reason);
 }

@@ -36,10 +36,21 @@ struct Process {
     last: BTreeMap<String, u64>,
 }
 
+/// What was sent.
+struct Sent {
+    to: String,
+    kind: Kind,
+    at: Instant,
+}
+
 #[derive(Default)]
 struct State {
-    /// What was sent: by sender and number, to whom.
-    sent: BTreeMap<(String, u64), (String, Kind)>,
+    /// What was sent: by sender and number.
+    sent: BTreeMap<(String, u64), Sent>,
+    /// Whose token is revoked, and since when the broker has confirmed it.
+    revoked: BTreeMap<String, Instant>,
+    /// How often that happened.
+    revocations: BTreeMap<String, u64>,
     /// The one id that each of those has.
     ids: BTreeMap<(String, u64), String>,
     accepted: BTreeMap<Id, String>,
@@ -96,7 +107,30 @@ impl History {
     /// A sender is about to send this.
     pub(crate) fn sending(&self, from: &str, number: u64, to: &str, kind: Kind) {
         let key = (from.to_owned(), number);
-        self.state().sent.insert(key, (to.to_owned(), kind));
+        let (to, at) = (to.to_owned(), Instant::now());
+        self.state().sent.insert(key, Sent { to, kind, at });
+    }
+
+    /// The broker has confirmed that the token of this name is revoked.
+    pub(crate) fn revoked(&self, name: &str) {
+        let mut state = self.state();
+        state.revoked.insert(name.to_owned(), Instant::now());
+        *state.revocations.entry(name.to_owned()).or_default() += 1;
+    }
+
+    /// The token of this name is about to hold again.
+    pub(crate) fn given_back(&self, name: &str) {
+        self.state().revoked.remove(name);
+    }
+
+    /// Since when the token of this name is revoked, if it is.
+    pub(crate) fn revocation(&self, name: &str) -> Option<Instant> {
+        self.state().revoked.get(name).copied()
+    }
+
+    /// How often it was.
+    pub(crate) fn revocations(&self, name: &str) -> u64 {
+        self.state().revocations.get(name).copied().unwrap_or(0)
     }
 
     /// The broker refuses at times: see [`State::sent_again`].
@@ -231,7 +265,7 @@ impl History {
     pub(crate) fn is_forged(&self, from: &str, number: Option<u64>) -> bool {
         let state = self.state();
         let sent = number.and_then(|number| state.sent.get(&(from.to_owned(), number)));
-        sent.is_some_and(|(_, kind)| *kind == Kind::Forged)
+        sent.is_some_and(|sent| sent.kind == Kind::Forged)
     }
 
     /// When somebody was shown something last.
@@ -264,9 +298,16 @@ impl State {
             None => Err(format!(
                 "{to} was shown {from} {id}, which {from} never sent"
             )),
-            Some((_, Kind::Forged)) => Err(format!("{to} was shown {from} {id}, a forgery")),
-            Some((other, _)) if other != to => {
+            Some(sent) if sent.kind == Kind::Forged => {
+                Err(format!("{to} was shown {from} {id}, a forgery"))
+            }
+            Some(Sent { to: other, .. }) if other != to => {
                 Err(format!("{to} was shown {from} {id}, which was for {other}"))
+            }
+            Some(sent) if self.revoked.get(to).is_some_and(|since| sent.at > *since) => {
+                Err(format!(
+                    "{to} was shown {from} {id}, and its token was revoked before that was sent"
+                ))
             }
             Some(_) if self.refused.contains(&(from.clone(), id.clone())) => {
                 Err(format!("{to} was shown {from} {id}, which was refused"))

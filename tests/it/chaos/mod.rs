@@ -10,6 +10,7 @@ mod adapters;
 mod broken;
 mod history;
 mod proxy;
+mod tokens;
 mod trouble;
 mod wire;
 mod world;
@@ -32,6 +33,9 @@ const SYNC_MICROS: i64 = 2_000;
 const SEED: u64 = 1;
 /// Who is written to.
 const RECIPIENTS: &[&str] = &["drainer", "channel", "bin"];
+
+/// Which of the victims has a token of its own.
+const DRAINER: usize = 1;
 
 /// What a mix is run with.
 struct Plan {
@@ -71,7 +75,7 @@ impl Plan {
             let world = &world;
             let _guard = world.until_dropped();
             // They are known before anybody sends to them.
-            threads.spawn(move || adapters::drain(world, "drainer", victims[1], a));
+            threads.spawn(move || adapters::drain(world, "drainer", victims[DRAINER], a));
             threads.spawn(move || adapters::wake(world, "channel", victims[2]));
             threads.spawn(move || wire::receive(world, "bin", true, b));
             world.wait_for_names(RECIPIENTS);
@@ -105,6 +109,11 @@ impl Plan {
     fn end(&self, world: &World, victims: &[&Victim]) {
         for fault in [Fault::WallSeconds, Fault::Writes, Fault::Syncs] {
             world.set(fault, 0);
+        }
+        if self.mix == Mix::Tokens {
+            for name in tokens::HOLDERS {
+                world.give_back(name, victims[DRAINER]);
+            }
         }
         if world.broker_is_gone() {
             world.history.violate("the broker ended by itself".into());

@@ -8,6 +8,8 @@ use rand::{RngExt as _, SeedableRng as _};
 use rustix::process::Signal;
 use serde_json::json;
 
+use super::DRAINER;
+use super::tokens::HOLDERS;
 use super::wire::{Heard, Wire};
 use super::world::{Fault, Victim, World};
 
@@ -30,10 +32,12 @@ pub(crate) enum Mix {
     Clock,
     /// Strangers, garbage, and a peer that sends without end and does not read.
     Flood,
+    /// Tokens that are revoked and given back.
+    Tokens,
 }
 
 impl Mix {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Kill,
         Self::Suspend,
         Self::Restart,
@@ -42,6 +46,7 @@ impl Mix {
         Self::Errors,
         Self::Clock,
         Self::Flood,
+        Self::Tokens,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -54,6 +59,7 @@ impl Mix {
             Self::Errors => "I/O errors",
             Self::Clock => "clock",
             Self::Flood => "flood",
+            Self::Tokens => "tokens",
         }
     }
 }
@@ -107,6 +113,7 @@ impl Troublemaker<'_> {
             Mix::Errors => self.errors(),
             Mix::Clock => self.clock(),
             Mix::Flood => self.flood(),
+            Mix::Tokens => self.tokens(),
         }
     }
 
@@ -210,6 +217,15 @@ impl Troublemaker<'_> {
             self.world.kill_broker();
             self.world.start_broker();
         }
+    }
+
+    fn tokens(&mut self) {
+        pause(&mut self.rng, 50..600);
+        let name = HOLDERS[self.rng.random_range(0..HOLDERS.len())];
+        let dead = self.rng.random_ratio(1, 4);
+        self.world.revoke(name, dead);
+        pause(&mut self.rng, 20..600);
+        self.world.give_back(name, self.victims[DRAINER]);
     }
 
     fn flood(&mut self) {

@@ -21,11 +21,17 @@ use super::world::World;
 const WAIT: Duration = Duration::from_secs(2);
 /// How long it listens before it looks what else there is to do.
 const LISTEN: Duration = Duration::from_millis(5);
+/// How long the end of a connection may be on its way after its token was revoked.
+const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// A registered connection.
 pub(crate) struct Wire {
     runtime: Runtime,
     socket: Socket,
+    /// How often the token had been revoked when the connection was registered.
+    revocations: u64,
+    /// Since when it is known that the token was revoked once more.
+    void: Option<Instant>,
 }
 
 /// What came.
@@ -42,12 +48,19 @@ impl Wire {
         let runtime = runtime.enable_all().build().expect("a runtime");
         let dialed = runtime.block_on(async { timeout(WAIT, Socket::connect(address)).await });
         let socket = dialed.ok()?.ok()?;
-        Some(Self { runtime, socket })
+        Some(Self {
+            runtime,
+            socket,
+            revocations: 0,
+            void: None,
+        })
     }
 
     pub(crate) fn register(world: &World, name: &str) -> Option<Self> {
+        let history = &world.history;
+        let revoked = history.revocation(name);
         let mut wire = Self::dial(world.proxy.address)?;
-        let mut register = registration(name, &world.token);
+        let mut register = registration(name, world.token_of(name));
         register["ext"] = 1.into();
         register["instance"] = format!("chaos-{name}").into();
         if !wire.say(&register.to_string()) {
@@ -56,12 +69,32 @@ impl Wire {
         let start = Instant::now();
         while start.elapsed() < WAIT {
             match wire.hear(LISTEN) {
-                Heard::Frame(frame) => return (frame["type"] == "peers").then_some(wire),
+                Heard::Frame(frame) if frame["type"] == "peers" => {
+                    if revoked.is_some() && history.revocation(name) == revoked {
+                        history.violate(format!("{name} registered with a revoked token"));
+                    }
+                    wire.revocations = history.revocations(name);
+                    return Some(wire);
+                }
+                Heard::Frame(_) => return None,
                 Heard::Nothing => {}
                 Heard::End => return None,
             }
         }
         None
+    }
+
+    /// Whether the token of this connection was revoked, and that was confirmed. The connection must
+    /// end then.
+    fn is_void(&mut self, world: &World, name: &str) -> bool {
+        if world.history.revocations(name) == self.revocations {
+            return false;
+        }
+        if self.void.get_or_insert_with(Instant::now).elapsed() > LAST_WORDS {
+            let what = format!("{name} is still connected, and its token was revoked");
+            world.history.violate(what);
+        }
+        true
     }
 
     /// Whether it left.
@@ -97,6 +130,8 @@ struct Sent {
     to: &'static str,
     text: String,
     kind: Kind,
+    /// It left on a connection whose token was revoked.
+    void: bool,
 }
 
 /// A peer that sends, resends what was not receipted, and asks what became of it.
@@ -153,14 +188,16 @@ impl<'a> Sender<'a> {
     }
 
     fn serve(&mut self, wire: &mut Wire) -> Option<()> {
-        for sent in &self.under_way {
+        for sent in &mut self.under_way {
+            sent.void = wire.is_void(self.world, self.name);
             self.world.history.sending_again(self.name, sent.number);
             wire.say(&sent.text).then_some(())?;
         }
         self.ask(wire)?;
         while !self.done() {
             while !self.world.sending_is_over() && self.under_way.len() < self.pipeline {
-                let sent = self.make();
+                let mut sent = self.make();
+                sent.void = wire.is_void(self.world, self.name);
                 self.under_way.push_back(sent);
                 let sent = self.under_way.back().map(|sent| sent.text.clone());
                 wire.say(&sent.unwrap_or_default()).then_some(())?;
@@ -202,6 +239,7 @@ impl<'a> Sender<'a> {
             to,
             text,
             kind,
+            void: false,
         }
     }
 
@@ -262,6 +300,9 @@ impl<'a> Sender<'a> {
         };
         let history = &self.world.history;
         let told = format!("{id} was {state} {code}");
+        if state == "accepted" && sent.void {
+            history.violate(format!("{told}, and the token was revoked before"));
+        }
         match (state, sent.kind) {
             ("accepted", Kind::Honest) => {
                 self.world.probe(id);
@@ -310,6 +351,7 @@ fn receive_on(
         if world.is_over() || leaves && !world.sending_is_over() && rng.random_ratio(1, 300) {
             return None;
         }
+        wire.is_void(world, name);
         if leaves && rng.random_ratio(1, 500) {
             // It does not read for a while.
             std::thread::park_timeout(Duration::from_millis(rng.random_range(100..1_500)));

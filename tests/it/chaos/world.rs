@@ -14,6 +14,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::history::{History, Id, Shown};
 use super::proxy::Proxy;
+use super::tokens::{PROBE, Tokens};
+use super::wire::Wire;
 use crate::support::{Broker, Home, Small, eventually};
 
 /// Numbers in the file of faults, by their place; `preload.c` says what they mean.
@@ -46,7 +48,8 @@ impl Victim {
 pub(crate) struct World {
     pub(crate) history: History,
     pub(crate) proxy: Proxy,
-    pub(crate) token: String,
+    token: String,
+    tokens: Tokens,
     pub(crate) secret: String,
     home: Home,
     /// The small disk on which the database lies, if it does.
@@ -80,6 +83,7 @@ impl World {
             history: History::default(),
             proxy: Proxy::start(),
             token: home.credential("token"),
+            tokens: Tokens::make(&home),
             secret: home.credential("hmac_secret"),
             home,
             small,
@@ -132,11 +136,48 @@ impl World {
             .peerbus(&["adapter", "--adapter", kind, "--name", name]);
         command
             .env("PEERBUS_URL", format!("ws://{}", self.proxy.address))
-            .env("PEERBUS_TOKEN", &self.token)
+            .env("PEERBUS_TOKEN", self.token_of(name))
             .env("PEERBUS_HMAC_SECRET", &self.secret)
             .env("PEERBUS_BUDGET", "off");
         self.equip(&mut command);
         command
+    }
+
+    /// What a peer of this name joins with.
+    pub(crate) fn token_of(&self, name: &str) -> &str {
+        self.tokens.of(name).unwrap_or(&self.token)
+    }
+
+    /// Revokes the token of a name and has the broker confirm it; or does it while no broker runs.
+    pub(crate) fn revoke(&self, name: &'static str, dead: bool) {
+        if dead {
+            self.kill_broker();
+        }
+        let said = self.home.run(&["token", "revoke", name]);
+        if dead {
+            self.start_broker();
+        }
+        let knows = dead || said.stderr.contains("the broker knows it");
+        if said.code == Some(0) && knows {
+            self.history.revoked(name);
+        } else {
+            let what = format!("no token was revoked: {}{}", said.stdout, said.stderr);
+            self.history.violate(what);
+        }
+    }
+
+    /// Gives the token of a name back, and waits until the broker knows it. The adapter that has one
+    /// is started anew by its user.
+    pub(crate) fn give_back(&self, name: &'static str, adapter: &Victim) {
+        self.history.given_back(name);
+        self.tokens.restore();
+        eventually("the token admits connections again", || {
+            let probe = Wire::register(self, &format!("{PROBE}{name}"));
+            (probe.is_some() || self.is_decided()).then_some(())
+        });
+        if name == "drainer" {
+            adapter.signal(Signal::KILL);
+        }
     }
 
     /// SIGKILL.

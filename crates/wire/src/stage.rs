@@ -1,5 +1,7 @@
 //! How far a message got: one word for it on the wire and everywhere else.
 
+use serde::de::IntoDeserializer as _;
+use serde::de::value::{Error as NoWord, StrDeserializer};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{HOW_BYTES_MAX, REASON_BYTES_MAX};
@@ -119,18 +121,6 @@ pub enum RefusalCode {
 }
 
 impl RefusalCode {
-    const ALL: [Self; 9] = [
-        Self::Invalid,
-        Self::From,
-        Self::UnknownRecipient,
-        Self::IdReused,
-        Self::TooLarge,
-        Self::QueueFull,
-        Self::DiskFull,
-        Self::Quota,
-        Self::Forbidden,
-    ];
-
     /// The code on the wire.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -149,10 +139,8 @@ impl RefusalCode {
 
     /// Reads a code; one that is not known counts as [`RefusalCode::Invalid`].
     fn parse(text: &str) -> Self {
-        Self::ALL
-            .into_iter()
-            .find(|code| code.as_str() == text)
-            .unwrap_or(Self::Invalid)
+        let text: StrDeserializer<'_, NoWord> = text.into_deserializer();
+        Self::deserialize(text).unwrap_or(Self::Invalid)
     }
 }
 

@@ -27,6 +27,8 @@ class Agent:
     path: str = ""
     ready: str = ""
     asks: str = ""
+    # What it shows when it gives up asking a service that is down, where it asks again for a while.
+    gives_up: str = ""
     # What a later turn answers proves nothing there of this one.
     proof_is_of_the_turn: bool = False
     # Words in the command lines of its processes, which may outlive the screen.
@@ -222,6 +224,11 @@ def opencode_permission(wish):
     path.write_text(text.replace("{", "{" + wanted, 1), encoding="utf-8")
 
 
+def copilot_screen(allowed):
+    program = f"{MODULES}/@github/copilot-linux-x64/copilot"
+    return [program, "--experimental", *(["--allow-all-tools"] if allowed else [])]
+
+
 def qwen_screen(allowed):
     mode = "yolo" if allowed else "default"
     program = f"{MODULES}/@qwen-code/qwen-code/cli.js"
@@ -270,5 +277,15 @@ AGENTS = {
         inbound=qwen_inbound,
     ),
     "gemini": Agent("@google/gemini-cli@0.61.0", gemini),
-    "copilot": Agent("@github/copilot@1.0.102", copilot),
+    "copilot": Agent(
+        "@github/copilot@1.0.102",
+        copilot,
+        path="extension",
+        ready="? help",
+        asks="Do you want to",
+        gives_up="Failed to get response",
+        proof_is_of_the_turn=True,
+        processes=(b"copilot",),
+        screen=copilot_screen,
+    ),
 }

@@ -9,7 +9,7 @@ ${XDG_CACHE_HOME:-~/.cache}/peerbus-other-agents: 1.3 GB in all. scenario.py the
 and each scope of `peerbus install` in namespaces of its own: no network but loopback, no processes
 but its own, its own /tmp, an empty home and a made-up key. With --cached nothing is installed: an
 agent that is not there yet cannot run. With --wake, what is tested is how sessions of codex,
-opencode and qwen in a terminal are woken, see wake.py.
+opencode, qwen and copilot in a terminal are woken, see wake.py.
 
 Exit codes: 0 every check held, 1 one did not, 2 usage, 3 it cannot run here, for the reason that is
 on stderr.

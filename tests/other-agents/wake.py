@@ -216,6 +216,8 @@ def with_the_model_down(agent, screen, model, worker, path):
     model.down = True
     identity = send(worker, "is anybody there? No answer needed")
     eventually("the agent asks in vain", lambda: any(identity in t for t in model.refused))
+    if agent.gives_up:
+        screen.shows(agent.gives_up)
     states = [s["state"] for s in steps(worker, identity)]
     check("with the model's service down a message is not seen", "seen" not in states, states)
     since = len(model.asked)

@@ -133,8 +133,8 @@ pub struct Program {
 /// Something that an agent needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Need {
-    /// A path that is there then, from the file's directory.
-    pub path: &'static str,
+    /// How it is known that it has it.
+    pub sign: Sign,
     /// What happens without it: a sentence without its full stop.
     pub without: &'static str,
     /// What to do about it.
@@ -201,6 +201,15 @@ pub struct Hook {
     pub rewake: bool,
     /// After so many seconds the agent ends it.
     pub timeout_s: u32,
+}
+
+/// What shows that an agent has something.
+#[derive(Debug, Clone, Copy)]
+pub enum Sign {
+    /// There is something at this path, from the file's directory.
+    Beside(&'static str),
+    /// A member of its user's settings, a file of JSON, is true: directory, file, member.
+    Switch(Base, &'static str, &'static str),
 }
 
 /// What to tell a user after an install.

@@ -1,6 +1,6 @@
 //! OpenCode.
 
-use crate::{Agent, Base, File, Fixed, Need, Note, Part, Program, Server};
+use crate::{Agent, Base, File, Fixed, Need, Note, Part, Program, Server, Sign};
 
 const CONFIG: Base = Base {
     variable: "XDG_CONFIG_HOME",
@@ -44,7 +44,7 @@ pub(crate) const AGENT: Agent = Agent {
             part: Part::Whole(Program {
                 text: PLUGIN,
                 needs: Some(Need {
-                    path: "../node_modules",
+                    sign: Sign::Beside("../node_modules"),
                     without: "OpenCode has not fetched yet what it wants beside a plugin, and each \
                               start without a network takes over a minute",
                     remedy: "start OpenCode once with a network",

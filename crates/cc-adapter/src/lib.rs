@@ -74,6 +74,7 @@ fn start(around: Surroundings, host: Host, mailbox: Mailbox) -> AgentLink {
         paths,
         evidence: Some(Box::new(transcript::transcripts(session.clone()))),
         session: Some(Arc::new(session)),
+        asleep: String::new(),
         beside,
     }
 }

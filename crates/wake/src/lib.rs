@@ -4,6 +4,7 @@
 //! `docs/WAKING.md` says how to add another.
 
 mod codex;
+mod copilot;
 mod framed;
 mod opencode;
 mod plugin;
@@ -39,7 +40,12 @@ struct Context {
 }
 
 /// Every agent that can be woken.
-static ALL: [&Waker; 3] = [&codex::WAKER, &opencode::WAKER, &qwen::WAKER];
+static ALL: [&Waker; 4] = [
+    &codex::WAKER,
+    &copilot::WAKER,
+    &opencode::WAKER,
+    &qwen::WAKER,
+];
 
 /// The waking paths of all these agents.
 pub fn waking() -> impl Iterator<Item = Path> {
@@ -89,7 +95,12 @@ fn profile(around: &Surroundings) -> Profile {
 async fn start(around: Surroundings, host: Host, mailbox: Mailbox) -> AgentLink {
     let client = host.client().await;
     let Some(waker) = of_client(&client.name) else {
-        return AgentLink::default();
+        let known = Agent::of_client(&client.name);
+        let asleep = known.map(|agent| format!("nothing is known that wakes {}", agent.title));
+        return AgentLink {
+            asleep: asleep.unwrap_or_default(),
+            ..AgentLink::default()
+        };
     };
     let allowed = around.wake.clone();
     let mut agent = (waker.start)(Context {

@@ -90,6 +90,7 @@ pub(crate) fn start(context: Context, about: &'static About) -> AgentLink {
             plugin,
             transcript: Transcript::new(Box::new(Lines)),
         })),
+        asleep: String::new(),
         beside: vec![Box::pin(listening)],
     }
 }

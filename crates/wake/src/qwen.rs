@@ -73,6 +73,7 @@ fn start(context: Context) -> AgentLink {
         paths: vec![Box::new(socket)],
         session: Some(Arc::new(session)),
         evidence: Some(Box::new(evidence)),
+        asleep: String::new(),
         beside: vec![receipts],
     }
 }

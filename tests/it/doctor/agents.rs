@@ -157,6 +157,31 @@ fn the_projects_files_above_are_looked_at() {
 }
 
 #[test]
+fn an_extension_that_its_agent_does_not_run_is_named_with_what_makes_it_run() {
+    let setup = Setup::new();
+    setup.home.run(&["install", "copilot"]).ok();
+    let said = || {
+        let output = setup.home.run(&["doctor"]).stdout;
+        let lines = output.lines().filter(|line| line.contains("extension.mjs"));
+        lines.map(str::to_owned).collect::<Vec<_>>().join("\n")
+    };
+    for text in ["{}", "{ \"experimental\": false } // no"] {
+        setup.write(".copilot/settings.json", text);
+        let off = said();
+        assert!(
+            off.contains("experimental features") && off.contains("not switched on"),
+            "{off}"
+        );
+    }
+    setup.write(
+        ".copilot/settings.json",
+        "{ \"experimental\": true } // yes",
+    );
+    let on = said();
+    assert!(on.contains("wakes its sessions"), "{on}");
+}
+
+#[test]
 fn what_keeps_the_plugin_of_an_agent_from_waking_its_sessions_is_said() {
     let setup = Setup::new();
     let plugin = ".config/opencode/plugins/peerbus.js";

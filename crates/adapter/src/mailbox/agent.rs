@@ -103,6 +103,8 @@ pub struct AgentLink {
     pub session: Option<Arc<dyn SessionSource>>,
     /// Its conversation.
     pub evidence: Option<Box<dyn EvidenceSource>>,
+    /// Why nothing wakes the agent, where there are no paths; empty: nobody has to be told.
+    pub asleep: String,
     /// What runs beside the session, and is dropped at its end.
     pub beside: Vec<BoxFuture<'static, ()>>,
 }

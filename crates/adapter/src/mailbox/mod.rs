@@ -14,7 +14,7 @@ pub mod quote;
 mod serve;
 mod wake_list;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -77,6 +77,8 @@ struct State {
     answers: u64,
     /// What is to be logged.
     warnings: Vec<Arc<str>>,
+    /// The waking paths that may be used.
+    offered: BTreeSet<Path>,
     /// The waking paths as they were found: why one cannot be used.
     paths: BTreeMap<Path, Option<String>>,
     probe: Probe,
@@ -103,6 +105,7 @@ impl Mailbox {
             announce: None,
             answers: 0,
             warnings: Vec::new(),
+            offered: BTreeSet::new(),
             paths: BTreeMap::new(),
             probe: Probe::None,
         };

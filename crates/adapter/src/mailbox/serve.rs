@@ -61,7 +61,8 @@ impl State {
 
     /// A path can be used, or cannot, and why. Peers are told when that changes.
     pub(super) fn found(&mut self, bus: &Bus, path: Path, why_not: Option<String>) {
-        if self.paths.get(&path) == Some(&why_not) {
+        // What notices a path need not know whether it may be used.
+        if !self.offered.contains(&path) || self.paths.get(&path) == Some(&why_not) {
             return;
         }
         if let Some(why) = &why_not {
@@ -100,11 +101,14 @@ impl Mailbox {
             paths,
             session,
             evidence,
+            asleep,
             beside,
         } = agent;
         self.with(|state, _| {
+            state.about.set_wake(&self.shared.bus, Vec::new(), &asleep);
             for path in &paths {
                 state.machine.add_path(path.spec());
+                state.offered.insert(path.spec());
             }
         });
         let push = async {

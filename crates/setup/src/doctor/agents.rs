@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use peerbus_agents::{Agent, Need, Program as Whole, Scope, claude_code};
+use peerbus_agents::{Agent, Need, Program as Whole, Scope, Sign, claude_code};
 use peerbus_os::file::is_executable;
 use serde_json::Value;
 
@@ -276,13 +276,26 @@ impl Installed<'_> {
             let says = format!("{path} is another than this version writes");
             return report.warning(word, says, self.site.remedy());
         }
-        let missing = |need: &Need| !self.target.path.with_file_name(need.path).exists();
+        let missing = |need: &Need| !self.has(&need.sign);
         match whole.needs.filter(missing) {
             Some(need) => {
                 let says = format!("{path} is there; {}", need.without);
                 report.warning(word, says, need.remedy);
             }
             None => report.ok(word, format!("{path} wakes its sessions")),
+        }
+    }
+
+    /// Whether the agent has something.
+    fn has(&self, sign: &Sign) -> bool {
+        match sign {
+            Sign::Beside(path) => self.target.path.with_file_name(path).exists(),
+            Sign::Switch(base, file, member) => {
+                let settings = base.directory().map(|dir| dir.join(file));
+                let none = Want::Hooks(Vec::new());
+                let read = settings.and_then(|path| edit::load(&none, &path).ok().flatten());
+                read.is_some_and(|(_, found)| found[*member] == true)
+            }
         }
     }
 

@@ -55,6 +55,7 @@ fn start(context: Context) -> AgentLink {
         paths: vec![Box::new(AppServer(session.clone()))],
         session: Some(Arc::new(session)),
         evidence: Some(Box::new(Transcripts::new(places, reader))),
+        asleep: String::new(),
         beside: vec![Box::pin(watching)],
     }
 }

@@ -9,6 +9,7 @@
 )]
 
 mod codex;
+mod copilot;
 mod opencode;
 mod qwen;
 mod unwoken;

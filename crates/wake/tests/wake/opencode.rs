@@ -12,19 +12,19 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 
-use crate::{around, begin, drained, presence, presented, seen};
+use crate::{around, begin, drained, only, presence, presented, seen};
 
 const CLIENT: &str = "opencode";
 const SESSION: &str = "ses_dfb9a75a3ffe";
 
 /// The directories of a user, and a project in which a session runs.
-struct Home(TempDir);
+pub(crate) struct Home(TempDir);
 
 /// The plugin's end of a connection.
-struct Plugin(BufReader<UnixStream>);
+pub(crate) struct Plugin(BufReader<UnixStream>);
 
 impl Home {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
@@ -39,7 +39,7 @@ impl Home {
         self
     }
 
-    fn around(&self) -> Surroundings {
+    pub(crate) fn around(&self) -> Surroundings {
         let dir = self.path().to_owned();
         let mut around = around(&[], self.path());
         around.cwd = Some(dir.clone());
@@ -62,7 +62,7 @@ impl Home {
     }
 
     /// Connects as soon as the adapter listens, and says what comes first.
-    async fn connect(&self, hello: &Value) -> Plugin {
+    pub(crate) async fn connect(&self, hello: &Value) -> Plugin {
         let name = format!("{0}.{0}.sock", std::process::id());
         let socket = self.path().join("run/sessions").join(name);
         let connected = async {
@@ -79,7 +79,7 @@ impl Home {
     }
 
     /// One that the adapter has taken, in a session that is idle.
-    async fn plugin(&self) -> Plugin {
+    pub(crate) async fn plugin(&self) -> Plugin {
         let hello = json!({ "peerbus": 1, "directory": self.path() });
         let mut plugin = self.connect(&hello).await;
         assert_eq!(plugin.hear().await, Some(json!({ "peerbus": 1 })));
@@ -96,11 +96,17 @@ impl Plugin {
         self.0.get_mut().write_all(line.as_bytes()).await.unwrap();
     }
 
-    async fn status(&mut self, status: &Value) {
+    pub(crate) async fn status(&mut self, status: &Value) {
         self.say(&json!({ "status": status })).await;
     }
 
-    async fn line(&mut self, id: &str, parent: Option<&str>, role: &str, marks: &[&str]) {
+    pub(crate) async fn line(
+        &mut self,
+        id: &str,
+        parent: Option<&str>,
+        role: &str,
+        marks: &[&str],
+    ) {
         let line = json!({ "id": id, "parent": parent, "role": role, "marks": marks });
         self.say(&json!({ "line": line })).await;
     }
@@ -113,7 +119,7 @@ impl Plugin {
     }
 
     /// The text of the next push, and the mark in it, after the agent took it.
-    async fn shown(&mut self) -> (String, String) {
+    pub(crate) async fn shown(&mut self) -> (String, String) {
         let asked = self.hear().await.expect("a push");
         self.say(&json!({ "woke": asked["wake"] })).await;
         let text = asked["text"].as_str().unwrap().to_owned();
@@ -128,7 +134,7 @@ fn wakes(about: &Value) -> Option<()> {
     (about["wake"] == json!(["plugin"])).then_some(())
 }
 
-fn unwoken(about: &Value) -> Option<String> {
+pub(crate) fn unwoken(about: &Value) -> Option<String> {
     let none = about["wake"] == json!([]);
     about["unwoken"]
         .as_str()
@@ -261,4 +267,23 @@ async fn the_plugin_of_another_project_or_version_is_told_nothing() {
     presence(&mut broker, "why not", why).await;
     other.hear().await;
     assert_eq!(other.hear().await, None);
+}
+
+#[tokio::test]
+async fn where_the_user_wants_no_path_the_plugin_is_none() {
+    let (mut broker, home) = (Broker::start(true).await, Home::new().installed());
+    let mut around = home.around();
+    around.wake = only("none");
+    let (mut client, greeting, _adapter) = begin(&broker, CLIENT, around).await;
+    let told = greeting["instructions"].as_str().unwrap();
+    assert!(told.contains("nothing wakes you"), "{told}");
+    let _plugin = home.plugin().await;
+    let does = |about: &Value| (about["activity"] == "idle").then(|| about["wake"].clone());
+    assert_eq!(presence(&mut broker, "what it does", does).await, json!([]));
+    broker.deliver("\"hi\"");
+    let mut messages = Vec::new();
+    while messages.is_empty() {
+        messages = drained(&mut client).await;
+    }
+    assert_eq!(messages[0]["shown_before"], Value::Null, "{messages:?}");
 }

@@ -1,7 +1,7 @@
 //! A client of which nothing is known, and settings.
 
 use peerbus_test_support::scripted::Broker;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{around, begin, drained, only, presence, start};
 
@@ -37,4 +37,14 @@ async fn an_agent_is_not_told_that_it_wakes_where_the_user_wants_no_path() {
         Some(about["wake"].clone())
     });
     assert_eq!(wake.await, json!([]));
+}
+
+#[tokio::test]
+async fn peers_of_an_agent_that_nothing_wakes_are_told_so() {
+    let (mut broker, home) = (Broker::start(true).await, tempfile::tempdir().unwrap());
+    let around = around(&[], home.path());
+    let _session = begin(&broker, "gemini-cli-mcp-client", around).await;
+    let why = |about: &Value| about["unwoken"].as_str().map(str::to_owned);
+    let why = presence(&mut broker, "why nothing wakes it", why).await;
+    assert!(why.contains("wakes Gemini CLI"), "{why}");
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the real CLIs of other agents with the generic adapter, on a closed network.
 
-    run.py PEERBUS AGENT... [--wake] [--cached] [--keep]
+    run.py PEERBUS AGENT... [--wake | --kill] [--cached] [--keep]
 
 PEERBUS is the binary, AGENT one of codex, opencode, qwen, gemini, copilot, or `all`. Each CLI is
 installed once from npm, in the version that agents.py names, into
@@ -9,7 +9,8 @@ ${XDG_CACHE_HOME:-~/.cache}/peerbus-other-agents: 1.3 GB in all. scenario.py the
 and each scope of `peerbus install` in namespaces of its own: no network but loopback, no processes
 but its own, its own /tmp, an empty home and a made-up key. With --cached nothing is installed: an
 agent that is not there yet cannot run. With --wake, what is tested is how sessions of codex,
-opencode, qwen and copilot in a terminal are woken, see wake.py.
+opencode, qwen and copilot in a terminal are woken, see wake.py; with --kill, what becomes of it when
+the adapter, the agent or the broker is killed meanwhile, see kill.py.
 
 Exit codes: 0 every check held, 1 one did not, 2 usage, 3 it cannot run here, for the reason that is
 on stderr.
@@ -39,7 +40,8 @@ def package(name, cached):
 
 def run_one(agent, scope, args):
     """One agent in one scope, with its logs."""
-    what = "a session is woken" if scope == "wake" else f"peerbus install --{scope}"
+    words = {"wake": "a session is woken", "kill": "kills while it is woken"}
+    what = words.get(scope, f"peerbus install --{scope}")
     print(f"== {agent} {AGENTS[agent].version}, {what}")
 
     def scenario(directory):
@@ -58,13 +60,14 @@ def main():
     parser.add_argument("agents", nargs="+", choices=[*AGENTS, "all"], metavar="AGENT")
     parser.add_argument("--cached", action="store_true", help="install nothing")
     parser.add_argument("--wake", action="store_true", help="test how sessions are woken")
+    parser.add_argument("--kill", action="store_true", help="kill while sessions are woken")
     args = arguments(parser)
     agents = list(AGENTS) if "all" in args.agents else args.agents
-    if args.wake:
+    if args.wake or args.kill:
         agents = [agent for agent in agents if AGENTS[agent].path]
-    scopes = ("wake",) if args.wake else ("user", "project")
+    scopes = ("kill",) if args.kill else ("wake",) if args.wake else ("user", "project")
     try:
-        need("git", *(["tmux"] if args.wake else []))
+        need("git", *(["tmux"] if scopes[0] in ("wake", "kill") else []))
         unshare()
     except CannotRun as reason:
         print(reason, file=sys.stderr)

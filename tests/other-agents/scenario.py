@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import kill
 import wake
 from agents import AGENTS, HOME
 from model import Model, plain
@@ -45,10 +46,11 @@ def peerbus(*arguments):
 
 def start_broker():
     """Starts `peerbus serve` as a service manager would: with a runtime directory."""
-    with open(LOG / "serve.txt", "w", encoding="utf-8") as log:
+    with open(LOG / "serve.txt", "a", encoding="utf-8") as log:
         command = ["peerbus", "serve", "--listen", "127.0.0.1:0"]
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)
+        broker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)
     eventually("the broker listens", (RUNTIME / "peerbus/peerbus.sock").exists)
+    return broker
 
 
 def contents():
@@ -87,6 +89,15 @@ def woken(agent):
     start_broker()
     peerbus("install", agent, "--user", "--name", NAME)
     wake.scenario(agent, model, PROJECT, environment, LOG, peerbus)
+
+
+def killed(agent):
+    """An install, and then kills."""
+    prepare()
+    model = wake.WakingModel(LOG / "api.jsonl")
+    environment, _ = seed(agent, model)
+    peerbus("install", agent, "--user", "--name", NAME)
+    kill.scenario(agent, model, PROJECT, environment, LOG, start_broker)
 
 
 def prepare():
@@ -165,6 +176,8 @@ def main():
         agent, scope = sys.argv[1:3]
         if scope == "wake":
             woken(agent)
+        elif scope == "kill":
+            killed(agent)
         else:
             scenario(agent, scope)
     except (AssertionError, subprocess.TimeoutExpired) as failure:

@@ -111,6 +111,7 @@ fn line(message: &Inbound) -> Result<String, Failure> {
         ts: &message.ts,
         reply_to: talk.reply_to.as_ref().map(MessageId::as_str),
         thread: talk.thread.as_deref(),
+        token: message.token.as_deref(),
         priority: talk.priority.as_str(),
         body: body(&message.body)?,
     };
@@ -140,6 +141,8 @@ struct Line<'a> {
     reply_to: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     thread: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<&'a str>,
     priority: &'a str,
     body: Cow<'a, RawValue>,
 }

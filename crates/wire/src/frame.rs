@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::envelope::{Carried, Decoded};
-use crate::ids::{DeliveryKey, Instance, MessageId, Seq, Token};
+use crate::ids::{DeliveryKey, Instance, MessageId, Seq, Token, TokenName};
 use crate::name::PeerName;
 use crate::receipt::Receipt;
 use crate::stage::{How, Refusal, Stage};
@@ -210,15 +210,20 @@ impl DeliverFrame {
         }
     }
 
-    /// Encodes the frame for one recipient, to which the message is not new (`again`), or was sent
-    /// under a name that is not its own (`alias`).
+    /// Encodes the frame for one recipient.
     #[must_use]
-    pub fn for_one(seq: Seq, envelope: &str, again: bool, alias: Option<&PeerName>) -> Self {
-        let again = if again { r#","again":true"# } else { "" };
-        let alias = alias.map_or(String::new(), |name| format!(r#","for":"{name}""#));
+    pub fn for_one(seq: Seq, envelope: &str, remarks: &Remarks<'_>) -> Self {
+        let again = if remarks.again {
+            r#","again":true"#
+        } else {
+            ""
+        };
+        let alias = remarks.alias.map(|name| format!(r#","for":"{name}""#));
+        let token = remarks.token.map(|name| format!(r#","token":"{name}""#));
+        let (alias, token) = (alias.unwrap_or_default(), token.unwrap_or_default());
         Self {
             text: format!(
-                r#"{{"protocol_version":"v1","type":"deliver","delivery_key":"{}"{again}{alias},"envelope":{envelope}}}"#,
+                r#"{{"protocol_version":"v1","type":"deliver","delivery_key":"{}"{again}{alias}{token},"envelope":{envelope}}}"#,
                 seq.0
             )
             .into(),
@@ -232,6 +237,17 @@ impl DeliverFrame {
     }
 }
 
+/// What a broker says of a delivery to one recipient.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Remarks<'a> {
+    /// It delivered the message before, on another connection of this name.
+    pub again: bool,
+    /// The name that it was sent to, where that leads to this peer and is not its own.
+    pub alias: Option<&'a PeerName>,
+    /// The token that the sender's name belongs to, where that is not the recipient's.
+    pub token: Option<&'a TokenName>,
+}
+
 /// A received deliver frame, decoded.
 #[derive(Debug, Clone)]
 pub struct Delivery {
@@ -243,6 +259,20 @@ pub struct Delivery {
     pub again: bool,
     /// The name that it was sent to, where that leads to this peer and is not its own.
     pub alias: Option<PeerName>,
+    /// The token that the sender's name belongs to, where that is another one than the recipient's.
+    pub token: Option<TokenName>,
+}
+
+impl Delivery {
+    /// What the broker says of it.
+    #[must_use]
+    pub fn remarks(&self) -> Remarks<'_> {
+        Remarks {
+            again: self.again,
+            alias: self.alias.as_ref(),
+            token: self.token.as_ref(),
+        }
+    }
 }
 
 /// What an adapter receives.

@@ -37,7 +37,7 @@ pub use envelope::{Address, Carried, DecodeError, Decoded, Envelope, Irregular, 
 pub use envelope_hash::EnvelopeHash;
 pub use frame::{
     Ack, BrokerFrame, ClientFrame, DeliverFrame, Delivery, NameAnswer, PeerEntry, PeersFrame,
-    Presence, Received, Register, Window,
+    Presence, Received, Register, Remarks, Window,
 };
 pub use ids::{DeliveryKey, IdError, Instance, MessageId, Seq, Token, TokenName};
 pub use name::{NameError, NameKey, PeerName};

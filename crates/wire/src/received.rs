@@ -7,7 +7,7 @@ use crate::canonical::write_compact;
 use crate::client::{window, write_window};
 use crate::envelope::Envelope;
 use crate::frame::{BrokerFrame, Delivery, NameAnswer, PeerEntry, PeersFrame, Presence, Received};
-use crate::ids::DeliveryKey;
+use crate::ids::{DeliveryKey, TokenName};
 use crate::json::{self, Raw, Type};
 use crate::limits::{
     FRAME_BYTES_MAX, NESTING_MAX, PEER_ENTRY_BYTES_MAX, PRESENCE_BYTES_MAX, REASON_BYTES_MAX,
@@ -197,6 +197,9 @@ fn delivery(members: &Members<'_>) -> Option<Delivery> {
         alias: members
             .string(Member::For)
             .and_then(|name| PeerName::parse(&name).ok()),
+        token: members
+            .string(Member::Token)
+            .and_then(|name| TokenName::parse(&name)),
     })
 }
 

@@ -7,7 +7,7 @@ use futures_util::{SinkExt, StreamExt};
 use peerbus_wire::{
     Address, BrokerFrame, Carried, ClientFrame, CloseReason, DeliverFrame, DeliveryKey, How,
     MessageId, PeerEntry, PeerName, PeersFrame, Presence, Receipt, Refusal, RefusalCode, Register,
-    Seq, Stage,
+    Remarks, Seq, Stage, TokenName,
 };
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -52,6 +52,8 @@ pub struct Mail<'a> {
     pub id: &'a str,
     /// The name that it was sent to, where that is an older one.
     pub alias: Option<&'a str>,
+    /// The sender's token, where that is another one.
+    pub token: Option<&'a str>,
     /// To everybody.
     pub all: bool,
     /// It was delivered before, to an earlier session of this name.
@@ -67,6 +69,7 @@ impl<'a> Mail<'a> {
             from: "bob",
             id: "",
             alias: None,
+            token: None,
             all: false,
             again: false,
             body,
@@ -164,7 +167,16 @@ impl Broker {
         };
         let text = envelope(SECRET, id, mail.from, to, mail.body);
         let alias = mail.alias.map(|name| PeerName::parse(name).unwrap());
-        let frame = DeliverFrame::for_one(Seq(self.seq), &text, mail.again, alias.as_ref());
+        let token = mail.token.map(|name| TokenName::parse(name).unwrap());
+        let frame = DeliverFrame::for_one(
+            Seq(self.seq),
+            &text,
+            &Remarks {
+                again: mail.again,
+                alias: alias.as_ref(),
+                token: token.as_ref(),
+            },
+        );
         self.command(Command::Frame(frame.text().to_string()));
     }
 

@@ -252,5 +252,8 @@ fn message(mail: &Mail, whole: bool) -> (String, Vec<(&'static str, String)>) {
     if let Some(to) = &inbound.to {
         meta.push(("sent_to", quote::plain(to)));
     }
+    if let Some(token) = &inbound.token {
+        meta.push(("token", quote::plain(token)));
+    }
     (content, meta)
 }

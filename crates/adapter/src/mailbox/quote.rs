@@ -54,6 +54,9 @@ pub(crate) fn line(mail: &Mail, how: Line) -> String {
     if let Some(to) = &inbound.to {
         let _ = write!(line, " (sent to {})", plain(to));
     }
+    if let Some(token) = &inbound.token {
+        let _ = write!(line, " (token {})", plain(token));
+    }
     let _ = write!(line, ": {}", quoted(&said(&inbound.body), how.cut));
     line
 }

@@ -331,6 +331,14 @@ async fn a_message_alone_is_one_line_with_what_is_known_of_it() {
         ),
         (
             Mail {
+                token: Some("phone"),
+                ..Mail::new("\"hi\"")
+            },
+            said,
+            with("token", "phone"),
+        ),
+        (
+            Mail {
                 all: true,
                 ..Mail::new("\"hi\"")
             },

@@ -2,7 +2,8 @@
 
 use peerbus_wire::limits::EXEMPT_V1_MESSAGES;
 use peerbus_wire::{
-    BrokerFrame, DeliverFrame, DeliveryKey, MessageId, PeerName, Receipt, Seq, Stage, recipient_of,
+    BrokerFrame, DeliverFrame, DeliveryKey, MessageId, PeerName, Receipt, Remarks, Seq, Stage,
+    TokenName, recipient_of,
 };
 
 use super::conn::Session;
@@ -123,12 +124,21 @@ impl Broker {
         }
         let again = session.again.covers(sender, seq);
         let alias = alias(&session.name, to);
-        let frame = if again || alias.is_some() {
-            DeliverFrame::for_one(seq, envelope, again, alias.as_ref())
-        } else {
-            self.deliver_frame(seq, envelope)
+        let remarks = Remarks {
+            again,
+            alias: alias.as_ref(),
+            token: self.foreign(session, sender),
         };
-        (frame, None)
+        (self.deliver_frame(seq, envelope, &remarks), None)
+    }
+
+    /// The token that a sender's name belongs to, where that is not the session's own.
+    pub(super) fn foreign(&self, session: &Session, sender: PeerId) -> Option<&TokenName> {
+        let owner = self.registry.get(sender)?.row.owner?;
+        if owner == session.grant.token {
+            return None;
+        }
+        self.grants.name(&owner)
     }
 
     fn deliver(&mut self, now: Now, conn: ConnId, message: &Fresh<'_>) {

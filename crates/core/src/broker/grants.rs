@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use peerbus_wire::{CloseReason, PeerName};
+use peerbus_wire::{CloseReason, PeerName, TokenName};
 
 use super::conn::{Conn, Contender};
 use super::mutation::Mutation;
@@ -40,6 +40,12 @@ impl Grants {
         let ends = self.all.iter().filter_map(|grant| grant.expires_ms);
         let next = ends.filter(|end_ms| *end_ms > now.wall_ms).min();
         self.due_ms = next.map(|end_ms| now.mono_ms + (end_ms - now.wall_ms).min(LOOK_MS));
+    }
+
+    /// What a token that admits is called.
+    pub(super) fn name(&self, token: &TokenHash) -> Option<&TokenName> {
+        let grant = self.all.iter().find(|grant| grant.token == *token);
+        grant.map(|grant| &grant.name)
     }
 
     /// Every token is compared, so that the time says nothing about which one nearly matched.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use peerbus_wire::{
-    Accepted, Address, Carried, DeliverFrame, Receipt, Refusal, RefusalCode, Seq, Stage,
+    Accepted, Address, Carried, DeliverFrame, Receipt, Refusal, RefusalCode, Remarks, Seq, Stage,
 };
 
 use super::mutation::Mutation;
@@ -285,7 +285,8 @@ impl Broker {
         carried: &Carried,
         recipients: &[PeerId],
     ) -> Result<(), StoreError> {
-        let mut shared = None;
+        // They differ in whether the token is named, and in nothing else.
+        let (mut shared, mut foreign) = (None, None);
         for &recipient in recipients {
             cx.txn
                 .insert_delivery((recipient, sender), seq, cx.at.steady_ms)?;
@@ -300,7 +301,8 @@ impl Broker {
                 Address::Peer(to) => !to.as_str().eq_ignore_ascii_case(&peer.row.name),
                 Address::All => false,
             };
-            let own = match self.conns.session(conn) {
+            let session = self.conns.session(conn);
+            let own = match session {
                 Some(session) if to_old_name || !session.ext => {
                     Some(self.frame_for(session, (sender, seq), &carried.id, &carried.text))
                 }
@@ -309,7 +311,16 @@ impl Broker {
             let (frame, key) = match &own {
                 Some((frame, key)) => (frame, key.clone()),
                 None => {
-                    let frame = || self.deliver_frame(seq, &carried.text);
+                    let token = session.and_then(|session| self.foreign(session, sender));
+                    let remarks = Remarks {
+                        token,
+                        ..Remarks::default()
+                    };
+                    let frame = || self.deliver_frame(seq, &carried.text, &remarks);
+                    let shared = match token {
+                        Some(_) => &mut foreign,
+                        None => &mut shared,
+                    };
                     (&*shared.get_or_insert_with(frame), None)
                 }
             };
@@ -326,9 +337,18 @@ impl Broker {
         Ok(())
     }
 
-    /// The frame in which a message is delivered, to whomever.
-    pub(super) fn deliver_frame(&self, seq: Seq, envelope: &str) -> DeliverFrame {
-        DeliverFrame::new(seq, &self.carried(envelope))
+    /// The frame in which a message is delivered.
+    pub(super) fn deliver_frame(
+        &self,
+        seq: Seq,
+        envelope: &str,
+        remarks: &Remarks<'_>,
+    ) -> DeliverFrame {
+        let envelope = self.carried(envelope);
+        if *remarks == Remarks::default() {
+            return DeliverFrame::new(seq, &envelope);
+        }
+        DeliverFrame::for_one(seq, &envelope, remarks)
     }
 
     /// What goes out of an envelope: all of it, as it is.

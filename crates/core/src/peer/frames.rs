@@ -205,6 +205,7 @@ impl Session {
             body: body_of(&carried.text).into(),
             again: delivery.again,
             to,
+            token: delivery.token.as_ref().map(|token| token.as_str().into()),
         })
     }
 

@@ -176,6 +176,8 @@ pub struct Inbound {
     pub again: bool,
     /// The name that it was sent to, where that is not this peer's present one.
     pub to: Option<String>,
+    /// The token of the sender, as the broker calls it, where that is another one than this peer's.
+    pub token: Option<String>,
 }
 
 /// What the host is told, in order.

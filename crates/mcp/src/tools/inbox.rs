@@ -79,6 +79,10 @@ struct Message<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     sent_to: Option<&'a str>,
+    /// The bus token of its sender, where that is another one than this session's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    token: Option<&'a str>,
     /// It may have been shown to you before: it is no new message then.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[schemars(default)]
@@ -317,6 +321,7 @@ fn head(mail: &Mail) -> Message<'_> {
         reply_to: mail.talk.reply_to.as_ref().map(|id| id.as_str()),
         thread: mail.talk.thread.as_deref(),
         sent_to: inbound.to.as_deref(),
+        token: inbound.token.as_deref(),
         shown_before: false,
         held: None,
     }

@@ -42,9 +42,8 @@ fn every_broker_frame_is_as_we_write_it() {
             Received::Receipts(receipts) => BrokerFrame::Receipts(receipts).encode(),
             Received::Deliver(delivery) => {
                 let carried = delivery.envelope.carry().unwrap();
-                let alias = delivery.alias.as_ref();
                 let frame = match delivery.key.seq() {
-                    Some(seq) => DeliverFrame::for_one(seq, &carried.text, delivery.again, alias),
+                    Some(seq) => DeliverFrame::for_one(seq, &carried.text, &delivery.remarks()),
                     None => DeliverFrame::keyed(&delivery.key, &carried.text),
                 };
                 BrokerFrame::Deliver(frame).encode()
@@ -158,7 +157,10 @@ fn every_limit_is_listed() {
         ("`reason`", vec![l::REASON_BYTES_MAX]),
         ("`path`, `evidence`", vec![l::HOW_BYTES_MAX]),
         ("ids in one `status`", vec![l::STATUS_IDS_MAX]),
-        ("what `again` and `for` add", vec![l::DELIVER_ONE_BYTES]),
+        (
+            "what `again`, `for` and `token` add",
+            vec![l::DELIVER_ONE_BYTES],
+        ),
         ("entries in one `peers` answer", vec![l::PEERS_ENTRIES_MAX]),
         ("frames of one connection", vec![l::FRAMES_UNANSWERED_MAX]),
         (

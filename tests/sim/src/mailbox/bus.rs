@@ -62,6 +62,7 @@ impl World {
                 body: String::new(),
                 again: false,
                 to: None,
+                token: None,
             },
             talk,
             bytes: letter.bytes,

@@ -4,7 +4,7 @@ use peerbus_core::TokenHash;
 use peerbus_core::broker::{BusEvent, Input};
 use peerbus_core::grant::{Grant, NamePattern, Quotas, Right, Rights};
 use peerbus_wire::{
-    ClientFrame, PeerEntry, Presence, RefusalCode, Register, Stage, Token, TokenName,
+    ClientFrame, PeerEntry, Presence, Received, RefusalCode, Register, Stage, Token, TokenName,
 };
 
 use crate::rig::{OTHER_TOKEN, Rig, SECOND, TOKEN, accepted, envelope, ext, register};
@@ -319,4 +319,40 @@ fn a_token_has_so_many_connections_and_no_more() {
     rig.join(other(ext("ada", "a")));
     assert_eq!(rig.closed(ada).map(|(code, _)| code), Some(4000));
     rig.ext("carl");
+}
+
+#[test]
+fn mail_of_another_token_says_which_and_that_of_ones_own_says_nothing() {
+    let mut rig = rig(|_| {});
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    let eve = rig.join(other(ext("eve", "eve")));
+    let token = |rig: &mut Rig, conn| {
+        let texts = rig.take(conn).texts;
+        assert_eq!(texts.len(), 1, "{texts:?}");
+        let Received::Deliver(delivery) = Received::parse(texts[0].as_bytes()) else {
+            panic!("{texts:?}");
+        };
+        delivery.token.map(|token| token.to_string())
+    };
+    rig.send(eve, "eve", "bob", "m1");
+    assert_eq!(token(&mut rig, bob).as_deref(), Some("other"));
+    rig.send(ada, "ada", "bob", "m2");
+    assert_eq!(token(&mut rig, bob), None);
+    // To everybody, each is told as it is for it.
+    rig.send(ada, "ada", "*", "b1");
+    assert_eq!(token(&mut rig, bob), None);
+    assert_eq!(token(&mut rig, eve).as_deref(), Some("one"));
+    // It is said of what waited, too.
+    rig.close(bob, true);
+    for (conn, from, id) in [(eve, "eve", "m3"), (ada, "ada", "m4")] {
+        rig.send(conn, from, "bob", id);
+    }
+    let bob = rig.ext("bob");
+    let texts = rig.take(bob).texts;
+    let says = |text: &&String| text.contains(r#""token":"other""#);
+    assert_eq!(texts.iter().filter(says).count(), 2, "m1 and m3: {texts:?}");
+    // Version 1 knows of no such thing.
+    let vic = rig.v1("vic");
+    rig.send(eve, "eve", "vic", "m5");
+    assert_eq!(token(&mut rig, vic), None);
 }

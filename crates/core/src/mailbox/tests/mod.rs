@@ -116,6 +116,7 @@ impl Rig {
             body: "\"hello\"".into(),
             again,
             to: None,
+            token: None,
         };
         let mail = Mail {
             inbound,

@@ -281,7 +281,7 @@ pub enum Received {
     /// Handshake ack, and answer to `peers`.
     Peers(PeersFrame),
     /// A message.
-    Deliver(Delivery),
+    Deliver(Box<Delivery>),
     /// `ext`: statements about messages that this client sent.
     Receipts(Vec<Receipt>),
     /// `ext`: the answer to a rename.

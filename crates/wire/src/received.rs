@@ -72,7 +72,7 @@ impl Received {
         }
         let received = match members.frame_type().as_deref() {
             Some("peers") => peers(&members).map(Self::Peers),
-            Some("deliver") => delivery(&members).map(Self::Deliver),
+            Some("deliver") => delivery(&members).map(|it| Self::Deliver(Box::new(it))),
             Some("receipts") => receipts(&members).map(Self::Receipts),
             Some("renamed") => name_answer(&members).map(Self::Renamed),
             Some("retired") => name_answer(&members).map(Self::Retired),

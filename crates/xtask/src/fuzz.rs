@@ -1,6 +1,7 @@
 //! Fuzzing, guided by coverage.
 
 use std::fs;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
@@ -24,9 +25,10 @@ pub(crate) fn run(args: &[String]) -> Result<ExitCode> {
         [target, flag, minutes] if flag == "--minutes" => (Some(target.as_str()), minutes),
         _ => bail!("usage: cargo xtask fuzz [TARGET] --minutes N"),
     };
-    let minutes: u32 = minutes
+    // libFuzzer takes 0 for no end.
+    let minutes: NonZeroU32 = minutes
         .parse()
-        .with_context(|| format!("`--minutes` takes a number, got `{minutes}`"))?;
+        .with_context(|| format!("`--minutes` takes a number from 1 on, got `{minutes}`"))?;
     let corpus = root().join("tests/fuzz/corpus");
     let mut targets = Vec::new();
     for entry in fs::read_dir(&corpus)? {
@@ -94,7 +96,7 @@ fn host() -> Result<String> {
 }
 
 /// `false`: something was found.
-fn fuzz(program: &Path, target: &str, corpus: &Path, minutes: u32) -> Result<bool> {
+fn fuzz(program: &Path, target: &str, corpus: &Path, minutes: NonZeroU32) -> Result<bool> {
     println!("==> {target}: {minutes} min");
     let scratch = root().join(SCRATCH);
     // What is found to reach new code stays here; the kept corpus is not written to.
@@ -104,7 +106,7 @@ fn fuzz(program: &Path, target: &str, corpus: &Path, minutes: u32) -> Result<boo
     fs::create_dir_all(&artifacts)?;
     let status = Command::new(program)
         .env("PEERBUS_FUZZ_TARGET", target)
-        .arg(format!("-max_total_time={}", minutes * 60))
+        .arg(format!("-max_total_time={}", minutes.get() * 60))
         .arg(format!(
             "-artifact_prefix={}/{target}-",
             artifacts.display()

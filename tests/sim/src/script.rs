@@ -135,7 +135,7 @@ impl Script {
     pub(crate) fn text(&mut self, ctx: &mut Ctx<'_>, text: &str) -> Verdict {
         match Received::parse(text.as_bytes()) {
             Received::Peers(_) => self.registered = true,
-            Received::Deliver(delivery) => return self.delivered(ctx, delivery),
+            Received::Deliver(delivery) => return self.delivered(ctx, *delivery),
             Received::Receipts(receipts) => {
                 for key in receipts.into_iter().filter_map(|receipt| receipt.key) {
                     ctx.oracle.told(&self.name, key.as_str());

@@ -33,7 +33,7 @@ impl Session {
                 }
             }
             (Phase::Online { ext, .. }, Received::Deliver(delivery)) => {
-                self.deliver(delivery, ext);
+                self.deliver(*delivery, ext);
             }
             (Phase::Online { ext: true, .. }, Received::Receipts(receipts)) => {
                 for receipt in receipts {

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use peerbus_test_support::message::envelope;
 use serde_json::{Value, json};
 
 use crate::support::{Broker, Home, Mcp, PATIENCE, Raw, eventually};
@@ -41,6 +42,34 @@ fn peer(home: &Home, name: &str) -> Mcp {
     let mut mcp = Mcp::start(home, "generic", name, "some-bot");
     mcp.call("bus.peers", json!({}));
     mcp
+}
+
+#[test]
+fn a_reply_says_whom_it_answers_when_two_senders_used_an_id() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut bob = peer(&home, "bob");
+    let secret = home.credential("hmac_secret");
+    let mut senders = ["alice", "eve"].map(|name| Raw::register(&home, &broker, name));
+    for (raw, name) in senders.iter_mut().zip(["alice", "eve"]) {
+        raw.say(&envelope(&secret, "m1", name, "bob", r#"{"text":"well?"}"#));
+        assert_eq!(raw.answer()["state"], "accepted");
+        assert_eq!(drained(&mut bob)["from"], name);
+    }
+    let why = bob.call_fails("bus.reply", json!({ "msg_id": "m1", "body": "yes" }));
+    assert!(
+        why.contains("several senders used that id (say which: `from`)"),
+        "{why}"
+    );
+    for (raw, name) in senders.iter_mut().zip(["alice", "eve"]) {
+        let reply = json!({ "msg_id": "m1", "from": name, "body": name });
+        assert_eq!(bob.call("bus.reply", reply)["to"], name);
+        let body = raw.delivery()["envelope"]["body"].take();
+        assert_eq!(
+            (&body["text"], &body["reply_to"]),
+            (&json!(name), &json!("m1"))
+        );
+    }
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! What an attacker, or a broken client, tries.
 
+use std::process::Stdio;
+
 use peerbus_test_support::message::envelope;
 use peerbus_test_support::socket::Heard;
 use serde_json::json;
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::support::{Broker, Home, Mcp, Raw};
+use crate::support::{Broker, Home, Lines, Mcp, Raw};
 
 const WRONG_SECRET: &str = "not the secret that the adapters share";
 
@@ -186,6 +188,35 @@ fn a_wrong_token_is_refused_and_secrets_are_nowhere_in_the_log() {
     stderr.iter().for_each(|line| log.push_str(line));
     for hidden in ["guessed-token", token.as_str(), secret.as_str()] {
         assert!(!log.contains(hidden), "{hidden} is in the log");
+    }
+}
+
+#[test]
+fn a_token_that_can_be_guessed_gets_a_warning() {
+    let home = Home::new();
+    let long = "0123456789abcdef";
+    for (list, short) in [
+        (long, None),
+        ("a", Some(1)),
+        ("0123456789abcdef, abcdefg", Some(7)),
+    ] {
+        let mut serve = home.peerbus(&["serve", "--listen", "127.0.0.1:0"]);
+        serve.env("PEERBUS_TOKENS", list).stderr(Stdio::piped());
+        let mut serve = serve.spawn().expect("serve starts");
+        let stderr = Lines::of(serve.stderr.take().expect("a pipe"));
+        let mut said = String::new();
+        stderr.find("address", |line| {
+            said += line;
+            line.starts_with("listening on ws").then_some(())
+        });
+        serve.kill().expect("our child");
+        serve.wait().expect("our child");
+        let warning = short.map(|bytes| format!("PEERBUS_TOKENS has a token of {bytes} bytes"));
+        match warning {
+            Some(warning) => assert!(said.contains(&warning), "{said}"),
+            None => assert!(!said.contains("warning"), "{said}"),
+        }
+        assert!(!said.contains("abcdefg"), "{said}");
     }
 }
 

@@ -140,15 +140,25 @@ fn edit(
     path: &Path,
     change: impl FnOnce(&mut Table) -> Result<(), String>,
 ) -> Result<(), TokensError> {
+    let unlocked = |error| {
+        failed(
+            path,
+            None,
+            format!("its directory cannot be locked: {error}"),
+        )
+    };
+    let dir = directory(path);
+    peerbus_os::dir::create_private(dir).map_err(unlocked)?;
+    // Each of two edits at once would write what the other did not know. The file itself is replaced.
+    let lock = File::open(dir).map_err(unlocked)?;
+    lock.lock().map_err(unlocked)?;
     // A file that is wrong is not made worse.
     read(path)?;
     let old = text(path)?.unwrap_or_else(|| HEADING.to_owned());
     let mut document =
         DocumentMut::from_str(&old).map_err(|error| failed(path, None, error.to_string()))?;
     change(document.as_table_mut()).map_err(|why| failed(path, None, why))?;
-    let dir = directory(path);
-    peerbus_os::dir::create_private(dir)
-        .and_then(|()| peerbus_os::file::replace_private(path, document.to_string().as_bytes()))
+    peerbus_os::file::replace_private(path, document.to_string().as_bytes())
         .and_then(|()| peerbus_os::dir::sync(dir))
         .map_err(|error| failed(path, None, format!("cannot be written: {error}")))
 }

@@ -129,6 +129,10 @@ fn named(name: &str, tokens: Vec<TokenHash>) -> Vec<Grant> {
     grants.collect()
 }
 
+/// Bytes of a token that is too short: 16 random hexadecimal digits are 64 bits, which nobody guesses
+/// at the rate at which wrong tokens are answered.
+const GUESSED_BYTES: usize = 16;
+
 /// Hashes of the tokens of `PEERBUS_TOKENS`; without it, of the credentials file, which is made if
 /// need be.
 fn tokens(file: PathBuf) -> Result<(Vec<TokenHash>, Option<PathBuf>), Failure> {
@@ -150,6 +154,14 @@ fn tokens(file: PathBuf) -> Result<(Vec<TokenHash>, Option<PathBuf>), Failure> {
             output::say(&format!("made new credentials in {}", file.display()));
         }
         return Ok((vec![TokenHash::of(&credentials.token)], Some(file)));
+    }
+    if let Some(short) = given.iter().map(|token| token.len()).min()
+        && short < GUESSED_BYTES
+    {
+        output::say(&format!(
+            "warning: PEERBUS_TOKENS has a token of {short} bytes, which can be guessed: use long \
+             random ones, as `openssl rand -hex 32` gives"
+        ));
     }
     let hash = |text: &str| {
         let token = Token::parse(text).ok_or_else(|| {

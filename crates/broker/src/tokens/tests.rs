@@ -106,3 +106,24 @@ fn a_file_that_others_can_write_is_refused() {
     let error = read(&path).unwrap_err().to_string();
     assert!(error.contains("(mode 0660): run `chmod 600 "), "{error}");
 }
+
+#[test]
+fn tokens_that_are_added_at_the_same_time_are_all_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tokens.toml");
+    let start = std::sync::Barrier::new(8);
+    std::thread::scope(|scope| {
+        for writer in 0..8 {
+            let (path, start) = (&path, &start);
+            scope.spawn(move || {
+                start.wait();
+                for n in 0..8 {
+                    let name = TokenName::parse(&format!("t{writer}-{n}")).unwrap();
+                    let token = TokenHash([writer * 8 + n; 32]);
+                    add(path, &Grant::usual(name, token)).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(read(&path).unwrap().len(), 64);
+}

@@ -70,6 +70,10 @@ impl Broker {
             }
         }
         assert_eq!(lasting, self.registry.lasting(), "names are counted wrong");
+        assert!(
+            self.registry.aliases_add_up(),
+            "old names are counted wrong"
+        );
     }
 
     fn check_session(&self, conn: ConnId, session: &Session) {

@@ -181,7 +181,11 @@ impl Broker {
         peer: PeerId,
         own: bool,
     ) -> Result<(), StoreError> {
-        if let Some(oldest) = self.registry.oldest_alias(peer, ALIASES_MAX) {
+        let owner = self.registry.get(peer).and_then(|peer| peer.row.owner);
+        let grant = owner.and_then(|owner| self.grant_of(&owner));
+        // A token may have as many old names as names.
+        let max = grant.map_or(usize::MAX, |grant| grant.quotas.names);
+        while let Some(oldest) = self.registry.oldest_alias(peer, ALIASES_MAX, max) {
             self.drop_alias(cx, &oldest)?;
         }
         let used_ms = cx.at.steady_ms;

@@ -53,7 +53,12 @@ pub(super) struct Owned {
     pub(super) lasting: BTreeSet<PeerId>,
     /// Those that are forgotten when they leave.
     pub(super) ephemeral: BTreeSet<PeerId>,
+    /// Old names that lead to them.
+    aliases: ByUse,
 }
+
+/// Old names, those that were not used for longest first.
+type ByUse = BTreeSet<(u64, NameKey)>;
 
 /// Peers that are away and whose last presence is kept.
 const PRESENCES_MAX: usize = 1_024;
@@ -67,6 +72,8 @@ pub(super) struct Registry {
     peers: BTreeMap<PeerId, Peer>,
     names: BTreeMap<NameKey, PeerId>,
     aliases: BTreeMap<NameKey, Alias>,
+    /// The same, by whom they lead to.
+    leading_to: BTreeMap<PeerId, ByUse>,
     ended: BTreeMap<PeerId, Ended>,
     owned: BTreeMap<TokenHash, Owned>,
     /// How many peers stay when they leave.
@@ -127,7 +134,7 @@ impl Registry {
                 && registry.peers.contains_key(&peer)
             {
                 let key = name.key();
-                registry.aliases.insert(
+                registry.set_alias(
                     key,
                     Alias {
                         name,
@@ -198,6 +205,8 @@ impl Registry {
         if let Some(owner) = row.owner {
             let owned = self.owned.entry(owner).or_default();
             owned.kind(row.ephemeral).insert(row.id);
+            let lead = self.leading_to.get(&row.id).into_iter().flatten();
+            owned.aliases.extend(lead.cloned());
         }
     }
 
@@ -206,6 +215,9 @@ impl Registry {
         let Some(owner) = row.owner else { return };
         if let Some(owned) = self.owned.get_mut(&owner) {
             owned.kind(row.ephemeral).remove(&row.id);
+            for alias in self.leading_to.get(&row.id).into_iter().flatten() {
+                owned.aliases.remove(alias);
+            }
             if *owned == Owned::default() {
                 self.owned.remove(&owner);
             }
@@ -259,25 +271,77 @@ impl Registry {
     }
 
     pub(super) fn set_alias(&mut self, key: NameKey, alias: Alias) {
+        self.remove_alias(&key);
+        let (peer, by_use) = (alias.peer, (alias.used_ms, key.clone()));
+        if let Some(owned) = self.owned_of(peer) {
+            owned.aliases.insert(by_use.clone());
+        }
+        self.leading_to.entry(peer).or_default().insert(by_use);
         self.aliases.insert(key, alias);
     }
 
     pub(super) fn remove_alias(&mut self, key: &NameKey) -> Option<Alias> {
-        self.aliases.remove(key)
+        let alias = self.aliases.remove(key)?;
+        let by_use = (alias.used_ms, key.clone());
+        if let Some(owned) = self.owned_of(alias.peer) {
+            owned.aliases.remove(&by_use);
+        }
+        if let Some(lead) = self.leading_to.get_mut(&alias.peer) {
+            lead.remove(&by_use);
+            if lead.is_empty() {
+                self.leading_to.remove(&alias.peer);
+            }
+        }
+        Some(alias)
+    }
+
+    /// What is counted for the token of a peer.
+    fn owned_of(&mut self, peer: PeerId) -> Option<&mut Owned> {
+        let owner = self.peers.get(&peer)?.row.owner?;
+        self.owned.get_mut(&owner)
     }
 
     pub(super) fn aliases_of(&self, peer: PeerId) -> Vec<NameKey> {
-        let lead = |(key, alias): (&NameKey, &Alias)| (alias.peer == peer).then(|| key.clone());
-        self.aliases.iter().filter_map(lead).collect()
+        let lead = self.leading_to.get(&peer).into_iter().flatten();
+        lead.map(|(_, key)| key.clone()).collect()
     }
 
-    /// The old name of a peer that was not used for longest, when there are `max` of them.
-    pub(super) fn oldest_alias(&self, peer: PeerId, max: usize) -> Option<NameKey> {
-        let mine = || self.aliases.iter().filter(|(_, alias)| alias.peer == peer);
-        let oldest = mine().min_by_key(|(_, alias)| alias.used_ms);
-        oldest
-            .filter(|_| mine().count() >= max)
-            .map(|(key, _)| key.clone())
+    /// The old name of a peer that was not used for longest, when there are `max` of them, or of its
+    /// token when that has as many as it may have names.
+    pub(super) fn oldest_alias(
+        &self,
+        peer: PeerId,
+        max: usize,
+        names_max: usize,
+    ) -> Option<NameKey> {
+        let owner = self.peers.get(&peer).and_then(|peer| peer.row.owner);
+        let of_token = owner.and_then(|owner| Some(&self.owned.get(&owner)?.aliases));
+        let full = |(all, max): (Option<&ByUse>, usize)| {
+            let oldest = all.filter(|all| all.len() >= max)?.first()?;
+            Some(oldest.1.clone())
+        };
+        let of_peer = self.leading_to.get(&peer);
+        full((of_peer, max)).or_else(|| full((of_token, names_max)))
+    }
+
+    /// Whether the old names are counted for those to whom they lead.
+    pub(super) fn aliases_add_up(&self) -> bool {
+        let (mut leading_to, mut by_token) = (BTreeMap::new(), BTreeMap::new());
+        for (key, alias) in &self.aliases {
+            let by_use = (alias.used_ms, key.clone());
+            if let Some(owner) = self.peers.get(&alias.peer).and_then(|peer| peer.row.owner) {
+                let aliases: &mut ByUse = by_token.entry(owner).or_default();
+                aliases.insert(by_use.clone());
+            }
+            let lead: &mut ByUse = leading_to.entry(alias.peer).or_default();
+            lead.insert(by_use);
+        }
+        let owned = self
+            .owned
+            .iter()
+            .filter(|(_, owned)| !owned.aliases.is_empty());
+        let owned = owned.map(|(token, owned)| (*token, owned.aliases.clone()));
+        leading_to == self.leading_to && owned.eq(by_token)
     }
 
     /// Old names for which no mail came since `before_ms`.

@@ -211,3 +211,27 @@ fn an_old_name_is_used_even_by_mail_that_is_refused_and_a_restart_knows_it() {
     };
     assert_eq!(refusal.code, RefusalCode::QueueFull, "{}", refusal.reason);
 }
+
+#[test]
+fn a_token_has_as_many_old_names_as_names_and_loses_its_own_that_was_not_used_for_longest() {
+    let mut rig = Rig::with(|config| config.grants[0].quotas.names = 3);
+    let eve = rig.join(other("eve"));
+    assert_eq!(rename(&mut rig, eve, "evil"), Ok("evil".into()));
+    let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
+    for (conn, name) in [(ada, "a1"), (bob, "b1"), (ada, "a2"), (bob, "b2")] {
+        rig.pass(SECOND);
+        assert_eq!(rename(&mut rig, conn, name), Ok(name.into()));
+    }
+    let old = |rig: &mut Rig| {
+        let rows = rig.store.load().unwrap().aliases;
+        rows.into_iter().map(|row| row.name).collect::<Vec<_>>()
+    };
+    assert_eq!(old(&mut rig), ["a1", "b1", "bob", "eve"]);
+    rig.close(ada, true);
+    rig.restart();
+    let bob = rig.join(ext("b2", "instance-of-bob"));
+    rig.pass(SECOND);
+    assert_eq!(rename(&mut rig, bob, "b3"), Ok("b3".into()));
+    assert_eq!(old(&mut rig), ["a1", "b1", "b2", "eve"]);
+    rig.join(other("bob"));
+}

@@ -4,8 +4,8 @@ use peerbus_wire::{MessageId, Seq};
 
 use super::ack::{Delivery, End};
 use super::history::DeliveryHistory;
-use super::{Broker, Cx};
-use crate::store::{MessageHead, PeerId, Queued, StoreError};
+use super::{Broker, Cx, Need};
+use crate::store::{Ending, MessageHead, PeerId, Queued, StoreError};
 
 /// Deliveries looked at in one slice.
 pub(super) const SLICE: usize = 256;
@@ -14,7 +14,7 @@ pub(super) const SLICE: usize = 256;
 pub(super) const SLICE_BYTES: usize = 4 * 1_048_576;
 
 /// Why mail for an ephemeral peer expires.
-const LEFT: &str = "the recipient was temporary and has left";
+pub(super) const LEFT: &str = "the recipient was temporary and has left";
 
 /// A message that expires.
 pub(super) struct Expiring {
@@ -94,14 +94,17 @@ impl Broker {
         Ok(true)
     }
 
-    /// An ephemeral peer has left: its mail and its name go.
+    /// An ephemeral peer has left: its name goes, and its mail slice by slice.
     pub(super) fn forget_ephemeral(
         &mut self,
         cx: &mut Cx<'_>,
         peer: PeerId,
     ) -> Result<(), StoreError> {
-        while self.registry.get(peer).is_some() {
-            self.expire_queue(cx, peer, LEFT)?;
+        self.expire_queue(cx, peer, LEFT)?;
+        if let Some((_, row)) = self.registry.end(peer, Ending::Expire) {
+            cx.txn.put_peer(&row)?;
+            self.outbox.want(Need::Soon);
+            self.sweep.next_ms = cx.now.mono_ms;
         }
         Ok(())
     }

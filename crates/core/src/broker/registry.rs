@@ -393,9 +393,10 @@ impl Registry {
         rows
     }
 
-    pub(super) fn first_ended(&self) -> Option<(PeerId, Ending)> {
+    /// A name that has ended, what happens to its mail, and whether it was temporary.
+    pub(super) fn first_ended(&self) -> Option<(PeerId, Ending, bool)> {
         let (id, ended) = self.ended.first_key_value()?;
-        Some((*id, ended.ending))
+        Some((*id, ended.ending, ended.row.ephemeral))
     }
 
     pub(super) fn ended_delivered(&self, id: PeerId) -> Delivered {

@@ -3,7 +3,7 @@
 use peerbus_wire::{BrokerFrame, CloseReason, NameAnswer, PeerName};
 
 use super::conn::Conn;
-use super::expire::{SLICE, SLICE_BYTES};
+use super::expire::{LEFT, SLICE, SLICE_BYTES};
 use super::mutation::Mutation;
 use super::{Broker, BusEvent, Caller, ConnId, Cx, Need, Output};
 use crate::Now;
@@ -184,7 +184,7 @@ impl Broker {
 
     /// Deals with one slice of the queues of names that have ended. Says whether there may be more.
     pub(super) fn settle_ended(&mut self, cx: &mut Cx<'_>) -> Result<bool, StoreError> {
-        let Some((peer, ending)) = self.registry.first_ended() else {
+        let Some((peer, ending, ephemeral)) = self.registry.first_ended() else {
             return Ok(false);
         };
         let queued = cx.txn.read_queue(peer, SLICE, SLICE_BYTES)?;
@@ -201,7 +201,10 @@ impl Broker {
             }
             _ => {
                 let name = self.registry.name(peer);
-                let reason = format!("{name} ended for good");
+                let reason = match ephemeral {
+                    true => LEFT.to_owned(),
+                    false => format!("{name} ended for good"),
+                };
                 for message in queued {
                     self.expire_ended(cx, peer, message, &reason)?;
                 }

@@ -63,12 +63,19 @@ fn all_of_its_mail_expires_when_it_says_goodbye_however_long_that_is() {
     }
     rig.take(ada);
     rig.close(cli, true);
+    let at_once = rig.states(ada).len();
+    assert_eq!(at_once, 5, "4 MiB, or others would wait");
+    rig.send(ada, "ada", "cli-1", "m10");
     let told = rig.states(ada);
-    assert!(
-        told.iter()
-            .all(|stage| matches!(stage, Stage::Expired { .. }))
-    );
+    assert!(matches!(told[..], [Stage::Refused(_)]), "its name is gone");
+    rig.restart();
+    rig.pass(120 * SECOND);
+    let ada = rig.ext("ada");
+    let told = rig.states(ada);
+    let left = |stage: &Stage| matches!(stage, Stage::Expired { why } if why.contains("temporary"));
+    assert!(told.iter().all(left), "{told:?}");
     assert_eq!((told.len(), rig.row("cli-1")), (10, None));
+    assert!(rig.store.tables().peers.len() == 1, "and no trace of it");
 }
 
 #[test]

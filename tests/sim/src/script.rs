@@ -266,7 +266,9 @@ impl Script {
 
     fn mischief(&mut self, ctx: &mut Ctx<'_>) -> Verdict {
         let victim = ctx.names[ctx.rng.index(ctx.names.len())].clone();
-        if victim.eq_ignore_ascii_case(&self.name) {
+        // What its peer was called before a rename is its own name, too.
+        let own = ctx.oracle.was_called(&self.name, &victim);
+        if own || victim.eq_ignore_ascii_case(&self.name) {
             return Ok(());
         }
         let mut envelope = self.envelope(ctx, &victim, "msg");

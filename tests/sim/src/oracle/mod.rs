@@ -340,6 +340,13 @@ impl Oracle {
         peer.is_some_and(|peer| accepted.recipients.contains_key(&peer))
     }
 
+    /// Whether the peer of this name was called `other` before.
+    #[must_use]
+    pub fn was_called(&self, name: &str, other: &str) -> bool {
+        let peer = self.durable.resolve(name);
+        peer.is_some() && self.durable.was_called(peer, other)
+    }
+
     /// Names on disk that stay when nobody is there.
     #[must_use]
     pub fn staying(&self) -> Vec<String> {

@@ -137,6 +137,8 @@ fn the_witness_follows_within_seconds_and_never_precedes() {
             match &report.witness {
                 Witnessed::Whole(witness) if witness.blocks == blocks => break,
                 Witnessed::Whole(witness) => assert!(witness.blocks < blocks),
+                // The thread that writes it has not come to it yet.
+                Witnessed::None if blocks == 3 => {}
                 other => panic!("{other:?}"),
             }
             assert!(Instant::now() < deadline, "{report}");

@@ -42,7 +42,7 @@ pub(crate) async fn all_at_once(bench: &mut Bench) -> Result<()> {
     for n in 0..STRANGERS {
         strangers.spawn(intrude(address, n, Arc::clone(&over)));
     }
-    let reader = Peer::join(address, TOKEN, "flooded", Speech::Ext).await?;
+    let reader = Peer::join(address, PACED, "flooded", Speech::Ext).await?;
     let flood = tokio::spawn(flood(address, Arc::clone(&over)));
     let beside = p99(load::latencies(address, TOKEN, 2, samples).await?);
 

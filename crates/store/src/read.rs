@@ -33,8 +33,13 @@ pub(crate) fn unsigned(row: &Row<'_>, column: usize) -> Result<u64> {
     u64::try_from(number).map_err(|_| Error::IntegralValueOutOfRange(column, number))
 }
 
+/// The number of a message. The highest that a column holds is none: it ends every range.
 pub(crate) fn seq(row: &Row<'_>, column: usize) -> Result<Seq> {
-    unsigned(row, column).map(Seq)
+    let number = unsigned(row, column)?;
+    if bound(number) == i64::MAX {
+        return Err(Error::IntegralValueOutOfRange(column, i64::MAX));
+    }
+    Ok(Seq(number))
 }
 
 /// The columns of a time on the wall clock and on the steady clock.

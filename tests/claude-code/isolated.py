@@ -10,7 +10,8 @@ import tempfile
 from pathlib import Path
 
 INSTALL_S = 900
-SCENARIO_S = 300
+SCENARIO_S = 600
+CLAUDE_CODE = "@anthropic-ai/claude-code"
 PROGRAMS = ("bash", "ip", "mount")
 ENVIRONMENT = {
     "PATH": "/tmp/bin:/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
@@ -69,6 +70,15 @@ def installed(package, place):
                 if not place.is_dir():
                     raise
     return place
+
+
+def claude_code(version):
+    """The directory of the native program of Claude Code."""
+    place = installed(f"{CLAUDE_CODE}@{version}", user_cache("peerbus-claude-code") / version)
+    found = list(place.glob(f"node_modules/{CLAUDE_CODE}-linux-*/claude"))
+    if not found:
+        raise CannotRun(f"{CLAUDE_CODE}@{version} has no program for this machine in {place}")
+    return found[0].parent
 
 
 def npm_install(package, prefix, cache):

@@ -16,21 +16,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from isolated import CannotRun, arguments, installed, need, python, run, unshare, user_cache, with_logs
+from isolated import arguments, claude_code, need, python, run, unshare, with_logs
 
 VERSION = "2.1.330"
-PACKAGE = "@anthropic-ai/claude-code"
 SCRIPTS = Path(__file__).resolve().parent
 SCENARIOS = ["scenario", "hooks_scenario"]
-
-
-def installed_cli(version):
-    """The directory of the CLI's native program."""
-    place = installed(f"{PACKAGE}@{version}", user_cache("peerbus-claude-code") / version)
-    found = list(place.glob(f"node_modules/{PACKAGE}-linux-*/claude"))
-    if not found:
-        raise CannotRun(f"{PACKAGE}@{version} has no program for this machine in {place}")
-    return found[0].parent
 
 
 def main():
@@ -43,7 +33,7 @@ def main():
     def scenario(directory):
         need("tmux")
         unshare()
-        cli = installed_cli(args.version)
+        cli = claude_code(args.version)
         namespace = SCRIPTS / "namespace.sh"
         script = f"{args.scenario}.py"
         wrapper = [namespace, directory, SCRIPTS, cli, args.peerbus, python(), script]

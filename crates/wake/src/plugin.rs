@@ -287,6 +287,7 @@ impl Plugin {
                     // It is tried again when something changes.
                     self.state().apart = Some(why.clone());
                 }
+                // Who asked may have given up meanwhile.
                 let _ = waits.send(outcome);
             }
         }

@@ -59,9 +59,10 @@ function link({ processes, hello, status, wake }) {
   const connect = (path) => {
     const socket = createConnection(path)
     open.set(path, socket)
-    let [rest, taken] = ["", false]
+    let [rest, connected, taken] = ["", false, false]
     socket.setEncoding("utf8")
     socket.on("connect", () => {
+      connected = true
       say(socket, { peerbus: VERSION, ...hello })
       say(socket, { status: status() })
     })
@@ -77,7 +78,8 @@ function link({ processes, hello, status, wake }) {
     socket.on("error", () => {})
     socket.on("close", () => {
       open.delete(path)
-      if (!taken) refused.add(path)
+      // One that does not listen yet is tried again.
+      if (connected && !taken) refused.add(path)
     })
   }
   const look = () => {

@@ -16,11 +16,13 @@ pub(super) fn check(peers: &[PeerEntry], report: &mut Report) {
         let presence: Value = serde_json::from_str(presence.as_str()).ok()?;
         Some((peer, presence))
     });
-    let (mut woken, mut asleep) = (0, Vec::new());
+    let (mut woken, mut drain, mut asleep) = (0, 0, Vec::new());
     for (peer, said) in told {
         match (said["wake"].as_array(), said["unwoken"].as_str()) {
             (Some(paths), _) if !paths.is_empty() => woken += 1,
-            (_, Some(why)) => asleep.push(says(&peer.name, why)),
+            // A path that fails is named before its reason. Where there is none, nothing can be mended.
+            (_, Some(why)) if why.contains(": ") => asleep.push(says(&peer.name, why)),
+            (_, Some(_)) => drain += 1,
             _ => {}
         }
     }
@@ -29,6 +31,12 @@ pub(super) fn check(peers: &[PeerEntry], report: &mut Report) {
             "wake",
             format!("{woken} of the sessions on the bus can be woken"),
         );
+    }
+    if drain > 0 {
+        let says = format!(
+            "nothing is known that wakes {drain} of the sessions on the bus: their agents drain"
+        );
+        report.ok("wake", says);
     }
     let named = asleep.len().min(NAMED_MAX);
     for sentence in asleep.iter().take(named) {
@@ -78,14 +86,17 @@ mod tests {
             peer("bob", true, &asleep("socket: it is gone\u{1b}")),
             peer("cid", true, &drains),
             peer("dan", false, &asleep("away")),
+            peer("eve", true, &asleep("nothing is known that wakes an agent")),
         ]);
         let text = found.join("\n");
         assert!(text.contains("1 of the sessions"), "{text}");
         let named = r#"bob says: "socket: it is gone\u001b""#;
         assert!(text.contains(named) && text.contains("drain"), "{text}");
+        assert!(text.contains("wakes 1 of the sessions"), "{text}");
+        assert!(!text.contains("eve"), "{text}");
         assert!(!text.contains("cid") && !text.contains("dan"), "{text}");
         let many: Vec<_> = (0..20)
-            .map(|n| peer(&format!("p{n}"), true, &asleep("why")))
+            .map(|n| peer(&format!("p{n}"), true, &asleep("socket: why")))
             .collect();
         let text = lines(&many).join("\n");
         assert!(text.contains("12 more") && !text.contains("p9"), "{text}");

@@ -41,6 +41,8 @@ class Agent:
     processes: tuple = ()
     # The command for a terminal, from whether it may call tools unasked.
     screen: callable = None
+    # What its command takes to go on with the last conversation, where such a session can be woken.
+    resumes: tuple = ()
     # Changes what install wrote, so that the tools are called unasked, and back.
     allow: callable = lambda: None
     ask: callable = lambda: None
@@ -254,6 +256,7 @@ AGENTS = {
         proof_is_of_the_turn=True,
         processes=(b"codex",),
         screen=lambda _: [CODEX],
+        resumes=("resume", "--last"),
         allow=codex_allow,
         ask=codex_ask,
     ),

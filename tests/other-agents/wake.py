@@ -256,9 +256,9 @@ def kill(word):
 
 
 @contextlib.contextmanager
-def running(agent, model, project, environment, allowed):
+def running(agent, model, project, environment, allowed, arguments=()):
     """A session in a terminal."""
-    screen = Screen(agent.screen(allowed), environment, project)
+    screen = Screen([*agent.screen(allowed), *arguments], environment, project)
     try:
         screen.shows(agent.ready)
         yield screen
@@ -293,7 +293,7 @@ def scenario(word, model, project, environment, log, peerbus):
     eventually("the session is gone", lambda: not peer(worker).get("online"))
     waiting = send(worker, "for when you are back; no answer needed")
     agent.ask()
-    with running(agent, model, project, environment, False) as screen:
+    with running(agent, model, project, environment, False, agent.resumes) as screen:
         model.shown(waiting)
         is_seen(worker, waiting, path)
         an_open_dialog_is_left_alone(agent, screen, model, worker, path)

@@ -9,7 +9,7 @@ use peerbus_mcp::Notes;
 use peerbus_os as os;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::APP_SERVER;
 use super::rpc::{Answer, Rpc};
@@ -39,7 +39,7 @@ pub(super) struct Session {
 
 #[derive(Default)]
 struct Known {
-    /// From a tool call; else the one that was made when we were started.
+    /// From a tool call; else the one that was made when we were started, or resumed.
     thread: Option<String>,
     rollout: Option<PathBuf>,
     activity: Option<Activity>,
@@ -140,7 +140,9 @@ impl Session {
     /// Follows what the server says, until the connection ends.
     async fn follow(&self, mut server: Rpc, mailbox: &Mailbox) {
         let mut notes = self.notes.clone();
+        let settled = Instant::now() + STARTS_WITHIN;
         loop {
+            let settles = !self.is_settled();
             let Ok(apart) = self.learn(&mut server).await else {
                 return;
             };
@@ -148,6 +150,7 @@ impl Session {
             let told = loop {
                 tokio::select! {
                     changed = notes.changed() => break changed.is_ok(),
+                    () = sleep_until(settled), if settles => break true,
                     said = server.hear() => match said {
                         None => return,
                         Some(said) if self.concerns(&said) => break true,
@@ -209,26 +212,47 @@ impl Session {
         Ok(apart)
     }
 
-    /// The one thread in our directory that was made when we were started. Of several none is
+    /// The one thread in our directory that was made when we were started. Where there is none,
+    /// because it was resumed, the only one there is: ours is loaded by then. Of several none is
     /// taken.
     async fn guess(&self, server: &mut Rpc) -> Result<Option<String>, Ended> {
+        let settled = self.is_settled();
         let loaded = match server.ask("thread/loaded/list", json!({})).await {
             Answer::Done(result) => result["data"].as_array().cloned().unwrap_or_default(),
             Answer::Refused(_) => Vec::new(),
             Answer::None => return Err(Ended),
         };
-        let ids = loaded.iter().filter_map(Value::as_str);
-        let timely = |id: &&str| is_id(id) && self.is_timely(id);
-        let ids: Vec<_> = ids.filter(timely).take(THREADS_MAX).collect();
+        let ids = loaded
+            .iter()
+            .filter_map(Value::as_str)
+            .filter(|id| is_id(id));
+        let (timely, others): (Vec<_>, Vec<_>) = ids.partition(|id| self.is_timely(id));
+        let found = self.candidates(server, &timely).await?;
+        if !found.is_empty() || !settled || others.len() > THREADS_MAX {
+            return Ok(only(found));
+        }
+        self.candidates(server, &others).await.map(only)
+    }
+
+    /// Those of some threads that may be ours.
+    async fn candidates(&self, server: &mut Rpc, ids: &[&str]) -> Result<Vec<String>, Ended> {
         let mut found = Vec::new();
-        for id in ids {
+        for id in ids.iter().take(THREADS_MAX) {
             match server.ask("thread/read", json!({ "threadId": id })).await {
-                Answer::Done(result) if self.may_be(&result["thread"]) => found.push(id.to_owned()),
+                Answer::Done(result) if self.may_be(&result["thread"]) => {
+                    found.push((*id).to_owned());
+                }
                 Answer::Done(_) | Answer::Refused(_) => {}
                 Answer::None => return Err(Ended),
             }
         }
-        Ok(found.pop().filter(|_| found.is_empty()))
+        Ok(found)
+    }
+
+    /// Whether we run long enough for our thread to be loaded.
+    fn is_settled(&self) -> bool {
+        let runs = self.started.elapsed();
+        runs.is_ok_and(|runs| runs >= STARTS_WITHIN)
     }
 
     /// Whether a thread was made when we were started: its id is a UUID of version 7, which begins
@@ -281,6 +305,10 @@ fn activity(status: &Value) -> Option<Activity> {
         }
         _ => None,
     }
+}
+
+fn only(mut found: Vec<String>) -> Option<String> {
+    found.pop().filter(|_| found.is_empty())
 }
 
 fn is_id(text: &str) -> bool {

@@ -16,7 +16,7 @@ use peerbus_wake::Surroundings;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::{broadcast, mpsc, watch};
 use tokio_tungstenite::accept_async;
 use tokio_tungstenite::tungstenite::Message;
 
@@ -31,6 +31,8 @@ struct AppServer {
     threads: Arc<Mutex<BTreeMap<String, Value>>>,
     turns: mpsc::Receiver<Value>,
     told: broadcast::Sender<Value>,
+    /// How often it was asked for its threads.
+    listed: watch::Receiver<u32>,
 }
 
 /// What a connection serves.
@@ -39,6 +41,7 @@ struct Desk {
     threads: Arc<Mutex<BTreeMap<String, Value>>>,
     turns: mpsc::Sender<Value>,
     told: broadcast::Sender<Value>,
+    listed: watch::Sender<u32>,
 }
 
 impl Desk {
@@ -48,7 +51,10 @@ impl Desk {
         let thread = threads.get(id);
         match method {
             "initialize" => Ok(json!({ "codexHome": "…" })),
-            "thread/loaded/list" => Ok(json!({ "data": threads.keys().collect::<Vec<_>>() })),
+            "thread/loaded/list" => {
+                self.listed.send_modify(|times| *times += 1);
+                Ok(json!({ "data": threads.keys().collect::<Vec<_>>() }))
+            }
             "thread/read" => thread
                 .map(|t| json!({ "thread": t }))
                 .ok_or("no such thread"),
@@ -105,10 +111,12 @@ impl AppServer {
         let (send, turns) = mpsc::channel(64);
         let threads = Arc::default();
         let told = broadcast::Sender::new(64);
+        let (listing, listed) = watch::channel(0);
         let desk = Desk {
             threads: Arc::clone(&threads),
             turns: send,
             told: told.clone(),
+            listed: listing,
         };
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -120,6 +128,7 @@ impl AppServer {
             threads,
             turns,
             told,
+            listed,
         }
     }
 
@@ -243,6 +252,44 @@ async fn the_thread_that_was_made_with_the_server_is_found_before_any_tool_is_ca
     presence(&mut broker, "the path", wakes).await;
     broker.deliver("\"hi\"");
     assert_eq!(server.turn().await["threadId"], *ours);
+}
+
+#[tokio::test]
+async fn a_thread_that_was_resumed_is_found_where_it_is_the_only_one() {
+    let (mut broker, mut server) = (Broker::start(true).await, AppServer::start());
+    let ours = "01a203bd-72e6-7b93-8755-c1d86bfbcb0a";
+    server.thread(ours, CWD, &idle());
+    server.thread(
+        "01a203bd-72e6-7b93-8755-c1d86bfbcb0b",
+        "/nonexistent/other",
+        &idle(),
+    );
+    let (_client, _, _adapter) = begin(&broker, CLIENT, server.around(true)).await;
+    let waits = |about: &Value| unwoken(about).filter(|why| why.contains("which thread"));
+    presence(&mut broker, "another one may be loaded yet", waits).await;
+    presence(&mut broker, "the path", wakes).await;
+    broker.deliver("\"hi\"");
+    assert_eq!(server.turn().await["threadId"], *ours);
+}
+
+#[tokio::test]
+async fn of_two_threads_that_were_resumed_none_is_woken() {
+    let (mut broker, mut server) = (Broker::start(true).await, AppServer::start());
+    for last in ['a', 'b'] {
+        let id = format!("01a203bd-72e6-7b93-8755-c1d86bfbcb0{last}");
+        server.thread(&id, CWD, &idle());
+    }
+    let (mut client, _, _adapter) = begin(&broker, CLIENT, server.around(true)).await;
+    let waits = |about: &Value| unwoken(about).filter(|why| why.contains("which thread"));
+    presence(&mut broker, "why not", waits).await;
+    let asked_again = server.listed.wait_for(|times| *times == 2);
+    soon(asked_again).await.unwrap();
+    broker.deliver("\"hi\"");
+    let mut messages = Vec::new();
+    while messages.is_empty() {
+        messages = drained(&mut client).await;
+    }
+    assert!(server.turns.try_recv().is_err());
 }
 
 #[tokio::test]

@@ -132,8 +132,18 @@ async fn held(broker: &mut Broker) -> String {
     broker.saw("that it is held", held).await
 }
 
-/// What waits, as the agent reads it.
-async fn drained(client: &mut Client) -> Vec<Value> {
+/// What waits now, as the agent reads it.
+async fn waiting(client: &mut Client) -> Vec<Value> {
     let result = client.call("bus_drain", json!({})).await;
     peerbus_test_support::mcp::messages(&result)
+}
+
+/// What waits, once something does.
+async fn drained(client: &mut Client) -> Vec<Value> {
+    loop {
+        let messages = waiting(client).await;
+        if !messages.is_empty() {
+            return messages;
+        }
+    }
 }

@@ -14,7 +14,9 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::{around, begin, drained, held, only, presence, presented, rejected, seen, start};
+use crate::{
+    around, begin, drained, held, only, presence, presented, rejected, seen, start, waiting,
+};
 
 const CLIENT: &str = "qwen-cli-mcp-client-peerbus";
 const TOKEN: &str = "open sesame";
@@ -211,7 +213,7 @@ async fn what_the_user_denies_or_refuses_is_over() {
         let posted = home.posted().await;
         posted.receipt(posted.token(), status).await;
         assert_eq!(rejected(&mut broker).await, "1");
-        assert_eq!(drained(&mut client).await, Vec::<Value>::new());
+        assert_eq!(waiting(&mut client).await, Vec::<Value>::new());
     }
 }
 
@@ -241,10 +243,7 @@ async fn what_the_client_drops_is_there_for_a_drain() {
     broker.deliver("\"hi\"");
     let posted = home.posted().await;
     posted.receipt(posted.token(), "dropped").await;
-    let mut messages = Vec::new();
-    while messages.is_empty() {
-        messages = drained(&mut client).await;
-    }
+    let messages = drained(&mut client).await;
     assert_eq!(messages[0]["id"], "m1");
 }
 
@@ -314,10 +313,7 @@ async fn peers_are_told_by_which_path_the_session_wakes_and_why_it_does_not() {
     };
     let why = presence(&mut broker, "why not", why).await;
     assert!(why.contains("socket"), "{why}");
-    let mut messages = Vec::new();
-    while messages.is_empty() {
-        messages = drained(&mut client).await;
-    }
+    let messages = drained(&mut client).await;
     assert_eq!(messages[0]["id"], "m1");
 }
 
@@ -328,10 +324,7 @@ async fn a_path_that_is_not_allowed_is_not_used() {
     around.wake = only("none");
     let (mut client, _, adapter) = start(&mut broker, CLIENT, around).await;
     broker.deliver("\"hi\"");
-    let mut messages = Vec::new();
-    while messages.is_empty() {
-        messages = drained(&mut client).await;
-    }
+    let messages = drained(&mut client).await;
     assert_eq!(messages[0]["shown_before"], Value::Null, "{messages:?}");
     let sockets = fs::read_dir(home.dir.path().join("socks")).unwrap();
     assert_eq!(sockets.count(), 1, "only the session's own");

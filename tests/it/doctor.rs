@@ -371,6 +371,32 @@ const FAULTS: &[Fault] = &[
             "remedy: switch it on",
         ],
     },
+    Fault {
+        what: "a server that its user declined when asked",
+        plant: |setup| {
+            let declined = r#"{"disabledMcpjsonServers": ["peerbus"]}"#;
+            setup.write(".claude/settings.local.json", declined);
+        },
+        env: &[],
+        says: &[
+            "failed  claude-code: ",
+            "settings.local.json has peerbus in `disabledMcpjsonServers`",
+            "remedy: take it out",
+        ],
+    },
+    Fault {
+        what: "a session that runs and is not on the bus",
+        plant: |setup| {
+            let session = format!(".claude/sessions/{}.json", std::process::id());
+            setup.write(&session, "{}");
+        },
+        env: &[],
+        says: &[
+            "warning sessions: ",
+            "1 of Claude Code run, 0 are on the bus",
+            "remedy: start those anew",
+        ],
+    },
 ];
 
 #[test]

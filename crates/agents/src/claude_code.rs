@@ -33,7 +33,8 @@ pub const AGENT: Agent = Agent {
     reads_upwards: true,
     notes: &[Note::new(
         Some(Scope::Project),
-        "approve the server `peerbus` when Claude Code asks, once a user",
+        "each user is asked once: choose `Yes, I trust this folder`, then `Use this MCP server`. \
+         Enter alone declines, for good",
     )],
     ..Agent::UNKNOWN
 };

@@ -16,29 +16,32 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A clock that is off by more is worth a word.
 const CLOCK_MS_MAX: u64 = 5_000;
 
-/// Checks the broker, and what only it can tell.
-pub(super) fn check(config: Config, report: &mut Report) -> Result<(), Error> {
+/// Checks the broker, and what only it can tell. Gives the peers that it tells of.
+pub(super) fn check(config: Config, report: &mut Report) -> Result<Option<Vec<PeerEntry>>, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Error::failed(format!("cannot start: {error}")))?;
-    runtime.block_on(async {
+    let told = runtime.block_on(async {
+        let mut told = None;
         let (bus, link) = connect(config.clone());
         let driver = tokio::spawn(link.run());
         let started = Instant::now();
         if let Some(ext) = reach(&bus, &config, started, report).await {
             there_and_back(&bus, ext, report).await;
             let peers = bus.peers(PATIENCE).await;
-            let peers = peers.map_or_else(|_| Vec::new(), |peers| peers.entries);
-            asleep::check(&peers, report);
-            name(&config, &peers, report).await;
+            told = peers.ok().map(|peers| peers.entries);
+            let peers = told.as_deref().unwrap_or_default();
+            asleep::check(peers, report);
+            name(&config, peers, report).await;
         }
         bus.close().await;
         drop(bus);
         // The link ends by itself once the bus is closed.
         let _ = driver.await;
+        told
     });
-    Ok(())
+    Ok(told)
 }
 
 /// Waits for the registration, or for why there is none.

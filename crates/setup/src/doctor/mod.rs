@@ -40,10 +40,11 @@ pub fn examine(context: &Context) -> Result<Report, Error> {
     let mut report = Report::default();
     let config = settings::check(context, &mut report);
     places::check(&mut report);
-    if let Some(config) = config {
-        broker::check(config, &mut report)?;
-    }
+    let peers = match config {
+        Some(config) => broker::check(config, &mut report)?,
+        None => None,
+    };
     agents::check(context, &mut report)?;
-    sessions::check(&mut report);
+    sessions::check(peers.as_deref(), &mut report);
     Ok(report)
 }

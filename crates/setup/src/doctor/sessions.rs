@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use peerbus_adapter::PeerEntry;
 use peerbus_adapter::paths::Paths;
-use peerbus_agents::claude_code;
+use peerbus_agents::{Agent, claude_code};
 use peerbus_os::{file, process};
 use serde_json::Value;
 
@@ -14,9 +15,10 @@ const FILES_MAX: usize = 1_000;
 /// More than a session's file has.
 const FILE_BYTES_MAX: u64 = 262_144;
 
-/// Looks at the running sessions, and at what adapters left behind.
-pub(super) fn check(report: &mut Report) {
-    inboxes(report);
+/// Looks at the running sessions, and at what adapters left behind. `peers`: those that the broker
+/// tells of, if it does.
+pub(super) fn check(peers: Option<&[PeerEntry]>, report: &mut Report) {
+    inboxes(peers, report);
     if let Ok(paths) = Paths::find() {
         hook_sockets(&paths, report);
     }
@@ -40,7 +42,17 @@ fn hook_sockets(paths: &Paths, report: &mut Report) {
     leftovers(&dir, report);
 }
 
-fn inboxes(report: &mut Report) {
+/// Whether a peer that is here says that it is a session of Claude Code.
+fn is_session(peer: &PeerEntry) -> bool {
+    let presence = peer.presence.as_ref().filter(|_| peer.online);
+    let presence = presence.and_then(|said| serde_json::from_str::<Value>(said.as_str()).ok());
+    let client = presence.as_ref().and_then(|said| said["client"].as_str());
+    let name = client.and_then(|client| client.split(' ').next());
+    name.and_then(Agent::of_client)
+        .is_some_and(|agent| agent.word == claude_code::AGENT.word)
+}
+
+fn inboxes(peers: Option<&[PeerEntry]>, report: &mut Report) {
     let Some(dir) = claude_code::config_dir().map(|dir| dir.join("sessions")) else {
         return;
     };
@@ -50,6 +62,18 @@ fn inboxes(report: &mut Report) {
         .collect();
     if running.is_empty() {
         return report.ok("wake", "no session of Claude Code runs now");
+    }
+    if let Some(peers) = peers {
+        let (all, here) = (running.len(), peers.iter().filter(|peer| is_session(peer)));
+        let here = here.count();
+        if here < all {
+            report.warning(
+                "sessions",
+                format!("{all} of Claude Code run, {here} are on the bus"),
+                "start those anew that ran before the install; say yes to what Claude Code asks \
+                 about peerbus; `/mcp` in a session shows what is wrong with it",
+            );
+        }
     }
     let open = running.iter().filter(|session| {
         let socket = session.get("messagingSocketPath").and_then(Value::as_str);

@@ -9,6 +9,9 @@ use super::report::Report;
 use crate::install::edit;
 use crate::install::targets::Want;
 
+/// A project's servers that its user declined.
+const DECLINED: &str = "disabledMcpjsonServers";
+
 /// Looks at a user's files and at those of the project in `here`.
 pub(super) fn check(here: &Path, hooked: bool, report: &mut Report) {
     let word = claude_code::AGENT.word;
@@ -43,6 +46,12 @@ pub(super) fn check(here: &Path, hooked: bool, report: &mut Report) {
     }
 }
 
+/// Whether a list of servers has ours.
+fn names_ours(lists: &Value, list: &str) -> bool {
+    let names = lists.get(list).and_then(Value::as_array);
+    names.is_some_and(|names| names.contains(&Value::from("peerbus")))
+}
+
 fn silenced_by(settings: &Value, path: &Path, report: &mut Report) {
     let (word, path) = (claude_code::AGENT.word, path.display());
     if settings.get("disableAllHooks") == Some(&Value::Bool(true)) {
@@ -50,6 +59,14 @@ fn silenced_by(settings: &Value, path: &Path, report: &mut Report) {
             word,
             format!("{path} has `disableAllHooks`: no hook of peerbus runs"),
             "remove that line, or live with the session's own socket and channels alone",
+        );
+    }
+    if names_ours(settings, DECLINED) {
+        report.failed(
+            word,
+            format!("{path} has peerbus in `{DECLINED}`: it was declined when Claude Code asked"),
+            "take it out of that list and start Claude Code anew; then choose `Use this MCP \
+             server` (Enter alone declines)",
         );
     }
     let stance = settings.get("crossSessionInbound").and_then(Value::as_str);
@@ -73,12 +90,10 @@ fn is_switched_off(here: &Path) -> bool {
     let here = here.to_string_lossy();
     let project = state.as_ref();
     let project = project.and_then(|state| state.get("projects")?.get(here.as_ref()));
-    ["disabledMcpServers", "disabledMcpjsonServers"]
-        .iter()
-        .any(|list| {
-            let list = project.and_then(|project| project.get(*list)?.as_array());
-            list.is_some_and(|names| names.contains(&Value::from("peerbus")))
-        })
+    project.is_some_and(|lists| {
+        let lists = ["disabledMcpServers", DECLINED].map(|list| names_ours(lists, list));
+        lists.contains(&true)
+    })
 }
 
 /// A file of JSON, if it is there and can be read.

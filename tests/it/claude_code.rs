@@ -15,6 +15,11 @@ fn hooks_wake_a_real_cli_that_offers_nothing_else() {
     holds(&["--version", "2.1.114", "--scenario", "hooks_scenario"]);
 }
 
+#[test]
+fn two_real_clis_that_are_driven_talk_and_one_that_dies_goes_on() {
+    holds(&["--scenario", "driver_scenario"]);
+}
+
 /// Runs a scenario, or tells why it cannot be run here. In CI nothing is skipped where npm and
 /// namespaces could be had.
 #[track_caller]

@@ -14,6 +14,7 @@ mod cli;
 mod conversation;
 mod disk;
 mod doctor;
+mod driver;
 mod governor;
 mod history;
 mod hooks;

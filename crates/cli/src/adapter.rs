@@ -10,6 +10,10 @@ use crate::failure::Failure;
 
 /// Serves MCP on stdin and stdout until the session ends.
 pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
+    if peerbus_driver::is_driven() {
+        let why = "this session is on the bus already, by the `peerbus run` that drives it";
+        return Err(Failure::failed(why));
+    }
     let config = Config::resolve(&Flags {
         url: verb.connection.url,
         ca: verb.connection.ca,
@@ -50,6 +54,7 @@ pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
 /// A sentence, when it names what there is not.
 pub(crate) fn wake_list(variable: impl Fn(&str) -> Option<String>) -> Result<WakeList, String> {
     let known = peerbus_cc_adapter::WAKING.into_iter();
-    let known: Vec<_> = known.chain(peerbus_wake::waking()).collect();
+    let known = known.chain(peerbus_wake::waking());
+    let known: Vec<_> = known.chain([&peerbus_driver::STREAM as _]).collect();
     WakeList::read(&variable("PEERBUS_WAKE").unwrap_or_default(), &known)
 }

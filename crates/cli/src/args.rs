@@ -1,15 +1,19 @@
 //! The command line.
 
+mod adapter;
+mod run;
 mod token;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 use peerbus_agents::Agent;
 use peerbus_wire::{MessageId, Priority};
 
+pub(crate) use self::adapter::{Adapter, AdapterKind};
+pub(crate) use self::run::{DrivenClient, Run};
 pub(crate) use self::token::{TokenAdd, TokenList, TokenRevoke, TokenVerb, TokensFile};
 
 /// A durable, signed message bus for AI coding agents.
@@ -27,6 +31,11 @@ pub(crate) enum Verb {
     Serve(Serve),
     /// Run an MCP server on stdio that joins an agent session to the bus.
     Adapter(Adapter),
+    /// Run Claude Code without a screen, as a peer that messages wake.
+    Run(Run),
+    /// Become a program that ends with the process that started it (run by `peerbus run`).
+    #[command(hide = true)]
+    DrivenClient(DrivenClient),
     /// Send a message to one peer.
     Send(Send),
     /// Send a message to every other peer that is connected, or lost its connection in the last
@@ -130,27 +139,6 @@ pub(crate) struct Serve {
     /// File with more tokens, of `peerbus token`; it need not be there
     #[arg(long, env = "PEERBUS_TOKENS_FILE", value_name = "FILE")]
     pub(crate) tokens: Option<PathBuf>,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Adapter {
-    /// For which kind of agent
-    #[arg(long, value_enum, default_value = "generic")]
-    pub(crate) adapter: AdapterKind,
-    /// Name to register, a generated one otherwise; {project}, {branch}, {host} and {user} are
-    /// filled in [env: PEERBUS_NAME]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) name: Option<String>,
-    #[command(flatten)]
-    pub(crate) connection: Connection,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum AdapterKind {
-    /// Claude Code: messages wake the session, by its own socket, a hook or a channel
-    Cc,
-    /// Any other MCP client: messages come with results of bus tools, or when it asks
-    Generic,
 }
 
 #[derive(Debug, clap::Args)]

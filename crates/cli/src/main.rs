@@ -20,6 +20,7 @@ mod operator;
 mod output;
 mod peers;
 mod recv;
+mod run;
 mod secret;
 mod send;
 mod serve;
@@ -44,6 +45,8 @@ fn main() -> ExitCode {
     let done = match args.verb {
         Verb::Serve(verb) => serve::run(verb),
         Verb::Adapter(verb) => adapter::run(verb),
+        Verb::Run(verb) => run::run(verb),
+        Verb::DrivenClient(verb) => run::client(&verb),
         Verb::Send(verb) => send::run(verb),
         Verb::Broadcast(verb) => broadcast::run(verb),
         Verb::Recv(verb) => recv::run(verb),

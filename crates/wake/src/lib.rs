@@ -5,7 +5,6 @@
 
 mod codex;
 mod copilot;
-mod framed;
 mod opencode;
 mod plugin;
 mod qwen;

@@ -26,7 +26,6 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::framed::framed;
 use crate::{Context, Surroundings};
 
 /// The pause after a push, in milliseconds: what comes meanwhile is one turn.
@@ -372,7 +371,7 @@ impl WakePath for Plugin {
                 return Outcome::Failed;
             };
             let (outcome, told) = oneshot::channel();
-            let text = framed(&push.text());
+            let text = push.framed();
             if desk.try_send(Asked { text, outcome }).is_err() {
                 return Outcome::Failed;
             }

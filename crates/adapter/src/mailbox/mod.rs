@@ -162,6 +162,11 @@ impl Mailbox {
         });
     }
 
+    /// The agent's client ended, and another one goes on with its session.
+    pub fn client_ended(&self) {
+        self.with(|state, now_ms| state.machine.client_ended(now_ms));
+    }
+
     /// What came of an attempt, after [`WakePath::wake`] has answered.
     pub fn outcome(&self, attempt: AttemptId, outcome: Outcome) {
         self.with(|state, now_ms| state.machine.outcome(now_ms, attempt, outcome));

@@ -217,6 +217,16 @@ impl Message {
         self.woken() < WAKING_SHOWINGS_MAX && (self.once_more || !had)
     }
 
+    /// No path has it any more, and it may have been shown.
+    pub(super) fn start_over(&mut self) {
+        if self.is_free() && !self.is_fresh() {
+            self.place = Place::New;
+            self.shown.clear();
+            self.dropped.clear();
+            (self.again, self.once_more, self.again_at_ms) = (true, false, None);
+        }
+    }
+
     /// It is a sentence of the bus itself.
     pub(super) fn is_notice(&self) -> bool {
         self.content.mail().is_none()

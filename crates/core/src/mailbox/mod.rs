@@ -265,6 +265,16 @@ impl Mailbox {
         self.finish(now_ms);
     }
 
+    /// The agent's client ended, and the next one goes on with its session: whatever it had shown
+    /// without proof goes again, as a repeat.
+    pub fn client_ended(&mut self, now_ms: u64) {
+        self.advance(now_ms);
+        for message in self.messages.values_mut() {
+            message.start_over();
+        }
+        self.finish(now_ms);
+    }
+
     /// A deadline has passed.
     pub fn handle_timeout(&mut self, now_ms: u64) {
         self.advance(now_ms);

@@ -20,7 +20,6 @@ use peerbus_adapter::mailbox::{AgentLink, BoxFuture, Outcome, Path, PathSpec, Pu
 use peerbus_adapter::transcript::{LineReader, Places, Transcripts};
 use serde_json::json;
 
-use crate::framed::framed;
 use crate::{Context, Waker};
 use rpc::{Answer, Rpc};
 use session::Session;
@@ -85,7 +84,7 @@ impl WakePath for AppServer {
                     return Outcome::Failed;
                 }
             };
-            let text = framed(&push.text());
+            let text = push.framed();
             let mut turn = json!({
                 "threadId": thread,
                 "input": [{ "type": "text", "text": text }],

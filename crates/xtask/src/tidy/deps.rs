@@ -33,6 +33,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "peerbus-wake",
         &["mcp", "adapter", "wire", "os", "agents", "test-support"],
     ),
+    (
+        "peerbus-driver",
+        &["mcp", "adapter", "wire", "os", "test-support"],
+    ),
     ("peerbus-setup", &["adapter", "agents", "os"]),
     (
         "peerbus",
@@ -46,6 +50,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "mcp",
             "cc-adapter",
             "wake",
+            "driver",
             "setup",
             "test-support",
         ],

@@ -1,0 +1,38 @@
+//! The arguments of `peerbus run`.
+
+use std::ffi::OsString;
+
+use super::Connection;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Run {
+    /// What to tell it first; then it stays on the bus until it is interrupted
+    pub(crate) prompt: Option<String>,
+    /// Name to register, a generated one otherwise; {project}, {branch}, {host} and {user} are
+    /// filled in [env: PEERBUS_NAME]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Go on with this session of Claude Code
+    #[arg(long, value_name = "ID")]
+    pub(crate) resume: Option<String>,
+    /// The model
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    /// What it may do without being allowed, such as acceptEdits
+    #[arg(long, value_name = "MODE")]
+    pub(crate) permission_mode: Option<String>,
+    /// Further arguments of Claude Code, such as --allowedTools
+    #[arg(last = true, value_name = "CLIENT ARGS")]
+    pub(crate) client: Vec<String>,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DrivenClient {
+    /// The process that it ends with
+    pub(crate) parent: u32,
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}

@@ -1,0 +1,83 @@
+//! `peerbus run`.
+
+use std::os::unix::process::{CommandExt as _, parent_id};
+use std::process::Command;
+use std::time::Duration;
+
+use peerbus_adapter::{Config, Flags, connect};
+use peerbus_driver::{Choice, Ended, Settings};
+use peerbus_mcp::Options;
+
+use crate::args::{DrivenClient, Run};
+use crate::failure::Failure;
+use crate::{adapter, client, output};
+
+/// The client, as the search path has it.
+const PROGRAM: &str = "claude";
+/// Nobody answers requests to use a tool: they wait for nothing but a sign of that.
+const APPROVAL: Duration = Duration::from_secs(1);
+
+/// Drives Claude Code until a signal ends it.
+pub(crate) fn run(verb: Run) -> Result<(), Failure> {
+    let choice = Choice {
+        resume: verb.resume,
+        model: verb.model,
+        permission_mode: verb.permission_mode,
+        more: verb.client,
+    };
+    choice.check().map_err(Failure::config)?;
+    let config = Config::resolve(&Flags {
+        url: verb.connection.url,
+        ca: verb.connection.ca,
+        name: verb.name,
+        credentials: verb.connection.credentials,
+    })?;
+    let variable = |name: &str| std::env::var(name).ok();
+    let options = Options::read(variable).map_err(Failure::config)?;
+    let wake = adapter::wake_list(variable).map_err(Failure::config)?;
+    let us = std::env::current_exe().map_err(Failure::failed)?;
+    let settings = Settings {
+        choice,
+        prompt: verb.prompt,
+        program: PROGRAM.into(),
+        before: vec![
+            us.into(),
+            "driven-client".into(),
+            std::process::id().to_string().into(),
+        ],
+        approval: APPROVAL,
+    };
+    let runtime = client::runtime()?;
+    let ended = runtime.block_on(async {
+        let (bus, link) = connect(config);
+        // Registers at once; the end of the driver ends it.
+        tokio::spawn(link.run());
+        let say = |line: &str| output::line(line).is_ok();
+        peerbus_driver::run(bus, options, &wake, settings, say).await
+    });
+    match ended {
+        Ended::Signal(_) => Ok(()),
+        Ended::OutputClosed => Err(Failure::OutputClosed),
+        Ended::Failed(why) => Err(Failure::failed(why)),
+    }
+}
+
+/// Becomes a client that ends when the driver does, however that ends.
+pub(crate) fn client(verb: &DrivenClient) -> Result<(), Failure> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{Signal, set_parent_process_death_signal};
+        // What it asked for stays asked for in the program that this process becomes.
+        let asked = set_parent_process_death_signal(Some(Signal::TERM));
+        asked.map_err(Failure::failed)?;
+    }
+    if parent_id() != verb.parent {
+        return Err(Failure::failed("the driver has ended already"));
+    }
+    let (program, arguments) = verb.command.split_first().unzip();
+    let program = program.ok_or_else(|| Failure::config("there is no program"))?;
+    let error = Command::new(program)
+        .args(arguments.unwrap_or_default())
+        .exec();
+    Err(Failure::failed(error))
+}

@@ -1,0 +1,143 @@
+//! The command line of the client. Pure.
+
+/// What every client is started with.
+const OWN: [&str; 9] = [
+    "--print",
+    "--input-format",
+    "stream-json",
+    "--output-format",
+    "stream-json",
+    "--verbose",
+    "--permission-prompt-tool",
+    "stdio",
+    "--replay-user-messages",
+];
+
+/// Arguments of the client that are the driver's, and what to use in their place.
+const TAKEN: [(&[&str], &str); 9] = [
+    (&["-p", "--print"], ""),
+    (&["--input-format", "--output-format"], ""),
+    (&["--verbose"], ""),
+    (&["--permission-prompt-tool"], ""),
+    (&["--replay-user-messages"], ""),
+    (&["--sdk-url"], ""),
+    (
+        &[
+            "-r",
+            "--resume",
+            "-c",
+            "--continue",
+            "--session-id",
+            "--fork-session",
+        ],
+        "--resume",
+    ),
+    (&["--model"], "--model"),
+    (&["--permission-mode"], "--permission-mode"),
+];
+
+/// What a user chose for the client.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// The session to go on with.
+    pub resume: Option<String>,
+    /// The model.
+    pub model: Option<String>,
+    /// The permission mode at the start.
+    pub permission_mode: Option<String>,
+    /// Further arguments, as they are.
+    pub more: Vec<String>,
+}
+
+impl Choice {
+    /// Checks the further arguments.
+    ///
+    /// # Errors
+    ///
+    /// A sentence, for one that the driver sets itself.
+    pub fn check(&self) -> Result<(), String> {
+        for argument in &self.more {
+            let flag = argument.split('=').next().unwrap_or_default();
+            let taken = TAKEN.iter().find(|(flags, _)| flags.contains(&flag));
+            match taken {
+                Some((_, "")) => {
+                    return Err(format!("{flag} is set by peerbus run itself; leave it out"));
+                }
+                Some((_, instead)) => {
+                    return Err(format!(
+                        "{flag} is set by peerbus run itself; put {instead} before the `--`"
+                    ));
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The arguments of a client that goes on with this session, or begins one.
+    pub(crate) fn arguments(&self, resume: Option<&str>) -> Vec<String> {
+        let mut all: Vec<String> = OWN.iter().map(|own| (*own).to_owned()).collect();
+        let chosen = [
+            ("--resume", resume),
+            ("--model", self.model.as_deref()),
+            ("--permission-mode", self.permission_mode.as_deref()),
+        ];
+        for (flag, value) in chosen {
+            if let Some(value) = value {
+                all.extend([flag.to_owned(), value.to_owned()]);
+            }
+        }
+        all.extend(self.more.iter().cloned());
+        all
+    }
+}
+
+/// The number in what `claude --version` prints, `2.1.330 (Claude Code)`.
+pub(crate) fn version(printed: &str) -> &str {
+    let first = printed.split_whitespace().next().unwrap_or_default();
+    let number = |c: char| c.is_ascii_digit() || c == '.';
+    let is_number = !first.is_empty() && first.len() <= 32 && first.chars().all(number);
+    if is_number { first } else { "" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_driver_sets_is_refused_and_the_rest_goes_through() {
+        for (taken, instead) in [
+            ("-p", "leave it out"),
+            ("--output-format=text", "leave it out"),
+            ("--sdk-url", "leave it out"),
+            ("--continue", "--resume before"),
+            ("--model=x", "--model before"),
+        ] {
+            let more = vec!["--debug".to_owned(), taken.to_owned()];
+            let choice = Choice {
+                more,
+                ..Choice::default()
+            };
+            let error = choice.check().unwrap_err();
+            assert!(error.contains(instead), "{error}");
+        }
+        let choice = Choice {
+            model: Some("m".into()),
+            more: vec!["--allowedTools".into(), "Bash".into()],
+            ..Choice::default()
+        };
+        choice.check().unwrap();
+        let line = choice.arguments(Some("id")).join(" ");
+        let end = "--resume id --model m --allowedTools Bash";
+        assert!(
+            line.starts_with("--print ") && line.ends_with(end),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn a_version_is_a_number_or_nothing() {
+        assert_eq!(version("2.1.330 (Claude Code)\n"), "2.1.330");
+        assert_eq!(version("error: \u{1b}[2J"), "");
+    }
+}

@@ -1,0 +1,54 @@
+//! Claude Code run headless as a peer: one process, one name, one mailbox.
+//!
+//! The client is a child process that speaks JSON lines over its standard streams. Messages from
+//! the bus become turns of it; it gets the bus tools from here, over the same stream, from the same
+//! server that adapters are. `docs/DRIVER.md` says what users are told.
+
+mod arguments;
+mod bridge;
+mod client;
+mod life;
+mod permission;
+mod restarts;
+mod session;
+mod stream;
+mod turns;
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+pub use arguments::Choice;
+pub use life::{Ended, run};
+pub use session::STREAM;
+
+/// The name of the bus among the client's MCP servers.
+const SERVER: &str = "peerbus";
+
+/// The variable in which a client's children read which process drives it.
+const DRIVER_VARIABLE: &str = "PEERBUS_DRIVER";
+
+/// Whether the client that started this process is driven: an adapter that its configuration names
+/// has nothing to do there, and would be a second peer for one session. Agents further down are
+/// peers of their own.
+#[must_use]
+pub fn is_driven() -> bool {
+    let driver = std::env::var(DRIVER_VARIABLE).ok();
+    let driver = driver.and_then(|driver| driver.parse().ok());
+    let above = peerbus_os::process::ancestors(std::process::id(), 2);
+    driver.is_some_and(|driver: u32| above.get(1).is_some_and(|process| process.id == driver))
+}
+
+/// How a client is run.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What the user chose for it.
+    pub choice: Choice,
+    /// The first turn.
+    pub prompt: Option<String>,
+    /// The client's program, as its directory or the search path has it.
+    pub program: OsString,
+    /// What is put before the program to start it, such as a program that ends it with its parent.
+    pub before: Vec<OsString>,
+    /// How long a request to use a tool waits for somebody who allows it.
+    pub approval: Duration,
+}

@@ -1,0 +1,473 @@
+//! The life of a driver.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use peerbus_adapter::Bus;
+use peerbus_adapter::mailbox::{AgentLink, Mailbox, WakeList, Who};
+use peerbus_adapter::signals::Stop;
+use peerbus_mcp::{Client as Introduced, Options, Profile};
+use peerbus_wire::escape;
+use tokio::process::Command;
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+
+use crate::bridge::Bridge;
+use crate::client::{self, Client, Process};
+use crate::permission::{DENIED, Verdict, is_ours};
+use crate::restarts::Restarts;
+use crate::session::{STREAM, Session};
+use crate::stream::{self, Asked, Request, Said};
+use crate::{DRIVER_VARIABLE, SERVER, Settings, arguments};
+
+/// What this kind of adapter is called, to peers.
+const KIND: &str = "driver";
+/// How the client introduces itself to MCP servers.
+const CLIENT: &str = "claude-code";
+/// How long the client may take to print its version.
+const VERSION_WITHIN: Duration = Duration::from_secs(20);
+/// The first request.
+const BEGIN: &str = "peerbus-begin";
+/// Longest sentence of the client's that is repeated, in characters.
+const WHY_CHARS: usize = 300;
+/// What stands before a turn of the user's that the client died over.
+const AGAIN: &str =
+    "(You may have been told this before: Claude Code ended before it was done.)\n\n";
+
+/// Why a driver ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// A signal asked for it: `SIGINT`, `SIGTERM` or `SIGHUP`.
+    Signal(&'static str),
+    /// Nobody reads what the model says any more.
+    OutputClosed,
+    /// The client cannot be run, or not any more: a sentence.
+    Failed(String),
+}
+
+/// Drives a client until a signal asks it to end, and ends it before it returns. `say` prints a
+/// line of what the model says, already fit for a terminal; false: nobody reads it any more.
+///
+/// Must run on a single-threaded runtime, on which the link of `bus` runs.
+pub async fn run(
+    bus: Bus,
+    options: Options,
+    wake: &WakeList,
+    settings: Settings,
+    say: impl FnMut(&str) -> bool,
+) -> Ended {
+    let mut stop = match Stop::catch() {
+        Ok(stop) => stop,
+        Err(error) => return Ended::Failed(format!("signals cannot be handled: {error}")),
+    };
+    let version = tokio::select! {
+        version = version(&settings) => version,
+        signal = stop.asked() => return Ended::Signal(signal),
+    };
+    let version = match version {
+        Ok(version) => version,
+        Err(why) => return Ended::Failed(why),
+    };
+    let session = Session::new(settings.choice.resume.clone(), settings.prompt.clone());
+    let (bridge, theirs, carrying) = Bridge::new();
+    let (read, write) = tokio::io::split(theirs);
+    let (made, mailbox) = oneshot::channel();
+    let woken = peerbus_mcp::generic(|_| true);
+    let instructions = (woken.instructions)(CLIENT);
+    // What a server says of itself reaches the model in 2.1.330 only, and there not when the user's
+    // configuration names another one alike. With the first request it does.
+    let profile = Profile {
+        kind: KIND,
+        instructions: Box::new(|_| ""),
+        ..woken
+    };
+    let allowed = wake.allows(&STREAM);
+    let link = session.clone();
+    let server = peerbus_mcp::run_over(bus, profile, options, read, write, |_, mailbox| {
+        mailbox.report(&link);
+        let _ = made.send(mailbox);
+        let mut agent = AgentLink {
+            session: Some(Arc::new(link.clone())),
+            evidence: Some(Box::new(link.clone())),
+            ..AgentLink::default()
+        };
+        if allowed {
+            agent.paths.push(Box::new(link));
+        }
+        std::future::ready(agent)
+    });
+    let life = async {
+        let Ok(mailbox) = mailbox.await else {
+            return Ended::Failed("the bus tools ended".to_owned());
+        };
+        let who = Introduced {
+            name: CLIENT.to_owned(),
+            version: version.clone(),
+        };
+        bridge.introduce(&who).await;
+        let driver = Driver {
+            settings: &settings,
+            instructions,
+            session,
+            bridge: &bridge,
+            mailbox,
+            open: Arc::default(),
+        };
+        driver.live(stop, say).await
+    };
+    let life = async {
+        tokio::select! {
+            ended = life => ended,
+            () = carrying.carry(&bridge) => Ended::Failed("the bus tools ended".to_owned()),
+        }
+    };
+    // The server says goodbye to the broker once our end of the pair is gone.
+    let (ended, _) = tokio::join!(life, server);
+    ended
+}
+
+/// A line for a terminal. What only stands for itself there stays: the model writes code.
+fn printable(line: &str) -> String {
+    let plain = ['"', '\\', '<', '>', '\t'];
+    let part = |part: &str| match part.strip_suffix(plain) {
+        Some(before) => format!("{}{}", escape(before, usize::MAX), &part[before.len()..]),
+        None => escape(part, usize::MAX),
+    };
+    line.split_inclusive(plain).map(part).collect()
+}
+
+/// The version that the client says it has; empty where that is none.
+async fn version(settings: &Settings) -> Result<String, String> {
+    let name = settings.program.to_string_lossy();
+    let name = escape(&name, WHY_CHARS);
+    let asked = Command::new(&settings.program)
+        .arg("--version")
+        .stdin(std::process::Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    match timeout(VERSION_WITHIN, asked).await {
+        Ok(Ok(output)) => {
+            let printed = String::from_utf8_lossy(&output.stdout);
+            Ok(arguments::version(&printed).to_owned())
+        }
+        Ok(Err(error)) => Err(format!(
+            "`{name}` cannot be started ({error}): install Claude Code, and have it on PATH"
+        )),
+        Err(_) => Err(format!(
+            "`{name} --version` printed nothing within {} s",
+            VERSION_WITHIN.as_secs()
+        )),
+    }
+}
+
+struct Driver<'a> {
+    settings: &'a Settings,
+    /// What the model is told of the bus with the first request.
+    instructions: &'static str,
+    session: Session,
+    bridge: &'a Bridge,
+    mailbox: Mailbox,
+    /// Requests to use a tool that wait.
+    open: Arc<Mutex<BTreeSet<String>>>,
+}
+
+/// How a client's part of the life ended.
+enum Part {
+    /// It ended, with a sentence on why.
+    Died(Option<String>),
+    /// Everything ends.
+    Over(Ended),
+}
+
+/// What one client has shown.
+#[derive(Default)]
+struct Shown {
+    /// It takes turns.
+    ready: bool,
+    /// A turn went well.
+    worked: bool,
+    why: Option<String>,
+}
+
+impl Driver<'_> {
+    async fn live(self, mut stop: Stop, mut say: impl FnMut(&str) -> bool) -> Ended {
+        let mut restarts = Restarts::default();
+        let mut ever = false;
+        loop {
+            let mut shown = Shown::default();
+            let part = self.one(&mut stop, &mut say, &mut shown).await;
+            self.gone().await;
+            let why = match part {
+                Part::Over(ended) => return ended,
+                Part::Died(why) => shown.why.or(why).unwrap_or_default(),
+            };
+            ever |= shown.ready;
+            if shown.worked {
+                restarts.works();
+            }
+            let pause = restarts.ended().filter(|_| ever);
+            let Some(pause) = pause else {
+                return Ended::Failed(match ever {
+                    true => format!("Claude Code ends again and again: {why}"),
+                    false => format!("Claude Code ended before it was ready: {why}"),
+                });
+            };
+            tracing::warn!(why, "Claude Code ended; it is started again");
+            tokio::select! {
+                () = sleep(pause) => {}
+                signal = stop.asked() => return Ended::Signal(signal),
+            }
+        }
+    }
+
+    /// Runs one client to its end.
+    async fn one(
+        &self,
+        stop: &mut Stop,
+        say: &mut impl FnMut(&str) -> bool,
+        shown: &mut Shown,
+    ) -> Part {
+        let resume = {
+            let state = self.session.state();
+            state.id.clone().filter(|_| state.is_kept)
+        };
+        let arguments = self.settings.choice.arguments(resume.as_deref());
+        let mut command = self.settings.before.clone();
+        command.push(self.settings.program.clone());
+        let us = std::process::id().to_string();
+        let process = match client::start(&command, &arguments, (DRIVER_VARIABLE, &us)) {
+            Ok(process) => process,
+            Err(error) => return Part::Died(Some(format!("it cannot be started: {error}"))),
+        };
+        let Process {
+            child,
+            client,
+            mut writing,
+            mut output,
+            mut errors,
+        } = process;
+        let begin = stream::initialize(BEGIN, SERVER, self.instructions);
+        let hear = async {
+            let _ = client.say(begin).await;
+            while let Some(line) = output.next().await {
+                if !self.hear(&client, &line, say, shown).await {
+                    return Some(Ended::OutputClosed);
+                }
+            }
+            None
+        };
+        let last = Mutex::new(None);
+        let complain = async {
+            while let Some(line) = errors.next().await {
+                let line = escape(&line, WHY_CHARS);
+                tracing::warn!("Claude Code: {line}");
+                *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
+            }
+            std::future::pending().await
+        };
+        let over = tokio::select! {
+            ended = hear => ended,
+            () = writing.write() => None,
+            () = complain => None,
+            signal = stop.asked() => Some(Ended::Signal(signal)),
+        };
+        let idle =
+            self.session.state().turns.activity() == peerbus_adapter::mailbox::Activity::Idle;
+        self.session.state().client = None;
+        drop(writing);
+        let status = client::end(child, idle).await;
+        match over {
+            Some(ended) => Part::Over(ended),
+            None => {
+                let said = last.into_inner().unwrap_or_else(PoisonError::into_inner);
+                let status = status.map(|status| status.to_string());
+                Part::Died(said.or(status))
+            }
+        }
+    }
+
+    /// The client is gone, and what it had of what is not proven goes to the next.
+    async fn gone(&self) {
+        self.session.ended().await;
+        self.open().clear();
+        self.mailbox.client_ended();
+        self.tell();
+    }
+
+    fn open(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Peers are told whether the session can be woken, and what it does.
+    fn tell(&self) {
+        let ready = self.session.state().client.is_some();
+        let found = ready
+            .then_some(())
+            .ok_or("Claude Code is being started again");
+        self.mailbox.report(&self.session);
+        self.mailbox.found(&STREAM, found.map_err(str::to_owned));
+        self.session.look_again();
+    }
+
+    /// Hears a line. False: nobody reads what the model says any more.
+    async fn hear(
+        &self,
+        client: &Client,
+        line: &str,
+        say: &mut impl FnMut(&str) -> bool,
+        shown: &mut Shown,
+    ) -> bool {
+        let said = match Said::read(line) {
+            Ok(said) => said,
+            Err(error) => {
+                let line = escape(line, WHY_CHARS);
+                tracing::warn!(%error, "Claude Code wrote a line that is not understood: {line}");
+                return true;
+            }
+        };
+        match said {
+            Said::Init(init) => {
+                let mut state = self.session.state();
+                state.id = init.session_id.or(state.id.take());
+            }
+            Said::User(user) => {
+                let mut state = self.session.state();
+                // It is in the client's file by now.
+                state.is_kept |= state.id.is_some() && user.is_replay == Some(true);
+                state.turns.user(&user);
+            }
+            Said::Assistant(said) => {
+                self.session.state().turns.assistant(&said);
+                let top = said.parent_tool_use_id.is_none();
+                let lines = said.texts().filter(|_| top).flat_map(str::lines);
+                for line in lines {
+                    if !say(&printable(line)) {
+                        return false;
+                    }
+                }
+            }
+            Said::Result(end) => self.ended(&end, shown),
+            Said::Request(request) => {
+                self.answer(client, request).await;
+                return true;
+            }
+            Said::Response(response) => {
+                let answered = response.response.unwrap_or_default();
+                if answered.request_id.as_deref() == Some(BEGIN) {
+                    self.begun(client, answered.error, shown).await;
+                }
+                return true;
+            }
+            Said::Cancel(request_id) => {
+                self.open().remove(&request_id);
+                return true;
+            }
+            Said::Other(kind) => {
+                let kind = escape(&kind, WHY_CHARS);
+                tracing::debug!(kind, "Claude Code says something that is not needed");
+                return true;
+            }
+        }
+        self.mailbox.report(&self.session);
+        self.session.look_again();
+        true
+    }
+
+    /// The client has answered the first request: it takes turns.
+    async fn begun(&self, client: &Client, error: Option<String>, shown: &mut Shown) {
+        if let Some(error) = error {
+            shown.why = Some(escape(&error, WHY_CHARS));
+            return;
+        }
+        shown.ready = true;
+        self.session.state().client = Some(client.clone());
+        let prompt = {
+            let state = self.session.state();
+            let prompt = state.prompt.as_ref();
+            prompt.map(|prompt| match prompt.uuid {
+                Some(_) => format!("{AGAIN}{}", prompt.text),
+                None => prompt.text.clone(),
+            })
+        };
+        if let Some(text) = prompt {
+            self.mailbox.prompted(&text);
+            let uuid = self.session.turn(&text).await;
+            if let Some(prompt) = &mut self.session.state().prompt {
+                prompt.uuid = uuid.or(prompt.uuid.take());
+            }
+        }
+        self.tell();
+    }
+
+    fn ended(&self, end: &stream::TurnEnd, shown: &mut Shown) {
+        let mut state = self.session.state();
+        let over = state.turns.ended(end);
+        let is_over = |prompt: &crate::session::Prompt| {
+            prompt.uuid.as_ref().is_some_and(|uuid| over.contains(uuid))
+        };
+        if state.prompt.as_ref().is_some_and(is_over) {
+            state.prompt = None;
+        }
+        match end.failed() {
+            None => {
+                shown.worked = true;
+                shown.why = None;
+            }
+            Some(why) => {
+                let why = escape(&why, WHY_CHARS);
+                tracing::warn!("a turn failed: {why}");
+                shown.why = Some(why);
+            }
+        }
+    }
+
+    /// Answers what the client asks.
+    async fn answer(&self, client: &Client, request: Request) {
+        let Request {
+            request_id,
+            request: asked,
+        } = request;
+        match (asked.subtype.as_deref(), &asked.message) {
+            (Some("mcp_message"), Some(message)) => {
+                let who = self.bridge.take(client, request_id, message).await;
+                if let Some(who) = who {
+                    self.mailbox.met(&Who {
+                        adapter: KIND,
+                        client: &who.name,
+                        version: &who.version,
+                    });
+                }
+            }
+            (Some("can_use_tool"), _) => self.permit(client, request_id, &asked).await,
+            (subtype, _) => {
+                let subtype = escape(subtype.unwrap_or_default(), WHY_CHARS);
+                tracing::warn!(subtype, "Claude Code asks for something that is not served");
+                let why = format!("peerbus does not serve {subtype}");
+                client.say(stream::failure(&request_id, &why)).await;
+            }
+        }
+    }
+
+    async fn permit(&self, client: &Client, request_id: String, asked: &Asked) {
+        if let (true, Some(input)) = (is_ours(asked), &asked.input) {
+            let verdict = Verdict::Allow { input };
+            client.say(stream::success(&request_id, &verdict)).await;
+            return;
+        }
+        self.open().insert(request_id.clone());
+        let (open, client) = (self.open.clone(), client.clone());
+        let patience = self.settings.approval;
+        tokio::spawn(async move {
+            sleep(patience).await;
+            let waits = open
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .remove(&request_id);
+            if waits {
+                let verdict = Verdict::Deny { message: DENIED };
+                client.say(stream::success(&request_id, &verdict)).await;
+            }
+        });
+    }
+}

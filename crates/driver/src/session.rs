@@ -1,0 +1,173 @@
+//! The session that is driven, as its mailbox sees it: a way to wake it, what it does, and what
+//! shows that its model got something.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use peerbus_adapter::mailbox::{
+    Activity, BoxFuture, Evidence, EvidenceSource, Outcome, Path, PathSpec, Push, Readable,
+    SessionSource, Snapshot, WakePath,
+};
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use crate::client::Client;
+use crate::stream;
+use crate::turns::Turns;
+
+/// The pause after a push, in milliseconds: what comes meanwhile is one turn.
+const GAP_MS: u64 = 2_000;
+
+/// A user's turn in the stream.
+pub static STREAM: PathSpec = PathSpec {
+    word: "stream",
+    rank: 0,
+    joins_busy_turn: true,
+    ..PathSpec::waking(GAP_MS)
+};
+
+/// Why the path cannot be used while there is no client.
+const STARTING: &str = "Claude Code is being started";
+
+/// What is known of the session. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Session(Arc<Shared>);
+
+struct Shared {
+    cwd: Option<PathBuf>,
+    state: Mutex<State>,
+    /// Held while a turn goes to the client.
+    sending: tokio::sync::Mutex<()>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    /// The client, once it takes turns.
+    pub(crate) client: Option<Client>,
+    pub(crate) id: Option<String>,
+    /// There is a conversation that can be gone on with.
+    pub(crate) is_kept: bool,
+    pub(crate) turns: Turns,
+    /// The user's first turn.
+    pub(crate) prompt: Option<Prompt>,
+}
+
+/// A turn that the user asked for when the driver was started.
+pub(crate) struct Prompt {
+    pub(crate) text: String,
+    /// The message that it went in.
+    pub(crate) uuid: Option<String>,
+}
+
+impl Session {
+    pub(crate) fn new(id: Option<String>, prompt: Option<String>) -> Self {
+        let state = State {
+            is_kept: id.is_some(),
+            id,
+            prompt: prompt.map(|text| Prompt { text, uuid: None }),
+            ..State::default()
+        };
+        Self(Arc::new(Shared {
+            cwd: std::env::current_dir().ok(),
+            state: Mutex::new(state),
+            sending: tokio::sync::Mutex::default(),
+            changed: Notify::new(),
+        }))
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something is known that was not.
+    pub(crate) fn look_again(&self) {
+        self.0.changed.notify_one();
+    }
+
+    /// There is no client any more. Waits until it is known of each turn whether it left.
+    pub(crate) async fn ended(&self) {
+        self.state().client = None;
+        drop(self.0.sending.lock().await);
+        self.state().turns = Turns::default();
+    }
+
+    /// Gives the model a user's turn. Whether it left, and under which id.
+    pub(crate) async fn turn(&self, text: &str) -> Option<String> {
+        let _sending = self.0.sending.lock().await;
+        let uuid = Uuid::new_v4().to_string();
+        let client = {
+            let mut state = self.state();
+            state.turns.wrote(&uuid);
+            state.client.clone()
+        };
+        let left = match client {
+            Some(client) => client.say(stream::user(&uuid, text)).await,
+            None => false,
+        };
+        if !left {
+            self.state().turns.failed(&uuid);
+        }
+        self.look_again();
+        left.then_some(uuid)
+    }
+}
+
+impl WakePath for Session {
+    fn spec(&self) -> Path {
+        &STREAM
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
+        let ready = self.state().client.is_some();
+        Box::pin(async move { ready.then_some(()).ok_or_else(|| STARTING.to_owned()) })
+    }
+
+    fn wake<'a>(&'a self, push: &'a Push) -> BoxFuture<'a, Outcome> {
+        Box::pin(async move {
+            if self.state().client.is_none() {
+                return Outcome::Failed;
+            }
+            match self.turn(&push.framed()).await {
+                Some(_) => Outcome::Written,
+                // The client ended: part of the line may have left, and was no line.
+                None => Outcome::Failed,
+            }
+        })
+    }
+}
+
+impl SessionSource for Session {
+    fn snapshot(&self) -> Snapshot {
+        let state = self.state();
+        let activity = match state.client {
+            Some(_) => state.turns.activity(),
+            None => Activity::Unknown,
+        };
+        Snapshot {
+            id: state.id.clone(),
+            cwd: self.0.cwd.clone(),
+            activity: Some(activity),
+            transcript: None,
+        }
+    }
+
+    fn changed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.0.changed.notified())
+    }
+}
+
+impl EvidenceSource for Session {
+    fn readable(&self, _: &Snapshot) -> Readable {
+        Readable::Now
+    }
+
+    fn begin(&mut self, _: &Snapshot) {}
+
+    fn watch(&mut self, _: &Snapshot, marks: &[String], found: &mut dyn FnMut(Evidence)) -> bool {
+        let evidence = self.state().turns.take(marks);
+        let any = !evidence.is_empty();
+        evidence.into_iter().for_each(found);
+        any
+    }
+}

@@ -1,0 +1,219 @@
+"""What is tested: two sessions of Claude Code that `peerbus run` drives talk to each other.
+
+Runs as the first process of the namespaces that run.py makes. Exit codes: 0 every check held, 1 one
+did not.
+"""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import claude
+import mock_api
+import scenario
+import wake
+from support import PATIENCE_S, check, eventually
+
+ANNA, BEN = "anna", "ben"
+BEGIN = "talk with ben"
+TOUCH = "please touch a file"
+LAST = 6
+SEND = f"mcp__{scenario.SERVER}__bus_send"
+REPLY = f"mcp__{scenario.SERVER}__bus_reply"
+# A message as the model is shown it: sender, id, what is marked, words.
+LINE = re.compile(r'📨 msg from (\w+) \[([^\]]+)\]((?: \([^)]*\))*): "turn (\d)"')
+# Which of the turns Ben's client dies over, while its model thinks.
+DEADLY = 3
+DIED = threading.Event()
+
+
+def answer(request):
+    """What the models say: Anna begins, and each answers the other until the last turn."""
+    if request.tool_results:
+        return mock_api.text("the tool has answered")
+    if TOUCH in request.prompt:
+        return mock_api.tool_use("Bash", {"command": "touch /tmp/touched", "description": "Touches"})
+    if heard := LINE.findall(request.prompt):
+        _, identity, marked, number = heard[-1]
+        if int(number) == DEADLY and not marked:
+            DIED.wait(PATIENCE_S)
+        if int(number) < LAST:
+            body = f"turn {int(number) + 1}"
+            return mock_api.tool_use(REPLY, {"msg_id": identity, "body": body})
+    elif BEGIN in request.prompt:
+        return mock_api.tool_use(SEND, {"to": BEN, "body": "turn 1"})
+    return mock_api.text("nothing more to say")
+
+
+class Driver:
+    """A `peerbus run`, with the process of its client."""
+
+    def __init__(self, api, name, *arguments):
+        self.out = scenario.LOG / f"{name}-out.txt"
+        self.err = scenario.LOG / f"{name}-err.txt"
+        command = ["peerbus", "run", "--name", name, *arguments]
+        with open(self.out, "wb") as out, open(self.err, "wb") as err:
+            self.process = subprocess.Popen(
+                command,
+                cwd=scenario.PROJECT,
+                env=claude.environment(api.url) | {"PEERBUS_LOG": "debug"},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+            )
+
+    def client(self):
+        """The number of the client's process and its command line, once there is one."""
+
+        def look():
+            for entry in Path("/proc").glob("[0-9]*"):
+                # It may have ended since.
+                with contextlib.suppress(OSError, IndexError):
+                    parent = (entry / "stat").read_text().rsplit(")", 1)[1].split()[1]
+                    line = (entry / "cmdline").read_bytes().split(b"\0")
+                    if int(parent) == self.process.pid and line[0] == b"claude":
+                        return int(entry.name), [word.decode() for word in line]
+            return None
+
+        return eventually("a client runs", look)
+
+    def said(self, words):
+        eventually(f"it prints: {words}", lambda: words in self.out.read_text(encoding="utf-8"))
+
+
+def about(worker, name):
+    """What peers are told of a session."""
+    details = worker.call("bus.peers", {})["details"]
+    return next((peer for peer in details if peer["name"] == name), {})
+
+
+def is_ready(worker, name, version):
+    def look():
+        peer = about(worker, name)
+        return peer if peer.get("wake") == ["stream"] else None
+
+    peer = eventually(f"{name} can be woken", look)
+    wanted = {"client": f"claude-code {version}", "acks": "seen"}
+    check(f"peers are told who {name} is", wanted.items() <= peer.items(), peer)
+
+
+def shown(api):
+    """Each line that a model was shown anew: the turn's number, its id, how it is marked."""
+    found = []
+    for request in api.asked:
+        for sender, identity, marked, number in LINE.findall(request.prompt):
+            line = (int(number), sender, identity, "(shown before)" in marked)
+            if line not in found:
+                found.append(line)
+    return found
+
+
+def steps(identity):
+    """What became of a message, as the operator is told."""
+    done = subprocess.run(
+        ["peerbus", "status", identity, "--json"], capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    return json.loads(done.stdout)["messages"][0]["trail"]["steps"] if done.returncode == 0 else []
+
+
+def is_seen(identity, number):
+    def look():
+        return next((step for step in steps(identity) if step["state"] == "seen"), None)
+
+    step = eventually(f"turn {number} is seen", look)
+    proofs = ("transcript", "tool_call")
+    proven = step.get("path") == "stream" and step.get("evidence") in proofs
+    check(f"turn {number} is seen, by {step.get('path')}, {step.get('evidence')}", proven, step)
+
+
+def they_talk(api, ben):
+    """Three turns each. Ben's client dies while its model thinks about one, and goes on."""
+    deadly = lambda request: f'"turn {DEADLY}"' in request.prompt and not request.tool_results
+    asked = api.wait_for("the turn to die over", deadly)
+    before, _ = ben.client()
+    os.kill(before, signal.SIGKILL)
+    DIED.set()
+    again = lambda request: deadly(request) and "(shown before)" in request.prompt
+    api.wait_for("the turn again", again)
+    after, command = ben.client()
+    check("the client that died is gone on with", after != before and "--resume" in command, command)
+    resumed = api.wait_for("what it knows", again)
+    check("and knows what was said", '"turn 1"' in resumed.context, resumed.context)
+    api.wait_for("the last turn", lambda r: f'"turn {LAST}"' in r.prompt)
+    lines = shown(api)
+    for number in range(1, LAST + 1):
+        of = [line for line in lines if line[0] == number]
+        once = len({line[2] for line in of}) == 1 and sum(not line[3] for line in of) == 1
+        check(f"turn {number} is shown as new once", once, lines)
+        repeats = sum(line[3] for line in of)
+        check(f"and again only where a client died ({repeats})", repeats == (number == DEADLY), lines)
+        is_seen(of[0][2], number)
+    return asked
+
+
+def nobody_allows(api, worker):
+    since = len(api.asked)
+    identity = wake.send(worker, TOUCH, ANNA)
+    after = api.wait_for("what the tool says", lambda r: r.tool_results, since)
+    said = json.dumps(after.tool_results)
+    check("a tool that nobody allows is denied, and why", "nobody answers permission" in said, said)
+    check("it did not run", not os.path.exists("/tmp/touched"))
+    wake.step(worker, identity, "seen")
+
+
+def clients():
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if b"--permission-prompt-tool" in entry.read_bytes():
+                found.append(entry.parent.name)
+    return found
+
+
+def they_end(anna, ben):
+    anna.process.send_signal(signal.SIGINT)
+    check("a driver that is interrupted ends", anna.process.wait(PATIENCE_S) == 0)
+    check("with its client", len(clients()) == 1, clients())
+    ben.process.kill()
+    eventually("a client ends with a driver that was killed", lambda: not clients())
+    check("no client is left", True)
+
+
+def main():
+    scenario.PROJECT.mkdir()
+    os.symlink(claude.PROGRAM, "/tmp/bin/claude")
+    claude.seed(scenario.HOME, scenario.PROJECT, "nothing")
+    said = subprocess.run(["claude", "--version"], capture_output=True, text=True, check=True)
+    version = said.stdout.split()[0]
+    api = mock_api.MockApi(answer, scenario.LOG / "api.jsonl")
+    try:
+        scenario.start_broker()
+        worker = scenario.start_worker()
+        # As it is on a machine where sessions with a screen are on the bus, too.
+        done = subprocess.run(["peerbus", "install", "claude-code"], capture_output=True, text=True)
+        check("install succeeds", done.returncode == 0, done.stderr)
+        ben = Driver(api, BEN)
+        is_ready(worker, BEN, version)
+        anna = Driver(api, ANNA, BEGIN)
+        is_ready(worker, ANNA, version)
+        asked = they_talk(api, ben)
+        check("the model is told what the bus is", "peerbus connects you" in asked.context, asked.context)
+        anna.said("nothing more to say")
+        nobody_allows(api, worker)
+        names = [p["name"] for p in worker.call("bus.peers", {})["details"]]
+        check("each session is one peer", sorted(names) == [ANNA, BEN], names)
+        they_end(anna, ben)
+    except AssertionError as failed:
+        print(f"FAILED {failed}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -20,6 +20,11 @@ fn two_real_clis_that_are_driven_talk_and_one_that_dies_goes_on() {
     holds(&["--scenario", "driver_scenario"]);
 }
 
+#[test]
+fn older_clis_are_driven_too() {
+    holds(&["--version", "2.1.114", "--scenario", "driver_scenario"]);
+}
+
 /// Runs a scenario, or tells why it cannot be run here. In CI nothing is skipped where npm and
 /// namespaces could be had.
 #[track_caller]

@@ -4,9 +4,10 @@ use std::os::unix::process::{CommandExt as _, parent_id};
 use std::process::Command;
 use std::time::Duration;
 
-use peerbus_adapter::{Config, Flags, connect};
+use peerbus_adapter::{Config, Flags, LinkState, connect};
 use peerbus_driver::{Choice, Ended, Settings};
 use peerbus_mcp::Options;
+use tokio::sync::watch;
 
 use crate::args::{DrivenClient, Run};
 use crate::failure::Failure;
@@ -16,6 +17,9 @@ use crate::{adapter, client, output};
 const PROGRAM: &str = "claude";
 /// Nobody answers requests to use a tool: they wait for nothing but a sign of that.
 const APPROVAL: Duration = Duration::from_secs(1);
+
+/// Longest id of a session that is repeated, in characters.
+const ID_CHARS: usize = 64;
 
 /// Drives Claude Code until a signal ends it.
 pub(crate) fn run(verb: Run) -> Result<(), Failure> {
@@ -52,13 +56,41 @@ pub(crate) fn run(verb: Run) -> Result<(), Failure> {
         let (bus, link) = connect(config);
         // Registers at once; the end of the driver ends it.
         tokio::spawn(link.run());
+        tokio::spawn(tell(bus.link()));
         let say = |line: &str| output::line(line).is_ok();
         peerbus_driver::run(bus, options, &wake, settings, say).await
     });
+    let (ended, session) = ended;
+    if let Some(id) = session {
+        let id = peerbus_wire::escape(&id, ID_CHARS);
+        output::complain(&format!(
+            "`peerbus run --resume {id}` goes on with this session"
+        ));
+    }
     match ended {
         Ended::Signal(_) => Ok(()),
         Ended::OutputClosed => Err(Failure::OutputClosed),
         Ended::Failed(why) => Err(Failure::failed(why)),
+    }
+}
+
+/// Says under which name the session is on the bus, and what is wrong when it is not.
+async fn tell(mut link: watch::Receiver<LinkState>) {
+    let mut told = String::new();
+    loop {
+        let state = link.borrow_and_update().clone();
+        let quiet = match &state {
+            LinkState::Connecting { last_error, .. } => last_error.is_none(),
+            state => *state == LinkState::Closed,
+        };
+        let says = state.to_string();
+        if !quiet && says != told {
+            output::complain(&says);
+            told = says;
+        }
+        if link.changed().await.is_err() {
+            return;
+        }
     }
 }
 

@@ -338,3 +338,79 @@ impl Carrying {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::tests::scripted;
+
+    fn raw(text: &str) -> Box<RawValue> {
+        RawValue::from_string(text.to_owned()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn each_client_gets_its_own_answers_as_they_were_written() {
+        let (bridge, theirs, carrying) = Bridge::new();
+        let (read, mut server) = split(theirs);
+        let mut asked = BufReader::new(read).lines();
+        let ((one, mut first), (two, mut second)) = (scripted(), scripted());
+        let script = async {
+            let hello = raw(
+                r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"clientInfo":{"name":"n","version":"v"}}}"#,
+            );
+            let who = bridge.take(&one, "a".into(), &hello).await.unwrap();
+            assert_eq!((who.name.as_str(), who.version.as_str()), ("n", "v"));
+            bridge.introduce(&who).await;
+            assert!(
+                asked
+                    .next_line()
+                    .await
+                    .unwrap()
+                    .unwrap()
+                    .contains("initialize")
+            );
+            assert!(
+                asked
+                    .next_line()
+                    .await
+                    .unwrap()
+                    .unwrap()
+                    .contains("initialized")
+            );
+            let said = b"{\"jsonrpc\":\"2.0\",\"id\":0,\"result\":{\"hi\":1}}\n";
+            server.write_all(said).await.unwrap();
+            let early = first.next().await;
+            assert!(early.contains(r#""id":0,"result":{"hi":1}"#), "{early}");
+            // Both count from the same number.
+            let call = raw(r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"n":1.50}}"#);
+            bridge.take(&one, "b".into(), &call).await;
+            bridge.take(&two, "c".into(), &call).await;
+            let (b, c) = (asked.next_line().await, asked.next_line().await);
+            let wanted = |id| {
+                format!(
+                    r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"n":1.50}}}}"#
+                )
+            };
+            assert_eq!(b.unwrap(), Some(wanted(1)));
+            assert_eq!(c.unwrap(), Some(wanted(2)));
+            let cancel = raw(r#"{"method":"notifications/cancelled","params":{"requestId":7}}"#);
+            let cancelling = bridge.take(&two, "d".into(), &cancel);
+            let (_, noted) = tokio::join!(cancelling, second.next());
+            assert!(
+                noted.contains(r#""request_id":"d","response":{}"#),
+                "{noted}"
+            );
+            let line = asked.next_line().await.unwrap().unwrap();
+            assert!(line.contains(r#""requestId":2"#), "{line}");
+            let said = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"n\":1e400}}\n";
+            server.write_all(said).await.unwrap();
+            let answer = first.next().await;
+            let wanted = r#""request_id":"b","response":{"mcp_response":{"jsonrpc":"2.0","id":7,"result":{"n":1e400}}}"#;
+            assert!(answer.contains(wanted), "{answer}");
+        };
+        tokio::select! {
+            () = script => {}
+            () = carrying.carry(&bridge) => panic!("the bridge ended"),
+        }
+    }
+}

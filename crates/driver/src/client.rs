@@ -148,3 +148,26 @@ fn signal(child: &Child, how: fn(Pid, Signal) -> rustix::io::Result<()>, signal:
         let _ = how(pid, signal);
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// What a client would read.
+    pub(crate) struct Reader(mpsc::Receiver<Line>);
+
+    /// A client without a process.
+    pub(crate) fn scripted() -> (Client, Reader) {
+        let (sender, waiting) = mpsc::channel(WAITING_MAX);
+        (Client(sender), Reader(waiting))
+    }
+
+    impl Reader {
+        /// The next line.
+        pub(crate) async fn next(&mut self) -> String {
+            let Line { text, written } = self.0.recv().await.unwrap();
+            written.send(()).unwrap();
+            text
+        }
+    }
+}

@@ -47,7 +47,8 @@ pub enum Ended {
 }
 
 /// Drives a client until a signal asks it to end, and ends it before it returns. `say` prints a
-/// line of what the model says, already fit for a terminal; false: nobody reads it any more.
+/// line of what the model says, already fit for a terminal; false: nobody reads it any more. Gives
+/// the id of the session, too, if it can be gone on with: the client's own word.
 ///
 /// Must run on a single-threaded runtime, on which the link of `bus` runs.
 pub async fn run(
@@ -56,18 +57,10 @@ pub async fn run(
     wake: &WakeList,
     settings: Settings,
     say: impl FnMut(&str) -> bool,
-) -> Ended {
-    let mut stop = match Stop::catch() {
-        Ok(stop) => stop,
-        Err(error) => return Ended::Failed(format!("signals cannot be handled: {error}")),
-    };
-    let version = tokio::select! {
-        version = version(&settings) => version,
-        signal = stop.asked() => return Ended::Signal(signal),
-    };
-    let version = match version {
-        Ok(version) => version,
-        Err(why) => return Ended::Failed(why),
+) -> (Ended, Option<String>) {
+    let (stop, version) = match begin(&settings).await {
+        Ok(begun) => begun,
+        Err(ended) => return (ended, None),
     };
     let session = Session::new(settings.choice.resume.clone(), settings.prompt.clone());
     let (bridge, theirs, carrying) = Bridge::new();
@@ -109,7 +102,7 @@ pub async fn run(
         let driver = Driver {
             settings: &settings,
             instructions,
-            session,
+            session: session.clone(),
             bridge: &bridge,
             mailbox,
             open: Arc::default(),
@@ -124,7 +117,22 @@ pub async fn run(
     };
     // The server says goodbye to the broker once our end of the pair is gone.
     let (ended, _) = tokio::join!(life, server);
-    ended
+    let kept = {
+        let state = session.state();
+        state.id.clone().filter(|_| state.is_kept)
+    };
+    (ended, kept)
+}
+
+/// Catches signals, and asks the client for its version.
+async fn begin(settings: &Settings) -> Result<(Stop, String), Ended> {
+    let mut stop = Stop::catch()
+        .map_err(|error| Ended::Failed(format!("signals cannot be handled: {error}")))?;
+    let version = tokio::select! {
+        version = version(settings) => version,
+        signal = stop.asked() => return Err(Ended::Signal(signal)),
+    };
+    Ok((stop, version.map_err(Ended::Failed)?))
 }
 
 /// A line for a terminal. What only stands for itself there stays: the model writes code.

@@ -48,13 +48,16 @@ impl Driven {
         Self { child, out, errors }
     }
 
-    /// Ends as Ctrl-C ends it.
+    /// Ends as Ctrl-C ends it, and says how to go on.
     #[track_caller]
     fn stop(mut self) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("a number")).expect("a pid");
         kill_process(pid, Signal::INT).expect("it runs");
         let status = self.child.wait().expect("it ends");
         assert_eq!(status.code(), Some(0));
+        let hint = "`peerbus run --resume 00000000-0000-4000-8000-000000000001` goes on";
+        self.errors
+            .find("how to go on", |line| line.contains(hint).then_some(()));
     }
 }
 
@@ -128,6 +131,8 @@ fn messages_become_turns_and_are_seen_when_one_that_answers_them_ends_well() {
         (line == "heard it").then_some(())
     });
     is_ready(&home);
+    let named = |line: &str| line.contains("connected as driven").then_some(());
+    driven.errors.find("its name", named);
     let id = send(&home, "are you <there>?");
     is_seen(&home, &id);
     let turns = turns(&home);

@@ -266,7 +266,7 @@ impl Mailbox {
     }
 
     /// The agent's client ended, and the next one goes on with its session: whatever it had shown
-    /// without proof goes again, as a repeat.
+    /// without proof goes again, as a repeat. Each push that was under way has its outcome.
     pub fn client_ended(&mut self, now_ms: u64) {
         self.advance(now_ms);
         for message in self.messages.values_mut() {

@@ -296,3 +296,29 @@ fn an_earlier_session_may_have_shown_it() {
     rig.arrives("bob", 1, of(Priority::Next), true);
     assert_eq!(repeats(&rig.push()), [true]);
 }
+
+#[test]
+fn what_a_client_that_ended_had_goes_to_the_next_at_once_as_a_repeat() {
+    for stands in [false, true] {
+        let mut rig = Rig::new(&[&SOCKET]);
+        let first = rig.next();
+        let push = rig.pushed();
+        if stands {
+            rig.presented(&push);
+        }
+        rig.absent(&SOCKET);
+        rig.input(Mailbox::client_ended);
+        rig.pass(2_000);
+        let new = rig.next();
+        assert_eq!(rig.wanted(), None);
+        rig.ready(&SOCKET);
+        let again = rig.pushed();
+        assert_eq!(ids(&again), [first.0, new.0]);
+        assert_eq!(repeats(&again), [true, false]);
+        assert_eq!(rig.acked(), []);
+        rig.answered(&again);
+        assert_eq!(rig.acked().len(), 2);
+        rig.input(Mailbox::client_ended);
+        assert_eq!((rig.wanted(), rig.mailbox.unseen()), (None, 0));
+    }
+}

@@ -11,9 +11,9 @@ PROGRAM = "/tmp/cli/claude"
 KEY = "made-up-key"
 
 
-def seed(home, project, server):
+def seed(home, project, server, allowed=True):
     """Answers what the CLI would ask at its first start: theme, key, trust in the project, the
-    server in `.mcp.json`, and whether the model may call that server's tools. What is not allowed
+    server in `.mcp.json`, and whether the model may call that server's tools (`allowed`). What is not allowed
     there is asked of the user, on the screen; by default the CLI would have another model judge."""
     state = {
         "hasCompletedOnboarding": True,
@@ -28,7 +28,8 @@ def seed(home, project, server):
         },
     }
     (home / ".claude.json").write_text(json.dumps(state))
-    settings = {"permissions": {"defaultMode": "default", "allow": [f"mcp__{server}__*"]}}
+    allow = [f"mcp__{server}__*"] if allowed else []
+    settings = {"permissions": {"defaultMode": "default", "allow": allow}}
     (home / ".claude").mkdir()
     (home / ".claude" / "settings.json").write_text(json.dumps(settings))
 

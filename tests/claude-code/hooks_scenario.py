@@ -28,9 +28,9 @@ PLUGIN = "/tmp/deploy/claude-code-plugin"
 PATHS = {"rewake", "hook"}
 
 
-def peerbus(verb):
+def peerbus(verb, *options):
     """Puts peerbus into the user's configuration, or takes it out again."""
-    command = ["peerbus", verb, "claude-code", "--user"]
+    command = ["peerbus", verb, "claude-code", "--user", *options]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     check(f"{verb} succeeds", done.returncode == 0, done.stderr)
 
@@ -38,8 +38,8 @@ def peerbus(verb):
 def configure():
     """Installs the adapter and the hooks as a user does, for a session with a name that others know."""
     os.environ["PEERBUS_NAME"] = "session"
-    claude.seed(scenario.HOME, scenario.PROJECT, scenario.SERVER)
-    peerbus("install")
+    claude.seed(scenario.HOME, scenario.PROJECT, scenario.SERVER, allowed=False)
+    peerbus("install", "--allow")
     settings = scenario.HOME / ".claude" / "settings.json"
     value = json.loads(settings.read_text(encoding="utf-8"))
     value["permissions"]["allow"].append(f"Bash({COMMAND})")

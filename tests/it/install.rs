@@ -4,6 +4,7 @@ mod configs;
 mod names;
 mod strangers;
 mod trouble;
+mod unasked;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -43,6 +43,8 @@ class Agent:
     screen: callable = None
     # What its command takes to go on with the last conversation, where such a session can be woken.
     resumes: tuple = ()
+    # What `peerbus install` takes for the tools to be called unasked, where it has a setting for that.
+    unasked: tuple = ("--allow",)
     # Changes what install wrote, so that the tools are called unasked, and back.
     allow: callable = lambda: None
     ask: callable = lambda: None
@@ -204,23 +206,16 @@ def copilot(url, project):
 
 
 def claude_code(url, project):
-    claude.seed(HOME, project, "peerbus")
+    claude.seed(HOME, project, "peerbus", allowed=False)
     return {}, claude.environment(url), [claude.PROGRAM, "-p"]
 
 
-CODEX_TABLE = "[mcp_servers.peerbus]\n"
-CODEX_ALLOWS = 'default_tools_approval_mode = "approve"\n'
-
-
-def codex_allow():
-    path = HOME / ".codex/config.toml"
-    text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace(CODEX_TABLE, CODEX_TABLE + CODEX_ALLOWS), encoding="utf-8")
-
-
-def codex_ask():
-    path = HOME / ".codex/config.toml"
-    path.write_text(path.read_text(encoding="utf-8").replace(CODEX_ALLOWS, ""), encoding="utf-8")
+def take_out(name, setting):
+    """Takes what `--allow` wrote out of a file in the home."""
+    text = (HOME / name).read_text(encoding="utf-8")
+    left = re.sub(setting, "", text)
+    assert left != text, f"{name} has no {setting}"
+    (HOME / name).write_text(left, encoding="utf-8")
 
 
 def opencode_permission(wish):
@@ -234,9 +229,6 @@ def copilot_screen(allowed):
     return [COPILOT, "--experimental", *(["--allow-all-tools"] if allowed else [])]
 
 
-def qwen_screen(allowed):
-    mode = "yolo" if allowed else "default"
-    return [NODE_PROGRAM, QWEN, "--approval-mode", mode]
 
 
 def qwen_inbound(wish):
@@ -257,8 +249,7 @@ AGENTS = {
         processes=(b"codex",),
         screen=lambda _: [CODEX],
         resumes=("resume", "--last"),
-        allow=codex_allow,
-        ask=codex_ask,
+        ask=lambda: take_out(".codex/config.toml", 'default_tools_approval_mode = "approve"\n'),
     ),
     "opencode": Agent(
         "opencode-ai@1.18.33",
@@ -268,6 +259,7 @@ AGENTS = {
         asks="Permission required",
         processes=(b"opencode",),
         screen=lambda _: [OPENCODE],
+        unasked=(),
         allow=lambda: opencode_permission("allow"),
         ask=lambda: opencode_permission("ask"),
     ),
@@ -278,7 +270,8 @@ AGENTS = {
         ready="Type your message",
         asks="Allow execution of MCP tool",
         processes=(b"qwen-code",),
-        screen=qwen_screen,
+        screen=lambda _: [NODE_PROGRAM, QWEN, "--approval-mode", "default"],
+        ask=lambda: take_out(".qwen/settings.json", r',\s*"trust": true'),
         inbound=qwen_inbound,
     ),
     "gemini": Agent("@google/gemini-cli@0.61.0", gemini),
@@ -292,6 +285,7 @@ AGENTS = {
         proof_is_of_the_turn=True,
         processes=(b"copilot",),
         screen=copilot_screen,
+        unasked=(),
     ),
 }
 

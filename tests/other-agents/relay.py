@@ -105,7 +105,7 @@ def scenario(agents, project, seed, log, peerbus):
         screens = {}
         for word, agent in agents.items():
             environment, _ = seed(agent, serve(minds[word], log / f"api-{word}.jsonl"))
-            peerbus("install", word, "--user", "--name", word)
+            peerbus("install", word, "--user", "--name", word, *agent.unasked)
             agent.allow()
             screens[word] = Screen(agent.screen(True), environment, project)
             stack.callback(screens[word].end)

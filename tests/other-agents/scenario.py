@@ -89,7 +89,7 @@ def woken(agent):
     model = wake.WakingModel(LOG / "api.jsonl")
     environment, _ = seed(AGENTS[agent], model)
     start_broker()
-    peerbus("install", agent, "--user", "--name", NAME)
+    peerbus("install", agent, "--user", "--name", NAME, *AGENTS[agent].unasked)
     wake.scenario(agent, model, PROJECT, environment, LOG, peerbus)
 
 
@@ -98,7 +98,7 @@ def killed(agent):
     prepare()
     model = wake.WakingModel(LOG / "api.jsonl")
     environment, _ = seed(AGENTS[agent], model)
-    peerbus("install", agent, "--user", "--name", NAME)
+    peerbus("install", agent, "--user", "--name", NAME, *AGENTS[agent].unasked)
     kill.scenario(agent, model, PROJECT, environment, LOG, start_broker)
 
 

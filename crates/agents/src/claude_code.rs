@@ -70,6 +70,9 @@ pub fn settings_files(project: &Path) -> Vec<PathBuf> {
     user.into_iter().chain(project).collect()
 }
 
+/// The permission with which it calls the bus tools without asking its user.
+pub const UNASKED: &str = "mcp__peerbus__*";
+
 /// Long enough for a session that nobody touches over a weekend, and below its limit for a timer
 /// (2^31 ms).
 const WAIT_S: u32 = 604_800;

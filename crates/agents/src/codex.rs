@@ -19,6 +19,7 @@ pub(crate) const AGENT: Agent = Agent {
             format: Format::Toml,
             table: "mcp_servers",
             after: &[("env_vars", Fixed::Texts(&HANDED_ON))],
+            unasked: &[("default_tools_approval_mode", Fixed::Text("approve"))],
             ..Server::USUAL
         }),
     }],
@@ -30,8 +31,7 @@ pub(crate) const AGENT: Agent = Agent {
         ),
         Note::new(
             Some(Scope::User),
-            "Codex asks before a tool that sends; `default_tools_approval_mode = \"approve\"` in \
-             [mcp_servers.peerbus] ends that",
+            "Codex asks before a tool that sends; `peerbus install codex --allow` ends that",
         ),
     ],
     ..Agent::UNKNOWN

@@ -1,6 +1,6 @@
 //! Gemini CLI, Google's.
 
-use crate::{Agent, Base, File, Part, Server};
+use crate::{Agent, Base, File, Fixed, Part, Server};
 
 /// What is known of it.
 pub(crate) const AGENT: Agent = Agent {
@@ -15,7 +15,10 @@ pub(crate) const AGENT: Agent = Agent {
         },
         user_names: &[".gemini/settings.json"],
         project_names: &[".gemini/settings.json"],
-        part: Part::Server(Server::USUAL),
+        part: Part::Server(Server {
+            unasked: &[("trust", Fixed::Flag(true))],
+            ..Server::USUAL
+        }),
     }],
     ..Agent::UNKNOWN
 };

@@ -81,6 +81,16 @@ impl Agent {
         ALL.into_iter().find(is)
     }
 
+    /// Whether there is a setting with which it calls the bus tools without asking its user.
+    #[must_use]
+    pub fn calls_unasked(&self) -> bool {
+        self.files.iter().any(|file| match &file.part {
+            Part::Server(server) => !server.unasked.is_empty(),
+            Part::Hooks(_) => true,
+            Part::Whole(_) => false,
+        })
+    }
+
     /// Every agent that can be installed.
     pub fn installable() -> impl Iterator<Item = &'static Self> {
         ALL.into_iter().filter(|agent| !agent.files.is_empty())
@@ -156,6 +166,8 @@ pub struct Server {
     pub one_list: bool,
     /// The name of the member with environment variables.
     pub env: &'static str,
+    /// Members with which the agent calls the tools without asking its user; none are known if empty.
+    pub unasked: &'static [(&'static str, Fixed)],
 }
 
 impl Server {
@@ -167,6 +179,7 @@ impl Server {
         after: &[],
         one_list: false,
         env: "env",
+        unasked: &[],
     };
 }
 

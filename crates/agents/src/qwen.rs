@@ -19,6 +19,7 @@ pub(crate) const AGENT: Agent = Agent {
         project_names: &[".qwen/settings.json"],
         part: Part::Server(Server {
             after: &[("alwaysLoadTools", Fixed::Flag(true))],
+            unasked: &[("trust", Fixed::Flag(true))],
             ..Server::USUAL
         }),
     }],

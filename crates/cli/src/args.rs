@@ -1,18 +1,18 @@
 //! The command line.
 
 mod adapter;
+mod install;
 mod run;
 mod token;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
-use peerbus_agents::Agent;
 use peerbus_wire::{MessageId, Priority};
 
 pub(crate) use self::adapter::{Adapter, AdapterKind};
+pub(crate) use self::install::{Install, Scope, Uninstall};
 pub(crate) use self::run::{DrivenClient, Run};
 pub(crate) use self::token::{TokenAdd, TokenList, TokenRevoke, TokenVerb, TokensFile};
 
@@ -346,54 +346,6 @@ pub(crate) struct SecretFile {
     /// Another credentials file than the one `serve` makes
     #[arg(long, value_name = "FILE")]
     pub(crate) credentials: Option<PathBuf>,
-}
-
-/// The agents whose configuration is known.
-fn agent() -> impl TypedValueParser<Value = &'static Agent> {
-    let word = |agent: &Agent| PossibleValue::new(agent.word).help(agent.title);
-    let words = PossibleValuesParser::new(Agent::installable().map(word));
-    words.try_map(|given| {
-        let mut all = Agent::installable();
-        all.find(|agent| agent.word == given).ok_or("unknown agent")
-    })
-}
-
-/// Whose configuration is meant.
-#[derive(Debug, Clone, Copy, clap::Args)]
-pub(crate) struct Scope {
-    /// The project's in the current directory, which its team shares
-    #[arg(long, conflicts_with = "user")]
-    pub(crate) project: bool,
-    /// Your own, for all projects (the default)
-    #[arg(long)]
-    pub(crate) user: bool,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Install {
-    /// The agent
-    #[arg(value_name = "CLIENT", value_parser = agent())]
-    pub(crate) agent: &'static Agent,
-    #[command(flatten)]
-    pub(crate) scope: Scope,
-    /// Show what would change, and change nothing
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    /// Name for the sessions, in place of a generated one for each
-    #[arg(long, value_name = "NAME")]
-    pub(crate) name: Option<String>,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Uninstall {
-    /// The agent
-    #[arg(value_name = "CLIENT", value_parser = agent())]
-    pub(crate) agent: &'static Agent,
-    #[command(flatten)]
-    pub(crate) scope: Scope,
-    /// Show what would change, and change nothing
-    #[arg(long)]
-    pub(crate) dry_run: bool,
 }
 
 #[derive(Debug, clap::Args)]

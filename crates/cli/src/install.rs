@@ -14,6 +14,7 @@ pub(crate) fn run(verb: Install) -> Result<(), Failure> {
         agent: verb.agent,
         scope: scope(verb.scope),
         name: verb.name,
+        unasked: verb.allow,
         dry_run: verb.dry_run,
     };
     Ok(peerbus_setup::install(request, &mut show)?)
@@ -25,6 +26,7 @@ pub(crate) fn undo(verb: &Uninstall) -> Result<(), Failure> {
         agent: verb.agent,
         scope: scope(verb.scope),
         name: None,
+        unasked: false,
         dry_run: verb.dry_run,
     };
     Ok(peerbus_setup::uninstall(request, &mut show)?)

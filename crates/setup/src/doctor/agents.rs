@@ -30,6 +30,7 @@ impl Site<'_> {
         let program = Program {
             command: command.to_owned(),
             name: None,
+            unasked: false,
         };
         targets(self.agent, self.scope, self.project, &program)
     }
@@ -48,7 +49,7 @@ impl Site<'_> {
 
     /// Whether sessions that are started here read this file.
     fn reads(&self, target: &Target) -> bool {
-        let servers = !matches!(target.want, Want::Hooks(_));
+        let servers = !matches!(target.want, Want::Hooks(..));
         !self.above || servers && self.agent.reads_upwards
     }
 }
@@ -168,7 +169,7 @@ impl Survey {
                 self.names.add(name, word, file.path.display().to_string());
             }
             match &target.want {
-                Want::Hooks(_) => self.hooked |= part.check_hooks(&found, report),
+                Want::Hooks(..) => self.hooked |= part.check_hooks(&found, report),
                 Want::Whole(whole) => part.check_whole(whole, &found, report),
                 Want::Server { .. } => {}
             }
@@ -292,7 +293,7 @@ impl Installed<'_> {
             Sign::Beside(path) => self.target.path.with_file_name(path).exists(),
             Sign::Switch(base, file, member) => {
                 let settings = base.directory().map(|dir| dir.join(file));
-                let none = Want::Hooks(Vec::new());
+                let none = Want::Hooks(Vec::new(), false);
                 let read = settings.and_then(|path| edit::load(&none, &path).ok().flatten());
                 read.is_some_and(|(_, found)| found[*member] == true)
             }

@@ -6,8 +6,8 @@ use peerbus_agents::claude_code;
 use serde_json::Value;
 
 use super::report::Report;
-use crate::install::edit;
 use crate::install::targets::Want;
+use crate::install::{edit, unasked};
 
 /// A project's servers that its user declined.
 const DECLINED: &str = "disabledMcpjsonServers";
@@ -21,6 +21,12 @@ pub(super) fn check(here: &Path, hooked: bool, report: &mut Report) {
         .collect();
     for (read, path) in &settings {
         silenced_by(read, path, report);
+    }
+    if !settings.iter().any(|(read, _)| unasked::is_in(read)) {
+        report.ok(
+            word,
+            "it asks before each call of a bus tool: `peerbus install claude-code --allow` ends that",
+        );
     }
     let plugin = settings.iter().any(|(read, _)| has_plugin(read));
     if plugin && hooked {
@@ -98,6 +104,6 @@ fn is_switched_off(here: &Path) -> bool {
 
 /// A file of JSON, if it is there and can be read.
 fn value(path: &Path) -> Option<Value> {
-    let (_, found) = edit::load(&Want::Hooks(Vec::new()), path).ok()??;
+    let (_, found) = edit::load(&Want::Hooks(Vec::new(), false), path).ok()??;
     Some(found)
 }

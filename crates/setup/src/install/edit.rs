@@ -10,7 +10,7 @@ use super::program::NAME;
 use super::record::Done;
 use super::targets::{Target, Want};
 use super::value::ParseError;
-use super::{hooks, json, program, toml, whole};
+use super::{hooks, json, program, toml, unasked, whole};
 use crate::error::Error;
 use crate::text::escape;
 
@@ -161,7 +161,7 @@ fn set(want: &Want, text: &str) -> Result<String, ParseError> {
             Format::Json => json::set(text, table, entry),
             Format::Toml => toml::set(text, table, entry),
         },
-        Want::Hooks(wanted) => hooks::set(text, wanted),
+        Want::Hooks(wanted, unasked) => hooks::set(text, wanted, *unasked),
         Want::Whole(ours) => Ok(ours.text.to_owned()),
     }
 }
@@ -172,7 +172,7 @@ fn unset(want: &Want, text: &str, may_go: impl Fn(&str) -> bool) -> Result<Strin
             Format::Json => json::unset(text, table, may_go(table)),
             Format::Toml => toml::unset(text, table),
         },
-        Want::Hooks(_) => hooks::unset(text, may_go),
+        Want::Hooks(..) => hooks::unset(text, may_go),
         Want::Whole(_) => Ok(String::new()),
     }
 }
@@ -181,7 +181,7 @@ fn unset(want: &Want, text: &str, may_go: impl Fn(&str) -> bool) -> Result<Strin
 fn strangers(want: &Want, file: &ConfigFile, found: &Json) -> Vec<String> {
     let path = file.path.display();
     let says = |what: String| format!("{path}: {what}: it is not ours, and stays");
-    if let Want::Hooks(_) = want {
+    if let Want::Hooks(..) = want {
         let hooks = hooks::strangers(found).into_iter();
         let hooks = hooks.map(|(event, command)| {
             let shown = escape(&command, SHOWN_CHARS);
@@ -209,7 +209,7 @@ fn is_all_ours(target: &Target, text: &str) -> bool {
 pub(crate) fn entry<'v>(want: &Want, found: &'v Json) -> Option<&'v Json> {
     match want {
         Want::Server { table, .. } => found.get(table)?.get(NAME),
-        Want::Hooks(_) | Want::Whole(_) => None,
+        Want::Hooks(..) | Want::Whole(_) => None,
     }
 }
 
@@ -224,7 +224,7 @@ pub(crate) fn command(entry: &Json) -> Option<Vec<String>> {
 /// Whether something of ours is in what was read.
 fn has_ours(want: &Want, found: &Json) -> bool {
     match want {
-        Want::Hooks(_) => !hooks::commands(found).is_empty(),
+        Want::Hooks(..) => !hooks::commands(found).is_empty(),
         Want::Whole(ours) => found == ours.text,
         Want::Server { .. } => entry(want, found).is_some_and(is_ours),
     }
@@ -261,8 +261,9 @@ fn stripped(want: &Want, text: &str) -> Result<Json, ParseError> {
             }
             table
         }
-        Want::Hooks(_) => {
+        Want::Hooks(..) => {
             hooks::strip(&mut found);
+            unasked::strip(&mut found);
             "hooks"
         }
         Want::Whole(_) => return Ok(Json::Null),

@@ -24,6 +24,7 @@ pub fn fuzz(which: u8, text: &str) {
         let program = Program {
             command: "peerbus".into(),
             name: None,
+            unasked: true,
         };
         let of = |agent| targets(agent, Scope::User, Path::new("/nowhere"), &program);
         ALL.into_iter().flat_map(of).collect()

@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use super::json::{self, Document};
 use super::program::is_peerbus;
 use super::value::{ParseError, Value, object};
-use super::words;
+use super::{unasked, words};
 
 /// A hook to be installed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,8 +119,9 @@ fn command(hook: &CstObject) -> Option<String> {
     command.decoded_value().ok()
 }
 
-/// Makes the hooks of ours exactly these; hooks of others stay.
-pub(crate) fn set(text: &str, hooks: &[Hook]) -> Result<String, ParseError> {
+/// Makes the hooks of ours exactly these; hooks of others stay. With `unasked` the tools may be
+/// called without asking.
+pub(crate) fn set(text: &str, hooks: &[Hook], unasked: bool) -> Result<String, ParseError> {
     let document = Document::parse(text)?;
     let events = document.object(&document.top, "hooks")?;
     let mut there = BTreeSet::new();
@@ -150,11 +151,14 @@ pub(crate) fn set(text: &str, hooks: &[Hook]) -> Result<String, ParseError> {
         let hooks = hooks.iter().map(|hook| hook.value()).collect();
         groups.append(object([("hooks", Value::Array(hooks))]));
     }
+    if unasked {
+        unasked::set(&document)?;
+    }
     Ok(document.edited())
 }
 
-/// Takes out every hook of ours, and the containers that this leaves empty if `may_go` says so of
-/// their path: `hooks`, `hooks/EVENT`.
+/// Takes out every hook of ours and the permission, and the containers that this leaves empty if
+/// `may_go` says so of their path: `hooks`, `hooks/EVENT`.
 pub(crate) fn unset(text: &str, may_go: impl Fn(&str) -> bool) -> Result<String, ParseError> {
     let document = Document::parse(text)?;
     if let Some(member) = json::member(&document.top, "hooks")
@@ -167,6 +171,7 @@ pub(crate) fn unset(text: &str, may_go: impl Fn(&str) -> bool) -> Result<String,
             member.remove();
         }
     }
+    unasked::unset(&document, may_go);
     Ok(document.edited())
 }
 

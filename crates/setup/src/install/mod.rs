@@ -15,6 +15,7 @@ pub(crate) mod targets;
 #[cfg(test)]
 mod tests;
 mod toml;
+pub(crate) mod unasked;
 mod value;
 pub(crate) mod whole;
 mod words;
@@ -45,6 +46,8 @@ pub struct Request {
     pub scope: Scope,
     /// A name for the sessions; an uninstall needs none.
     pub name: Option<String>,
+    /// Let the agent call the tools without asking its user.
+    pub unasked: bool,
     /// Only show what would change.
     pub dry_run: bool,
 }
@@ -74,7 +77,14 @@ pub fn install(request: Request, show: Show<'_>) -> Result<(), Error> {
     let program = Program {
         command: program::command(scope)?,
         name: request.name.clone(),
+        unasked: request.unasked,
     };
+    if request.unasked && !agent.calls_unasked() {
+        let title = agent.title;
+        return Err(Error::config(format!(
+            "{title} has no setting for --allow: leave it out, and see what its own options do"
+        )));
+    }
     let project = targets::project()?;
     let targets = targets::targets(agent, scope, &project, &program);
     let kept = naming::kept(&targets).filter(|_| program.name.is_none());
@@ -124,6 +134,7 @@ pub fn uninstall(request: Request, show: Show<'_>) -> Result<(), Error> {
     let program = Program {
         command: program::command(scope).unwrap_or_else(|_| program::NAME.to_owned()),
         name: None,
+        unasked: false,
     };
     let project = targets::project()?;
     let targets = targets::targets(agent, scope, &project, &program);

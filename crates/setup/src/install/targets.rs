@@ -48,8 +48,9 @@ pub(crate) enum Want {
         table: &'static str,
         entry: Value,
     },
-    /// Hooks in Claude Code's settings.
-    Hooks(Vec<Hook>),
+    /// Hooks in Claude Code's settings, and whether it may call the tools unasked. If not, what
+    /// stands there about that stays.
+    Hooks(Vec<Hook>, bool),
     /// A file that is ours alone.
     Whole(peerbus_agents::Program),
 }
@@ -61,6 +62,8 @@ pub(crate) struct Program {
     pub(crate) command: String,
     /// A name for the sessions.
     pub(crate) name: Option<String>,
+    /// The agent may call the tools without asking its user.
+    pub(crate) unasked: bool,
 }
 
 /// The files of an agent and what is to stand there.
@@ -94,7 +97,7 @@ fn want(agent: &Agent, file: &File, program: &Program) -> Want {
                 rewake: hook.rewake,
                 timeout_s: hook.timeout_s,
             };
-            Want::Hooks(hooks.iter().map(hook).collect())
+            Want::Hooks(hooks.iter().map(hook).collect(), program.unasked)
         }
         Part::Whole(whole) => Want::Whole(*whole),
     }
@@ -113,6 +116,9 @@ fn entry(agent: &Agent, server: &Server, program: &Program) -> Value {
         members.push(("args".to_owned(), texts(&arguments)));
     }
     members.extend(server.after.iter().map(fixed));
+    if program.unasked {
+        members.extend(server.unasked.iter().map(fixed));
+    }
     if let Some(name) = &program.name {
         let env = object([("PEERBUS_NAME", Value::from(name.as_str()))]);
         members.push((server.env.to_owned(), env));

@@ -43,7 +43,7 @@ fn settings(program: &str) -> Target {
     ];
     Target {
         path: PathBuf::from("/nowhere/settings.json"),
-        want: Want::Hooks(hooks),
+        want: Want::Hooks(hooks, false),
     }
 }
 

@@ -1,0 +1,55 @@
+//! `peerbus install` and `peerbus uninstall`.
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use peerbus_agents::Agent;
+
+/// The agents whose configuration is known.
+fn agent() -> impl TypedValueParser<Value = &'static Agent> {
+    let word = |agent: &Agent| PossibleValue::new(agent.word).help(agent.title);
+    let words = PossibleValuesParser::new(Agent::installable().map(word));
+    words.try_map(|given| {
+        let mut all = Agent::installable();
+        all.find(|agent| agent.word == given).ok_or("unknown agent")
+    })
+}
+
+/// Whose configuration is meant.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct Scope {
+    /// The project's in the current directory, which its team shares
+    #[arg(long, conflicts_with = "user")]
+    pub(crate) project: bool,
+    /// Your own, for all projects (the default)
+    #[arg(long)]
+    pub(crate) user: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Install {
+    /// The agent
+    #[arg(value_name = "CLIENT", value_parser = agent())]
+    pub(crate) agent: &'static Agent,
+    #[command(flatten)]
+    pub(crate) scope: Scope,
+    /// Show what would change, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Name for the sessions, in place of a generated one for each
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Let the agent call the bus tools without asking its user
+    #[arg(long)]
+    pub(crate) allow: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Uninstall {
+    /// The agent
+    #[arg(value_name = "CLIENT", value_parser = agent())]
+    pub(crate) agent: &'static Agent,
+    #[command(flatten)]
+    pub(crate) scope: Scope,
+    /// Show what would change, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}

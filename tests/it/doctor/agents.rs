@@ -129,15 +129,29 @@ fn the_projects_files_above_are_looked_at() {
         let said = run(&["install", client, "--project"], &home.path().join("work"));
         assert!(!said.contains("root seems to be"), "{said}");
     }
+    let files = [
+        ("work/.mcp.json", "\"command\": \""),
+        ("work/.codex/config.toml", "command = \""),
+        ("work/opencode.json", "\"command\": [\""),
+    ];
+    for (file, before) in files {
+        let path = home.path().join(file);
+        let text = fs::read_to_string(&path).expect("the file");
+        let gone = text.replace(
+            &format!("{before}peerbus"),
+            &format!("{before}/gone/peerbus"),
+        );
+        assert_ne!(text, gone);
+        fs::write(path, gone).expect("a file");
+    }
     let said = run(&["doctor"], &sub);
-    for file in [
-        "work/.mcp.json",
-        "work/.codex/config.toml",
-        "work/opencode.json",
-    ] {
+    for (file, _) in files {
         let line = said.lines().find(|line| line.contains(file));
         let line = line.unwrap_or_else(|| panic!("{file}: {said}"));
-        assert!(line.contains(" starts `peerbus`"), "{line}");
+        assert!(
+            line.contains(" starts /gone/peerbus, which is not"),
+            "{line}"
+        );
         assert!(line.ends_with("/work"), "where to install: {line}");
     }
     let line = said.lines().find(|line| line.contains("work/.gemini"));
@@ -210,5 +224,24 @@ fn what_keeps_the_plugin_of_an_agent_from_waking_its_sessions_is_said() {
     assert!(
         gone.contains("nothing wakes sessions of OpenCode"),
         "{gone}"
+    );
+}
+
+#[test]
+fn a_program_that_is_not_on_the_path_is_not_to_be_installed_again() {
+    let setup = Setup::new();
+    setup.gemini(r#""env": {}"#);
+    let mut command = setup.home.peerbus(&["doctor"]);
+    command.env("PATH", "/nonexistent");
+    let output = command.current_dir(setup.home.path().join("work")).output();
+    let output = output.expect("peerbus starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = text
+        .lines()
+        .find(|line| line.contains("work/.gemini"))
+        .expect("a line");
+    assert!(
+        line.contains("`peerbus`, which is not on the PATH; remedy: put"),
+        "{line}"
     );
 }

@@ -146,3 +146,29 @@ fn a_program_that_its_user_changed_stays_and_an_older_one_is_brought_up_to_date(
     home.run(&["uninstall", "opencode"]).ok();
     assert!(!path.exists());
 }
+
+#[test]
+fn who_works_on_a_project_without_peerbus_sees_nothing_of_its_hooks() {
+    let home = Home::new();
+    home.run(&["install", "claude-code", "--project"]).ok();
+    let settings = fs::read_to_string(home.path().join(".claude/settings.json")).expect("text");
+    let settings: serde_json::Value = serde_json::from_str(&settings).expect("JSON");
+    let events = settings["hooks"].as_object().expect("events");
+    let groups = events
+        .values()
+        .flat_map(|groups| groups.as_array().expect("groups"));
+    let hooks = groups.flat_map(|group| group["hooks"].as_array().expect("hooks"));
+    let mut ran = 0;
+    for hook in hooks {
+        let mut shell = std::process::Command::new("/bin/sh");
+        shell.args(["-c", hook["command"].as_str().expect("a command")]);
+        let output = shell.env("PATH", "/nonexistent").output().expect("a shell");
+        assert!(output.status.success(), "{hook}: {output:?}");
+        assert!(
+            output.stdout.is_empty() && output.stderr.is_empty(),
+            "{hook}: {output:?}"
+        );
+        ran += 1;
+    }
+    assert!(ran > 0);
+}

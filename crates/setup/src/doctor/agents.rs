@@ -197,8 +197,8 @@ impl Installed<'_> {
             report.warning(word, says, remedy);
             return None;
         }
-        if let Some(why) = unusable(&command) {
-            report.failed(word, format!("{path} starts {why}"), self.site.remedy());
+        if let Some((why, remedy)) = self.unusable(&command) {
+            report.failed(word, format!("{path} starts {why}"), remedy);
             return None;
         }
         let off = entry.get("enabled") == Some(&Value::Bool(false))
@@ -244,9 +244,10 @@ impl Installed<'_> {
         let Some(program) = programs.first() else {
             return false;
         };
-        if let Some(why) = programs.iter().find_map(|program| unusable(program)) {
+        let unusable = |program: &String| self.unusable(program);
+        if let Some((why, remedy)) = programs.iter().find_map(unusable) {
             let says = format!("the hooks in {path} start {why}");
-            report.failed(word, says, self.site.remedy());
+            report.failed(word, says, remedy);
             return true;
         }
         let there: BTreeSet<_> = installed
@@ -300,6 +301,22 @@ impl Installed<'_> {
         }
     }
 
+    /// Why a program cannot be started, and what to do about it.
+    fn unusable(&self, command: &str) -> Option<(String, String)> {
+        if command.is_empty() {
+            let why = "nothing: the entry has no command".to_owned();
+            return Some((why, self.site.remedy()));
+        }
+        if command.contains('/') {
+            let why = || format!("{command}, which is not there or cannot be run");
+            return (!is_executable(Path::new(command))).then(|| (why(), self.site.remedy()));
+        }
+        let why = || format!("`{command}`, which is not on the PATH");
+        let remedy = "put its directory on the PATH of your shells, or link it to one that is";
+        let missing = program::which(command).is_none();
+        missing.then(|| (why(), remedy.to_owned()))
+    }
+
     /// Whether installing with the same program would change something.
     fn is_outdated(&self, command: &str) -> bool {
         let mut fresh = self.site.targets(command).into_iter();
@@ -307,20 +324,6 @@ impl Installed<'_> {
         let edit = fresh.map(|fresh| edit::install(&fresh, self.file.clone(), None));
         edit.is_some_and(|edit| edit.is_ok_and(|edit| edit.differs()))
     }
-}
-
-/// Why a program cannot be started.
-fn unusable(command: &str) -> Option<String> {
-    if command.is_empty() {
-        return Some("nothing: the entry has no command".into());
-    }
-    if command.contains('/') {
-        let there = is_executable(Path::new(command));
-        return (!there).then(|| format!("{command}, which is not there or cannot be run"));
-    }
-    let found = program::which(command);
-    let missing = found.is_none();
-    missing.then(|| format!("`{command}`, which is not on the PATH"))
 }
 
 /// What a program says of itself, if it is another one than this, of another version.

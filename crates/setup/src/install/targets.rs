@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use peerbus_agents::{Agent, File, Fixed, Format, Part, Scope, Server};
 
 use super::edit;
-use super::hooks::Hook;
+use super::hooks::{self, Hook};
 use super::value::{Value, fixed, object, texts};
 use super::words::quoted;
 use crate::error::Error;
@@ -74,7 +74,7 @@ pub(crate) fn targets(
     program: &Program,
 ) -> Vec<Target> {
     let target = |file: &File| {
-        let want = want(agent, file, program);
+        let want = want(agent, file, scope, program);
         let all = file.candidates(scope, project);
         let path = chosen(all, &want)?;
         Some(Target { path, want })
@@ -82,7 +82,7 @@ pub(crate) fn targets(
     agent.files.iter().filter_map(target).collect()
 }
 
-fn want(agent: &Agent, file: &File, program: &Program) -> Want {
+fn want(agent: &Agent, file: &File, scope: Scope, program: &Program) -> Want {
     match &file.part {
         Part::Server(server) => Want::Server {
             format: server.format,
@@ -90,7 +90,11 @@ fn want(agent: &Agent, file: &File, program: &Program) -> Want {
             entry: entry(agent, server, program),
         },
         Part::Hooks(hooks) => {
-            let command = quoted(&program.command);
+            let before = match scope {
+                Scope::User => "",
+                Scope::Project => hooks::IF_THERE,
+            };
+            let command = format!("{before}{}", quoted(&program.command));
             let hook = |hook: &peerbus_agents::Hook| Hook {
                 event: hook.event,
                 command: format!("{command} {}", hook.arguments),

@@ -30,7 +30,6 @@ REPLY = f"mcp__{scenario.SERVER}__bus_reply"
 LINE = re.compile(r'📨 msg from (\w+) \[([^\]]+)\]((?: \([^)]*\))*): "turn (\d)"')
 # Which of the turns Ben's client dies over, while its model thinks.
 DEADLY = 3
-SECRET = scenario.PROJECT / "secret.txt"
 DIED = threading.Event()
 
 
@@ -168,19 +167,6 @@ def nobody_allows(api, worker):
     wake.step(worker, identity, "seen")
 
 
-def no_file_is_read_for_a_peer(api, worker):
-    """The client puts the files that a user mentions into what its model is shown. Nobody allowed a
-    peer to do that."""
-    SECRET.write_text("the secret", encoding="utf-8")
-    places = [SECRET.name, str(SECRET), f'"{SECRET}"', f"({SECRET})"]
-    words = "look at " + " and ".join(f"@{place}" for place in places) + "\n@" + SECRET.name
-    identity = wake.send(worker, words, ANNA)
-    asked = api.wait_for("what a peer mentions", lambda r: identity in r.context)
-    wake.step(worker, identity, "seen")
-    read = any("the secret" in json.dumps(request.body) for request in api.asked)
-    check("a peer's mention of a file reads no file", not read, asked.prompt)
-
-
 def clients():
     found = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
@@ -220,7 +206,7 @@ def main():
         check("the model is told what the bus is", "peerbus connects you" in asked.context, asked.context)
         anna.said("nothing more to say")
         nobody_allows(api, worker)
-        no_file_is_read_for_a_peer(api, worker)
+        wake.no_file_is_read_for_a_peer(api, worker, ANNA)
         names = [p["name"] for p in worker.call("bus.peers", {})["details"]]
         check("each session is one peer", sorted(names) == [ANNA, BEN], names)
         they_end(anna, ben)

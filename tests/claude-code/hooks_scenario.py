@@ -156,6 +156,8 @@ def main():
             an_idle_session_wakes(api, worker)
             a_busy_session_hears(session, api, worker, model)
             a_burst_is_few_turns(api, worker)
+            a_hook_waits(worker)
+            wake.no_file_is_read_for_a_peer(api, worker)
         a_session_without_a_user_is_not_held_up(api)
         nothing_is_left()
         peerbus("uninstall")

@@ -121,6 +121,7 @@ def the_session_is_woken(api, worker, model):
         wake.a_burst_is_few_turns(session, api, worker)
         wake.a_cleared_session_still_hears(session, api, worker)
         wake.hostile_text_is_quoted(api, worker)
+        wake.no_file_is_read_for_a_peer(api, worker)
         wake.the_clients_own_tool_does_not_lose_a_reply(api, worker)
     wake.nothing_is_left()
     with cli(api) as session:

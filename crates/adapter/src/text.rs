@@ -71,6 +71,24 @@ pub fn says(name: &str, reason: &str) -> String {
     }
 }
 
+/// A text in which no agent's client finds a file that is mentioned. Some replace `@FILE` by the
+/// file wherever they take words for a user's, asking nobody: Claude Code in hook feedback (seen with
+/// 2.1.114) and in turns of its stream (2.1.114 and 2.1.330), inside of quotes and tags, too. An `@`
+/// behind a letter or a digit is none to them, and stays: it is part of an address.
+#[must_use]
+pub fn without_mentions(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '@' if !plain.ends_with(|before: char| before.is_ascii_alphanumeric()) => {
+                plain.push_str("\\u0040");
+            }
+            _ => plain.push(c),
+        }
+    }
+    plain
+}
+
 /// A length of time as a person says it, in one unit: `40 s`, `3 min`, `5 h`, `2 days`.
 #[must_use]
 pub fn span(seconds: u64) -> String {
@@ -112,5 +130,25 @@ pub fn is_proven(stage: &Stage) -> bool {
     match stage {
         Stage::Acked(Some(How::Seen { evidence, .. })) => proof(evidence).is_some(),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_peers_mention_is_escaped_and_addresses_are_not() {
+        for (text, plain) in [
+            ("see @a", "see \\u0040a"),
+            ("@a", "\\u0040a"),
+            (
+                "(@a)\t@b é@c @@d",
+                "(\\u0040a)\t\\u0040b é\\u0040c \\u0040@d",
+            ),
+            ("bob@example.org", "bob@example.org"),
+        ] {
+            assert_eq!(without_mentions(text), plain);
+        }
     }
 }

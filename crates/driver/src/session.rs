@@ -128,7 +128,7 @@ impl WakePath for Session {
             if self.state().client.is_none() {
                 return Outcome::Failed;
             }
-            match self.turn(&without_mentions(&push.framed())).await {
+            match self.turn(&push.framed()).await {
                 Some(_) => Outcome::Written,
                 // The client ended: part of the line may have left, and was no line.
                 None => Outcome::Failed,
@@ -169,40 +169,5 @@ impl EvidenceSource for Session {
         let any = !evidence.is_empty();
         evidence.into_iter().for_each(found);
         any
-    }
-}
-
-/// A text that the client takes for no more than text. In a user's words it replaces `@FILE` by the
-/// file, asking nobody (2.1.330 and 2.1.114); not where a letter or digit stands before the `@`.
-fn without_mentions(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '@' if !plain.ends_with(|before: char| before.is_ascii_alphanumeric()) => {
-                plain.push_str("\\u0040");
-            }
-            _ => plain.push(c),
-        }
-    }
-    plain
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_peers_mention_is_escaped_and_addresses_are_not() {
-        for (text, plain) in [
-            ("see @a", "see \\u0040a"),
-            ("@a", "\\u0040a"),
-            (
-                "(@a)\t@b é@c @@d",
-                "(\\u0040a)\t\\u0040b é\\u0040c \\u0040@d",
-            ),
-            ("bob@example.org", "bob@example.org"),
-        ] {
-            assert_eq!(without_mentions(text), plain);
-        }
     }
 }

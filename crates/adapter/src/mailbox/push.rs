@@ -68,7 +68,7 @@ impl Push {
         }
         lines.extend(self.more());
         lines.extend(receipts_line(&self.receipts));
-        lines.join("\n")
+        text::without_mentions(&lines.join("\n"))
     }
 
     /// The text where a user's words would stand: it says at its beginning and at its end that it
@@ -99,10 +99,11 @@ impl Push {
     /// of peerbus v1, of several a digest.
     #[must_use]
     pub fn channel(&self) -> (String, Vec<(&'static str, String)>) {
-        match self.items.as_slice() {
+        let (content, meta) = match self.items.as_slice() {
             [single] => self.single(single),
             _ => self.digest(),
-        }
+        };
+        (text::without_mentions(&content), meta)
     }
 
     fn single(&self, item: &Item) -> (String, Vec<(&'static str, String)>) {

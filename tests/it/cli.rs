@@ -24,6 +24,13 @@ fn usage_and_configuration_errors_are_exit_code_2_and_say_what_to_do() {
     let home = Home::new();
     home.run(&["send", "bob"]).fails(2);
     home.run(&["frobnicate"]).fails(2);
+    // A mistyped option is no message to anybody.
+    for words in [&["send", "bob", "--wiat=seen"][..], &["broadcast", "--jsn"]] {
+        let said = home.run(words).fails(2);
+        assert!(said.contains("a similar argument exists"), "{said}");
+    }
+    let said = home.run(&["send", "bob", "--", "--wiat=seen"]).fails(2);
+    assert!(said.contains("no credentials"), "{said}");
     let said = home.run(&["recv", "--name", "no good"]).fails(2);
     assert!(said.contains("U+0020"), "{said}");
     let said = home.run(&["recv", "--name", "system"]).fails(2);

@@ -169,8 +169,8 @@ pub(crate) struct Outgoing {
 pub(crate) struct Send {
     /// The peer to send to
     pub(crate) to: String,
-    /// The message: text, or a JSON object or array; `-` reads it from stdin
-    #[arg(allow_hyphen_values = true)]
+    /// The message: text, or a JSON object or array; `-` reads it from stdin. One that begins with
+    /// a dash stands behind `--`
     pub(crate) body: String,
     /// The message that this one answers
     #[arg(long, value_name = "ID", value_parser = message_id)]
@@ -184,8 +184,8 @@ pub(crate) struct Send {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Broadcast {
-    /// The message: text, or a JSON object or array; `-` reads it from stdin
-    #[arg(allow_hyphen_values = true)]
+    /// The message: text, or a JSON object or array; `-` reads it from stdin. One that begins with
+    /// a dash stands behind `--`
     pub(crate) body: String,
     #[command(flatten)]
     pub(crate) outgoing: Outgoing,

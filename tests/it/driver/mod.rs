@@ -61,6 +61,14 @@ impl Driven {
     }
 }
 
+impl Drop for Driven {
+    /// Nothing is left of a test that failed.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// What the stand-in was told so far, and noted.
 fn told(home: &Home) -> Vec<Value> {
     let text = std::fs::read_to_string(home.path().join("told")).unwrap_or_default();

@@ -16,6 +16,7 @@ from pathlib import Path
 import claude
 import mock_api
 import names
+import node
 import scenario
 import wake
 from support import PATIENCE_S, check, eventually
@@ -140,7 +141,8 @@ def nothing_is_left():
     """After a session: no process of ours, no socket."""
     eventually("no hook is left", lambda: not hooks())
     eventually("no adapter is left", lambda: not wake.adapters())
-    sockets = [str(path) for path in scenario.HOME.rglob("sessions/*.sock")]
+    # The worker's has no client of its own.
+    sockets = [str(path) for path in scenario.HOME.rglob("sessions/[1-9]*.sock")]
     check("no socket is left", not sockets, sockets)
 
 
@@ -153,8 +155,13 @@ def main():
         worker = scenario.start_worker()
         configure()
         with scenario.cli(api) as session:
-            an_idle_session_wakes(api, worker)
-            a_busy_session_hears(session, api, worker, model)
+            with node.watched(scenario.LOG) as watch:
+                an_idle_session_wakes(api, worker)
+                a_busy_session_hears(session, api, worker, model)
+                watch.shows_a_turn(WORK, "Bash", WORKED)
+            a_hook_waits(worker)
+            node.a_text_is_put_in(api, "noted")
+            node.a_closed_gate_refuses(api)
             a_burst_is_few_turns(api, worker)
             a_hook_waits(worker)
             wake.no_file_is_read_for_a_peer(api, worker)

@@ -15,6 +15,7 @@ import channel
 import claude
 import mock_api
 import names
+import node
 import wake
 from mcp_client import Server
 from support import check, eventually
@@ -115,7 +116,11 @@ def the_session_is_woken(api, worker, model):
     """All of it with `.mcp.json` alone: no flag, no hook, default settings. Gives the words that
     the model was shown at first."""
     with cli(api) as session:
-        shown = the_model_sends(session, api, worker)
+        with node.watched(LOG) as watch:
+            shown = the_model_sends(session, api, worker)
+            watch.shows_a_turn(PROMPT, SEND, LAST_WORDS)
+        node.a_text_is_put_in(api, LAST_WORDS)
+        node.a_closed_gate_refuses(api)
         wake.an_idle_session_wakes(session, api, worker)
         wake.a_busy_session_hears(session, api, worker, model)
         wake.a_burst_is_few_turns(session, api, worker)
@@ -124,6 +129,7 @@ def the_session_is_woken(api, worker, model):
         wake.no_file_is_read_for_a_peer(api, worker)
         wake.the_clients_own_tool_does_not_lose_a_reply(api, worker)
     wake.nothing_is_left()
+    node.it_is_not_listed()
     with cli(api) as session:
         session.said(f'MCP server "{SERVER}": Successfully connected')
         lost = wake.killed_before_evidence(api, worker, model)

@@ -27,6 +27,7 @@ mod orphans;
 mod other_agents;
 mod recv;
 mod rotate;
+mod sessions;
 mod support;
 mod tls;
 mod tokens;

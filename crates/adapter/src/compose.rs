@@ -53,7 +53,7 @@ pub(crate) fn new_id() -> MessageId {
     MessageId::parse(&uuid::Uuid::now_v7().simple().to_string()).expect("hex")
 }
 
-fn timestamp() -> String {
+pub(crate) fn timestamp() -> String {
     nanoseconds(wall())
 }
 

@@ -14,9 +14,12 @@ mod waking;
 use std::sync::Arc;
 
 use peerbus_adapter::Bus;
+use peerbus_adapter::hooks::{Hook, SessionSocket};
 use peerbus_adapter::inbox::InboxPath;
 use peerbus_adapter::mailbox::{AgentLink, BoxFuture, Mailbox, WakePath};
+use peerbus_adapter::paths::Paths;
 use peerbus_mcp::{Exit, Host, Options};
+use peerbus_node::{About, Node};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use session::{Process, Session, SessionFacts, Surroundings};
@@ -60,9 +63,9 @@ fn start(around: Surroundings, host: Host, mailbox: Mailbox) -> AgentLink {
     let mut beside: Vec<BoxFuture<'static, ()>> = vec![receipts];
     if let Some(places) = hooks {
         let rewakes = allowed.allows(&waking::REWAKE);
-        let (rewake, serving) = hooks::start(&places, rewakes, mailbox.clone(), session.clone());
+        let (rewake, serve) = hooks::server(rewakes, mailbox.clone(), session.clone());
         paths.push(Box::new(rewake));
-        beside.push(Box::pin(serving));
+        beside.extend(node(&places, mailbox.clone(), &session, serve));
     }
     paths.push(Box::new(paths::Channel::new(
         host,
@@ -77,4 +80,27 @@ fn start(around: Surroundings, host: Host, mailbox: Mailbox) -> AgentLink {
         asleep: String::new(),
         beside,
     }
+}
+
+/// The session's node, at whose socket the hooks are served, too. Where there can be no socket,
+/// neither is there.
+fn node(
+    places: &Paths,
+    mailbox: Mailbox,
+    session: &Session,
+    hooks: impl Fn(Hook) -> BoxFuture<'static, ()> + Send + Sync + 'static,
+) -> Option<BoxFuture<'static, ()>> {
+    let client = session.client().unwrap_or_default();
+    let socket = SessionSocket::bind(places, client).inspect_err(
+        |error| tracing::warn!(%error, "hooks cannot reach this session: no socket for them"),
+    );
+    let socket = socket.ok()?;
+    let about = About {
+        client: "claude-code".to_owned(),
+        session: Some(Arc::new(session.clone())),
+        transcript: Some(transcript::events(session.clone())),
+        shown_as: "peer",
+    };
+    let node = Node::new(&socket, places, about, mailbox);
+    Some(Box::pin(node.serve(socket, hooks)))
 }

@@ -3,6 +3,7 @@
 mod adapter;
 mod install;
 mod run;
+mod session;
 mod token;
 
 use std::net::SocketAddr;
@@ -14,6 +15,7 @@ use peerbus_wire::{MessageId, Priority};
 pub(crate) use self::adapter::{Adapter, AdapterKind};
 pub(crate) use self::install::{Install, Scope, Uninstall};
 pub(crate) use self::run::{DrivenClient, Run};
+pub(crate) use self::session::{SessionInject, SessionVerb, Until, Which};
 pub(crate) use self::token::{TokenAdd, TokenList, TokenRevoke, TokenVerb, TokensFile};
 
 /// A durable, signed message bus for AI coding agents.
@@ -65,6 +67,9 @@ pub(crate) enum Verb {
     /// Change the secret that peers sign with, without losing mail that waits.
     #[command(subcommand)]
     Secret(Secret),
+    /// Watch live agent sessions of yours, and put texts into them.
+    #[command(subcommand)]
+    Session(SessionVerb),
     /// Put peerbus into an agent's configuration, and show what changes.
     Install(Install),
     /// Take peerbus out of an agent's configuration again.

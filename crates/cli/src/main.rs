@@ -24,6 +24,7 @@ mod run;
 mod secret;
 mod send;
 mod serve;
+mod session;
 mod status;
 mod stderr;
 mod token;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
         Verb::Names(verb) => names::run(verb),
         Verb::Keygen(verb) => keygen::run(verb),
         Verb::Secret(verb) => secret::run(verb),
+        Verb::Session(verb) => session::run(verb),
         Verb::Install(verb) => install::run(verb),
         Verb::Uninstall(verb) => install::undo(&verb),
         Verb::Hook(verb) => return hook::run(&verb),

@@ -5,6 +5,7 @@
 
 mod codex;
 mod copilot;
+mod node;
 mod opencode;
 mod plugin;
 mod qwen;
@@ -26,6 +27,8 @@ struct Waker {
     paths: &'static [Path],
     /// Whether a session with these surroundings can be woken, as far as they tell.
     reaches: fn(&Surroundings) -> bool,
+    /// A program of ours in the agent's process connects to the session's socket.
+    connects: bool,
     /// Makes what reaches a session and what observes it. The paths that may not be used are left
     /// out later.
     start: fn(Context) -> AgentLink,
@@ -96,17 +99,25 @@ async fn start(around: Surroundings, host: Host, mailbox: Mailbox) -> AgentLink 
     let Some(waker) = of_client(&client.name) else {
         let known = Agent::of_client(&client.name);
         let asleep = known.map(|agent| format!("nothing is known that wakes {}", agent.title));
+        let word = known.map_or(client.name.as_str(), |agent| agent.word);
+        let node = node::alone(&around, word, None, &mailbox);
         return AgentLink {
             asleep: asleep.unwrap_or_default(),
+            beside: node.into_iter().collect(),
             ..AgentLink::default()
         };
     };
     let allowed = around.wake.clone();
     let mut agent = (waker.start)(Context {
-        around,
+        around: around.clone(),
         host,
-        mailbox,
+        mailbox: mailbox.clone(),
     });
+    if !waker.connects {
+        let session = agent.session.clone();
+        let node = node::alone(&around, waker.agent, session, &mailbox);
+        agent.beside.extend(node);
+    }
     agent.paths.retain(|path| allowed.allows(path.spec()));
     agent
 }

@@ -17,6 +17,7 @@ pub(crate) static WAKER: Waker = Waker {
     agent: ABOUT.agent,
     paths: &PATHS,
     reaches: |around| plugin::is_installed(ABOUT.agent, around),
+    connects: true,
     start: |context| plugin::start(context, &ABOUT),
 };
 

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use peerbus_adapter::hooks::HookSocket;
+use peerbus_adapter::hooks::{Connection, Hook};
 use peerbus_adapter::mailbox::{
     Activity, AgentLink, BoxFuture, Evidence, EvidenceSource, Mailbox, Outcome, Path, Push,
     Readable, SessionSource, Snapshot, WakePath,
@@ -21,12 +21,11 @@ use peerbus_agents::{Agent, Part};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::{Context, Surroundings};
+use crate::{Context, Surroundings, node};
 
 /// The pause after a push, in milliseconds: what comes meanwhile is one turn.
 pub(crate) const GAP_MS: u64 = 2_000;
@@ -184,17 +183,16 @@ impl Plugin {
             .and_then(|name| around.text(name)?.parse().ok());
         let above = || around.ancestors.iter().map(|process| process.id);
         let named = named.filter(|named| above().any(|id| id == *named));
-        let bound = match (&around.paths, named.or_else(|| above().next())) {
-            (Some(paths), Some(client)) => {
-                HookSocket::bind(paths, client).map_err(|e| e.to_string())
-            }
-            _ => Err("there is no home, or no process that started this one".to_owned()),
-        };
+        let session = Arc::new(self.clone());
+        let client = named.or_else(|| above().next());
+        let bound = node::bind(&around, client, self.0.about.agent, Some(session), &mailbox);
         match bound {
-            Ok(socket) => {
-                socket
-                    .serve(move |hook| self.clone().serve(hook.into_stream(), mailbox.clone()))
-                    .await;
+            Ok((node, socket)) => {
+                let serve = move |hook: Hook| {
+                    let plugin = self.clone();
+                    plugin.serve(hook.into_connection(), mailbox.clone())
+                };
+                node.serve(socket, serve).await;
             }
             Err(why) => {
                 self.state().apart = Some(why);
@@ -205,11 +203,16 @@ impl Plugin {
     }
 
     /// Serves one connection to its end.
-    async fn serve(self, stream: UnixStream, mailbox: Mailbox) {
-        let (read, mut write) = stream.into_split();
-        let mut read = BufReader::new(read);
-        let hello = timeout(PATIENCE, next::<Hello>(&mut read)).await;
-        let Ok(Some(hello)) = hello else { return };
+    async fn serve(self, connection: Connection, mailbox: Mailbox) {
+        let Connection {
+            first,
+            read,
+            mut write,
+            ..
+        } = connection;
+        let Ok(hello) = serde_json::from_slice::<Hello>(&first) else {
+            return;
+        };
         if !self.is_ours(&hello) || !write_line(&mut write, &json!({ "peerbus": VERSION })).await {
             return;
         }

@@ -27,6 +27,7 @@ pub(crate) static WAKER: Waker = Waker {
     agent: "qwen",
     paths: &PATHS,
     reaches: |around| around.path(SOCKET_VARIABLE).is_some(),
+    connects: false,
     start,
 };
 

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 pub(super) const VERSION: u32 = 1;
 /// Longest first line of a hook, in bytes.
 pub const ASK_MAX: usize = 32 * 1024;
+/// Longest line of a program that speaks JSON-RPC, in bytes.
+pub const RPC_MAX: usize = 1024 * 1024;
 /// Longest line of an adapter, in bytes.
 pub(super) const TELL_MAX: usize = 4 * 1024 * 1024;
 

@@ -1,12 +1,15 @@
-//! The adapter's end: a socket for the hooks of one session.
+//! The adapter's end: the one socket of a session.
 
 use std::io;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use peerbus_os::process;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -15,23 +18,32 @@ use super::line::{self, Ask, Go, Tell, Took};
 use super::place::Place;
 use crate::paths::Paths;
 
-/// Hooks that are served at a time. Others find nobody, and say nothing.
-const HOOKS_MAX: usize = 32;
+/// Connections that are served at a time. Others find nobody.
+const CONNECTIONS_MAX: usize = 64;
 /// How long a hook may take for one of its lines, and how long to wait when no more connections
 /// can be had.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long one that connects may take to say what it is.
+const FIRST: Duration = Duration::from_secs(10);
 
-/// Listens for the hooks of the session whose process is `client`. The socket is removed when this
-/// is dropped.
+/// Listens for the hooks of the session whose process is `client`, and for programs of the same
+/// user that speak JSON-RPC. The socket is removed when this is dropped.
 #[derive(Debug)]
-pub struct HookSocket {
+pub struct SessionSocket {
     client: u32,
     listener: UnixListener,
-    _place: Place,
+    place: Place,
 }
 
-impl HookSocket {
-    /// Opens the socket.
+/// What a connection turns out to be.
+#[derive(Debug)]
+enum Kind {
+    Hook(Hook),
+    Rpc(Connection),
+}
+
+impl SessionSocket {
+    /// Opens the socket. Without hooks `client` is 0.
     ///
     /// # Errors
     ///
@@ -42,60 +54,148 @@ impl HookSocket {
         Ok(Self {
             client,
             listener: UnixListener::from_std(listener)?,
-            _place: place,
+            place,
         })
     }
 
-    /// Gives each hook to `serve`, for ever. Hooks that wait end when this is dropped.
-    pub async fn serve<F>(self, serve: impl Fn(Hook) -> F)
-    where
-        F: Future<Output = ()> + Send + 'static,
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.place.path()
+    }
+
+    /// Gives each hook to `hooks` and everybody who speaks JSON-RPC to `rpc`, for ever. Connections
+    /// end when this is dropped.
+    pub async fn serve<H, R>(
+        self,
+        hooks: impl Fn(Hook) -> H + Send + Sync + 'static,
+        rpc: impl Fn(Connection) -> R + Send + Sync + 'static,
+    ) where
+        H: Future<Output = ()> + Send + 'static,
+        R: Future<Output = ()> + Send + 'static,
     {
-        let mut hooks = JoinSet::new();
+        let serve = Arc::new((hooks, rpc));
+        let client = self.client;
+        let mut connections = JoinSet::new();
+        let mut told = false;
         loop {
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
-                Some(_) = hooks.join_next() => continue,
+                Some(_) = connections.join_next() => continue,
             };
             let Ok((stream, _)) = accepted else {
                 tokio::time::sleep(PATIENCE).await;
                 continue;
             };
-            if !is_of(self.client, &stream) {
-                tracing::debug!("a process outside the session asked as a hook");
-            } else if hooks.len() < HOOKS_MAX {
-                hooks.spawn(serve(Hook(BufReader::new(stream))));
+            let Some(caller) = Peer::of(&stream) else {
+                if !std::mem::replace(&mut told, true) {
+                    tracing::warn!("another user's process connected to this session's socket");
+                }
+                continue;
+            };
+            if connections.len() < CONNECTIONS_MAX {
+                let serve = Arc::clone(&serve);
+                connections.spawn(async move {
+                    match meet(stream, caller, client).await {
+                        Some(Kind::Hook(hook)) => (serve.0)(hook).await,
+                        Some(Kind::Rpc(connection)) => (serve.1)(connection).await,
+                        None => {}
+                    }
+                });
             }
         }
     }
 }
 
-/// Whether a process of this user's is at the other end, and it is the client or stands below it,
-/// as far as the system tells.
-fn is_of(client: u32, stream: &UnixStream) -> bool {
-    let Ok(peer) = stream.peer_cred() else {
-        return false;
+/// Reads the first line, which tells what the other end is. `None`: nobody who is served here.
+async fn meet(stream: UnixStream, caller: Peer, client: u32) -> Option<Kind> {
+    let (read, write) = stream.into_split();
+    let mut read = BufReader::new(read);
+    let mut first = Vec::new();
+    let mut bounded = (&mut read).take(line::RPC_MAX as u64 + 1);
+    let begun = timeout(FIRST, bounded.read_until(b'\n', &mut first)).await;
+    begun.ok()?.ok()?;
+    let connection = Connection {
+        first,
+        read,
+        write,
+        caller,
     };
-    // On Linux, one whose parents cannot be told has ended, and left its connection to another.
-    let below = |pid| process::descends(pid, client).unwrap_or(!cfg!(target_os = "linux"));
-    let is_hook = |pid| u32::try_from(pid).is_ok_and(|pid| pid == client || below(pid));
-    peer.uid() == peerbus_os::user::id() && peer.pid().is_none_or(is_hook)
+    if is_rpc(&connection.first) {
+        return Some(Kind::Rpc(connection));
+    }
+    if !caller.is_of(client) {
+        tracing::debug!("a process outside the session asked as a hook");
+        return None;
+    }
+    let short = connection.first.len() <= line::ASK_MAX;
+    short.then_some(Kind::Hook(Hook(connection)))
+}
+
+/// Whether a line is of JSON-RPC. A line that is too long to be looked at can be nothing else.
+fn is_rpc(first: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Tag {
+        #[serde(rename = "jsonrpc")]
+        _jsonrpc: IgnoredAny,
+    }
+    first.len() > line::RPC_MAX || serde_json::from_slice::<Tag>(first).is_ok()
+}
+
+/// Who connected: a process of this user's.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer {
+    /// Its user.
+    pub uid: u32,
+    /// Its number, where the system tells.
+    pub pid: Option<u32>,
+}
+
+impl Peer {
+    /// `None`: another user's.
+    fn of(stream: &UnixStream) -> Option<Self> {
+        let peer = stream.peer_cred().ok()?;
+        let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok());
+        let uid = peer.uid();
+        (uid == peerbus_os::user::id()).then_some(Self { uid, pid })
+    }
+
+    /// Whether it is the client or stands below it, as far as the system tells.
+    fn is_of(self, client: u32) -> bool {
+        // On Linux, one whose parents cannot be told has ended, and left its connection to another.
+        let below = |pid| process::descends(pid, client).unwrap_or(!cfg!(target_os = "linux"));
+        self.pid.is_none_or(|pid| pid == client || below(pid))
+    }
+}
+
+/// A connection and the first line that came over it.
+#[derive(Debug)]
+pub struct Connection {
+    /// The first line; without its end where the connection ended there.
+    pub first: Vec<u8>,
+    /// What comes after it.
+    pub read: BufReader<OwnedReadHalf>,
+    /// The way back.
+    pub write: OwnedWriteHalf,
+    /// Who connected.
+    pub caller: Peer,
 }
 
 /// A hook at the other end of a connection.
 #[derive(Debug)]
-pub struct Hook(BufReader<UnixStream>);
+pub struct Hook(Connection);
 
 impl Hook {
-    /// The connection, for an end that speaks lines of its own. Nothing was read from it yet.
+    /// The connection, for an end that speaks lines of its own.
     #[must_use]
-    pub fn into_stream(self) -> UnixStream {
-        self.0.into_inner()
+    pub fn into_connection(self) -> Connection {
+        self.0
     }
 
     /// What it says first. `None`: it does not keep to the lines, and is not answered.
-    pub async fn asked<T: DeserializeOwned>(&mut self) -> Option<Ask<T>> {
-        let ask: Ask<T> = self.hear().await?;
+    #[must_use]
+    pub fn asked<T: DeserializeOwned>(&self) -> Option<Ask<T>> {
+        let ask: Ask<T> = serde_json::from_slice(&self.0.first).ok()?;
         (ask.v == line::VERSION).then_some(ask)
     }
 
@@ -107,7 +207,7 @@ impl Hook {
     /// The next line.
     async fn hear<T: DeserializeOwned>(&mut self) -> Option<T> {
         let mut line = Vec::new();
-        let mut bounded = (&mut self.0).take(line::ASK_MAX as u64);
+        let mut bounded = (&mut self.0.read).take(line::ASK_MAX as u64);
         let read = timeout(PATIENCE, bounded.read_until(b'\n', &mut line)).await;
         read.ok()?.ok()?;
         serde_json::from_slice(&line).ok()
@@ -118,7 +218,7 @@ impl Hook {
         let Some(line) = line::write(what) else {
             return false;
         };
-        let written = timeout(PATIENCE, self.0.get_mut().write_all(&line)).await;
+        let written = timeout(PATIENCE, self.0.write.write_all(&line)).await;
         matches!(written, Ok(Ok(())))
     }
 
@@ -132,6 +232,6 @@ impl Hook {
     /// Waits until it is gone. It has nothing to say while it waits.
     pub async fn gone(&mut self) {
         // An error is an end, too.
-        let _ = self.0.fill_buf().await;
+        let _ = self.0.read.fill_buf().await;
     }
 }

@@ -2,7 +2,8 @@
 //! session's adapter over a local socket. What the events mean is the agent's own: here is how the
 //! two ends find each other, and how a text changes hands.
 //!
-//! The two ends are always of one program; the lines between them are no interface for others.
+//! The two ends are always of one program; the lines between them are no interface for others. The
+//! same socket serves programs of the user's that speak JSON-RPC: the first line tells.
 
 mod caller;
 mod deadline;
@@ -12,6 +13,6 @@ mod place;
 
 pub use caller::Caller;
 pub use deadline::{Deadline, TimedInput};
-pub use line::{ASK_MAX, Ask};
-pub use listener::{Hook, HookSocket};
+pub use line::{ASK_MAX, Ask, RPC_MAX};
+pub use listener::{Connection, Hook, Peer, SessionSocket};
 pub use place::{Ancestor, directories, directory, sweep};

@@ -63,6 +63,10 @@ impl Place {
         std::fs::set_permissions(&place.path, Permissions::from_mode(0o600))?;
         Ok((place, listener))
     }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
 }
 
 impl Drop for Place {

@@ -7,20 +7,22 @@
 mod agent;
 mod checkout;
 mod expected;
+mod inject;
 mod observe;
 mod presence;
 mod push;
 pub mod quote;
 mod serve;
+mod told;
 mod wake_list;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use peerbus_core::mailbox::{self as core, Attempt, Output, PIGGYBACK};
 use peerbus_core::peer::Event;
-use peerbus_wire::{Conversation, MessageId, PeerName, Receipt};
+use peerbus_wire::{Conversation, MessageId, PeerName, Receipt, Stage};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -33,14 +35,17 @@ pub use core::{
     Outcome, Parent, Path, PathSpec, Policy, Portion,
 };
 pub use expected::Expected;
+pub use inject::{HERE, InjectError};
 pub use presence::Who;
 pub use push::{Push, receipt};
+pub use told::{Observer, Staged};
 pub use wake_list::WakeList;
 
-use crate::Bus;
 use crate::text;
+use crate::{Bus, LinkState};
 use presence::About;
 use serve::Probe;
+use told::Told;
 
 /// Most notices in an answer.
 const NOTICES_MAX: usize = 64;
@@ -64,6 +69,8 @@ struct Shared {
     watched: watch::Sender<bool>,
     /// Counts answers that somebody waits for.
     answers: watch::Sender<u64>,
+    /// Is told what happens here.
+    observer: OnceLock<Weak<dyn Observer>>,
 }
 
 /// What stands behind the lock.
@@ -82,6 +89,8 @@ struct State {
     /// The waking paths as they were found: why one cannot be used.
     paths: BTreeMap<Path, Option<String>>,
     probe: Probe,
+    /// What the observer is to be told.
+    told: Told,
 }
 
 impl Mailbox {
@@ -108,6 +117,7 @@ impl Mailbox {
             offered: BTreeSet::new(),
             paths: BTreeMap::new(),
             probe: Probe::None,
+            told: Told::default(),
         };
         let shared = Shared {
             bus,
@@ -118,10 +128,17 @@ impl Mailbox {
             deadline: Notify::new(),
             watched: watch::Sender::new(false),
             answers: watch::Sender::new(0),
+            observer: OnceLock::new(),
         };
         Self {
             shared: Arc::new(shared),
         }
+    }
+
+    /// How the connection to the bus stands, and under which name.
+    #[must_use]
+    pub fn link(&self) -> watch::Receiver<LinkState> {
+        self.shared.bus.link()
     }
 
     /// This is the client's session now: its name goes with it, see [`Bus::bind_session`].
@@ -354,7 +371,9 @@ impl Mailbox {
         let other_deadline = state.machine.poll_timeout() != before;
         let (work, answered) = (state.has_work(), state.answers);
         let warnings = std::mem::take(&mut state.warnings);
+        let staged = state.told.take();
         drop(state);
+        self.tell_stages(&staged);
         for line in warnings {
             tracing::warn!("{line}");
         }
@@ -383,11 +402,13 @@ impl State {
         match event {
             Event::Registered { name, .. } => self.machine.registered(now_ms, name),
             Event::Message(inbound) => {
+                self.told.arrived(&inbound);
                 let mail = push::mail(inbound);
                 self.machine.message(now_ms, Arc::new(mail));
                 self.look_for_paths();
             }
             Event::Notice { receipt, id: token } => {
+                self.told.sent(&receipt);
                 let sentence = sentence.as_deref();
                 self.machine.receipt(now_ms, &receipt, sentence, token);
                 self.look_for_paths();
@@ -423,9 +444,18 @@ impl State {
         match output {
             Output::Announce(name) => self.announce = Some(name),
             Output::Push(attempt) => self.pushes.push_back(attempt),
-            Output::Ack { key, how, .. } => bus.ack(&key, how),
-            Output::Reject { key, reason, .. } => bus.reject(&key, reason),
-            Output::Progress { key, stage, .. } => bus.progress(&key, &stage),
+            Output::Ack { key, how, .. } => {
+                self.told.reached(&key, Stage::Acked(Some(how.clone())));
+                bus.ack(&key, how);
+            }
+            Output::Reject { key, reason, .. } => {
+                self.told.reached(&key, Stage::Dead { why: reason.into() });
+                bus.reject(&key, reason);
+            }
+            Output::Progress { key, stage, .. } => {
+                self.told.reached(&key, stage.clone());
+                bus.progress(&key, &stage);
+            }
             Output::Told(token) => bus.ack_notice(token),
             Output::Answered(_) => self.answers += 1,
             Output::Warn(line) => self.warnings.push(line),

@@ -36,6 +36,7 @@ impl Mailbox {
         if let Some(activity) = snapshot.activity {
             self.activity(activity);
         }
+        self.tell_session(&snapshot);
         snapshot
     }
 

@@ -8,6 +8,8 @@ use peerbus_wire::{Conversation, Kind, escape};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::inject::HERE;
+
 /// Longest text of a message that is quoted whole, in characters.
 pub(crate) const TEXT_CHARS: usize = 65_536;
 /// What is quoted of a message of which only the beginning is shown, in characters.
@@ -35,12 +37,15 @@ pub(crate) struct Line {
 /// A message as one line: `📨 msg from bob [ID] (…): "TEXT"`.
 pub(crate) fn line(mail: &Mail, how: Line) -> String {
     let inbound = &mail.inbound;
-    let mut line = format!(
-        "📨 {} from {} [{}]",
-        kind(inbound.kind),
-        plain(&inbound.from),
-        plain(&inbound.id)
-    );
+    let id = plain(&inbound.id);
+    let mut line = match is_local(mail) {
+        true => format!("{} [{id}]", put_in(mail)),
+        false => format!(
+            "📨 {} from {} [{id}]",
+            kind(inbound.kind),
+            plain(&inbound.from)
+        ),
+    };
     // Writing to a String cannot fail.
     if how.repeat {
         line.push_str(" (shown before)");
@@ -59,6 +64,19 @@ pub(crate) fn line(mail: &Mail, how: Line) -> String {
     }
     let _ = write!(line, ": {}", quoted(&said(&inbound.body), how.cut));
     line
+}
+
+/// It was put in at this session, and did not come over the bus.
+pub(crate) fn is_local(mail: &Mail) -> bool {
+    mail.inbound.from == HERE
+}
+
+/// Where a local text comes from.
+pub(crate) fn put_in(mail: &Mail) -> String {
+    match plain(&mail.inbound.source).as_str() {
+        "" => "📥 put in by a program of your user's".to_owned(),
+        source => format!("📥 put in by a program of your user's ({source})"),
+    }
 }
 
 /// A text in quotes. A cut is stated after them, where no peer can write.

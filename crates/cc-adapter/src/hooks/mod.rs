@@ -13,4 +13,4 @@ pub use client::{Said, context, ignore, wait};
 #[cfg(feature = "fuzzing")]
 pub use occasion::fuzz;
 pub use rewake::Rewake;
-pub(crate) use server::start;
+pub(crate) use server::server;

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use peerbus_adapter::hooks::{Hook, HookSocket};
-use peerbus_adapter::mailbox::{Activity, Checkout, HOOK, Mailbox, Outcome};
-use peerbus_adapter::paths::Paths;
+use peerbus_adapter::hooks::Hook;
+use peerbus_adapter::mailbox::{Activity, BoxFuture, Checkout, HOOK, Mailbox, Outcome};
 use tokio::time::timeout;
 
 use super::occasion::{Event, Occasion};
@@ -18,19 +17,16 @@ const ARRIVAL: Duration = Duration::from_millis(300);
 /// How long a session that starts may take to be on the bus. Its hook waits for less than a second.
 const JOINS: Duration = Duration::from_millis(400);
 
-/// Opens the socket for the hooks of the session. Gives the wake path,
-/// and the task that serves the hooks; when that is dropped, hooks that wait end, and the socket is
-/// removed.
-///
-/// `session` learns what each event says about it. Without `rewakes` no hook is kept waiting. Where
-/// there can be no socket, the path is never there.
-pub(crate) fn start(
-    paths: &Paths,
+/// What serves the hooks of the session, and the wake path that they are. `session` learns what each
+/// event says about it. Without `rewakes` no hook is kept waiting.
+pub(crate) fn server(
     rewakes: bool,
     mailbox: Mailbox,
     session: Session,
-) -> (Rewake, impl Future<Output = ()> + use<>) {
-    let client = session.client().unwrap_or_default();
+) -> (
+    Rewake,
+    impl Fn(Hook) -> BoxFuture<'static, ()> + Send + Sync + use<>,
+) {
     let rewake = Rewake::new(mailbox.clone());
     let server = Arc::new(HookServer {
         rewake: rewake.clone(),
@@ -38,20 +34,11 @@ pub(crate) fn start(
         mailbox,
         session,
     });
-    let bound = HookSocket::bind(paths, client).inspect_err(
-        |error| tracing::warn!(%error, "hooks cannot reach this session: no socket for them"),
-    );
-    let serve = async move {
-        let Ok(socket) = bound else {
-            return std::future::pending().await;
-        };
-        let receive = move |hook| {
-            let server = Arc::clone(&server);
-            async move { server.receive(hook).await }
-        };
-        socket.serve(receive).await;
+    let receive = move |hook| -> BoxFuture<'static, ()> {
+        let server = Arc::clone(&server);
+        Box::pin(async move { server.receive(hook).await })
     };
-    (rewake, serve)
+    (rewake, receive)
 }
 
 /// What answers hooks.
@@ -72,7 +59,7 @@ struct Answer {
 impl HookServer {
     /// Serves one hook.
     async fn receive(&self, mut hook: Hook) {
-        let Some(ask) = hook.asked::<Occasion>().await else {
+        let Some(ask) = hook.asked::<Occasion>() else {
             return;
         };
         if !self.session.told(ask.on.facts()) {

@@ -3,6 +3,8 @@
 //! The client writes one JSON object a line, each with a `uuid` and the `parentUuid` that it follows.
 //! The format is documented nowhere (seen with 2.1.330 and 2.1.114).
 
+mod events;
+
 use peerbus_adapter::transcript::{Line, LineReader, Transcripts};
 use serde::Deserialize;
 use serde_json::Value;
@@ -17,6 +19,24 @@ const INTERRUPTED: &str = "[Request interrupted by user";
 pub(crate) fn transcripts(session: Session) -> Transcripts {
     let reader = || -> Box<dyn LineReader> { Box::new(Lines) };
     Transcripts::new(move |snapshot| places(&session, snapshot), reader)
+}
+
+/// The same as what happened in the session.
+pub(crate) fn events(session: Session) -> peerbus_node::Transcript {
+    peerbus_node::Transcript {
+        find: Box::new(move |snapshot| {
+            let places = places(&session, snapshot);
+            let name = format!("{}.jsonl", places.id?);
+            let named = places.directories.iter().map(|dir| dir.join(&name));
+            // A file that a hook named may be that of the session before `/clear`.
+            let told = places.file.filter(|file| file.ends_with(&name));
+            let all: Vec<_> = told.into_iter().chain(named).collect();
+            let there = all.iter().find(|path| path.is_file());
+            // Where none is there yet, one will be.
+            there.or(all.first()).cloned()
+        }),
+        read: events::read,
+    }
 }
 
 /// Reads lines. Each says all that there is to know of it.

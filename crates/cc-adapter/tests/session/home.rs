@@ -95,15 +95,20 @@ impl Home {
 
     /// The same, with all that the hook is given.
     pub(crate) async fn hook_on(&self, on: &Value) -> (Option<String>, Hook) {
-        let dir = self.dir.path().join("sessions");
-        let of_adapter = |entry: &fs::DirEntry| entry.path().extension() == Some("sock".as_ref());
-        let mut entries = fs::read_dir(dir).unwrap().map(Result::unwrap);
-        let path = entries.find(of_adapter).expect("a socket for hooks").path();
-        let mut hook = Hook(BufReader::new(UnixStream::connect(path).await.unwrap()));
+        let mut hook = Hook(BufReader::new(self.node().await));
         let ask = json!({ "v": 1, "wait": false, "on": on });
         hook.say(&ask).await;
         let offer = hook.hear().await;
         (offer["text"].as_str().map(str::to_owned), hook)
+    }
+
+    /// A connection to the adapter's socket.
+    pub(crate) async fn node(&self) -> UnixStream {
+        let dir = self.dir.path().join("sessions");
+        let of_adapter = |entry: &fs::DirEntry| entry.path().extension() == Some("sock".as_ref());
+        let mut entries = fs::read_dir(dir).unwrap().map(Result::unwrap);
+        let path = entries.find(of_adapter).expect("a socket").path();
+        UnixStream::connect(path).await.unwrap()
     }
 
     /// The next connection to the session's socket.

@@ -12,6 +12,7 @@ mod held;
 mod home;
 mod hostile;
 mod naming;
+mod node;
 mod reading;
 mod receipts;
 mod session;

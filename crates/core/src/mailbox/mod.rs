@@ -260,7 +260,8 @@ impl Mailbox {
     pub fn doubt(&mut self, now_ms: u64) {
         self.advance(now_ms);
         for message in self.messages.values_mut() {
-            message.again |= message.content.mail().is_some();
+            // What did not come over the bus no other session has.
+            message.again |= message.from.is_some();
         }
         self.finish(now_ms);
     }

@@ -244,6 +244,12 @@ impl Key {
         hasher.finalize_xof().fill(&mut digest);
         Self(u128::from_le_bytes(digest))
     }
+
+    /// Names something that did not come over the bus. `unique`: as random as a digest.
+    #[must_use]
+    pub const fn local(unique: u128) -> Self {
+        Self(unique)
+    }
 }
 
 impl Fingerprint {

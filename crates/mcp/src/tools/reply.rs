@@ -1,5 +1,6 @@
 //! `bus.reply`
 
+use peerbus_adapter::mailbox::HERE;
 use peerbus_wire::Conversation;
 use serde_json::json;
 
@@ -51,6 +52,12 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
         ));
     };
     mailbox.named(id.as_str(), Some(&parent.from));
+    if parent.from == HERE {
+        return Err(format!(
+            "{id} was put in by a program of your user's, which is not on the bus: answer in the \
+             conversation"
+        ));
+    }
     let reply = Conversation::reply(&parent.id, &parent.talk);
     let priority = priority.unwrap_or(Conversation::of(body).priority);
     let talk = mailbox.led_to(Conversation { priority, ..reply });

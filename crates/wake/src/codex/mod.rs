@@ -28,6 +28,7 @@ pub(crate) static WAKER: Waker = Waker {
     agent: "codex",
     paths: &PATHS,
     reaches: |around| session::socket(around).is_some_and(|socket| socket.exists()),
+    connects: false,
     start,
 };
 

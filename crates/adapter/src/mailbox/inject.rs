@@ -1,0 +1,76 @@
+//! What is put into the session here, and did not come over the bus.
+
+use std::sync::Arc;
+
+use peerbus_core::mailbox::WHOLE_BYTES_MAX;
+use peerbus_core::peer::{Inbound, Key};
+use peerbus_wire::Kind;
+
+use super::{Mailbox, push};
+use crate::compose;
+
+/// Who such a text comes from. No peer can have this name.
+pub const HERE: &str = "peerbus";
+
+/// Texts that wait unseen at a time.
+const UNSEEN_MAX: usize = 32;
+
+/// Longest word for the program that asked, in characters.
+const SOURCE_CHARS: usize = 64;
+
+/// Why a text is not taken: a sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InjectError {
+    /// The text is none that can be shown.
+    Text(String),
+    /// Too much waits already.
+    Full(String),
+}
+
+impl Mailbox {
+    /// Shows the session a text that a program of its user's gave here, as it shows a peer's
+    /// message. `source`: what that program calls itself. Gives the text's id. It is kept in memory
+    /// alone, and lost with this process.
+    ///
+    /// # Errors
+    ///
+    /// When it is empty, too long to be shown whole, or too much waits already.
+    pub fn inject(&self, source: &str, text: &str) -> Result<String, InjectError> {
+        if text.trim().is_empty() {
+            let why = "`prompt` is empty: pass the text that the session is to get";
+            return Err(InjectError::Text(why.into()));
+        }
+        let unique = uuid::Uuid::now_v7();
+        let id = unique.simple().to_string();
+        let mail = push::mail(Inbound {
+            key: Key::local(unique.as_u128()),
+            id: id.clone(),
+            from: HERE.into(),
+            source: source.chars().take(SOURCE_CHARS).collect(),
+            kind: Kind::Msg,
+            ts: compose::timestamp(),
+            body: serde_json::Value::from(text).to_string(),
+            again: false,
+            to: None,
+            token: None,
+        });
+        if mail.bytes > WHOLE_BYTES_MAX {
+            return Err(InjectError::Text(format!(
+                "`prompt` takes {} bytes as it is shown, {WHOLE_BYTES_MAX} are the most: put the \
+                 text into a file and name that",
+                mail.bytes
+            )));
+        }
+        self.with(|state, now_ms| {
+            if state.told.unseen_of(HERE) >= UNSEEN_MAX {
+                return Err(InjectError::Full(format!(
+                    "{UNSEEN_MAX} texts wait unseen in this session: try again when some are seen"
+                )));
+            }
+            state.told.arrived(&mail.inbound);
+            state.machine.message(now_ms, Arc::new(mail));
+            state.look_for_paths();
+            Ok(id)
+        })
+    }
+}

@@ -1,0 +1,92 @@
+//! The command line of `peerbus session`.
+
+use clap::{Subcommand, ValueEnum};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SessionVerb {
+    /// Show the live sessions of this user
+    List(SessionList),
+    /// Print what happens in a session, until it ends; Ctrl-C leaves it alone
+    Watch(SessionWatch),
+    /// Put a text into a session; it is shown as another agent's words
+    Inject(SessionInject),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SessionList {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SessionWatch {
+    /// Its id or the beginning of that, or its name on the bus; not needed where
+    /// there is one session
+    #[arg(conflicts_with = "latest")]
+    pub(crate) id: Option<String>,
+    /// Take the session that started last
+    #[arg(long)]
+    pub(crate) latest: bool,
+    /// Print each event as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SessionInject {
+    /// The session, as for `watch`, and the text; `-` reads it from stdin
+    #[arg(value_names = ["ID", "TEXT"], num_args = 1..=2, required = true)]
+    pub(crate) words: Vec<String>,
+    /// Take the session that started last; only the text is given then
+    #[arg(long)]
+    pub(crate) latest: bool,
+    /// Wait until its model has seen it, or print what it answered in that turn
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) wait: Option<Until>,
+    /// Print the answer, and the events that are waited for, as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What an inject waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Until {
+    /// The model has seen it
+    Seen,
+    /// Its turn has ended
+    Answer,
+}
+
+/// Which session is meant.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Which<'a> {
+    /// The only one.
+    Only,
+    /// The one that started last.
+    Latest,
+    /// This one, by id or name.
+    Named(&'a str),
+}
+
+impl SessionWatch {
+    pub(crate) fn which(&self) -> Which<'_> {
+        match (&self.id, self.latest) {
+            (Some(id), _) => Which::Named(id),
+            (None, true) => Which::Latest,
+            (None, false) => Which::Only,
+        }
+    }
+}
+
+impl SessionInject {
+    /// The session and the text; `None`: both were given where one is.
+    pub(crate) fn parts(&self) -> Option<(Which<'_>, &str)> {
+        match (self.words.as_slice(), self.latest) {
+            ([text], true) => Some((Which::Latest, text)),
+            ([text], false) => Some((Which::Only, text)),
+            ([id, text], false) => Some((Which::Named(id), text)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! `peerbus session`.
+
+use std::time::Duration;
+
+use comfy_table::{Table, presets};
+use peerbus_adapter::hooks::directories;
+use peerbus_adapter::mailbox::quote::within_json;
+use peerbus_adapter::paths::Paths;
+use peerbus_node::index::{self, Session};
+use peerbus_node::{Client, Refusal};
+use peerbus_wire::{escape, escape_json};
+use serde_json::{Value, json};
+
+use crate::args::{SessionInject, SessionVerb, Until, Which};
+use crate::failure::Failure;
+use crate::output;
+
+/// Longest text of a cell, and of a line of an event, in characters.
+const CELL_CHARS: usize = 40;
+const LINE_CHARS: usize = 2_000;
+/// What this program calls itself.
+const SOURCE: &str = "peerbus session inject";
+/// The last words of a turn may be written a moment after the session is idle.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+pub(crate) fn run(verb: SessionVerb) -> Result<(), Failure> {
+    match verb {
+        SessionVerb::List(verb) => list(verb.json),
+        SessionVerb::Watch(verb) => watch(verb.which(), verb.json),
+        SessionVerb::Inject(verb) => inject(&verb),
+    }
+}
+
+/// The live sessions, with the gates as they are now.
+fn sessions() -> Result<Vec<Session>, Failure> {
+    let paths = Paths::find()?;
+    let gates = paths.credentials.with_file_name(peerbus_node::gates::FILE);
+    let gates = peerbus_node::gates::Gates::effective(&gates);
+    let found = directories(&paths).into_iter();
+    let found = found.flat_map(|dir| index::live(&dir));
+    Ok(found.map(|session| Session { gates, ..session }).collect())
+}
+
+fn list(json: bool) -> Result<(), Failure> {
+    let sessions = sessions()?;
+    if json {
+        return print_json(&json!({ "sessions": sessions }));
+    }
+    if sessions.is_empty() {
+        output::line("no sessions")?;
+        return Ok(());
+    }
+    output::line(&table(&sessions).to_string())?;
+    Ok(())
+}
+
+fn table(sessions: &[Session]) -> Table {
+    let mut table = Table::new();
+    let header = ["ID", "NAME", "CLIENT", "CWD", "STATUS", "STARTED"];
+    table.load_style(presets::NOTHING).set_header(header);
+    for session in sessions {
+        let cwd = session.cwd.as_ref().map(|cwd| cwd.display().to_string());
+        let cell = |text: Option<&str>| escape(text.unwrap_or("-"), CELL_CHARS);
+        let started = session.started_at.split('.').next();
+        table.add_row([
+            cell(Some(&session.id)),
+            cell(session.name.as_deref()),
+            cell(Some(&session.client)),
+            cell(cwd.as_deref()),
+            cell(session.status.as_deref()),
+            cell(started),
+        ]);
+    }
+    table
+}
+
+/// Connects to the session that is meant.
+fn connect(which: Which<'_>) -> Result<Client, Failure> {
+    let mut sessions = sessions()?;
+    let ids = |sessions: &[Session]| {
+        let id = |session: &Session| escape(&session.id, CELL_CHARS);
+        sessions.iter().map(id).collect::<Vec<_>>().join(", ")
+    };
+    let all = ids(&sessions);
+    let session = match which {
+        Which::Latest => sessions.pop(),
+        Which::Only if sessions.len() > 1 => {
+            return Err(Failure::config(format!(
+                "there are several sessions: name one of {all}, or say --latest"
+            )));
+        }
+        Which::Only => sessions.pop(),
+        Which::Named(meant) => {
+            let is = |session: &Session| {
+                let name = session.name.as_deref();
+                session.id == meant || name.is_some_and(|name| name.eq_ignore_ascii_case(meant))
+            };
+            let exact: Vec<_> = sessions.iter().filter(|s| is(s)).cloned().collect();
+            let begins = |session: &Session| session.id.starts_with(meant) && !meant.is_empty();
+            sessions.retain(begins);
+            let mut found = if exact.is_empty() { sessions } else { exact };
+            match found.len() {
+                0 if all.is_empty() => None,
+                0 => {
+                    let meant = escape(meant, CELL_CHARS);
+                    return Err(Failure::failed(format!(
+                        "no session has the id or the name {meant}; there are {all}"
+                    )));
+                }
+                1 => found.pop(),
+                _ => {
+                    let found = ids(&found);
+                    return Err(Failure::config(format!(
+                        "several sessions are meant: {found}"
+                    )));
+                }
+            }
+        }
+    };
+    let session = session.ok_or_else(|| {
+        Failure::failed("there is no live session: one begins with an agent that has an adapter")
+    })?;
+    Client::connect(&session.socket).map_err(|error| {
+        let socket = escape(&session.socket.display().to_string(), LINE_CHARS);
+        Failure::failed(format!("cannot connect to {socket}: {error}"))
+    })
+}
+
+fn refused(refusal: Refusal) -> Failure {
+    match refusal {
+        Refusal::Said(why) => Failure::failed(escape(&why, LINE_CHARS)),
+        Refusal::Lost(error) => lost(&error),
+    }
+}
+
+fn lost(error: &std::io::Error) -> Failure {
+    Failure::failed(format!("the session does not answer: {error}"))
+}
+
+fn watch(which: Which<'_>, json: bool) -> Result<(), Failure> {
+    let mut client = connect(which)?;
+    client
+        .call("session/subscribe", &json!({}))
+        .map_err(refused)?;
+    while let Some(event) = client.event().map_err(|error| lost(&error))? {
+        if json {
+            print_json(&event)?;
+        } else {
+            output::line(&text(&event))?;
+        }
+    }
+    Ok(())
+}
+
+fn inject(verb: &SessionInject) -> Result<(), Failure> {
+    let Some((which, text)) = verb.parts() else {
+        let why = "--latest names the session: give the text alone";
+        return Err(Failure::config(why));
+    };
+    let prompt = match text {
+        "-" => std::io::read_to_string(std::io::stdin())
+            .map_err(|error| Failure::config(format!("cannot read the text: {error}")))?,
+        text => text.to_owned(),
+    };
+    let mut client = connect(which)?;
+    if verb.wait.is_some() {
+        client
+            .call("session/subscribe", &json!({}))
+            .map_err(refused)?;
+    }
+    let params = json!({ "prompt": prompt, "source": SOURCE, "mode": "append" });
+    let answer = client.call("session/inject", &params).map_err(refused)?;
+    let id = answer["id"].as_str().unwrap_or_default();
+    if verb.json {
+        print_json(&answer)?;
+    } else if verb.wait.is_none() {
+        let id = escape(id, CELL_CHARS);
+        output::line(&format!(
+            "{id}: queued, to be shown as another agent's words"
+        ))?;
+    }
+    match verb.wait {
+        None => Ok(()),
+        Some(until) => follow(&mut client, id, until, verb.json),
+    }
+}
+
+/// What became of a text so far.
+#[derive(Default)]
+struct Followed {
+    /// It stands in the conversation.
+    there: bool,
+    seen: bool,
+    /// The session does something, as far as its client tells.
+    works: bool,
+}
+
+impl Followed {
+    /// The model has seen the text, and the turn has ended: whichever was noticed first.
+    fn is_over(&self) -> bool {
+        self.there && self.seen && !self.works
+    }
+
+    fn does(&mut self, status: &Value) {
+        self.works = status == "thinking" || status == "waiting_approval";
+    }
+}
+
+/// Waits for what a text leads to.
+fn follow(client: &mut Client, id: &str, until: Until, json: bool) -> Result<(), Failure> {
+    let mut so_far = Followed::default();
+    loop {
+        let event = client.event().map_err(|error| {
+            // Nothing more came in time.
+            if error.kind() == std::io::ErrorKind::WouldBlock {
+                Failure::OutputClosed
+            } else {
+                lost(&error)
+            }
+        });
+        let event = match event {
+            Err(Failure::OutputClosed) if so_far.is_over() => return Ok(()),
+            event => event?,
+        };
+        let Some(event) = event else {
+            let how = if so_far.seen {
+                "was seen"
+            } else {
+                "was not seen"
+            };
+            return Err(Failure::failed(format!(
+                "the session has ended; the text {how}"
+            )));
+        };
+        if json {
+            print_json(&event)?;
+        }
+        let is = |member: &str, text: &str| event[member] == text;
+        if is("type", "bus") && is("id", id) {
+            match event["stage"].as_str() {
+                Some("seen") => so_far.seen = true,
+                Some("dead" | "expired") => {
+                    let why = event["reason"].as_str().unwrap_or("it was given up");
+                    return Err(Failure::failed(escape(why, LINE_CHARS)));
+                }
+                _ => {}
+            }
+            if so_far.seen && until == Until::Seen {
+                if !json {
+                    output::line(&format!("{}: seen", escape(id, CELL_CHARS)))?;
+                }
+                return Ok(());
+            }
+        }
+        if is("type", "message") {
+            let content = event["content"].as_str().unwrap_or_default();
+            if is("role", "user") {
+                so_far.there |= content.contains(id);
+            } else if so_far.there && until == Until::Answer && !json {
+                output::line(&lines(content))?;
+            }
+        }
+        if is("type", "status") {
+            so_far.does(&event["status"]);
+        }
+        let patience = so_far.is_over().then_some(LAST_WORDS);
+        client
+            .set_patience(patience)
+            .map_err(|error| lost(&error))?;
+    }
+}
+
+fn print_json(value: &Value) -> Result<(), Failure> {
+    Ok(output::line(&escape_json(&value.to_string()))?)
+}
+
+/// An event, for people.
+fn text(event: &Value) -> String {
+    let word = |member: &str| escape(event[member].as_str().unwrap_or_default(), CELL_CHARS);
+    let value = |member: &str| {
+        let text = match &event[member] {
+            Value::String(text) => text.clone(),
+            value => value.to_string(),
+        };
+        lines(&text)
+    };
+    let said = match event["type"].as_str().unwrap_or_default() {
+        "message" => format!("{}: {}", word("role"), value("content")),
+        "tool_call" => format!("calls {}: {}", word("tool"), value("input")),
+        "tool_result" => {
+            let failed = if event["is_error"] == true {
+                " (failed)"
+            } else {
+                ""
+            };
+            format!("result{failed}: {}", value("content"))
+        }
+        "status" if event["status"].is_null() => "status: not known".to_owned(),
+        "status" => format!("status: {}", word("status")),
+        "bus" => {
+            let peer = ["from", "to"]
+                .into_iter()
+                .find(|way| event[way].is_string());
+            let peer = peer.map(|way| format!(" {way} {}", word(way)));
+            let peer = peer.unwrap_or_default();
+            format!("bus: {}{peer}: {}", word("id"), word("stage"))
+        }
+        "gap" => format!("… {} events are missing", event["missed"]),
+        _ => escape(&event.to_string(), LINE_CHARS),
+    };
+    let time = event["timestamp"].as_str().unwrap_or_default();
+    let time = time.get(11..19).unwrap_or_default();
+    format!("{} {said}", escape(time, CELL_CHARS))
+}
+
+/// The beginning of a text with its line breaks, and nothing else that a terminal would take for
+/// more than text.
+fn lines(text: &str) -> String {
+    let (shown, more) = match text.char_indices().nth(LINE_CHARS) {
+        Some((end, _)) => text.split_at(end),
+        None => (text, ""),
+    };
+    let mut lines = within_json(shown).replace('\n', "\n    ");
+    if !more.is_empty() {
+        lines.push_str(&format!("… [{} more characters]", more.chars().count()));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_a_line_that_no_text_can_forge() {
+        let at = "2026-01-02T03:04:05.678Z";
+        for (event, line) in [
+            (
+                json!({ "type": "message", "role": "assistant", "content": "a\n\u{1b}[2Jb" }),
+                "assistant: a\n    \\u001b[2Jb",
+            ),
+            (
+                json!({ "type": "tool_call", "tool": "Bash", "input": { "command": "ls" } }),
+                r#"calls Bash: {"command":"ls"}"#,
+            ),
+            (
+                json!({ "type": "tool_result", "content": "no", "is_error": true }),
+                "result (failed): no",
+            ),
+            (
+                json!({ "type": "status", "status": "idle" }),
+                "status: idle",
+            ),
+            (
+                json!({ "type": "bus", "id": "1", "from": "alice", "stage": "seen" }),
+                "bus: 1 from alice: seen",
+            ),
+            (
+                json!({ "type": "gap", "missed": 7 }),
+                "… 7 events are missing",
+            ),
+        ] {
+            let mut event = event;
+            event["timestamp"] = at.into();
+            assert_eq!(text(&event), format!("03:04:05 {line}"));
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The other end, for commands: plain blocking I/O.
+
+use std::collections::VecDeque;
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+/// Why a node does not do what it was asked.
+#[derive(Debug)]
+pub enum Refusal {
+    /// Its sentence. Untrusted.
+    Said(String),
+    /// It cannot be asked.
+    Lost(io::Error),
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Self {
+        Self::Lost(error)
+    }
+}
+
+/// A connection to a node.
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<UnixStream>,
+    last: u64,
+    events: VecDeque<Value>,
+}
+
+impl Client {
+    /// Connects to a node of this user's.
+    ///
+    /// # Errors
+    ///
+    /// When nobody listens there, or another user's process does.
+    pub fn connect(socket: &Path) -> io::Result<Self> {
+        let stream = UnixStream::connect(socket)?;
+        peerbus_os::socket::check_listener(&stream)?;
+        Ok(Self {
+            stream: BufReader::new(stream),
+            last: 0,
+            events: VecDeque::new(),
+        })
+    }
+
+    /// Asks, and waits for the answer. Events that come meanwhile are kept.
+    ///
+    /// # Errors
+    ///
+    /// When it refuses, or is gone.
+    pub fn call(&mut self, method: &str, params: &Value) -> Result<Value, Refusal> {
+        self.last += 1;
+        let id = self.last;
+        let call = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        self.stream
+            .get_mut()
+            .write_all(format!("{call}\n").as_bytes())?;
+        loop {
+            let mut line = self
+                .line()?
+                .ok_or(io::Error::from(io::ErrorKind::UnexpectedEof))?;
+            if line["method"] == "session/event" {
+                self.events.push_back(line["params"].take());
+            } else if let Some(error) = line.get("error") {
+                let message = error["message"].as_str().unwrap_or_default();
+                return Err(Refusal::Said(message.to_owned()));
+            } else if line["id"] == id {
+                return Ok(line["result"].take());
+            }
+        }
+    }
+
+    /// The next event. `None`: the session has ended.
+    ///
+    /// # Errors
+    ///
+    /// When the connection fails.
+    pub fn event(&mut self) -> io::Result<Option<Value>> {
+        if let Some(event) = self.events.pop_front() {
+            return Ok(Some(event));
+        }
+        loop {
+            let Some(mut line) = self.line()? else {
+                return Ok(None);
+            };
+            if line["method"] == "session/event" {
+                return Ok(Some(line["params"].take()));
+            }
+        }
+    }
+
+    /// From now on an event is waited for that long, and then there is an error of the kind
+    /// [`io::ErrorKind::WouldBlock`]; `None`: for ever.
+    ///
+    /// # Errors
+    ///
+    /// When the system will not.
+    pub fn set_patience(&mut self, patience: Option<std::time::Duration>) -> io::Result<()> {
+        self.stream.get_ref().set_read_timeout(patience)
+    }
+
+    fn line(&mut self) -> io::Result<Option<Value>> {
+        let mut line = Vec::new();
+        if self.stream.read_until(b'\n', &mut line)? == 0 {
+            return Ok(None);
+        }
+        Ok(Some(serde_json::from_slice(&line)?))
+    }
+}

@@ -1,0 +1,212 @@
+//! The list of live sessions: `index.json` beside their sockets. It is replaced in one step, by one
+//! at a time; whoever reads it drops the entries of sessions that are gone.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use peerbus_os as os;
+use serde::{Deserialize, Serialize};
+
+use crate::gates::Gates;
+
+/// The file's name, and that of its lock.
+pub const FILE: &str = "index.json";
+const LOCK: &str = "index.lock";
+/// More than it has.
+const BYTES_MAX: u64 = 4 << 20;
+/// How often the lock is tried, and the pause in between. Whoever holds it does so for the time of
+/// one small write, unless that process was stopped.
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// A live session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    /// The client's own id, or one of ours where the client tells none.
+    pub id: String,
+    /// Its name on the bus, while it has one.
+    pub name: Option<String>,
+    /// What its client calls itself.
+    pub client: String,
+    /// Its directory.
+    pub cwd: Option<PathBuf>,
+    /// `idle`, `thinking` or `waiting_approval`, where the client tells.
+    pub status: Option<String>,
+    /// When its node began, as RFC 3339 in UTC.
+    pub started_at: String,
+    /// Its socket.
+    pub socket: PathBuf,
+    /// The gates as they were when this was written.
+    pub gates: Gates,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct Index {
+    sessions: Vec<Session>,
+}
+
+/// Writes a session into the index of the directory of its socket, in place of what stood there.
+///
+/// # Errors
+///
+/// When that cannot be done.
+pub fn put(session: &Session) -> io::Result<()> {
+    change(&session.socket, |index| {
+        index.sessions.push(session.clone());
+    })
+}
+
+/// Takes the session with this socket out.
+///
+/// # Errors
+///
+/// When that cannot be done.
+pub fn remove(socket: &Path) -> io::Result<()> {
+    change(socket, |_| {})
+}
+
+/// The live sessions of a directory, those that started first at the beginning. What is gone is
+/// dropped from the file, too.
+#[must_use]
+pub fn live(dir: &Path) -> Vec<Session> {
+    if !os::user::owns(dir) {
+        return Vec::new();
+    }
+    let path = dir.join(FILE);
+    let found = read(&path).sessions;
+    let (mut live, gone): (Vec<_>, Vec<_>) = found
+        .into_iter()
+        .partition(|session| os::socket::is_listening(&session.socket).unwrap_or(false));
+    for session in gone {
+        // Somebody else may have been faster.
+        let _ = remove(&session.socket);
+    }
+    live.sort_by(|a, b| (&a.started_at, &a.socket).cmp(&(&b.started_at, &b.socket)));
+    live
+}
+
+fn read(path: &Path) -> Index {
+    let text = os::file::read_small(path, BYTES_MAX).unwrap_or_default();
+    // What is not understood is written anew by every session as it changes.
+    serde_json::from_str(&text).unwrap_or_default()
+}
+
+/// Changes the index after the entry with this socket was taken out.
+fn change(socket: &Path, edit: impl FnOnce(&mut Index)) -> io::Result<()> {
+    let dir = socket.parent().unwrap_or(Path::new("/"));
+    let lock = os::file::open_private(&dir.join(LOCK))?;
+    acquire(&lock)?;
+    let path = dir.join(FILE);
+    let mut index = read(&path);
+    // Of a session that ended without a word the socket may be swept already.
+    index
+        .sessions
+        .retain(|known| known.socket != socket && known.socket.exists());
+    edit(&mut index);
+    let fresh = dir.join(format!(".{FILE}.{}", std::process::id()));
+    // Left by a process of this number.
+    let _ = fs::remove_file(&fresh);
+    let text = serde_json::to_string(&index)?;
+    // What is lost with the machine's power says nothing of what lives after it: no sync.
+    let written = os::file::create_private(&fresh)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .and_then(|()| fs::rename(&fresh, &path));
+    if written.is_err() {
+        let _ = fs::remove_file(&fresh);
+    }
+    written
+}
+
+fn acquire(lock: &File) -> io::Result<()> {
+    for _ in 0..TRIES {
+        match lock.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    let why = "another process holds the lock of the list of sessions";
+    Err(io::Error::new(io::ErrorKind::WouldBlock, why))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    fn session(dir: &Path, id: &str) -> Session {
+        Session {
+            id: id.into(),
+            name: None,
+            client: "c".into(),
+            cwd: None,
+            status: Some("idle".into()),
+            started_at: format!("2026-01-01T00:00:00.{id}Z"),
+            socket: dir.join(format!("{id}.sock")),
+            gates: Gates { inject: true },
+        }
+    }
+
+    fn ids(dir: &Path) -> Vec<String> {
+        live(dir).into_iter().map(|session| session.id).collect()
+    }
+
+    #[test]
+    fn whoever_reads_drops_the_dead_and_an_orderly_end_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let mut listeners = Vec::new();
+        for id in ["2", "1", "3"] {
+            let session = session(dir, id);
+            listeners.push(UnixListener::bind(&session.socket).unwrap());
+            put(&session).unwrap();
+        }
+        assert_eq!(ids(dir), ["1", "2", "3"]);
+        // A killed process leaves its socket and its entry.
+        drop(listeners.pop());
+        assert_eq!(ids(dir), ["1", "2"]);
+        let text = fs::read_to_string(dir.join(FILE)).unwrap();
+        assert!(!text.contains("3.sock"), "{text}");
+        remove(&dir.join("1.sock")).unwrap();
+        assert_eq!(ids(dir), ["2"]);
+        let thinking = Session {
+            status: Some("thinking".into()),
+            ..session(dir, "2")
+        };
+        put(&thinking).unwrap();
+        assert_eq!(live(dir), [thinking]);
+        let mode = os::file::exposed_mode(&fs::metadata(dir.join(FILE)).unwrap());
+        assert_eq!(mode, None, "the user's alone");
+    }
+
+    #[test]
+    fn sessions_that_begin_at_once_are_all_in_the_list() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let begin = |n: usize| {
+            let session = session(dir, &format!("{n:03}"));
+            let listener = UnixListener::bind(&session.socket).unwrap();
+            // One that finds the lock taken for too long tries again as it changes.
+            while put(&session).is_err() {}
+            listener
+        };
+        let listeners: Vec<_> = std::thread::scope(|scope| {
+            let begun: Vec<_> = (0..16).map(|n| scope.spawn(move || begin(n))).collect();
+            begun.into_iter().map(|b| b.join().unwrap()).collect()
+        });
+        assert_eq!(live(dir).len(), listeners.len());
+    }
+
+    #[test]
+    fn a_list_that_is_broken_is_begun_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(FILE), "{\"sessions\":[{}").unwrap();
+        let one = session(dir.path(), "1");
+        let _listener = UnixListener::bind(&one.socket).unwrap();
+        put(&one).unwrap();
+        assert_eq!(live(dir.path()), [one]);
+    }
+}

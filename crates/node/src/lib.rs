@@ -1,0 +1,380 @@
+//! The node of one session: a local socket at which programs of the same user watch the session and
+//! put texts into it. `docs/NODE_PROTOCOL.md` has the protocol, `docs/SESSIONS.md` what users are
+//! told.
+//!
+//! What decides is without I/O: [`protocol`] reads and writes lines, [`log`] keeps what happened.
+//! Nobody is waited for: a subscriber reads the log at its own pace, and what it is too slow for is
+//! gone, which it is told.
+
+mod client;
+mod connection;
+mod feed;
+pub mod gates;
+pub mod index;
+pub mod log;
+pub mod protocol;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use peerbus_adapter::hooks::{Hook, SessionSocket};
+use peerbus_adapter::mailbox::{Activity, Mailbox, Observer, SessionSource, Snapshot, Staged};
+use peerbus_adapter::paths::Paths;
+use peerbus_adapter::{How, LinkState, Stage, rfc3339, wall_ms};
+use serde_json::{Map, Value, json};
+use tokio::sync::{Notify, Semaphore, watch};
+
+pub use client::{Client, Refusal};
+use feed::Feed;
+pub use feed::{Event, Transcript};
+use gates::Gates;
+use index::Session;
+use log::{Log, Next, Text};
+use protocol::{Kind, Kinds};
+
+/// Between two looks at the transcript while somebody watches.
+const LOOK: Duration = Duration::from_millis(100);
+/// Programs that are connected at a time.
+const CLIENTS_MAX: usize = 16;
+
+/// What a node knows of its session.
+pub struct About {
+    /// What the client calls itself.
+    pub client: String,
+    /// Tells what the session does.
+    pub session: Option<Arc<dyn SessionSource>>,
+    /// Its conversation.
+    pub transcript: Option<Transcript>,
+    /// As whose words the client shows what is put in: `peer` or `user`.
+    pub shown_as: &'static str,
+}
+
+/// The node of a session. Clones share it.
+#[derive(Clone)]
+pub struct Node(Arc<Shared>);
+
+pub(crate) struct Shared {
+    about: Facts,
+    mailbox: Mailbox,
+    state: Mutex<State>,
+    /// The number of the last event.
+    news: watch::Sender<u64>,
+    /// So many subscribers.
+    watched: watch::Sender<usize>,
+    /// The list of sessions may have to say something else.
+    changed: Notify,
+    pub(crate) clients: Semaphore,
+}
+
+struct Facts {
+    client: String,
+    shown_as: &'static str,
+    gates: PathBuf,
+    socket: PathBuf,
+    started_at: String,
+}
+
+struct State {
+    log: Log,
+    feed: Feed,
+    session: Snapshot,
+}
+
+impl Node {
+    /// Makes the node that is reached at this socket. The mailbox tells it what happens.
+    #[must_use]
+    pub fn new(socket: &SessionSocket, paths: &Paths, about: About, mailbox: Mailbox) -> Self {
+        let started_at = rfc3339(wall_ms());
+        let state = State {
+            log: Log::default(),
+            feed: Feed::new(about.transcript, started_at.clone()),
+            session: about.session.map(|s| s.snapshot()).unwrap_or_default(),
+        };
+        let shared = Arc::new(Shared {
+            about: Facts {
+                client: about.client,
+                shown_as: about.shown_as,
+                gates: paths.credentials.with_file_name(gates::FILE),
+                socket: socket.path().to_owned(),
+                started_at,
+            },
+            mailbox: mailbox.clone(),
+            state: Mutex::new(state),
+            news: watch::Sender::new(0),
+            watched: watch::Sender::new(0),
+            changed: Notify::new(),
+            clients: Semaphore::new(CLIENTS_MAX),
+        });
+        let observer: Weak<Shared> = Arc::downgrade(&shared);
+        mailbox.observed_by(observer);
+        Self(shared)
+    }
+
+    /// Notes that something happened.
+    pub fn record(&self, kind: Kind, members: Map<String, Value>) {
+        self.0.record(kind, members);
+    }
+
+    /// Serves the socket for ever: hooks are `hooks`' to serve, everybody else is served here. When
+    /// this is dropped the session is over: subscribers are told, and the list is without it.
+    pub async fn serve<H>(
+        self,
+        socket: SessionSocket,
+        hooks: impl Fn(Hook) -> H + Send + Sync + 'static,
+    ) where
+        H: Future<Output = ()> + Send + 'static,
+    {
+        let shared = Arc::clone(&self.0);
+        let talk = move |connection| connection::talk(Arc::clone(&shared), connection);
+        let _listed = Listed(self.0.about.socket.clone());
+        tokio::join!(
+            socket.serve(hooks, talk),
+            self.0.keep_listed(),
+            self.0.follow()
+        );
+    }
+}
+
+/// The session stands in the list until this is dropped.
+struct Listed(PathBuf);
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        // Whoever reads the list drops what is gone.
+        let _ = index::remove(&self.0);
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn record(&self, kind: Kind, members: Map<String, Value>) {
+        let mut state = self.state();
+        // What the transcript has by now came before.
+        state.look();
+        let id = self.id(&state.session);
+        let text = said(kind, &id, &rfc3339(wall_ms()), members).to_string();
+        state.log.push(kind, Text::Kept(text.into()));
+        self.tell(&state.log);
+    }
+
+    fn tell(&self, log: &Log) {
+        let last = log.last();
+        let changed = |known: &mut u64| std::mem::replace(known, last) != last;
+        self.news.send_if_modified(changed);
+    }
+
+    /// The client's own id, or one that the socket's name gives.
+    fn id(&self, session: &Snapshot) -> String {
+        let ours = || self.about.socket.file_stem().unwrap_or_default();
+        let id = session.id.clone();
+        id.unwrap_or_else(|| ours().to_string_lossy().into_owned())
+    }
+
+    /// As the list has it.
+    pub(crate) fn session(&self) -> Session {
+        let session = self.state().session.clone();
+        let name = match &*self.mailbox.link().borrow() {
+            LinkState::Online { name, .. } => Some(name.clone()),
+            _ => None,
+        };
+        Session {
+            id: self.id(&session),
+            name,
+            client: self.about.client.clone(),
+            status: status(&session).map(str::to_owned),
+            cwd: session.cwd,
+            started_at: self.about.started_at.clone(),
+            socket: self.about.socket.clone(),
+            gates: Gates::effective(&self.about.gates),
+        }
+    }
+
+    /// Keeps the list as the session is.
+    async fn keep_listed(&self) {
+        let mut link = self.mailbox.link();
+        let mut listed = None;
+        loop {
+            let session = self.session();
+            if listed.as_ref() != Some(&session) {
+                match index::put(&session) {
+                    Ok(()) => listed = Some(session),
+                    Err(error) => tracing::debug!(%error, "the list of sessions is not written"),
+                }
+            }
+            tokio::select! {
+                () = self.changed.notified() => {}
+                Ok(()) = link.changed() => {}
+            }
+        }
+    }
+
+    /// Reads the transcript while somebody watches.
+    async fn follow(&self) {
+        let mut watched = self.watched.subscribe();
+        // The sender lives as long as self: waiting cannot fail.
+        while watched.wait_for(|count| *count > 0).await.is_ok() {
+            self.look();
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Notes what the transcript has by now.
+    pub(crate) fn look(&self) {
+        let mut state = self.state();
+        state.look();
+        self.tell(&state.log);
+    }
+
+    /// The number of the last event.
+    pub(crate) fn last(&self) -> u64 {
+        self.state().log.last()
+    }
+
+    /// The next event after `seq`, or a gap. Keeps `seq` at what was given.
+    pub(crate) async fn next(&self, seq: &mut u64, kinds: Kinds) -> Value {
+        let mut news = self.news.subscribe();
+        loop {
+            if let Some(event) = self.render(seq, kinds) {
+                return event;
+            }
+            let known = *seq;
+            let _ = news.wait_for(|last| *last > known).await;
+        }
+    }
+
+    /// `None`: there is nothing.
+    fn render(&self, seq: &mut u64, kinds: Kinds) -> Option<Value> {
+        let state = self.state();
+        let next = state.log.after(*seq, kinds);
+        let id = self.id(&state.session);
+        let gap = |missed: u64| {
+            let members = Map::from_iter([("missed".to_owned(), missed.into())]);
+            named("gap", &id, &rfc3339(wall_ms()), members)
+        };
+        let mut event = match next {
+            Next::Nothing(last) => {
+                *seq = last;
+                return None;
+            }
+            Next::Gap { seq: last, missed } => {
+                *seq = last;
+                gap(missed)
+            }
+            Next::Event {
+                seq: this,
+                kind,
+                text,
+            } => {
+                *seq = this;
+                match text {
+                    Text::Kept(text) => serde_json::from_str(&text).ok(),
+                    Text::Line {
+                        file,
+                        at,
+                        len,
+                        part,
+                    } => state.feed.again(&file, at, len, part).map(|event| {
+                        let session = event.session_id.as_deref().unwrap_or(&id);
+                        let when = event.timestamp.unwrap_or_else(|| rfc3339(wall_ms()));
+                        said(kind, session, &when, event.members)
+                    }),
+                }
+                // Its file is gone, or was written anew.
+                .unwrap_or_else(|| gap(1))
+            }
+        };
+        event["seq"] = (*seq).into();
+        Some(event)
+    }
+}
+
+impl State {
+    fn look(&mut self) {
+        self.feed.look(&self.session, &mut self.log);
+    }
+}
+
+impl Observer for Shared {
+    fn staged(&self, staged: &Staged) {
+        self.record(Kind::Bus, bus(staged));
+    }
+
+    fn looked(&self, session: &Snapshot) {
+        let mut state = self.state();
+        if state.session == *session {
+            return;
+        }
+        let before = status(&state.session);
+        // What the session did until now stands in the file that it had.
+        state.look();
+        state.session.clone_from(session);
+        drop(state);
+        let now = status(session);
+        if before != now {
+            let members = Map::from_iter([("status".to_owned(), now.into())]);
+            self.record(Kind::Status, members);
+        }
+        self.changed.notify_one();
+    }
+}
+
+fn named(word: &str, session: &str, at: &str, mut members: Map<String, Value>) -> Value {
+    members.insert("type".into(), word.into());
+    members.insert("session_id".into(), session.into());
+    members.insert("timestamp".into(), at.into());
+    Value::Object(members)
+}
+
+fn said(kind: Kind, session: &str, at: &str, members: Map<String, Value>) -> Value {
+    named(kind.word(), session, at, members)
+}
+
+/// What the session does; `None`: its client does not say.
+fn status(session: &Snapshot) -> Option<&'static str> {
+    match session.activity? {
+        Activity::Idle => Some("idle"),
+        Activity::Busy => Some("thinking"),
+        Activity::Waiting => Some("waiting_approval"),
+        Activity::Unknown => None,
+    }
+}
+
+/// How far a message is, as an event says it.
+fn bus(staged: &Staged) -> Map<String, Value> {
+    let stage = match &staged.stage {
+        Stage::Acked(Some(How::Seen { .. })) => "seen",
+        stage => stage.word(),
+    };
+    let mut members = Map::from_iter([
+        ("id".to_owned(), Value::from(staged.id.as_str())),
+        ("stage".to_owned(), stage.into()),
+    ]);
+    let mut put = |name: &str, text: &str| {
+        members.insert(name.into(), text.into());
+    };
+    if let Some(peer) = &staged.peer {
+        put(if staged.sent { "to" } else { "from" }, peer);
+    }
+    match &staged.stage {
+        Stage::Acked(Some(How::Seen { path, evidence })) => {
+            put("path", path);
+            put("evidence", evidence);
+        }
+        Stage::Pushed { path } | Stage::Presented { path } => put("path", path),
+        Stage::Acked(Some(How::Pushed { path })) => put("path", path),
+        Stage::Held { why } | Stage::Expired { why } | Stage::Dead { why } => put("reason", why),
+        _ => {}
+    }
+    members
+}
+
+/// The session as `session/status` tells it.
+pub(crate) fn told(session: &Session, last: u64) -> Value {
+    let mut told = json!(session);
+    told["seq"] = last.into();
+    told
+}

@@ -1,0 +1,126 @@
+//! `peerbus session`: the commands, with real adapters.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::support::{Broker, Home, Lines, Mcp, eventually};
+
+fn listed(home: &Home) -> Vec<Value> {
+    let text = home.run(&["session", "list", "--json"]).ok();
+    let list: Value = serde_json::from_str(&text).expect("JSON");
+    list["sessions"].as_array().cloned().unwrap_or_default()
+}
+
+fn names(home: &Home) -> Vec<String> {
+    let name = |session: &Value| session["name"].as_str().unwrap_or_default().to_owned();
+    listed(home).iter().map(name).collect()
+}
+
+#[test]
+fn a_text_that_is_put_into_an_agents_session_waits_there_and_its_way_is_watched() {
+    let home = Home::new();
+    let _broker = Broker::start(&home);
+    assert_eq!(home.run(&["session", "list"]).ok(), "no sessions\n");
+    let why = home.run(&["session", "watch", "bob"]).fails(1);
+    assert!(why.contains("no live session"), "{why}");
+
+    let mut session = Mcp::start(&home, "generic", "bob", "some\u{1b}[2Jbot");
+    eventually("bob is listed", || (names(&home) == ["bob"]).then_some(()));
+    let table = home.run(&["session", "list"]).ok();
+    assert!(
+        table.contains("bob") && table.contains(r"some\u001b[2Jbot"),
+        "{table}"
+    );
+    let socket = listed(&home)[0]["socket"]
+        .as_str()
+        .expect("a path")
+        .to_owned();
+    let mode = fs::metadata(&socket)
+        .expect("a socket")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+
+    let mut watch = home.peerbus(&["session", "watch", "bob", "--json"]);
+    let mut watch = watch.stdout(Stdio::piped()).spawn().expect("it starts");
+    let events = Lines::of(watch.stdout.take().expect("a pipe"));
+    // Until somebody watches, there is nothing to see: what is put in before is no news.
+    let first = eventually("it watches", || {
+        home.run(&["session", "inject", "BOB", "hello"]).ok();
+        events.next(std::time::Duration::from_millis(100))
+    });
+    let event: Value = serde_json::from_str(&first).expect("JSON");
+    let id = event["id"].as_str().expect("an id").to_owned();
+    assert_eq!(
+        (&event["stage"], &event["from"]),
+        (&json!("delivered"), &json!("peerbus"))
+    );
+    let drained = session.call("bus.drain", json!({}));
+    assert!(drained.to_string().contains("hello"), "{drained}");
+    let seen = session.call("bus.ack", json!({ "ids": [id] }));
+    assert_eq!(seen["acked"], json!([id]), "{seen}");
+    events.find("that it is seen", |line| {
+        let event: Value = serde_json::from_str(line).expect("JSON");
+        (event["id"] == id.as_str() && event["stage"] == "seen").then_some(())
+    });
+
+    session.close();
+    events.find("the session's end", |line| {
+        line.contains(r#""status":"ended""#).then_some(())
+    });
+    assert!(watch.wait().expect("it ends").success());
+    assert_eq!(names(&home), Vec::<String>::new());
+}
+
+#[test]
+fn which_session_is_meant_is_never_guessed() {
+    let home = Home::new();
+    let _broker = Broker::start(&home);
+    let _ann = Mcp::start(&home, "generic", "ann", "some-bot");
+    eventually("ann is listed", || (names(&home) == ["ann"]).then_some(()));
+    let bob = Mcp::start(&home, "generic", "bob", "some-bot");
+    eventually("both are listed", || {
+        (names(&home) == ["ann", "bob"]).then_some(())
+    });
+    let why = home.run(&["session", "inject", "hello"]).fails(2);
+    assert!(
+        why.contains("several sessions") && why.contains("--latest"),
+        "{why}"
+    );
+    let why = home.run(&["session", "inject", "eve", "hello"]).fails(1);
+    assert!(why.contains("eve"), "{why}");
+    let why = home
+        .run(&["session", "inject", "--latest", "bob", "hello"])
+        .fails(2);
+    assert!(why.contains("text alone"), "{why}");
+    home.run(&["session", "inject", "--latest", "hello"]).ok();
+    // A killed adapter leaves its entry until somebody looks.
+    rustix::process::kill_process(bob.pid(), rustix::process::Signal::KILL).expect("it lives");
+    eventually("bob is gone", || (names(&home) == ["ann"]).then_some(()));
+    home.run(&["session", "inject", "hello"]).ok();
+}
+
+#[test]
+fn a_closed_gate_refuses_with_a_sentence() {
+    let home = Home::new();
+    let _broker = Broker::start(&home);
+    let _bob = Mcp::start(&home, "generic", "bob", "some-bot");
+    eventually("bob is listed", || (names(&home) == ["bob"]).then_some(()));
+    let file = home.credentials().with_file_name("sessions.toml");
+    for (text, why) in [("inject = false", "inject = false"), ("inject =", "line 1")] {
+        fs::write(&file, text).expect("it is written");
+        let said = home.run(&["session", "inject", "bob", "hello"]).fails(1);
+        let path = file.display().to_string();
+        assert!(
+            said.contains("`inject` is closed") && said.contains(&path),
+            "{said}"
+        );
+        assert!(said.contains(why), "{said}");
+        assert_eq!(listed(&home)[0]["gates"], json!({ "inject": false }));
+    }
+    fs::remove_file(&file).expect("it is there");
+    home.run(&["session", "inject", "bob", "hello"]).ok();
+}

@@ -280,9 +280,19 @@ fn a_process_that_is_no_child_of_the_session_gets_nothing() {
     rig.send(&json!("for the session"));
 
     let sockets = rig.home.path().join(".local/state/peerbus/sessions");
-    let socket = std::fs::read_dir(sockets).expect("a directory").next();
-    let socket = socket.expect("a socket").expect("an entry").path();
-    let mut hook = std::os::unix::net::UnixStream::connect(socket).expect("the adapter listens");
+    // The worker has one, too, at which no hook is served: it is of no client.
+    let is_sessions = |path: &std::path::PathBuf| {
+        let name = path.file_name().expect("a name").to_string_lossy();
+        name.ends_with(".sock") && !name.starts_with("0.")
+    };
+    let entries = std::fs::read_dir(sockets).expect("a directory");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let found: Vec<_> = paths.filter(is_sessions).collect();
+    let [socket] = found.as_slice() else {
+        panic!("{found:?}");
+    };
+    let connect = || std::os::unix::net::UnixStream::connect(socket).expect("the adapter listens");
+    let mut hook = connect();
     let ask = json!({ "v": 1, "wait": false, "on": {
         "hook_event_name": TOOL, "session_id": "stranger", "transcript_path": "/tmp/mine.jsonl",
     } });
@@ -291,6 +301,16 @@ fn a_process_that_is_no_child_of_the_session_gets_nothing() {
     let mut answer = Vec::new();
     let _ = hook.read_to_end(&mut answer);
     assert_eq!(String::from_utf8_lossy(&answer), "");
+    // Any program of the user's may speak to the node.
+    let mut program = connect();
+    let ask = json!({ "jsonrpc": "2.0", "id": 1, "method": "session/status" });
+    writeln!(program, "{ask}").expect("it is heard");
+    program
+        .shutdown(std::net::Shutdown::Write)
+        .expect("it has said all");
+    let mut answer = String::new();
+    program.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.contains(r#""client":"claude-code""#), "{answer}");
     let peers = session.call("bus.peers", json!({})).to_string();
     assert!(peers.contains("for the session"), "{peers}");
     session.close();

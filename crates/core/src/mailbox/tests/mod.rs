@@ -102,10 +102,11 @@ impl Rig {
         talk: Conversation,
         again: bool,
     ) -> No {
-        let key = Key::of(
-            &PeerName::parse(from).unwrap().key(),
-            &MessageId::parse(id).unwrap(),
-        );
+        // What has no peer's name did not come over the bus.
+        let key = match PeerName::parse(from) {
+            Ok(name) => Key::of(&name.key(), &MessageId::parse(id).unwrap()),
+            Err(_) => Key::local(self.next.into()),
+        };
         let inbound = Inbound {
             key,
             id: id.into(),

@@ -21,8 +21,7 @@ pub(crate) struct SessionList {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SessionWatch {
-    /// Its id or the beginning of that, or its name on the bus; not needed where
-    /// there is one session
+    /// Its id, or how that begins, or its name; not needed where there is one
     #[arg(conflicts_with = "latest")]
     pub(crate) id: Option<String>,
     /// Take the session that started last
@@ -34,14 +33,15 @@ pub(crate) struct SessionWatch {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(override_usage = "peerbus session inject [OPTIONS] [ID] TEXT")]
 pub(crate) struct SessionInject {
     /// The session, as for `watch`, and the text; `-` reads it from stdin
-    #[arg(value_names = ["ID", "TEXT"], num_args = 1..=2, required = true)]
+    #[arg(value_name = "ID TEXT", num_args = 1..=2, required = true)]
     pub(crate) words: Vec<String>,
     /// Take the session that started last; only the text is given then
     #[arg(long)]
     pub(crate) latest: bool,
-    /// Wait until its model has seen it, or print what it answered in that turn
+    /// Wait until its model has seen it, or print what it says in that turn
     #[arg(long, value_name = "WHAT")]
     pub(crate) wait: Option<Until>,
     /// Print the answer, and the events that are waited for, as JSON

@@ -134,7 +134,7 @@ def scenario(agent, scope):
     environment, command = seed(AGENTS[agent], model)
     start_broker()
     for name in ("friend", NAME):
-        peerbus("recv", "--name", name, "--timeout", "0.1")
+        peerbus("recv", "--name", name, "--timeout", "2")
     peerbus("send", NAME, MAIL)
 
     before = contents()

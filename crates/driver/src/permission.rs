@@ -12,17 +12,18 @@ pub(crate) const DENIED: &str = "nobody answers permission requests in a session
     `peerbus run -- --allowedTools TOOLS`, or in the settings. Go on without, or say what is needed";
 
 /// Whether a tool is one of ours. Where the client says which server it belongs to, it must be the
-/// one behind the stream: a configuration may have another of the same name.
+/// one behind the stream: a configuration may have another of the same name. The name of the tool
+/// has to be one of ours, too: `mcp__peerbus__x__y` is also the tool `y` of a server `peerbus__x`.
 pub(crate) fn is_ours(asked: &Asked) -> bool {
     let name = asked.tool_name.as_deref().unwrap_or_default();
     let rest = name
         .strip_prefix("mcp__")
-        .and_then(|rest| rest.strip_prefix(SERVER));
+        .and_then(|rest| rest.strip_prefix(SERVER)?.strip_prefix("__"));
     let behind = asked
         .mcp_server
         .as_ref()
         .and_then(|server| server.source.as_deref());
-    rest.is_some_and(|rest| rest.starts_with("__")) && behind.is_none_or(|source| source == "sdk")
+    rest.is_some_and(peerbus_mcp::is_tool) && behind.is_none_or(|source| source == "sdk")
 }
 
 /// A verdict, in the client's form.
@@ -37,4 +38,34 @@ pub(crate) enum Verdict<'a> {
     Deny {
         message: &'a str,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_bus_tool_of_the_server_behind_the_stream_is_ours() {
+        for (asked, ours) in [
+            (r#"{"tool_name":"mcp__peerbus__bus_send"}"#, true),
+            (
+                r#"{"tool_name":"mcp__peerbus__bus_send","mcp_server":{"source":"sdk"}}"#,
+                true,
+            ),
+            (
+                r#"{"tool_name":"mcp__peerbus__bus_send","mcp_server":{"source":"user"}}"#,
+                false,
+            ),
+            (r#"{"tool_name":"mcp__peerbus__x__delete"}"#, false),
+            (r#"{"tool_name":"mcp__peerbus__x__bus_send"}"#, false),
+            (r#"{"tool_name":"mcp__peerbus___bus_send"}"#, false),
+            (r#"{"tool_name":"mcp__peerbus2__bus_send"}"#, false),
+            (r#"{"tool_name":"mcp__peerbus__"}"#, false),
+            (r#"{"tool_name":"bus_send"}"#, false),
+            ("{}", false),
+        ] {
+            let asked: Asked = serde_json::from_str(asked).unwrap();
+            assert_eq!(is_ours(&asked), ours, "{asked:?}");
+        }
+    }
 }

@@ -27,4 +27,5 @@ pub use profile::{Client, Instructions, Profile};
 pub use rpc::{Gone, Host, Notes};
 pub use run::{run, run_over};
 pub use spelling::{Spelling, UnknownSpelling};
+pub use tools::is_tool;
 pub use trail::{Step, Trail, reached};

@@ -26,6 +26,7 @@ use crate::arguments::Arguments;
 use crate::reply::Reply;
 use crate::rpc::Caller;
 use crate::rpc::schemars::{self, JsonSchema};
+use crate::spelling::means;
 
 /// How long a tool waits for the broker. Clients wait longer than this for an answer.
 const DEADLINE: Duration = Duration::from_secs(4);
@@ -101,6 +102,12 @@ pub(crate) struct Context<'a> {
     pub(crate) mailbox: &'a Mailbox,
     /// Who waits for the answer.
     pub(crate) caller: &'a Caller,
+}
+
+/// Whether a bus tool has this name, in either spelling.
+#[must_use]
+pub fn is_tool(name: &str) -> bool {
+    all().iter().any(|tool| means(name, tool.name))
 }
 
 /// Every tool.

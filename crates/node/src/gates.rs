@@ -2,7 +2,7 @@
 //! It is read again for each request, and nothing of ours writes it.
 
 use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -57,9 +57,18 @@ impl Gates {
     pub fn read(file: &Path) -> Result<Self, String> {
         let metadata = match std::fs::metadata(file) {
             Ok(metadata) => metadata,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::DEFAULT),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return match std::fs::symlink_metadata(file) {
+                    Ok(_) => Err("it is a link to a file that is not there".into()),
+                    Err(_) => Ok(Self::DEFAULT),
+                };
+            }
             Err(error) => return Err(format!("it cannot be read: {error}")),
         };
+        let owner = metadata.uid();
+        if owner != 0 && owner != peerbus_os::user::id() {
+            return Err(format!("it belongs to another user (number {owner})"));
+        }
         let mode = metadata.permissions().mode();
         if mode & 0o022 != 0 {
             return Err(format!(
@@ -147,5 +156,20 @@ mod tests {
         std::fs::remove_file(&file).unwrap();
         std::fs::create_dir(&file).unwrap();
         assert!(Gates::read(&file).is_err());
+    }
+
+    #[test]
+    fn a_link_to_nowhere_and_another_users_file_close_the_gate() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join(FILE);
+        std::os::unix::fs::symlink(dir.path().join("away"), &file).unwrap();
+        assert!(Gates::read(&file).unwrap_err().contains("a link"));
+        std::fs::write(dir.path().join("away"), "inject = true").unwrap();
+        peerbus_os::file::set_mode(&file, 0o644).unwrap();
+        assert_eq!(Gates::read(&file), Ok(Gates { inject: true }));
+        // Only root can give a file away.
+        if std::os::unix::fs::chown(&file, Some(12_345), None).is_ok() {
+            assert!(Gates::read(&file).unwrap_err().contains("12345"));
+        }
     }
 }

@@ -124,3 +124,24 @@ fn a_closed_gate_refuses_with_a_sentence() {
     fs::remove_file(&file).expect("it is there");
     home.run(&["session", "inject", "bob", "hello"]).ok();
 }
+
+#[test]
+fn a_session_that_could_not_be_written_into_the_list_is_in_it_later() {
+    let home = Home::new();
+    let _broker = Broker::start(&home);
+    let _ann = Mcp::start(&home, "generic", "ann", "some-bot");
+    eventually("ann is listed", || (names(&home) == ["ann"]).then_some(()));
+    let socket = listed(&home)[0]["socket"].clone();
+    let socket = std::path::Path::new(socket.as_str().expect("a path"));
+    let lock = fs::File::open(socket.with_file_name("index.lock")).expect("a lock");
+    lock.lock().expect("it is free some time");
+    let mut bob = Mcp::start(&home, "generic", "bob", "some-bot");
+    // It is on the bus, and nothing changes any more.
+    let peers = bob.call("bus.peers", json!({}));
+    assert!(peers.to_string().contains("ann"), "{peers}");
+    assert_eq!(names(&home), ["ann"]);
+    drop(lock);
+    eventually("bob is listed", || {
+        (names(&home) == ["ann", "bob"]).then_some(())
+    });
+}

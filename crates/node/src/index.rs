@@ -53,7 +53,7 @@ struct Index {
 ///
 /// When that cannot be done.
 pub fn put(session: &Session) -> io::Result<()> {
-    change(&session.socket, |index| {
+    change(directory(&session.socket), &session.socket, |index| {
         index.sessions.push(session.clone());
     })
 }
@@ -64,11 +64,15 @@ pub fn put(session: &Session) -> io::Result<()> {
 ///
 /// When that cannot be done.
 pub fn remove(socket: &Path) -> io::Result<()> {
-    change(socket, |_| {})
+    change(directory(socket), socket, |_| {})
+}
+
+fn directory(socket: &Path) -> &Path {
+    socket.parent().unwrap_or(Path::new("/"))
 }
 
 /// The live sessions of a directory, those that started first at the beginning. What is gone is
-/// dropped from the file, too.
+/// dropped from the file, too. Only sockets in that directory are looked at, whatever the file says.
 #[must_use]
 pub fn live(dir: &Path) -> Vec<Session> {
     if !os::user::owns(dir) {
@@ -76,12 +80,17 @@ pub fn live(dir: &Path) -> Vec<Session> {
     }
     let path = dir.join(FILE);
     let found = read(&path).sessions;
-    let (mut live, gone): (Vec<_>, Vec<_>) = found
-        .into_iter()
-        .partition(|session| os::socket::is_listening(&session.socket).unwrap_or(false));
-    for session in gone {
-        // Somebody else may have been faster.
-        let _ = remove(&session.socket);
+    let mut live = Vec::new();
+    for session in found {
+        let here = session.socket.file_name().map(|name| dir.join(name));
+        let listening = here.as_deref().map(os::socket::is_listening);
+        match (here, listening) {
+            (Some(socket), Some(Ok(true))) => live.push(Session { socket, ..session }),
+            // Whether it is gone cannot be told, in a sandbox for one.
+            (_, Some(Err(error))) if error.kind() != io::ErrorKind::NotFound => {}
+            // Somebody else may have been faster.
+            _ => drop(change(dir, &session.socket, |_| {})),
+        }
     }
     live.sort_by(|a, b| (&a.started_at, &a.socket).cmp(&(&b.started_at, &b.socket)));
     live
@@ -94,8 +103,7 @@ fn read(path: &Path) -> Index {
 }
 
 /// Changes the index after the entry with this socket was taken out.
-fn change(socket: &Path, edit: impl FnOnce(&mut Index)) -> io::Result<()> {
-    let dir = socket.parent().unwrap_or(Path::new("/"));
+fn change(dir: &Path, socket: &Path, edit: impl FnOnce(&mut Index)) -> io::Result<()> {
     let lock = os::file::open_private(&dir.join(LOCK))?;
     acquire(&lock)?;
     let path = dir.join(FILE);
@@ -198,6 +206,23 @@ mod tests {
             begun.into_iter().map(|b| b.join().unwrap()).collect()
         });
         assert_eq!(live(dir).len(), listeners.len());
+    }
+
+    #[test]
+    fn a_list_that_names_sockets_elsewhere_changes_nothing_there() {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let elsewhere = session(other.path(), "1");
+        drop(UnixListener::bind(&elsewhere.socket).unwrap());
+        let precious = other.path().join(FILE);
+        fs::write(&precious, "precious").unwrap();
+        let sessions = vec![elsewhere];
+        let text = serde_json::to_string(&Index { sessions }).unwrap();
+        fs::write(dir.path().join(FILE), text).unwrap();
+        assert_eq!(live(dir.path()), []);
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
+        assert_eq!(fs::read_dir(other.path()).unwrap().count(), 2);
+        let text = fs::read_to_string(dir.path().join(FILE)).unwrap();
+        assert_eq!(text, r#"{"sessions":[]}"#);
     }
 
     #[test]

@@ -35,6 +35,8 @@ use protocol::{Kind, Kinds};
 
 /// Between two looks at the transcript while somebody watches.
 const LOOK: Duration = Duration::from_millis(100);
+/// The pause after the list of sessions could not be written.
+const PAUSE: Duration = Duration::from_secs(1);
 /// Programs that are connected at a time.
 const CLIENTS_MAX: usize = 16;
 
@@ -201,13 +203,14 @@ impl Shared {
             let session = self.session();
             if listed.as_ref() != Some(&session) {
                 match index::put(&session) {
-                    Ok(()) => listed = Some(session),
+                    Ok(()) => listed = Some(session.clone()),
                     Err(error) => tracing::debug!(%error, "the list of sessions is not written"),
                 }
             }
             tokio::select! {
                 () = self.changed.notified() => {}
                 Ok(()) = link.changed() => {}
+                () = tokio::time::sleep(PAUSE), if listed.as_ref() != Some(&session) => {}
             }
         }
     }

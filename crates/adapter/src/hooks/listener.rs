@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -20,6 +21,8 @@ use crate::paths::Paths;
 
 /// Connections that are served at a time. Others find nobody.
 const CONNECTIONS_MAX: usize = 64;
+/// So many of them may be from outside of the session: its hooks always find somebody.
+const STRANGERS_MAX: usize = 48;
 /// How long a hook may take for one of its lines, and how long to wait when no more connections
 /// can be had.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -76,6 +79,7 @@ impl SessionSocket {
     {
         let serve = Arc::new((hooks, rpc));
         let client = self.client;
+        let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
         let mut connections = JoinSet::new();
         let mut told = false;
         loop {
@@ -93,10 +97,14 @@ impl SessionSocket {
                 }
                 continue;
             };
-            if connections.len() < CONNECTIONS_MAX {
+            let own = caller.is_of(client);
+            let permit = Arc::clone(&strangers).try_acquire_owned().ok();
+            if connections.len() < CONNECTIONS_MAX && (own || permit.is_some()) {
+                let stranger = permit.filter(|_| !own);
                 let serve = Arc::clone(&serve);
                 connections.spawn(async move {
-                    match meet(stream, caller, client).await {
+                    let _stranger = stranger;
+                    match meet(stream, caller, own).await {
                         Some(Kind::Hook(hook)) => (serve.0)(hook).await,
                         Some(Kind::Rpc(connection)) => (serve.1)(connection).await,
                         None => {}
@@ -108,7 +116,7 @@ impl SessionSocket {
 }
 
 /// Reads the first line, which tells what the other end is. `None`: nobody who is served here.
-async fn meet(stream: UnixStream, caller: Peer, client: u32) -> Option<Kind> {
+async fn meet(stream: UnixStream, caller: Peer, own: bool) -> Option<Kind> {
     let (read, write) = stream.into_split();
     let mut read = BufReader::new(read);
     let mut first = Vec::new();
@@ -124,7 +132,7 @@ async fn meet(stream: UnixStream, caller: Peer, client: u32) -> Option<Kind> {
     if is_rpc(&connection.first) {
         return Some(Kind::Rpc(connection));
     }
-    if !caller.is_of(client) {
+    if !own {
         tracing::debug!("a process outside the session asked as a hook");
         return None;
     }
@@ -233,5 +241,53 @@ impl Hook {
     pub async fn gone(&mut self) {
         // An error is an end, too.
         let _ = self.0.read.fill_buf().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Above any number that Linux gives to a process (`proc(5)`, pid_max).
+    const NOBODY: u32 = 4_194_305;
+
+    #[tokio::test]
+    async fn strangers_leave_room_for_the_sessions_hooks() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = Paths {
+            config_dir: dir.path().to_owned(),
+            state_dir: dir.path().join("state"),
+            runtime_dir: dir.path().join("run"),
+            credentials: dir.path().join("credentials.toml"),
+            tokens: dir.path().join("tokens"),
+            database: dir.path().join("peerbus.db"),
+            socket: dir.path().join("peerbus.sock"),
+            sockets: Vec::new(),
+        };
+        let socket = SessionSocket::bind(&paths, NOBODY).unwrap();
+        let path = socket.path().to_owned();
+        let nothing = async |stream: &mut UnixStream| stream.read(&mut [0]).await.unwrap();
+        let strangers = async {
+            let mut idle = Vec::new();
+            for _ in 0..STRANGERS_MAX {
+                idle.push(UnixStream::connect(&path).await.unwrap());
+            }
+            let mut more = UnixStream::connect(&path).await.unwrap();
+            assert_eq!(nothing(&mut more).await, 0, "it is closed at once");
+            // Who says what it is frees its place as it goes.
+            let mut first = idle.remove(0);
+            first.write_all(b"hello\n").await.unwrap();
+            assert_eq!(nothing(&mut first).await, 0);
+            // All the others still wait for their first lines to be heard.
+            let pending = |stream: &UnixStream| {
+                let read = stream.try_read(&mut [0]);
+                read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+            };
+            assert!(idle.iter().all(pending));
+        };
+        tokio::select! {
+            () = socket.serve(async |_| {}, async |_| {}) => {}
+            () = strangers => {}
+        }
     }
 }

@@ -305,7 +305,7 @@ fn text(event: &Value) -> String {
             let peer = peer.unwrap_or_default();
             format!("bus: {}{peer}: {}", word("id"), word("stage"))
         }
-        "gap" => format!("… {} events are missing", event["missed"]),
+        "gap" => format!("… {} events are missing", value("missed")),
         _ => escape(&event.to_string(), LINE_CHARS),
     };
     let time = event["timestamp"].as_str().unwrap_or_default();
@@ -358,6 +358,10 @@ mod tests {
             (
                 json!({ "type": "gap", "missed": 7 }),
                 "… 7 events are missing",
+            ),
+            (
+                json!({ "type": "gap", "missed": "\u{9b}2J" }),
+                "… \\u009b2J events are missing",
             ),
         ] {
             let mut event = event;

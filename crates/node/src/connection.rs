@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use peerbus_adapter::hooks::{Connection, Peer, RPC_MAX};
-use peerbus_adapter::mailbox::InjectError;
+use peerbus_adapter::mailbox::{InjectError, SOURCE_CHARS};
 use peerbus_adapter::{rfc3339, wall_ms};
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -156,6 +156,7 @@ impl Ear {
                     InjectError::Full(why) => Error::unable(why),
                 })?;
                 let Peer { uid, pid } = self.caller;
+                let source: String = source.chars().take(SOURCE_CHARS).collect();
                 tracing::info!(id, uid, pid, ?source, "a text was put into the session");
                 json!({
                     "accepted": true,
@@ -199,7 +200,11 @@ impl Mouth {
                 biased;
                 answer = answers.recv() => match answer {
                     Some(answer) => answer,
-                    None => return,
+                    None => {
+                        // The other end closed it, or was closed for what it said.
+                        self.subscribed = false;
+                        return;
+                    }
                 },
                 Ok(()) = subscription.changed() => {
                     current = *subscription.borrow_and_update();

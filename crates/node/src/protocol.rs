@@ -15,6 +15,11 @@ const UNABLE: i64 = -32000;
 /// A gate is closed.
 const CLOSED: i64 = -32003;
 
+/// Longest `id`, in bytes, and most that is repeated of what was said, in characters: answers wait in
+/// memory for those who asked.
+const ID_MAX: usize = 1_024;
+const QUOTED_CHARS: usize = 64;
+
 /// What happens in a session. The words are the protocol's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -181,8 +186,12 @@ pub fn read(line: &[u8], session: Option<&str>) -> Result<Option<Request>, Error
         return invalid("expected \"jsonrpc\": \"2.0\"");
     }
     let id = members.get("id");
-    if id.is_some_and(|id| !id.is_string() && !id.is_number()) {
-        return invalid("expected an `id` that is a string or a number");
+    let is_id = |id: &Value| match id {
+        Value::String(id) => id.len() <= ID_MAX,
+        id => id.is_number(),
+    };
+    if !id.is_none_or(is_id) {
+        return invalid("expected an `id` that is a number or a string of at most 1,024 bytes");
     }
     let Some(Value::String(method)) = members.get("method") else {
         // An answer, to nothing that was asked here.
@@ -212,7 +221,8 @@ fn call(method: &str, params: Params<'_>, session: Option<&str>) -> Result<Call,
     {
         let here = session.unwrap_or_default();
         return Err(Error::params(format!(
-            "`session_id` is {meant:?}, this session's is {here:?}"
+            "`session_id` is {}, this session's is {here:?}",
+            quoted(meant)
         )));
     }
     Ok(match method {
@@ -234,7 +244,8 @@ fn call(method: &str, params: Params<'_>, session: Option<&str>) -> Result<Call,
                 None | Some("append") => {}
                 Some(mode) => {
                     return Err(Error::params(format!(
-                        "`mode` is {mode:?}, this session offers \"append\" only"
+                        "`mode` is {}, this session offers \"append\" only",
+                        quoted(mode)
                     )));
                 }
             }
@@ -243,10 +254,15 @@ fn call(method: &str, params: Params<'_>, session: Option<&str>) -> Result<Call,
         }
         "session/status" => Call::Status,
         _ => {
-            let why = format!("there is no method {method:?} here");
+            let why = format!("there is no method {} here", quoted(method));
             return Err(Error::new(UNKNOWN_METHOD, why));
         }
     })
+}
+
+/// What somebody said, as an answer repeats it.
+fn quoted(text: &str) -> String {
+    format!("{:?}", text.chars().take(QUOTED_CHARS).collect::<String>())
 }
 
 #[derive(Clone, Copy)]
@@ -288,7 +304,8 @@ impl<'a> Params<'a> {
                 None => {
                     let all = Kinds::ALL.words().join(", ");
                     return Err(Error::params(format!(
-                        "`events` has {word:?}; there are {all}"
+                        "`events` has {}; there are {all}",
+                        quoted(word)
                     )));
                 }
             }
@@ -430,6 +447,21 @@ mod tests {
             assert!(message.contains(says), "{message}");
         }
         assert_eq!(read(b"hello", None).unwrap_err().code, -32700);
+    }
+
+    #[test]
+    fn an_answer_repeats_little_of_what_was_said() {
+        let long = json!("\u{7f}".repeat(100_000)).to_string();
+        let short = |error: Error| assert!(error.line(&json!(1)).len() < 1_000);
+        for (method, member) in [("ping", "session_id"), ("session/inject", "mode")] {
+            let params = format!(r#"{{"prompt":"x","{member}":{long}}}"#);
+            short(asked(method, &params).unwrap_err());
+        }
+        let events = format!(r#"{{"events":[{long}]}}"#);
+        short(asked("session/subscribe", &events).unwrap_err());
+        short(asked(&long[1..long.len() - 1], "{}").unwrap_err());
+        let line = format!(r#"{{"jsonrpc":"2.0","id":{long},"method":"ping"}}"#);
+        assert_eq!(refused(&line).0, -32600);
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub const HERE: &str = "peerbus";
 const UNSEEN_MAX: usize = 32;
 
 /// Longest word for the program that asked, in characters.
-const SOURCE_CHARS: usize = 64;
+pub const SOURCE_CHARS: usize = 64;
 
 /// Why a text is not taken: a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -35,7 +35,7 @@ pub use core::{
     Outcome, Parent, Path, PathSpec, Policy, Portion,
 };
 pub use expected::Expected;
-pub use inject::{HERE, InjectError};
+pub use inject::{HERE, InjectError, SOURCE_CHARS};
 pub use presence::Who;
 pub use push::{Push, receipt};
 pub use told::{Observer, Staged};

@@ -233,10 +233,15 @@ async fn who_does_not_keep_to_the_lines_is_closed_and_nobody_else_notices() {
     let mut other = Program::connect(&session.home).await;
     other.subscribe(&json!({})).await;
     let mut garbage = Program::connect(&session.home).await;
-    garbage.ask("ping", &json!({})).await;
+    // It is not told that the session has ended.
+    garbage.subscribe(&json!({})).await;
     garbage.say("hello").await;
     assert_eq!(garbage.hear().await.unwrap()["error"]["code"], -32700);
     assert_eq!(garbage.hear().await, None);
+    let mut half = Program::connect(&session.home).await;
+    half.subscribe(&json!({})).await;
+    half.0.get_mut().shutdown().await.unwrap();
+    assert_eq!(half.hear().await, None);
     for first in [true, false] {
         let mut long = Program::connect(&session.home).await;
         if !first {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use peerbus_os as os;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::gates::Gates;
 
@@ -44,7 +45,24 @@ pub struct Session {
 
 #[derive(Default, Serialize, Deserialize)]
 struct Index {
-    sessions: Vec<Session>,
+    sessions: Vec<Entry>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Entry {
+    Known(Session),
+    /// Another version's. It stays as long as its socket.
+    Other(Value),
+}
+
+impl Entry {
+    fn socket(&self) -> &Path {
+        match self {
+            Self::Known(session) => &session.socket,
+            Self::Other(other) => Path::new(other["socket"].as_str().unwrap_or_default()),
+        }
+    }
 }
 
 /// Writes a session into the index of the directory of its socket, in place of what stood there.
@@ -54,7 +72,7 @@ struct Index {
 /// When that cannot be done.
 pub fn put(session: &Session) -> io::Result<()> {
     change(directory(&session.socket), &session.socket, |index| {
-        index.sessions.push(session.clone());
+        index.sessions.push(Entry::Known(session.clone()));
     })
 }
 
@@ -81,7 +99,10 @@ pub fn live(dir: &Path) -> Vec<Session> {
     let path = dir.join(FILE);
     let found = read(&path).sessions;
     let mut live = Vec::new();
-    for session in found {
+    for entry in found {
+        let Entry::Known(session) = entry else {
+            continue;
+        };
         let here = session.socket.file_name().map(|name| dir.join(name));
         let listening = here.as_deref().map(os::socket::is_listening);
         match (here, listening) {
@@ -111,7 +132,7 @@ fn change(dir: &Path, socket: &Path, edit: impl FnOnce(&mut Index)) -> io::Resul
     // Of a session that ended without a word the socket may be swept already.
     index
         .sessions
-        .retain(|known| known.socket != socket && known.socket.exists());
+        .retain(|known| known.socket() != socket && known.socket().exists());
     edit(&mut index);
     let fresh = dir.join(format!(".{FILE}.{}", std::process::id()));
     // Left by a process of this number.
@@ -216,13 +237,27 @@ mod tests {
         let precious = other.path().join(FILE);
         fs::write(&precious, "precious").unwrap();
         let sessions = vec![elsewhere];
-        let text = serde_json::to_string(&Index { sessions }).unwrap();
+        let text = serde_json::json!({ "sessions": sessions }).to_string();
         fs::write(dir.path().join(FILE), text).unwrap();
         assert_eq!(live(dir.path()), []);
         assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
         assert_eq!(fs::read_dir(other.path()).unwrap().count(), 2);
         let text = fs::read_to_string(dir.path().join(FILE)).unwrap();
         assert_eq!(text, r#"{"sessions":[]}"#);
+    }
+
+    #[test]
+    fn an_entry_of_another_version_hides_no_other_and_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let (one, newer) = (session(dir, "1"), dir.join("2.sock"));
+        let _listeners = [&one.socket, &newer].map(|path| UnixListener::bind(path).unwrap());
+        let other = serde_json::json!({ "sessions": [{ "socket": newer, "started": 7 }] });
+        fs::write(dir.join(FILE), other.to_string()).unwrap();
+        put(&one).unwrap();
+        assert_eq!(live(dir), [one]);
+        let text = fs::read_to_string(dir.join(FILE)).unwrap();
+        assert!(text.contains("\"started\":7"), "{text}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use clap::{Parser, Subcommand};
 use peerbus_wire::{MessageId, Priority};
 
 pub(crate) use self::adapter::{Adapter, AdapterKind};
-pub(crate) use self::install::{Install, Scope, Uninstall};
+pub(crate) use self::install::{Files, Install, Uninstall};
 pub(crate) use self::run::{DrivenClient, Run};
 pub(crate) use self::session::{SessionInject, SessionVerb, Until, Which};
 pub(crate) use self::token::{TokenAdd, TokenList, TokenRevoke, TokenVerb, TokensFile};

@@ -2,40 +2,35 @@
 
 use std::io;
 
+use peerbus_agents::Scope;
 use peerbus_setup::{Line, Request};
 
-use crate::args::{Install, Scope, Uninstall};
+use crate::args::{Files, Install, Uninstall};
 use crate::failure::Failure;
 use crate::output;
 
 /// Puts peerbus into an agent's configuration.
 pub(crate) fn run(verb: Install) -> Result<(), Failure> {
-    let request = Request {
-        agent: verb.agent,
-        scope: scope(verb.scope),
-        name: verb.name,
-        unasked: verb.allow,
-        dry_run: verb.dry_run,
-    };
+    let request = request(&verb.files, verb.name, verb.allow);
     Ok(peerbus_setup::install(request, &mut show)?)
 }
 
 /// Takes peerbus out of it again.
 pub(crate) fn undo(verb: &Uninstall) -> Result<(), Failure> {
-    let request = Request {
-        agent: verb.agent,
-        scope: scope(verb.scope),
-        name: None,
-        unasked: false,
-        dry_run: verb.dry_run,
-    };
+    let request = request(&verb.files, None, false);
     Ok(peerbus_setup::uninstall(request, &mut show)?)
 }
 
-fn scope(given: Scope) -> peerbus_agents::Scope {
-    match given.project {
-        true => peerbus_agents::Scope::Project,
-        false => peerbus_agents::Scope::User,
+fn request(files: &Files, name: Option<String>, unasked: bool) -> Request {
+    Request {
+        agent: files.agent,
+        scope: match files.scope.project {
+            true => Scope::Project,
+            false => Scope::User,
+        },
+        name,
+        unasked,
+        dry_run: files.dry_run,
     }
 }
 

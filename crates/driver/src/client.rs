@@ -110,6 +110,7 @@ impl Writing {
         while let Some(Line { text, written }) = self.waiting.recv().await {
             let line = format!("{text}\n");
             if self.stdin.write_all(line.as_bytes()).await.is_ok() {
+                // Nobody may wait for it.
                 let _ = written.send(());
             }
         }

@@ -79,6 +79,7 @@ pub async fn run(
     let link = session.clone();
     let server = peerbus_mcp::run_over(bus, profile, options, read, write, |_, mailbox| {
         mailbox.report(&link);
+        // It fails when the driver has ended, and everything with it.
         let _ = made.send(mailbox);
         let mut agent = AgentLink {
             session: Some(Arc::new(link.clone())),
@@ -257,6 +258,7 @@ impl Driver<'_> {
         } = process;
         let begin = stream::initialize(BEGIN, SERVER, self.instructions);
         let hear = async {
+            // A client that takes nothing has ended, which the lines below tell.
             let _ = client.say(begin).await;
             while let Some(line) = output.next().await {
                 if !self.hear(&client, &line, say, shown).await {

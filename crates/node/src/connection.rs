@@ -104,6 +104,7 @@ impl Ear {
             Ok(None) => return true,
             Err(error) => {
                 noted("a line that is no JSON");
+                // It is gone either way.
                 let _ = self.answers.send(error.line(&Value::Null)).await;
                 return false;
             }

@@ -245,6 +245,7 @@ impl Shared {
                 return event;
             }
             let known = *seq;
+            // The sender lives as long as self.
             let _ = news.wait_for(|last| *last > known).await;
         }
     }

@@ -24,8 +24,9 @@ pub(crate) struct Scope {
     pub(crate) user: bool,
 }
 
+/// Which files are meant, and whether they are changed.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Install {
+pub(crate) struct Files {
     /// The agent
     #[arg(value_name = "CLIENT", value_parser = agent())]
     pub(crate) agent: &'static Agent,
@@ -34,6 +35,12 @@ pub(crate) struct Install {
     /// Show what would change, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Install {
+    #[command(flatten)]
+    pub(crate) files: Files,
     /// Name for the sessions, in place of a generated one for each
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
@@ -44,12 +51,6 @@ pub(crate) struct Install {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Uninstall {
-    /// The agent
-    #[arg(value_name = "CLIENT", value_parser = agent())]
-    pub(crate) agent: &'static Agent,
     #[command(flatten)]
-    pub(crate) scope: Scope,
-    /// Show what would change, and change nothing
-    #[arg(long)]
-    pub(crate) dry_run: bool,
+    pub(crate) files: Files,
 }

@@ -1,7 +1,7 @@
 //! `peerbus adapter`.
 
 use peerbus_adapter::mailbox::WakeList;
-use peerbus_adapter::{Config, Flags, connect};
+use peerbus_adapter::{Config, connect};
 use peerbus_mcp::{Exit, Options};
 
 use crate::args::{Adapter, AdapterKind};
@@ -14,12 +14,7 @@ pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
         let why = "this session is on the bus already, by the `peerbus run` that drives it";
         return Err(Failure::failed(why));
     }
-    let config = Config::resolve(&Flags {
-        url: verb.connection.url,
-        ca: verb.connection.ca,
-        name: verb.name,
-        credentials: verb.connection.credentials,
-    })?;
+    let config = Config::resolve(&verb.connection.flags(verb.name))?;
     let options = Options::read(|name| std::env::var(name).ok()).map_err(Failure::config)?;
     // Says at once what is wrong with it, whichever the kind of adapter.
     let wake = wake_list(|name| std::env::var(name).ok()).map_err(Failure::config)?;

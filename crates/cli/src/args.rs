@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use peerbus_adapter::Flags;
 use peerbus_wire::{MessageId, Priority};
 
 pub(crate) use self::adapter::{Adapter, AdapterKind};
@@ -92,6 +93,18 @@ pub(crate) struct Connection {
     /// Another credentials file than the one `serve` makes
     #[arg(long, value_name = "FILE")]
     pub(crate) credentials: Option<PathBuf>,
+}
+
+impl Connection {
+    /// With the name that the command line gives.
+    pub(crate) fn flags(&self, name: Option<String>) -> Flags {
+        Flags {
+            url: self.url.clone(),
+            ca: self.ca.clone(),
+            name,
+            credentials: self.credentials.clone(),
+        }
+    }
 }
 
 #[derive(Debug, clap::Args)]

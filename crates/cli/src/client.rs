@@ -3,9 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use peerbus_adapter::{
-    Bus, Config, Flags, IN_USE_MS, Link, LinkState, Refused as Why, connect, refusal,
-};
+use peerbus_adapter::{Bus, Config, IN_USE_MS, Link, LinkState, Refused as Why, connect, refusal};
 
 use crate::args::Connection;
 use crate::failure::Failure;
@@ -25,12 +23,7 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 /// Resolves the settings. Without a name the registration is ephemeral, whatever `PEERBUS_NAME`
 /// says: in the shell of an agent that variable names the agent's own, living adapter.
 pub(crate) fn config(connection: &Connection, name: Option<String>) -> Result<Config, Failure> {
-    let flags = Flags {
-        url: connection.url.clone(),
-        ca: connection.ca.clone(),
-        name,
-        credentials: connection.credentials.clone(),
-    };
+    let flags = connection.flags(name);
     let env = |key: &str| {
         if key == "PEERBUS_NAME" {
             None

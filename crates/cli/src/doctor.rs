@@ -1,6 +1,5 @@
 //! `peerbus doctor`.
 
-use peerbus_adapter::Flags;
 use peerbus_mcp::Options;
 use peerbus_setup::doctor::{Context, Found, examine};
 
@@ -12,12 +11,7 @@ use crate::output;
 /// Checks everything, and fails if anything does not work.
 pub(crate) fn run(verb: Doctor) -> Result<(), Failure> {
     let report = examine(&Context {
-        flags: Flags {
-            url: verb.connection.url,
-            ca: verb.connection.ca,
-            name: None,
-            credentials: verb.connection.credentials,
-        },
+        flags: verb.connection.flags(None),
         check_options,
     })?;
     if verb.json {

@@ -4,7 +4,7 @@ use std::os::unix::process::{CommandExt as _, parent_id};
 use std::process::Command;
 use std::time::Duration;
 
-use peerbus_adapter::{Config, Flags, LinkState, connect};
+use peerbus_adapter::{Config, LinkState, connect};
 use peerbus_driver::{Choice, Ended, Settings};
 use peerbus_mcp::Options;
 use tokio::sync::watch;
@@ -30,12 +30,7 @@ pub(crate) fn run(verb: Run) -> Result<(), Failure> {
         more: verb.client,
     };
     choice.check().map_err(Failure::config)?;
-    let config = Config::resolve(&Flags {
-        url: verb.connection.url,
-        ca: verb.connection.ca,
-        name: verb.name,
-        credentials: verb.connection.credentials,
-    })?;
+    let config = Config::resolve(&verb.connection.flags(verb.name))?;
     let variable = |name: &str| std::env::var(name).ok();
     let options = Options::read(variable).map_err(Failure::config)?;
     let wake = adapter::wake_list(variable).map_err(Failure::config)?;

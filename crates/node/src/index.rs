@@ -4,7 +4,6 @@
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use peerbus_os as os;
 use serde::{Deserialize, Serialize};
@@ -17,10 +16,6 @@ pub const FILE: &str = "index.json";
 const LOCK: &str = "index.lock";
 /// More than it has.
 const BYTES_MAX: u64 = 4 << 20;
-/// How often the lock is tried, and the pause in between. Whoever holds it does so for the time of
-/// one small write, unless that process was stopped.
-const TRIES: u32 = 20;
-const PAUSE: Duration = Duration::from_millis(1);
 
 /// A live session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,16 +143,15 @@ fn change(dir: &Path, socket: &Path, edit: impl FnOnce(&mut Index)) -> io::Resul
     written
 }
 
+/// Does not wait: a session would. Who needs the list written tries again.
 fn acquire(lock: &File) -> io::Result<()> {
-    for _ in 0..TRIES {
-        match lock.try_lock() {
-            Ok(()) => return Ok(()),
-            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
-            Err(TryLockError::Error(error)) => return Err(error),
+    lock.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => {
+            let why = "another process holds the lock of the list of sessions";
+            io::Error::new(io::ErrorKind::WouldBlock, why)
         }
-    }
-    let why = "another process holds the lock of the list of sessions";
-    Err(io::Error::new(io::ErrorKind::WouldBlock, why))
+        TryLockError::Error(error) => error,
+    })
 }
 
 #[cfg(test)]

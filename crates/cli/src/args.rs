@@ -16,7 +16,9 @@ use peerbus_wire::{MessageId, Priority};
 pub(crate) use self::adapter::{Adapter, AdapterKind};
 pub(crate) use self::install::{Files, Install, Uninstall};
 pub(crate) use self::run::{DrivenClient, Run};
-pub(crate) use self::session::{SessionInject, SessionVerb, Until, Which};
+pub(crate) use self::session::{
+    SessionApprove, SessionDeny, SessionInject, SessionVerb, Until, Which,
+};
 pub(crate) use self::token::{TokenAdd, TokenList, TokenRevoke, TokenVerb, TokensFile};
 
 /// A durable, signed message bus for AI coding agents.

@@ -1,5 +1,7 @@
 //! `peerbus session`.
 
+mod approve;
+
 use std::time::Duration;
 
 use comfy_table::{Table, presets};
@@ -28,6 +30,8 @@ pub(crate) fn run(verb: SessionVerb) -> Result<(), Failure> {
         SessionVerb::List(verb) => list(verb.json),
         SessionVerb::Watch(verb) => watch(verb.which(), verb.json),
         SessionVerb::Inject(verb) => inject(&verb),
+        SessionVerb::Approve(verb) => approve::allow(&verb),
+        SessionVerb::Deny(verb) => approve::deny(&verb),
     }
 }
 
@@ -38,7 +42,11 @@ fn sessions() -> Result<Vec<Session>, Failure> {
     let gates = peerbus_node::gates::Gates::effective(&gates);
     let found = directories(&paths).into_iter();
     let found = found.flat_map(|dir| index::live(&dir));
-    Ok(found.map(|session| Session { gates, ..session }).collect())
+    let now = |session| Session {
+        gates: gates.clone(),
+        ..session
+    };
+    Ok(found.map(now).collect())
 }
 
 fn list(json: bool) -> Result<(), Failure> {
@@ -120,6 +128,10 @@ fn connect(which: Which<'_>) -> Result<Client, Failure> {
     let session = session.ok_or_else(|| {
         Failure::failed("there is no live session: one begins with an agent that has an adapter")
     })?;
+    open(&session)
+}
+
+fn open(session: &Session) -> Result<Client, Failure> {
     Client::connect(&session.socket).map_err(|error| {
         let socket = escape(&session.socket.display().to_string(), LINE_CHARS);
         Failure::failed(format!("cannot connect to {socket}: {error}"))
@@ -306,6 +318,8 @@ fn text(event: &Value) -> String {
             format!("bus: {}{peer}: {}", word("id"), word("stage"))
         }
         "gap" => format!("… {} events are missing", value("missed")),
+        "approval_request" => format!("asks: {}", approve::asked(event)),
+        "approval_resolved" => approve::resolved(event),
         _ => escape(&event.to_string(), LINE_CHARS),
     };
     let time = event["timestamp"].as_str().unwrap_or_default();

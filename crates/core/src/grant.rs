@@ -88,7 +88,7 @@ pub enum Right {
     Observe,
     /// Do what the broker's operator does. Nothing asks for it yet.
     Operate,
-    /// Say yes to what another session asks its user. Nothing asks for it yet.
+    /// Say yes to what a session of another token asks its user, where its user lets it.
     Approve,
     /// Speak for the peers of another broker. Nothing asks for it yet.
     Bridge,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use peerbus_adapter::hooks::{Connection, Peer, RPC_MAX};
+use peerbus_adapter::hooks::{Connection, Peer, RPC_MAX, is_of_an_agent};
 use peerbus_adapter::mailbox::{InjectError, SOURCE_CHARS};
 use peerbus_adapter::{rfc3339, wall_ms};
 use serde_json::{Map, Value, json};
@@ -13,8 +13,11 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
+use crate::approvals::By;
+use crate::ask::resolved;
+use crate::gates::{self, Gate};
 use crate::protocol::{self, Call, Error, Kinds, Request};
-use crate::{Shared, gates, named, told};
+use crate::{Shared, named};
 
 /// Answers that wait to be written. Who does not read them is not heard further.
 const ANSWERS_MAX: usize = 8;
@@ -130,11 +133,11 @@ impl Ear {
         let gates = &shared.about.gates;
         Ok(match call {
             Call::Initialize(revision) => {
-                let inject = gates::Gates::effective(gates).inject;
-                protocol::initialized(&revision, inject)
+                let gates = shared.gates();
+                protocol::initialized(&revision, gates.inject, gates.approve)
             }
             Call::Ping => json!({}),
-            Call::Status => told(&shared.session(), shared.last()),
+            Call::Status => shared.told(),
             Call::Subscribe { kinds, since } => {
                 // What was written before anybody asked for it is not news.
                 shared.look();
@@ -150,7 +153,7 @@ impl Ear {
                 json!({ "events": kinds.words(), "seq": seq })
             }
             Call::Inject { prompt, source } => {
-                gates::may_inject(gates)?;
+                gates::may(gates, Gate::Inject)?;
                 let put = shared.mailbox.inject(&source, &prompt);
                 let id = put.map_err(|error| match error {
                     InjectError::Text(why) => Error::params(why),
@@ -166,7 +169,28 @@ impl Ear {
                     "as": shared.about.shown_as,
                 })
             }
+            Call::Approve(wish) => {
+                gates::may(gates, Gate::Approve)?;
+                self.is_no_agent("answer what a session asks its user")?;
+                let id = wish.id.clone();
+                let verdict = shared.decide(wish, By::Node)?;
+                Value::Object(resolved(&id, &verdict))
+            }
         })
+    }
+}
+
+impl Ear {
+    /// Some things are for people and their programs, not for agents and theirs.
+    fn is_no_agent(&self, what: &str) -> Result<(), Error> {
+        let dirs = &self.shared.about.dirs;
+        let pid = self.caller.pid;
+        if pid.is_some_and(|pid| is_of_an_agent(dirs, pid)) {
+            return Err(Error::refused(format!(
+                "an agent, or what it runs, may not {what}"
+            )));
+        }
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
+use peerbus_adapter::PeerName;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::Error;
@@ -14,39 +15,94 @@ pub const FILE: &str = "sessions.toml";
 /// More than it ever has.
 const BYTES_MAX: u64 = 65_536;
 
+/// Longest list of peers.
+const REMOTE_MAX: usize = 16;
+
 /// The gates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Gates {
-    /// `inject`: programs of the same user may put texts in.
+    /// Programs of the same user may put texts in.
     pub inject: bool,
+    /// They may stop a turn.
+    pub interrupt: bool,
+    /// They may answer what the session asks its user.
+    pub approve: bool,
+    /// They may change how a driven session works: its model, its mode, its MCP servers.
+    pub control: bool,
+    /// The peers that are asked, too, and whose word counts, by their names on the bus.
+    pub remote: Vec<String>,
 }
 
-/// The file. Its other keys belong to gates of later versions.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Written {
-    #[serde(default = "open")]
-    inject: bool,
-    #[serde(default, rename = "interrupt")]
-    _interrupt: bool,
-    #[serde(default, rename = "approve")]
-    _approve: bool,
-    #[serde(default, rename = "control")]
-    _control: bool,
-    #[serde(default, rename = "remote")]
-    _remote: Vec<String>,
+/// A gate that is open or closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    /// [`Gates::inject`]
+    Inject,
+    /// [`Gates::interrupt`]
+    Interrupt,
+    /// [`Gates::approve`]
+    Approve,
+    /// [`Gates::control`]
+    Control,
 }
 
-const fn open() -> bool {
-    true
+impl Gate {
+    /// Its key in the file.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Inject => "inject",
+            Self::Interrupt => "interrupt",
+            Self::Approve => "approve",
+            Self::Control => "control",
+        }
+    }
+}
+
+/// As they are where the file says nothing.
+impl Default for Gates {
+    fn default() -> Self {
+        Self {
+            inject: true,
+            ..Self::CLOSED
+        }
+    }
 }
 
 impl Gates {
-    /// As they are without a file.
-    const DEFAULT: Self = Self { inject: true };
-
     /// All closed.
-    const CLOSED: Self = Self { inject: false };
+    const CLOSED: Self = Self {
+        inject: false,
+        interrupt: false,
+        approve: false,
+        control: false,
+        remote: Vec::new(),
+    };
+
+    /// Whether this one is open.
+    #[must_use]
+    pub const fn is_open(&self, gate: Gate) -> bool {
+        match gate {
+            Gate::Inject => self.inject,
+            Gate::Interrupt => self.interrupt,
+            Gate::Approve => self.approve,
+            Gate::Control => self.control,
+        }
+    }
+
+    /// Whether anybody but the user at the client can answer what the session asks.
+    #[must_use]
+    pub const fn has_approvers(&self) -> bool {
+        self.approve || !self.remote.is_empty()
+    }
+
+    /// Whether this peer's word counts. Names are alike in any case of their letters.
+    #[must_use]
+    pub fn names(&self, peer: &str) -> bool {
+        let is = |name: &String| name.eq_ignore_ascii_case(peer);
+        self.remote.iter().any(is)
+    }
 
     /// Reads the file. One that is not there says nothing; one that cannot be read as it should be
     /// closes everything: `Err` says what is wrong with it.
@@ -60,7 +116,7 @@ impl Gates {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 return match std::fs::symlink_metadata(file) {
                     Ok(_) => Err("it is a link to a file that is not there".into()),
-                    Err(_) => Ok(Self::DEFAULT),
+                    Err(_) => Ok(Self::default()),
                 };
             }
             Err(error) => return Err(format!("it cannot be read: {error}")),
@@ -82,14 +138,22 @@ impl Gates {
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let written: Written = toml::from_str(text).map_err(|error| {
+        let gates: Self = toml::from_str(text).map_err(|error| {
             let before = error.span().and_then(|span| text.get(..span.start));
             let line = before.map_or(1, |before| before.matches('\n').count() + 1);
             format!("line {line}: {}", error.message())
         })?;
-        Ok(Self {
-            inject: written.inject,
-        })
+        if gates.remote.len() > REMOTE_MAX {
+            return Err(format!("`remote` names more than {REMOTE_MAX} peers"));
+        }
+        match gates
+            .remote
+            .iter()
+            .find(|name| PeerName::parse(name).is_err())
+        {
+            Some(name) => Err(format!("`remote` has {name:?}, which is no name of a peer")),
+            None => Ok(gates),
+        }
     }
 
     /// As [`Gates::read`]; a broken file closes everything.
@@ -99,19 +163,20 @@ impl Gates {
     }
 }
 
-/// Lets an inject pass.
+/// Lets something pass that needs this gate.
 ///
 /// # Errors
 ///
-/// When the gate is closed: which, and where.
-pub fn may_inject(file: &Path) -> Result<(), Error> {
-    let shown = file.display().to_string();
+/// When it is closed: which, and where.
+pub fn may(file: &Path, gate: Gate) -> Result<(), Error> {
+    let (shown, word) = (file.display().to_string(), gate.word());
     let why = match Gates::read(file) {
-        Ok(Gates { inject: true }) => return Ok(()),
-        Ok(Gates { inject: false }) => format!("{shown} has `inject = false`"),
+        Ok(gates) if gates.is_open(gate) => return Ok(()),
+        Ok(_) if Gates::default().is_open(gate) => format!("{shown} has `{word} = false`"),
+        Ok(_) => format!("a person opens it with `{word} = true` in {shown}"),
         Err(why) => format!("{shown} closes every gate until it is mended ({why})"),
     };
-    Err(Error::closed("inject", &shown, &why))
+    Err(Error::closed(word, &shown, &why))
 }
 
 #[cfg(test)]
@@ -119,23 +184,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gate_is_as_its_file_says_and_a_broken_file_closes_it() {
-        for (text, inject) in [
-            ("", Ok(true)),
+    fn a_gate_is_as_its_file_says_and_a_broken_file_closes_all() {
+        for (text, open) in [
+            ("", Ok(vec!["inject"])),
             (
                 "inject = true\napprove = true\nremote = [\"phone\"]",
-                Ok(true),
+                Ok(vec!["inject", "approve", "phone"]),
             ),
-            ("inject = false", Ok(false)),
+            ("inject = false\ncontrol = true", Ok(vec!["control"])),
+            ("interrupt = true", Ok(vec!["inject", "interrupt"])),
             ("inject = \"yes\"", Err("line 1")),
             ("\ninjekt = true", Err("line 2: unknown field `injekt`")),
             ("inject =", Err("line 1")),
             ("inject = true\ninject = true", Err("line 2")),
             ("remote = true", Err("line 1")),
+            ("remote = [\"a b\"]", Err("\"a b\"")),
         ] {
-            let found = Gates::parse(text).map(|gates| gates.inject);
-            match (found, inject) {
-                (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{text}"),
+            match (Gates::parse(text), open) {
+                (Ok(gates), Ok(open)) => {
+                    let all = [Gate::Inject, Gate::Interrupt, Gate::Approve, Gate::Control];
+                    for gate in all {
+                        let named = open.contains(&gate.word());
+                        assert_eq!(gates.is_open(gate), named, "{text}: {gate:?}");
+                    }
+                    assert_eq!(gates.names("Phone"), open.contains(&"phone"), "{text}");
+                }
                 (Err(why), Err(says)) => assert!(why.contains(says), "{why}"),
                 (found, _) => panic!("{text}: {found:?}"),
             }
@@ -146,10 +219,10 @@ mod tests {
     fn the_file_counts_only_while_its_user_alone_can_write_it() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(FILE);
-        assert_eq!(Gates::read(&file), Ok(Gates::DEFAULT));
+        assert_eq!(Gates::read(&file), Ok(Gates::default()));
         std::fs::write(&file, "inject = true").unwrap();
         peerbus_os::file::set_mode(&file, 0o644).unwrap();
-        assert_eq!(Gates::read(&file), Ok(Gates { inject: true }));
+        assert_eq!(Gates::read(&file), Ok(Gates::default()));
         peerbus_os::file::set_mode(&file, 0o664).unwrap();
         assert!(Gates::read(&file).unwrap_err().contains("0664"));
         assert_eq!(Gates::effective(&file), Gates::CLOSED);
@@ -166,7 +239,7 @@ mod tests {
         assert!(Gates::read(&file).unwrap_err().contains("a link"));
         std::fs::write(dir.path().join("away"), "inject = true").unwrap();
         peerbus_os::file::set_mode(&file, 0o644).unwrap();
-        assert_eq!(Gates::read(&file), Ok(Gates { inject: true }));
+        assert_eq!(Gates::read(&file), Ok(Gates::default()));
         // Only root can give a file away.
         if std::os::unix::fs::chown(&file, Some(12_345), None).is_ok() {
             assert!(Gates::read(&file).unwrap_err().contains("12345"));

@@ -169,7 +169,7 @@ mod tests {
             status: Some("idle".into()),
             started_at: format!("2026-01-01T00:00:00.{id}Z"),
             socket: dir.join(format!("{id}.sock")),
-            gates: Gates { inject: true },
+            gates: Gates::default(),
         }
     }
 

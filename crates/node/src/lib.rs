@@ -6,6 +6,8 @@
 //! Nobody is waited for: a subscriber reads the log at its own pace, and what it is too slow for is
 //! gone, which it is told.
 
+pub mod approvals;
+mod ask;
 mod client;
 mod connection;
 mod feed;
@@ -18,17 +20,18 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use peerbus_adapter::hooks::{Hook, SessionSocket};
+use peerbus_adapter::hooks::{Hook, SessionSocket, directories};
 use peerbus_adapter::mailbox::{Activity, Mailbox, Observer, SessionSource, Snapshot, Staged};
 use peerbus_adapter::paths::Paths;
-use peerbus_adapter::{How, LinkState, Stage, rfc3339, wall_ms};
+use peerbus_adapter::{How, Inbound, LinkState, Stage, rfc3339, wall_ms};
 use serde_json::{Map, Value, json};
 use tokio::sync::{Notify, Semaphore, watch};
 
+use approvals::{Approvals, By, Decision};
+pub use ask::Pending;
 pub use client::{Client, Refusal};
 use feed::Feed;
 pub use feed::{Event, Transcript};
-use gates::Gates;
 use index::Session;
 use log::{Log, Next, Text};
 use protocol::{Kind, Kinds};
@@ -67,6 +70,8 @@ pub(crate) struct Shared {
     /// The list of sessions may have to say something else.
     changed: Notify,
     pub(crate) clients: Semaphore,
+    /// Counts requests that were closed.
+    closed: watch::Sender<u64>,
 }
 
 struct Facts {
@@ -74,6 +79,8 @@ struct Facts {
     shown_as: &'static str,
     gates: PathBuf,
     socket: PathBuf,
+    /// Where sessions of this user have their sockets.
+    dirs: Vec<PathBuf>,
     started_at: String,
 }
 
@@ -81,6 +88,7 @@ struct State {
     log: Log,
     feed: Feed,
     session: Snapshot,
+    approvals: Approvals,
 }
 
 impl Node {
@@ -92,6 +100,7 @@ impl Node {
             log: Log::default(),
             feed: Feed::new(about.transcript, started_at.clone()),
             session: about.session.map(|s| s.snapshot()).unwrap_or_default(),
+            approvals: Approvals::default(),
         };
         let shared = Arc::new(Shared {
             about: Facts {
@@ -99,6 +108,7 @@ impl Node {
                 shown_as: about.shown_as,
                 gates: paths.credentials.with_file_name(gates::FILE),
                 socket: socket.path().to_owned(),
+                dirs: directories(paths),
                 started_at,
             },
             mailbox: mailbox.clone(),
@@ -107,6 +117,7 @@ impl Node {
             watched: watch::Sender::new(0),
             changed: Notify::new(),
             clients: Semaphore::new(CLIENTS_MAX),
+            closed: watch::Sender::new(0),
         });
         let observer: Weak<Shared> = Arc::downgrade(&shared);
         mailbox.observed_by(observer);
@@ -191,7 +202,7 @@ impl Shared {
             cwd: session.cwd,
             started_at: self.about.started_at.clone(),
             socket: self.about.socket.clone(),
-            gates: Gates::effective(&self.about.gates),
+            gates: self.gates(),
         }
     }
 
@@ -230,6 +241,27 @@ impl Shared {
         let mut state = self.state();
         state.look();
         self.tell(&state.log);
+    }
+
+    /// The session as `session/status` tells it.
+    pub(crate) fn told(&self) -> Value {
+        let mut told = json!(self.session());
+        let state = self.state();
+        told["seq"] = state.log.last().into();
+        told["approvals"] = state.approvals.told().map(Value::Object).collect();
+        told
+    }
+
+    /// The session does something else: where it waited for its user, the user has answered.
+    fn dialogs(&self, activity: Option<Activity>) {
+        let decision = match activity {
+            Some(Activity::Busy) => Decision::Allow,
+            Some(Activity::Idle) => Decision::Deny,
+            Some(Activity::Waiting) => return self.state().approvals.dialog_shown(),
+            Some(Activity::Unknown) | None => return,
+        };
+        let ids = self.state().approvals.dialog_gone();
+        self.close(&ids, Some(decision), &By::Terminal);
     }
 
     /// The number of the last event.
@@ -321,8 +353,13 @@ impl Observer for Shared {
         if before != now {
             let members = Map::from_iter([("status".to_owned(), now.into())]);
             self.record(Kind::Status, members);
+            self.dialogs(session.activity);
         }
         self.changed.notify_one();
+    }
+
+    fn takes(self: Arc<Self>, inbound: &Inbound) -> bool {
+        self.take_verdict(inbound)
     }
 }
 
@@ -374,11 +411,4 @@ fn bus(staged: &Staged) -> Map<String, Value> {
         _ => {}
     }
     members
-}
-
-/// The session as `session/status` tells it.
-pub(crate) fn told(session: &Session, last: u64) -> Value {
-    let mut told = json!(session);
-    told["seq"] = last.into();
-    told
 }

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::approvals::{Decision, Refused, Wish};
+
 /// The revisions of MCP that are echoed at `initialize`; others are answered with the last.
 const REVISIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 
@@ -12,13 +14,15 @@ const UNKNOWN_METHOD: i64 = -32601;
 const WRONG_PARAMS: i64 = -32602;
 /// What was asked cannot be done now.
 const UNABLE: i64 = -32000;
-/// A gate is closed.
+/// A gate is closed, or what was asked is not for the caller.
 const CLOSED: i64 = -32003;
 
 /// Longest `id`, in bytes, and most that is repeated of what was said, in characters: answers wait in
 /// memory for those who asked.
 const ID_MAX: usize = 1_024;
 const QUOTED_CHARS: usize = 64;
+/// Longest sentence to the model in a verdict, in characters.
+const MESSAGE_CHARS: usize = 1_000;
 
 /// What happens in a session. The words are the protocol's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,16 +37,22 @@ pub enum Kind {
     Status,
     /// How far a message of the bus is, or a text that was put in here.
     Bus,
+    /// The session asks its user whether it may use a tool.
+    ApprovalRequest,
+    /// Such a request is over.
+    ApprovalResolved,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::Message,
         Self::ToolCall,
         Self::ToolResult,
         Self::Status,
         Self::Bus,
+        Self::ApprovalRequest,
+        Self::ApprovalResolved,
     ];
 
     /// Its word.
@@ -54,12 +64,11 @@ impl Kind {
             Self::ToolResult => "tool_result",
             Self::Status => "status",
             Self::Bus => "bus",
+            Self::ApprovalRequest => "approval_request",
+            Self::ApprovalResolved => "approval_resolved",
         }
     }
 }
-
-/// Words for events that may be asked for and that no session here has.
-const NEVER: [&str; 2] = ["approval_request", "approval_resolved"];
 
 /// A choice of kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,6 +115,8 @@ pub enum Call {
     },
     /// `session/status`
     Status,
+    /// `session/approve`
+    Approve(Wish),
 }
 
 /// Why something is refused.
@@ -135,6 +146,11 @@ impl Error {
         Self::new(UNABLE, why)
     }
 
+    /// It is not for the caller.
+    pub fn refused(why: impl Into<String>) -> Self {
+        Self::new(CLOSED, why)
+    }
+
     /// This gate of this file is closed.
     pub fn closed(gate: &str, file: &str, why: &str) -> Self {
         let message = format!("the gate `{gate}` is closed: {why}");
@@ -153,6 +169,15 @@ impl Error {
             error["data"] = data.clone();
         }
         line(&json!({ "jsonrpc": "2.0", "id": id, "error": error }))
+    }
+}
+
+impl From<Refused> for Error {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Late(..) => Self::unable(refused.to_string()),
+            _ => Self::params(refused.to_string()),
+        }
     }
 }
 
@@ -236,9 +261,7 @@ fn call(method: &str, params: Params<'_>, session: Option<&str>) -> Result<Call,
             since: params.since()?,
         },
         "session/inject" => {
-            let prompt = params
-                .text("prompt")?
-                .ok_or_else(|| Error::params("`prompt` is missing: the text to put in"))?;
+            let prompt = params.needed("prompt", "the text to put in")?;
             let source = params.text("source")?.unwrap_or_default().to_owned();
             match params.text("mode")? {
                 None | Some("append") => {}
@@ -253,6 +276,7 @@ fn call(method: &str, params: Params<'_>, session: Option<&str>) -> Result<Call,
             Call::Inject { prompt, source }
         }
         "session/status" => Call::Status,
+        "session/approve" => Call::Approve(params.wish()?),
         _ => {
             let why = format!("there is no method {} here", quoted(method));
             return Err(Error::new(UNKNOWN_METHOD, why));
@@ -281,6 +305,35 @@ impl<'a> Params<'a> {
         self.get(name).map(text).transpose()
     }
 
+    fn needed(self, name: &str, what: &str) -> Result<&'a str, Error> {
+        let missing = || Error::params(format!("`{name}` is missing: {what}"));
+        self.text(name)?.ok_or_else(missing)
+    }
+
+    fn wish(self) -> Result<Wish, Error> {
+        let id = self.needed("request_id", "the request, as its event names it")?;
+        let word = self.needed("decision", "\"allow\", \"deny\" or \"allow_always\"")?;
+        let decision = Decision::parse(word).ok_or_else(|| {
+            Error::params(format!(
+                "`decision` is {}: pass \"allow\", \"deny\" or \"allow_always\"",
+                quoted(word)
+            ))
+        })?;
+        let message = self.text("message")?;
+        if message.is_some_and(|message| message.chars().count() > MESSAGE_CHARS) {
+            return Err(Error::params(format!(
+                "`message` is longer than {MESSAGE_CHARS} characters"
+            )));
+        }
+        Ok(Wish {
+            id: id.chars().take(QUOTED_CHARS).collect(),
+            decision,
+            digest: self.text("digest")?.map(str::to_owned),
+            rule: self.text("rule")?.map(str::to_owned),
+            message: message.map(str::to_owned),
+        })
+    }
+
     fn since(self) -> Result<Option<u64>, Error> {
         let number = |value: &Value| {
             let wrong = || Error::params("expected `since` to be the `seq` of an event");
@@ -300,7 +353,6 @@ impl<'a> Params<'a> {
             let known = Kind::ALL.iter().position(|kind| kind.word() == word);
             match known.and_then(|at| kinds.0.get_mut(at)) {
                 Some(chosen) => *chosen = true,
-                None if NEVER.contains(&word) => {}
                 None => {
                     let all = Kinds::ALL.words().join(", ");
                     return Err(Error::params(format!(
@@ -315,7 +367,7 @@ impl<'a> Params<'a> {
 }
 
 /// The answer to `initialize`.
-pub fn initialized(revision: &str, inject: bool) -> Value {
+pub fn initialized(revision: &str, inject: bool, approve: bool) -> Value {
     let known = REVISIONS.iter().find(|known| **known == revision);
     let [.., newest] = REVISIONS;
     json!({
@@ -324,7 +376,7 @@ pub fn initialized(revision: &str, inject: bool) -> Value {
             "session": {
                 "subscribe": true,
                 "inject": inject,
-                "approve": false,
+                "approve": approve,
                 "events": Kinds::ALL.words(),
             }
         },
@@ -347,154 +399,4 @@ fn line(value: &Value) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn refused(line: &str) -> (i64, String) {
-        let request = read(line.as_bytes(), Some("s1")).unwrap().unwrap();
-        let error = request.call.unwrap_err();
-        (error.code, error.message)
-    }
-
-    fn asked(method: &str, params: &str) -> Result<Call, Error> {
-        let line = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
-        read(line.as_bytes(), Some("s1")).unwrap().unwrap().call
-    }
-
-    #[test]
-    fn a_call_is_read_with_what_it_leaves_out() {
-        let kinds = Kinds::ALL;
-        for (method, params, call) in [
-            ("ping", "{}", Call::Ping),
-            ("session/status", r#"{"session_id":"s1"}"#, Call::Status),
-            ("initialize", "{}", Call::Initialize(String::new())),
-            (
-                "session/subscribe",
-                r#"{"since":null}"#,
-                Call::Subscribe { kinds, since: None },
-            ),
-            (
-                "session/subscribe",
-                r#"{"since":7,"events":["tool_call","approval_request"]}"#,
-                Call::Subscribe {
-                    kinds: Kinds([false, true, false, false, false]),
-                    since: Some(7),
-                },
-            ),
-            (
-                "session/inject",
-                r#"{"prompt":"hi","mode":"append","_meta":{}}"#,
-                Call::Inject {
-                    prompt: "hi".into(),
-                    source: String::new(),
-                },
-            ),
-        ] {
-            assert_eq!(asked(method, params), Ok(call), "{method} {params}");
-        }
-    }
-
-    #[test]
-    fn what_is_wrong_is_said_and_how() {
-        for (method, params, code, says) in [
-            ("session/approve", "{}", -32601, "session/approve"),
-            ("session/control", "{}", -32601, "no method"),
-            ("tools/list", "[]", -32602, "an object"),
-            ("session/inject", "{}", -32602, "`prompt` is missing"),
-            (
-                "session/inject",
-                r#"{"prompt":7}"#,
-                -32602,
-                "`prompt` to be",
-            ),
-            (
-                "session/inject",
-                r#"{"prompt":"x","mode":"interrupt"}"#,
-                -32602,
-                "\"interrupt\"",
-            ),
-            ("session/inject", r#"{"session_id":"s2"}"#, -32602, "\"s2\""),
-            ("session/subscribe", r#"{"since":-1}"#, -32602, "`since`"),
-            (
-                "session/subscribe",
-                r#"{"events":"status"}"#,
-                -32602,
-                "list",
-            ),
-            (
-                "session/subscribe",
-                r#"{"events":["stat"]}"#,
-                -32602,
-                "message, tool_call, tool_result, status, bus",
-            ),
-        ] {
-            let error = asked(method, params).unwrap_err();
-            assert_eq!(error.code, code, "{method} {params}");
-            assert!(error.message.contains(says), "{}", error.message);
-        }
-        for (line, code, says) in [
-            ("[]", -32600, "batches"),
-            (r#"{"id":1,"method":"ping"}"#, -32600, "2.0"),
-            (r#"{"jsonrpc":"2.0","id":1}"#, -32600, "`method`"),
-            (
-                r#"{"jsonrpc":"2.0","id":null,"method":"x"}"#,
-                -32600,
-                "`id`",
-            ),
-        ] {
-            let (found, message) = refused(line);
-            assert_eq!(found, code, "{line}");
-            assert!(message.contains(says), "{message}");
-        }
-        assert_eq!(read(b"hello", None).unwrap_err().code, -32700);
-    }
-
-    #[test]
-    fn an_answer_repeats_little_of_what_was_said() {
-        let long = json!("\u{7f}".repeat(100_000)).to_string();
-        let short = |error: Error| assert!(error.line(&json!(1)).len() < 1_000);
-        for (method, member) in [("ping", "session_id"), ("session/inject", "mode")] {
-            let params = format!(r#"{{"prompt":"x","{member}":{long}}}"#);
-            short(asked(method, &params).unwrap_err());
-        }
-        let events = format!(r#"{{"events":[{long}]}}"#);
-        short(asked("session/subscribe", &events).unwrap_err());
-        short(asked(&long[1..long.len() - 1], "{}").unwrap_err());
-        let line = format!(r#"{{"jsonrpc":"2.0","id":{long},"method":"ping"}}"#);
-        assert_eq!(refused(&line).0, -32600);
-    }
-
-    #[test]
-    fn only_a_subscription_needs_no_id() {
-        let read = |line: &str| super::read(line.as_bytes(), None).unwrap();
-        assert_eq!(read(r#"{"jsonrpc":"2.0","method":"session/inject"}"#), None);
-        assert_eq!(
-            read(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#),
-            None
-        );
-        assert_eq!(read(r#"{"jsonrpc":"2.0","id":4,"result":{}}"#), None);
-        let line = r#"{"jsonrpc":"2.0","method":"session/subscribe"}"#;
-        let request = read(line).unwrap();
-        assert!(request.id.is_none() && request.call.is_ok());
-    }
-
-    #[test]
-    fn the_capabilities_say_what_the_gate_lets_through_and_no_more() {
-        let said = initialized("2024-11-05", false);
-        assert_eq!(said["protocolVersion"], "2024-11-05");
-        let session = &said["capabilities"]["session"];
-        assert_eq!(session["inject"], false);
-        assert_eq!(session["approve"], false);
-        assert_eq!(initialized("1999", true)["protocolVersion"], "2025-11-25");
-    }
-
-    #[test]
-    fn a_closed_gate_is_named_with_its_file() {
-        let error = Error::closed("inject", "/c/sessions.toml", "`inject = false` in /c");
-        let line: Value = serde_json::from_str(&error.line(&json!("a"))).unwrap();
-        assert_eq!(line["id"], "a");
-        assert_eq!(line["error"]["code"], -32003);
-        let data = json!({ "gate": "inject", "file": "/c/sessions.toml" });
-        assert_eq!(line["error"]["data"], data);
-    }
-}
+mod tests;

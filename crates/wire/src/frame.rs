@@ -221,9 +221,14 @@ impl DeliverFrame {
         let alias = remarks.alias.map(|name| format!(r#","for":"{name}""#));
         let token = remarks.token.map(|name| format!(r#","token":"{name}""#));
         let (alias, token) = (alias.unwrap_or_default(), token.unwrap_or_default());
+        let approves = if remarks.approves {
+            r#","approves":true"#
+        } else {
+            ""
+        };
         Self {
             text: format!(
-                r#"{{"protocol_version":"v1","type":"deliver","delivery_key":"{}"{again}{alias}{token},"envelope":{envelope}}}"#,
+                r#"{{"protocol_version":"v1","type":"deliver","delivery_key":"{}"{again}{alias}{token}{approves},"envelope":{envelope}}}"#,
                 seq.0
             )
             .into(),
@@ -246,6 +251,8 @@ pub struct Remarks<'a> {
     pub alias: Option<&'a PeerName>,
     /// The token that the sender's name belongs to, where that is not the recipient's.
     pub token: Option<&'a TokenName>,
+    /// That token has the right to approve.
+    pub approves: bool,
 }
 
 /// A received deliver frame, decoded.
@@ -261,6 +268,8 @@ pub struct Delivery {
     pub alias: Option<PeerName>,
     /// The token that the sender's name belongs to, where that is another one than the recipient's.
     pub token: Option<TokenName>,
+    /// That token has the right to approve.
+    pub approves: bool,
 }
 
 impl Delivery {
@@ -271,6 +280,7 @@ impl Delivery {
             again: self.again,
             alias: self.alias.as_ref(),
             token: self.token.as_ref(),
+            approves: self.approves,
         }
     }
 }

@@ -61,9 +61,11 @@ pub const DELIVER_OVERHEAD_BYTES: usize =
     r#"{"protocol_version":"v1","type":"deliver","delivery_key":"","envelope":}"#.len()
         + SHORT_KEY_BYTES;
 /// What a deliver frame for one `ext` recipient may be longer than that, and than a frame: it says
-/// that the message comes again, under which name it was sent, and with which token.
-pub const DELIVER_ONE_BYTES: usize =
-    r#","again":true,"for":"","token":"""#.len() + NAME_BYTES_MAX + TOKEN_NAME_BYTES_MAX;
+/// that the message comes again, under which name it was sent, with which token, and whether that may
+/// approve.
+pub const DELIVER_ONE_BYTES: usize = r#","again":true,"for":"","token":"","approves":true"#.len()
+    + NAME_BYTES_MAX
+    + TOKEN_NAME_BYTES_MAX;
 /// Largest carried envelope (canonical form with its `hmac`), in bytes: its deliver frame fits a
 /// frame whoever the recipient is.
 pub const ENVELOPE_BYTES_MAX: usize = FRAME_BYTES_MAX - DELIVER_OVERHEAD_BYTES;

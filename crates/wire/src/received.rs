@@ -200,6 +200,7 @@ fn delivery(members: &Members<'_>) -> Option<Delivery> {
         token: members
             .string(Member::Token)
             .and_then(|name| TokenName::parse(&name)),
+        approves: members.flag(Member::Approves).unwrap_or(false),
     })
 }
 

@@ -54,6 +54,8 @@ pub struct Mail<'a> {
     pub alias: Option<&'a str>,
     /// The sender's token, where that is another one.
     pub token: Option<&'a str>,
+    /// That token may approve.
+    pub approves: bool,
     /// To everybody.
     pub all: bool,
     /// It was delivered before, to an earlier session of this name.
@@ -70,6 +72,7 @@ impl<'a> Mail<'a> {
             id: "",
             alias: None,
             token: None,
+            approves: false,
             all: false,
             again: false,
             body,
@@ -175,6 +178,7 @@ impl Broker {
                 again: mail.again,
                 alias: alias.as_ref(),
                 token: token.as_ref(),
+                approves: mail.approves,
             },
         );
         self.command(Command::Frame(frame.text().to_string()));

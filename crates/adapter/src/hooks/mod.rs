@@ -15,4 +15,4 @@ pub use caller::Caller;
 pub use deadline::{Deadline, TimedInput};
 pub use line::{ASK_MAX, Ask, RPC_MAX};
 pub use listener::{Connection, Hook, Peer, SessionSocket};
-pub use place::{Ancestor, directories, directory, sweep};
+pub use place::{Ancestor, directories, directory, is_of_an_agent, sweep};

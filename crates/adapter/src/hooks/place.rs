@@ -23,6 +23,8 @@ pub fn directories(paths: &Paths) -> Vec<PathBuf> {
 }
 
 const DIRECTORY: &str = "sessions";
+/// So far up a process is looked for.
+const GENERATIONS_MAX: usize = 64;
 /// As long as a socket's name gets on Linux (`proc(5)`, pid_max).
 const LONGEST: &str = "4194304.4194304.sock";
 
@@ -103,6 +105,29 @@ pub fn sweep(dir: &Path) {
             let _ = std::fs::remove_file(&path);
         }
     }
+}
+
+/// Whether a process is an agent that has an adapter, or stands below one, as far as the sockets in
+/// these directories and the system tell.
+#[must_use]
+pub fn is_of_an_agent(dirs: &[PathBuf], pid: u32) -> bool {
+    let above = os::process::ancestors(pid, GENERATIONS_MAX);
+    if above.is_empty() {
+        // It has ended, and left its connection to another.
+        return cfg!(target_os = "linux");
+    }
+    let is_above = |id: u32| id == pid || above.iter().any(|process| process.id == id);
+    dirs.iter()
+        .flat_map(|dir| sockets(dir))
+        .any(|(_, client, adapter)| {
+            // An adapter that knows no client was started by it.
+            let parent = || os::process::ancestors(adapter, 1);
+            let is_clients = match client {
+                0 => parent().iter().any(|process| is_above(process.id)),
+                client => is_above(client),
+            };
+            is_clients || is_above(adapter)
+        })
 }
 
 /// A process above a hook.

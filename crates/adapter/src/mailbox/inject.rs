@@ -53,6 +53,7 @@ impl Mailbox {
             again: false,
             to: None,
             token: None,
+            approves: false,
         });
         if mail.bytes > WHOLE_BYTES_MAX {
             return Err(InjectError::Text(format!(

@@ -19,9 +19,11 @@ mod wake_list;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
 use peerbus_core::mailbox::{self as core, Attempt, Output, PIGGYBACK};
 use peerbus_core::peer::Event;
+
 use peerbus_wire::{Conversation, MessageId, PeerName, Receipt, Stage};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -42,7 +44,7 @@ pub use told::{Observer, Staged};
 pub use wake_list::WakeList;
 
 use crate::text;
-use crate::{Bus, LinkState};
+use crate::{Bus, LinkState, SendError, Sent};
 use presence::About;
 use serve::Probe;
 use told::Told;
@@ -308,6 +310,15 @@ impl Mailbox {
     pub fn sent(&self, to: &str, id: &str, thread: Option<&str>) {
         let Ok(to) = PeerName::parse(to) else { return };
         self.with(|state, now_ms| state.machine.sent(now_ms, &to.key(), id, thread));
+    }
+
+    /// Sends a message that is not the agent's.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Bus::send`].
+    pub async fn send(&self, to: &str, body: &str, within: Duration) -> Result<Sent, SendError> {
+        self.shared.bus.send(to, body, within).await
     }
 
     /// The agent sent something to everybody.

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use peerbus_core::mailbox::{Attempt, Outcome, Path};
+use peerbus_core::peer::Event;
+use peerbus_wire::How;
 use tokio::sync::watch;
 use tokio::time::sleep_until;
 
@@ -17,6 +19,9 @@ const ALIVE_WITHIN: Duration = Duration::from_secs(2);
 
 /// After so long without a word of the broker's a session counts as one that was suspended.
 const SILENT: Duration = Duration::from_secs(30);
+
+/// The path of a message that is none of the agent's business.
+const TAKEN: &str = "approval";
 
 /// Which paths to ask whether they can be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -136,7 +141,13 @@ impl Mailbox {
 
     async fn collect(&self) {
         while let Some(event) = self.shared.bus.next().await {
-            self.with(|state, now_ms| state.put(now_ms, event));
+            match &event {
+                Event::Message(inbound) if self.is_taken(inbound) => {
+                    let path = TAKEN.to_owned();
+                    self.shared.bus.ack(&inbound.key, How::Pushed { path });
+                }
+                _ => self.with(|state, now_ms| state.put(now_ms, event)),
+            }
         }
     }
 

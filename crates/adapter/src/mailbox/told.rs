@@ -29,6 +29,9 @@ pub trait Observer: Send + Sync {
 
     /// Somebody looked at the session. It need not have changed.
     fn looked(&self, session: &Snapshot);
+
+    /// A message came. True: it is taken here, and nothing that the agent is to see.
+    fn takes(self: Arc<Self>, inbound: &Inbound) -> bool;
 }
 
 /// What is to be told, and of what. What is unseen is bounded by the broker's window.
@@ -95,6 +98,11 @@ impl Mailbox {
         if let Some(observer) = self.observer().filter(|_| !staged.is_empty()) {
             staged.iter().for_each(|staged| observer.staged(staged));
         }
+    }
+
+    pub(super) fn is_taken(&self, inbound: &Inbound) -> bool {
+        let observer = self.observer();
+        observer.is_some_and(|observer| observer.takes(inbound))
     }
 
     pub(super) fn tell_session(&self, snapshot: &Snapshot) {

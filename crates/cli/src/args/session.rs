@@ -10,6 +10,37 @@ pub(crate) enum SessionVerb {
     Watch(SessionWatch),
     /// Put a text into a session; it is shown as another agent's words
     Inject(SessionInject),
+    /// Allow what a session asks its user; without a name show what is asked
+    Approve(SessionApprove),
+    /// Deny what a session asks its user; without a name show what is asked
+    Deny(SessionDeny),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SessionApprove {
+    /// The request by its five letters, or a session in which one is open
+    #[arg(value_name = "REQUEST|SESSION")]
+    pub(crate) which: Option<String>,
+    /// Add a rule that the client suggests, so that it does not ask again; name it where there are
+    /// several
+    #[arg(long, value_name = "RULE", num_args = 0..=1, default_missing_value = "", requires = "which")]
+    pub(crate) always: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SessionDeny {
+    /// The request by its five letters, or a session in which one is open
+    #[arg(value_name = "REQUEST|SESSION")]
+    pub(crate) which: Option<String>,
+    /// What the model is told
+    #[arg(long, value_name = "TEXT", requires = "which")]
+    pub(crate) message: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]

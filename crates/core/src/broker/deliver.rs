@@ -3,7 +3,7 @@
 use peerbus_wire::limits::EXEMPT_V1_MESSAGES;
 use peerbus_wire::{
     BrokerFrame, DeliverFrame, DeliveryKey, MessageId, PeerName, Receipt, Remarks, Seq, Stage,
-    TokenName, recipient_of,
+    recipient_of,
 };
 
 use super::conn::Session;
@@ -12,6 +12,7 @@ use super::mutation::Mutation;
 use super::{Broker, BusEvent, ConnId, Cx, Need, Output, Reason};
 use crate::Now;
 use crate::audit::Event;
+use crate::grant::Right;
 use crate::store::{PeerId, Queued, StoreError};
 
 /// A message that can be delivered without being read.
@@ -127,18 +128,22 @@ impl Broker {
         let remarks = Remarks {
             again,
             alias: alias.as_ref(),
-            token: self.foreign(session, sender),
+            ..self.foreign(session, sender)
         };
         (self.deliver_frame(seq, envelope, &remarks), None)
     }
 
-    /// The token that a sender's name belongs to, where that is not the session's own.
-    pub(super) fn foreign(&self, session: &Session, sender: PeerId) -> Option<&TokenName> {
-        let owner = self.registry.get(sender)?.row.owner?;
-        if owner == session.grant.token {
-            return None;
+    /// The token that a sender's name belongs to, where that is not the session's own, and whether
+    /// it may approve.
+    pub(super) fn foreign(&self, session: &Session, sender: PeerId) -> Remarks<'_> {
+        let owner = self.registry.get(sender).and_then(|peer| peer.row.owner);
+        let owner = owner.filter(|owner| *owner != session.grant.token);
+        let grant = owner.and_then(|owner| self.grants.get(&owner));
+        Remarks {
+            token: grant.map(|grant| &grant.name),
+            approves: grant.is_some_and(|grant| grant.rights.has(Right::Approve)),
+            ..Remarks::default()
         }
-        self.grants.name(&owner)
     }
 
     fn deliver(&mut self, now: Now, conn: ConnId, message: &Fresh<'_>) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use peerbus_wire::{CloseReason, PeerName, TokenName};
+use peerbus_wire::{CloseReason, PeerName};
 
 use super::conn::{Conn, Contender};
 use super::mutation::Mutation;
@@ -42,10 +42,10 @@ impl Grants {
         self.due_ms = next.map(|end_ms| now.mono_ms + (end_ms - now.wall_ms).min(LOOK_MS));
     }
 
-    /// What a token that admits is called.
-    pub(super) fn name(&self, token: &TokenHash) -> Option<&TokenName> {
+    /// A token that admits, by a hash that is no secret to whoever asks.
+    pub(super) fn get(&self, token: &TokenHash) -> Option<&Grant> {
         let grant = self.all.iter().find(|grant| grant.token == *token);
-        grant.map(|grant| &grant.name)
+        grant.map(|grant| &**grant)
     }
 
     /// Every token is compared, so that the time says nothing about which one nearly matched.

@@ -311,13 +311,10 @@ impl Broker {
             let (frame, key) = match &own {
                 Some((frame, key)) => (frame, key.clone()),
                 None => {
-                    let token = session.and_then(|session| self.foreign(session, sender));
-                    let remarks = Remarks {
-                        token,
-                        ..Remarks::default()
-                    };
+                    let remarks = session.map(|session| self.foreign(session, sender));
+                    let remarks = remarks.unwrap_or_default();
                     let frame = || self.deliver_frame(seq, &carried.text, &remarks);
-                    let shared = match token {
+                    let shared = match remarks.token {
                         Some(_) => &mut foreign,
                         None => &mut shared,
                     };

@@ -206,6 +206,7 @@ impl Session {
             again: delivery.again,
             to,
             token: delivery.token.as_ref().map(|token| token.as_str().into()),
+            approves: delivery.approves && delivery.token.is_some(),
         })
     }
 

@@ -178,6 +178,8 @@ pub struct Inbound {
     pub to: Option<String>,
     /// The token of the sender, as the broker calls it, where that is another one than this peer's.
     pub token: Option<String>,
+    /// That token has the right to approve what a session asks its user.
+    pub approves: bool,
 }
 
 /// What the host is told, in order.

@@ -63,6 +63,7 @@ impl World {
                 again: false,
                 to: None,
                 token: None,
+                approves: false,
             },
             talk,
             bytes: letter.bytes,

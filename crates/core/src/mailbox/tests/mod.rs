@@ -118,6 +118,7 @@ impl Rig {
             again,
             to: None,
             token: None,
+            approves: false,
         };
         let mail = Mail {
             inbound,

@@ -1,0 +1,246 @@
+//! `peerbus session approve` and `deny`.
+
+use std::io::IsTerminal as _;
+
+use peerbus_adapter::mailbox::quote::within_json;
+use peerbus_node::Client;
+use peerbus_node::index::Session;
+use peerbus_wire::escape;
+use serde_json::{Value, json};
+
+use super::{CELL_CHARS, LINE_CHARS, open, print_json, refused, sessions};
+use crate::args::{SessionApprove, SessionDeny};
+use crate::failure::Failure;
+use crate::output;
+
+/// A request that waits, and the session in which it does.
+struct Open {
+    session: Session,
+    client: Client,
+    request: Value,
+}
+
+pub(super) fn allow(verb: &SessionApprove) -> Result<(), Failure> {
+    let Some(mut found) = find(verb.which.as_deref(), verb.json)? else {
+        return Ok(());
+    };
+    let digest = found.request["digest"].clone();
+    let decision = match verb.always {
+        Some(_) => "allow_always",
+        None => "allow",
+    };
+    let rule = verb.always.as_ref().filter(|rule| !rule.is_empty());
+    if !verb.json {
+        output::line(&shown(&found))?;
+    }
+    let is_named = found.request["request_id"].as_str() == verb.which.as_deref();
+    if !is_named && std::io::stdin().is_terminal() && !verb.json {
+        output::line("allow it? Type yes:")?;
+        let mut line = String::new();
+        let read = std::io::stdin().read_line(&mut line);
+        read.map_err(|error| Failure::failed(format!("cannot read the answer: {error}")))?;
+        if line.trim() != "yes" {
+            return Err(Failure::failed("nothing was answered"));
+        }
+    }
+    let params = json!({ "decision": decision, "digest": digest, "rule": rule });
+    answer(&mut found, params, verb.json)
+}
+
+pub(super) fn deny(verb: &SessionDeny) -> Result<(), Failure> {
+    let Some(mut found) = find(verb.which.as_deref(), verb.json)? else {
+        return Ok(());
+    };
+    let params = json!({ "decision": "deny", "message": verb.message });
+    answer(&mut found, params, verb.json)
+}
+
+fn answer(found: &mut Open, mut params: Value, json: bool) -> Result<(), Failure> {
+    params["request_id"] = found.request["request_id"].clone();
+    let answer = found.client.call("session/approve", &params);
+    let answer = answer.map_err(refused)?;
+    if json {
+        return print_json(&answer);
+    }
+    Ok(output::line(&resolved(&answer))?)
+}
+
+/// The request that is meant. `None`: none is, and what is open was printed.
+fn find(meant: Option<&str>, json: bool) -> Result<Option<Open>, Failure> {
+    let mut requests = requests()?;
+    let Some(meant) = meant else {
+        list(&requests, json)?;
+        return Ok(None);
+    };
+    let is = |found: &Open| {
+        let session = &found.session;
+        let name = session.name.as_deref();
+        let is_named = name.is_some_and(|name| name.eq_ignore_ascii_case(meant));
+        is_named || (session.id.starts_with(meant) && !meant.is_empty())
+    };
+    let id = meant.to_ascii_lowercase();
+    let exact = requests
+        .iter()
+        .position(|found| found.request["request_id"] == id);
+    if let Some(at) = exact {
+        return Ok(Some(requests.swap_remove(at)));
+    }
+    requests.retain(is);
+    if requests.len() > 1 {
+        let ids = requests
+            .iter()
+            .map(|found| word(&found.request["request_id"]));
+        let ids = ids.collect::<Vec<_>>().join(", ");
+        return Err(Failure::config(format!(
+            "several requests are open, name one of them: {ids}"
+        )));
+    }
+    match requests.pop() {
+        Some(found) => Ok(Some(found)),
+        None => {
+            let meant = escape(meant, CELL_CHARS);
+            Err(Failure::failed(format!(
+                "no request {meant} is open, and none in a session of that id or name: \
+                 `peerbus session approve` shows what is"
+            )))
+        }
+    }
+}
+
+/// What is asked in all sessions. One that does not answer asks nothing.
+fn requests() -> Result<Vec<Open>, Failure> {
+    let mut found = Vec::new();
+    for session in sessions()? {
+        let Ok(mut client) = open(&session) else {
+            continue;
+        };
+        let Ok(status) = client.call("session/status", &json!({})) else {
+            continue;
+        };
+        for request in status["approvals"].as_array().into_iter().flatten() {
+            found.push(Open {
+                session: session.clone(),
+                client: open(&session)?,
+                request: request.clone(),
+            });
+        }
+    }
+    Ok(found)
+}
+
+fn list(requests: &[Open], json: bool) -> Result<(), Failure> {
+    if json {
+        let told = |found: &Open| {
+            let mut request = found.request.clone();
+            request["session_id"] = json!(found.session.id);
+            request["session"] = json!(found.session.name);
+            request
+        };
+        let told: Vec<_> = requests.iter().map(told).collect();
+        return print_json(&json!({ "approvals": told }));
+    }
+    if requests.is_empty() {
+        output::line("nothing is asked")?;
+    }
+    for found in requests {
+        output::line(&shown(found))?;
+    }
+    Ok(())
+}
+
+/// A request with its session, for people: all of it.
+fn shown(found: &Open) -> String {
+    let session = &found.session;
+    let name = session.name.as_ref().unwrap_or(&session.id);
+    let name = escape(name, CELL_CHARS);
+    format!("{name} asks: {}", asked(&found.request))
+}
+
+fn word(value: &Value) -> String {
+    escape(value.as_str().unwrap_or_default(), CELL_CHARS)
+}
+
+/// A request, for people: whole, since somebody decides by it.
+pub(super) fn asked(request: &Value) -> String {
+    let text = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        value => value.to_string(),
+    };
+    let block = |text: &str| within_json(text).replace('\n', "\n    ");
+    let tool = escape(&text(&request["tool"]), LINE_CHARS);
+    let mut said = format!("may it use {tool}? [{}]", word(&request["request_id"]));
+    for (member, before) in [
+        ("description", ""),
+        ("input", ""),
+        ("blocked_path", "path: "),
+        ("decision_reason", "because: "),
+        ("agent_id", "for the agent "),
+    ] {
+        if !request[member].is_null() {
+            let text = block(&text(&request[member]));
+            said.push_str(&format!("\n    {before}{text}"));
+        }
+    }
+    if let Some(cut) = request["cut"].as_u64() {
+        said.push_str(&format!(
+            "\n    … and {cut} more bytes that are not shown: it can only be denied from here"
+        ));
+    }
+    for rule in request["suggestions"].as_array().into_iter().flatten() {
+        let destination = word(&rule["destination"]);
+        let rule = escape(&text(&rule["rule"]), LINE_CHARS);
+        said.push_str(&format!(
+            "\n    it need not ask again with the rule {rule} in {destination}"
+        ));
+    }
+    said
+}
+
+/// What became of a request, for people.
+pub(super) fn resolved(event: &Value) -> String {
+    let decision = match event["decision"].as_str() {
+        Some("allow") => "allowed",
+        Some("deny") => "denied",
+        Some("allow_always") => "allowed, by a rule from now on",
+        _ => "over",
+    };
+    let by = escape(event["by"].as_str().unwrap_or_default(), CELL_CHARS);
+    let rule = event["rule"].as_str().map(|rule| {
+        let destination = word(&event["destination"]);
+        format!(": {} in {destination}", escape(rule, LINE_CHARS))
+    });
+    let rule = rule.unwrap_or_default();
+    format!(
+        "request {}: {decision}, by {by}{rule}",
+        word(&event["request_id"])
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_shown_whole_and_forges_nothing() {
+        let request = json!({
+            "request_id": "abcde", "tool": "Bash\u{1b}[2J", "digest": "0", "description": "a\nb\u{9b}",
+            "input": { "command": format!("{}\u{202e}", "x".repeat(30_000)) },
+            "suggestions": [{ "rule": "Bash(x\r:*)", "destination": "session" }],
+        });
+        let said = asked(&request);
+        assert!(said.len() > 30_000);
+        assert!(said.starts_with("may it use Bash\\u001b[2J? [abcde]\n    a\n    b\\u009b\n    {"));
+        assert!(
+            said.contains("the rule Bash(x\\u000d:*) in session")
+                || said.contains("the rule Bash(x\\r:*) in session"),
+            "{}",
+            &said[30_000..]
+        );
+        let plain = |c: char| c == '\n' || !c.is_control() && c != '\u{202e}';
+        assert!(said.chars().all(plain));
+        let cut = json!({ "request_id": "abcde", "tool": "Write", "input": "{\"x", "cut": 9 });
+        assert!(asked(&cut).contains("9 more bytes"));
+        let over = json!({ "request_id": "abcde", "decision": null, "by": "peer:\u{1b}x" });
+        assert_eq!(resolved(&over), "request abcde: over, by peer:\\u001bx");
+    }
+}

@@ -1,0 +1,173 @@
+//! What is asked. Its texts are the model's and its client's words; each is bounded.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// Most that is kept of an input, in bytes of JSON. One that is longer cannot be allowed here.
+pub const INPUT_MAX: usize = 32 * 1024;
+/// Longest of its other texts, in characters.
+const TEXT_CHARS: usize = 1_024;
+/// Most rules that are offered, and the longest of them, in bytes of JSON.
+const RULES_MAX: usize = 8;
+const RULE_MAX: usize = 2_048;
+
+/// What an agent asks its user: whether it may use a tool. Its texts are the model's and its
+/// client's words.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// The tool's name.
+    pub tool: String,
+    /// What the client says that the call does.
+    #[serde(default)]
+    pub description: Option<String>,
+    /// What the tool would get: JSON, or the beginning of it.
+    pub input: String,
+    /// So many bytes of the input are missing.
+    #[serde(default)]
+    pub cut: usize,
+    /// The rules by which it need not ask again, as the client suggests them.
+    #[serde(default)]
+    pub rules: Vec<Rule>,
+    /// The path for which it asks.
+    #[serde(default)]
+    pub blocked_path: Option<String>,
+    /// Why it asks.
+    #[serde(default)]
+    pub decision_reason: Option<String>,
+    /// The agent inside the session that asks.
+    #[serde(default)]
+    pub agent_id: Option<String>,
+}
+
+/// A rule that the client suggests: with it, it allows such calls without asking.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    /// As people read it: `Bash(npm test:*)`.
+    pub rule: String,
+    /// Where the client keeps it, such as `localSettings`.
+    pub destination: String,
+    /// As the client wrote it.
+    pub suggestion: Value,
+}
+
+impl Asked {
+    /// A request for this tool with this input, of which the beginning is kept.
+    #[must_use]
+    pub fn new(tool: &str, input: &str) -> Self {
+        let asked = Self {
+            tool: tool.to_owned(),
+            input: input.to_owned(),
+            ..Self::default()
+        };
+        asked.bounded()
+    }
+
+    /// With those of the client's suggestions that add rules which allow. Others, such as those that
+    /// change the session's mode, are never offered.
+    #[must_use]
+    pub fn suggested(mut self, suggestions: &[Value]) -> Self {
+        let rules = suggestions.iter().filter_map(Rule::read);
+        self.rules = rules.take(RULES_MAX).collect();
+        self
+    }
+
+    /// With nothing in it that is too long.
+    #[must_use]
+    pub(super) fn bounded(mut self) -> Self {
+        let end = self.input.floor_char_boundary(INPUT_MAX);
+        self.cut += self.input.len() - end;
+        self.input.truncate(end);
+        if short(&mut self.tool) {
+            // Its name is part of what is allowed.
+            self.cut = self.cut.max(1);
+        }
+        let texts = [
+            &mut self.description,
+            &mut self.blocked_path,
+            &mut self.decision_reason,
+            &mut self.agent_id,
+        ];
+        for text in texts.into_iter().flatten() {
+            short(text);
+        }
+        self.rules.truncate(RULES_MAX);
+        self.rules.retain(Rule::fits);
+        self
+    }
+
+    /// All but what belongs to a request alone.
+    pub(super) fn members(&self) -> Map<String, Value> {
+        let mut members = Map::new();
+        members.insert("tool".into(), self.tool.as_str().into());
+        members.insert("description".into(), json!(self.description));
+        let whole = (self.cut == 0).then(|| serde_json::from_str(&self.input).ok());
+        let input = whole.flatten().unwrap_or_else(|| json!(self.input));
+        members.insert("input".into(), input);
+        if self.cut > 0 {
+            members.insert("cut".into(), self.cut.into());
+        }
+        let rule = |rule: &Rule| json!({ "rule": rule.rule, "destination": rule.destination });
+        let rules: Vec<_> = self.rules.iter().map(rule).collect();
+        members.insert("suggestions".into(), rules.into());
+        for (name, text) in [
+            ("blocked_path", &self.blocked_path),
+            ("decision_reason", &self.decision_reason),
+            ("agent_id", &self.agent_id),
+        ] {
+            if let Some(text) = text {
+                members.insert(name.into(), text.as_str().into());
+            }
+        }
+        members
+    }
+
+    /// Whether both are the same call, of which either may have only the beginning.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let (mine, theirs) = (self.input.as_str(), other.input.as_str());
+        let input = match (self.cut, other.cut) {
+            (0, 0) => mine == theirs,
+            (0, _) => mine.starts_with(theirs),
+            (_, 0) => theirs.starts_with(mine),
+            _ => mine.starts_with(theirs) || theirs.starts_with(mine),
+        };
+        input && self.tool == other.tool
+    }
+}
+
+/// Cuts what is too long. Whether it was.
+fn short(text: &mut String) -> bool {
+    let end = text.char_indices().nth(TEXT_CHARS).map(|(end, _)| end);
+    if let Some(end) = end {
+        text.truncate(end);
+        text.push('…');
+    }
+    end.is_some()
+}
+
+impl Rule {
+    /// `None`: it is another kind of suggestion, or none that can be shown.
+    fn read(suggestion: &Value) -> Option<Self> {
+        if suggestion["type"] != "addRules" || suggestion["behavior"] != "allow" {
+            return None;
+        }
+        let rules = suggestion["rules"].as_array()?.iter().map(|rule| {
+            let tool = rule["toolName"].as_str()?;
+            Some(match &rule["ruleContent"] {
+                Value::Null => tool.to_owned(),
+                content => format!("{tool}({})", content.as_str()?),
+            })
+        });
+        let rules: Vec<_> = rules.collect::<Option<_>>()?;
+        let rule = Self {
+            rule: rules.join(", "),
+            destination: suggestion["destination"].as_str()?.to_owned(),
+            suggestion: suggestion.clone(),
+        };
+        (!rules.is_empty() && rule.fits()).then_some(rule)
+    }
+
+    fn fits(&self) -> bool {
+        let said = self.rule.len() + self.destination.len();
+        said + self.suggestion.to_string().len() <= RULE_MAX
+    }
+}

@@ -1,0 +1,183 @@
+use super::*;
+
+fn wish(id: &str, decision: Decision, digest: Option<&str>) -> Wish {
+    Wish {
+        id: id.to_owned(),
+        decision,
+        digest: digest.map(str::to_owned),
+        rule: None,
+        message: None,
+    }
+}
+
+fn open(approvals: &mut Approvals, asked: Asked) -> (String, String) {
+    let Opened { id, new, .. } = approvals.open(Source::Hook, asked, || 7).unwrap();
+    assert!(new);
+    let told = approvals.get(&id).unwrap();
+    (id, told["digest"].as_str().unwrap().to_owned())
+}
+
+fn peer() -> By {
+    By::Peer("phone".into())
+}
+
+#[test]
+fn a_program_here_allows_only_what_it_saw() {
+    let mut approvals = Approvals::default();
+    let (id, digest) = open(&mut approvals, Asked::new("Bash", r#"{"command":"ls"}"#));
+    let (other, theirs) = open(&mut approvals, Asked::new("Bash", r#"{"command":"rm"}"#));
+    assert_ne!((&id, &digest), (&other, &theirs));
+    for wrong in [None, Some(theirs.as_str()), Some("")] {
+        let refused = approvals.decide(wish(&id, Decision::Allow, wrong), By::Node);
+        assert_eq!(refused, Err(Refused::Digest(id.clone())));
+    }
+    let allowed = approvals.decide(wish(&id, Decision::Allow, Some(&digest)), By::Node);
+    assert_eq!(allowed.unwrap().decision, Some(Decision::Allow));
+    let late = approvals.decide(wish(&id, Decision::Deny, None), By::Node);
+    let said = late.unwrap_err().to_string();
+    assert_eq!(said, format!("request {id} is over: allow, by node"));
+    assert!(
+        approvals
+            .decide(wish(&other, Decision::Deny, None), By::Node)
+            .is_ok()
+    );
+    let unknown = approvals.decide(wish("zzzzz", Decision::Deny, None), By::Node);
+    assert_eq!(unknown, Err(Refused::Unknown("zzzzz".into())));
+}
+
+#[test]
+fn what_was_not_shown_whole_can_only_be_denied() {
+    let mut approvals = Approvals::default();
+    let long =
+        |bytes: usize| Asked::new("Write", &json!({ "x": "é".repeat(bytes / 2) }).to_string());
+    let (id, digest) = open(&mut approvals, long(INPUT_MAX));
+    let refused = approvals.decide(wish(&id, Decision::Allow, Some(&digest)), By::Node);
+    assert!(
+        matches!(refused, Err(Refused::Part(_, 8..=9))),
+        "{refused:?}"
+    );
+    let (middle, digest) = open(&mut approvals, long(AFAR_MAX));
+    let refused = approvals.decide(wish(&middle, Decision::Allow, None), peer());
+    assert!(
+        matches!(refused, Err(Refused::Part(_, 8..=9))),
+        "{refused:?}"
+    );
+    assert!(approvals.preview(&middle).unwrap()["missing"].as_u64() > Some(0));
+    assert!(
+        approvals
+            .decide(wish(&middle, Decision::Allow, Some(&digest)), By::Node)
+            .is_ok()
+    );
+    assert!(
+        approvals
+            .decide(wish(&id, Decision::Deny, None), peer())
+            .is_ok()
+    );
+    let (short, _) = open(&mut approvals, Asked::new("Bash", "{}"));
+    assert!(
+        approvals
+            .decide(wish(&short, Decision::Allow, None), peer())
+            .is_ok()
+    );
+    let (named, digest) = open(&mut approvals, Asked::new(&"x".repeat(5_000), "{}"));
+    assert!(
+        approvals
+            .decide(wish(&named, Decision::Allow, Some(&digest)), By::Node)
+            .is_err()
+    );
+}
+
+#[test]
+fn only_a_rule_that_allows_can_be_made_to_stay() {
+    let rule = |content: &str| {
+        json!({ "type": "addRules", "behavior": "allow",
+        "rules": [{ "toolName": "Bash", "ruleContent": content }], "destination": "localSettings" })
+    };
+    let mode = json!({ "type": "setMode", "mode": "acceptEdits", "destination": "session" });
+    let deny = json!({ "type": "addRules", "behavior": "deny", "destination": "session",
+        "rules": [{ "toolName": "Bash" }] });
+    let mut approvals = Approvals::default();
+    let asked = |suggestions: &[Value]| Asked::new("Bash", "{}").suggested(suggestions);
+    let always = |id: &str, digest: &str| wish(id, Decision::AllowAlways, Some(digest));
+    let (id, digest) = open(&mut approvals, asked(&[mode.clone(), deny]));
+    let refused = approvals.decide(always(&id, &digest), By::Node);
+    assert_eq!(refused, Err(Refused::Rule(id, Vec::new())));
+    let (id, digest) = open(&mut approvals, asked(&[mode, rule("ls:*")]));
+    let verdict = approvals.decide(always(&id, &digest), By::Node).unwrap();
+    assert_eq!(verdict.rule.unwrap().suggestion, rule("ls:*"));
+    let (id, digest) = open(&mut approvals, asked(&[rule("ls:*"), rule("rm:*")]));
+    assert!(
+        matches!(approvals.decide(always(&id, &digest), By::Node), Err(Refused::Rule(_, two)) if two.len() == 2)
+    );
+    let mut named = always(&id, &digest);
+    named.rule = Some("Bash(rm:*)".into());
+    let verdict = approvals.decide(named, By::Node).unwrap();
+    assert_eq!(verdict.rule.unwrap().suggestion, rule("rm:*"));
+}
+
+#[test]
+fn a_call_that_is_asked_about_in_two_ways_is_one_request() {
+    let mut approvals = Approvals::default();
+    let input = json!({ "command": "x".repeat(300) }).to_string();
+    let (id, _) = open(&mut approvals, Asked::new("Bash", &input));
+    let mut preview = Asked::new("Bash", &input[..200]);
+    preview.cut = 1;
+    let channel = |approvals: &mut Approvals| {
+        let asked = preview.clone();
+        approvals.open(Source::Channel, asked, || 7).unwrap()
+    };
+    let joined = channel(&mut approvals);
+    assert_eq!((joined.id.as_str(), joined.new), (id.as_str(), false));
+    // Another dialog of the same call is another request.
+    let second = channel(&mut approvals);
+    assert!(second.new);
+    assert!(!approvals.left(&id, Source::Hook));
+    assert!(approvals.left(&id, Source::Channel));
+    approvals.close(&id, Verdict::closed(None, By::Client));
+    // What shows all of it takes its place: an id never stands for two digests.
+    let whole = approvals.open(Source::Hook, Asked::new("Bash", &input), || 7);
+    let whole = whole.unwrap();
+    assert_eq!(whole.replaces, Some(second.id.clone()));
+    assert!(whole.new && whole.id != second.id);
+    assert!(approvals.get(&second.id).is_none());
+}
+
+#[test]
+fn an_id_is_never_used_again_and_few_are_open() {
+    let mut approvals = Approvals::default();
+    let mut ids = HashSet::new();
+    for n in 0..200 {
+        let (id, _) = open(&mut approvals, Asked::new("Bash", &n.to_string()));
+        assert!(ids.insert(id.clone()));
+        assert_eq!(in_words(&format!("yes {id}")), Some((id.clone(), true)));
+        approvals.close(&id, Verdict::closed(None, By::Client));
+    }
+    for n in 0..OPEN_MAX {
+        open(&mut approvals, Asked::new("Bash", &n.to_string()));
+    }
+    assert_eq!(
+        approvals.open(Source::Hook, Asked::new("Bash", "no"), || 7),
+        None
+    );
+}
+
+#[test]
+fn a_verdict_in_words_is_two_words_and_nothing_else() {
+    for (text, verdict) in [
+        ("yes abcde", Some(("abcde", true))),
+        ("  Y ABCDE\n", Some(("abcde", true))),
+        ("no zzzzz", Some(("zzzzz", false))),
+        ("N\tabcde", Some(("abcde", false))),
+        ("yes abcle", None),
+        ("yes abcdef", None),
+        ("yes abcd", None),
+        ("yes abcde please", None),
+        ("yes, abcde", None),
+        ("yesabcde", None),
+        ("ja abcde", None),
+        ("yes äbcd", None),
+    ] {
+        let verdict = verdict.map(|(id, allows)| (id.to_owned(), allows));
+        assert_eq!(in_words(text), verdict, "{text:?}");
+    }
+}

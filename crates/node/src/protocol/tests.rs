@@ -1,0 +1,158 @@
+use super::*;
+
+fn refused(line: &str) -> (i64, String) {
+    let request = read(line.as_bytes(), Some("s1")).unwrap().unwrap();
+    let error = request.call.unwrap_err();
+    (error.code, error.message)
+}
+
+fn asked(method: &str, params: &str) -> Result<Call, Error> {
+    let line = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+    read(line.as_bytes(), Some("s1")).unwrap().unwrap().call
+}
+
+#[test]
+fn a_call_is_read_with_what_it_leaves_out() {
+    let kinds = Kinds::ALL;
+    for (method, params, call) in [
+        ("ping", "{}", Call::Ping),
+        ("session/status", r#"{"session_id":"s1"}"#, Call::Status),
+        ("initialize", "{}", Call::Initialize(String::new())),
+        (
+            "session/subscribe",
+            r#"{"since":null}"#,
+            Call::Subscribe { kinds, since: None },
+        ),
+        (
+            "session/subscribe",
+            r#"{"since":7,"events":["tool_call","approval_request"]}"#,
+            Call::Subscribe {
+                kinds: Kinds([false, true, false, false, false, true, false]),
+                since: Some(7),
+            },
+        ),
+        (
+            "session/inject",
+            r#"{"prompt":"hi","mode":"append","_meta":{}}"#,
+            Call::Inject {
+                prompt: "hi".into(),
+                source: String::new(),
+            },
+        ),
+    ] {
+        assert_eq!(asked(method, params), Ok(call), "{method} {params}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said_and_how() {
+    for (method, params, code, says) in [
+        ("session/approve", "{}", -32602, "`request_id` is missing"),
+        (
+            "session/approve",
+            r#"{"request_id":"abcde","decision":"maybe"}"#,
+            -32602,
+            "\"maybe\"",
+        ),
+        ("session/control", "{}", -32601, "no method"),
+        ("tools/list", "[]", -32602, "an object"),
+        ("session/inject", "{}", -32602, "`prompt` is missing"),
+        (
+            "session/inject",
+            r#"{"prompt":7}"#,
+            -32602,
+            "`prompt` to be",
+        ),
+        (
+            "session/inject",
+            r#"{"prompt":"x","mode":"interrupt"}"#,
+            -32602,
+            "\"interrupt\"",
+        ),
+        ("session/inject", r#"{"session_id":"s2"}"#, -32602, "\"s2\""),
+        ("session/subscribe", r#"{"since":-1}"#, -32602, "`since`"),
+        (
+            "session/subscribe",
+            r#"{"events":"status"}"#,
+            -32602,
+            "list",
+        ),
+        (
+            "session/subscribe",
+            r#"{"events":["stat"]}"#,
+            -32602,
+            "message, tool_call, tool_result, status, bus, approval_request",
+        ),
+    ] {
+        let error = asked(method, params).unwrap_err();
+        assert_eq!(error.code, code, "{method} {params}");
+        assert!(error.message.contains(says), "{}", error.message);
+    }
+    for (line, code, says) in [
+        ("[]", -32600, "batches"),
+        (r#"{"id":1,"method":"ping"}"#, -32600, "2.0"),
+        (r#"{"jsonrpc":"2.0","id":1}"#, -32600, "`method`"),
+        (
+            r#"{"jsonrpc":"2.0","id":null,"method":"x"}"#,
+            -32600,
+            "`id`",
+        ),
+    ] {
+        let (found, message) = refused(line);
+        assert_eq!(found, code, "{line}");
+        assert!(message.contains(says), "{message}");
+    }
+    assert_eq!(read(b"hello", None).unwrap_err().code, -32700);
+}
+
+#[test]
+fn an_answer_repeats_little_of_what_was_said() {
+    let long = json!("\u{7f}".repeat(100_000)).to_string();
+    let short = |error: Error| assert!(error.line(&json!(1)).len() < 1_000);
+    for (method, member) in [("ping", "session_id"), ("session/inject", "mode")] {
+        let params = format!(r#"{{"prompt":"x","{member}":{long}}}"#);
+        short(asked(method, &params).unwrap_err());
+    }
+    let events = format!(r#"{{"events":[{long}]}}"#);
+    short(asked("session/subscribe", &events).unwrap_err());
+    short(asked(&long[1..long.len() - 1], "{}").unwrap_err());
+    let line = format!(r#"{{"jsonrpc":"2.0","id":{long},"method":"ping"}}"#);
+    assert_eq!(refused(&line).0, -32600);
+}
+
+#[test]
+fn only_a_subscription_needs_no_id() {
+    let read = |line: &str| super::read(line.as_bytes(), None).unwrap();
+    assert_eq!(read(r#"{"jsonrpc":"2.0","method":"session/inject"}"#), None);
+    assert_eq!(
+        read(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#),
+        None
+    );
+    assert_eq!(read(r#"{"jsonrpc":"2.0","id":4,"result":{}}"#), None);
+    let line = r#"{"jsonrpc":"2.0","method":"session/subscribe"}"#;
+    let request = read(line).unwrap();
+    assert!(request.id.is_none() && request.call.is_ok());
+}
+
+#[test]
+fn the_capabilities_say_what_the_gate_lets_through_and_no_more() {
+    let said = initialized("2024-11-05", false, true);
+    assert_eq!(said["protocolVersion"], "2024-11-05");
+    let session = &said["capabilities"]["session"];
+    assert_eq!(session["inject"], false);
+    assert_eq!(session["approve"], true);
+    assert_eq!(
+        initialized("1999", true, false)["protocolVersion"],
+        "2025-11-25"
+    );
+}
+
+#[test]
+fn a_closed_gate_is_named_with_its_file() {
+    let error = Error::closed("inject", "/c/sessions.toml", "`inject = false` in /c");
+    let line: Value = serde_json::from_str(&error.line(&json!("a"))).unwrap();
+    assert_eq!(line["id"], "a");
+    assert_eq!(line["error"]["code"], -32003);
+    let data = json!({ "gate": "inject", "file": "/c/sessions.toml" });
+    assert_eq!(line["error"]["data"], data);
+}

@@ -1,7 +1,9 @@
 //! `peerbus session`: the commands, with real adapters.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
@@ -17,6 +19,38 @@ fn listed(home: &Home) -> Vec<Value> {
 fn names(home: &Home) -> Vec<String> {
     let name = |session: &Value| session["name"].as_str().unwrap_or_default().to_owned();
     listed(home).iter().map(name).collect()
+}
+
+/// A program that speaks to a node.
+struct Node(BufReader<UnixStream>);
+
+impl Node {
+    fn of(session: &Value) -> Self {
+        let socket = session["socket"].as_str().expect("a path");
+        Self(BufReader::new(
+            UnixStream::connect(socket).expect("it listens"),
+        ))
+    }
+
+    fn say(&mut self, line: &str) {
+        let line = format!("{line}\n");
+        self.0.get_mut().write_all(line.as_bytes()).expect("heard");
+    }
+
+    /// The next line; `None`: it closed the connection.
+    fn hear(&mut self) -> Option<Value> {
+        let mut line = String::new();
+        let patience = Some(std::time::Duration::from_secs(30));
+        self.0.get_ref().set_read_timeout(patience).expect("a time");
+        let read = self.0.read_line(&mut line).expect("it is not silent");
+        (read > 0).then(|| serde_json::from_str(&line).expect("JSON"))
+    }
+
+    fn call(&mut self, method: &str, params: Value) -> Value {
+        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        self.say(&call.to_string());
+        self.hear().expect("an answer")
+    }
 }
 
 #[test]
@@ -123,6 +157,45 @@ fn a_closed_gate_refuses_with_a_sentence() {
     }
     fs::remove_file(&file).expect("it is there");
     home.run(&["session", "inject", "bob", "hello"]).ok();
+}
+
+#[test]
+fn what_is_put_in_and_what_a_gate_refuses_stands_in_the_audit_chain() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let _bob = Mcp::start(&home, "generic", "bob", "some-bot");
+    eventually("bob is listed", || (names(&home) == ["bob"]).then_some(()));
+    assert_eq!(home.run(&["audit", "sessions"]).ok(), "");
+    let mut node = Node::of(&listed(&home)[0]);
+    let params = json!({ "prompt": "hello", "source": "evil\u{1b}[2J\" tool" });
+    node.call("session/inject", params.clone())["result"]["id"]
+        .as_str()
+        .expect("it is accepted");
+    fs::write(
+        home.credentials().with_file_name("sessions.toml"),
+        "inject = false",
+    )
+    .expect("it is written");
+    assert_eq!(node.call("session/inject", params)["error"]["code"], -32003);
+    let own = std::process::id();
+    let uid = rustix::process::getuid().as_raw();
+    let who = format!(r#"uid {uid} pid {own} source "evil\u001b[2J\" tool""#);
+    let said = eventually("both are written", || {
+        let said = home.run(&["audit", "sessions"]).ok();
+        (said.lines().count() == 2).then_some(said)
+    });
+    let ends: Vec<_> = said.lines().map(|line| line.split_once(' ')).collect();
+    let [done, refused] = ["done", "refused"].map(|word| format!("bob inject {word} {who}"));
+    assert_eq!(
+        ends.iter().flatten().map(|end| end.1).collect::<Vec<_>>(),
+        [&*done, &*refused]
+    );
+    broker.stop();
+    let json: Value =
+        serde_json::from_str(&home.run(&["audit", "sessions", "--json"]).ok()).expect("JSON");
+    assert_eq!(json["records"][1]["outcome"], "refused", "{json}");
+    assert_eq!(json["records"][1]["pid"], own, "{json}");
+    assert!(home.run(&["audit", "verify"]).ok().starts_with("OK "));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use peerbus_core::peer::{
     Session, Status, Unsent,
 };
 use peerbus_wire::limits::STATUS_IDS_MAX;
-use peerbus_wire::{Accepted, Address, How, MessageId, PeerEntry, Presence, Receipt};
+use peerbus_wire::{Accepted, Address, AuditRecord, How, MessageId, PeerEntry, Presence, Receipt};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
@@ -340,6 +340,12 @@ impl Bus {
             self.tell(|session, _| session.set_presence(presence));
         }
         fits
+    }
+
+    /// Has the broker write down what was done to this session. Best effort: a broker that cannot is
+    /// not told, and while it is away 64 records wait.
+    pub fn audit(&self, record: AuditRecord) {
+        self.tell(|session, _| session.audit(record));
     }
 
     /// Says goodbye: acks are flushed, the connection is closed. Takes at most 50 ms; sends that

@@ -65,8 +65,8 @@ pub use link::{Link, LinkEnd, connect};
 pub use peerbus_agents as agents;
 pub use peerbus_core::peer::{Event, Held, IN_USE_MS, Inbound, Key, NoticeId, Refused};
 pub use peerbus_wire::{
-    Accepted, How, Kind, PeerEntry, PeerName, Presence, Receipt, Refusal, RefusalCode, Secret,
-    Stage, Token, Window,
+    Accepted, AuditAction, AuditRecord, How, Kind, PeerEntry, PeerName, Presence, Receipt, Refusal,
+    RefusalCode, Secret, Stage, Token, Window,
 };
 pub use similar::similar;
 pub use state::{LinkState, refusal};

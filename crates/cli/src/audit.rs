@@ -1,10 +1,15 @@
 //! `peerbus audit`.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use peerbus_adapter::paths::Paths;
-use peerbus_store::{AuditReport, OpenError, SqliteStore, VerifyError, Witnessed, verify_audit};
-use peerbus_wire::hex;
+use peerbus_adapter::rfc3339;
+use peerbus_core::audit::Said;
+use peerbus_store::{
+    AuditReport, OpenError, SqliteStore, VerifyError, Witnessed, read_audit, verify_audit,
+};
+use peerbus_wire::{escape_json, hex};
 use serde_json::json;
 
 use crate::args::{Audit, AuditAcknowledge, AuditVerify};
@@ -15,6 +20,7 @@ use crate::{operator, output};
 pub(crate) fn run(verb: Audit) -> Result<(), Failure> {
     match verb {
         Audit::Verify(verb) => verify(verb),
+        Audit::Sessions(verb) => sessions(verb),
         Audit::Acknowledge(verb) => acknowledge(verb),
     }
 }
@@ -54,6 +60,77 @@ pub(crate) fn database(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
         Some(path) => path,
         None => Paths::find()?.database,
     })
+}
+
+/// What peers said was done to their sessions, oldest first.
+fn sessions(verb: AuditVerify) -> Result<(), Failure> {
+    let path = database(verb.db)?;
+    let mut said = Vec::new();
+    let mut last = 0;
+    let result = read_audit(&path, &mut |block| {
+        if block.number > last {
+            last = block.number;
+            let at = block.at.wall_ms;
+            let lines = block.events.lines().filter_map(Said::read);
+            said.extend(lines.map(|said| record(at, &said)));
+        }
+    });
+    if verb.json {
+        let text = json!({ "records": said }).to_string();
+        output::line(&escape_json(&text))?;
+    } else {
+        for record in &said {
+            output::line(&escape_json(&line(record)))?;
+        }
+    }
+    match result {
+        Ok(_) | Err(VerifyError::Nothing { .. }) => Ok(()),
+        Err(error) => Err(Failure::failed(error)),
+    }
+}
+
+fn record(at_ms: u64, said: &Said<'_>) -> serde_json::Value {
+    let at = rfc3339(at_ms);
+    match said {
+        Said::Record {
+            name,
+            action,
+            outcome,
+            uid,
+            pid,
+            by,
+            request,
+            source,
+        } => json!({
+            "at": at, "peer": name, "action": action, "outcome": outcome, "uid": uid, "pid": pid,
+            "by": by, "request_id": request, "source": source,
+        }),
+        Said::Excess { name, records } => json!({ "at": at, "peer": name, "more": records }),
+    }
+}
+
+/// One record for a person.
+fn line(record: &serde_json::Value) -> String {
+    let text = |name: &str| record[name].as_str().unwrap_or_default();
+    let mut line = format!("{} {}", text("at"), text("peer"));
+    if let Some(more) = record["more"].as_u64() {
+        let _ = write!(line, " said {} more", output::plural(more, "time"));
+        return line;
+    }
+    // Writing to a String cannot fail.
+    let _ = write!(line, " {} {}", text("action"), text("outcome"));
+    for name in ["request_id", "by", "uid", "pid"] {
+        match &record[name] {
+            serde_json::Value::Null => {}
+            serde_json::Value::String(word) => line.extend([" ", name, " ", word]),
+            number => line.extend([" ", name, " ", &number.to_string()]),
+        }
+    }
+    match text("source") {
+        "" => {}
+        source => line.extend([" source \"", source, "\""]),
+    }
+    line
 }
 
 fn verify(verb: AuditVerify) -> Result<(), Failure> {

@@ -6,10 +6,14 @@
 
 use std::fmt::{self, Display, Formatter, Write as _};
 
-use peerbus_wire::{EnvelopeHash, How, MessageId, Seq};
+use peerbus_wire::{AuditRecord, EnvelopeHash, How, MessageId, Seq};
 
 use crate::Stamp;
 use crate::peer_id::PeerId;
+
+mod said;
+
+pub use said::Said;
 
 /// The key of a database's chain.
 #[derive(Clone)]
@@ -115,6 +119,24 @@ pub enum Event<'a> {
         /// The peer.
         peer: PeerId,
     },
+    /// A peer says that something was done to its session.
+    Said {
+        /// The peer.
+        peer: PeerId,
+        /// Its name.
+        name: &'a str,
+        /// What it says.
+        record: &'a AuditRecord,
+    },
+    /// A peer said more of that than is written down.
+    Unsaid {
+        /// The peer.
+        peer: PeerId,
+        /// Its name.
+        name: &'a str,
+        /// So many records more.
+        records: u64,
+    },
 }
 
 /// One commit's events.
@@ -211,7 +233,8 @@ impl Log {
     /// `A seq sender id recipients hash` (no hash in older blocks), `D seq recipient`,
     /// `K seq recipient [how path evidence]`, `E seq recipient`, `X seq recipient`, `R peer name`,
     /// `T peer`, `F peer` (freed by the operator), `N peer name` (renamed), `V peer [successor]`
-    /// (ended), `M seq from to`, `Z peer` (forgotten).
+    /// (ended), `M seq from to`, `Z peer` (forgotten), `S peer name action outcome uid pid by
+    /// request source` (its own words, see [`Said`]), `U peer name records` (said besides).
     pub fn push(&mut self, event: &Event<'_>) {
         let out = &mut self.lines;
         // Writing to a String cannot fail.
@@ -253,6 +276,12 @@ impl Log {
             },
             Event::Move { seq, from, to } => writeln!(out, "M {} {} {}", seq.0, from.0, to.0),
             Event::Forget { peer } => writeln!(out, "Z {}", peer.0),
+            Event::Said { peer, name, record } => said::write(out, peer.0, name, record),
+            Event::Unsaid {
+                peer,
+                name,
+                records,
+            } => writeln!(out, "U {} {name} {records}", peer.0),
         };
     }
 

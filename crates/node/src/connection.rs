@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use peerbus_adapter::hooks::{Connection, Peer, RPC_MAX, is_of_an_agent};
 use peerbus_adapter::mailbox::{InjectError, SOURCE_CHARS};
-use peerbus_adapter::{rfc3339, wall_ms};
+use peerbus_adapter::{AuditAction, AuditRecord, rfc3339, wall_ms};
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -153,14 +153,16 @@ impl Ear {
                 json!({ "events": kinds.words(), "seq": seq })
             }
             Call::Inject { prompt, source } => {
-                gates::may(gates, Gate::Inject)?;
+                let source: String = source.chars().take(SOURCE_CHARS).collect();
+                gates::may(gates, Gate::Inject)
+                    .inspect_err(|_| self.audited(AuditAction::Inject, "refused", &source))?;
                 let put = shared.mailbox.inject(&source, &prompt);
                 let id = put.map_err(|error| match error {
                     InjectError::Text(why) => Error::params(why),
                     InjectError::Full(why) => Error::unable(why),
                 })?;
+                self.audited(AuditAction::Inject, "done", &source);
                 let Peer { uid, pid } = self.caller;
-                let source: String = source.chars().take(SOURCE_CHARS).collect();
                 tracing::info!(id, uid, pid, ?source, "a text was put into the session");
                 json!({
                     "accepted": true,
@@ -177,6 +179,16 @@ impl Ear {
                 Value::Object(resolved(&id, &verdict))
             }
         })
+    }
+
+    /// Has the broker write down what this program did or tried to do.
+    fn audited(&self, action: AuditAction, outcome: &str, source: &str) {
+        self.shared.mailbox.audited(AuditRecord {
+            uid: Some(self.caller.uid),
+            pid: self.caller.pid,
+            source: source.to_owned(),
+            ..AuditRecord::new(action, outcome)
+        });
     }
 }
 

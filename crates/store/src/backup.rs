@@ -130,7 +130,7 @@ fn copy(db: &Path, fresh: &Path) -> Result<AuditReport, BackupError> {
             )
         })
         .map_err(failed)?;
-    let report = verify::follow(&copy, fresh, &key)?;
+    let report = verify::follow(&copy, fresh, &key, &mut |_| ())?;
     copy.close().map_err(|(_, source)| failed(source))?;
     Ok(report)
 }

@@ -50,5 +50,5 @@ pub use open::OpenError;
 pub use owed::QueueBreak;
 pub use schema::SchemaError;
 pub use sqlite::SqliteStore;
-pub use verify::{AuditReport, VerifyError, Witnessed, verify_audit};
+pub use verify::{AuditReport, VerifyError, Witnessed, read_audit, verify_audit};
 pub use witness::WitnessFile;

@@ -211,6 +211,16 @@ pub enum VerifyError {
 ///
 /// Names the file that is missing or unusable, or the block at which the chain breaks.
 pub fn verify_audit(path: &Path) -> Result<AuditReport, VerifyError> {
+    read_audit(path, &mut |_| ())
+}
+
+/// As [`verify_audit`], and gives each block that verifies. When a broker begins meanwhile, those
+/// that were given already come again.
+///
+/// # Errors
+///
+/// As [`verify_audit`]; the blocks before a break were given.
+pub fn read_audit(path: &Path, each: &mut dyn FnMut(&Block)) -> Result<AuditReport, VerifyError> {
     let unreadable = |source| VerifyError::File {
         path: path.to_owned(),
         source,
@@ -223,12 +233,12 @@ pub fn verify_audit(path: &Path) -> Result<AuditReport, VerifyError> {
     // SQLite would leave files beside it.
     if !wal_exists(&path) {
         let before = stamp(&path).map_err(unreadable)?;
-        let result = verify(&path, Access::Quiet, &text);
+        let result = verify(&path, Access::Quiet, &text, each);
         if !wal_exists(&path) && stamp(&path).map_err(unreadable)? == before {
             return result;
         }
     }
-    verify(&path, Access::Live, &text)
+    verify(&path, Access::Live, &text, each)
 }
 
 pub(crate) enum Access {
@@ -252,6 +262,7 @@ fn verify(
     path: &Path,
     access: Access,
     witness: &io::Result<Option<String>>,
+    each: &mut dyn FnMut(&Block),
 ) -> Result<AuditReport, VerifyError> {
     let damaged = |source| VerifyError::Damaged {
         path: path.to_owned(),
@@ -261,7 +272,7 @@ fn verify(
     check_schema(&db, path)?;
     let key = key::read(path)?;
     db.execute_batch("BEGIN").map_err(damaged)?;
-    let report = follow(&db, path, &key)?;
+    let report = follow(&db, path, &key, each)?;
     let witness = match witness::decode(&key, witness) {
         Ok(None) => Witnessed::None,
         Ok(Some(witness)) => Witnessed::Whole(witness),
@@ -340,6 +351,7 @@ pub(crate) fn follow(
     db: &Connection,
     path: &Path,
     key: &AuditKey,
+    each: &mut dyn FnMut(&Block),
 ) -> Result<AuditReport, VerifyError> {
     let damaged = |source| VerifyError::Damaged {
         path: path.to_owned(),
@@ -372,6 +384,7 @@ pub(crate) fn follow(
     while let Some(row) = rows.next().map_err(damaged)? {
         let block = block(row).map_err(damaged)?.map_err(broken)?;
         verifier.block(&block).map_err(broken)?;
+        each(&block);
         blocks += 1;
         events += block.events.lines().count() as u64;
         owed.block(&block.events);

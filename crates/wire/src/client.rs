@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use crate::PROTOCOL_VERSION;
+use crate::audited::AuditRecord;
 use crate::carry::invalid;
 use crate::envelope::{DecodeError, Parts};
 use crate::frame::{Ack, ClientFrame, Presence, Register, Window};
@@ -48,7 +49,14 @@ impl ClientFrame {
         let v1 = matches!(&*kind, "ack" | "peers" | "deliver");
         let ext = matches!(
             &*kind,
-            "presence" | "reject" | "release" | "status" | "progress" | "rename" | "retire"
+            "presence"
+                | "reject"
+                | "release"
+                | "status"
+                | "progress"
+                | "rename"
+                | "retire"
+                | "audit"
         );
         let looks_like_envelope = [Member::From, Member::To, Member::Kind].map(|n| members.has(n));
         if !(v1 || ext && looks_like_envelope != [true; 3]) {
@@ -117,6 +125,11 @@ impl ClientFrame {
                 }
                 writer.finish()
             }
+            Self::Audit(record) => {
+                let mut writer = Writer::frame("audit");
+                record.write(&mut writer);
+                writer.finish()
+            }
             Self::Refused { .. } | Self::Unusable | Self::Malformed | Self::Binary => String::new(),
         }
     }
@@ -181,6 +194,7 @@ fn control(kind: &str, members: &Members<'_>) -> Option<ClientFrame> {
                 .optional_string(Member::Successor)?
                 .map(Cow::into_owned),
         },
+        "audit" => ClientFrame::Audit(AuditRecord::read(members)?),
         _ => return None,
     })
 }

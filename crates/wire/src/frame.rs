@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::audited::AuditRecord;
 use crate::envelope::{Carried, Decoded};
 use crate::ids::{DeliveryKey, Instance, MessageId, Seq, Token, TokenName};
 use crate::name::PeerName;
@@ -63,6 +64,8 @@ pub enum ClientFrame {
         /// Who gets the mail, as it came; its senders are told that it expired when there is nobody.
         successor: Option<String>,
     },
+    /// `ext` 2: something was done to this peer's session from outside.
+    Audit(AuditRecord),
     /// A control frame other than `register` that lacks what it needs, or that no client sends:
     /// ignored after the handshake.
     Unusable,

@@ -5,6 +5,7 @@
 //! Nothing here does I/O, reads a clock or draws a random number. `docs/PROTOCOL.md` is the
 //! specification that this crate implements.
 
+mod audited;
 mod canonical;
 mod carry;
 mod client;
@@ -28,6 +29,7 @@ mod time;
 mod unquote;
 mod writer;
 
+pub use audited::{AuditAction, AuditRecord};
 pub use canonical::{Fields, canonical};
 pub use carry::recipient_of;
 pub use client::control_type;
@@ -52,3 +54,6 @@ pub const PROTOCOL_VERSION: &str = "v1";
 
 /// The extension level that both sides announce as `ext` before frames beyond v1 may travel.
 pub const EXT: u32 = 1;
+
+/// The extension level from which on a broker takes [`ClientFrame::Audit`]; the newest one.
+pub const EXT_AUDIT: u32 = 2;

@@ -33,6 +33,8 @@ pub const SECRET_BYTES_MIN: usize = 32;
 pub const REASON_BYTES_MAX: usize = 512;
 /// Longest `path` or `evidence` in an ack, in bytes.
 pub const HOW_BYTES_MAX: usize = 64;
+/// Longest text in an audit record, in bytes; longer ones are cut with `…`.
+pub const AUDIT_TEXT_BYTES_MAX: usize = 96;
 /// Most ids in one `status` request.
 pub const STATUS_IDS_MAX: usize = 256;
 /// Most entries in one `peers` answer; the answer says when there were more.

@@ -53,9 +53,15 @@ pub(crate) enum Member {
     For,
     Renaming,
     Successor,
+    Action,
+    Outcome,
+    Uid,
+    Pid,
+    RequestId,
+    By,
 }
 
-const NAMES: usize = Member::Successor as usize + 1;
+const NAMES: usize = Member::By as usize + 1;
 /// The nine members of an envelope come first.
 const ENVELOPE: u64 = (1 << (Member::Hmac as u64 + 1)) - 1;
 
@@ -264,4 +270,10 @@ names! {
     For "for",
     Renaming "renaming",
     Successor "successor",
+    Action "action",
+    Outcome "outcome",
+    Uid "uid",
+    Pid "pid",
+    RequestId "request_id",
+    By "by",
 }

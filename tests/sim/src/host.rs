@@ -8,8 +8,8 @@ use peerbus_core::peer::{
     Status,
 };
 use peerbus_wire::{
-    Address, ClientFrame, DeliveryKey, How, Instance, MessageId, PeerName, Presence, Received,
-    Window,
+    Address, AuditAction, AuditRecord, ClientFrame, DeliveryKey, How, Instance, MessageId,
+    PeerName, Presence, Received, Window,
 };
 
 use crate::client::{Act, Ctx};
@@ -46,6 +46,8 @@ pub(crate) struct Host {
     /// Taken and not told: with whom it is for, and the broker's key.
     untold: Vec<(NoticeId, String, String)>,
     next_number: u64,
+    /// Audit records so far.
+    actions: u32,
     numbers: BTreeMap<String, u64>,
     queries: usize,
     /// The last other name that it asked for.
@@ -100,6 +102,7 @@ impl Host {
             delivered: Vec::new(),
             untold: Vec::new(),
             next_number: 1,
+            actions: 0,
             numbers: BTreeMap::new(),
             queries: 0,
             wished: None,
@@ -218,6 +221,10 @@ impl Host {
         }
         if !ctx.healing && ctx.rng.chance(ctx.plan.release) {
             self.hand_back(ctx);
+        }
+        // Many in a minute, and not in a moment.
+        if !ctx.healing && ctx.rng.chance((ctx.plan.act_ms / 40).clamp(1, 60)) {
+            self.tells_of_actions(ctx);
         }
         if ctx.healing {
             self.lazy = false;
@@ -363,6 +370,20 @@ impl Host {
         if self.session.ask_for(parsed, deadline).is_ok() {
             self.wished = Some(name);
             self.queries += 1;
+        }
+    }
+
+    /// Somebody does something to the session, or does it again and again.
+    fn tells_of_actions(&mut self, ctx: &mut Ctx<'_>) {
+        let times = ctx.rng.pick(&[1, 1, 40, 200]);
+        for _ in 0..times {
+            let action = ctx.rng.pick(&AuditAction::ALL);
+            self.actions += 1;
+            let uid = u32::try_from(ctx.proc).unwrap_or(0) << 20 | self.actions;
+            self.session.audit(AuditRecord {
+                uid: Some(uid),
+                ..AuditRecord::new(action, "done")
+            });
         }
     }
 

@@ -129,6 +129,16 @@ fn i20_mail_that_was_read_and_goes_on_counting() {
 }
 
 #[test]
+fn a_peer_that_fills_the_audit_chain() {
+    caught(broker(Mutation::AuditAll), "audit");
+}
+
+#[test]
+fn audit_records_that_are_neither_written_nor_told() {
+    caught(broker(Mutation::HideExcess), "audit");
+}
+
+#[test]
 fn i12_a_name_of_another_token_that_gives_way() {
     caught(broker(Mutation::ForgetOthers), "I12");
 }

@@ -23,8 +23,7 @@ use std::time::Duration;
 
 use peerbus_core::mailbox::{self as core, Attempt, Output, PIGGYBACK};
 use peerbus_core::peer::Event;
-
-use peerbus_wire::{Conversation, MessageId, PeerName, Receipt, Stage};
+use peerbus_wire::{AuditRecord, Conversation, MessageId, PeerName, Receipt, Stage};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -146,6 +145,11 @@ impl Mailbox {
     /// This is the client's session now: its name goes with it, see [`Bus::bind_session`].
     pub fn serves(&self, session: &str) {
         self.shared.bus.bind_session(session);
+    }
+
+    /// Has the broker write down what was done to the session, see [`Bus::audit`].
+    pub fn audited(&self, record: AuditRecord) {
+        self.shared.bus.audit(record);
     }
 
     /// The client introduced itself: peers are told who is here.

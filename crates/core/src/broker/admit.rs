@@ -4,8 +4,11 @@ use peerbus_wire::limits::{
     WINDOW_BYTES_DEFAULT, WINDOW_BYTES_MAX, WINDOW_MESSAGES_DEFAULT, WINDOW_MESSAGES_MAX,
     WINDOW_V1_BYTES, WINDOW_V1_MESSAGES,
 };
-use peerbus_wire::{BrokerFrame, CloseReason, EXT, PeersFrame, Presence, Register, Seq, Window};
+use peerbus_wire::{
+    BrokerFrame, CloseReason, EXT, EXT_AUDIT, PeersFrame, Presence, Register, Seq, Window,
+};
 
+use super::audited::Budget;
 use super::conn::{Conn, Contender, Session};
 use super::flights::{Flights, share};
 use super::line::Line;
@@ -43,7 +46,8 @@ impl Broker {
             takeover,
         }));
 
-        let ext = newcomer.register.ext >= EXT;
+        let level = newcomer.register.ext.min(EXT_AUDIT);
+        let ext = level >= EXT;
         let window = window(ext, &newcomer.register);
         let unfair = self.mutations.broken(Mutation::IgnoreShare);
         let share = share(window);
@@ -57,6 +61,7 @@ impl Broker {
                 name: newcomer.name,
                 grant: newcomer.grant,
                 ext,
+                level,
                 instance: newcomer.register.instance,
                 window,
                 presence: None,
@@ -69,12 +74,13 @@ impl Broker {
                 exemption_set: false,
                 notice_cursor: 0,
                 notices_out: 0,
+                audits: Budget::default(),
             })),
         );
         if let Some(presence) = newcomer.register.presence.filter(|_| ext) {
             self.set_presence(cx.now, conn, presence);
         }
-        let frame = self.handshake_ack(conn, ext, window);
+        let frame = self.handshake_ack(conn, level, window);
         self.outbox.greet(conn, frame);
         self.registry.mark_dirty(peer);
         if ext {
@@ -85,7 +91,8 @@ impl Broker {
         Ok(())
     }
 
-    fn handshake_ack(&self, conn: ConnId, ext: bool, window: Window) -> BrokerFrame {
+    fn handshake_ack(&self, conn: ConnId, level: u32, window: Window) -> BrokerFrame {
+        let ext = level >= EXT;
         let names = match self.conns.session(conn) {
             Some(session) if ext => vec![session.name.as_str().to_owned()],
             Some(session) => self.online_names(&session.grant),
@@ -93,7 +100,7 @@ impl Broker {
         };
         BrokerFrame::Peers(PeersFrame {
             names,
-            ext: ext.then_some(EXT),
+            ext: ext.then_some(level),
             window: ext.then_some(window),
             peers: None,
             omitted: 0,
@@ -132,6 +139,7 @@ impl Broker {
             return false;
         };
         if let Some(Conn::Live(mut session)) = self.conns.remove(old) {
+            self.end_budget(&mut session);
             self.keep_histories(&mut session);
         }
         self.conns.insert(old, Conn::Closing);
@@ -179,6 +187,7 @@ impl Broker {
         goodbye: bool,
     ) -> Result<(), StoreError> {
         let id = session.peer;
+        self.end_budget(session);
         self.registry.set_conn(id, None);
         let name = session.name.as_str().to_owned();
         self.outbox.now(Output::Event(BusEvent::Left { name }));

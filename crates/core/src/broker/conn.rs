@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use peerbus_wire::{Instance, PeerName, Presence, Register, Seq, Window};
 
+use super::audited::Budget;
 use super::flights::Flights;
 use super::line::Line;
 use super::{ConnId, Reason};
@@ -43,6 +44,8 @@ pub(super) struct Session {
     pub(super) name: PeerName,
     pub(super) grant: Arc<Grant>,
     pub(super) ext: bool,
+    /// The level of it that was agreed on.
+    pub(super) level: u32,
     pub(super) instance: Option<Instance>,
     pub(super) window: Window,
     pub(super) presence: Option<Presence>,
@@ -62,6 +65,7 @@ pub(super) struct Session {
     /// The last notice sent on this connection, and how many of them are not acked.
     pub(super) notice_cursor: u64,
     pub(super) notices_out: usize,
+    pub(super) audits: Budget,
 }
 
 impl Session {

@@ -9,6 +9,7 @@
 
 mod ack;
 mod admit;
+mod audited;
 mod check;
 mod config;
 mod conn;
@@ -33,7 +34,7 @@ mod route;
 mod space;
 mod status;
 
-use peerbus_wire::{BrokerFrame, ClientFrame, CloseReason, Seq};
+use peerbus_wire::{BrokerFrame, ClientFrame, CloseReason, EXT_AUDIT, Seq};
 
 pub use self::config::Config;
 pub use self::event::BusEvent;
@@ -43,7 +44,7 @@ pub use self::retire::{Command, Denied};
 pub use self::status::MessageHistory;
 
 use self::ack::End;
-use self::conn::{Conn, Conns};
+use self::conn::{Conn, Conns, Session};
 use self::grants::Grants;
 use self::history::Recent;
 use self::mutation::Mutations;
@@ -157,6 +158,8 @@ struct Caller {
     peer: PeerId,
     /// It speaks `ext`.
     ext: bool,
+    /// It speaks `ext` with audit records.
+    audits: bool,
     /// It registered with this token.
     token: TokenHash,
 }
@@ -366,6 +369,7 @@ impl Broker {
                     conn,
                     peer: session.peer,
                     ext: session.ext,
+                    audits: session.level >= EXT_AUDIT,
                     token: session.grant.token,
                 };
                 self.holder_answered(caller.peer);
@@ -402,6 +406,9 @@ impl Broker {
             ClientFrame::Rename { name } if caller.ext => self.rename(cx, caller, &name)?,
             ClientFrame::Retire { successor } if caller.ext => {
                 self.retire(cx, caller, successor.as_deref())?;
+            }
+            ClientFrame::Audit(record) if caller.audits => {
+                self.audited(cx.now.mono_ms, caller, &record);
             }
             ClientFrame::Status { ids } if caller.ext => self.answer_status(cx, caller, &ids)?,
             _ => self.outbox.now(Output::Event(BusEvent::Ignored)),
@@ -440,6 +447,7 @@ impl Broker {
     fn shut_down(&mut self, cx: &mut Cx<'_>) -> Result<(), StoreError> {
         self.stopping = true;
         self.write_time();
+        self.end_budgets(u64::MAX);
         let forget = self.mutations.broken(mutation::Mutation::ForgetDelivered);
         for (_, session) in self.conns.sessions() {
             let delivered = match forget {

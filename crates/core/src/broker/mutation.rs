@@ -44,6 +44,10 @@ pub enum Mutation {
     IgnoreSpace,
     /// A token may send whatever its rights are.
     IgnoreRights,
+    /// A peer's audit records are written however many come.
+    AuditAll,
+    /// That a peer had more of them is not written.
+    HideExcess,
     /// I12: a token at its limit of names loses one that has mail.
     ForgetMail,
     /// I12: a token at its limit of names takes the place of another one's.

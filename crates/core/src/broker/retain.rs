@@ -171,6 +171,9 @@ impl Broker {
         }
         // Once a pass, however many slices the pass has.
         let begins = self.sweep.cursor == Seq(0);
+        if begins {
+            self.end_budgets(cx.now.mono_ms);
+        }
         if begins || self.sweep.expiring {
             self.sweep.expiring = self.expire_old(cx)?;
         }

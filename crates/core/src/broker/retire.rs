@@ -139,6 +139,7 @@ impl Broker {
     /// The connection of a name that ends is closed, after what it was to be told.
     fn close_ended(&mut self, conn: ConnId) {
         if let Some(Conn::Live(mut session)) = self.conns.remove(conn) {
+            self.end_budget(&mut session);
             self.keep_histories(&mut session);
             self.registry.set_conn(session.peer, None);
             let name = session.name.as_str().to_owned();

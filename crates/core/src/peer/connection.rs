@@ -1,8 +1,8 @@
 //! From dialing to the end of a connection, and on to the next one.
 
 use peerbus_wire::{
-    ClientFrame, CloseReason, EXT, NAME_FORBIDDEN, PROTOCOL_VERSION, PeerName, PeersFrame,
-    Register, Window, escape,
+    ClientFrame, CloseReason, EXT, EXT_AUDIT, NAME_FORBIDDEN, PROTOCOL_VERSION, PeerName,
+    PeersFrame, Register, Window, escape,
 };
 
 use super::inbox::{HELD_BYTES_MAX, HELD_MAX};
@@ -61,7 +61,7 @@ impl Session {
             token: Some(credentials.token.clone()),
             name: self.config.name.as_str().into(),
             renaming: self.naming.unanswered().map(|name| name.as_str().into()),
-            ext: EXT,
+            ext: EXT_AUDIT,
             instance: self.config.instance.clone(),
             ephemeral: self.config.ephemeral,
             generated: self.config.generated,
@@ -189,6 +189,10 @@ impl Session {
             ext,
             since_ms: now.mono_ms,
         };
+        self.takes_audits = frame.ext.is_some_and(|level| level >= EXT_AUDIT);
+        if !self.takes_audits {
+            self.audits.clear();
+        }
         self.reread_ms = now.mono_ms + REREAD_MS;
         self.window = if ext {
             frame.window.unwrap_or(self.config.window)
@@ -336,6 +340,8 @@ impl Session {
             Phase::Online { ext, .. } => Phase::Closing { ext },
             _ => Phase::Closed,
         };
+        let audits = self.audits.drain(..).map(ClientFrame::Audit);
+        self.control.extend(audits);
         if self.phase == Phase::Closed {
             self.control.clear();
         }

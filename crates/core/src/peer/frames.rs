@@ -76,6 +76,9 @@ impl Session {
         {
             return Some(ClientFrame::Presence(presence.clone()));
         }
+        if let Some(record) = self.audits.pop_front() {
+            return Some(ClientFrame::Audit(record));
+        }
         if ext && let Some(frame) = self.naming.next() {
             return Some(frame);
         }

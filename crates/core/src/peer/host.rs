@@ -1,9 +1,9 @@
 //! What the host wants.
 
-use peerbus_wire::{ClientFrame, How, MessageId, Presence, Stage};
+use peerbus_wire::{AuditRecord, ClientFrame, How, MessageId, Presence, Stage};
 
 use super::mutation::Mutation;
-use super::{Draft, Event, Key, NoticeId, Overloaded, Phase, QueryId, Session, Unsent};
+use super::{AUDITS_MAX, Draft, Event, Key, NoticeId, Overloaded, Phase, QueryId, Session, Unsent};
 use crate::Now;
 
 impl Session {
@@ -122,6 +122,14 @@ impl Session {
         if self.config.presence.as_ref() != Some(&presence) {
             self.config.presence = Some(presence);
             self.presence_changed = true;
+        }
+    }
+
+    /// Has the broker write down what was done to this session, if it can: best effort. As long as
+    /// it is away so many records wait, and further ones are lost.
+    pub fn audit(&mut self, record: AuditRecord) {
+        if self.takes_audits && !self.is_over() && self.audits.len() < AUDITS_MAX {
+            self.audits.push_back(record);
         }
     }
 

@@ -37,7 +37,7 @@ mod types;
 
 use std::collections::VecDeque;
 
-use peerbus_wire::{ClientFrame, Delivery, PeerName};
+use peerbus_wire::{AuditRecord, ClientFrame, Delivery, PeerName};
 
 pub use connection::IN_USE_MS;
 #[cfg(feature = "mutations")]
@@ -63,6 +63,9 @@ use crate::Now;
 /// which may not read before it has written all it has: the oldest acks go instead.
 const CONTROL_MAX: usize = 16_384;
 
+/// Most audit records that wait for the transport.
+const AUDITS_MAX: usize = 64;
+
 /// One peer's side of the bus.
 #[derive(Debug)]
 pub struct Session {
@@ -78,6 +81,9 @@ pub struct Session {
     /// The window that the broker granted.
     window: peerbus_wire::Window,
     presence_changed: bool,
+    /// The broker takes audit records, as far as is known.
+    takes_audits: bool,
+    audits: VecDeque<AuditRecord>,
     registered: Option<Event>,
     inbox: Inbox,
     outbox: Outbox,
@@ -132,6 +138,8 @@ impl Session {
             heard_ms: now.mono_ms,
             pinged: false,
             presence_changed: false,
+            takes_audits: true,
+            audits: VecDeque::new(),
             registered: None,
             inbox: Inbox::default(),
             outbox: Outbox::default(),

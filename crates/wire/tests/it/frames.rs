@@ -2,8 +2,9 @@
 
 use peerbus_wire::limits::{FRAME_BYTES_MAX, PEERS_ENTRIES_MAX, STATUS_IDS_MAX};
 use peerbus_wire::{
-    Ack, BrokerFrame, ClientFrame, DeliverFrame, DeliveryKey, How, Instance, PeerEntry, PeersFrame,
-    Presence, Receipt, Received, Register, Seq, Stage, Token, Window,
+    Ack, AuditAction, AuditRecord, BrokerFrame, ClientFrame, DeliverFrame, DeliveryKey, How,
+    Instance, PeerEntry, PeersFrame, Presence, Receipt, Received, Register, Seq, Stage, Token,
+    Window,
 };
 
 use crate::{id, secret, signed};
@@ -94,6 +95,17 @@ fn client_frames() -> Vec<(ClientFrame, &'static str)> {
         (
             ClientFrame::Release { key: key() },
             r#"{"protocol_version":"v1","type":"release","id":"17"}"#,
+        ),
+        (
+            ClientFrame::Audit(AuditRecord {
+                uid: Some(0),
+                source: text("a \"tool\""),
+                ..AuditRecord::new(AuditAction::Interrupt, "refused")
+            }),
+            concat!(
+                r#"{"protocol_version":"v1","type":"audit","action":"interrupt","#,
+                r#""outcome":"refused","uid":0,"source":"a \"tool\""}"#
+            ),
         ),
         (
             ClientFrame::Status {

@@ -45,7 +45,7 @@ impl Said {
                     }
                     !self.moved.insert((peer(), to, seq))
                 }
-                "D" | "R" | "T" | "F" | "Z" | "N" | "V" => false,
+                "D" | "R" | "T" | "F" | "Z" | "N" | "V" | "S" | "U" => false,
                 _ => true,
             };
             ensure(!again, "I2", || {
@@ -170,6 +170,7 @@ impl Oracle {
                     self.chained(block)?;
                     self.clock.committed(block);
                     said.read(block)?;
+                    self.audits.committed(block)?;
                 }
                 _ => {}
             }

@@ -3,7 +3,7 @@
 use peerbus_core::TokenHash;
 use peerbus_core::broker::{ConnId, Input};
 use peerbus_core::store::{Ending, PeerId, PeerRow};
-use peerbus_wire::{Ack, Address, Carried, ClientFrame, DeliveryKey, RefusalCode, Seq};
+use peerbus_wire::{Ack, Address, Carried, ClientFrame, DeliveryKey, EXT_AUDIT, RefusalCode, Seq};
 
 use super::{End, Oracle};
 use crate::disk::Write;
@@ -59,18 +59,7 @@ impl Oracle {
             return;
         }
         if model.closed {
-            // Not read any more, or, while the broker stops, still heeded.
-            let done = match frame {
-                ClientFrame::Ack(Ack { key, how }) => Some((key, End::Acked, how.clone())),
-                ClientFrame::Reject { key, .. } => Some((key, End::Dead, None)),
-                _ => None,
-            };
-            if let (Some((key, end, how)), Some(peer)) = (done, model.peer)
-                && let Some(seq) = model.named(key)
-            {
-                self.causes.insert((peer, seq), end);
-                self.claims.insert((peer, seq), how);
-            }
+            self.after_close(conn, frame);
             return;
         }
         let Some(peer) = model.peer else {
@@ -115,6 +104,14 @@ impl Oracle {
                 let before = std::mem::take(&mut model.unconfirmed);
                 model.barriers.push_back(before);
             }
+            ClientFrame::Audit(record) => {
+                let level = model.claim.as_ref().map_or(0, |claim| claim.ext);
+                match self.full {
+                    _ if level < EXT_AUDIT => {}
+                    true => self.audits.counted(peer),
+                    false => self.audits.given(now_ms, conn, peer, record),
+                }
+            }
             ClientFrame::Refused {
                 id: Some(id),
                 refusal,
@@ -124,6 +121,22 @@ impl Oracle {
                     .push((id.clone(), Expect::Refused(refusal.code)));
             }
             _ => {}
+        }
+    }
+
+    /// Not read any more, or, while the broker stops, still heeded.
+    fn after_close(&mut self, conn: ConnId, frame: &ClientFrame) {
+        let model = self.conn(conn);
+        let done = match frame {
+            ClientFrame::Ack(Ack { key, how }) => Some((key, End::Acked, how.clone())),
+            ClientFrame::Reject { key, .. } => Some((key, End::Dead, None)),
+            _ => None,
+        };
+        if let (Some((key, end, how)), Some(peer)) = (done, model.peer)
+            && let Some(seq) = model.named(key)
+        {
+            self.causes.insert((peer, seq), end);
+            self.claims.insert((peer, seq), how);
         }
     }
 

@@ -3,6 +3,7 @@
 //! The oracle sees what the broker is told, what it writes, what is committed and what leaves it,
 //! and what the hosts see. It knows nothing of the broker's memory.
 
+mod audits;
 mod clock;
 mod commit;
 mod deliver;
@@ -153,6 +154,7 @@ pub struct Oracle {
     /// When a peer was last connected, by that clock.
     pub(crate) last_online: BTreeMap<PeerId, u64>,
     pub(crate) hosts: hosts::Hosts,
+    audits: audits::Audits,
 }
 
 impl Oracle {
@@ -186,6 +188,7 @@ impl Oracle {
             since: BTreeMap::new(),
             last_online: BTreeMap::new(),
             hosts: hosts::Hosts::default(),
+            audits: audits::Audits::default(),
         }
     }
 
@@ -203,6 +206,7 @@ impl Oracle {
             self.last_online.insert(peer, steady_ms);
         }
         self.conns.clear();
+        self.audits.crashed();
         self.left.values_mut().for_each(|conn| *conn = None);
         self.grace.clear();
         self.handling = None;

@@ -1,4 +1,4 @@
-use peerbus_wire::{BrokerFrame, CloseReason, NameError, PeersFrame, Window};
+use peerbus_wire::{AuditAction, BrokerFrame, CloseReason, NameError, PeersFrame, Window};
 
 use super::*;
 use crate::peer::connection::{
@@ -61,6 +61,38 @@ fn it_registers_and_says_so_once_for_each_connection() {
         "one is enough for three unread"
     );
     assert_eq!(rig.session.poll_event(), None);
+}
+
+#[test]
+fn only_a_broker_that_takes_audit_records_is_told_what_was_done() {
+    for (level, told) in [(None, 0), (Some(1), 0), (Some(2), 64)] {
+        let mut rig = Rig::new(false);
+        // More than may wait.
+        for pid in 0..70 {
+            rig.session.audit(AuditRecord {
+                pid: Some(pid),
+                ..AuditRecord::new(AuditAction::Inject, "done")
+            });
+        }
+        assert_eq!(rig.connect().ext, 2);
+        rig.receive(&BrokerFrame::Peers(PeersFrame {
+            names: vec!["Bob".into()],
+            ext: level,
+            ..Default::default()
+        }));
+        let pid = |frame: ClientFrame| match frame {
+            ClientFrame::Audit(record) => record.pid,
+            other => panic!("{other:?}"),
+        };
+        let pids: Vec<_> = rig.frames().into_iter().filter_map(pid).collect();
+        assert_eq!(pids, (0..told).collect::<Vec<u32>>(), "{level:?}");
+        // Its last words leave with the goodbye.
+        rig.session
+            .audit(AuditRecord::new(AuditAction::Control, "done"));
+        rig.session.close();
+        let left = rig.frames().len();
+        assert_eq!(left, usize::from(told > 0), "{level:?}");
+    }
 }
 
 #[test]

@@ -1,0 +1,133 @@
+//! What peers said was done to their sessions, as the chain's lines have it.
+
+use std::fmt::{self, Write as _};
+
+use peerbus_wire::{AuditRecord, escape};
+
+use super::Word;
+
+/// Characters of a source that a line keeps.
+const SOURCE_CHARS: usize = 64;
+
+/// A line about a session. Its texts are words without spaces, in which what could not stand in
+/// one is `_`; `source` is escaped like any untrusted text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said<'a> {
+    /// Something was done to it, or tried.
+    Record {
+        /// The peer's name then.
+        name: &'a str,
+        /// What it was.
+        action: &'a str,
+        /// What came of it.
+        outcome: &'a str,
+        /// The user and the process that asked; `None`: not told.
+        uid: Option<u32>,
+        /// See `uid`.
+        pid: Option<u32>,
+        /// Who decided it.
+        by: Option<&'a str>,
+        /// The request that was decided.
+        request: Option<&'a str>,
+        /// What the program that asked called itself; may be empty.
+        source: &'a str,
+    },
+    /// So many more records came than are written down.
+    Excess {
+        /// The peer's name then.
+        name: &'a str,
+        /// How many.
+        records: u64,
+    },
+}
+
+impl<'a> Said<'a> {
+    /// Reads a line of a block; `None`: it is about something else.
+    #[must_use]
+    pub fn read(line: &'a str) -> Option<Self> {
+        let mut words = line.splitn(10, ' ');
+        let kind = words.next()?;
+        let (_peer, name) = (words.next()?, words.next()?);
+        let word = |text: &'a str| (text != "-").then_some(text);
+        let number = |text: &'a str| text.parse().ok();
+        match kind {
+            "S" => Some(Self::Record {
+                name,
+                action: words.next()?,
+                outcome: words.next()?,
+                uid: number(words.next()?),
+                pid: number(words.next()?),
+                by: word(words.next()?),
+                request: word(words.next()?),
+                source: words.next()?,
+            }),
+            "U" => Some(Self::Excess {
+                name,
+                records: words.next()?.parse().ok()?,
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// Writes the line of [`Event::Said`](super::Event::Said).
+pub(super) fn write(out: &mut String, peer: u32, name: &str, record: &AuditRecord) -> fmt::Result {
+    let number = |number: Option<u32>| number.map_or("-".to_owned(), |number| number.to_string());
+    let (action, outcome) = (record.action.word(), Word(&record.outcome));
+    let (uid, pid) = (number(record.uid), number(record.pid));
+    let (by, request) = (Word(&record.by), Word(&record.request_id));
+    let source = escape(&record.source, SOURCE_CHARS);
+    writeln!(
+        out,
+        "S {peer} {name} {action} {outcome} {uid} {pid} {by} {request} {source}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use peerbus_wire::AuditAction;
+
+    use super::*;
+    use crate::audit::{Event, Log};
+    use crate::peer_id::PeerId;
+
+    #[test]
+    fn what_a_peer_says_stays_in_its_line_and_is_read_again() {
+        let peer = PeerId(7);
+        let record = AuditRecord {
+            uid: Some(1000),
+            source: "my tool\nA 1 2 x 1 -\u{202e}".into(),
+            by: "peer:phone".into(),
+            request_id: "a b\nc".into(),
+            ..AuditRecord::new(AuditAction::Approve, "allow")
+        };
+        let mut log = Log::default();
+        let name = "bob";
+        log.push(&Event::Said {
+            peer,
+            name,
+            record: &record,
+        });
+        log.push(&Event::Unsaid {
+            peer,
+            name,
+            records: 12,
+        });
+        let lines: Vec<_> = log.lines.lines().collect();
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        let said = Said::Record {
+            name,
+            action: "approve",
+            outcome: "allow",
+            uid: Some(1000),
+            pid: None,
+            by: Some("peer:phone"),
+            request: Some("a_b_c"),
+            source: r"my tool\u000aA 1 2 x 1 -\u202e",
+        };
+        assert_eq!(Said::read(lines[0]), Some(said));
+        let records = 12;
+        assert_eq!(Said::read(lines[1]), Some(Said::Excess { name, records }));
+        assert_eq!(Said::read("R 7 bob"), None);
+    }
+}

@@ -110,6 +110,10 @@ class Claude:
         eventually(f"the CLI shows what was typed: {words}", lambda: words in self.screen())
         self._tmux("send-keys", "Enter")
 
+    def press(self, key):
+        """Presses a key, by tmux's name for it."""
+        self._tmux("send-keys", key)
+
     def quit(self):
         """Leaves the CLI as a user does."""
         self.type("/exit")

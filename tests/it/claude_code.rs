@@ -16,6 +16,16 @@ fn hooks_wake_a_real_cli_that_offers_nothing_else() {
 }
 
 #[test]
+fn what_a_real_cli_asks_is_answered_from_elsewhere() {
+    holds(&["--scenario", "approvals_scenario"]);
+}
+
+#[test]
+fn what_an_older_cli_asks_is_answered_too() {
+    holds(&["--version", "2.1.114", "--scenario", "approvals_scenario"]);
+}
+
+#[test]
 fn two_real_clis_that_are_driven_talk_and_one_that_dies_goes_on() {
     holds(&["--scenario", "driver_scenario"]);
 }

@@ -78,6 +78,8 @@ pub const UNASKED: &str = "mcp__peerbus__*";
 const WAIT_S: u32 = 604_800;
 /// A hook that answers ends by itself after a second; this is for a machine that stands still.
 const ANSWER_S: u32 = 10;
+/// As long as a dialog is offered to others than the user before it.
+const ASKS_S: u32 = 600;
 
 const fn answers(event: &'static str) -> Hook {
     Hook {
@@ -97,11 +99,19 @@ const fn waits(event: &'static str) -> Hook {
     }
 }
 
+const fn asks(event: &'static str) -> Hook {
+    Hook {
+        timeout_s: ASKS_S,
+        ..answers(event)
+    }
+}
+
 /// The hooks of a session, in the order in which they stand in a configuration.
 pub const HOOKS: &[Hook] = &[
     answers("SessionStart"),
     waits("SessionStart"),
     answers("UserPromptSubmit"),
+    asks("PermissionRequest"),
     answers("PostToolUse"),
     answers("Stop"),
     waits("Stop"),

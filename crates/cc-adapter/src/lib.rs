@@ -14,7 +14,7 @@ mod waking;
 use std::sync::Arc;
 
 use peerbus_adapter::Bus;
-use peerbus_adapter::hooks::{Hook, SessionSocket};
+use peerbus_adapter::hooks::SessionSocket;
 use peerbus_adapter::inbox::InboxPath;
 use peerbus_adapter::mailbox::{AgentLink, BoxFuture, Mailbox, WakePath};
 use peerbus_adapter::paths::Paths;
@@ -63,9 +63,12 @@ fn start(around: Surroundings, host: Host, mailbox: Mailbox) -> AgentLink {
     let mut beside: Vec<BoxFuture<'static, ()>> = vec![receipts];
     if let Some(places) = hooks {
         let rewakes = allowed.allows(&waking::REWAKE);
-        let (rewake, serve) = hooks::server(rewakes, mailbox.clone(), session.clone());
-        paths.push(Box::new(rewake));
-        beside.extend(node(&places, mailbox.clone(), &session, serve));
+        if let Some((node, socket)) = node(&places, mailbox.clone(), &session) {
+            let (rewake, serve) =
+                hooks::server(rewakes, mailbox.clone(), session.clone(), node.clone());
+            paths.push(Box::new(rewake));
+            beside.push(Box::pin(node.serve(socket, serve)));
+        }
     }
     paths.push(Box::new(paths::Channel::new(
         host,
@@ -82,14 +85,9 @@ fn start(around: Surroundings, host: Host, mailbox: Mailbox) -> AgentLink {
     }
 }
 
-/// The session's node, at whose socket the hooks are served, too. Where there can be no socket,
-/// neither is there.
-fn node(
-    places: &Paths,
-    mailbox: Mailbox,
-    session: &Session,
-    hooks: impl Fn(Hook) -> BoxFuture<'static, ()> + Send + Sync + 'static,
-) -> Option<BoxFuture<'static, ()>> {
+/// The session's node, and the socket at which the hooks are served, too. Where there can be no
+/// socket, neither is there.
+fn node(places: &Paths, mailbox: Mailbox, session: &Session) -> Option<(Node, SessionSocket)> {
     let client = session.client().unwrap_or_default();
     let socket = SessionSocket::bind(places, client).inspect_err(
         |error| tracing::warn!(%error, "hooks cannot reach this session: no socket for them"),
@@ -102,5 +100,5 @@ fn node(
         shown_as: "peer",
     };
     let node = Node::new(&socket, places, about, mailbox);
-    Some(Box::pin(node.serve(socket, hooks)))
+    Some((node, socket))
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use peerbus_adapter::mailbox::Activity;
 use peerbus_adapter::{Inbound, Kind as MessageKind};
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
@@ -40,6 +41,9 @@ impl Node {
         let (opened, replaced, told, preview) = {
             let mut state = shared.state();
             let opened = state.approvals.open(source, asked, rand::random)?;
+            if state.session.activity == Some(Activity::Waiting) {
+                state.approvals.dialog_shown();
+            }
             let Opened { id, replaces, .. } = &opened;
             let replaced = replaces.as_ref().map(|id| {
                 let verdict = state.approvals.verdict(id).cloned();

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 /// The version of these lines. Ends of different versions have nothing to say to each other.
 pub(super) const VERSION: u32 = 1;
-/// Longest first line of a hook, in bytes.
-pub const ASK_MAX: usize = 32 * 1024;
+/// Longest first line of a hook, in bytes: the input of a tool stands in it as a text.
+pub const ASK_MAX: usize = 128 * 1024;
 /// Longest line of a program that speaks JSON-RPC, in bytes.
 pub const RPC_MAX: usize = 1024 * 1024;
 /// Longest line of an adapter, in bytes.

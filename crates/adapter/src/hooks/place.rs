@@ -111,11 +111,11 @@ pub fn sweep(dir: &Path) {
 /// these directories and the system tell.
 #[must_use]
 pub fn is_of_an_agent(dirs: &[PathBuf], pid: u32) -> bool {
-    let above = os::process::ancestors(pid, GENERATIONS_MAX);
-    if above.is_empty() {
+    if cfg!(target_os = "linux") && os::process::find(pid).started.is_none() {
         // It has ended, and left its connection to another.
-        return cfg!(target_os = "linux");
+        return true;
     }
+    let above = os::process::ancestors(pid, GENERATIONS_MAX);
     let is_above = |id: u32| id == pid || above.iter().any(|process| process.id == id);
     dirs.iter()
         .flat_map(|dir| sockets(dir))

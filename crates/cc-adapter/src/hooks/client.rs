@@ -30,15 +30,18 @@ pub enum Said {
     Rewake(String),
 }
 
-/// Answers an event with what is unseen. Takes less than a second.
+/// Answers an event with what is unseen, in less than a second; and what the client asks its user
+/// with a verdict, when there is one.
 #[must_use]
 pub fn context() -> Said {
     let deadline = Deadline::after(ANSWER);
     let asked = || {
         let on = occasion(deadline)?;
         let event = on.event();
-        let text = Caller::find(&directories()?, above)?.ask(on, false, deadline)?;
-        Some(output(event, &text))
+        // A dialog stays open for as long as its user likes.
+        let waits = event == Event::Permission;
+        let text = Caller::find(&directories()?, above)?.ask(on, waits, deadline)?;
+        Some(output(event, text))
     };
     asked().map_or(Said::Nothing, Said::Output)
 }
@@ -82,8 +85,9 @@ pub fn ignore() -> Said {
 }
 
 /// What the client expects of a hook that has something to say.
-fn output(event: Event, text: &str) -> String {
+fn output(event: Event, text: String) -> String {
     let output = match event {
+        Event::Permission => return text,
         Event::Stop => json!({ "decision": "block", "reason": text }),
         _ => json!({ "hookSpecificOutput": {
             "hookEventName": event.name(), "additionalContext": text,
@@ -100,7 +104,7 @@ fn directories() -> Option<Vec<PathBuf>> {
 /// early is a hook that failed.
 fn occasion(deadline: Deadline) -> Option<Occasion> {
     let mut input = BufReader::new(TimedInput(deadline).take(INPUT_MAX));
-    let on = serde_json::from_reader(&mut input).ok();
+    let on = serde_json::from_reader(&mut input).ok().map(Occasion::told);
     // What cannot be read to its end in time is left.
     let _ = std::io::copy(&mut input, &mut std::io::sink());
     on

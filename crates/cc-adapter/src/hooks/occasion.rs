@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
+use peerbus_node::approvals::Asked;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 use crate::session::SessionFacts;
 
@@ -40,14 +42,46 @@ pub(super) struct Occasion {
     /// What started the turn: only the words that can be marks of pushes, wherever those stand.
     #[serde(deserialize_with = "lenient")]
     prompt: Option<Marks>,
+    /// What the tool would get.
+    #[serde(skip_serializing)]
+    tool_input: Option<Value>,
+    /// The rules and modes that the client offers to change.
+    #[serde(skip_serializing)]
+    permission_suggestions: Option<Value>,
+    /// What the client asks its user: made here of the two.
+    asked: Option<Asked>,
 }
 
 impl Occasion {
+    /// Makes of what the client asks what the adapter is told of it.
+    pub(super) fn told(mut self) -> Self {
+        let input = self.tool_input.take();
+        let suggestions = self.permission_suggestions.take();
+        let tool = self.tool_name.as_deref();
+        self.asked = tool
+            .filter(|_| self.event() == Event::Permission)
+            .map(|tool| {
+                let input = input.unwrap_or_default().to_string();
+                let suggestions = suggestions.as_ref().and_then(Value::as_array);
+                let suggestions = suggestions.map(Vec::as_slice).unwrap_or_default();
+                let mut asked = Asked::new(tool, &input).suggested(suggestions);
+                asked.agent_id.clone_from(&self.agent_id);
+                asked
+            });
+        self
+    }
+
+    /// What the client asks its user.
+    pub(super) fn asked(&self) -> Option<Asked> {
+        self.asked.clone()
+    }
+
     /// What happened.
     pub(super) fn event(&self) -> Event {
         match self.hook_event_name.as_deref() {
             Some("SessionStart") => Event::Start,
             Some("UserPromptSubmit") => Event::Prompt,
+            Some("PermissionRequest") => Event::Permission,
             Some("PostToolUse") => Event::Tool,
             Some("Stop") => Event::Stop,
             _ => Event::Other,
@@ -134,6 +168,7 @@ pub fn fuzz(line: &[u8]) {
 pub(super) enum Event {
     Start,
     Prompt,
+    Permission,
     Tool,
     Stop,
     Other,
@@ -145,6 +180,7 @@ impl Event {
         match self {
             Self::Start => "SessionStart",
             Self::Prompt => "UserPromptSubmit",
+            Self::Permission => "PermissionRequest",
             Self::Tool => "PostToolUse",
             Self::Stop => "Stop",
             Self::Other => "",

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use peerbus_adapter::hooks::Hook;
 use peerbus_adapter::mailbox::{Activity, BoxFuture, Checkout, HOOK, Mailbox, Outcome};
-use tokio::time::timeout;
+use peerbus_node::Node;
+use peerbus_node::approvals::{Asked, By, Decision, Source, Verdict};
+use serde_json::json;
+use tokio::time::{sleep, timeout};
 
 use super::occasion::{Event, Occasion};
 use super::rewake::Rewake;
@@ -17,12 +20,22 @@ const ARRIVAL: Duration = Duration::from_millis(300);
 /// How long a session that starts may take to be on the bus. Its hook waits for less than a second.
 const JOINS: Duration = Duration::from_millis(400);
 
+/// How long what a client asks is offered to others: a little shorter than its hook waits.
+const ASKS: Duration = Duration::from_secs(595);
+
+/// How soon after the client ended a hook the session does something else.
+const TELLS: Duration = Duration::from_secs(1);
+
+/// What the model is told where who denies says nothing.
+const DENIED: &str = "The user denied this, from outside of the terminal.";
+
 /// What serves the hooks of the session, and the wake path that they are. `session` learns what each
 /// event says about it. Without `rewakes` no hook is kept waiting.
 pub(crate) fn server(
     rewakes: bool,
     mailbox: Mailbox,
     session: Session,
+    node: Node,
 ) -> (
     Rewake,
     impl Fn(Hook) -> BoxFuture<'static, ()> + Send + Sync + use<>,
@@ -33,6 +46,7 @@ pub(crate) fn server(
         rewakes,
         mailbox,
         session,
+        node,
     });
     let receive = move |hook| -> BoxFuture<'static, ()> {
         let server = Arc::clone(&server);
@@ -41,12 +55,33 @@ pub(crate) fn server(
     (rewake, receive)
 }
 
+/// A verdict as the client takes it from a hook. `None`: the user has decided, or nobody.
+fn verdict_for_client(verdict: &Verdict) -> Option<String> {
+    if !matches!(verdict.by, By::Node | By::Peer(_)) {
+        return None;
+    }
+    let mut decision = match verdict.decision? {
+        Decision::Allow | Decision::AllowAlways => json!({ "behavior": "allow" }),
+        Decision::Deny => json!({
+            "behavior": "deny",
+            "message": verdict.message.as_deref().unwrap_or(DENIED),
+        }),
+    };
+    if let Some(rule) = &verdict.rule {
+        decision["updatedPermissions"] = json!([rule.suggestion]);
+    }
+    let event = Event::Permission.name();
+    let output = json!({ "hookEventName": event, "decision": decision });
+    Some(json!({ "hookSpecificOutput": output }).to_string())
+}
+
 /// What answers hooks.
 struct HookServer {
     mailbox: Mailbox,
     rewake: Rewake,
     rewakes: bool,
     session: Session,
+    node: Node,
 }
 
 /// What a hook is to show.
@@ -67,6 +102,9 @@ impl HookServer {
             return;
         }
         self.mailbox.report(&self.session);
+        if let Some(asked) = ask.on.asked() {
+            return self.permit(hook, asked).await;
+        }
         if ask.wait {
             if self.rewakes {
                 self.wait(&mut hook).await;
@@ -82,6 +120,37 @@ impl HookServer {
                 }
             }
             None => hook.nothing().await,
+        }
+    }
+
+    /// Keeps the hook until somebody has decided on what the client asks its user, or the user has.
+    /// Where nobody else may, the hook ends at once.
+    async fn permit(&self, mut hook: Hook, asked: Asked) {
+        let pending = self.node.has_approvers().then_some(asked);
+        let pending = pending.and_then(|asked| self.node.ask(Source::Hook, asked));
+        let Some(mut pending) = pending else {
+            return hook.nothing().await;
+        };
+        let verdict = tokio::select! {
+            verdict = pending.verdict() => verdict,
+            () = hook.gone() => {
+                // The client ends it when the user says no. What the session does then tells; a
+                // client that says nothing of that may have ended the hook for another reason.
+                if timeout(TELLS, pending.verdict()).await.is_err() {
+                    pending.close(None, &By::Client);
+                }
+                return;
+            }
+            () = sleep(ASKS) => {
+                pending.close(None, &By::Timeout);
+                return hook.nothing().await;
+            }
+        };
+        let Some(text) = verdict_for_client(&verdict) else {
+            return hook.nothing().await;
+        };
+        if !hook.offer(text).await {
+            tracing::warn!("a verdict came too late for the client");
         }
     }
 
@@ -117,6 +186,9 @@ impl HookServer {
                 Some(self.introduce().await)
             }
             Event::Prompt | Event::Tool => {
+                if on.event() == Event::Prompt {
+                    self.node.dialogs_over(None);
+                }
                 self.does(Activity::Busy);
                 if let Some(prompt) = on.prompt().filter(|_| on.event() == Event::Prompt) {
                     self.mailbox.prompted(prompt);
@@ -129,6 +201,7 @@ impl HookServer {
                 }
             }
             Event::Stop => {
+                self.node.dialogs_over(None);
                 let answer = if self.prevents_stop(on).await {
                     self.unseen().await
                 } else {
@@ -139,7 +212,7 @@ impl HookServer {
                 }
                 answer
             }
-            Event::Other => None,
+            Event::Permission | Event::Other => None,
         }
     }
 

@@ -89,8 +89,11 @@ class Session:
         check(f"the request is over: {decision}, by {by}", found == (by, decision), found)
 
     def result(self, since):
-        """What the model is told of the tool's call."""
-        told = self.api.wait_for("the tool's result", lambda r: r.tool_results, since)
+        """What the model is told of the tool's call. The result of one that was interrupted comes
+        with the next prompt."""
+        told = self.api.wait_for(
+            "the tool's result", lambda r: r.tool_results and RUN not in r.prompt, since
+        )
         [result] = told.tool_results
         return json.dumps(result)
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use peerbus_adapter::mailbox::Activity;
-use peerbus_adapter::{Inbound, Kind as MessageKind};
+use peerbus_adapter::{AuditAction, AuditRecord, Inbound, Kind as MessageKind};
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
@@ -174,8 +174,33 @@ impl Shared {
     }
 
     fn heard(&self, inbound: &Inbound, id: String, allows: bool) -> Result<Verdict, String> {
-        let peer = inbound.from.to_string();
-        if !self.gates().names(&peer) {
+        let by = By::Peer(inbound.from.clone());
+        let decided = self.may_answer(inbound).and_then(|()| {
+            let wish = Wish {
+                id: id.clone(),
+                decision: if allows {
+                    Decision::Allow
+                } else {
+                    Decision::Deny
+                },
+                digest: None,
+                rule: None,
+                message: None,
+            };
+            match self.decide(wish, by.clone()) {
+                // It came twice.
+                Err(Refused::Late(_, verdict)) if verdict.by == by => Ok(*verdict),
+                decided => decided.map_err(|refused| refused.to_string()),
+            }
+        });
+        let record = verdict_record(&id, &by, decided.as_ref().ok());
+        self.mailbox.audited(record);
+        decided
+    }
+
+    fn may_answer(&self, inbound: &Inbound) -> Result<(), String> {
+        let peer = &inbound.from;
+        if !self.gates().names(peer) {
             return Err(format!(
                 "{peer} may not answer for this session: its user does not name it in `remote`"
             ));
@@ -186,23 +211,20 @@ impl Shared {
                  session's own, with the right `approve`"
             ));
         }
-        let decision = match allows {
-            true => Decision::Allow,
-            false => Decision::Deny,
-        };
-        let wish = Wish {
-            id,
-            decision,
-            digest: None,
-            rule: None,
-            message: None,
-        };
-        let by = By::Peer(peer);
-        match self.decide(wish, by.clone()) {
-            // It came twice.
-            Err(Refused::Late(_, verdict)) if verdict.by == by => Ok(*verdict),
-            decided => decided.map_err(|refused| refused.to_string()),
-        }
+        Ok(())
+    }
+}
+
+/// A verdict, or the attempt at one, as the broker is told of it.
+pub(crate) fn verdict_record(id: &str, by: &By, verdict: Option<&Verdict>) -> AuditRecord {
+    let decision = verdict.and_then(|verdict| verdict.decision);
+    AuditRecord {
+        request_id: id.to_owned(),
+        by: by.to_string(),
+        ..AuditRecord::new(
+            AuditAction::Approve,
+            decision.map_or("refused", Decision::word),
+        )
     }
 }
 

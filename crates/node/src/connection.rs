@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use crate::approvals::By;
-use crate::ask::resolved;
+use crate::ask::{resolved, verdict_record};
 use crate::gates::{self, Gate};
 use crate::protocol::{self, Call, Error, Kinds, Request};
 use crate::{Shared, named};
@@ -154,14 +154,17 @@ impl Ear {
             }
             Call::Inject { prompt, source } => {
                 let source: String = source.chars().take(SOURCE_CHARS).collect();
-                gates::may(gates, Gate::Inject)
-                    .inspect_err(|_| self.audited(AuditAction::Inject, "refused", &source))?;
+                let record = |outcome| AuditRecord {
+                    source: source.clone(),
+                    ..AuditRecord::new(AuditAction::Inject, outcome)
+                };
+                gates::may(gates, Gate::Inject).inspect_err(|_| self.audited(record("refused")))?;
                 let put = shared.mailbox.inject(&source, &prompt);
                 let id = put.map_err(|error| match error {
                     InjectError::Text(why) => Error::params(why),
                     InjectError::Full(why) => Error::unable(why),
                 })?;
-                self.audited(AuditAction::Inject, "done", &source);
+                self.audited(record("done"));
                 let Peer { uid, pid } = self.caller;
                 tracing::info!(id, uid, pid, ?source, "a text was put into the session");
                 json!({
@@ -172,27 +175,28 @@ impl Ear {
                 })
             }
             Call::Approve(wish) => {
-                gates::may(gates, Gate::Approve)?;
-                self.is_no_agent("answer what a session asks its user")?;
                 let id = wish.id.clone();
-                let verdict = shared.decide(wish, By::Node)?;
+                let may = gates::may(gates, Gate::Approve)
+                    .and_then(|()| self.is_no_agent("answer what a session asks its user"));
+                let decided = may.and_then(|()| Ok(shared.decide(wish, By::Node)?));
+                self.audited(verdict_record(&id, &By::Node, decided.as_ref().ok()));
+                let verdict = decided?;
+                let Peer { uid, pid } = self.caller;
+                tracing::info!(id, uid, pid, decision = ?verdict.decision, "a request was answered");
                 Value::Object(resolved(&id, &verdict))
             }
         })
     }
 
     /// Has the broker write down what this program did or tried to do.
-    fn audited(&self, action: AuditAction, outcome: &str, source: &str) {
+    fn audited(&self, record: AuditRecord) {
         self.shared.mailbox.audited(AuditRecord {
             uid: Some(self.caller.uid),
             pid: self.caller.pid,
-            source: source.to_owned(),
-            ..AuditRecord::new(action, outcome)
+            ..record
         });
     }
-}
 
-impl Ear {
     /// Some things are for people and their programs, not for agents and theirs.
     fn is_no_agent(&self, what: &str) -> Result<(), Error> {
         let dirs = &self.shared.about.dirs;

@@ -7,6 +7,7 @@
 pub mod hooks;
 mod paths;
 mod profile;
+mod relay;
 mod session;
 mod transcript;
 mod waking;
@@ -19,7 +20,7 @@ use peerbus_adapter::inbox::InboxPath;
 use peerbus_adapter::mailbox::{AgentLink, BoxFuture, Mailbox, WakePath};
 use peerbus_adapter::paths::Paths;
 use peerbus_mcp::{Exit, Host, Options};
-use peerbus_node::{About, Node};
+use peerbus_node::{About, Node, gates};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use session::{Process, Session, SessionFacts, Surroundings};
@@ -30,8 +31,9 @@ pub use waking::WAKING;
 /// `bus` is connected already or will be: its link must be running, on the same single-threaded
 /// runtime. A broker that is away delays nothing here. See [`peerbus_mcp::run`] for the rest.
 pub async fn run(bus: Bus, options: Options, around: Surroundings) -> Exit {
+    let profile = profile::profile(relays(&around));
     let start = |host, mailbox| std::future::ready(start(around, host, mailbox));
-    peerbus_mcp::run(bus, profile::profile(), options, start).await
+    peerbus_mcp::run(bus, profile, options, start).await
 }
 
 /// [`run`] over any pair of streams, without an eye on signals and the parent process.
@@ -42,8 +44,15 @@ pub async fn run_over(
     input: impl AsyncRead + Unpin + Send + 'static,
     output: impl AsyncWrite + Unpin + Send,
 ) -> Exit {
+    let profile = profile::profile(relays(&around));
     let start = |host, mailbox| std::future::ready(start(around, host, mailbox));
-    peerbus_mcp::run_over(bus, profile::profile(), options, input, output, start).await
+    peerbus_mcp::run_over(bus, profile, options, input, output, start).await
+}
+
+/// Whether the client is to relay what it asks its user: anybody else may answer.
+fn relays(around: &Surroundings) -> bool {
+    let gates = around.hooks.as_ref().map(gates::file);
+    gates.is_some_and(|file| gates::Gates::effective(&file).has_approvers())
 }
 
 /// What reaches this session, and what runs beside it. Nothing of it outlives the two.
@@ -67,6 +76,7 @@ fn start(around: Surroundings, host: Host, mailbox: Mailbox) -> AgentLink {
             let (rewake, serve) =
                 hooks::server(rewakes, mailbox.clone(), session.clone(), node.clone());
             paths.push(Box::new(rewake));
+            relay::relay(&host, node.clone());
             beside.push(Box::pin(node.serve(socket, serve)));
         }
     }

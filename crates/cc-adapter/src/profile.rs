@@ -2,13 +2,16 @@
 
 use peerbus_mcp::Profile;
 
-/// The capability makes the client listen for pushes. There is no key for permission relay: a
-/// peer's word must never approve what an agent does.
-pub(crate) fn profile() -> Profile {
+/// The capability makes the client listen for pushes. The one for its dialogs is declared only where
+/// the user lets others answer them.
+pub(crate) fn profile(relays: bool) -> Profile {
     Profile {
         kind: "cc",
         instructions: Box::new(|_| INSTRUCTIONS),
-        experimental: &["claude/channel"],
+        experimental: match relays {
+            true => &["claude/channel", crate::relay::KEY],
+            false => &["claude/channel"],
+        },
         drain: false,
     }
 }

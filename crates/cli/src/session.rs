@@ -38,7 +38,7 @@ pub(crate) fn run(verb: SessionVerb) -> Result<(), Failure> {
 /// The live sessions, with the gates as they are now.
 fn sessions() -> Result<Vec<Session>, Failure> {
     let paths = Paths::find()?;
-    let gates = paths.credentials.with_file_name(peerbus_node::gates::FILE);
+    let gates = peerbus_node::gates::file(&paths);
     let gates = peerbus_node::gates::Gates::effective(&gates);
     let found = directories(&paths).into_iter();
     let found = found.flat_map(|dir| index::live(&dir));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use peerbus_adapter::agents::claude_code::ALWAYS_LOAD;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomNotification,
     ExperimentalCapabilities, Implementation, InitializeRequestParams, InitializeResult,
     ListToolsResult, MetaObject, PaginatedRequestParams, ProtocolVersion, ServerCapabilities,
     ServerConfig, Tool as McpTool, ToolAnnotations,
@@ -74,6 +74,14 @@ impl ServerHandler for Handler {
 
     async fn on_initialized(&self, _context: NotificationContext<RoleServer>) {
         self.host.begin();
+    }
+
+    async fn on_custom_notification(
+        &self,
+        notification: CustomNotification,
+        _context: NotificationContext<RoleServer>,
+    ) {
+        self.host.told(&notification.method, notification.params);
     }
 
     async fn list_tools(

@@ -3,15 +3,22 @@
 
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use peerbus_adapter::PeerName;
+use peerbus_adapter::paths::Paths;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::Error;
 
 /// The file's name.
 pub const FILE: &str = "sessions.toml";
+/// Where it is.
+#[must_use]
+pub fn file(paths: &Paths) -> PathBuf {
+    paths.credentials.with_file_name(FILE)
+}
+
 /// More than it ever has.
 const BYTES_MAX: u64 = 65_536;
 

@@ -106,7 +106,7 @@ impl Node {
             about: Facts {
                 client: about.client,
                 shown_as: about.shown_as,
-                gates: paths.credentials.with_file_name(gates::FILE),
+                gates: gates::file(paths),
                 socket: socket.path().to_owned(),
                 dirs: directories(paths),
                 started_at,

@@ -12,6 +12,7 @@ use tokio::time::{sleep, timeout};
 
 use super::occasion::{Event, Occasion};
 use super::rewake::Rewake;
+use crate::relay::ASKS;
 use crate::session::Session;
 
 /// How long the hook that ends a turn gives the one that starts with it to sit down.
@@ -19,9 +20,6 @@ const ARRIVAL: Duration = Duration::from_millis(300);
 
 /// How long a session that starts may take to be on the bus. Its hook waits for less than a second.
 const JOINS: Duration = Duration::from_millis(400);
-
-/// How long what a client asks is offered to others: a little shorter than its hook waits.
-const ASKS: Duration = Duration::from_secs(595);
 
 /// How soon after the client ended a hook the session does something else.
 const TELLS: Duration = Duration::from_secs(1);

@@ -15,6 +15,7 @@ mod naming;
 mod node;
 mod reading;
 mod receipts;
+mod relay;
 mod session;
 mod showing;
 mod socket;

@@ -36,7 +36,7 @@ impl Session {
         Self::start_in(Home::new(), false, settings).await
     }
 
-    async fn start_in(home: Home, transcript: bool, settings: Settings<'_>) -> Self {
+    pub(crate) async fn start_in(home: Home, transcript: bool, settings: Settings<'_>) -> Self {
         let variable = |name: &str| {
             let found = settings.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| (*value).to_owned())

@@ -68,13 +68,17 @@ fn without_format(schema: &mut Value) {
 }
 
 /// The client, as far as a server can reach it.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Host {
     peer: Arc<OnceLock<Peer<RoleServer>>>,
     initialized: Arc<watch::Sender<bool>>,
     client: Arc<watch::Sender<Option<Client>>>,
     notes: Arc<watch::Sender<Notes>>,
+    listener: Arc<OnceLock<Listener>>,
 }
+
+/// A method, and who hears its notifications.
+type Listener = (&'static str, Box<dyn Fn(Value) + Send + Sync>);
 
 /// What a client wrote beside a tool call (`_meta`): the members that are short texts.
 pub type Notes = BTreeMap<String, String>;
@@ -125,6 +129,22 @@ impl Host {
     #[must_use]
     pub fn notes(&self) -> watch::Receiver<Notes> {
         self.notes.subscribe()
+    }
+
+    /// Has `hear` hear the notifications of this method from now on, with their parameters. It must
+    /// not wait. One method is heard; those of others are dropped.
+    pub fn listen(&self, method: &'static str, hear: impl Fn(Value) + Send + Sync + 'static) {
+        // A second one is one too many.
+        let _ = self.listener.set((method, Box::new(hear)));
+    }
+
+    /// The client sent a notification that is none of MCP's.
+    pub(crate) fn told(&self, method: &str, params: Option<Value>) {
+        if let Some((wanted, hear)) = self.listener.get()
+            && *wanted == method
+        {
+            hear(params.unwrap_or_default());
+        }
     }
 
     /// The client has sent `notifications/initialized`.

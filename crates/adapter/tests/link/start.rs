@@ -51,7 +51,7 @@ async fn presence_and_window_are_offered_at_once() {
     let register = &peer.register;
     assert_eq!(
         (register.ext, register.ephemeral, register.generated),
-        (1, true, false)
+        (peerbus_wire::EXT_AUDIT, true, false)
     );
     assert_eq!(register.window.map(|window| window.messages), Some(256));
     assert_eq!(

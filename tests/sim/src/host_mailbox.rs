@@ -140,7 +140,11 @@ impl HostMailbox {
                     }
                     session.ack_notice(token);
                 }
-                Output::Push(_) | Output::Announce(_) | Output::Answered(_) | Output::Warn(_) => {}
+                Output::Push(_)
+                | Output::Announce(_)
+                | Output::Answered(_)
+                | Output::Local { .. }
+                | Output::Warn(_) => {}
             }
         }
     }

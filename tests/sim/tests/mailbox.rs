@@ -46,6 +46,12 @@ fn mailbox_worlds_see_every_end() {
         "warned",
         "many turns",
         "rejected",
+        "local seen socket transcript",
+        "local seen drain tool_call",
+        "local pushed piggyback",
+        "local rejected",
+        "local lost",
+        "local refused",
         "seen socket transcript",
         "seen rewake transcript",
         "seen channel transcript",
@@ -205,6 +211,26 @@ fn what_a_tool_gives_back_and_comes_again_as_new() {
 #[test]
 fn a_push_that_shows_what_was_seen_or_put_in_doubt_since() {
     caught(Mutation::ShowAsMade, false, "shown");
+}
+
+#[test]
+fn a_broker_that_hears_of_what_was_put_in_here() {
+    caught(Mutation::AckLocal, false, "local");
+}
+
+#[test]
+fn what_was_put_in_here_and_is_held_like_a_peers() {
+    caught(Mutation::HoldLocal, false, "local");
+}
+
+#[test]
+fn more_texts_put_in_than_may_wait() {
+    caught(Mutation::CrowdLocal, false, "room");
+}
+
+#[test]
+fn what_was_put_in_here_and_counts_as_a_peers() {
+    caught(Mutation::CountLocal, false, "hops");
 }
 
 #[test]

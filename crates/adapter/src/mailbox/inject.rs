@@ -2,18 +2,12 @@
 
 use std::sync::Arc;
 
-use peerbus_core::mailbox::WHOLE_BYTES_MAX;
+use peerbus_core::mailbox::{HERE, PUT_IN_MAX, WHOLE_BYTES_MAX};
 use peerbus_core::peer::{Inbound, Key};
 use peerbus_wire::Kind;
 
 use super::{Mailbox, push};
 use crate::compose;
-
-/// Who such a text comes from. No peer can have this name.
-pub const HERE: &str = "peerbus";
-
-/// Texts that wait unseen at a time.
-const UNSEEN_MAX: usize = 32;
 
 /// Longest word for the program that asked, in characters.
 pub const SOURCE_CHARS: usize = 64;
@@ -63,13 +57,14 @@ impl Mailbox {
             )));
         }
         self.with(|state, now_ms| {
-            if state.told.unseen_of(HERE) >= UNSEEN_MAX {
-                return Err(InjectError::Full(format!(
-                    "{UNSEEN_MAX} texts wait unseen in this session: try again when some are seen"
-                )));
-            }
+            let mail = Arc::new(mail);
+            let put = state.machine.put_in(now_ms, Arc::clone(&mail));
+            put.map_err(|_| {
+                InjectError::Full(format!(
+                    "{PUT_IN_MAX} texts wait unseen in this session: try again when some are seen"
+                ))
+            })?;
             state.told.arrived(&mail.inbound);
-            state.machine.message(now_ms, Arc::new(mail));
             state.look_for_paths();
             Ok(id)
         })

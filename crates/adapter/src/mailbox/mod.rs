@@ -32,11 +32,11 @@ pub use agent::{
 };
 pub use checkout::Checkout;
 pub use core::{
-    ASK, Activity, AttemptId, Content, DRAIN, HOOK, INBOX, Item, Limit, Listed, Mail, Named, No,
-    Outcome, Parent, Path, PathSpec, Policy, Portion,
+    ASK, Activity, AttemptId, Content, DRAIN, HERE, HOOK, INBOX, Item, Limit, Listed, Mail, Named,
+    No, Outcome, Parent, Path, PathSpec, Policy, Portion,
 };
 pub use expected::Expected;
-pub use inject::{HERE, InjectError, SOURCE_CHARS};
+pub use inject::{InjectError, SOURCE_CHARS};
 pub use presence::Who;
 pub use push::{Push, receipt};
 pub use told::{Observer, Staged};
@@ -471,6 +471,7 @@ impl State {
                 self.told.reached(&key, stage.clone());
                 bus.progress(&key, &stage);
             }
+            Output::Local { key, stage } => self.told.reached(&key, stage),
             Output::Told(token) => bus.ack_notice(token),
             Output::Answered(_) => self.answers += 1,
             Output::Warn(line) => self.warnings.push(line),

@@ -159,7 +159,7 @@ impl Push {
     /// So many texts that were put in here, or so many messages of peers.
     fn count_mail(&self, local: bool) -> usize {
         let mails = self.items.iter().filter_map(|item| item.content.mail());
-        mails.filter(|mail| quote::is_local(mail) == local).count()
+        mails.filter(|mail| mail.is_local() == local).count()
     }
 
     fn count(&self) -> String {
@@ -236,7 +236,7 @@ fn reached(receipt: &Receipt) -> Option<(&str, String, &'static str)> {
 /// Peers' text stands in it, in quotes.
 fn quotes(item: &Item) -> bool {
     match &item.content {
-        Content::Mail(mail) => !quote::is_local(mail),
+        Content::Mail(mail) => !mail.is_local(),
         Content::Notice { sentence, .. } => sentence.contains('"'),
     }
 }
@@ -261,7 +261,7 @@ fn message(mail: &Mail, whole: bool) -> (String, Vec<(&'static str, String)>) {
     let kind = quote::kind(inbound.kind);
     let from = quote::plain(&inbound.from);
     let text = quote::quoted(&quote::said(&inbound.body), !whole);
-    let content = match quote::is_local(mail) {
+    let content = match mail.is_local() {
         true => format!("{}: {text}", quote::put_in(mail)),
         false => format!("📨 {kind} from {from}: {text}"),
     };

@@ -8,8 +8,6 @@ use peerbus_wire::{Conversation, Kind, escape};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::inject::HERE;
-
 /// Longest text of a message that is quoted whole, in characters.
 pub(crate) const TEXT_CHARS: usize = 65_536;
 /// What is quoted of a message of which only the beginning is shown, in characters.
@@ -38,7 +36,7 @@ pub(crate) struct Line {
 pub(crate) fn line(mail: &Mail, how: Line) -> String {
     let inbound = &mail.inbound;
     let id = plain(&inbound.id);
-    let mut line = match is_local(mail) {
+    let mut line = match mail.is_local() {
         true => format!("{} [{id}]", put_in(mail)),
         false => format!(
             "📨 {} from {} [{id}]",
@@ -64,11 +62,6 @@ pub(crate) fn line(mail: &Mail, how: Line) -> String {
     }
     let _ = write!(line, ": {}", quoted(&said(&inbound.body), how.cut));
     line
-}
-
-/// It was put in at this session, and did not come over the bus.
-pub(crate) fn is_local(mail: &Mail) -> bool {
-    mail.inbound.from == HERE
 }
 
 /// Where a local text comes from.

@@ -76,12 +76,6 @@ impl Told {
     pub(super) fn take(&mut self) -> Vec<Staged> {
         std::mem::take(&mut self.staged)
     }
-
-    /// So many unseen messages of this sender.
-    pub(super) fn unseen_of(&self, from: &str) -> usize {
-        let of = |(_, sender): &&(String, String)| sender == from;
-        self.unseen.values().filter(of).count()
-    }
 }
 
 impl Mailbox {

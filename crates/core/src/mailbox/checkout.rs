@@ -110,7 +110,8 @@ impl Mailbox {
             message.place = Place::Out { attempt: id, from };
         }
         let idle = matches!(self.activity, Activity::Idle | Activity::Unknown);
-        let mail = items.iter().any(|item| item.content.mail().is_some());
+        let mut mails = items.iter().filter_map(|item| item.content.mail());
+        let mail = mails.any(|mail| self.counts(mail.is_local()));
         let sent = Sent {
             path,
             cause,

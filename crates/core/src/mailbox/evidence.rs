@@ -170,7 +170,7 @@ impl Mailbox {
             Some(Content::Mail(mail)) => {
                 self.recent.add(&mail);
                 let key = mail.inbound.key;
-                self.outputs.push_back(Output::Ack { no, key, how });
+                self.tell(&mail, Output::Ack { no, key, how });
             }
             Some(Content::Notice {
                 token: Some(token), ..
@@ -186,9 +186,10 @@ impl Mailbox {
     }
 
     pub(super) fn progress(&mut self, no: No, stage: Stage) {
-        if let Some(mail) = self.messages.get(&no).and_then(|m| m.content.mail()) {
+        let mail = self.messages.get(&no).and_then(|m| m.content.mail());
+        if let Some(mail) = mail.cloned() {
             let key = mail.inbound.key;
-            self.outputs.push_back(Output::Progress { no, key, stage });
+            self.tell(&mail, Output::Progress { no, key, stage });
         }
     }
 }

@@ -28,11 +28,8 @@ impl Mailbox {
         }
         let no = self.insert(message);
         let reason = why.to_string();
-        self.outputs.push_back(Output::Progress {
-            no,
-            key: mail.inbound.key,
-            stage: Stage::Held { why: reason },
-        });
+        let (key, stage) = (mail.inbound.key, Stage::Held { why: reason });
+        self.tell(mail, Output::Progress { no, key, stage });
         self.bound_held(no);
     }
 

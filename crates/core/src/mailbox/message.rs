@@ -227,6 +227,11 @@ impl Message {
         }
     }
 
+    /// It was put in here.
+    pub(super) fn is_local(&self) -> bool {
+        self.content.mail().is_some_and(|mail| mail.is_local())
+    }
+
     /// It is a sentence of the bus itself.
     pub(super) fn is_notice(&self) -> bool {
         self.content.mail().is_none()

@@ -24,7 +24,8 @@
 //!   what a client gave back unshown goes again when it comes back;
 //! - a message is acked as seen only with evidence, as the policy says otherwise, once;
 //! - what the user denied is not shown again by any path;
-//! - what is held or expected is shown to nobody who did not ask for it.
+//! - what is held or expected is shown to nobody who did not ask for it;
+//! - of what was put in here the broker hears nothing, and no peer's budget is used up by it.
 //!
 //! What it holds is bounded by what its host gives it: the host keeps to the broker's window.
 
@@ -43,6 +44,7 @@ mod mutation;
 mod outcome;
 mod paths;
 mod push;
+mod put_in;
 mod recent;
 mod sent;
 #[cfg(test)]
@@ -61,13 +63,14 @@ use message::{Message, Sent};
 pub use mutation::Mutation;
 use mutation::Mutations;
 use paths::Paths;
+pub use put_in::{Full, PUT_IN_MAX};
 use recent::Recent;
 use sent::SentMail;
 use transcript::Transcript;
 use turns::Turns;
 pub use types::{
-    ASK, Activity, AskId, Attempt, AttemptId, Content, DRAIN, HOOK, INBOX, Item, Limit, Listed,
-    Mail, Named, No, Outcome, Output, PIGGYBACK, Parent, Path, PathSpec, Policy, Portion,
+    ASK, Activity, AskId, Attempt, AttemptId, Content, DRAIN, HERE, HOOK, INBOX, Item, Limit,
+    Listed, Mail, Named, No, Outcome, Output, PIGGYBACK, Parent, Path, PathSpec, Policy, Portion,
 };
 
 /// Text of a message, in bytes, up to which all of it is shown where the agent did not ask for it.
@@ -261,7 +264,7 @@ impl Mailbox {
         self.advance(now_ms);
         for message in self.messages.values_mut() {
             // What did not come over the bus no other session has.
-            message.again |= message.from.is_some();
+            message.again |= !message.is_local() && !message.is_notice();
         }
         self.finish(now_ms);
     }

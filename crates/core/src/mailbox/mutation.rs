@@ -37,6 +37,14 @@ pub enum Mutation {
     ShowKept,
     /// A result that left for the client counts as seen.
     TrustPipe,
+    /// The broker is told what becomes of a text that was put in here.
+    AckLocal,
+    /// Any number of texts that were put in wait unseen.
+    CrowdLocal,
+    /// A text that was put in counts as a peer's mail that starts turns.
+    CountLocal,
+    /// A text that was put in is held back like a peer's mail.
+    HoldLocal,
 }
 
 /// The fault that is switched on, if any.

@@ -229,11 +229,10 @@ impl Mailbox {
         }
         for (no, _) in self.items(attempt) {
             match self.messages.remove(&no).map(|message| message.content) {
-                Some(Content::Mail(mail)) => self.outputs.push_back(Output::Reject {
-                    no,
-                    key: mail.inbound.key,
-                    reason: DENIED,
-                }),
+                Some(Content::Mail(mail)) => {
+                    let (key, reason) = (mail.inbound.key, DENIED);
+                    self.tell(&mail, Output::Reject { no, key, reason });
+                }
                 Some(Content::Notice {
                     token: Some(token), ..
                 }) => self.outputs.push_back(Output::Told(token)),
@@ -260,11 +259,13 @@ impl Mailbox {
             self.last_queued = Some((attempt, now_ms));
         }
         let unknown = self.activity == Activity::Unknown;
+        let local_counts = self.counts(true);
         for (no, portion) in self.items(attempt) {
             let Some(message) = self.messages.get_mut(&no) else {
                 continue;
             };
-            if let Some(mail) = message.content.mail() {
+            let counts = local_counts || !message.is_local();
+            if let Some(mail) = message.content.mail().filter(|_| counts) {
                 self.turns.shown(now_ms, mail.talk.hops, unknown);
             }
             if portion.is_part() && !portion.completes(message.read) {

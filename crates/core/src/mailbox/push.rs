@@ -166,10 +166,17 @@ impl Mailbox {
     /// When peers' mail may start the turn that a push would start.
     fn turn_at(&self, head: &Message, urgent: bool) -> u64 {
         let works = matches!(self.activity, Activity::Busy | Activity::Waiting);
-        if works || head.is_notice() || self.governor.is_none() {
+        let free = head.is_notice() || !self.counts(head.is_local());
+        if works || free || self.governor.is_none() {
             return 0;
         }
         self.turns.free_at(urgent)
+    }
+
+    /// Whether it counts as mail that makes the session do something: a peer's does, a text that was
+    /// put in here (`local`) does not.
+    pub(super) fn counts(&self, local: bool) -> bool {
+        !local || self.mutations.broken(Mutation::CountLocal)
     }
 
     /// When a push with this head may go over this path.

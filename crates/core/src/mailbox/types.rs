@@ -129,7 +129,11 @@ pub static ASK: PathSpec = PathSpec {
     ..PathSpec::PASSIVE
 };
 
-/// A message from the bus and what it says of its conversation.
+/// Who a text comes from that was put in here and did not come over the bus. No peer can have this
+/// name.
+pub const HERE: &str = "peerbus";
+
+/// A message from the bus and what it says of its conversation, or a text that was put in here.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mail {
     /// The message.
@@ -140,10 +144,18 @@ pub struct Mail {
     pub bytes: usize,
 }
 
+impl Mail {
+    /// It was put in here.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        self.inbound.from == HERE
+    }
+}
+
 /// What is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
-    /// A peer's message: owed until it is acked.
+    /// A peer's message, owed until it is acked, or a text that was put in here.
     Mail(Arc<Mail>),
     /// A sentence of the bus itself. What it repeats of a peer stands in quotes.
     Notice {
@@ -329,6 +341,13 @@ pub enum Output {
         /// Which.
         no: No,
         /// The message, as the bus names it.
+        key: Key,
+        /// How far.
+        stage: Stage,
+    },
+    /// A text that was put in here is so far. The bus knows nothing of it.
+    Local {
+        /// The text.
         key: Key,
         /// How far.
         stage: Stage,

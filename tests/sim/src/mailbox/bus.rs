@@ -44,32 +44,26 @@ impl World {
         if self.oracle.knows(key) {
             return Ok(());
         }
-        let answers = letter.answers.as_ref();
-        let talk = Conversation {
-            reply_to: answers.and_then(|id| MessageId::parse(id).ok()),
-            thread: letter.thread.then(|| "plan".to_owned()),
-            priority: letter.priority,
-            hops: letter.hops,
-        };
-        let mail = Mail {
-            inbound: Inbound {
-                key,
-                id,
-                from: letter.from.into(),
-                source: "sim".into(),
-                kind: Kind::Msg,
-                ts: "2026-01-01T00:00:00Z".into(),
-                body: String::new(),
-                again: false,
-                to: None,
-                token: None,
-                approves: false,
-            },
-            talk,
-            bytes: letter.bytes,
-        };
-        self.oracle.sent(mail, letter.burst);
+        self.oracle.sent(mail(key, id, &letter), letter.burst);
         self.deliver()
+    }
+
+    /// A program puts a text in. It is in the adapter's memory alone.
+    pub(super) fn put_in(&mut self, letter: &Letter) -> Verdict {
+        if !self.is_alive() {
+            return Ok(());
+        }
+        let which = self.oracle.count();
+        let unique = u128::from(self.rng.draw()) << 64 | u128::from(self.rng.draw());
+        let mail = mail(Key::local(unique), format!("put{which}"), letter);
+        self.oracle.sent(mail, false);
+        let mail = match self.oracle.has_room() {
+            true => self.oracle.arrives(which),
+            false => self.oracle.as_sent(which),
+        };
+        let put = |mailbox: &mut Mailbox, now| mailbox.put_in(now, Arc::new(mail)).is_ok();
+        self.judged(put, |oracle, taken| oracle.put_in(which, *taken))?;
+        Ok(())
     }
 
     /// The broker dies, or is back.
@@ -127,5 +121,32 @@ impl World {
         self.input(|mailbox, now| {
             mailbox.set_window_nearly_full(now, full);
         })
+    }
+}
+
+fn mail(key: Key, id: String, letter: &Letter) -> Mail {
+    let answers = letter.answers.as_ref();
+    let talk = Conversation {
+        reply_to: answers.and_then(|id| MessageId::parse(id).ok()),
+        thread: letter.thread.then(|| "plan".to_owned()),
+        priority: letter.priority,
+        hops: letter.hops,
+    };
+    Mail {
+        inbound: Inbound {
+            key,
+            id,
+            from: letter.from.into(),
+            source: "sim".into(),
+            kind: Kind::Msg,
+            ts: "2026-01-01T00:00:00Z".into(),
+            body: String::new(),
+            again: false,
+            to: None,
+            token: None,
+            approves: false,
+        },
+        talk,
+        bytes: letter.bytes,
     }
 }

@@ -71,7 +71,7 @@ impl World {
     }
 
     /// A dialog opens, or is closed.
-    pub(super) fn dialog(&mut self, turn: u64, open: bool) {
+    pub(super) fn dialog(&mut self, turn: u64, open: bool) -> Verdict {
         if self.client.turn == Some(turn) {
             self.say(if open {
                 Activity::Waiting
@@ -79,6 +79,7 @@ impl World {
                 Activity::Busy
             });
         }
+        Ok(())
     }
 
     /// A tool has run.

@@ -1,6 +1,6 @@
 //! What a world is like.
 
-use peerbus_core::mailbox::Policy;
+use peerbus_core::mailbox::{HERE, Policy, WHOLE_BYTES_MAX};
 use peerbus_wire::Priority;
 
 use super::paths::{CLIENTS, Waking};
@@ -72,6 +72,8 @@ pub(super) struct Plan {
     /// When the machine was suspended.
     pub(super) doubts: Vec<u64>,
     pub(super) letters: Vec<Letter>,
+    /// Texts that programs put in here.
+    pub(super) put_in: Vec<Letter>,
     /// Unseen messages that nearly fill the window.
     pub(super) window: usize,
     pub(super) heal_ms: u64,
@@ -132,10 +134,38 @@ impl Plan {
             outages: times(rng, 2),
             doubts: times(rng, 1),
             letters,
+            put_in: if calm || flood {
+                Vec::new()
+            } else {
+                Self::put_in(rng, heal_ms)
+            },
             window: rng.pick(&[3, 10, 100]),
             heal_ms,
             burst: Self::burst(rng, calm),
         }
+    }
+
+    /// What programs put in: now and then one, or more at once than may wait.
+    fn put_in(rng: &mut Rng, until_ms: u64) -> Vec<Letter> {
+        let flood = rng.chance(100).then(|| rng.range(0, until_ms));
+        let count = if flood.is_some() {
+            40
+        } else {
+            rng.range(0, 12)
+        };
+        let letter = |_| {
+            let drawn = Letter::draw(rng, until_ms);
+            Letter {
+                at_ms: flood.unwrap_or(drawn.at_ms),
+                from: HERE,
+                priority: Priority::Next,
+                bytes: drawn.bytes.min(WHOLE_BYTES_MAX),
+                hops: 0,
+                thread: false,
+                ..drawn
+            }
+        };
+        (0..count).map(letter).collect()
     }
 
     /// What comes when everything is healed: up to twenty small messages in a moment.

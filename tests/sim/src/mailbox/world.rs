@@ -30,6 +30,8 @@ const REST_MS: u64 = 3_600_000;
 #[derive(Debug, Clone)]
 pub(super) enum Event {
     Sent(Letter),
+    /// A program puts a text in.
+    PutIn(Letter),
     Kill,
     Start,
     Outage(bool),
@@ -115,6 +117,9 @@ impl World {
         for letter in self.plan.letters.clone() {
             self.after(letter.at_ms, Event::Sent(letter));
         }
+        for letter in self.plan.put_in.clone() {
+            self.after(letter.at_ms, Event::PutIn(letter));
+        }
         let (kills, outages, doubts) = (
             self.plan.kills.clone(),
             self.plan.outages.clone(),
@@ -153,7 +158,7 @@ impl World {
         self.live_until(self.now_ms + REST_MS)?;
         self.oracle.finish_session()?;
         // Nobody says that the user let through what the client kept: a successor gets it.
-        self.kill();
+        self.kill()?;
         for minute in 1..=15 {
             self.after(minute * 60_000, Event::Read);
             self.after(minute * 60_000 + 30_000, Event::User);
@@ -230,6 +235,7 @@ impl World {
         let lasting = matches!(
             event,
             Event::Sent(_)
+                | Event::PutIn(_)
                 | Event::Kill
                 | Event::Start
                 | Event::Outage(_)
@@ -245,10 +251,8 @@ impl World {
             .note(self.now_ms, "event", session, &format!("{event:?}"));
         match event {
             Event::Sent(letter) => self.sent(letter),
-            Event::Kill => {
-                self.kill();
-                Ok(())
-            }
+            Event::PutIn(letter) => self.put_in(&letter),
+            Event::Kill => self.kill(),
             Event::Start => self.start(),
             Event::Outage(down) => self.outage(down),
             Event::Doubt => {
@@ -289,10 +293,7 @@ impl World {
                 self.oracle.readable(readable);
                 self.input(|mailbox, now| mailbox.set_evidence(now, readable))
             }
-            Event::Dialog(turn, open) => {
-                self.dialog(turn, open);
-                Ok(())
-            }
+            Event::Dialog(turn, open) => self.dialog(turn, open),
             Event::Boundary(turn) => self.boundary(turn),
             Event::TurnEnd(turn) => self.turn_ends(turn),
         }
@@ -318,7 +319,8 @@ impl World {
         })
     }
 
-    fn judged<T: Default>(
+    /// As [`World::input`]; `judge` looks at what it gives first.
+    pub(super) fn judged<T: Default>(
         &mut self,
         what: impl FnOnce(&mut Mailbox, u64) -> T,
         judge: impl FnOnce(&mut Oracle, &T) -> Verdict,
@@ -362,7 +364,11 @@ impl World {
                 let at = self.rng.range(1, 20);
                 self.after(at, Event::TakesAnswer(ask));
             }
-            Output::Announce(_) | Output::Progress { .. } | Output::Told(_) | Output::Warn(_) => {}
+            Output::Announce(_)
+            | Output::Progress { .. }
+            | Output::Local { .. }
+            | Output::Told(_)
+            | Output::Warn(_) => {}
         }
     }
 
@@ -407,13 +413,14 @@ impl World {
     }
 
     /// The session ends, without a word.
-    fn kill(&mut self) {
+    fn kill(&mut self) -> Verdict {
         self.session += 1;
         self.mailbox = None;
         self.client = Client::default();
         self.oracle.killed();
         let later = self.rng.range(100, 20_000);
         self.after(later, Event::Start);
+        Ok(())
     }
 
     /// All trouble ends; some path works.

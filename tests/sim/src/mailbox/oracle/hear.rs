@@ -61,7 +61,9 @@ impl Oracle {
             ask.answered = true;
             ask.ask
         });
+        self.session.arrivals += 1;
         let entry = Entry {
+            came: self.session.arrivals,
             again,
             expected,
             ..Entry::default()
@@ -83,6 +85,20 @@ impl Oracle {
         }
     }
 
+    /// A message as it was sent.
+    pub(in crate::mailbox) fn as_sent(&self, which: Which) -> Mail {
+        let Mail {
+            inbound,
+            talk,
+            bytes,
+        } = &self.letters[which].mail;
+        Mail {
+            inbound: inbound.clone(),
+            talk: talk.clone(),
+            bytes: *bytes,
+        }
+    }
+
     /// It is there.
     pub(in crate::mailbox) fn arrived(&mut self) {
         self.session.arriving = None;
@@ -94,7 +110,10 @@ impl Oracle {
     /// What is here may have been read elsewhere.
     pub(in crate::mailbox) fn doubt(&mut self) {
         let entries = self.session.entries.iter_mut();
-        for (_, entry) in entries.filter(|(which, _)| **which < super::NOTICE) {
+        let letters = &self.letters;
+        let local = |which: Which| letters.get(which).is_none_or(|l| l.mail.is_local());
+        // Notices and what was put in here nobody else has.
+        for (_, entry) in entries.filter(|(which, _)| !local(**which)) {
             entry.again = true;
         }
     }
@@ -195,6 +214,8 @@ impl Oracle {
         }
         for (which, item) in self.items(attempt) {
             let hops = item.content.mail().map_or(0, |mail| mail.talk.hops);
+            let mail = item.content.mail();
+            self.session.shown |= mail.is_some_and(|mail| !mail.is_local());
             self.session.hops = self.session.hops.max(hops);
             let Some(entry) = self.session.entries.get_mut(&which) else {
                 continue;
@@ -347,7 +368,7 @@ impl Oracle {
 
     /// The agent sends something: so many replies led to it, the mailbox says.
     pub(in crate::mailbox) fn hops(&self, hops: u32) -> Verdict {
-        let most = self.session.hops + 1;
+        let most = self.session.hops + u32::from(self.session.shown);
         ensure(hops <= most, "hops", || format!("{hops}, not {most}"))
     }
 

@@ -20,18 +20,16 @@ impl Oracle {
                 ensure(self.session.open, "gate", || "announced too early".into())
             }
             Output::Push(attempt) => self.push(now_ms, attempt),
-            Output::Ack { key, how, .. } => self.acked(*key, how),
-            Output::Reject { key, .. } => {
-                let which = self.numbers.get(key).copied();
-                let entry = which.and_then(|which| self.session.entries.get(&which));
-                let denied = entry.is_some_and(|entry| entry.denied);
-                ensure(denied, "denied", || {
-                    format!("{which:?} was rejected for nothing")
-                })?;
-                self.end(*key, "rejected".into());
-                Ok(())
+            Output::Ack { key, .. } | Output::Reject { key, .. } | Output::Progress { key, .. }
+                if self.is_local(*key) =>
+            {
+                let text = format!("the broker hears of what was put in here: {output:?}");
+                Err(Failure::new("local", text))
             }
+            Output::Ack { key, how, .. } => self.acked(*key, how),
+            Output::Reject { key, .. } => self.rejected(*key),
             Output::Progress { key, stage, .. } => self.progress(*key, stage),
+            Output::Local { key, stage } => self.local(*key, stage),
             Output::Answered(ask) => ensure(self.awaits(*ask), "expected", || {
                 format!("there is no answer to {ask:?}")
             }),
@@ -41,6 +39,17 @@ impl Oracle {
                 Ok(())
             }
         }
+    }
+
+    pub(super) fn rejected(&mut self, key: Key) -> Verdict {
+        let which = self.numbers.get(&key).copied();
+        let entry = which.and_then(|which| self.session.entries.get(&which));
+        let denied = entry.is_some_and(|entry| entry.denied);
+        ensure(denied, "denied", || {
+            format!("{which:?} was rejected for nothing")
+        })?;
+        self.end(key, "rejected".into());
+        Ok(())
     }
 
     /// An attempt is made.
@@ -79,7 +88,7 @@ impl Oracle {
         let mail = attempt
             .items
             .iter()
-            .all(|item| item.content.mail().is_some());
+            .all(|item| item.content.mail().is_some_and(|mail| !mail.is_local()));
         let idle = matches!(self.session.activity, Activity::Idle | Activity::Unknown);
         let showing = Showing {
             attempt: attempt.clone(),
@@ -101,7 +110,7 @@ impl Oracle {
             let what = || format!("{item:?} is shown while {entry:?}");
             ensure(entry.is_some(), "shown", what)?;
             let again = entry.is_some_and(|entry| entry.again);
-            ensure(item.repeat || !again, "repeat", what)?;
+            ensure(item.repeat || !again, "shown", what)?;
         }
         Ok(())
     }
@@ -218,7 +227,7 @@ impl Oracle {
         })
     }
 
-    fn acked(&mut self, key: Key, how: &How) -> Verdict {
+    pub(super) fn acked(&mut self, key: Key, how: &How) -> Verdict {
         let which = self.numbers.get(&key).copied();
         let Some(entry) = which.and_then(|which| self.session.entries.get(&which)) else {
             let text = format!("{which:?} is acked twice");
@@ -245,7 +254,7 @@ impl Oracle {
         Ok(())
     }
 
-    fn progress(&mut self, key: Key, progress: &Stage) -> Verdict {
+    pub(super) fn progress(&mut self, key: Key, progress: &Stage) -> Verdict {
         let which = self.numbers.get(&key).copied().unwrap_or(NOTICE);
         let arriving = self.session.arriving == Some(which);
         let Some(entry) = self.session.entries.get_mut(&which) else {
@@ -298,6 +307,9 @@ impl Oracle {
             let inbound = &letter.mail.inbound;
             let named = (inbound.id.clone(), inbound.from.clone());
             self.session.recent.insert(named);
+        }
+        if letter.mail.is_local() {
+            letter.end = Some(format!("local {word}"));
         }
         letter.acked = Some(word);
     }

@@ -3,6 +3,7 @@
 
 mod hear;
 mod judge;
+mod local;
 mod place;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,6 +48,8 @@ struct Stand {
 #[derive(Debug, Default)]
 struct Entry {
     no: Option<No>,
+    /// The how many-eth it was to come here: what is put in comes before what the broker owes still.
+    came: u64,
     again: bool,
     standing: Vec<Stand>,
     /// It went over a waking path, or was shown otherwise.
@@ -136,6 +139,7 @@ struct Session {
     recent: BTreeSet<(String, String)>,
     /// What is arriving.
     arriving: Option<Which>,
+    arrivals: u64,
     /// When each path took its last push.
     took_ms: BTreeMap<Path, u64>,
     /// When a path took first showings last.
@@ -144,6 +148,8 @@ struct Session {
     turns_ms: Vec<u64>,
     /// The most hops of what was shown.
     hops: u32,
+    /// A peer's message was among it.
+    shown: bool,
 }
 
 impl Oracle {
@@ -189,6 +195,7 @@ impl Oracle {
     pub(in crate::mailbox) fn killed(&mut self) {
         self.session = Session::default();
         self.unheard.clear();
+        self.lose_local();
     }
 
     pub(in crate::mailbox) fn healed(&mut self) {
@@ -197,7 +204,10 @@ impl Oracle {
 
     /// Messages that are owed.
     pub(in crate::mailbox) fn owed(&self) -> Vec<usize> {
-        let owed = |which: &usize| self.letters[*which].end.is_none();
+        let owed = |which: &usize| {
+            let letter = &self.letters[*which];
+            letter.end.is_none() && !letter.mail.is_local()
+        };
         (0..self.letters.len()).filter(owed).collect()
     }
 

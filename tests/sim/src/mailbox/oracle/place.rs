@@ -47,10 +47,12 @@ impl Oracle {
             .filter_map(|one| self.numbers.get(&one.mail.inbound.key).copied())
             .collect();
         let here = self.session.entries.range(..NOTICE);
-        let should: Vec<_> = here
+        let mut should: Vec<_> = here
             .filter(|(_, entry)| self.is_listed(entry))
-            .map(|(which, _)| *which)
+            .map(|(which, entry)| (entry.came, *which))
             .collect();
+        should.sort_unstable();
+        let should: Vec<_> = should.into_iter().map(|(_, which)| which).collect();
         let more = found.iter().find(|which| !should.contains(which));
         let more = more.and_then(|which| self.session.entries.get(which));
         let rule = match more {

@@ -108,6 +108,7 @@ fn node(places: &Paths, mailbox: Mailbox, session: &Session) -> Option<(Node, Se
         session: Some(Arc::new(session.clone())),
         transcript: Some(transcript::events(session.clone())),
         shown_as: "peer",
+        control: None,
     };
     let node = Node::new(&socket, places, about, mailbox);
     Some((node, socket))

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use peerbus_adapter::hooks::{Connection, Peer, RPC_MAX, is_of_an_agent};
-use peerbus_adapter::mailbox::{InjectError, SOURCE_CHARS};
+use peerbus_adapter::mailbox::{Activity, Draft, InjectError};
 use peerbus_adapter::{AuditAction, AuditRecord, rfc3339, wall_ms};
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use crate::approvals::By;
 use crate::ask::{resolved, verdict_record};
+use crate::control::{self, Control};
 use crate::gates::{self, Gate};
 use crate::protocol::{self, Call, Error, Kinds, Request};
 use crate::{Shared, named};
@@ -113,7 +114,11 @@ impl Ear {
             }
         };
         let mut begins = None;
-        let answer = match call.and_then(|call| self.call(call, &mut begins)) {
+        let done = match call {
+            Ok(call) => self.call(call, &mut begins).await,
+            Err(error) => Err(error),
+        };
+        let answer = match done {
             Ok(result) => id.map(|id| protocol::answer(&id, &result)),
             Err(error) => id.map(|id| error.line(&id)),
         };
@@ -128,13 +133,13 @@ impl Ear {
         true
     }
 
-    fn call(&self, call: Call, begins: &mut Option<Subscription>) -> Result<Value, Error> {
+    async fn call(&self, call: Call, begins: &mut Option<Subscription>) -> Result<Value, Error> {
         let shared = &self.shared;
-        let gates = &shared.about.gates;
         Ok(match call {
             Call::Initialize(revision) => {
                 let gates = shared.gates();
-                protocol::initialized(&revision, gates.inject, gates.approve)
+                let interrupt = gates.interrupt && shared.about.control.is_some();
+                protocol::initialized(&revision, gates.inject, interrupt, gates.approve)
             }
             Call::Ping => json!({}),
             Call::Status => shared.told(),
@@ -152,32 +157,39 @@ impl Ear {
                 *begins = Some(Subscription { kinds, seq });
                 json!({ "events": kinds.words(), "seq": seq })
             }
-            Call::Inject { prompt, source } => {
-                let source: String = source.chars().take(SOURCE_CHARS).collect();
-                let record = |outcome| AuditRecord {
-                    source: source.clone(),
-                    ..AuditRecord::new(AuditAction::Inject, outcome)
-                };
-                gates::may(gates, Gate::Inject).inspect_err(|_| self.audited(record("refused")))?;
-                let put = shared.mailbox.inject(&source, &prompt);
-                let id = put.map_err(|error| match error {
-                    InjectError::Text(why) => Error::params(why),
-                    InjectError::Full(why) => Error::unable(why),
-                })?;
-                self.audited(record("done"));
-                let Peer { uid, pid } = self.caller;
-                tracing::info!(id, uid, pid, ?source, "a text was put into the session");
-                json!({
-                    "accepted": true,
-                    "queued_at": rfc3339(wall_ms()),
-                    "id": id,
-                    "as": shared.about.shown_as,
-                })
+            Call::Inject {
+                prompt,
+                source,
+                interrupts,
+            } => {
+                let done = self.inject(&source, &prompt, interrupts).await;
+                self.written(AuditAction::Inject, "done", &source, &done);
+                done?
+            }
+            Call::Interrupt { source } => {
+                let done = self.interrupt(false).await;
+                self.written(AuditAction::Interrupt, "done", &source, &done);
+                done?;
+                json!({ "accepted": true })
+            }
+            Call::Control {
+                subtype,
+                params,
+                source,
+            } => {
+                let done = self.control(&subtype, params).await;
+                self.written(AuditAction::Control, &subtype, &source, &done);
+                json!({ "subtype": subtype, "response": done? })
+            }
+            Call::Stop { source } => {
+                let done = self.stop();
+                self.written(AuditAction::Control, "stop", &source, &done);
+                done?;
+                json!({ "accepted": true })
             }
             Call::Approve(wish) => {
                 let id = wish.id.clone();
-                let may = gates::may(gates, Gate::Approve)
-                    .and_then(|()| self.is_no_agent("answer what a session asks its user"));
+                let may = self.may(Gate::Approve, "answer what a session asks its user");
                 let decided = may.and_then(|()| Ok(shared.decide(wish, By::Node)?));
                 self.audited(verdict_record(&id, &By::Node, decided.as_ref().ok()));
                 let verdict = decided?;
@@ -186,6 +198,95 @@ impl Ear {
                 Value::Object(resolved(&id, &verdict))
             }
         })
+    }
+
+    async fn inject(&self, source: &str, prompt: &str, interrupts: bool) -> Result<Value, Error> {
+        let Shared { about, mailbox, .. } = &*self.shared;
+        gates::may(&about.gates, Gate::Inject)?;
+        let refused = |error| match error {
+            InjectError::Text(why) => Error::params(why),
+            InjectError::Full(why) => Error::unable(why),
+        };
+        let draft = Draft::new(source, prompt).map_err(refused)?;
+        if interrupts {
+            let done = self.interrupt(true).await;
+            self.written(AuditAction::Interrupt, "done", source, &done);
+            done?;
+        }
+        let id = mailbox.inject(draft).map_err(refused)?;
+        Ok(json!({
+            "accepted": true,
+            "queued_at": rfc3339(wall_ms()),
+            "id": id,
+            "as": about.shown_as,
+        }))
+    }
+
+    /// `for_text`: one for which it makes room; it does not mind that there is nothing to interrupt.
+    async fn interrupt(&self, for_text: bool) -> Result<(), Error> {
+        self.may(Gate::Interrupt, "interrupt a session")?;
+        let control = self.controlled("interrupted")?;
+        if for_text && self.shared.activity() == Some(Activity::Idle) {
+            return Ok(());
+        }
+        control::within(control.interrupt()).await
+    }
+
+    async fn control(&self, subtype: &str, params: Map<String, Value>) -> Result<Value, Error> {
+        self.may(Gate::Control, "change how a session works")?;
+        control::allowed(subtype, &params)?;
+        let asked = self.controlled("controlled")?.control(subtype, params);
+        control::within(asked).await
+    }
+
+    fn stop(&self) -> Result<(), Error> {
+        self.is_no_agent("end a session")?;
+        self.controlled("ended")?.stop().map_err(Error::unable)
+    }
+
+    /// What is not for agents and needs this gate.
+    fn may(&self, gate: Gate, what: &str) -> Result<(), Error> {
+        gates::may(&self.shared.about.gates, gate)?;
+        self.is_no_agent(what)
+    }
+
+    fn controlled(&self, how: &str) -> Result<&dyn Control, Error> {
+        let about = &self.shared.about;
+        about.control.as_deref().ok_or_else(|| {
+            Error::unable(format!(
+                "this session cannot be {how} from outside: its client ({}) offers no way to do it",
+                about.client
+            ))
+        })
+    }
+
+    /// Says what was done to the session, or was tried, here and to the broker.
+    fn written<T>(
+        &self,
+        action: AuditAction,
+        done: &str,
+        source: &str,
+        outcome: &Result<T, Error>,
+    ) {
+        let outcome = match outcome {
+            Ok(_) => done,
+            Err(error) if error.is_refusal() => "refused",
+            Err(_) => "failed",
+        };
+        let Peer { uid, pid } = self.caller;
+        let what = action.word();
+        tracing::info!(
+            what,
+            outcome,
+            uid,
+            pid,
+            ?source,
+            "a program asked for something"
+        );
+        self.audited(AuditRecord {
+            source: source.to_owned(),
+            ..AuditRecord::new(action, outcome)
+        });
     }
 
     /// Has the broker write down what this program did or tried to do.

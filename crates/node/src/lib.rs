@@ -10,6 +10,7 @@ pub mod approvals;
 mod ask;
 mod client;
 mod connection;
+pub mod control;
 mod feed;
 pub mod gates;
 pub mod index;
@@ -30,6 +31,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use approvals::{Approvals, By, Decision};
 pub use ask::Pending;
 pub use client::{Client, Refusal};
+pub use control::Control;
 use feed::Feed;
 pub use feed::{Event, Transcript};
 use index::Session;
@@ -53,6 +55,8 @@ pub struct About {
     pub transcript: Option<Transcript>,
     /// As whose words the client shows what is put in: `peer` or `user`.
     pub shown_as: &'static str,
+    /// What else can be done to it. `None`: its client offers no way.
+    pub control: Option<Arc<dyn Control>>,
 }
 
 /// The node of a session. Clones share it.
@@ -77,6 +81,7 @@ pub(crate) struct Shared {
 struct Facts {
     client: String,
     shown_as: &'static str,
+    control: Option<Arc<dyn Control>>,
     gates: PathBuf,
     socket: PathBuf,
     /// Where sessions of this user have their sockets.
@@ -106,6 +111,7 @@ impl Node {
             about: Facts {
                 client: about.client,
                 shown_as: about.shown_as,
+                control: about.control,
                 gates: gates::file(paths),
                 socket: socket.path().to_owned(),
                 dirs: directories(paths),
@@ -262,6 +268,11 @@ impl Shared {
         };
         let ids = self.state().approvals.dialog_gone();
         self.close(&ids, Some(decision), &By::Terminal);
+    }
+
+    /// What the session does, as far as its client tells.
+    pub(crate) fn activity(&self) -> Option<Activity> {
+        self.state().session.activity
     }
 
     /// The number of the last event.

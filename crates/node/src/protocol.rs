@@ -1,5 +1,6 @@
 //! The lines: JSON-RPC 2.0, one text a line, as MCP has it. `docs/NODE_PROTOCOL.md` has every message.
 
+use peerbus_adapter::mailbox::SOURCE_CHARS;
 use serde_json::{Map, Value, json};
 
 use crate::approvals::{Decision, Refused, Wish};
@@ -23,6 +24,19 @@ const ID_MAX: usize = 1_024;
 const QUOTED_CHARS: usize = 64;
 /// Longest sentence to the model in a verdict, in characters.
 const MESSAGE_CHARS: usize = 1_000;
+
+/// What can be asked of the client of a driven session, by its own words.
+pub const SUBTYPES: [&str; 8] = [
+    "set_model",
+    SET_MODE,
+    "set_max_thinking_tokens",
+    "mcp_status",
+    "mcp_reconnect",
+    "mcp_toggle",
+    "mcp_set_servers",
+    "rewind_files",
+];
+pub(crate) const SET_MODE: &str = "set_permission_mode";
 
 /// What happens in a session. The words are the protocol's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,6 +126,27 @@ pub enum Call {
         prompt: String,
         /// What the caller calls itself.
         source: String,
+        /// The turn that is under way is to end before.
+        interrupts: bool,
+    },
+    /// `session/interrupt`
+    Interrupt {
+        /// What the caller calls itself.
+        source: String,
+    },
+    /// `session/control`
+    Control {
+        /// What the client is asked for, one of [`SUBTYPES`].
+        subtype: String,
+        /// With what.
+        params: Map<String, Value>,
+        /// What the caller calls itself.
+        source: String,
+    },
+    /// `session/stop`
+    Stop {
+        /// What the caller calls itself.
+        source: String,
     },
     /// `session/status`
     Status,
@@ -159,6 +194,12 @@ impl Error {
             data,
             ..Self::new(CLOSED, message)
         }
+    }
+
+    /// Nothing was tried: it is not for the caller, or a gate is closed.
+    #[must_use]
+    pub const fn is_refusal(&self) -> bool {
+        self.code == CLOSED
     }
 
     /// As the answer to the request `id`.
@@ -262,19 +303,29 @@ fn call(method: &str, params: Params<'_>, session: Option<&str>) -> Result<Call,
         },
         "session/inject" => {
             let prompt = params.needed("prompt", "the text to put in")?;
-            let source = params.text("source")?.unwrap_or_default().to_owned();
-            match params.text("mode")? {
-                None | Some("append") => {}
+            let interrupts = match params.text("mode")? {
+                None | Some("append") => false,
+                Some("interrupt") => true,
                 Some(mode) => {
                     return Err(Error::params(format!(
-                        "`mode` is {}, this session offers \"append\" only",
+                        "`mode` is {}: pass \"append\" or \"interrupt\"",
                         quoted(mode)
                     )));
                 }
+            };
+            Call::Inject {
+                prompt: prompt.to_owned(),
+                source: params.source()?,
+                interrupts,
             }
-            let prompt = prompt.to_owned();
-            Call::Inject { prompt, source }
         }
+        "session/interrupt" => Call::Interrupt {
+            source: params.source()?,
+        },
+        "session/control" => params.control()?,
+        "session/stop" => Call::Stop {
+            source: params.source()?,
+        },
         "session/status" => Call::Status,
         "session/approve" => Call::Approve(params.wish()?),
         _ => {
@@ -308,6 +359,32 @@ impl<'a> Params<'a> {
     fn needed(self, name: &str, what: &str) -> Result<&'a str, Error> {
         let missing = || Error::params(format!("`{name}` is missing: {what}"));
         self.text(name)?.ok_or_else(missing)
+    }
+
+    fn source(self) -> Result<String, Error> {
+        let source = self.text("source")?.unwrap_or_default();
+        Ok(source.chars().take(SOURCE_CHARS).collect())
+    }
+
+    /// What is not ours is the client's.
+    fn control(self) -> Result<Call, Error> {
+        let subtypes = SUBTYPES.join(", ");
+        let subtype = self.needed("subtype", &format!("one of {subtypes}"))?;
+        if !SUBTYPES.contains(&subtype) {
+            return Err(Error::params(format!(
+                "`subtype` is {}; there are {subtypes}",
+                quoted(subtype)
+            )));
+        }
+        let mut params = self.0.clone();
+        for ours in ["subtype", "session_id", "source", "_meta"] {
+            params.remove(ours);
+        }
+        Ok(Call::Control {
+            subtype: subtype.to_owned(),
+            params,
+            source: self.source()?,
+        })
     }
 
     fn wish(self) -> Result<Wish, Error> {
@@ -367,7 +444,7 @@ impl<'a> Params<'a> {
 }
 
 /// The answer to `initialize`.
-pub fn initialized(revision: &str, inject: bool, approve: bool) -> Value {
+pub fn initialized(revision: &str, inject: bool, interrupt: bool, approve: bool) -> Value {
     let known = REVISIONS.iter().find(|known| **known == revision);
     let [.., newest] = REVISIONS;
     json!({
@@ -376,6 +453,7 @@ pub fn initialized(revision: &str, inject: bool, approve: bool) -> Value {
             "session": {
                 "subscribe": true,
                 "inject": inject,
+                "interrupt": interrupt,
                 "approve": approve,
                 "events": Kinds::ALL.words(),
             }

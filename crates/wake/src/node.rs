@@ -32,6 +32,7 @@ pub(crate) fn bind(
         session,
         transcript: None,
         shown_as: "peer",
+        control: None,
     };
     let node = Node::new(&socket, paths, about, mailbox.clone());
     Ok((node, socket))

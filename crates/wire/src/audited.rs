@@ -14,7 +14,7 @@ pub enum AuditAction {
     Interrupt,
     /// A request for approval was decided.
     Approve,
-    /// The client was told to work otherwise: another model, another mode.
+    /// The client was told to work otherwise: another model, another mode, or to end.
     Control,
 }
 
@@ -40,7 +40,7 @@ impl AuditAction {
 pub struct AuditRecord {
     /// What it was.
     pub action: AuditAction,
-    /// What came of it: `done`, `refused`, or the decision.
+    /// What came of it: `done`, `refused`, `failed`, or the decision; what control did.
     pub outcome: String,
     /// The user of the process that asked; `None`: it was no process of this machine.
     pub uid: Option<u32>,

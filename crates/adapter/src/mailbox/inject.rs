@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use peerbus_core::mailbox::{HERE, PUT_IN_MAX, WHOLE_BYTES_MAX};
+use peerbus_core::mailbox::{HERE, Mail, PUT_IN_MAX, WHOLE_BYTES_MAX};
 use peerbus_core::peer::{Inbound, Key};
 use peerbus_wire::Kind;
 
@@ -21,24 +21,25 @@ pub enum InjectError {
     Full(String),
 }
 
-impl Mailbox {
-    /// Shows the session a text that a program of its user's gave here, as it shows a peer's
-    /// message. `source`: what that program calls itself. Gives the text's id. It is kept in memory
-    /// alone, and lost with this process.
+/// A text that a program of the user's gave here, as the session will be shown it.
+#[derive(Debug)]
+pub struct Draft(Arc<Mail>);
+
+impl Draft {
+    /// `source`: what the program calls itself.
     ///
     /// # Errors
     ///
-    /// When it is empty, too long to be shown whole, or too much waits already.
-    pub fn inject(&self, source: &str, text: &str) -> Result<String, InjectError> {
+    /// When the text is empty, or too long to be shown whole.
+    pub fn new(source: &str, text: &str) -> Result<Self, InjectError> {
         if text.trim().is_empty() {
             let why = "`prompt` is empty: pass the text that the session is to get";
             return Err(InjectError::Text(why.into()));
         }
         let unique = uuid::Uuid::now_v7();
-        let id = unique.simple().to_string();
         let mail = push::mail(Inbound {
             key: Key::local(unique.as_u128()),
-            id: id.clone(),
+            id: unique.simple().to_string(),
             from: HERE.into(),
             source: source.chars().take(SOURCE_CHARS).collect(),
             kind: Kind::Msg,
@@ -56,8 +57,19 @@ impl Mailbox {
                 mail.bytes
             )));
         }
+        Ok(Self(Arc::new(mail)))
+    }
+}
+
+impl Mailbox {
+    /// Shows the session a text as it shows a peer's message. Gives the text's id. It is kept in
+    /// memory alone, and lost with this process.
+    ///
+    /// # Errors
+    ///
+    /// When too much waits already.
+    pub fn inject(&self, Draft(mail): Draft) -> Result<String, InjectError> {
         self.with(|state, now_ms| {
-            let mail = Arc::new(mail);
             let put = state.machine.put_in(now_ms, Arc::clone(&mail));
             put.map_err(|_| {
                 InjectError::Full(format!(
@@ -66,7 +78,7 @@ impl Mailbox {
             })?;
             state.told.arrived(&mail.inbound);
             state.look_for_paths();
-            Ok(id)
+            Ok(mail.inbound.id.clone())
         })
     }
 }

@@ -36,7 +36,7 @@ pub use core::{
     No, Outcome, Parent, Path, PathSpec, Policy, Portion,
 };
 pub use expected::Expected;
-pub use inject::{InjectError, SOURCE_CHARS};
+pub use inject::{Draft, InjectError, SOURCE_CHARS};
 pub use presence::Who;
 pub use push::{Push, receipt};
 pub use told::{Observer, Staged};

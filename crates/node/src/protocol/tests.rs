@@ -37,6 +37,25 @@ fn a_call_is_read_with_what_it_leaves_out() {
             Call::Inject {
                 prompt: "hi".into(),
                 source: String::new(),
+                interrupts: false,
+            },
+        ),
+        (
+            "session/inject",
+            r#"{"prompt":"hi","mode":"interrupt","source":"me"}"#,
+            Call::Inject {
+                prompt: "hi".into(),
+                source: "me".into(),
+                interrupts: true,
+            },
+        ),
+        (
+            "session/control",
+            r#"{"subtype":"set_model","model":"m","session_id":"s1","source":"me","_meta":{}}"#,
+            Call::Control {
+                subtype: "set_model".into(),
+                params: Map::from_iter([("model".to_owned(), "m".into())]),
+                source: "me".into(),
             },
         ),
     ] {
@@ -54,7 +73,19 @@ fn what_is_wrong_is_said_and_how() {
             -32602,
             "\"maybe\"",
         ),
-        ("session/control", "{}", -32601, "no method"),
+        ("session/kill", "{}", -32601, "no method"),
+        (
+            "session/control",
+            "{}",
+            -32602,
+            "set_model, set_permission_mode, set_max_thinking_tokens, mcp_status",
+        ),
+        (
+            "session/control",
+            r#"{"subtype":"Set_Model"}"#,
+            -32602,
+            "\"Set_Model\"",
+        ),
         ("tools/list", "[]", -32602, "an object"),
         ("session/inject", "{}", -32602, "`prompt` is missing"),
         (
@@ -65,9 +96,9 @@ fn what_is_wrong_is_said_and_how() {
         ),
         (
             "session/inject",
-            r#"{"prompt":"x","mode":"interrupt"}"#,
+            r#"{"prompt":"x","mode":"now"}"#,
             -32602,
-            "\"interrupt\"",
+            "\"append\" or \"interrupt\"",
         ),
         ("session/inject", r#"{"session_id":"s2"}"#, -32602, "\"s2\""),
         ("session/subscribe", r#"{"since":-1}"#, -32602, "`since`"),
@@ -109,7 +140,11 @@ fn what_is_wrong_is_said_and_how() {
 fn an_answer_repeats_little_of_what_was_said() {
     let long = json!("\u{7f}".repeat(100_000)).to_string();
     let short = |error: Error| assert!(error.line(&json!(1)).len() < 1_000);
-    for (method, member) in [("ping", "session_id"), ("session/inject", "mode")] {
+    for (method, member) in [
+        ("ping", "session_id"),
+        ("session/inject", "mode"),
+        ("session/control", "subtype"),
+    ] {
         let params = format!(r#"{{"prompt":"x","{member}":{long}}}"#);
         short(asked(method, &params).unwrap_err());
     }
@@ -136,13 +171,14 @@ fn only_a_subscription_needs_no_id() {
 
 #[test]
 fn the_capabilities_say_what_the_gate_lets_through_and_no_more() {
-    let said = initialized("2024-11-05", false, true);
+    let said = initialized("2024-11-05", false, true, true);
     assert_eq!(said["protocolVersion"], "2024-11-05");
     let session = &said["capabilities"]["session"];
     assert_eq!(session["inject"], false);
+    assert_eq!(session["interrupt"], true);
     assert_eq!(session["approve"], true);
     assert_eq!(
-        initialized("1999", true, false)["protocolVersion"],
+        initialized("1999", true, false, false)["protocolVersion"],
         "2025-11-25"
     );
 }

@@ -1,0 +1,102 @@
+//! What can be done to a session besides putting texts in: ending the turn that is under way, asking
+//! the client to work otherwise, ending all of it.
+
+use std::time::Duration;
+
+use peerbus_adapter::mailbox::BoxFuture;
+use serde_json::{Map, Value};
+use tokio::time::timeout;
+
+use crate::protocol::{Error, SET_MODE};
+
+/// How long the client may take. Whoever asked is not heard meanwhile.
+const WITHIN: Duration = Duration::from_secs(10);
+
+/// What can be done to a session besides putting texts in. The sentences of errors are for whoever
+/// asked.
+pub trait Control: Send + Sync {
+    /// Ends the turn that is under way.
+    fn interrupt(&self) -> BoxFuture<'_, Result<(), String>>;
+    /// Asks the client for this, by its own words, one of
+    /// [`SUBTYPES`](crate::protocol::SUBTYPES); driven sessions only.
+    fn control(
+        &self,
+        subtype: &str,
+        params: Map<String, Value>,
+    ) -> BoxFuture<'_, Result<Value, String>>;
+    /// Ends the session; driven sessions only.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be ended.
+    fn stop(&self) -> Result<(), String>;
+}
+
+/// What became of something that the client does, if it does it in time.
+pub(crate) async fn within<T>(asked: BoxFuture<'_, Result<T, String>>) -> Result<T, Error> {
+    match timeout(WITHIN, asked).await {
+        Ok(done) => done.map_err(Error::unable),
+        Err(_) => Err(Error::unable(format!(
+            "the client has not answered for {} s: what was asked of it may still happen",
+            WITHIN.as_secs()
+        ))),
+    }
+}
+
+/// Lets pass what a client may be asked for. What nobody asks any more about, it never is.
+pub(crate) fn allowed(subtype: &str, params: &Map<String, Value>) -> Result<(), Error> {
+    if subtype != SET_MODE {
+        return Ok(());
+    }
+    let mode = params.get("mode").and_then(Value::as_str);
+    let mode = mode.ok_or_else(|| Error::params("`mode` is missing: a permission mode's name"))?;
+    let letters = mode.chars().filter(char::is_ascii_alphanumeric);
+    let letters = letters.collect::<String>().to_ascii_lowercase();
+    if letters.contains("bypass") {
+        return Err(Error::refused(
+            "no session is set to `bypassPermissions` from outside, whatever gate is open",
+        ));
+    }
+    if mode.is_empty() || !mode.bytes().all(|byte| byte.is_ascii_alphabetic()) {
+        return Err(Error::params(
+            "expected `mode` to be a permission mode's name, in letters",
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn no_spelling_of_a_mode_in_which_nothing_is_asked_passes() {
+        let asked = |params: Value| {
+            let params = params.as_object().cloned().unwrap();
+            let line = allowed(SET_MODE, &params).err()?.line(&Value::Null);
+            let line: Value = serde_json::from_str(&line).unwrap();
+            line["error"]["code"].as_i64()
+        };
+        for mode in ["default", "acceptEdits", "plan", "dontAsk"] {
+            assert_eq!(asked(json!({ "mode": mode })), None, "{mode}");
+        }
+        for mode in [
+            "bypassPermissions",
+            "BYPASSPERMISSIONS",
+            " bypassPermissions\n",
+            "bypass-permissions",
+            "by_pass\u{200b}Permissions",
+            "bypass",
+        ] {
+            assert_eq!(asked(json!({ "mode": mode })), Some(-32003), "{mode}");
+        }
+        for mode in [json!("ｂypassPermissions"), json!(""), json!(["plan"])] {
+            assert_eq!(asked(json!({ "mode": mode })), Some(-32602), "{mode}");
+        }
+        assert_eq!(asked(json!({})), Some(-32602));
+        let mode = json!({ "mode": "bypassPermissions" });
+        assert!(allowed("mcp_status", mode.as_object().unwrap()).is_ok());
+    }
+}

@@ -1,12 +1,13 @@
 //! The decisions of peerbus, without I/O, clock or random numbers.
 //!
-//! Three state machines live here: [`broker::Broker`], [`peer::Session`] and [`mailbox::Mailbox`].
-//! All are driven the same way: hand in one input with the time, then drain every output before the
+//! Three state machines live here: [`broker::Broker`], [`peer::Session`] and [`mailbox::Mailbox`];
+//! beside them stands [`events::Log`], which is what it was told. All are driven the same way: hand in one input with the time, then drain every output before the
 //! next input. Whatever happens is a function of the state, the inputs and the times.
 
 pub mod audit;
 pub mod broker;
 mod delivered;
+pub mod events;
 pub mod grant;
 pub mod mailbox;
 mod mutation;

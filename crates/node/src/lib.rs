@@ -313,21 +313,20 @@ impl Shared {
             }
             Next::Event {
                 seq: this,
-                kind,
-                text,
+                event: (kind, text),
             } => {
                 *seq = this;
                 match text {
-                    Text::Kept(text) => serde_json::from_str(&text).ok(),
+                    Text::Kept(text) => serde_json::from_str(text).ok(),
                     Text::Line {
                         file,
                         at,
                         len,
                         part,
-                    } => state.feed.again(&file, at, len, part).map(|event| {
+                    } => state.feed.again(file, *at, *len, *part).map(|event| {
                         let session = event.session_id.as_deref().unwrap_or(&id);
                         let when = event.timestamp.unwrap_or_else(|| rfc3339(wall_ms()));
-                        said(kind, session, &when, event.members)
+                        said(*kind, session, &when, event.members)
                     }),
                 }
                 // Its file is gone, or was written anew.

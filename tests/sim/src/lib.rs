@@ -9,6 +9,7 @@
 mod client;
 mod disk;
 mod draw;
+mod events;
 mod failure;
 mod faults;
 mod host;
@@ -27,6 +28,7 @@ mod transport;
 mod world;
 
 pub use disk::{Audit, Backend, Disk, DiskFault, Write};
+pub use events::run_events;
 pub use failure::{Failure, Verdict};
 pub use mailbox::{MailboxOptions, MailboxReport, run_mailbox};
 pub use rng::Rng;

@@ -1,14 +1,14 @@
 //! Runs the world of one seed: `peerbus-sim --seed N [--count N] [--trace]`; with `--mailbox` one
 //! of the mailbox, with `--calm` one without trouble; with
-//! `--mailboxes` one whose sessions keep their mail in mailboxes.
+//! `--mailboxes` one whose sessions keep their mail in mailboxes; with `--events` one of a
+//! session's events.
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use peerbus_sim::{MailboxOptions, Options, run, run_mailbox};
+use peerbus_sim::{MailboxOptions, Options, run, run_events, run_mailbox};
 
-const USAGE: &str =
-    "usage: peerbus-sim --seed N [--count N] [--trace] [--mailboxes | --mailbox [--calm]]";
+const USAGE: &str = "usage: peerbus-sim --seed N [--count N] [--trace] [--mailboxes | --mailbox [--calm] | --events]";
 
 /// What the command line says.
 struct Args {
@@ -18,6 +18,7 @@ struct Args {
     mailbox: bool,
     calm: bool,
     mailboxes: bool,
+    events: bool,
 }
 
 /// What came of a world, in words.
@@ -75,6 +76,20 @@ fn live(seed: u64, args: &Args) -> Told {
             lines: report.lines,
         };
     }
+    if args.events {
+        let lived = run_events(seed, None);
+        let sentence = match &lived {
+            Ok(_) => format!("seed {seed}: all promises hold"),
+            Err(failure) => format!(
+                "seed {seed}: {failure}\nreproduce with: cargo xtask sim --events --seed {seed}"
+            ),
+        };
+        return Told {
+            failed: lived.is_err(),
+            sentence,
+            lines: String::new(),
+        };
+    }
     let report = run(
         seed,
         Options {
@@ -99,6 +114,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Args, String> {
         mailbox: false,
         calm: false,
         mailboxes: false,
+        events: false,
     };
     let mut seeded = false;
     while let Some(arg) = args.next() {
@@ -116,6 +132,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Args, String> {
             "--trace" => parsed.trace = true,
             "--mailbox" => parsed.mailbox = true,
             "--mailboxes" => parsed.mailboxes = true,
+            "--events" => parsed.events = true,
             "--calm" => parsed.calm = true,
             _ => return Err(format!("unknown argument {arg:?}")),
         }

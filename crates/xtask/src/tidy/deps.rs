@@ -25,7 +25,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["core", "wire", "os", "agents", "test-support"],
     ),
     ("peerbus-mcp", &["adapter", "wire", "os", "test-support"]),
-    ("peerbus-node", &["adapter", "os", "test-support"]),
+    ("peerbus-node", &["adapter", "core", "os", "test-support"]),
     (
         "peerbus-cc-adapter",
         &[

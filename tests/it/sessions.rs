@@ -199,6 +199,20 @@ fn what_is_put_in_and_what_a_gate_refuses_stands_in_the_audit_chain() {
 }
 
 #[test]
+fn a_stopped_adapter_is_not_waited_for() {
+    let home = Home::new();
+    let _broker = Broker::start(&home);
+    let bob = Mcp::start(&home, "generic", "bob", "some-bot");
+    eventually("bob is listed", || (names(&home) == ["bob"]).then_some(()));
+    let signal = |signal| rustix::process::kill_process(bob.pid(), signal).expect("it lives");
+    signal(rustix::process::Signal::STOP);
+    let why = home.run(&["session", "inject", "bob", "hello"]).fails(1);
+    assert!(why.contains("10 s") && why.contains("is stopped"), "{why}");
+    signal(rustix::process::Signal::CONT);
+    home.run(&["session", "inject", "bob", "hello"]).ok();
+}
+
+#[test]
 fn a_session_that_could_not_be_written_into_the_list_is_in_it_later() {
     let home = Home::new();
     let _broker = Broker::start(&home);

@@ -57,7 +57,12 @@ impl Choice {
     /// A sentence, for one that the driver sets itself.
     pub fn check(&self) -> Result<(), String> {
         for argument in &self.more {
-            let flag = argument.split('=').next().unwrap_or_default();
+            let mut flag = argument.split('=').next().unwrap_or_default();
+            // A short flag may have its value attached, or others: `-rID`, `-pc`.
+            let short = flag.starts_with('-') && !flag.starts_with("--");
+            if let Some(letter) = flag.get(..2).filter(|_| short) {
+                flag = letter;
+            }
             let taken = TAKEN.iter().find(|(flags, _)| flags.contains(&flag));
             match taken {
                 Some((_, "")) => {
@@ -111,6 +116,9 @@ mod tests {
             ("--output-format=text", "leave it out"),
             ("--sdk-url", "leave it out"),
             ("--continue", "--resume before"),
+            ("-rsome-id", "--resume before"),
+            ("-pc", "leave it out"),
+            ("-cv", "--resume before"),
             ("--model=x", "--model before"),
         ] {
             let more = vec!["--debug".to_owned(), taken.to_owned()];

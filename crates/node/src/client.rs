@@ -4,8 +4,12 @@ use std::collections::VecDeque;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+
+/// A node answers at once; longer than this nobody waits.
+const ANSWER: Duration = Duration::from_secs(10);
 
 /// Why a node does not do what it was asked.
 #[derive(Debug)]
@@ -28,6 +32,8 @@ pub struct Client {
     stream: BufReader<UnixStream>,
     last: u64,
     events: VecDeque<Value>,
+    /// How long an event is waited for.
+    patience: Option<Duration>,
 }
 
 impl Client {
@@ -43,15 +49,33 @@ impl Client {
             stream: BufReader::new(stream),
             last: 0,
             events: VecDeque::new(),
+            patience: None,
         })
     }
 
-    /// Asks, and waits for the answer. Events that come meanwhile are kept.
+    /// Asks, and waits for the answer, at most ten seconds. Events that come meanwhile are kept.
     ///
     /// # Errors
     ///
     /// When it refuses, or is gone.
     pub fn call(&mut self, method: &str, params: &Value) -> Result<Value, Refusal> {
+        let stream = self.stream.get_ref();
+        stream.set_read_timeout(Some(ANSWER))?;
+        stream.set_write_timeout(Some(ANSWER))?;
+        let answer = self.ask(method, params);
+        self.stream.get_ref().set_read_timeout(self.patience)?;
+        answer.map_err(|refusal| match refusal {
+            Refusal::Lost(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let seconds = ANSWER.as_secs();
+                let why =
+                    format!("nothing came within {seconds} s: its adapter is stopped or hangs");
+                io::Error::new(io::ErrorKind::TimedOut, why).into()
+            }
+            refusal => refusal,
+        })
+    }
+
+    fn ask(&mut self, method: &str, params: &Value) -> Result<Value, Refusal> {
         self.last += 1;
         let id = self.last;
         let call = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
@@ -98,7 +122,8 @@ impl Client {
     /// # Errors
     ///
     /// When the system will not.
-    pub fn set_patience(&mut self, patience: Option<std::time::Duration>) -> io::Result<()> {
+    pub fn set_patience(&mut self, patience: Option<Duration>) -> io::Result<()> {
+        self.patience = patience;
         self.stream.get_ref().set_read_timeout(patience)
     }
 

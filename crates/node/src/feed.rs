@@ -2,11 +2,13 @@
 //! kept; its text is read again for whoever wants it.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use peerbus_adapter::mailbox::Snapshot;
+use peerbus_os::file::open_regular;
 use serde_json::{Map, Value};
 
 use crate::log::{Log, Text};
@@ -77,17 +79,18 @@ impl Feed {
         let Some(path) = (transcript.find)(session) else {
             return;
         };
-        let Ok(file) = File::open(&path) else {
-            // All that will stand there is new.
-            self.reading(&path, 0);
-            return;
+        let file = match open_regular(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::InvalidInput => return,
+            Err(_) => {
+                // All that will stand there is new.
+                self.reading(&path, 0);
+                return;
+            }
         };
         let Ok(metadata) = file.metadata() else {
             return;
         };
-        if !metadata.is_file() {
-            return;
-        }
         let len = metadata.len();
         let index = self.reading(&path, len);
         let Some(reading) = self.files.get_mut(index) else {
@@ -125,7 +128,8 @@ impl Feed {
     pub(crate) fn again(&self, file: &Path, at: u64, len: u32, part: u32) -> Option<Event> {
         let transcript = self.transcript.as_ref()?;
         let mut line = vec![0; len as usize];
-        File::open(file).ok()?.read_exact_at(&mut line, at).ok()?;
+        let file = open_regular(file).ok()?;
+        file.read_exact_at(&mut line, at).ok()?;
         let mut events = (transcript.read)(std::str::from_utf8(&line).ok()?).into_iter();
         events.nth(part as usize)
     }
@@ -239,7 +243,10 @@ mod tests {
                         at = seq;
                         words.push(format!("gap {missed}"));
                     }
-                    Next::Event { seq, text, .. } => {
+                    Next::Event {
+                        seq,
+                        event: (_, text),
+                    } => {
                         at = seq;
                         let Text::Line {
                             file,
@@ -250,7 +257,7 @@ mod tests {
                         else {
                             panic!("{text:?}");
                         };
-                        let event = self.feed.again(&file, at, len, part);
+                        let event = self.feed.again(file, *at, *len, *part);
                         let word = event.map(|event| event.members["content"].to_string());
                         words.push(word.unwrap_or("lost".into()));
                     }
@@ -270,6 +277,18 @@ mod tests {
         rig.file.as_file().set_len(0).unwrap();
         rig.look("");
         assert_eq!(rig.words(), ["lost", "lost", "lost", "lost"]);
+    }
+
+    #[test]
+    fn a_pipe_in_the_place_of_a_transcript_holds_nobody_up() {
+        let mut rig = rig("");
+        rig.look("2026-01-01 a\n");
+        let path = rig.file.path();
+        std::fs::remove_file(path).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(path).status();
+        assert!(made.unwrap().success());
+        rig.look("");
+        assert_eq!(rig.words(), ["lost"]);
     }
 
     #[test]

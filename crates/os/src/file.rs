@@ -9,14 +9,32 @@ use std::path::Path;
 /// there can neither make us wait nor fill our memory.
 #[must_use]
 pub fn read_small(path: &Path, max: u64) -> Option<String> {
-    let metadata = fs::metadata(path).ok()?;
-    if !metadata.is_file() || metadata.len() > max {
+    let file = open_regular(path).ok()?;
+    if file.metadata().ok()?.len() > max {
         return None;
     }
     let mut text = String::new();
-    let file = File::open(path).ok()?;
     file.take(max).read_to_string(&mut text).ok()?;
     Some(text)
+}
+
+/// Opens a regular file to read it. Whatever else another program puts in its place, nothing is
+/// waited for.
+///
+/// # Errors
+///
+/// When it cannot be opened; [`ErrorKind::InvalidInput`] when it is no regular file.
+pub fn open_regular(path: &Path) -> Result<File> {
+    // The open of a pipe would wait for a writer.
+    let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(nonblock)
+        .open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(Error::new(ErrorKind::InvalidInput, "it is no regular file")),
+    }
 }
 
 /// Creates a file that only its owner can read or write.

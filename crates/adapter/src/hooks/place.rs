@@ -3,9 +3,10 @@
 
 use std::fs::Permissions;
 use std::io::{Error, ErrorKind, Result};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use peerbus_os as os;
 
@@ -49,6 +50,16 @@ fn too_long(paths: &Paths) -> Error {
 #[derive(Debug)]
 pub(super) struct Place {
     path: PathBuf,
+    /// Another may stand in its place one day.
+    made: Made,
+}
+
+/// A file's number, and when it was made, where the file system knows: numbers are used again.
+type Made = (u64, Option<SystemTime>);
+
+fn made(path: &Path) -> Result<Made> {
+    let metadata = std::fs::symlink_metadata(path)?;
+    Ok((metadata.ino(), metadata.created().ok()))
 }
 
 impl Place {
@@ -58,10 +69,19 @@ impl Place {
         os::dir::ensure_private(&dir)?;
         sweep(&dir);
         let path = dir.join(format!("{client}.{}.sock", std::process::id()));
+        // One of these numbers in another container, which shares the directory, is alive.
+        if os::socket::is_listening(&path).is_ok_and(|listening| listening) {
+            let why = format!(
+                "another process listens at {}: give this container an XDG_RUNTIME_DIR of its own",
+                path.display()
+            );
+            return Err(Error::new(ErrorKind::AddrInUse, why));
+        }
         // An adapter of this number ended without removing it.
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
-        let place = Self { path };
+        let made = made(&path)?;
+        let place = Self { path, made };
         std::fs::set_permissions(&place.path, Permissions::from_mode(0o600))?;
         Ok((place, listener))
     }
@@ -73,6 +93,9 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        if made(&self.path).is_ok_and(|found| found != self.made) {
+            return;
+        }
         // There is nothing to be done about one that cannot be removed: the next adapter tries.
         let _ = std::fs::remove_file(&self.path);
     }
@@ -180,8 +203,6 @@ pub(super) fn find(dirs: &[PathBuf], above: &[Ancestor]) -> Option<Found> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt as _;
-
     use super::*;
 
     /// Above any number that Linux gives to a process (`proc(5)`, pid_max).
@@ -227,6 +248,24 @@ mod tests {
         assert_eq!(left(&dir), [own]);
         drop((place, listener));
         assert_eq!(left(&dir), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn anothers_socket_of_the_same_name_is_left_alone() {
+        let home = tempfile::tempdir().unwrap();
+        let paths = paths(home.path());
+        let dir = paths.runtime_dir.join(DIRECTORY);
+        let (place, listener) = Place::bind(&paths, 7).unwrap();
+        let why = Place::bind(&paths, 7).unwrap_err();
+        assert_eq!(why.kind(), ErrorKind::AddrInUse);
+        assert!(why.to_string().contains("XDG_RUNTIME_DIR"), "{why}");
+        // What nobody listens at any more gives way, and takes nothing along when it goes.
+        drop(listener);
+        let (next, _listener) = Place::bind(&paths, 7).unwrap();
+        drop(place);
+        assert_eq!(left(&dir).len(), 1);
+        drop(next);
+        assert_eq!(left(&dir).len(), 0);
     }
 
     #[test]

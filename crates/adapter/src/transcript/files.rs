@@ -1,7 +1,6 @@
 //! Reads what transcripts grow by, for as long as somebody wants to know.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -206,7 +205,7 @@ impl Reading {
         marks: &[String],
         found: &mut impl FnMut(Evidence),
     ) -> io::Result<()> {
-        let mut file = File::open(path)?;
+        let mut file = peerbus_os::file::open_regular(path)?;
         file.seek(SeekFrom::Start(self.at))?;
         let mut rest = file.take(LOOK_MAX);
         let mut portion = vec![0; PORTION];
@@ -226,6 +225,7 @@ impl Reading {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::io::Write as _;
 
     use super::*;

@@ -4,6 +4,7 @@ use std::os::unix::process::{CommandExt as _, parent_id};
 use std::process::Command;
 use std::time::Duration;
 
+use peerbus_adapter::paths::Paths;
 use peerbus_adapter::{Config, LinkState, connect};
 use peerbus_driver::{Choice, Ended, Settings};
 use peerbus_mcp::Options;
@@ -15,8 +16,8 @@ use crate::{adapter, client, output};
 
 /// The client, as the search path has it.
 const PROGRAM: &str = "claude";
-/// Nobody answers requests to use a tool: they wait for nothing but a sign of that.
-const APPROVAL: Duration = Duration::from_secs(1);
+/// How long a request to use a tool waits where somebody may allow it.
+const APPROVAL: Duration = Duration::from_secs(600);
 
 /// Longest id of a session that is repeated, in characters.
 const ID_CHARS: usize = 64;
@@ -25,6 +26,7 @@ const ID_CHARS: usize = 64;
 pub(crate) fn run(verb: Run) -> Result<(), Failure> {
     let choice = Choice {
         resume: verb.resume,
+        fork: verb.fork,
         model: verb.model,
         permission_mode: verb.permission_mode,
         more: verb.client,
@@ -45,6 +47,7 @@ pub(crate) fn run(verb: Run) -> Result<(), Failure> {
             std::process::id().to_string().into(),
         ],
         approval: APPROVAL,
+        places: Paths::find()?,
     };
     let runtime = client::runtime()?;
     let ended = runtime.block_on(async {
@@ -63,7 +66,7 @@ pub(crate) fn run(verb: Run) -> Result<(), Failure> {
         ));
     }
     match ended {
-        Ended::Signal(_) => Ok(()),
+        Ended::Signal(_) | Ended::Stopped => Ok(()),
         Ended::OutputClosed => Err(Failure::OutputClosed),
         Ended::Failed(why) => Err(Failure::failed(why)),
     }

@@ -205,6 +205,8 @@ struct Followed {
     seen: bool,
     /// The session does something, as far as its client tells.
     works: bool,
+    /// The turn failed: why.
+    failed: Option<String>,
 }
 
 impl Followed {
@@ -232,6 +234,10 @@ fn follow(client: &mut Client, id: &str, until: Until, json: bool) -> Result<(),
         });
         let event = match event {
             Err(Failure::OutputClosed) if so_far.is_over() => return Ok(()),
+            Err(Failure::OutputClosed) => {
+                let why = so_far.failed.unwrap_or_default();
+                return Err(Failure::failed(format!("the turn failed: {why}")));
+            }
             event => event?,
         };
         let Some(event) = event else {
@@ -268,6 +274,8 @@ fn follow(client: &mut Client, id: &str, until: Until, json: bool) -> Result<(),
             let content = event["content"].as_str().unwrap_or_default();
             if is("role", "user") {
                 so_far.there |= content.contains(id);
+            } else if so_far.there && event["error"] == true {
+                so_far.failed = Some(escape(content, LINE_CHARS));
             } else if so_far.there && until == Until::Answer && !json {
                 output::line(&lines(content))?;
             }
@@ -275,7 +283,8 @@ fn follow(client: &mut Client, id: &str, until: Until, json: bool) -> Result<(),
         if is("type", "status") {
             so_far.does(&event["status"]);
         }
-        let patience = so_far.is_over().then_some(LAST_WORDS);
+        let has_failed = so_far.failed.is_some() && !so_far.works;
+        let patience = (so_far.is_over() || has_failed).then_some(LAST_WORDS);
         client
             .set_patience(patience)
             .map_err(|error| lost(&error))?;

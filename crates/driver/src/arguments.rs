@@ -41,6 +41,8 @@ const TAKEN: [(&[&str], &str); 9] = [
 pub struct Choice {
     /// The session to go on with.
     pub resume: Option<String>,
+    /// The session to begin a copy of.
+    pub fork: Option<String>,
     /// The model.
     pub model: Option<String>,
     /// The permission mode at the start.
@@ -82,8 +84,12 @@ impl Choice {
     /// The arguments of a client that goes on with this session, or begins one.
     pub(crate) fn arguments(&self, resume: Option<&str>) -> Vec<String> {
         let mut all: Vec<String> = OWN.iter().map(|own| (*own).to_owned()).collect();
+        let fork = self.fork.as_deref().filter(|_| resume.is_none());
+        if fork.is_some() {
+            all.push("--fork-session".to_owned());
+        }
         let chosen = [
-            ("--resume", resume),
+            ("--resume", resume.or(fork)),
             ("--model", self.model.as_deref()),
             ("--permission-mode", self.permission_mode.as_deref()),
         ];

@@ -17,6 +17,8 @@ mod turns;
 use std::ffi::OsString;
 use std::time::Duration;
 
+use peerbus_adapter::paths::Paths;
+
 pub use arguments::Choice;
 pub use life::{Ended, run};
 pub use session::STREAM;
@@ -49,6 +51,8 @@ pub struct Settings {
     pub program: OsString,
     /// What is put before the program to start it, such as a program that ends it with its parent.
     pub before: Vec<OsString>,
-    /// How long a request to use a tool waits for somebody who allows it.
+    /// How long a request to use a tool waits where somebody may allow it.
     pub approval: Duration,
+    /// Where the sockets of sessions are, and who may do what to them.
+    pub places: Paths,
 }

@@ -1,24 +1,29 @@
 //! The life of a driver.
 
-use std::collections::BTreeSet;
+mod hear;
+
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use peerbus_adapter::Bus;
-use peerbus_adapter::mailbox::{AgentLink, Mailbox, WakeList, Who};
+use peerbus_adapter::hooks::SessionSocket;
+use peerbus_adapter::mailbox::{AgentLink, BoxFuture, Mailbox, WakeList};
+use peerbus_adapter::paths::Paths;
 use peerbus_adapter::signals::Stop;
 use peerbus_mcp::{Client as Introduced, Options, Profile};
+use peerbus_node::{About, Node};
 use peerbus_wire::escape;
 use tokio::process::Command;
 use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::bridge::Bridge;
-use crate::client::{self, Client, Process};
-use crate::permission::{DENIED, Verdict, is_ours};
+use crate::client::{self, Process};
 use crate::restarts::Restarts;
 use crate::session::{STREAM, Session};
-use crate::stream::{self, Asked, Request, Said};
+use crate::stream;
 use crate::{DRIVER_VARIABLE, SERVER, Settings, arguments};
 
 /// What this kind of adapter is called, to peers.
@@ -31,15 +36,13 @@ const VERSION_WITHIN: Duration = Duration::from_secs(20);
 const BEGIN: &str = "peerbus-begin";
 /// Longest sentence of the client's that is repeated, in characters.
 const WHY_CHARS: usize = 300;
-/// What stands before a turn of the user's that the client died over.
-const AGAIN: &str =
-    "(You may have been told this before: Claude Code ended before it was done.)\n\n";
-
 /// Why a driver ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
     /// A signal asked for it: `SIGINT`, `SIGTERM` or `SIGHUP`.
     Signal(&'static str),
+    /// A program of the user's asked for it, at the session's node.
+    Stopped,
     /// Nobody reads what the model says any more.
     OutputClosed,
     /// The client cannot be run, or not any more: a sentence.
@@ -100,15 +103,20 @@ pub async fn run(
             version: version.clone(),
         };
         bridge.introduce(&who).await;
+        let (node, serve) = node(&settings.places, &session, mailbox.clone());
         let driver = Driver {
             settings: &settings,
             instructions,
             session: session.clone(),
             bridge: &bridge,
             mailbox,
+            node,
             open: Arc::default(),
         };
-        driver.live(stop, say).await
+        tokio::select! {
+            ended = driver.live(stop, say) => ended,
+            () = serve => Ended::Failed("the session's socket is gone".to_owned()),
+        }
     };
     let life = async {
         tokio::select! {
@@ -136,16 +144,6 @@ async fn begin(settings: &Settings) -> Result<(Stop, String), Ended> {
     Ok((stop, version.map_err(Ended::Failed)?))
 }
 
-/// A line for a terminal. What only stands for itself there stays: the model writes code.
-fn printable(line: &str) -> String {
-    let plain = ['"', '\\', '<', '>', '\t'];
-    let part = |part: &str| match part.strip_suffix(plain) {
-        Some(before) => format!("{}{}", escape(before, usize::MAX), &part[before.len()..]),
-        None => escape(part, usize::MAX),
-    };
-    line.split_inclusive(plain).map(part).collect()
-}
-
 /// The version that the client says it has; empty where that is none.
 async fn version(settings: &Settings) -> Result<String, String> {
     let name = settings.program.to_string_lossy();
@@ -170,6 +168,35 @@ async fn version(settings: &Settings) -> Result<String, String> {
     }
 }
 
+/// The session's node, and what serves it. Where there can be no socket, nobody comes.
+fn node(
+    places: &Paths,
+    session: &Session,
+    mailbox: Mailbox,
+) -> (Option<Node>, BoxFuture<'static, ()>) {
+    // All that runs below this process is the session's.
+    let socket = SessionSocket::bind(places, std::process::id());
+    let socket = socket.inspect_err(|error| {
+        tracing::warn!(%error, "the session cannot be watched: no socket for it");
+    });
+    let Ok(socket) = socket else {
+        return (None, Box::pin(std::future::pending()));
+    };
+    let about = About {
+        client: CLIENT.to_owned(),
+        session: Some(Arc::new(session.clone())),
+        transcript: None,
+        shown_as: "user",
+        control: Some(Arc::new(session.clone())),
+    };
+    let node = Node::new(&socket, places, about, mailbox);
+    // Its hooks have nothing to say: the stream tells it all.
+    let serve = node
+        .clone()
+        .serve(socket, |mut hook| async move { hook.nothing().await });
+    (Some(node), Box::pin(serve))
+}
+
 struct Driver<'a> {
     settings: &'a Settings,
     /// What the model is told of the bus with the first request.
@@ -177,9 +204,13 @@ struct Driver<'a> {
     session: Session,
     bridge: &'a Bridge,
     mailbox: Mailbox,
-    /// Requests to use a tool that wait.
-    open: Arc<Mutex<BTreeSet<String>>>,
+    node: Option<Node>,
+    /// What waits for verdicts on requests to use a tool.
+    open: Open,
 }
+
+/// Requests by their ids. One that is dropped is not waited for.
+type Open = Arc<Mutex<BTreeMap<String, AbortHandle>>>;
 
 /// How a client's part of the life ended.
 enum Part {
@@ -226,6 +257,7 @@ impl Driver<'_> {
             tokio::select! {
                 () = sleep(pause) => {}
                 signal = stop.asked() => return Ended::Signal(signal),
+                () = self.session.stopped() => return Ended::Stopped,
             }
         }
     }
@@ -281,6 +313,7 @@ impl Driver<'_> {
             () = writing.write() => None,
             () = complain => None,
             signal = stop.asked() => Some(Ended::Signal(signal)),
+            () = self.session.stopped() => Some(Ended::Stopped),
         };
         let idle =
             self.session.state().turns.activity() == peerbus_adapter::mailbox::Activity::Idle;
@@ -300,12 +333,14 @@ impl Driver<'_> {
     /// The client is gone, and what it had of what is not proven goes to the next.
     async fn gone(&self) {
         self.session.ended().await;
-        self.open().clear();
+        std::mem::take(&mut *self.open())
+            .into_values()
+            .for_each(|waits| waits.abort());
         self.mailbox.client_ended();
         self.tell();
     }
 
-    fn open(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+    fn open(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, AbortHandle>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -318,166 +353,5 @@ impl Driver<'_> {
         self.mailbox.report(&self.session);
         self.mailbox.found(&STREAM, found.map_err(str::to_owned));
         self.session.look_again();
-    }
-
-    /// Hears a line. False: nobody reads what the model says any more.
-    async fn hear(
-        &self,
-        client: &Client,
-        line: &str,
-        say: &mut impl FnMut(&str) -> bool,
-        shown: &mut Shown,
-    ) -> bool {
-        let said = match Said::read(line) {
-            Ok(said) => said,
-            Err(error) => {
-                let line = escape(line, WHY_CHARS);
-                tracing::warn!(%error, "Claude Code wrote a line that is not understood: {line}");
-                return true;
-            }
-        };
-        match said {
-            Said::Init(init) => {
-                let mut state = self.session.state();
-                state.id = init.session_id.or(state.id.take());
-            }
-            Said::User(user) => {
-                let mut state = self.session.state();
-                // It is in the client's file by now.
-                state.is_kept |= state.id.is_some() && user.is_replay == Some(true);
-                state.turns.user(&user);
-            }
-            Said::Assistant(said) => {
-                self.session.state().turns.assistant(&said);
-                let top = said.parent_tool_use_id.is_none();
-                let lines = said.texts().filter(|_| top).flat_map(str::lines);
-                for line in lines {
-                    if !say(&printable(line)) {
-                        return false;
-                    }
-                }
-            }
-            Said::Result(end) => self.ended(&end, shown),
-            Said::Request(request) => {
-                self.answer(client, request).await;
-                return true;
-            }
-            Said::Response(response) => {
-                let answered = response.response.unwrap_or_default();
-                if answered.request_id.as_deref() == Some(BEGIN) {
-                    self.begun(client, answered.error, shown).await;
-                }
-                return true;
-            }
-            Said::Cancel(request_id) => {
-                self.open().remove(&request_id);
-                return true;
-            }
-            Said::Other(kind) => {
-                let kind = escape(&kind, WHY_CHARS);
-                tracing::debug!(kind, "Claude Code says something that is not needed");
-                return true;
-            }
-        }
-        self.mailbox.report(&self.session);
-        self.session.look_again();
-        true
-    }
-
-    /// The client has answered the first request: it takes turns.
-    async fn begun(&self, client: &Client, error: Option<String>, shown: &mut Shown) {
-        if let Some(error) = error {
-            shown.why = Some(escape(&error, WHY_CHARS));
-            return;
-        }
-        shown.ready = true;
-        self.session.state().client = Some(client.clone());
-        let prompt = {
-            let state = self.session.state();
-            let prompt = state.prompt.as_ref();
-            prompt.map(|prompt| match prompt.uuid {
-                Some(_) => format!("{AGAIN}{}", prompt.text),
-                None => prompt.text.clone(),
-            })
-        };
-        if let Some(text) = prompt {
-            self.mailbox.prompted(&text);
-            let uuid = self.session.turn(&text).await;
-            if let Some(prompt) = &mut self.session.state().prompt {
-                prompt.uuid = uuid.or(prompt.uuid.take());
-            }
-        }
-        self.tell();
-    }
-
-    fn ended(&self, end: &stream::TurnEnd, shown: &mut Shown) {
-        let mut state = self.session.state();
-        let over = state.turns.ended(end);
-        let is_over = |prompt: &crate::session::Prompt| {
-            prompt.uuid.as_ref().is_some_and(|uuid| over.contains(uuid))
-        };
-        if state.prompt.as_ref().is_some_and(is_over) {
-            state.prompt = None;
-        }
-        match end.failed() {
-            None => {
-                shown.worked = true;
-                shown.why = None;
-            }
-            Some(why) => {
-                let why = escape(&why, WHY_CHARS);
-                tracing::warn!("a turn failed: {why}");
-                shown.why = Some(why);
-            }
-        }
-    }
-
-    /// Answers what the client asks.
-    async fn answer(&self, client: &Client, request: Request) {
-        let Request {
-            request_id,
-            request: asked,
-        } = request;
-        match (asked.subtype.as_deref(), &asked.message) {
-            (Some("mcp_message"), Some(message)) => {
-                let who = self.bridge.take(client, request_id, message).await;
-                if let Some(who) = who {
-                    self.mailbox.met(&Who {
-                        adapter: KIND,
-                        client: &who.name,
-                        version: &who.version,
-                    });
-                }
-            }
-            (Some("can_use_tool"), _) => self.permit(client, request_id, &asked).await,
-            (subtype, _) => {
-                let subtype = escape(subtype.unwrap_or_default(), WHY_CHARS);
-                tracing::warn!(subtype, "Claude Code asks for something that is not served");
-                let why = format!("peerbus does not serve {subtype}");
-                client.say(stream::failure(&request_id, &why)).await;
-            }
-        }
-    }
-
-    async fn permit(&self, client: &Client, request_id: String, asked: &Asked) {
-        if let (true, Some(input)) = (is_ours(asked), &asked.input) {
-            let verdict = Verdict::Allow { input };
-            client.say(stream::success(&request_id, &verdict)).await;
-            return;
-        }
-        self.open().insert(request_id.clone());
-        let (open, client) = (self.open.clone(), client.clone());
-        let patience = self.settings.approval;
-        tokio::spawn(async move {
-            sleep(patience).await;
-            let waits = open
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .remove(&request_id);
-            if waits {
-                let verdict = Verdict::Deny { message: DENIED };
-                client.say(stream::success(&request_id, &verdict)).await;
-            }
-        });
     }
 }

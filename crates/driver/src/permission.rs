@@ -1,15 +1,20 @@
 //! What the driver answers when the client asks whether a tool may be used. Pure.
 
+use peerbus_node::approvals::{self, Decision};
 use serde::Serialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::SERVER;
 use crate::stream::Asked;
 
 /// What is said of a tool that nobody is there to allow.
-pub(crate) const DENIED: &str = "nobody answers permission requests in a session that peerbus \
+const DENIED: &str = "nobody answered this permission request, in a session that peerbus \
     drives: its user can allow tools beforehand, with `peerbus run --permission-mode MODE`, with \
     `peerbus run -- --allowedTools TOOLS`, or in the settings. Go on without, or say what is needed";
+
+/// What is said of a tool that somebody denied without a word.
+const REFUSED: &str = "The user denied this.";
 
 /// Whether a tool is one of ours. Where the client says which server it belongs to, it must be the
 /// one behind the stream: a configuration may have another of the same name. The name of the tool
@@ -26,6 +31,33 @@ pub(crate) fn is_ours(asked: &Asked) -> bool {
     rest.is_some_and(peerbus_mcp::is_tool) && behind.is_none_or(|source| source == "sdk")
 }
 
+/// What the client asks, as whoever may answer is shown it.
+pub(crate) fn shown(asked: &Asked) -> approvals::Asked {
+    let tool = asked.tool_name.as_deref().unwrap_or_default();
+    let input = asked.input.as_ref().map_or("null", |input| input.get());
+    let suggestions = asked.permission_suggestions.as_deref();
+    let mut shown = approvals::Asked::new(tool, input).suggested(suggestions.unwrap_or_default());
+    shown.description.clone_from(&asked.description);
+    shown.blocked_path.clone_from(&asked.blocked_path);
+    shown.decision_reason.clone_from(&asked.decision_reason);
+    shown.agent_id.clone_from(&asked.agent_id);
+    shown
+}
+
+/// The answer to a request that somebody has decided on, or nobody.
+pub(crate) fn answer<'a>(verdict: &'a approvals::Verdict, input: &'a RawValue) -> Verdict<'a> {
+    match verdict.decision {
+        Some(Decision::Allow | Decision::AllowAlways) => Verdict::Allow {
+            input,
+            rules: verdict.rule.as_ref().map(|rule| [&rule.suggestion]),
+        },
+        Some(Decision::Deny) => Verdict::Deny {
+            message: verdict.message.as_deref().unwrap_or(REFUSED),
+        },
+        None => Verdict::Deny { message: DENIED },
+    }
+}
+
 /// A verdict, in the client's form.
 #[derive(Serialize)]
 #[serde(tag = "behavior", rename_all = "lowercase")]
@@ -34,6 +66,9 @@ pub(crate) enum Verdict<'a> {
     Allow {
         #[serde(rename = "updatedInput")]
         input: &'a RawValue,
+        /// One of the client's own suggestions.
+        #[serde(rename = "updatedPermissions", skip_serializing_if = "Option::is_none")]
+        rules: Option<[&'a Value; 1]>,
     },
     Deny {
         message: &'a str,

@@ -1,6 +1,7 @@
 //! The session that is driven, as its mailbox sees it: a way to wake it, what it does, and what
 //! shows that its model got something.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,7 +9,9 @@ use peerbus_adapter::mailbox::{
     Activity, BoxFuture, Evidence, EvidenceSource, Outcome, Path, PathSpec, Push, Readable,
     SessionSource, Snapshot, WakePath,
 };
-use tokio::sync::Notify;
+use peerbus_node::control::Control;
+use serde_json::{Map, Value};
+use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
 use crate::client::Client;
@@ -39,6 +42,8 @@ struct Shared {
     /// Held while a turn goes to the client.
     sending: tokio::sync::Mutex<()>,
     changed: Notify,
+    /// Somebody wants it to end.
+    stop: Notify,
 }
 
 #[derive(Default)]
@@ -51,6 +56,8 @@ pub(crate) struct State {
     pub(crate) turns: Turns,
     /// The user's first turn.
     pub(crate) prompt: Option<Prompt>,
+    /// What the client was asked, and who waits for the answer.
+    asked: BTreeMap<String, oneshot::Sender<Result<Value, String>>>,
 }
 
 /// A turn that the user asked for when the driver was started.
@@ -73,6 +80,7 @@ impl Session {
             state: Mutex::new(state),
             sending: tokio::sync::Mutex::default(),
             changed: Notify::new(),
+            stop: Notify::new(),
         }))
     }
 
@@ -89,7 +97,44 @@ impl Session {
     pub(crate) async fn ended(&self) {
         self.state().client = None;
         drop(self.0.sending.lock().await);
-        self.state().turns = Turns::default();
+        let mut state = self.state();
+        state.turns = Turns::default();
+        state.asked.clear();
+    }
+
+    /// Asks the client for something, by its own words.
+    pub(crate) async fn ask(
+        &self,
+        subtype: &str,
+        params: Map<String, Value>,
+    ) -> Result<Value, String> {
+        let id = Uuid::new_v4().to_string();
+        let (answered, answer) = oneshot::channel();
+        let client = {
+            let mut state = self.state();
+            let client = state.client.clone().ok_or(STARTING)?;
+            state.asked.insert(id.clone(), answered);
+            client
+        };
+        let _forget = Forget(self, &id);
+        let ended = || "Claude Code ended before it answered".to_owned();
+        if !client.say(stream::request(&id, subtype, params)).await {
+            return Err(ended());
+        }
+        answer.await.map_err(|_| ended())?
+    }
+
+    /// The client answers what it was asked.
+    pub(crate) fn answered(&self, id: &str, result: Result<Value, String>) {
+        if let Some(waits) = self.state().asked.remove(id) {
+            // Who asked may not wait any more.
+            let _ = waits.send(result);
+        }
+    }
+
+    /// Waits until somebody wants it to end.
+    pub(crate) async fn stopped(&self) {
+        self.0.stop.notified().await;
     }
 
     /// Gives the model a user's turn. Whether it left, and under which id.
@@ -110,6 +155,40 @@ impl Session {
         }
         self.look_again();
         left.then_some(uuid)
+    }
+}
+
+/// A request that nobody waits for once this is dropped.
+struct Forget<'a>(&'a Session, &'a str);
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.0.state().asked.remove(self.1);
+    }
+}
+
+impl Control for Session {
+    fn interrupt(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async {
+            if self.snapshot().activity != Some(Activity::Busy) {
+                return Err("no turn is under way".to_owned());
+            }
+            self.ask("interrupt", Map::new()).await.map(|_| ())
+        })
+    }
+
+    fn control(
+        &self,
+        subtype: &str,
+        params: Map<String, Value>,
+    ) -> BoxFuture<'_, Result<Value, String>> {
+        let subtype = subtype.to_owned();
+        Box::pin(async move { self.ask(&subtype, params).await })
+    }
+
+    fn stop(&self) -> Result<(), String> {
+        self.0.stop.notify_one();
+        Ok(())
     }
 }
 

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// What the client says.
 #[derive(Debug)]
@@ -145,6 +145,21 @@ pub(crate) struct Asked {
     /// Of `can_use_tool`, as it was written.
     #[serde(default)]
     pub(crate) input: Option<Box<RawValue>>,
+    /// Of `can_use_tool`: the rules and modes that the client offers to change.
+    #[serde(default, deserialize_with = "lenient")]
+    pub(crate) permission_suggestions: Option<Vec<Value>>,
+    /// Of `can_use_tool`.
+    #[serde(default, deserialize_with = "lenient")]
+    pub(crate) description: Option<String>,
+    /// Of `can_use_tool`.
+    #[serde(default, deserialize_with = "lenient")]
+    pub(crate) blocked_path: Option<String>,
+    /// Of `can_use_tool`.
+    #[serde(default, deserialize_with = "lenient")]
+    pub(crate) decision_reason: Option<String>,
+    /// Of `can_use_tool`: the agent inside the session that asks.
+    #[serde(default, deserialize_with = "lenient")]
+    pub(crate) agent_id: Option<String>,
     /// Of `mcp_message`, as it was written.
     #[serde(default)]
     pub(crate) message: Option<Box<RawValue>>,
@@ -168,6 +183,21 @@ pub(crate) struct Answered {
     pub(crate) request_id: Option<String>,
     #[serde(default, deserialize_with = "lenient")]
     pub(crate) error: Option<String>,
+    #[serde(default, deserialize_with = "lenient")]
+    pub(crate) response: Option<Value>,
+    /// Requests that it had asked before and still waits for.
+    #[serde(default, deserialize_with = "lenient")]
+    pub(crate) pending_permission_requests: Option<Vec<Request>>,
+}
+
+impl Answered {
+    /// What it answers, or its sentence on why not.
+    pub(crate) fn result(self) -> Result<Value, String> {
+        match self.error {
+            Some(error) => Err(error),
+            None => Ok(self.response.unwrap_or_default()),
+        }
+    }
 }
 
 /// What sorts a line.
@@ -228,6 +258,12 @@ pub(crate) fn initialize(request_id: &str, server: &str, instructions: &str) -> 
         "appendSystemPrompt": instructions,
     });
     json!({ "type": "control_request", "request_id": request_id, "request": request }).to_string()
+}
+
+/// Asks the client for something, by its own words.
+pub(crate) fn request(request_id: &str, subtype: &str, mut params: Map<String, Value>) -> String {
+    params.insert("subtype".into(), subtype.into());
+    json!({ "type": "control_request", "request_id": request_id, "request": params }).to_string()
 }
 
 /// A user's message, with an id of ours.
@@ -339,7 +375,10 @@ mod tests {
             panic!("a request");
         };
         let input = asked.request.input.unwrap();
-        let verdict = crate::permission::Verdict::Allow { input: &input };
+        let verdict = crate::permission::Verdict::Allow {
+            input: &input,
+            rules: None,
+        };
         let said = success("r", &verdict);
         assert!(
             said.contains(r#""updatedInput":{"n":1.50,"n":1e400}"#),

@@ -8,6 +8,7 @@
 
 pub mod approvals;
 mod ask;
+pub mod claude_code;
 mod client;
 mod connection;
 pub mod control;

@@ -100,7 +100,10 @@ def turn(told):
         return result(is_error=True, result="API Error: 500")
     if "use a tool" in words:
         tool = {"tool_name": "Bash", "input": {"command": "ls", "n": 1.50}, "tool_use_id": "t"}
-        note({"verdict": ask("can_use_tool", **tool)})
+        rule = {"type": "addRules", "behavior": "allow", "destination": "session"}
+        rule["rules"] = [{"toolName": "Bash", "ruleContent": "ls:*"}]
+        mode = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
+        note({"verdict": ask("can_use_tool", permission_suggestions=[mode, rule], **tool)})
     if "use a bus tool" in words:
         name = "mcp__peerbus__bus_peers"
         note({"verdict": ask("can_use_tool", tool_name=name, input={"x": 12})})

@@ -3,8 +3,6 @@
 //! The client writes one JSON object a line, each with a `uuid` and the `parentUuid` that it follows.
 //! The format is documented nowhere (seen with 2.1.330 and 2.1.114).
 
-mod events;
-
 use peerbus_adapter::transcript::{Line, LineReader, Transcripts};
 use serde::Deserialize;
 use serde_json::Value;
@@ -35,7 +33,7 @@ pub(crate) fn events(session: Session) -> peerbus_node::Transcript {
             // Where none is there yet, one will be.
             there.or(all.first()).cloned()
         }),
-        read: events::read,
+        read: peerbus_node::claude_code::read,
     }
 }
 

@@ -15,6 +15,9 @@ pub(crate) struct Run {
     /// Go on with this session of Claude Code
     #[arg(long, value_name = "ID")]
     pub(crate) resume: Option<String>,
+    /// Begin with a copy of this session of Claude Code
+    #[arg(long, value_name = "ID", conflicts_with = "resume")]
+    pub(crate) fork: Option<String>,
     /// The model
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,

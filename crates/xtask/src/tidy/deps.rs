@@ -52,7 +52,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "peerbus-driver",
-        &["mcp", "adapter", "wire", "os", "test-support"],
+        &["mcp", "node", "adapter", "wire", "os", "test-support"],
     ),
     ("peerbus-setup", &["adapter", "agents", "os"]),
     (

@@ -1,21 +1,25 @@
-//! What happened, by the lines of a session's transcript.
+//! What happened in a session of Claude Code, by the lines of its transcript, or of its stream where
+//! it is driven: their messages have one form.
 
-use peerbus_node::Event;
-use peerbus_node::protocol::Kind;
 use serde_json::{Map, Value, json};
+
+use crate::feed::Event;
+use crate::protocol::Kind;
 
 /// Longest text that an event repeats, in characters; `cut` says how many more there were.
 const TEXT_CHARS: usize = 65_536;
 
 /// The events of a line, in order. What a subagent does is not the session's.
-pub(super) fn read(line: &str) -> Vec<Event> {
+#[must_use]
+pub fn read(line: &str) -> Vec<Event> {
     let Ok(line) = serde_json::from_str::<Value>(line) else {
         return Vec::new();
     };
     let is = |member: &str| line[member] == true;
     // What the client itself notes for the model, unless somebody sent it.
     let noted = is("isMeta") && line["origin"].is_null();
-    if is("isSidechain") || noted {
+    let inside = is("isSidechain") || line["parent_tool_use_id"].is_string();
+    if inside || noted {
         return Vec::new();
     }
     let found = match line["type"].as_str() {
@@ -41,6 +45,14 @@ pub(super) fn read(line: &str) -> Vec<Event> {
         }
     };
     found.into_iter().map(event).collect()
+}
+
+/// A turn that failed, as what is said in the model's place.
+#[must_use]
+pub fn failed(why: &str) -> Map<String, Value> {
+    let (_, mut members) = message("assistant", why);
+    members.insert("error".into(), true.into());
+    members
 }
 
 type Found = (Kind, Map<String, Value>);
@@ -157,7 +169,10 @@ mod tests {
             json!({ "type": "user", "isSidechain": true, "message": { "content": "x" } });
         let meta = json!({ "type": "user", "isMeta": true, "message": { "content": "x" } });
         let hook = json!({ "type": "attachment", "attachment": { "type": "hook_success" } });
+        let inside =
+            json!({ "type": "user", "parent_tool_use_id": "t", "message": { "content": "x" } });
         for line in [
+            inside,
             sidechain,
             meta,
             hook,

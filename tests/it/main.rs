@@ -23,6 +23,7 @@ mod install;
 mod lifecycle;
 mod logging;
 mod mcp;
+mod nodes;
 mod orphans;
 mod other_agents;
 mod recv;

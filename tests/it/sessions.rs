@@ -4,32 +4,35 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
 
 use crate::support::{Broker, Home, Lines, Mcp, eventually};
 
-fn listed(home: &Home) -> Vec<Value> {
+pub(crate) fn listed(home: &Home) -> Vec<Value> {
     let text = home.run(&["session", "list", "--json"]).ok();
     let list: Value = serde_json::from_str(&text).expect("JSON");
     list["sessions"].as_array().cloned().unwrap_or_default()
 }
 
-fn names(home: &Home) -> Vec<String> {
+pub(crate) fn names(home: &Home) -> Vec<String> {
     let name = |session: &Value| session["name"].as_str().unwrap_or_default().to_owned();
     listed(home).iter().map(name).collect()
 }
 
 /// A program that speaks to a node.
-struct Node(BufReader<UnixStream>);
+pub(crate) struct Node(BufReader<UnixStream>);
 
 impl Node {
-    fn of(session: &Value) -> Self {
-        let socket = session["socket"].as_str().expect("a path");
-        Self(BufReader::new(
-            UnixStream::connect(socket).expect("it listens"),
-        ))
+    pub(crate) fn of(session: &Value) -> Self {
+        Self::at(session["socket"].as_str().expect("a path").as_ref())
+    }
+
+    pub(crate) fn at(socket: &Path) -> Self {
+        let stream = UnixStream::connect(socket).expect("it listens");
+        Self(BufReader::new(stream))
     }
 
     fn say(&mut self, line: &str) {
@@ -38,7 +41,7 @@ impl Node {
     }
 
     /// The next line; `None`: it closed the connection.
-    fn hear(&mut self) -> Option<Value> {
+    pub(crate) fn hear(&mut self) -> Option<Value> {
         let mut line = String::new();
         let patience = Some(std::time::Duration::from_secs(30));
         self.0.get_ref().set_read_timeout(patience).expect("a time");
@@ -46,7 +49,7 @@ impl Node {
         (read > 0).then(|| serde_json::from_str(&line).expect("JSON"))
     }
 
-    fn call(&mut self, method: &str, params: Value) -> Value {
+    pub(crate) fn call(&mut self, method: &str, params: Value) -> Value {
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
         self.say(&call.to_string());
         self.hear().expect("an answer")

@@ -447,17 +447,17 @@ impl<'a> Params<'a> {
 pub fn initialized(revision: &str, inject: bool, interrupt: bool, approve: bool) -> Value {
     let known = REVISIONS.iter().find(|known| **known == revision);
     let [.., newest] = REVISIONS;
+    let session = json!({
+        "subscribe": true,
+        "inject": inject,
+        "interrupt": interrupt,
+        "approve": approve,
+        "events": Kinds::ALL.words(),
+    });
     json!({
         "protocolVersion": known.unwrap_or(&newest),
-        "capabilities": {
-            "session": {
-                "subscribe": true,
-                "inject": inject,
-                "interrupt": interrupt,
-                "approve": approve,
-                "events": Kinds::ALL.words(),
-            }
-        },
+        // Libraries show their programs what MCP does not define under `experimental` only.
+        "capabilities": { "session": session, "experimental": { "session": session } },
         "serverInfo": { "name": "peerbus", "version": env!("CARGO_PKG_VERSION") },
     })
 }

@@ -37,10 +37,14 @@ impl Mcp {
 
     /// Starts an adapter without a handshake.
     pub(crate) fn spawn(command: &mut Command) -> Self {
+        Self::with_stderr(command.stderr(Stdio::null()))
+    }
+
+    /// As [`Mcp::spawn`], with whatever stderr the command has.
+    pub(crate) fn with_stderr(command: &mut Command) -> Self {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
             .spawn()
             .expect("the adapter starts");
         let stdin = Stdin::new(Mutex::new(child.stdin.take()));

@@ -140,14 +140,17 @@ async fn meet(stream: UnixStream, caller: Peer, own: bool) -> Option<Kind> {
     short.then_some(Kind::Hook(Hook(connection)))
 }
 
-/// Whether a line is of JSON-RPC. A line that is too long to be looked at can be nothing else.
+/// Whether a line is of JSON-RPC. One that is too long to be looked at, or no JSON at all, is no
+/// hook's: whoever serves the rest says what is wrong with it.
 fn is_rpc(first: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Tag {
         #[serde(rename = "jsonrpc")]
         _jsonrpc: IgnoredAny,
     }
-    first.len() > line::RPC_MAX || serde_json::from_slice::<Tag>(first).is_ok()
+    let json = || serde_json::from_slice::<IgnoredAny>(first).is_ok();
+    let tagged = || serde_json::from_slice::<Tag>(first).is_ok();
+    !first.is_empty() && (first.len() > line::RPC_MAX || tagged() || !json())
 }
 
 /// Who connected: a process of this user's.

@@ -36,14 +36,15 @@ def peerbus(verb, *options):
     check(f"{verb} succeeds", done.returncode == 0, done.stderr)
 
 
-def configure():
-    """Installs the adapter and the hooks as a user does, for a session with a name that others know."""
+def configure(*commands):
+    """Installs the adapter and the hooks as a user does, for a session with a name that others know,
+    which may run these commands."""
     os.environ["PEERBUS_NAME"] = "session"
     claude.seed(scenario.HOME, scenario.PROJECT, scenario.SERVER, allowed=False)
     peerbus("install", "--allow")
     settings = scenario.HOME / ".claude" / "settings.json"
     value = json.loads(settings.read_text(encoding="utf-8"))
-    value["permissions"]["allow"].append(f"Bash({COMMAND})")
+    value["permissions"]["allow"] += [f"Bash({command})" for command in commands]
     settings.write_text(json.dumps(value), encoding="utf-8")
 
 
@@ -153,7 +154,7 @@ def main():
     try:
         scenario.start_broker()
         worker = scenario.start_worker()
-        configure()
+        configure(COMMAND)
         with scenario.cli(api) as session:
             with node.watched(scenario.LOG) as watch:
                 an_idle_session_wakes(api, worker)

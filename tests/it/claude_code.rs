@@ -26,6 +26,16 @@ fn what_an_older_cli_asks_is_answered_too() {
 }
 
 #[test]
+fn a_turn_of_a_real_cli_is_interrupted_between_two_tools() {
+    holds(&["--scenario", "interrupt_scenario"]);
+}
+
+#[test]
+fn a_turn_of_an_older_cli_is_interrupted_too() {
+    holds(&["--version", "2.1.114", "--scenario", "interrupt_scenario"]);
+}
+
+#[test]
 fn two_real_clis_that_are_driven_talk_and_one_that_dies_goes_on() {
     holds(&["--scenario", "driver_scenario"]);
 }

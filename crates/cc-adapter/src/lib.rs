@@ -108,7 +108,7 @@ fn node(places: &Paths, mailbox: Mailbox, session: &Session) -> Option<(Node, Se
         session: Some(Arc::new(session.clone())),
         transcript: Some(transcript::events(session.clone())),
         shown_as: "peer",
-        control: None,
+        control: Some(Arc::new(session.clone())),
     };
     let node = Node::new(&socket, places, about, mailbox);
     Some((node, socket))

@@ -7,6 +7,7 @@
 //! never used, and leaves it alone on `/clear`.
 
 mod facts;
+mod interrupt;
 mod surroundings;
 mod watch;
 
@@ -17,7 +18,7 @@ use std::time::Duration;
 use peerbus_adapter::inbox::Token;
 use peerbus_adapter::mailbox::{Activity, BoxFuture, SessionSource, Snapshot};
 use peerbus_adapter::transcript::Places;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch as watch_channel};
 use tokio::time::Instant;
 
 pub use facts::SessionFacts;
@@ -40,6 +41,8 @@ pub struct Session {
     around: Arc<Surroundings>,
     known: Arc<Mutex<Known>>,
     changed: Arc<Notify>,
+    /// Somebody wishes that the turn that is under way ends with its next tool.
+    ends_turn: Arc<watch_channel::Sender<bool>>,
     /// On the client's files about its processes.
     watch: Arc<FileWatch>,
 }
@@ -58,6 +61,8 @@ struct Known {
     heard: Vec<String>,
     /// What a hook said last of what the session does.
     said: Option<Said>,
+    /// A hook of the session has spoken.
+    hooked: bool,
 }
 
 /// What a hook said of what the session does.
@@ -81,6 +86,7 @@ impl Session {
             around: Arc::new(around),
             known: Arc::new(Mutex::new(known)),
             changed: Arc::default(),
+            ends_turn: Arc::default(),
             watch: Arc::default(),
         }
     }
@@ -94,6 +100,7 @@ impl Session {
         let mut known = self.known();
         known.read(file.id);
         let believed = known.told(facts);
+        known.hooked |= believed;
         drop(known);
         if believed {
             self.look_again();
@@ -178,9 +185,14 @@ impl SessionSource for Session {
         let file = self.file().unwrap_or_default();
         let mut known = self.known();
         known.read(file.id);
+        let activity = known.activity(file.activity);
+        // What is idle has no turn to end, and the next one is not meant.
+        if activity == Some(Activity::Idle) {
+            self.turn_is_over();
+        }
         Snapshot {
             id: known.id.clone(),
-            activity: known.activity(file.activity),
+            activity,
             cwd: file
                 .cwd
                 .or_else(|| known.told.cwd.clone())

@@ -17,7 +17,7 @@ pub(crate) use self::adapter::{Adapter, AdapterKind};
 pub(crate) use self::install::{Files, Install, Uninstall};
 pub(crate) use self::run::{DrivenClient, Run};
 pub(crate) use self::session::{
-    SessionApprove, SessionDeny, SessionInject, SessionVerb, Until, Which,
+    SessionApprove, SessionDeny, SessionInject, SessionNamed, SessionVerb, Until, Which,
 };
 pub(crate) use self::token::{TokenAdd, TokenList, TokenRevoke, TokenVerb, TokensFile};
 

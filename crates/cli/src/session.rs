@@ -2,6 +2,7 @@
 
 mod approve;
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use comfy_table::{Table, presets};
@@ -13,7 +14,7 @@ use peerbus_node::{Client, Refusal};
 use peerbus_wire::{escape, escape_json};
 use serde_json::{Value, json};
 
-use crate::args::{SessionInject, SessionVerb, Until, Which};
+use crate::args::{SessionInject, SessionNamed, SessionVerb, Until, Which};
 use crate::failure::Failure;
 use crate::output;
 
@@ -22,14 +23,18 @@ const CELL_CHARS: usize = 40;
 const LINE_CHARS: usize = 2_000;
 /// What this program calls itself.
 const SOURCE: &str = "peerbus session inject";
+/// How long a session may take to end.
+const ENDS_WITHIN: Duration = Duration::from_secs(30);
 /// The last words of a turn may be written a moment after the session is idle.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(verb: SessionVerb) -> Result<(), Failure> {
     match verb {
         SessionVerb::List(verb) => list(verb.json),
-        SessionVerb::Watch(verb) => watch(verb.which(), verb.json),
+        SessionVerb::Watch(verb) => watch(verb.session.which(), verb.json),
         SessionVerb::Inject(verb) => inject(&verb),
+        SessionVerb::Interrupt(verb) => interrupt(&verb),
+        SessionVerb::Stop(verb) => stop(&verb),
         SessionVerb::Approve(verb) => approve::allow(&verb),
         SessionVerb::Deny(verb) => approve::deny(&verb),
     }
@@ -180,7 +185,12 @@ fn inject(verb: &SessionInject) -> Result<(), Failure> {
             .call("session/subscribe", &json!({}))
             .map_err(refused)?;
     }
-    let params = json!({ "prompt": prompt, "source": SOURCE, "mode": "append" });
+    let mode = if verb.interrupt {
+        "interrupt"
+    } else {
+        "append"
+    };
+    let params = json!({ "prompt": prompt, "source": SOURCE, "mode": mode });
     let answer = client.call("session/inject", &params).map_err(refused)?;
     let id = answer["id"].as_str().unwrap_or_default();
     if verb.json {
@@ -195,6 +205,52 @@ fn inject(verb: &SessionInject) -> Result<(), Failure> {
         None => Ok(()),
         Some(until) => follow(&mut client, id, until, verb.json),
     }
+}
+
+fn interrupt(verb: &SessionNamed) -> Result<(), Failure> {
+    let mut client = connect(verb.session.which())?;
+    let params = json!({ "source": "peerbus session interrupt" });
+    let answer = client.call("session/interrupt", &params).map_err(refused)?;
+    if verb.json {
+        return print_json(&answer);
+    }
+    Ok(output::line(
+        "the turn ends as soon as the session can end it",
+    )?)
+}
+
+/// Waits until the session is over.
+fn stop(verb: &SessionNamed) -> Result<(), Failure> {
+    let mut client = connect(verb.session.which())?;
+    let subscribed = client.call("session/subscribe", &json!({ "events": ["status"] }));
+    subscribed.map_err(refused)?;
+    let params = json!({ "source": "peerbus session stop" });
+    let answer = match client.call("session/stop", &params) {
+        // It was faster than its answer.
+        Err(Refusal::Lost(error)) if error.kind() == ErrorKind::UnexpectedEof => {
+            json!({ "accepted": true })
+        }
+        answer => answer.map_err(refused)?,
+    };
+    client
+        .set_patience(Some(ENDS_WITHIN))
+        .map_err(|error| lost(&error))?;
+    loop {
+        match client.event() {
+            Ok(Some(_)) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let seconds = ENDS_WITHIN.as_secs();
+                let why = format!("the session was told to end, and has not in {seconds} s");
+                return Err(Failure::failed(why));
+            }
+            // It is gone, in whatever way.
+            Ok(None) | Err(_) => break,
+        }
+    }
+    if verb.json {
+        return print_json(&answer);
+    }
+    Ok(output::line("the session has ended")?)
 }
 
 /// What became of a text so far.
@@ -226,7 +282,7 @@ fn follow(client: &mut Client, id: &str, until: Until, json: bool) -> Result<(),
     loop {
         let event = client.event().map_err(|error| {
             // Nothing more came in time.
-            if error.kind() == std::io::ErrorKind::WouldBlock {
+            if error.kind() == ErrorKind::WouldBlock {
                 Failure::OutputClosed
             } else {
                 lost(&error)

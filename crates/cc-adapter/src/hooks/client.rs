@@ -8,6 +8,7 @@ use peerbus_adapter::hooks::{self, Ancestor, Caller, Deadline, TimedInput};
 use peerbus_adapter::paths::Paths;
 use serde_json::json;
 
+use super::ENDS_TURN;
 use super::occasion::{Event, Occasion};
 use crate::session::{self, SessionFile};
 
@@ -88,6 +89,8 @@ pub fn ignore() -> Said {
 fn output(event: Event, text: String) -> String {
     let output = match event {
         Event::Permission => return text,
+        // Nothing that a peer writes reads so: what is shown of it begins with our words.
+        Event::Tool if text == ENDS_TURN => return text,
         Event::Stop => json!({ "decision": "block", "reason": text }),
         _ => json!({ "hookSpecificOutput": {
             "hookEventName": event.name(), "additionalContext": text,

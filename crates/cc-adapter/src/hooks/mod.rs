@@ -14,3 +14,9 @@ pub use client::{Said, context, ignore, wait};
 pub use occasion::fuzz;
 pub use rewake::Rewake;
 pub(crate) use server::server;
+
+/// What the hook after a tool says so that its client ends the turn. Its user reads the reason.
+const ENDS_TURN: &str = concat!(
+    r#"{"continue":false,"#,
+    r#""stopReason":"a program of your user's interrupted this turn (peerbus session interrupt)"}"#
+);

@@ -10,6 +10,7 @@ use peerbus_node::approvals::{Asked, By, Decision, Source, Verdict};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
+use super::ENDS_TURN;
 use super::occasion::{Event, Occasion};
 use super::rewake::Rewake;
 use crate::relay::ASKS;
@@ -109,6 +110,12 @@ impl HookServer {
             }
             return;
         }
+        if ask.on.event() == Event::Tool && !ask.on.in_subagent() && self.session.ends_turn() {
+            if hook.offer(ENDS_TURN.to_owned()).await {
+                self.does(Activity::Idle);
+            }
+            return;
+        }
         match self.answer(&ask.on).await {
             Some(answer) => {
                 if hook.offer(answer.text).await
@@ -185,6 +192,7 @@ impl HookServer {
             }
             Event::Prompt | Event::Tool => {
                 if on.event() == Event::Prompt {
+                    self.session.turn_is_over();
                     self.node.dialogs_over(None);
                 }
                 self.does(Activity::Busy);
@@ -199,6 +207,7 @@ impl HookServer {
                 }
             }
             Event::Stop => {
+                self.session.turn_is_over();
                 self.node.dialogs_over(None);
                 let answer = if self.prevents_stop(on).await {
                     self.unseen().await

@@ -1,6 +1,7 @@
 use std::task::Poll;
 
 use peerbus_adapter::mailbox::Activity;
+use peerbus_node::Control as _;
 
 use super::*;
 
@@ -267,4 +268,39 @@ async fn a_hooks_word_counts_until_the_file_says_something_new_or_it_is_old() {
     assert_eq!(activity(), Some(Activity::Busy));
     write(dir.path(), 4_000_001, r#"{"status":"idle"}"#);
     assert_eq!(activity(), Some(Activity::Idle));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_is_ended_only_if_it_goes_on_and_a_hook_can_do_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let session = Session::new(around(dir.path()).with_ancestors(&[7]));
+    write(dir.path(), 7, r#"{"sessionId":"old","status":"busy"}"#);
+    assert!(session.interrupt().await.unwrap_err().contains("no hook"));
+    assert!(told(&session, "old", false));
+    session.interrupt().await.unwrap();
+    assert!(session.ends_turn());
+    // The turn ends in whatever way.
+    write(dir.path(), 7, r#"{"sessionId":"old","status":"idle"}"#);
+    session.look_again();
+    assert_eq!(session.snapshot().activity, Some(Activity::Idle));
+    assert!(!session.ends_turn());
+    assert!(session.interrupt().await.unwrap_err().contains("idle"));
+    assert!(!session.ends_turn());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_instead_of_a_turn_comes_when_that_has_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let session = Session::new(around(dir.path()).with_ancestors(&[7]));
+    write(dir.path(), 7, r#"{"sessionId":"old","status":"busy"}"#);
+    assert!(told(&session, "old", false));
+    let mut interrupted = std::pin::pin!(session.interrupt());
+    let early = std::future::poll_fn(|cx| Poll::Ready(interrupted.as_mut().poll(cx))).await;
+    assert!(early.is_pending());
+    session.turn_is_over();
+    let done = std::future::poll_fn(|cx| Poll::Ready(interrupted.as_mut().poll(cx))).await;
+    assert!(done.is_ready());
+    // A tool can take long.
+    assert_eq!(session.interrupt().await, Ok(()));
+    assert!(session.ends_turn());
 }

@@ -10,6 +10,10 @@ pub(crate) enum SessionVerb {
     Watch(SessionWatch),
     /// Put a text into a session; it is shown as another agent's words
     Inject(SessionInject),
+    /// End the turn that is under way in a session
+    Interrupt(SessionNamed),
+    /// End a session that `peerbus run` drives
+    Stop(SessionNamed),
     /// Allow what a session asks its user; without a name show what is asked
     Approve(SessionApprove),
     /// Deny what a session asks its user; without a name show what is asked
@@ -51,13 +55,28 @@ pub(crate) struct SessionList {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct SessionWatch {
+pub(crate) struct SessionWhich {
     /// Its id, or how that begins, or its name; not needed where there is one
     #[arg(conflicts_with = "latest")]
     pub(crate) id: Option<String>,
     /// Take the session that started last
     #[arg(long)]
     pub(crate) latest: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SessionNamed {
+    #[command(flatten)]
+    pub(crate) session: SessionWhich,
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SessionWatch {
+    #[command(flatten)]
+    pub(crate) session: SessionWhich,
     /// Print each event as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -72,6 +91,9 @@ pub(crate) struct SessionInject {
     /// Take the session that started last; only the text is given then
     #[arg(long)]
     pub(crate) latest: bool,
+    /// End the turn that is under way before
+    #[arg(long)]
+    pub(crate) interrupt: bool,
     /// Wait until its model has seen it, or print what it says in that turn
     #[arg(long, value_name = "WHAT")]
     pub(crate) wait: Option<Until>,
@@ -100,7 +122,7 @@ pub(crate) enum Which<'a> {
     Named(&'a str),
 }
 
-impl SessionWatch {
+impl SessionWhich {
     pub(crate) fn which(&self) -> Which<'_> {
         match (&self.id, self.latest) {
             (Some(id), _) => Which::Named(id),

@@ -240,8 +240,13 @@ def verdict(request, decision):
 
 def node_call(method, params):
     """What the session's node answers to a program."""
+    return call(node.ours()["socket"], method, params)
+
+
+def call(path, method, params):
+    """What the node at this socket answers."""
     with socket.socket(socket.AF_UNIX) as stream:
-        stream.connect(node.ours()["socket"])
+        stream.connect(path)
         line = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         stream.sendall(json.dumps(line).encode() + b"\n")
         return json.loads(stream.makefile().readline())

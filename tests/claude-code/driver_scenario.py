@@ -14,8 +14,10 @@ import sys
 import threading
 from pathlib import Path
 
+import approvals_scenario as approvals
 import claude
 import mock_api
+import node
 import scenario
 import wake
 from support import PATIENCE_S, check, eventually
@@ -31,12 +33,17 @@ LINE = re.compile(r'📨 msg from (\w+) \[([^\]]+)\]((?: \([^)]*\))*): "turn (\d
 # Which of the turns Ben's client dies over, while its model thinks.
 DEADLY = 3
 DIED = threading.Event()
+# What the models are asked besides, and what they wait for before they answer.
+WAIT = "take your time"
+GOES_ON = threading.Event()
 
 
 def answer(request):
     """What the models say: Anna begins, and each answers the other until the last turn."""
     if request.tool_results:
         return mock_api.text("the tool has answered")
+    if WAIT in request.prompt:
+        GOES_ON.wait(PATIENCE_S)
     if TOUCH in request.prompt:
         return mock_api.tool_use("Bash", {"command": "touch /tmp/touched", "description": "Touches"})
     if heard := LINE.findall(request.prompt):
@@ -162,9 +169,92 @@ def nobody_allows(api, worker):
     identity = wake.send(worker, TOUCH, ANNA)
     after = api.wait_for("what the tool says", lambda r: r.tool_results, since)
     said = json.dumps(after.tool_results)
-    check("a tool that nobody allows is denied, and why", "nobody answers permission" in said, said)
+    check("a tool that nobody allows is denied, and why", "nobody answered this permission" in said, said)
     check("it did not run", not os.path.exists("/tmp/touched"))
     wake.step(worker, identity, "seen")
+
+
+def a_peer_allows(api, worker, phone):
+    """A permission is asked of a peer, and granted."""
+    approvals.gates('remote = ["phone"]\ninterrupt = true\ncontrol = true\n')
+    wake.send(worker, TOUCH, ANNA)
+    asked = approvals.heard(phone)["approval"]
+    check("the peer is shown the whole call", "touch /tmp/touched" in asked["preview"], asked)
+    phone.call("bus.send", {"to": ANNA, "body": f"yes {asked['id']}"})
+    eventually("the tool runs", lambda: os.path.exists("/tmp/touched"))
+    told = approvals.heard(phone)["approval_resolved"]
+    check("what a peer allowed runs, and it is told", told["by"] == "peer:phone", told)
+
+
+def idle():
+    session = named()
+    return session if session["status"] == "idle" else None
+
+
+def named():
+    sessions = json.loads(node.peerbus("list", "--json").stdout)["sessions"]
+    return next(session for session in sessions if session["name"] == ANNA)
+
+
+def a_turn_is_interrupted(api):
+    eventually("it is idle", idle)
+    since = len(api.asked)
+    words = f"{WAIT}, number one"
+    put = subprocess.Popen(
+        ["peerbus", "session", "inject", ANNA, words, "--wait", "answer"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )
+    api.wait_for("the turn", lambda r: words in r.prompt, since)
+    done = node.peerbus("interrupt", ANNA)
+    check("a turn is interrupted", done.returncode == 0, done)
+    _, why = put.communicate(timeout=PATIENCE_S)
+    failed = put.returncode == 1 and "error_during_execution" in why
+    check("who waits for its answer is told how it ended", failed, (put.returncode, why))
+    eventually("it is idle again", idle)
+    GOES_ON.set()
+    done = node.peerbus("interrupt", ANNA)
+    check("where no turn is under way there is none to interrupt", done.returncode == 1, done)
+
+
+def what_comes_at_once_is_all_answered(api, worker):
+    """Messages that come while a turn is under way are merged, and each is seen."""
+    GOES_ON.clear()
+    since = len(api.asked)
+    sent = [wake.send(worker, f"{WAIT}, number {number}", ANNA) for number in range(3)]
+    api.wait_for("the turn", lambda r: WAIT in r.prompt, since)
+    sent += [wake.send(worker, f"number {number} of more", ANNA) for number in range(3)]
+    GOES_ON.set()
+    for identity in sent:
+        wake.step(worker, identity, "seen")
+    check("what came while a turn was under way is seen, all of it", True)
+
+
+def it_is_controlled(api, worker):
+    """Each word of the client's that the node takes, and what the client answers."""
+    eventually("it is idle", idle)
+    socket = named()["socket"]
+    answers = {}
+    for subtype, params in [
+        ("set_model", {"model": "claude-haiku-4-5"}),
+        ("set_permission_mode", {"mode": "acceptEdits"}),
+        ("set_max_thinking_tokens", {"max_thinking_tokens": 1024}),
+        ("mcp_status", {}),
+        ("mcp_reconnect", {"serverName": "peerbus"}),
+        ("mcp_toggle", {"serverName": "peerbus", "enabled": True}),
+        ("rewind_files", {"user_message_id": "none"}),
+    ]:
+        answer = approvals.call(socket, "session/control", {"subtype": subtype, **params})
+        answers[subtype] = answer.get("result") or answer["error"]["message"]
+    print(f"ok control was answered: {json.dumps(answers)[:2000]}")
+    for subtype in ["set_model", "set_permission_mode", "set_max_thinking_tokens", "mcp_status"]:
+        check(f"{subtype} is answered", "response" in answers[subtype], answers[subtype])
+    since = len(api.asked)
+    wake.send(worker, "with which model?", ANNA)
+    asked = api.wait_for("the next turn", lambda r: "with which model?" in r.prompt, since)
+    check("the model is the one that was set", "haiku" in asked.body["model"], asked.body["model"])
+    params = {"subtype": "set_permission_mode", "mode": "bypassPermissions"}
+    refused = approvals.call(socket, "session/control", params)
+    check("never to bypassPermissions", "bypassPermissions" in refused["error"]["message"], refused)
 
 
 def clients():
@@ -177,8 +267,9 @@ def clients():
 
 
 def they_end(anna, ben):
-    anna.process.send_signal(signal.SIGINT)
-    check("a driver that is interrupted ends", anna.process.wait(PATIENCE_S) == 0)
+    done = node.peerbus("stop", ANNA)
+    check("a session is ended by its node", done.returncode == 0, done)
+    check("its driver ends", anna.process.wait(PATIENCE_S) == 0)
     check("with its client", len(clients()) == 1, clients())
     ben.process.kill()
     eventually("a client ends with a driver that was killed", lambda: not clients())
@@ -206,9 +297,13 @@ def main():
         check("the model is told what the bus is", "peerbus connects you" in asked.context, asked.context)
         anna.said("nothing more to say")
         nobody_allows(api, worker)
+        a_peer_allows(api, worker, approvals.start_phone())
+        a_turn_is_interrupted(api)
+        what_comes_at_once_is_all_answered(api, worker)
+        it_is_controlled(api, worker)
         wake.no_file_is_read_for_a_peer(api, worker, ANNA)
         names = [p["name"] for p in worker.call("bus.peers", {})["details"]]
-        check("each session is one peer", sorted(names) == [ANNA, BEN], names)
+        check("each session is one peer", sorted(names) == [ANNA, BEN, "phone"], names)
         they_end(anna, ben)
     except AssertionError as failed:
         print(f"FAILED {failed}")

@@ -18,6 +18,8 @@ pub struct Paths {
     pub runtime_dir: PathBuf,
     /// `config_dir/credentials.toml`.
     pub credentials: PathBuf,
+    /// `config_dir/sessions.toml`: what others may do to a session.
+    pub gates: PathBuf,
     /// `config_dir/tokens.toml`: more tokens than that of the credentials.
     pub tokens: PathBuf,
     /// `state_dir/peerbus.db`.
@@ -54,6 +56,7 @@ impl Paths {
         sockets.dedup();
         Self {
             credentials: config_dir.join("credentials.toml"),
+            gates: config_dir.join("sessions.toml"),
             tokens: config_dir.join("tokens.toml"),
             database: state_dir.join("peerbus.db"),
             config_dir,

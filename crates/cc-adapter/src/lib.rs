@@ -20,7 +20,8 @@ use peerbus_adapter::inbox::InboxPath;
 use peerbus_adapter::mailbox::{AgentLink, BoxFuture, Mailbox, WakePath};
 use peerbus_adapter::paths::Paths;
 use peerbus_mcp::{Exit, Host, Options};
-use peerbus_node::{About, Node, gates};
+use peerbus_node::gates::Gates;
+use peerbus_node::{About, Node};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use session::{Process, Session, SessionFacts, Surroundings};
@@ -51,8 +52,8 @@ pub async fn run_over(
 
 /// Whether the client is to relay what it asks its user: anybody else may answer.
 fn relays(around: &Surroundings) -> bool {
-    let gates = around.hooks.as_ref().map(gates::file);
-    gates.is_some_and(|file| gates::Gates::effective(&file).has_approvers())
+    let places = around.hooks.as_ref();
+    places.is_some_and(|places| Gates::effective(&places.gates).has_approvers())
 }
 
 /// What reaches this session, and what runs beside it. Nothing of it outlives the two.

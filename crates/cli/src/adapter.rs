@@ -1,6 +1,9 @@
 //! `peerbus adapter`.
 
+use std::path::PathBuf;
+
 use peerbus_adapter::mailbox::WakeList;
+use peerbus_adapter::paths::Paths;
 use peerbus_adapter::{Config, connect};
 use peerbus_mcp::{Exit, Options};
 
@@ -18,6 +21,7 @@ pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
     let options = Options::read(|name| std::env::var(name).ok()).map_err(Failure::config)?;
     // Says at once what is wrong with it, whichever the kind of adapter.
     let wake = wake_list(|name| std::env::var(name).ok()).map_err(Failure::config)?;
+    let gates = gates(verb.gates)?;
     let runtime = client::runtime()?;
     let exit = runtime.block_on(async {
         let (bus, link) = connect(config);
@@ -25,11 +29,13 @@ pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
         tokio::spawn(link.run());
         match verb.adapter {
             AdapterKind::Cc => {
-                let around = peerbus_cc_adapter::Surroundings::from_env(wake);
+                let mut around = peerbus_cc_adapter::Surroundings::from_env(wake);
+                around.hooks = around.hooks.map(|paths| places(paths, &gates));
                 peerbus_cc_adapter::run(bus, options, around).await
             }
             AdapterKind::Generic => {
-                let around = peerbus_wake::Surroundings::from_env(wake);
+                let mut around = peerbus_wake::Surroundings::from_env(wake);
+                around.paths = around.paths.map(|paths| places(paths, &gates));
                 peerbus_wake::run(bus, options, around).await
             }
         }
@@ -39,6 +45,23 @@ pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
     match exit {
         Exit::Failed(why) => Err(Failure::failed(why)),
         _ => Ok(()),
+    }
+}
+
+/// The file with the gates, as it is called from anywhere.
+pub(crate) fn gates(file: Option<PathBuf>) -> Result<Option<PathBuf>, Failure> {
+    let absolute = file.map(std::path::absolute).transpose();
+    absolute.map_err(|error| Failure::config(format!("--gates: {error}")))
+}
+
+/// These places, with another file for the gates.
+pub(crate) fn places(paths: Paths, gates: &Option<PathBuf>) -> Paths {
+    match gates {
+        Some(gates) => Paths {
+            gates: gates.clone(),
+            ..paths
+        },
+        None => paths,
     }
 }
 

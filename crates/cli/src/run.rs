@@ -1,5 +1,7 @@
 //! `peerbus run`.
 
+mod detached;
+
 use std::os::unix::process::{CommandExt as _, parent_id};
 use std::process::Command;
 use std::time::Duration;
@@ -24,6 +26,12 @@ const ID_CHARS: usize = 64;
 
 /// Drives Claude Code until a signal ends it.
 pub(crate) fn run(verb: Run) -> Result<(), Failure> {
+    if verb.detach {
+        return detached::start();
+    }
+    if verb.detached {
+        detached::leave()?;
+    }
     let choice = Choice {
         resume: verb.resume,
         fork: verb.fork,
@@ -47,7 +55,7 @@ pub(crate) fn run(verb: Run) -> Result<(), Failure> {
             std::process::id().to_string().into(),
         ],
         approval: APPROVAL,
-        places: Paths::find()?,
+        places: adapter::places(Paths::find()?, &adapter::gates(verb.gates)?),
     };
     let runtime = client::runtime()?;
     let ended = runtime.block_on(async {

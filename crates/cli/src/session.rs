@@ -9,6 +9,7 @@ use comfy_table::{Table, presets};
 use peerbus_adapter::hooks::directories;
 use peerbus_adapter::mailbox::quote::within_json;
 use peerbus_adapter::paths::Paths;
+use peerbus_node::gates::Gates;
 use peerbus_node::index::{self, Session};
 use peerbus_node::{Client, Refusal};
 use peerbus_wire::{escape, escape_json};
@@ -43,12 +44,10 @@ pub(crate) fn run(verb: SessionVerb) -> Result<(), Failure> {
 /// The live sessions, with the gates as they are now.
 fn sessions() -> Result<Vec<Session>, Failure> {
     let paths = Paths::find()?;
-    let gates = peerbus_node::gates::file(&paths);
-    let gates = peerbus_node::gates::Gates::effective(&gates);
     let found = directories(&paths).into_iter();
     let found = found.flat_map(|dir| index::live(&dir));
-    let now = |session| Session {
-        gates: gates.clone(),
+    let now = |session: Session| Session {
+        gates: Gates::effective(&session.gates_file),
         ..session
     };
     Ok(found.map(now).collect())

@@ -3,21 +3,12 @@
 
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use peerbus_adapter::PeerName;
-use peerbus_adapter::paths::Paths;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::Error;
-
-/// The file's name.
-pub const FILE: &str = "sessions.toml";
-/// Where it is.
-#[must_use]
-pub fn file(paths: &Paths) -> PathBuf {
-    paths.credentials.with_file_name(FILE)
-}
 
 /// More than it ever has.
 const BYTES_MAX: u64 = 65_536;
@@ -225,7 +216,7 @@ mod tests {
     #[test]
     fn the_file_counts_only_while_its_user_alone_can_write_it() {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join(FILE);
+        let file = dir.path().join("sessions.toml");
         assert_eq!(Gates::read(&file), Ok(Gates::default()));
         std::fs::write(&file, "inject = true").unwrap();
         peerbus_os::file::set_mode(&file, 0o644).unwrap();
@@ -241,7 +232,7 @@ mod tests {
     #[test]
     fn a_link_to_nowhere_and_another_users_file_close_the_gate() {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join(FILE);
+        let file = dir.path().join("sessions.toml");
         std::os::unix::fs::symlink(dir.path().join("away"), &file).unwrap();
         assert!(Gates::read(&file).unwrap_err().contains("a link"));
         std::fs::write(dir.path().join("away"), "inject = true").unwrap();

@@ -36,6 +36,8 @@ pub struct Session {
     pub socket: PathBuf,
     /// The gates as they were when this was written.
     pub gates: Gates,
+    /// The file that says so, and is read again for each request.
+    pub gates_file: PathBuf,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -170,6 +172,7 @@ mod tests {
             started_at: format!("2026-01-01T00:00:00.{id}Z"),
             socket: dir.join(format!("{id}.sock")),
             gates: Gates::default(),
+            gates_file: PathBuf::new(),
         }
     }
 

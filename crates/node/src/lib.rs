@@ -113,7 +113,7 @@ impl Node {
                 client: about.client,
                 shown_as: about.shown_as,
                 control: about.control,
-                gates: gates::file(paths),
+                gates: paths.gates.clone(),
                 socket: socket.path().to_owned(),
                 dirs: directories(paths),
                 started_at,
@@ -210,6 +210,7 @@ impl Shared {
             started_at: self.about.started_at.clone(),
             socket: self.about.socket.clone(),
             gates: self.gates(),
+            gates_file: self.about.gates.clone(),
         }
     }
 

@@ -432,9 +432,10 @@ fn a_driven_session_is_watched_and_put_into_like_any_other() {
 fn what_it_asks_is_answered_from_elsewhere_with_one_of_its_rules_and_no_mode() {
     let home = home();
     let broker = Broker::start(&home);
-    let file = home.credentials().with_file_name("sessions.toml");
+    let file = home.path().join("own.toml");
     std::fs::write(&file, "approve = true").expect("written");
-    let driven = Driven::start(&home, &["use a tool"]);
+    let file = file.to_str().expect("a path");
+    let driven = Driven::start(&home, &["--gates", file, "use a tool"]);
     let request = || -> Option<Value> {
         let said = home.run(&["session", "approve", "--json"]).ok();
         let mut said: Value = serde_json::from_str(&said).expect("JSON");
@@ -463,5 +464,63 @@ fn what_it_asks_is_answered_from_elsewhere_with_one_of_its_rules_and_no_mode() {
         "updatedPermissions": [rule] });
     assert_eq!(verdict(&home), [allowed]);
     driven.stop();
+    broker.stop();
+}
+
+/// A driver that is nobody's child. Nothing is left of it after a test that failed.
+struct Detached(Pid);
+
+impl Detached {
+    fn of(home: &Home) -> Self {
+        let listed = home.run(&["session", "list", "--json"]).ok();
+        let listed: Value = serde_json::from_str(&listed).expect("JSON");
+        let socket = listed["sessions"][0]["socket"].as_str().expect("a path");
+        let name = socket.rsplit('/').next().expect("a name");
+        let number = name.split('.').next().expect("a number");
+        Self(Pid::from_raw(number.parse().expect("a number")).expect("a pid"))
+    }
+}
+
+impl Drop for Detached {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::KILL);
+    }
+}
+
+#[test]
+fn one_that_was_detached_goes_on_in_the_list_until_it_is_stopped() {
+    let home = home();
+    let broker = Broker::start(&home);
+    let path = std::env::var("PATH").unwrap_or_default();
+    let bin = home.path().join("bin");
+    let run = |more: &[&str]| {
+        let mut command = home.peerbus(&["run", "--detach", "--name", "driven"]);
+        command.env("PATH", format!("{}:{path}", bin.display()));
+        let output = command.args(more).output().expect("it ends");
+        let text = |bytes| String::from_utf8(bytes).expect("text");
+        (
+            output.status.code(),
+            text(output.stdout),
+            text(output.stderr),
+        )
+    };
+    let (code, said, hint) = run(&[]);
+    assert_eq!(code, Some(0), "{hint}");
+    let _detached = Detached::of(&home);
+    let log = said
+        .split("its output goes to ")
+        .nth(1)
+        .expect("a log")
+        .trim();
+    assert!(hint.contains("peerbus session stop driven"), "{hint}");
+    home.run(&["session", "inject", "driven", "hello", "--wait", "answer"])
+        .ok();
+    let written = std::fs::read_to_string(log).expect("a log");
+    assert!(written.contains("heard it"), "{written}");
+    home.run(&["session", "stop", "driven"]).ok();
+    eventually("it is in no list", || status(&home).is_none().then_some(()));
+    let (code, _, why) = run(&["--", "--bad-start"]);
+    assert_eq!(code, Some(1));
+    assert!(why.contains("No conversation found"), "{why}");
     broker.stop();
 }

@@ -262,6 +262,7 @@ mod tests {
             state_dir: dir.path().join("state"),
             runtime_dir: dir.path().join("run"),
             credentials: dir.path().join("credentials.toml"),
+            gates: dir.path().join("sessions.toml"),
             tokens: dir.path().join("tokens"),
             database: dir.path().join("peerbus.db"),
             socket: dir.path().join("peerbus.sock"),

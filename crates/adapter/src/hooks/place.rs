@@ -214,6 +214,7 @@ mod tests {
             state_dir: dir.join("state"),
             runtime_dir: dir.join("run"),
             credentials: dir.join("credentials.toml"),
+            gates: dir.join("sessions.toml"),
             tokens: PathBuf::new(),
             database: dir.join("peerbus.db"),
             socket: dir.join("peerbus.sock"),

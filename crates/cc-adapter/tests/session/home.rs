@@ -70,6 +70,7 @@ impl Home {
             state_dir: dir.clone(),
             runtime_dir: dir.clone(),
             credentials: dir.join("credentials.toml"),
+            gates: dir.join("sessions.toml"),
             tokens: dir.join("tokens.toml"),
             database: dir.join("peerbus.db"),
             socket: dir.join("peerbus.sock"),

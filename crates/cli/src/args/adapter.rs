@@ -1,5 +1,7 @@
 //! The arguments of `peerbus adapter`.
 
+use std::path::PathBuf;
+
 use clap::ValueEnum;
 
 use super::Connection;
@@ -13,6 +15,9 @@ pub(crate) struct Adapter {
     /// filled in [env: PEERBUS_NAME]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
+    /// Who may do what to the session, instead of sessions.toml beside the credentials
+    #[arg(long, value_name = "FILE")]
+    pub(crate) gates: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) connection: Connection,
 }

@@ -1,6 +1,7 @@
 //! The arguments of `peerbus run`.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use super::Connection;
 
@@ -24,6 +25,15 @@ pub(crate) struct Run {
     /// What it may do without being allowed, such as acceptEdits
     #[arg(long, value_name = "MODE")]
     pub(crate) permission_mode: Option<String>,
+    /// Who may do what to the session, instead of sessions.toml beside the credentials
+    #[arg(long, value_name = "FILE")]
+    pub(crate) gates: Option<PathBuf>,
+    /// Leave it running, and say where its output goes; `peerbus session stop` ends it
+    #[arg(long)]
+    pub(crate) detach: bool,
+    /// As `--detach` starts it
+    #[arg(long, hide = true)]
+    pub(crate) detached: bool,
     /// Further arguments of Claude Code, such as --allowedTools
     #[arg(last = true, value_name = "CLIENT ARGS")]
     pub(crate) client: Vec<String>,

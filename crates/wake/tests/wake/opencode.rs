@@ -53,6 +53,7 @@ impl Home {
             state_dir: dir.join("state"),
             runtime_dir: dir.join("run"),
             credentials: dir.join("credentials.toml"),
+            gates: dir.join("sessions.toml"),
             tokens: dir.join("tokens.toml"),
             database: dir.join("peerbus.db"),
             socket: dir.join("peerbus.sock"),

@@ -1,0 +1,117 @@
+//! `peerbus run --detach`: a driver of its own, away from this terminal.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use peerbus_adapter::hooks::directories;
+use peerbus_adapter::paths::Paths;
+use peerbus_adapter::wall_ms;
+use peerbus_node::index::{self, Session};
+use peerbus_wire::escape;
+
+use crate::failure::Failure;
+use crate::output;
+
+/// How long it may take until the session is in the list.
+const LISTED_WITHIN: Duration = Duration::from_secs(30);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(50);
+/// Logs that are kept.
+const LOGS_KEPT: usize = 32;
+/// Longest line and name that are repeated, in characters.
+const LINE_CHARS: usize = 500;
+const NAME_CHARS: usize = 64;
+
+/// Starts this program again with the same arguments but the one, in a session of its own.
+pub(super) fn start() -> Result<(), Failure> {
+    let paths = Paths::find()?;
+    let dir = paths.state_dir.join("runs");
+    let log = dir.join(format!("{}-{}.log", wall_ms(), std::process::id()));
+    let file = open(&dir, &log).map_err(|error| {
+        let shown = escape(&log.display().to_string(), usize::MAX);
+        Failure::failed(format!("its output cannot go to {shown}: {error}"))
+    })?;
+    let mut child = spawn(file).map_err(Failure::failed)?;
+    let deadline = Instant::now() + LISTED_WITHIN;
+    let shown = escape(&log.display().to_string(), usize::MAX);
+    while Instant::now() < deadline {
+        if let Some(session) = listed(&paths, child.id()) {
+            let name = session.name.as_ref().unwrap_or(&session.id);
+            let name = escape(name, NAME_CHARS);
+            output::line(&format!("{name} runs; its output goes to {shown}"))?;
+            output::complain(&format!("`peerbus session stop {name}` ends it"));
+            return Ok(());
+        }
+        if let Ok(Some(status)) = child.try_wait() {
+            let why = last_words(&log);
+            return Err(Failure::failed(format!(
+                "it ended at once ({status}): {why}"
+            )));
+        }
+        std::thread::sleep(LOOK);
+    }
+    Err(Failure::failed(format!(
+        "it is in no list after {} s; it goes on, as process {}, and its output goes to {shown}",
+        LISTED_WITHIN.as_secs(),
+        child.id()
+    )))
+}
+
+/// Begins a log that its user alone can read, and removes the oldest.
+fn open(dir: &Path, log: &Path) -> io::Result<File> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let entries = std::fs::read_dir(dir)?.flatten();
+    let mut old: Vec<_> = entries.map(|entry| entry.path()).collect();
+    // Their names begin with the time.
+    old.sort();
+    for path in old.iter().rev().skip(LOGS_KEPT - 1) {
+        // One that cannot be removed stays.
+        let _ = std::fs::remove_file(path);
+    }
+    let mut options = OpenOptions::new();
+    options.create_new(true).append(true).mode(0o600).open(log)
+}
+
+fn spawn(log: File) -> io::Result<Child> {
+    let own = std::env::current_exe()?;
+    let mut own_arguments = true;
+    let arguments = std::env::args_os().skip(1).map(|argument| {
+        own_arguments &= argument != "--";
+        match own_arguments && argument == "--detach" {
+            true => "--detached".into(),
+            false => argument,
+        }
+    });
+    Command::new(own)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()
+}
+
+/// Leaves the terminal.
+pub(super) fn leave() -> Result<(), Failure> {
+    // It fails for the first process of a group, which this one is not.
+    rustix::process::setsid().map_err(Failure::failed)?;
+    Ok(())
+}
+
+/// The session of a driver with this number, once it is on the bus or its name is not to be had.
+fn listed(paths: &Paths, driver: u32) -> Option<Session> {
+    let own = format!("{driver}.{driver}.sock");
+    let mut found = directories(paths)
+        .into_iter()
+        .flat_map(|dir| index::live(&dir));
+    found.find(|session| session.socket.ends_with(&own))
+}
+
+fn last_words(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let last = text.lines().next_back().unwrap_or("it said nothing");
+    escape(last, LINE_CHARS)
+}

@@ -16,8 +16,8 @@ use peerbus_wire::escape;
 use crate::failure::Failure;
 use crate::output;
 
-/// How long it may take until the session is in the list.
-const LISTED_WITHIN: Duration = Duration::from_secs(30);
+/// How long it may take until the session takes turns.
+const READY_WITHIN: Duration = Duration::from_secs(30);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(50);
 /// Logs that are kept.
@@ -36,7 +36,7 @@ pub(super) fn start() -> Result<(), Failure> {
         Failure::failed(format!("its output cannot go to {shown}: {error}"))
     })?;
     let mut child = spawn(file).map_err(Failure::failed)?;
-    let deadline = Instant::now() + LISTED_WITHIN;
+    let deadline = Instant::now() + READY_WITHIN;
     let shown = escape(&log.display().to_string(), usize::MAX);
     while Instant::now() < deadline {
         if let Some(session) = listed(&paths, child.id()) {
@@ -55,8 +55,8 @@ pub(super) fn start() -> Result<(), Failure> {
         std::thread::sleep(LOOK);
     }
     Err(Failure::failed(format!(
-        "it is in no list after {} s; it goes on, as process {}, and its output goes to {shown}",
-        LISTED_WITHIN.as_secs(),
+        "Claude Code takes no turns after {} s; it goes on, as process {}, and its output goes to {shown}",
+        READY_WITHIN.as_secs(),
         child.id()
     )))
 }
@@ -101,13 +101,13 @@ pub(super) fn leave() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The session of a driver with this number, once it is on the bus or its name is not to be had.
+/// The session of a driver with this number, once its client takes turns.
 fn listed(paths: &Paths, driver: u32) -> Option<Session> {
     let own = format!("{driver}.{driver}.sock");
     let mut found = directories(paths)
         .into_iter()
         .flat_map(|dir| index::live(&dir));
-    found.find(|session| session.socket.ends_with(&own))
+    found.find(|session| session.socket.ends_with(&own) && session.status.is_some())
 }
 
 fn last_words(log: &Path) -> String {

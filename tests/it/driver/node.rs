@@ -1,0 +1,169 @@
+//! A driven session as a node, and away from its terminal.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use super::{Driven, home, told};
+use crate::support::{Broker, Home, Lines, eventually};
+
+/// Whether the session is in the list, and what it does.
+fn status(home: &Home) -> Option<String> {
+    let listed: Value =
+        serde_json::from_str(&home.run(&["session", "list", "--json"]).ok()).ok()?;
+    let session = &listed["sessions"][0];
+    assert!(
+        session.is_null() || session["client"] == "claude-code",
+        "{listed}"
+    );
+    session["status"].as_str().map(str::to_owned)
+}
+
+#[test]
+fn a_driven_session_is_watched_and_put_into_like_any_other() {
+    let home = home();
+    let broker = Broker::start(&home);
+    let driven = Driven::start(&home, &[]);
+    eventually("it is listed, and idle", || {
+        (status(&home)? == "idle").then_some(())
+    });
+    let mut watch = home.peerbus(&["session", "watch", "driven", "--json"]);
+    let mut watch = watch.stdout(Stdio::piped()).spawn().expect("it starts");
+    let events = Lines::of(watch.stdout.take().expect("a pipe"));
+    let event = |what: &str, wanted: &dyn Fn(&Value) -> bool| {
+        events.find(what, |line| {
+            let event: Value = serde_json::from_str(line).expect("JSON");
+            wanted(&event).then_some(event)
+        })
+    };
+    // It subscribes at some moment.
+    eventually("somebody watches", || {
+        home.run(&["session", "inject", "driven", "are you there?"])
+            .ok();
+        events.next(Duration::from_millis(500))
+    });
+    let said = home
+        .run(&[
+            "session", "inject", "driven", "and now?", "--wait", "answer",
+        ])
+        .ok();
+    assert_eq!(said.lines().last(), Some("heard it"), "{said}");
+    event("its words", &|e| {
+        e["type"] == "message" && e["role"] == "assistant"
+    });
+    let failed = home
+        .run(&[
+            "session",
+            "inject",
+            "driven",
+            "fail after the answer",
+            "--wait",
+            "answer",
+        ])
+        .fails(1);
+    assert!(failed.contains("error_max_turns"), "{failed}");
+    driven.stop();
+    event("its end", &|e| e["status"] == "ended");
+    assert!(watch.wait().expect("it ends").success());
+    assert_eq!(status(&home), None);
+    broker.stop();
+}
+
+#[test]
+fn what_it_asks_is_answered_from_elsewhere_with_one_of_its_rules_and_no_mode() {
+    let home = home();
+    let broker = Broker::start(&home);
+    let file = home.path().join("own.toml");
+    std::fs::write(&file, "approve = true").expect("written");
+    let file = file.to_str().expect("a path");
+    let driven = Driven::start(&home, &["--gates", file, "use a tool"]);
+    let request = || -> Option<Value> {
+        let said = home.run(&["session", "approve", "--json"]).ok();
+        let mut said: Value = serde_json::from_str(&said).expect("JSON");
+        Some(said["approvals"].get_mut(0)?.take())
+    };
+    let asked = eventually("it asks", request);
+    assert_eq!(asked["tool"], "Bash", "{asked}");
+    assert_eq!(asked["suggestions"][0]["rule"], "Bash(ls:*)", "{asked}");
+    let id = asked["request_id"].as_str().expect("an id");
+    let said = home.run(&["session", "approve", id, "--always"]).ok();
+    assert!(said.contains("Bash(ls:*)"), "{said}");
+    driven
+        .out
+        .find("the answer", |line| (line == "heard it").then_some(()));
+    let verdict = |home: &Home| {
+        let verdicts = told(home)
+            .into_iter()
+            .filter_map(|told| told.get("verdict").cloned());
+        verdicts
+            .map(|verdict| verdict["response"].clone())
+            .collect::<Vec<_>>()
+    };
+    let rule = json!({ "type": "addRules", "behavior": "allow", "destination": "session",
+        "rules": [{ "toolName": "Bash", "ruleContent": "ls:*" }] });
+    let allowed = json!({ "behavior": "allow", "updatedInput": { "command": "ls", "n": 1.5 },
+        "updatedPermissions": [rule] });
+    assert_eq!(verdict(&home), [allowed]);
+    driven.stop();
+    broker.stop();
+}
+
+/// A driver that is nobody's child. Nothing is left of it after a test that failed.
+struct Detached(Pid);
+
+impl Detached {
+    fn of(home: &Home) -> Self {
+        let listed = home.run(&["session", "list", "--json"]).ok();
+        let listed: Value = serde_json::from_str(&listed).expect("JSON");
+        let socket = listed["sessions"][0]["socket"].as_str().expect("a path");
+        let name = socket.rsplit('/').next().expect("a name");
+        let number = name.split('.').next().expect("a number");
+        Self(Pid::from_raw(number.parse().expect("a number")).expect("a pid"))
+    }
+}
+
+impl Drop for Detached {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::KILL);
+    }
+}
+
+#[test]
+fn one_that_was_detached_goes_on_in_the_list_until_it_is_stopped() {
+    let home = home();
+    let broker = Broker::start(&home);
+    let path = std::env::var("PATH").unwrap_or_default();
+    let bin = home.path().join("bin");
+    let run = |more: &[&str]| {
+        let mut command = home.peerbus(&["run", "--detach", "--name", "driven"]);
+        command.env("PATH", format!("{}:{path}", bin.display()));
+        let output = command.args(more).output().expect("it ends");
+        let text = |bytes| String::from_utf8(bytes).expect("text");
+        (
+            output.status.code(),
+            text(output.stdout),
+            text(output.stderr),
+        )
+    };
+    let (code, said, hint) = run(&[]);
+    assert_eq!(code, Some(0), "{hint}");
+    let _detached = Detached::of(&home);
+    let log = said
+        .split("its output goes to ")
+        .nth(1)
+        .expect("a log")
+        .trim();
+    assert!(hint.contains("peerbus session stop driven"), "{hint}");
+    home.run(&["session", "inject", "driven", "hello", "--wait", "answer"])
+        .ok();
+    let written = std::fs::read_to_string(log).expect("a log");
+    assert!(written.contains("heard it"), "{written}");
+    home.run(&["session", "stop", "driven"]).ok();
+    eventually("it is in no list", || status(&home).is_none().then_some(()));
+    let (code, _, why) = run(&["--", "--bad-start"]);
+    assert_eq!(code, Some(1));
+    assert!(why.contains("No conversation found"), "{why}");
+    broker.stop();
+}

@@ -354,7 +354,7 @@ impl Mouth {
                     self.subscribed = true;
                     continue;
                 }
-                event = next(&shared, current.as_mut()) => protocol::event(&event),
+                lines = next(&shared, current.as_mut()) => lines,
             };
             self.whole = false;
             if self.write.write_all(line.as_bytes()).await.is_err() {
@@ -365,7 +365,7 @@ impl Mouth {
     }
 }
 
-async fn next(shared: &Shared, subscription: Option<&mut Subscription>) -> Value {
+async fn next(shared: &Shared, subscription: Option<&mut Subscription>) -> String {
     match subscription {
         Some(subscription) => shared.next(&mut subscription.seq, subscription.kinds).await,
         None => std::future::pending().await,

@@ -43,6 +43,8 @@ use protocol::{Kind, Kinds};
 const LOOK: Duration = Duration::from_millis(100);
 /// The pause after the list of sessions could not be written.
 const PAUSE: Duration = Duration::from_secs(1);
+/// So many bytes of events, and one more, are written to a subscriber at once.
+const LINES_BYTES: usize = 16_384;
 /// Programs that are connected at a time.
 const CLIENTS_MAX: usize = 16;
 
@@ -282,12 +284,19 @@ impl Shared {
         self.state().log.last()
     }
 
-    /// The next event after `seq`, or a gap. Keeps `seq` at what was given.
-    pub(crate) async fn next(&self, seq: &mut u64, kinds: Kinds) -> Value {
+    /// The lines of the next events after `seq`, or of a gap: as many as are written at once. Keeps
+    /// `seq` at what was given.
+    pub(crate) async fn next(&self, seq: &mut u64, kinds: Kinds) -> String {
         let mut news = self.news.subscribe();
         loop {
-            if let Some(event) = self.render(seq, kinds) {
-                return event;
+            let mut lines = String::new();
+            while lines.len() < LINES_BYTES
+                && let Some(line) = self.render(seq, kinds)
+            {
+                lines.push_str(&line);
+            }
+            if !lines.is_empty() {
+                return lines;
             }
             let known = *seq;
             // The sender lives as long as self.
@@ -296,7 +305,7 @@ impl Shared {
     }
 
     /// `None`: there is nothing.
-    fn render(&self, seq: &mut u64, kinds: Kinds) -> Option<Value> {
+    fn render(&self, seq: &mut u64, kinds: Kinds) -> Option<String> {
         let state = self.state();
         let next = state.log.after(*seq, kinds);
         let id = self.id(&state.session);
@@ -318,25 +327,26 @@ impl Shared {
                 event: (kind, text),
             } => {
                 *seq = this;
-                match text {
-                    Text::Kept(text) => serde_json::from_str(text).ok(),
+                let (file, at, len, part) = match text {
+                    Text::Kept(members) => return Some(log::line(members, *seq)),
                     Text::Line {
                         file,
                         at,
                         len,
                         part,
-                    } => state.feed.again(file, *at, *len, *part).map(|event| {
-                        let session = event.session_id.as_deref().unwrap_or(&id);
-                        let when = event.timestamp.unwrap_or_else(|| rfc3339(wall_ms()));
-                        said(*kind, session, &when, event.members)
-                    }),
-                }
+                    } => (file, *at, *len, *part),
+                };
+                let event = state.feed.again(file, at, len, part).map(|event| {
+                    let session = event.session_id.as_deref().unwrap_or(&id);
+                    let when = event.timestamp.unwrap_or_else(|| rfc3339(wall_ms()));
+                    said(*kind, session, &when, event.members)
+                });
                 // Its file is gone, or was written anew.
-                .unwrap_or_else(|| gap(1))
+                event.unwrap_or_else(|| gap(1))
             }
         };
         event["seq"] = (*seq).into();
-        Some(event)
+        Some(protocol::event(&event))
     }
 }
 

@@ -65,3 +65,29 @@ impl Log {
         self.0.after(seq, |(kind, _)| kinds.has(*kind))
     }
 }
+
+/// The line of an event whose members are kept: for each subscriber it is copied, and not made anew.
+pub(crate) fn line(members: &str, seq: u64) -> String {
+    let open = members.strip_suffix('}').unwrap_or(members);
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"session/event\",\"params\":{open},\"seq\":{seq}}}}}\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::protocol::event;
+
+    #[test]
+    fn a_line_that_is_copied_says_what_one_does_that_is_made() {
+        let mut members = json!({ "type": "bus", "id": "a\"}\n", "session_id": "s" });
+        let copied = line(&members.to_string(), 7);
+        members["seq"] = 7.into();
+        assert!(copied.ends_with('\n') && copied.lines().count() == 1);
+        let read = |line: &str| serde_json::from_str::<Value>(line).unwrap();
+        assert_eq!(read(&copied), read(&event(&members)));
+    }
+}

@@ -48,7 +48,7 @@ pub(crate) async fn start_and_idle(bench: &mut Bench) -> Result<()> {
 }
 
 /// Starts an adapter; gives the time until its first answer. It is registered then.
-fn start(
+pub(crate) fn start(
     bench: &Bench,
     home: &std::path::Path,
     url: &str,
@@ -81,7 +81,7 @@ fn start(
     Ok((child, first))
 }
 
-fn end(adapter: &mut Child) -> Result<()> {
+pub(crate) fn end(adapter: &mut Child) -> Result<()> {
     drop(adapter.stdin.take());
     adapter.wait()?;
     Ok(())

@@ -19,6 +19,7 @@ mod restart;
 mod socket;
 mod throughput;
 mod tls;
+mod watched;
 
 use std::path::PathBuf;
 
@@ -148,6 +149,9 @@ async fn scenarios(bench: &mut Bench, only: Option<&str>) -> Result<()> {
     }
     if wanted("disk") {
         disk::after_retention(bench)?;
+    }
+    if wanted("watched") {
+        watched::by_many(bench)?;
     }
     if wanted("adapter") {
         adapter::start_and_idle(bench).await?;

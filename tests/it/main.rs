@@ -15,6 +15,7 @@ mod conversation;
 mod disk;
 mod doctor;
 mod driver;
+mod gates;
 mod governor;
 mod history;
 mod hooks;

@@ -14,7 +14,7 @@ use crate::sessions::{Node, listed, names};
 use crate::support::{Broker, Home, Mcp, PATIENCE, eventually, python};
 
 /// A user that is not this one, and has nothing.
-const NOBODY: u32 = 65_534;
+pub(crate) const NOBODY: u32 = 65_534;
 
 /// A session called bob, whose adapter logs into a file.
 fn bob(home: &Home) -> (Mcp, PathBuf, PathBuf) {
@@ -86,7 +86,7 @@ fn who_does_not_keep_to_the_lines_is_closed_and_logged_once() {
 }
 
 /// Lets everybody get to a socket, whatever we think of that.
-fn open_up(socket: &Path, home: &Path) {
+pub(crate) fn open_up(socket: &Path, home: &Path) {
     let set = |path: &Path, mode| {
         fs::set_permissions(path, Permissions::from_mode(mode)).expect("it is ours");
     };

@@ -19,14 +19,14 @@ const WAYS: [&str; 10] = [
 ];
 
 /// A stand-in for Claude Code, see `session.py`. It is killed when dropped.
-struct Session {
+pub(crate) struct Session {
     client: Child,
     said: Lines,
     name: String,
 }
 
 impl Session {
-    fn start(home: &Home, name: &str) -> Self {
+    pub(crate) fn start(home: &Home, name: &str) -> Self {
         let mut client = home
             .command("python3")
             .arg(python::script("it/session.py"))
@@ -51,8 +51,20 @@ impl Session {
             self.client.wait().expect("our child");
             return;
         }
+        self.tell(way);
+    }
+
+    /// Has it do something.
+    pub(crate) fn tell(&mut self, command: &str) {
         let stdin = self.client.stdin.as_mut().expect("a pipe");
-        writeln!(stdin, "{way}").expect("the client reads");
+        writeln!(stdin, "{command}").expect("the client reads");
+    }
+
+    /// What stands behind this word in the next line that begins with it.
+    pub(crate) fn hear(&self, word: &str) -> String {
+        let begin = format!("{word} ");
+        self.said
+            .find(word, |line| line.strip_prefix(&begin).map(str::to_owned))
     }
 }
 

@@ -2,8 +2,12 @@
 
 Does what the real one was seen to do: keeps a file about itself, offers a socket for messages to its
 children, runs the hook in a shell and the adapter on pipes. When both run it prints the adapter's
-process number. Then it ends the adapter in the way that its standard input names (eof, int, term),
-prints "ended" when both are gone, and waits to be killed.
+process number. Then its standard input says what to do, a line each:
+
+    hook NUMBER EVENT     runs a hook on the event, and prints "hook NUMBER" and what that said at its end
+    ask [SCRIPT, SOCKET, LINE]
+                          has a child ask at a socket (caller.py), and prints "asked" and the answer
+    eof, int, term        ends the adapter in this way, prints "ended" when both are gone, and waits to be killed
 """
 
 import json
@@ -12,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 peerbus = sys.argv[1]
@@ -60,7 +65,27 @@ adapter.stdout.readline()
 say({"method": "notifications/initialized"})
 print(adapter.pid, flush=True)
 
-match sys.stdin.readline().strip():
+
+def run_hook(number, on):
+    given = {"session_id": about["sessionId"], "cwd": str(home), **json.loads(on)}
+    done = subprocess.run(
+        [peerbus, "hook"], input=json.dumps(given), stdout=pipe, text=True, env=interactive
+    )
+    print(f"hook {number} {done.stdout.strip()}", flush=True)
+
+
+for command in sys.stdin:
+    what, _, rest = command.strip().partition(" ")
+    if what == "hook":
+        threading.Thread(target=run_hook, args=rest.split(" ", 1)).start()
+    elif what == "ask":
+        script, place, line = json.loads(rest)
+        child = [sys.executable, "-c", script, place]
+        done = subprocess.run(child, input=f"{line}\n", stdout=pipe, text=True, check=True)
+        print(f"asked {done.stdout.strip()}", flush=True)
+    else:
+        break
+match what:
     case "eof":
         adapter.stdin.close()
     case "int":

@@ -241,6 +241,7 @@ def it_is_controlled(api, worker):
         ("mcp_status", {}),
         ("mcp_reconnect", {"serverName": "peerbus"}),
         ("mcp_toggle", {"serverName": "peerbus", "enabled": True}),
+        ("mcp_set_servers", {"servers": {}}),
         ("rewind_files", {"user_message_id": "none"}),
     ]:
         answer = approvals.call(socket, "session/control", {"subtype": subtype, **params})
@@ -251,6 +252,7 @@ def it_is_controlled(api, worker):
     since = len(api.asked)
     wake.send(worker, "with which model?", ANNA)
     asked = api.wait_for("the next turn", lambda r: "with which model?" in r.prompt, since)
+    check("the bus tools stay when others are set", SEND in asked.tools, sorted(asked.tools))
     check("the model is the one that was set", "haiku" in asked.body["model"], asked.body["model"])
     params = {"subtype": "set_permission_mode", "mode": "bypassPermissions"}
     refused = approvals.call(socket, "session/control", params)

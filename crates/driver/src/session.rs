@@ -10,10 +10,11 @@ use peerbus_adapter::mailbox::{
     SessionSource, Snapshot, WakePath,
 };
 use peerbus_node::control::Control;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tokio::sync::{Notify, oneshot};
 use uuid::Uuid;
 
+use crate::SERVER;
 use crate::client::Client;
 use crate::stream;
 use crate::turns::Turns;
@@ -54,6 +55,8 @@ pub(crate) struct State {
     /// There is a conversation that can be gone on with.
     pub(crate) is_kept: bool,
     pub(crate) turns: Turns,
+    /// Requests to use a tool of which somebody may decide.
+    pub(crate) waiting: usize,
     /// The user's first turn.
     pub(crate) prompt: Option<Prompt>,
     /// What the client was asked, and who waits for the answer.
@@ -132,6 +135,13 @@ impl Session {
         }
     }
 
+    /// The client waits for a verdict, until this is dropped.
+    pub(crate) fn waits(&self) -> Waits {
+        self.state().waiting += 1;
+        self.look_again();
+        Waits(self.clone())
+    }
+
     /// Waits until somebody wants it to end.
     pub(crate) async fn stopped(&self) {
         self.0.stop.notified().await;
@@ -158,6 +168,16 @@ impl Session {
     }
 }
 
+/// See [`Session::waits`].
+pub(crate) struct Waits(Session);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.state().waiting -= 1;
+        self.0.look_again();
+    }
+}
+
 /// A request that nobody waits for once this is dropped.
 struct Forget<'a>(&'a Session, &'a str);
 
@@ -167,10 +187,21 @@ impl Drop for Forget<'_> {
     }
 }
 
+/// What sets all servers behind the stream must not take ours away.
+fn with_ours(subtype: &str, mut params: Map<String, Value>) -> Map<String, Value> {
+    if subtype == "mcp_set_servers"
+        && let Some(servers) = params.get_mut("servers").and_then(Value::as_object_mut)
+    {
+        servers.insert(SERVER.into(), json!({ "type": "sdk", "name": SERVER }));
+    }
+    params
+}
+
 impl Control for Session {
     fn interrupt(&self) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async {
-            if self.snapshot().activity != Some(Activity::Busy) {
+            let activity = self.snapshot().activity;
+            if !matches!(activity, Some(Activity::Busy | Activity::Waiting)) {
                 return Err("no turn is under way".to_owned());
             }
             self.ask("interrupt", Map::new()).await.map(|_| ())
@@ -183,6 +214,7 @@ impl Control for Session {
         params: Map<String, Value>,
     ) -> BoxFuture<'_, Result<Value, String>> {
         let subtype = subtype.to_owned();
+        let params = with_ours(&subtype, params);
         Box::pin(async move { self.ask(&subtype, params).await })
     }
 
@@ -220,6 +252,7 @@ impl SessionSource for Session {
     fn snapshot(&self) -> Snapshot {
         let state = self.state();
         let activity = match state.client {
+            Some(_) if state.waiting > 0 => Activity::Waiting,
             Some(_) => state.turns.activity(),
             None => Activity::Unknown,
         };

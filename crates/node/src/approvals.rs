@@ -387,7 +387,8 @@ impl Approvals {
 
     /// The client waits for its user.
     pub fn dialog_shown(&mut self) {
-        self.open.iter_mut().for_each(|open| open.shown = true);
+        let dialogs = self.open.iter_mut().filter(|open| open.has_dialog());
+        dialogs.for_each(|open| open.shown = true);
     }
 
     /// The client does not wait for its user any more. Gives the ids of those that it waited with.
@@ -399,13 +400,17 @@ impl Approvals {
     /// The ids of those that wait on a dialog in the client's terminal.
     #[must_use]
     pub fn with_dialog(&self) -> Vec<String> {
-        let dialog = |open: &&Open| !open.sources.contains(&Source::Stream);
-        let open = self.open.iter().filter(dialog);
+        let open = self.open.iter().filter(|open| open.has_dialog());
         open.map(|open| open.id.clone()).collect()
     }
 }
 
 impl Open {
+    /// A client that is driven has no terminal.
+    fn has_dialog(&self) -> bool {
+        !self.sources.contains(&Source::Stream)
+    }
+
     fn rule(&self, named: Option<&str>) -> Result<Rule, Refused> {
         let rules = &self.asked.rules;
         let chosen = match (named, rules.as_slice()) {

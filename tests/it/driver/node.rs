@@ -87,6 +87,9 @@ fn what_it_asks_is_answered_from_elsewhere_with_one_of_its_rules_and_no_mode() {
     let asked = eventually("it asks", request);
     assert_eq!(asked["tool"], "Bash", "{asked}");
     assert_eq!(asked["suggestions"][0]["rule"], "Bash(ls:*)", "{asked}");
+    eventually("it waits", || {
+        (status(&home)? == "waiting_approval").then_some(())
+    });
     let id = asked["request_id"].as_str().expect("an id");
     let said = home.run(&["session", "approve", id, "--always"]).ok();
     assert!(said.contains("Bash(ls:*)"), "{said}");

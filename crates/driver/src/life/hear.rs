@@ -200,7 +200,9 @@ impl Driver<'_> {
         };
         let pending = node.and_then(|node| node.ask(Source::Stream, permission::shown(asked)));
         let (open, client, id) = (self.open.clone(), client.clone(), request_id.clone());
+        let waiting = has_approvers.then(|| self.session.waits());
         let waits = tokio::spawn(async move {
+            let _waiting = waiting;
             let verdict = decided(pending, patience).await;
             open.lock()
                 .unwrap_or_else(PoisonError::into_inner)

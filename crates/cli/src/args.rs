@@ -15,7 +15,7 @@ use peerbus_wire::{MessageId, Priority};
 
 pub(crate) use self::adapter::{Adapter, AdapterKind};
 pub(crate) use self::install::{Files, Install, Uninstall};
-pub(crate) use self::run::{DrivenClient, Run};
+pub(crate) use self::run::{DrivenClient, Run, Transport};
 pub(crate) use self::session::{
     SessionApprove, SessionDeny, SessionInject, SessionNamed, SessionVerb, Until, Which,
 };

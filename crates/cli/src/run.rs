@@ -12,7 +12,7 @@ use peerbus_driver::{Choice, Ended, Settings};
 use peerbus_mcp::Options;
 use tokio::sync::watch;
 
-use crate::args::{DrivenClient, Run};
+use crate::args::{DrivenClient, Run, Transport};
 use crate::failure::Failure;
 use crate::{adapter, client, output};
 
@@ -47,6 +47,10 @@ pub(crate) fn run(verb: Run) -> Result<(), Failure> {
     let us = std::env::current_exe().map_err(Failure::failed)?;
     let settings = Settings {
         choice,
+        transport: match verb.transport {
+            Transport::Stdio => peerbus_driver::Transport::Stdio,
+            Transport::SdkUrl => peerbus_driver::Transport::SdkUrl,
+        },
         prompt: verb.prompt,
         program: PROGRAM.into(),
         before: vec![

@@ -1,5 +1,47 @@
 //! The command line of the client. Pure.
 
+use std::fmt;
+
+/// The first version that is known to take `--sdk-url` from its vendor's hosts only.
+const REFUSES_SDK_URL: [u32; 3] = [2, 1, 220];
+
+/// What carries the stream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// Standard input and output.
+    #[default]
+    Stdio,
+    /// A WebSocket on loopback that the client connects to.
+    SdkUrl,
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stdio => "stdio",
+            Self::SdkUrl => "sdk-url",
+        })
+    }
+}
+
+/// Whether a version may take a transport; an unknown one may.
+///
+/// # Errors
+///
+/// A sentence, for one that is known not to.
+pub(crate) fn takes(transport: Transport, version: &str) -> Result<(), String> {
+    let mut numbers = version.split('.').map_while(|number| number.parse().ok());
+    let numbers: [u32; 3] = std::array::from_fn(|_| numbers.next().unwrap_or(0));
+    if transport == Transport::Stdio || numbers < REFUSES_SDK_URL {
+        return Ok(());
+    }
+    let [major, minor, patch] = REFUSES_SDK_URL;
+    Err(format!(
+        "Claude Code {version} takes --sdk-url from its vendor's hosts only, as all versions from \
+         {major}.{minor}.{patch} on: use --transport stdio"
+    ))
+}
+
 /// What every client is started with.
 const OWN: [&str; 9] = [
     "--print",
@@ -20,7 +62,7 @@ const TAKEN: [(&[&str], &str); 9] = [
     (&["--verbose"], ""),
     (&["--permission-prompt-tool"], ""),
     (&["--replay-user-messages"], ""),
-    (&["--sdk-url"], ""),
+    (&["--sdk-url"], "--transport sdk-url"),
     (
         &[
             "-r",
@@ -120,7 +162,7 @@ mod tests {
         for (taken, instead) in [
             ("-p", "leave it out"),
             ("--output-format=text", "leave it out"),
-            ("--sdk-url", "leave it out"),
+            ("--sdk-url=ws://x", "--transport sdk-url before"),
             ("--continue", "--resume before"),
             ("-rsome-id", "--resume before"),
             ("-pc", "leave it out"),
@@ -147,6 +189,18 @@ mod tests {
             line.starts_with("--print ") && line.ends_with(end),
             "{line}"
         );
+    }
+
+    #[test]
+    fn a_version_that_is_known_to_refuse_a_transport_is_not_tried() {
+        for version in ["", "2.1.114", "2.1.219", "1.9.999"] {
+            assert_eq!(takes(Transport::SdkUrl, version), Ok(()), "{version}");
+        }
+        for version in ["2.1.220", "2.1.330", "2.2.0", "3.0"] {
+            assert_eq!(takes(Transport::Stdio, version), Ok(()), "{version}");
+            let why = takes(Transport::SdkUrl, version).unwrap_err();
+            assert!(why.contains("--transport stdio"), "{why}");
+        }
     }
 
     #[test]

@@ -11,8 +11,9 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-/// Longest line that is read, in bytes: the result of a tool may hold pictures.
-const LINE_MAX: u64 = 32 << 20;
+use crate::Transport;
+use crate::socket::{LINE_MAX, Line, Place, Socket, TOKEN};
+
 /// Longest line of its stderr, in bytes.
 const ERROR_LINE_MAX: u64 = 4_096;
 /// Lines that wait to be written.
@@ -26,25 +27,36 @@ const ENDS_WITHIN: Duration = Duration::from_secs(3);
 #[derive(Clone)]
 pub(crate) struct Client(mpsc::Sender<Line>);
 
-struct Line {
-    text: String,
-    written: oneshot::Sender<()>,
-}
-
 /// A client that runs.
 pub(crate) struct Process {
     pub(crate) child: Child,
     pub(crate) client: Client,
     pub(crate) writing: Writing,
-    pub(crate) output: Lines<ChildStdout>,
+    pub(crate) output: Output,
     pub(crate) errors: Lines<ChildStderr>,
 }
 
-/// Writes to standard input, as long as it is polled. Dropped, it closes it.
-pub(crate) struct Writing {
-    stdin: ChildStdin,
-    waiting: mpsc::Receiver<Line>,
+/// Writes to the client, as long as it is polled. Dropped, it closes what it writes to.
+pub(crate) enum Writing {
+    Stdin(ChildStdin, mpsc::Receiver<Line>),
+    Socket(Box<Socket>),
 }
+
+/// What the client says.
+pub(crate) enum Output {
+    Stdout(Lines<ChildStdout>),
+    Socket(mpsc::Receiver<String>),
+}
+
+/// Variables that make a client go elsewhere: with another way to send, or as a remote session.
+const ELSEWHERE: [&str; 3] = [
+    TOKEN,
+    "CLAUDE_CODE_POST_FOR_SESSION_INGRESS_V2",
+    "CLAUDE_CODE_WEBSOCKET_AUTH_FILE_DESCRIPTOR",
+];
+const REMOTE: &str = "CLAUDE_CODE_REMOTE";
+/// Variables that name what is reached without a proxy.
+const DIRECT: [&str; 2] = ["NO_PROXY", "no_proxy"];
 
 /// The lines of a stream, each of a bounded length.
 pub(crate) struct Lines<R> {
@@ -58,9 +70,11 @@ pub(crate) fn start(
     command: &[OsString],
     arguments: &[String],
     environment: (&str, &str),
+    transport: Transport,
 ) -> io::Result<Process> {
     let (program, before) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
-    let mut child = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .args(before)
         .args(arguments)
         .env(environment.0, environment.1)
@@ -68,21 +82,51 @@ pub(crate) fn start(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0)
-        .kill_on_drop(true)
-        .spawn()?;
+        .kill_on_drop(true);
+    let names = std::env::vars_os().map(|(name, _)| name);
+    let elsewhere = |name: &OsString| {
+        let name = name.to_string_lossy();
+        name.starts_with(REMOTE) || ELSEWHERE.contains(&name.as_ref())
+    };
+    names.filter(elsewhere).for_each(|name| {
+        command.env_remove(name);
+    });
+    let place = match transport {
+        Transport::Stdio => None,
+        Transport::SdkUrl => Some(Place::new()?),
+    };
+    if let Some(place) = &place {
+        command.arg("--sdk-url").arg(place.url()?);
+        command.env(TOKEN, place.token()).stdin(Stdio::null());
+        for name in DIRECT {
+            let before = std::env::var(name).unwrap_or_default();
+            command.env(name, format!("127.0.0.1,{before}").trim_end_matches(','));
+        }
+    }
+    let mut child = command.spawn()?;
     let missing = || io::Error::from(io::ErrorKind::BrokenPipe);
-    let stdin = child.stdin.take().ok_or_else(missing)?;
     let stdout = child.stdout.take().ok_or_else(missing)?;
     let stderr = child.stderr.take().ok_or_else(missing)?;
     let (sender, waiting) = mpsc::channel(WAITING_MAX);
+    let (writing, output) = match place {
+        None => {
+            let stdin = child.stdin.take().ok_or_else(missing)?;
+            let lines = Lines {
+                read: BufReader::new(stdout),
+                max: LINE_MAX,
+            };
+            (Writing::Stdin(stdin, waiting), Output::Stdout(lines))
+        }
+        Some(place) => {
+            let (socket, lines) = place.serve(child.id(), stdout, waiting);
+            (Writing::Socket(Box::new(socket)), Output::Socket(lines))
+        }
+    };
     Ok(Process {
         child,
         client: Client(sender),
-        writing: Writing { stdin, waiting },
-        output: Lines {
-            read: BufReader::new(stdout),
-            max: LINE_MAX,
-        },
+        writing,
+        output,
         errors: Lines {
             read: BufReader::new(stderr),
             max: ERROR_LINE_MAX,
@@ -104,17 +148,36 @@ impl Client {
 }
 
 impl Writing {
-    /// Writes for ever. What a client that ended does not take is let go: what it said last is
-    /// still read.
-    pub(crate) async fn write(&mut self) {
-        while let Some(Line { text, written }) = self.waiting.recv().await {
+    /// Writes for ever, or until the client is lost, and says why. What a client that ended does
+    /// not take is let go: what it said last is still read.
+    pub(crate) async fn write(&mut self) -> String {
+        let (stdin, waiting) = match self {
+            Self::Stdin(stdin, waiting) => (stdin, waiting),
+            Self::Socket(socket) => return socket.serve().await,
+        };
+        while let Some(Line { text, written }) = waiting.recv().await {
             let line = format!("{text}\n");
-            if self.stdin.write_all(line.as_bytes()).await.is_ok() {
+            if stdin.write_all(line.as_bytes()).await.is_ok() {
                 // Nobody may wait for it.
                 let _ = written.send(());
             }
         }
         std::future::pending().await
+    }
+
+    /// Closes the way to the client. Whether an idle one ends by that.
+    pub(crate) fn close(self) -> bool {
+        matches!(self, Self::Stdin(..))
+    }
+}
+
+impl Output {
+    /// The next line. `None`: there are no more.
+    pub(crate) async fn next(&mut self) -> Option<String> {
+        match self {
+            Self::Stdout(lines) => lines.next().await,
+            Self::Socket(lines) => lines.recv().await,
+        }
     }
 }
 

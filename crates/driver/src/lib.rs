@@ -1,16 +1,18 @@
 //! Claude Code run headless as a peer: one process, one name, one mailbox.
 //!
-//! The client is a child process that speaks JSON lines over its standard streams. Messages from
+//! The client is a child process that speaks JSON lines, over its standard streams or a WebSocket. Messages from
 //! the bus become turns of it; it gets the bus tools from here, over the same stream, from the same
 //! server that adapters are. `docs/DRIVER.md` says what users are told.
 
 mod arguments;
 mod bridge;
 mod client;
+mod ledger;
 mod life;
 mod permission;
 mod restarts;
 mod session;
+mod socket;
 mod stream;
 mod turns;
 
@@ -19,7 +21,7 @@ use std::time::Duration;
 
 use peerbus_adapter::paths::Paths;
 
-pub use arguments::Choice;
+pub use arguments::{Choice, Transport};
 pub use life::{Ended, run};
 pub use session::STREAM;
 
@@ -45,6 +47,8 @@ pub fn is_driven() -> bool {
 pub struct Settings {
     /// What the user chose for it.
     pub choice: Choice,
+    /// What carries the stream.
+    pub transport: Transport,
     /// The first turn.
     pub prompt: Option<String>,
     /// The client's program, as its directory or the search path has it.

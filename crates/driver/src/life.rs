@@ -133,7 +133,7 @@ pub async fn run(
     (ended, kept)
 }
 
-/// Catches signals, and asks the client for its version.
+/// Catches signals, asks the client for its version, and looks whether that takes the transport.
 async fn begin(settings: &Settings) -> Result<(Stop, String), Ended> {
     let mut stop = Stop::catch()
         .map_err(|error| Ended::Failed(format!("signals cannot be handled: {error}")))?;
@@ -141,7 +141,9 @@ async fn begin(settings: &Settings) -> Result<(Stop, String), Ended> {
         version = version(settings) => version,
         signal = stop.asked() => return Err(Ended::Signal(signal)),
     };
-    Ok((stop, version.map_err(Ended::Failed)?))
+    let version = version.map_err(Ended::Failed)?;
+    arguments::takes(settings.transport, &version).map_err(Ended::Failed)?;
+    Ok((stop, version))
 }
 
 /// The version that the client says it has; empty where that is none.
@@ -277,7 +279,10 @@ impl Driver<'_> {
         let mut command = self.settings.before.clone();
         command.push(self.settings.program.clone());
         let us = std::process::id().to_string();
-        let process = match client::start(&command, &arguments, (DRIVER_VARIABLE, &us)) {
+        let transport = self.settings.transport;
+        tracing::info!(%transport, "Claude Code is started");
+        let mark = (DRIVER_VARIABLE, us.as_str());
+        let process = match client::start(&command, &arguments, mark, transport) {
             Ok(process) => process,
             Err(error) => return Part::Died(Some(format!("it cannot be started: {error}"))),
         };
@@ -310,7 +315,10 @@ impl Driver<'_> {
         };
         let over = tokio::select! {
             ended = hear => ended,
-            () = writing.write() => None,
+            why = writing.write() => {
+                *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+                None
+            }
             () = complain => None,
             signal = stop.asked() => Some(Ended::Signal(signal)),
             () = self.session.stopped() => Some(Ended::Stopped),
@@ -318,8 +326,8 @@ impl Driver<'_> {
         let idle =
             self.session.state().turns.activity() == peerbus_adapter::mailbox::Activity::Idle;
         self.session.state().client = None;
-        drop(writing);
-        let status = client::end(child, idle).await;
+        let closed = writing.close();
+        let status = client::end(child, idle && closed).await;
         match over {
             Some(ended) => Part::Over(ended),
             None => {

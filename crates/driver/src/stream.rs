@@ -8,6 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
+pub(crate) mod label;
+
 /// What the client says.
 #[derive(Debug)]
 pub(crate) enum Said {
@@ -309,6 +311,16 @@ pub(crate) fn success(request_id: &str, response: &impl Serialize) -> String {
 pub(crate) fn failure(request_id: &str, error: &str) -> String {
     let response = json!({ "subtype": "error", "request_id": request_id, "error": error });
     json!({ "type": "control_response", "response": response }).to_string()
+}
+
+/// Takes back a request of the client's, as it does itself.
+pub(crate) fn cancel(request_id: &str) -> String {
+    json!({ "type": "control_cancel_request", "request_id": request_id }).to_string()
+}
+
+/// Says only that somebody is there.
+pub(crate) fn keep_alive() -> String {
+    json!({ "type": "keep_alive" }).to_string()
 }
 
 /// A member of another type than expected says nothing.

@@ -7,5 +7,6 @@ pub mod disk;
 pub mod file;
 pub mod process;
 pub mod socket;
+pub mod tcp;
 pub mod tls;
 pub mod user;

@@ -1,13 +1,19 @@
 #!/usr/bin/env python3
 """A stand-in for Claude Code in a driver's hands: it answers each turn with the words "heard it",
 but for words that ask for something else. What it is told goes to the file `told` beside its home,
-one JSON text a line, after its own command line."""
+one JSON text a line, after its own command line. With `--sdk-url` it speaks over a WebSocket as the
+real client does, and cuts that itself at random, `--cuts N` times."""
 
+import base64
 import json
 import os
+import random
+import socket
+import struct
 import sys
 import uuid
 from pathlib import Path
+from urllib.parse import urlsplit
 
 HOME = Path(os.environ["HOME"])
 SESSION = "00000000-0000-4000-8000-000000000001"
@@ -18,17 +24,130 @@ def note(what):
         told.write(json.dumps(what) + "\n")
 
 
+class Streams:
+    """Standard input and output."""
+
+    def write(self, line):
+        print(json.dumps(line), flush=True)
+
+    def read(self):
+        return sys.stdin.readline()
+
+
+class Socket:
+    """A WebSocket. What has an id is kept, and repeated after a cut; the rest is lost in one."""
+
+    def __init__(self, url, cuts):
+        self.at = urlsplit(url)
+        self.random = random.Random(f"{cuts} cuts")
+        self.cuts = cuts
+        # A call that a cut takes never comes again: the driver gives such a client up.
+        self.calls = False
+        self.kept = []
+        self.lines = []
+        self.connect()
+
+    def connect(self, token=os.environ.get("CLAUDE_CODE_SESSION_ACCESS_TOKEN")):
+        """Connects, and gives the status that it is answered with."""
+        self.socket = socket.create_connection((self.at.hostname, self.at.port))
+        self.bytes = self.socket.makefile("rb")
+        key = base64.b64encode(os.urandom(16)).decode()
+        head = ["GET / HTTP/1.1", f"Host: {self.at.netloc}", "Connection: Upgrade", "Upgrade: websocket"]
+        head += ["Sec-WebSocket-Version: 13", f"Sec-WebSocket-Key: {key}", f"Authorization: Bearer {token}"]
+        if self.kept:
+            head.append(f"X-Last-Request-Id: {self.kept[-1]['uuid']}")
+        self.socket.sendall("\r\n".join([*head, "", ""]).encode())
+        status = int(self.bytes.readline().split()[1])
+        while self.bytes.readline().strip():
+            pass
+        if status == 101:
+            for line in self.kept:
+                self.frame(1, json.dumps(line).encode() + b"\n")
+        return status
+
+    def cut(self):
+        """Ends the connection so that what is on the way is lost, and connects again."""
+        note({"cut": self.cuts})
+        self.cuts -= 1
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.bytes.close()
+        self.socket.close()
+        self.connect()
+
+    def is_cut(self):
+        return self.cuts > 0 and self.random.random() < 0.3
+
+    def frame(self, kind, data):
+        size = len(data)
+        length = struct.pack(">BH", 254, size) if size > 125 else bytes([128 | size])
+        length = struct.pack(">BQ", 255, size) if size > 0xFFFF else length
+        self.socket.sendall(bytes([128 | kind]) + length + bytes(4) + data)
+
+    def write(self, line):
+        if "uuid" in line:
+            self.kept.append(line)
+        self.calls |= line.get("request", {}).get("subtype") == "mcp_message"
+        cut = self.is_cut() and not self.calls
+        if cut and self.random.random() < 0.5:
+            return self.cut()
+        self.frame(1, json.dumps(line).encode() + b"\n")
+        if cut:
+            self.cut()
+
+    def read(self):
+        while not self.lines:
+            head = self.bytes.read(2)
+            if len(head) < 2:
+                return ""
+            size = {126: ">H", 127: ">Q"}.get(head[1])
+            size = struct.unpack(size, self.bytes.read(struct.calcsize(size)))[0] if size else head[1]
+            data = self.bytes.read(size)
+            if head[0] & 15 == 9:
+                self.frame(10, data)
+            elif head[0] & 15 == 1:
+                lines = data.decode().splitlines()
+                has_come = not self.calls or b"mcp_response" in data
+                if self.is_cut() and has_come:
+                    # On the way, or taken without a sign of it.
+                    self.lines += self.random.choice([[], lines])
+                    self.cut()
+                else:
+                    self.lines += lines
+        return self.lines.pop(0)
+
+
+def option(name):
+    """What stands behind an option of the command line."""
+    return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else None
+
+
+STREAM = Streams()
+BEGUN = []
+TAKEN = set()
+# Requests for permission that wait, and turns that came while one did.
+PENDING = {}
+LATER = []
+
+
 def say(kind, **more):
-    print(json.dumps({"type": kind, "session_id": SESSION, "uuid": str(uuid.uuid4()), **more}), flush=True)
+    identity = {} if kind.startswith("control_") else {"session_id": SESSION, "uuid": str(uuid.uuid4())}
+    STREAM.write({"type": kind, **identity, **more})
 
 
 def next_line():
-    line = sys.stdin.readline()
-    if not line:
-        sys.exit(0)
-    told = json.loads(line)
-    note(told)
-    return told
+    """What is told next, but for what was told before."""
+    while line := STREAM.read():
+        told = json.loads(line)
+        if told["type"] == "user" and told["uuid"] in TAKEN:
+            replay(told, told["message"]["content"], None)
+        elif told["type"] == "control_request" and told["request"]["subtype"] == "initialize" and BEGUN:
+            again = {"subtype": "error", "error": "Already initialized", "request_id": told["request_id"]}
+            say("control_response", response={**again, "pending_permission_requests": list(PENDING.values())})
+        elif told["type"] != "keep_alive":
+            TAKEN.add(told.get("uuid"))
+            note(told)
+            return told
+    sys.exit(0)
 
 
 def answer(words="heard it", **more):
@@ -40,19 +159,26 @@ def result(subtype="success", **more):
     say("result", **{"subtype": subtype, "is_error": subtype != "success", **more})
 
 
-def replay(turn, words):
+def replay(turn, words, timestamp="2026-11-23T00:00:00.000Z"):
     message = {"role": "user", "content": words}
     line = {"type": "user", "message": message, "parent_tool_use_id": None, "isReplay": True}
-    print(json.dumps({**line, "session_id": SESSION, "uuid": turn["uuid"]}), flush=True)
+    when = {"timestamp": timestamp} if timestamp else {}
+    STREAM.write({**line, **when, "session_id": SESSION, "uuid": turn["uuid"]})
 
 
 def ask(subtype, **more):
     """Asks the driver, and gives its answer."""
     request = str(uuid.uuid4())
-    say("control_request", request_id=request, request={"subtype": subtype, **more})
-    while (told := next_line())["type"] != "control_response":
-        assert told["type"] != "user", told
-    assert told["response"]["request_id"] == request, told
+    line = {"type": "control_request", "request_id": request, "request": {"subtype": subtype, **more}}
+    if subtype == "can_use_tool":
+        PENDING[request] = line
+    STREAM.write(line)
+    # An answer to another request came twice.
+    while (told := next_line())["type"] != "control_response" or told["response"]["request_id"] != request:
+        if told["type"] == "user":
+            LATER.append(told)
+    PENDING.pop(request, None)
+    STREAM.calls = False
     return told["response"]
 
 
@@ -78,6 +204,8 @@ def merged():
 
 
 def next_user():
+    if LATER:
+        return LATER.pop(0)
     while (told := next_line())["type"] != "user":
         pass
     return told
@@ -125,16 +253,24 @@ def turn(told):
 
 
 def main():
+    global STREAM
     if sys.argv[1:] == ["--version"]:
-        print("2.1.114 (a stand-in)")
+        version = HOME / "version"
+        print(version.read_text() if version.exists() else "2.1.114", "(a stand-in)")
         return
-    note({"argv": sys.argv[1:]})
+    note({"argv": sys.argv[1:], "environment": dict(os.environ)})
     if "--bad-start" in sys.argv:
         result("error_during_execution", errors=["No conversation found"])
         sys.exit(1)
+    if url := option("--sdk-url"):
+        STREAM = Socket(url, int(option("--cuts") or 0))
+        if "--without-the-token" in sys.argv:
+            note({"refused": STREAM.connect("wrong")})
+            STREAM.connect()
     while True:
-        told = next_line()
+        told = LATER.pop(0) if LATER else next_line()
         if told["type"] == "control_request":
+            BEGUN.append(told)
             hello = {"subtype": "success", "request_id": told["request_id"], "response": {}}
             say("control_response", response=hello)
         elif told["type"] == "user":

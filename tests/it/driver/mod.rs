@@ -1,6 +1,7 @@
 //! `peerbus run`, with a stand-in for Claude Code. `claude_code.rs` has the real one.
 
 mod node;
+mod socket;
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -35,11 +36,16 @@ fn home() -> Home {
 
 impl Driven {
     fn start(home: &Home, args: &[&str]) -> Self {
+        Self::start_with(home, args, &[])
+    }
+
+    fn start_with(home: &Home, args: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut command = home.peerbus(&["run", "--name", "driven"]);
         let path = std::env::var("PATH").unwrap_or_default();
         let bin = home.path().join("bin");
         let mut child = command
             .args(args)
+            .envs(environment.iter().copied())
             .env("PATH", format!("{}:{path}", bin.display()))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -358,6 +364,13 @@ fn what_cannot_run_says_why() {
         said.contains("`claude` cannot be started") && said.contains("install"),
         "{said}"
     );
+    std::fs::write(home.path().join("version"), "2.1.330").expect("a file");
+    let mut driven = Driven::start(&home, &["--transport", "sdk-url"]);
+    driven.errors.find("why", |line| {
+        let both = line.contains("2.1.330") && line.contains("--transport stdio");
+        both.then_some(())
+    });
+    assert_eq!(driven.child.wait().expect("it ends").code(), Some(1));
     let mut driven = Driven::start(&home, &["--resume", "gone", "--", "--bad-start"]);
     driven.errors.find("why", |line| {
         let both = line.contains("before it was ready") && line.contains("No conversation found");

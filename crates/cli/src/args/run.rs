@@ -34,11 +34,21 @@ pub(crate) struct Run {
     /// As `--detach` starts it
     #[arg(long, hide = true)]
     pub(crate) detached: bool,
+    /// What carries its stream: its standard streams, or a WebSocket on loopback, which only
+    /// versions up to 2.1.114 are known to take
+    #[arg(long, value_enum, default_value = "stdio", value_name = "TRANSPORT")]
+    pub(crate) transport: Transport,
     /// Further arguments of Claude Code, such as --allowedTools
     #[arg(last = true, value_name = "CLIENT ARGS")]
     pub(crate) client: Vec<String>,
     #[command(flatten)]
     pub(crate) connection: Connection,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Transport {
+    Stdio,
+    SdkUrl,
 }
 
 #[derive(Debug, clap::Args)]

@@ -1,0 +1,376 @@
+//! The client's stream over a WebSocket that is served here, on loopback.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::ChildStdout;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
+use tokio_tungstenite::tungstenite::http::{StatusCode, header::AUTHORIZATION};
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{self, Message};
+use tokio_tungstenite::{WebSocketStream, accept_hdr_async_with_config};
+
+use crate::ledger::Ledger;
+use crate::stream;
+
+/// Longest line that is read, in bytes: the result of a tool may hold pictures.
+pub(crate) const LINE_MAX: u64 = 32 << 20;
+/// The variable in which the client reads the token.
+pub(crate) const TOKEN: &str = "CLAUDE_CODE_SESSION_ACCESS_TOKEN";
+/// How long a client may take to come, and to come back. After a cut it takes about one second.
+const COMES_WITHIN: Duration = Duration::from_secs(30);
+/// How long a client that seems to wait for what a cut took may say nothing.
+const STUCK_FOR: Duration = Duration::from_secs(10);
+/// How long a connection may take to say who it is, and to take a line.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// After so long without a line it is told that somebody is there.
+const QUIET: Duration = Duration::from_secs(60);
+/// Connections that say who they are.
+const JOINING_MAX: usize = 4;
+/// Lines that were read and that nobody has heard.
+const READ_MAX: usize = 64;
+
+/// A line for the client.
+pub(crate) struct Line {
+    pub(crate) text: String,
+    /// Told that it left.
+    pub(crate) written: oneshot::Sender<()>,
+}
+
+/// What serves one client.
+pub(crate) struct Socket {
+    listener: TcpListener,
+    token: String,
+    /// The client's process.
+    client: Option<u32>,
+    /// The one that holds its end: it may be below.
+    holder: Option<u32>,
+    /// Connections that were taken, and the last of them that was let in.
+    taken: u64,
+    newest: u64,
+    /// It says nothing there, and closes it when it ends.
+    stdout: ChildStdout,
+    waiting: mpsc::Receiver<Line>,
+    heard: Option<mpsc::Sender<String>>,
+    read: VecDeque<String>,
+    ledger: Ledger,
+    connection: Option<WebSocketStream<TcpStream>>,
+    joining: JoinSet<Option<Box<Joined>>>,
+    /// Since when it is away.
+    away: Option<Instant>,
+    stuck: Option<Instant>,
+    said: Instant,
+    ended: bool,
+}
+
+/// A place to listen at, and a new token.
+pub(crate) struct Place {
+    listener: TcpListener,
+    token: String,
+}
+
+impl Place {
+    pub(crate) fn new() -> io::Result<Self> {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        listener.set_nonblocking(true)?;
+        let mut token = String::new();
+        for byte in rand::random::<[u8; 32]>() {
+            // A text takes everything.
+            let _ = write!(token, "{byte:02x}");
+        }
+        Ok(Self {
+            listener: TcpListener::from_std(listener)?,
+            token,
+        })
+    }
+
+    pub(crate) fn url(&self) -> io::Result<String> {
+        Ok(format!("ws://{}/", self.listener.local_addr()?))
+    }
+
+    pub(crate) fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// Serves a client that was started for this place. What it says comes out of the receiver.
+    pub(crate) fn serve(
+        self,
+        client: Option<u32>,
+        stdout: ChildStdout,
+        waiting: mpsc::Receiver<Line>,
+    ) -> (Socket, mpsc::Receiver<String>) {
+        let (heard, lines) = mpsc::channel(1);
+        let now = Instant::now();
+        let socket = Socket {
+            listener: self.listener,
+            token: self.token,
+            client,
+            holder: None,
+            taken: 0,
+            newest: 0,
+            stdout,
+            waiting,
+            heard: Some(heard),
+            read: VecDeque::new(),
+            ledger: Ledger::default(),
+            connection: None,
+            joining: JoinSet::new(),
+            away: Some(now),
+            stuck: None,
+            said: now,
+            ended: false,
+        };
+        (socket, lines)
+    }
+}
+
+/// A connection of the client's.
+struct Joined {
+    number: u64,
+    connection: WebSocketStream<TcpStream>,
+    /// The process at the other end.
+    holder: Option<u32>,
+}
+
+/// What happens next.
+enum Next {
+    Heard,
+    Say(Line),
+    Read(Option<tungstenite::Result<Message>>),
+    Comes(io::Result<(TcpStream, SocketAddr)>),
+    Came(Option<Box<Joined>>),
+    Stdout(usize),
+    Time,
+}
+
+impl Socket {
+    /// Serves until the client is lost, and says why. When it has ended by itself, the lines do.
+    pub(crate) async fn serve(&mut self) -> String {
+        loop {
+            if self.ended && self.connection.is_none() && self.read.is_empty() {
+                self.heard = None;
+                return std::future::pending().await;
+            }
+            let now = Instant::now();
+            self.stuck = match self.ledger.seems_stuck() {
+                true => Some(self.stuck.unwrap_or(now)),
+                false => None,
+            };
+            if self.away.is_some_and(|since| now - since >= COMES_WITHIN) {
+                let seconds = COMES_WITHIN.as_secs();
+                return match self.newest > 0 {
+                    false => format!("it did not connect to --sdk-url within {seconds} s"),
+                    true => format!("it did not come back within {seconds} s after a cut"),
+                };
+            }
+            if self.stuck.is_some_and(|since| now - since >= STUCK_FOR) {
+                return "a cut took a request of its that it waits for".to_owned();
+            }
+            match self.next().await {
+                Next::Heard | Next::Time => {}
+                Next::Say(line) => self.say(line).await,
+                Next::Read(Some(Ok(message))) => self.message(&message),
+                Next::Read(Some(Err(tungstenite::Error::Capacity(error)))) => {
+                    return format!("it said more than is read at once: {error}");
+                }
+                Next::Read(_) => self.cut("it hung up"),
+                Next::Comes(Ok((stream, peer))) => self.comes(stream, peer),
+                Next::Comes(Err(error)) => tracing::warn!(%error, "no connection can be taken"),
+                Next::Came(None) => {}
+                Next::Came(Some(joined)) => self.came(*joined).await,
+                Next::Stdout(0) => self.ended = true,
+                Next::Stdout(_) => tracing::debug!("Claude Code writes to its standard output"),
+            }
+            if self.connection.is_some() && self.said.elapsed() >= QUIET {
+                self.write(None, stream::keep_alive()).await;
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Next {
+        let mut buffer = [0; 4_096];
+        let deadlines = [
+            self.away.map(|since| since + COMES_WITHIN),
+            self.stuck.map(|since| since + STUCK_FOR),
+            self.connection.is_some().then(|| self.said + QUIET),
+        ];
+        let deadline = deadlines.into_iter().flatten().min();
+        let wakes = async {
+            match deadline {
+                Some(deadline) => sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        let (heard, connection) = (&self.heard, &mut self.connection);
+        let reads = connection.is_some() && self.read.len() < READ_MAX;
+        let message = async {
+            match connection {
+                Some(connection) => connection.next().await,
+                None => None,
+            }
+        };
+        let room = async {
+            match heard {
+                Some(heard) => heard.reserve().await.ok(),
+                None => None,
+            }
+        };
+        tokio::select! {
+            room = room, if !self.read.is_empty() => {
+                let line = self.read.pop_front();
+                if let (Some(room), Some(line)) = (room, line) {
+                    room.send(line);
+                }
+                Next::Heard
+            }
+            Some(line) = self.waiting.recv(), if !self.ledger.is_full() => Next::Say(line),
+            message = message, if reads => Next::Read(message),
+            stream = self.listener.accept(), if self.joining.len() < JOINING_MAX => {
+                Next::Comes(stream)
+            }
+            Some(joined) = self.joining.join_next() => Next::Came(joined.ok().flatten()),
+            // What cannot be read has no more to say.
+            count = self.stdout.read(&mut buffer), if !self.ended => {
+                Next::Stdout(count.unwrap_or(0))
+            }
+            () = wakes => Next::Time,
+        }
+    }
+
+    async fn say(&mut self, line: Line) {
+        let number = self.ledger.send(line.text.clone());
+        if self.connection.is_some() {
+            self.write(Some(number), line.text).await;
+        }
+        // Nobody may wait for it.
+        let _ = line.written.send(());
+    }
+
+    /// Writes a line, and asks for a sign that it came.
+    async fn write(&mut self, number: Option<u64>, mut line: String) {
+        let Some(connection) = &mut self.connection else {
+            return;
+        };
+        line.push('\n');
+        let written = async {
+            connection.feed(Message::text(line)).await?;
+            if let Some(number) = number {
+                let number = number.to_be_bytes().to_vec();
+                connection.feed(Message::Ping(number.into())).await?;
+            }
+            connection.flush().await
+        };
+        self.said = Instant::now();
+        if !matches!(timeout(PATIENCE, written).await, Ok(Ok(()))) {
+            self.cut("it takes no line");
+        }
+    }
+
+    fn message(&mut self, message: &Message) {
+        match message {
+            Message::Text(text) => {
+                for line in text.lines().filter(|line| !line.trim().is_empty()) {
+                    self.read.extend(self.ledger.hear(line));
+                }
+            }
+            Message::Pong(number) => {
+                if let Ok(number) = number.as_ref().try_into() {
+                    self.ledger.proven(u64::from_be_bytes(number));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn cut(&mut self, why: &str) {
+        tracing::info!("the connection to Claude Code is cut: {why}");
+        self.connection = None;
+        self.away = Some(Instant::now());
+    }
+
+    /// Somebody connects, and must say who it is.
+    #[expect(clippy::result_large_err, reason = "the library's type")]
+    fn comes(&mut self, stream: TcpStream, theirs: SocketAddr) {
+        let token = format!("Bearer {}", self.token);
+        self.taken += 1;
+        let number = self.taken;
+        let (client, holder, ours) = (self.client, self.holder, stream.local_addr());
+        let most = usize::try_from(LINE_MAX).unwrap_or(usize::MAX);
+        let config = WebSocketConfig::default()
+            .max_message_size(Some(most))
+            .max_frame_size(Some(most));
+        self.joining.spawn(async move {
+            let mut held = None;
+            // Lines are short, and wait for each other.
+            stream.set_nodelay(true).ok()?;
+            let check = |request: &Request, response: Response| {
+                let given = request.headers().get(AUTHORIZATION);
+                if !given.is_some_and(|given| is_same(given.as_bytes(), token.as_bytes())) {
+                    tracing::warn!("somebody without the token connects, and is refused");
+                    return Err(refusal(StatusCode::UNAUTHORIZED));
+                }
+                held = client.and_then(|client| find(client, theirs, ours.ok()?));
+                let is_client = held.is_some() && holder.is_none_or(|it| held == Some(it));
+                if cfg!(target_os = "linux") && !is_client {
+                    tracing::warn!(
+                        "a process that is not Claude Code has its token; it is refused"
+                    );
+                    return Err(refusal(StatusCode::FORBIDDEN));
+                }
+                Ok(response)
+            };
+            let accepted = accept_hdr_async_with_config(stream, check, Some(config));
+            let connection = timeout(PATIENCE, accepted).await.ok()?.ok()?;
+            Some(Box::new(Joined {
+                number,
+                connection,
+                holder: held,
+            }))
+        });
+    }
+
+    async fn came(&mut self, joined: Joined) {
+        // One that was taken earlier is one that the client has left.
+        if joined.number < self.newest {
+            return;
+        }
+        self.newest = joined.number;
+        self.holder = self.holder.or(joined.holder);
+        self.connection = Some(joined.connection);
+        self.away = None;
+        for (number, line) in self.ledger.came() {
+            self.write(number, line).await;
+        }
+    }
+}
+
+/// The process at the other end, if it is the client or below it.
+fn find(client: u32, theirs: SocketAddr, ours: SocketAddr) -> Option<u32> {
+    match (theirs, ours) {
+        (SocketAddr::V4(theirs), SocketAddr::V4(ours)) => {
+            peerbus_os::tcp::holder(theirs, ours, client)
+        }
+        _ => None,
+    }
+}
+
+/// Compares in a time that does not tell where they differ.
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let bytes = one.iter().zip(other);
+    one.len() == other.len() && bytes.fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+}
+
+fn refusal(status: StatusCode) -> ErrorResponse {
+    let mut refusal = ErrorResponse::new(None);
+    *refusal.status_mut() = status;
+    refusal
+}

@@ -1,0 +1,145 @@
+//! `peerbus run` over a WebSocket, with a stand-in for Claude Code that cuts it.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use serde_json::{Value, json};
+
+use super::{Driven, home, is_ready, is_seen, send, told, turns};
+use crate::support::{Broker, Home, PATIENCE, eventually};
+
+/// The arguments that the stand-in was started with, and a variable of its environment.
+fn started(home: &Home, variable: &str) -> (Vec<Value>, Value) {
+    let started = eventually("it is started", || {
+        told(home).into_iter().find(|told| told["argv"].is_array())
+    });
+    let argv = started["argv"].as_array().cloned().unwrap_or_default();
+    (argv, started["environment"][variable].clone())
+}
+
+#[test]
+fn a_stream_over_a_socket_that_is_cut_twenty_times_loses_and_doubles_nothing() {
+    const CUTS: usize = 20;
+    let home = home();
+    let broker = Broker::start(&home);
+    let cuts = CUTS.to_string();
+    let args = ["--transport", "sdk-url", "hello", "--", "--cuts", &cuts];
+    let driven = Driven::start(&home, &args);
+    driven
+        .out
+        .find("the answer", |line| (line == "heard it").then_some(()));
+    is_ready(&home);
+    let cut = || {
+        told(&home)
+            .iter()
+            .filter(|told| told["cut"].is_u64())
+            .count()
+    };
+    let mut sent = Vec::new();
+    while cut() < CUTS {
+        let number = sent.len();
+        assert!(number < 100, "{} cuts", cut());
+        let text = format!("message {number}: use a bus tool, use a tool");
+        let id = send(&home, &text);
+        is_seen(&home, &id);
+        sent.push(id);
+    }
+    let turns = turns(&home);
+    assert_eq!(turns.len(), 1 + sent.len(), "{turns:?}");
+    for (turn, id) in turns[1..].iter().zip(&sent) {
+        assert!(
+            turn.contains(id) && !turn.contains("(shown before)"),
+            "{turn}"
+        );
+    }
+    let told = told(&home);
+    let of = |what: &str| -> Vec<Value> {
+        let all = told.iter().filter_map(|told| told.get(what));
+        all.cloned().collect()
+    };
+    let called = of("called");
+    assert_eq!(called.len(), sent.len());
+    assert!(
+        called.iter().all(|called| called["subtype"] == "success"),
+        "{called:?}"
+    );
+    let verdicts = of("verdict");
+    let allowed = verdicts
+        .iter()
+        .filter(|verdict| verdict["response"]["behavior"] == "allow");
+    assert_eq!(allowed.count(), sent.len());
+    assert_eq!(of("argv").len(), 1, "one client lived through it");
+    let mut heard = 1;
+    for _ in &sent {
+        heard += usize::from(driven.out.next(PATIENCE).as_deref() == Some("heard it"));
+    }
+    driven.stop();
+    assert_eq!(heard, turns.len());
+    broker.stop();
+}
+
+#[test]
+fn only_the_client_with_its_token_gets_to_the_socket() {
+    let home = home();
+    let broker = Broker::start(&home);
+    let args = ["--transport", "sdk-url", "--", "--without-the-token"];
+    let driven = Driven::start(&home, &args);
+    is_ready(&home);
+    let refused = told(&home)
+        .iter()
+        .find_map(|told| told.get("refused").cloned());
+    assert_eq!(refused, Some(json!(401)));
+    let (argv, token) = started(&home, "CLAUDE_CODE_SESSION_ACCESS_TOKEN");
+    let token = token.as_str().expect("a token");
+    assert_eq!(token.len(), 64);
+    assert!(
+        !argv
+            .iter()
+            .any(|word| word.as_str().is_some_and(|word| word.contains(token)))
+    );
+    let url = argv
+        .iter()
+        .skip_while(|word| *word != "--sdk-url")
+        .nth(1)
+        .expect("--sdk-url");
+    let place = url
+        .as_str()
+        .and_then(|url| url.strip_prefix("ws://")?.strip_suffix('/'));
+    let place = place.expect("a place");
+    assert!(place.starts_with("127.0.0.1:"), "{place}");
+    if cfg!(target_os = "linux") {
+        let mut stream = TcpStream::connect(place).expect("it listens");
+        write!(
+            stream,
+            "GET / HTTP/1.1\r\nHost: {place}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\
+             Authorization: Bearer {token}\r\n\r\n"
+        )
+        .expect("written");
+        let mut said = [0; 12];
+        stream.read_exact(&mut said).expect("an answer");
+        assert_eq!(String::from_utf8_lossy(&said), "HTTP/1.1 403");
+    }
+    let id = send(&home, "still there?");
+    is_seen(&home, &id);
+    driven.stop();
+    broker.stop();
+}
+
+#[test]
+fn variables_that_would_lead_the_client_elsewhere_do_not_reach_it() {
+    let home = home();
+    let broker = Broker::start(&home);
+    let elsewhere = [
+        "CLAUDE_CODE_POST_FOR_SESSION_INGRESS_V2",
+        "CLAUDE_CODE_REMOTE",
+        "CLAUDE_CODE_REMOTE_SESSION_ID",
+    ];
+    let driven = Driven::start_with(&home, &[], &elsewhere.map(|name| (name, "1")));
+    is_ready(&home);
+    for name in elsewhere {
+        assert_eq!(started(&home, name).1, Value::Null, "{name}");
+    }
+    drop(driven);
+    broker.stop();
+}

@@ -3,7 +3,8 @@
 //!
 //! What the client has an id for it repeats after a cut, all of it. Its requests and answers have
 //! none: those that it wrote into a cut are lost. It says again which requests for permission wait;
-//! of answers the one who asked is told; and a call of a tool that cannot come any more is found here.
+//! of answers the one who asked is told, as of requests that it may have had: done twice, an
+//! interrupt would end another turn; and a call of a tool that cannot come any more is found here.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
@@ -24,8 +25,9 @@ const LOST: &str =
 /// The lines of one client.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// How many lines were sent.
+    /// How many lines were sent, and how many of them have begun to go.
     sent: u64,
+    tried: u64,
     unproven: VecDeque<(u64, String)>,
     names: HashSet<String>,
     order: VecDeque<String>,
@@ -48,8 +50,8 @@ pub(crate) struct Ledger {
 #[derive(Debug)]
 struct Sync {
     request_id: String,
-    /// The last line that it had for sure.
-    proven: u64,
+    /// The last line that went before.
+    tried: u64,
     /// User's messages that went again.
     again: BTreeSet<String>,
 }
@@ -103,8 +105,14 @@ impl Ledger {
         }
     }
 
+    /// The client may have this line.
+    pub(crate) fn tried(&mut self, number: u64) {
+        self.tried = self.tried.max(number);
+    }
+
     /// The client has all lines up to this one.
     pub(crate) fn proven(&mut self, number: u64) {
+        self.tried(number);
         while self.unproven.front().is_some_and(|(n, _)| *n <= number) {
             self.unproven.pop_front();
         }
@@ -113,6 +121,10 @@ impl Ledger {
     /// The client came, or came back. Gives the lines that go to it, with their numbers; after a
     /// cut, the last has none and is answered once all that the client repeats is said.
     pub(crate) fn came(&mut self) -> Vec<(Option<u64>, String)> {
+        let tried = std::mem::replace(&mut self.tried, self.sent);
+        self.unproven.retain(|(number, line)| {
+            *number > tried || !matches!(Label::read(line).means(), Means::Request)
+        });
         let lines = self.unproven.iter();
         let mut lines: Vec<_> = lines.map(|(n, line)| (Some(*n), line.clone())).collect();
         self.syncs += 1;
@@ -128,12 +140,11 @@ impl Ledger {
         if let Some(before) = self.sync.take() {
             again.extend(before.again);
         }
-        let proven = self.unproven.front().map_or(self.sent, |(n, _)| n - 1);
         let request_id = format!("peerbus-again-{}", self.syncs);
         lines.push((None, initialize(&request_id, SERVER, "")));
         self.sync = Some(Sync {
             request_id,
-            proven,
+            tried,
             again,
         });
         lines
@@ -242,7 +253,7 @@ impl Ledger {
         let gone: Vec<_> = self.open.difference(&waits).cloned().collect();
         lines.extend(gone.iter().map(|id| cancel(id)));
         self.open.retain(|id| waits.contains(id));
-        let lost = |(_, (number, _)): &(&String, &(u64, bool))| *number <= sync.proven;
+        let lost = |(_, (number, _)): &(&String, &(u64, bool))| *number <= sync.tried;
         let lost: Vec<_> = self
             .asked
             .iter()
@@ -284,6 +295,9 @@ impl Ledger {
         true
     }
 }
+
+#[cfg(test)]
+mod simulated;
 
 #[cfg(test)]
 mod tests {

@@ -249,6 +249,7 @@ impl Socket {
     async fn say(&mut self, line: Line) {
         let number = self.ledger.send(line.text.clone());
         if self.connection.is_some() {
+            self.ledger.tried(number);
             self.write(Some(number), line.text).await;
         }
         // Nobody may wait for it.

@@ -16,8 +16,9 @@ const FOUND_MAX: usize = 256;
 /// the next: the client repeats each of them before the turn that has it ends.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
-    /// Messages that were written and that no turn has ended with. True: the client repeated it.
-    open: BTreeMap<String, bool>,
+    /// Messages that were written and that no turn has ended with, in order. True: the client
+    /// repeated it.
+    open: Vec<(String, bool)>,
     /// Texts that stand in the conversation.
     shown: BTreeMap<String, Shown>,
     /// The model's last answer.
@@ -36,12 +37,12 @@ struct Shown {
 impl Turns {
     /// A message goes to the client.
     pub(crate) fn wrote(&mut self, uuid: &str) {
-        self.open.insert(uuid.to_owned(), false);
+        self.open.push((uuid.to_owned(), false));
     }
 
     /// It did not get there.
     pub(crate) fn failed(&mut self, uuid: &str) {
-        self.open.remove(uuid);
+        self.open.retain(|(open, _)| open != uuid);
     }
 
     /// What the session does.
@@ -57,7 +58,8 @@ impl Turns {
         if user.parent_tool_use_id.is_some() {
             return;
         }
-        if let Some(repeated) = user.uuid.as_ref().and_then(|uuid| self.open.get_mut(uuid)) {
+        let mut open = self.open.iter_mut();
+        if let Some((_, repeated)) = open.find(|(open, _)| user.uuid.as_ref() == Some(open)) {
             *repeated |= user.is_replay == Some(true);
         }
         for mark in &user.marks {
@@ -88,11 +90,10 @@ impl Turns {
     /// A turn ended. One that failed proves nothing. Gives the messages that it ended with.
     pub(crate) fn ended(&mut self, end: &TurnEnd) -> BTreeSet<String> {
         let named = end.user_message_uuids.as_deref().unwrap_or_default();
-        let over = |(uuid, repeated): (&String, &bool)| {
-            (*repeated || named.contains(uuid)).then(|| uuid.clone())
-        };
-        let over: BTreeSet<_> = self.open.iter().filter_map(over).collect();
-        self.open.retain(|uuid, _| !over.contains(uuid));
+        let is_over = |(uuid, repeated): &(String, bool)| *repeated || named.contains(uuid);
+        // They are taken in order: a cut can take the repeat of one that was merged.
+        let over = self.open.iter().rposition(is_over).map_or(0, |at| at + 1);
+        let over: BTreeSet<_> = self.open.drain(..over).map(|(uuid, _)| uuid).collect();
         let proves = end.failed().is_none();
         for (mark, shown) in std::mem::take(&mut self.shown) {
             if proves && shown.answered {
@@ -192,6 +193,24 @@ mod tests {
             assert!(stopped.starts_with("error_during_execution: "), "{stopped}");
             assert_eq!(activity, Activity::Idle);
         }
+    }
+
+    #[test]
+    fn messages_before_the_last_of_a_turn_end_with_it_and_none_after_it() {
+        let mut turns = Turns::default();
+        for uuid in ["one", "two", "three"] {
+            turns.wrote(uuid);
+        }
+        turns.user(&User {
+            uuid: Some("two".to_owned()),
+            is_replay: Some(true),
+            ..User::default()
+        });
+        let over = turns.ended(&well());
+        assert_eq!(over, ["one", "two"].map(str::to_owned).into());
+        assert_eq!(turns.activity(), Activity::Busy);
+        turns.failed("three");
+        assert_eq!(turns.activity(), Activity::Idle);
     }
 
     fn user(mark: &str) -> User {

@@ -341,7 +341,8 @@ def main():
         asked = they_talk(api, ben)
         check("the model is told what the bus is", "peerbus connects you" in asked.context, asked.context)
         anna.said("nothing more to say")
-        it_is_cut(api, worker, anna) if by else is_refused(api)
+        if by:
+            it_is_cut(api, worker, anna)
         nobody_allows(api, worker)
         a_peer_allows(api, worker, approvals.start_phone())
         a_turn_is_interrupted(api)
@@ -350,6 +351,8 @@ def main():
         wake.no_file_is_read_for_a_peer(api, worker, ANNA)
         names = [p["name"] for p in worker.call("bus.peers", {})["details"]]
         check("each session is one peer", sorted(names) == [ANNA, BEN, "phone"], names)
+        if not by:
+            is_refused(api)
         they_end(anna, ben)
     except AssertionError as failed:
         print(f"FAILED {failed}")

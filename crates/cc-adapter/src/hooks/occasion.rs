@@ -141,7 +141,9 @@ pub fn fuzz(line: &[u8]) {
     let occasion = ask
         .map(|ask| ask.on)
         .or_else(|| serde_json::from_slice(line).ok());
-    let Some(occasion) = occasion else { return };
+    let Some(occasion) = occasion.map(Occasion::told) else {
+        return;
+    };
     let asked = (
         occasion.event(),
         occasion.in_subagent(),

@@ -19,8 +19,11 @@ PROGRAM = "/tmp/cli/claude"
 CUTS = Path("/tmp/log/cuts.txt")
 MOST = 20
 FLAG = "--sdk-url"
-# Pieces that go through before a cut. The first two are how the connection begins.
+# Pieces that go through before a cut. The first two are how the connection begins. A new client's
+# first words are with the server behind the stream: one that loses those has to be started again,
+# and few may do so in a row.
 PIECES = (3, 24)
+PIECES_AT_FIRST = (3, 60)
 PR_SET_PDEATHSIG = 1
 
 
@@ -32,12 +35,12 @@ def cuts():
 class Pair:
     """A connection of the client's, and its other half to the driver."""
 
-    def __init__(self, client, driver):
+    def __init__(self, client, driver, pieces):
         self.halves = (client, driver)
         self.lock = threading.Lock()
         number = cuts()
         self.random = random.Random(f"cut {number}")
-        self.left = self.random.randint(*PIECES) if number < MOST else None
+        self.left = self.random.randint(*pieces) if number < MOST else None
         for source, sink in ((client, driver), (driver, client)):
             threading.Thread(target=self.carry, args=(source, sink), daemon=True).start()
 
@@ -72,9 +75,11 @@ def serve(listener, driver):
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(nothing, stream)
+    pieces = PIECES_AT_FIRST
     while True:
         client, _ = listener.accept()
-        Pair(client, socket.create_connection(driver))
+        Pair(client, socket.create_connection(driver), pieces)
+        pieces = PIECES
 
 
 def main():

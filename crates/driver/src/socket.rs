@@ -29,7 +29,7 @@ pub(crate) const TOKEN: &str = "CLAUDE_CODE_SESSION_ACCESS_TOKEN";
 /// How long a client may take to come, and to come back. After a cut it takes about one second.
 const COMES_WITHIN: Duration = Duration::from_secs(30);
 /// How long a client that seems to wait for what a cut took may say nothing.
-const STUCK_FOR: Duration = Duration::from_secs(10);
+const STUCK_FOR: Duration = Duration::from_secs(5);
 /// How long a connection may take to say who it is, and to take a line.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// After so long without a line it is told that somebody is there.

@@ -1,4 +1,4 @@
-"""Becomes the real CLI. Where that speaks over `--sdk-url`, it does so through a proxy, a process
+"""Becomes the real CLI, the one that CLI names or the one under test. Where that speaks over `--sdk-url`, it does so through a proxy, a process
 below it, which cuts the connection at random places.
 
 A cut loses what is on the way, in both directions. Each is noted in CUTS; there are MOST in all.
@@ -15,7 +15,7 @@ import sys
 import threading
 from pathlib import Path
 
-PROGRAM = "/tmp/cli/claude"
+PROGRAM = os.environ.get("CLI", "/tmp/cli/claude")
 CUTS = Path("/tmp/log/cuts.txt")
 MOST = 20
 FLAG = "--sdk-url"

@@ -1,5 +1,6 @@
-"""What is tested: two sessions of Claude Code that `peerbus run` drives talk to each other. One of
-them does so over `--sdk-url`, where its version takes that, and its connection is cut at random.
+"""What is tested: two sessions of Claude Code that `peerbus run` drives talk to each other. Anna is
+of the version under test, over `--sdk-url` where that takes it, and her connection is cut at random.
+Ben is of the newest version that is known.
 
 Runs as the first process of the namespaces that run.py makes. Exit codes: 0 every check held, 1 one
 did not.
@@ -25,6 +26,7 @@ import wake
 from support import PATIENCE_S, check, eventually
 
 ANNA, BEN = "anna", "ben"
+NEWEST = "/tmp/newest/claude"
 BEGIN = "talk with ben"
 TOUCH = "please touch a file"
 LAST = 6
@@ -74,7 +76,7 @@ def answer(request):
 class Driver:
     """A `peerbus run`, with the process of its client."""
 
-    def __init__(self, api, name, *arguments):
+    def __init__(self, api, name, *arguments, cli="/tmp/cli/claude"):
         self.out = scenario.LOG / f"{name}-out.txt"
         self.err = scenario.LOG / f"{name}-err.txt"
         command = ["peerbus", "run", "--name", name, *arguments]
@@ -82,7 +84,7 @@ class Driver:
             self.process = subprocess.Popen(
                 command,
                 cwd=scenario.PROJECT,
-                env=claude.environment(api.url) | {"PEERBUS_LOG": "debug"},
+                env=claude.environment(api.url) | {"PEERBUS_LOG": "debug", "CLI": cli},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -299,6 +301,11 @@ def it_is_cut(api, worker, anna):
     check(f"{cutting.MOST} cuts, of which the client outlived {cutting.MOST - again}", again < 4, said)
 
 
+def version_of(program):
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    return said.stdout.split()[0]
+
+
 def clients():
     found = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
@@ -324,8 +331,7 @@ def main():
     wrapper.write_text(f'#!/bin/bash\nexec {sys.executable} {cutting.__file__} "$@"\n')
     wrapper.chmod(0o755)
     claude.seed(scenario.HOME, scenario.PROJECT, "nothing")
-    said = subprocess.run(["claude", "--version"], capture_output=True, text=True, check=True)
-    version = said.stdout.split()[0]
+    version, newest = version_of("/tmp/cli/claude"), version_of(NEWEST)
     api = mock_api.MockApi(answer, scenario.LOG / "api.jsonl")
     try:
         scenario.start_broker()
@@ -333,8 +339,8 @@ def main():
         # As it is on a machine where sessions with a screen are on the bus, too.
         done = subprocess.run(["peerbus", "install", "claude-code"], capture_output=True, text=True)
         check("install succeeds", done.returncode == 0, done.stderr)
-        ben = Driver(api, BEN)
-        is_ready(worker, BEN, version)
+        ben = Driver(api, BEN, cli=NEWEST)
+        is_ready(worker, BEN, newest)
         by = ["--transport", "sdk-url"] if version == OVER_A_SOCKET else []
         anna = Driver(api, ANNA, *by, BEGIN)
         is_ready(worker, ANNA, version)

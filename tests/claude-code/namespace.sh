@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# namespace.sh RUN SCRIPTS CLI PEERBUS PYTHON SCENARIO: the first process in fresh namespaces, see run.py.
+# namespace.sh RUN SCRIPTS CLI NEWEST PEERBUS PYTHON SCENARIO: the first process in fresh namespaces,
+# see run.py.
 # Starts loopback, puts RUN over /tmp with what is needed bound into it, and becomes the scenario.
 # Nothing of the user's own /tmp is visible after that, and nothing here outlives this process.
 set -eu
-run=$1 scripts=$2 cli=$3 peerbus=$4 python=$5 scenario=$6
+run=$1 scripts=$2 cli=$3 newest=$4 peerbus=$5 python=$6 scenario=$7
 
 trap 'echo "the namespaces cannot be set up" >&2; exit 3' ERR
 ip link set lo up
 mount --bind "$scripts" "$run/scripts"
 mount --bind "$scripts/../../deploy" "$run/deploy"
 mount --bind "$cli" "$run/cli"
+mount --bind "$newest" "$run/newest"
 mount --bind "$peerbus" "$run/bin/peerbus"
 mount --rbind "$run" /tmp
 cd /tmp

@@ -33,11 +33,11 @@ def main():
     def scenario(directory):
         need("tmux")
         unshare()
-        cli = claude_code(args.version)
+        cli, newest = claude_code(args.version), claude_code(VERSION)
         namespace = SCRIPTS / "namespace.sh"
         script = f"{args.scenario}.py"
-        wrapper = [namespace, directory, SCRIPTS, cli, args.peerbus, python(), script]
-        return run(wrapper, directory, ["cli", "deploy"])
+        wrapper = [namespace, directory, SCRIPTS, cli, newest, args.peerbus, python(), script]
+        return run(wrapper, directory, ["cli", "newest", "deploy"])
 
     return with_logs("peerbus-claude-code-", args.keep, scenario)
 

@@ -105,7 +105,8 @@ impl Broker {
         let token = grant.token;
         let mut name = PeerName::parse(&register.name).map_err(CloseReason::InvalidName)?;
         let renaming = register.renaming.as_deref().filter(|_| register.ext >= EXT);
-        if let Some(new) = renaming.and_then(|new| self.renamed_from(&name, new)) {
+        let instance = register.instance.as_ref();
+        if let Some(new) = renaming.and_then(|new| self.renamed_from(&name, new, instance)) {
             name = new;
         }
         may_have(&grant, &name)?;

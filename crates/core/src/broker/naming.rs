@@ -1,6 +1,6 @@
 //! Other names: a live peer takes another one, and its old ones go on leading to it.
 
-use peerbus_wire::{BrokerFrame, CloseReason, NameAnswer, NameKey, PeerName};
+use peerbus_wire::{BrokerFrame, CloseReason, Instance, NameAnswer, NameKey, PeerName};
 
 use super::grants::may_have;
 use super::mutation::Mutation;
@@ -335,10 +335,20 @@ impl Broker {
     }
 
     /// The name of a peer that was renamed from `old` to `wanted`, which its process may not know.
-    pub(super) fn renamed_from(&self, old: &PeerName, wanted: &str) -> Option<PeerName> {
+    /// None while another process than `instance` goes by it: nobody would let that one's name go
+    /// for one that still knows its old one.
+    pub(super) fn renamed_from(
+        &self,
+        old: &PeerName,
+        wanted: &str,
+        instance: Option<&Instance>,
+    ) -> Option<PeerName> {
         let wanted = PeerName::parse(wanted).ok()?;
         let peer = self.registry.alias(&old.key())?.peer;
-        (self.registry.find(&wanted.key()) == Some(peer)).then_some(wanted)
+        let holder = self.registry.conn(peer);
+        let holder = holder.and_then(|conn| self.conns.session(conn));
+        let is_mine = holder.is_none_or(|holder| holder.instance.as_ref() == instance);
+        (is_mine && self.registry.find(&wanted.key()) == Some(peer)).then_some(wanted)
     }
 
     /// Forgets a peer that is owed nothing.

@@ -46,8 +46,9 @@ pub(crate) struct Hosts {
     /// By lower-case name of the recipient: author and id of what its processes were shown or
     /// dropped unread.
     surfaced: BTreeSet<(String, String, String)>,
-    /// The last message of an author, in one life of its name, that a process was shown.
-    last: BTreeMap<(ProcId, ProcId, PeerId), u64>,
+    /// The last message of an author, in one life of its name, that a process was shown while it
+    /// was one peer. Under a name that another peer took meanwhile it has that one's queue.
+    last: BTreeMap<(ProcId, Option<PeerId>, ProcId, PeerId), u64>,
     /// Author and id of what need not come in order: it was refused once and accepted when it was
     /// sent again, it was accepted twice because its author was forgotten in between, or it was
     /// altered on the way once.
@@ -127,10 +128,9 @@ impl Oracle {
             return Ok(());
         }
         let number = authored.number;
-        let last = self
-            .hosts
-            .last
-            .insert((proc, authored.proc, sender), number);
+        let recipient = self.durable.peer_named(name).map(|row| row.id);
+        let key = (proc, recipient, authored.proc, sender);
+        let last = self.hosts.last.insert(key, number);
         ensure(last.is_none_or(|last| last < number), "I3", || {
             format!("{name} was shown {from}'s {number} after {last:?}")
         })

@@ -173,6 +173,25 @@ fn a_rename_whose_answer_was_lost_is_recognised() {
 }
 
 #[test]
+fn a_peer_whose_new_name_another_session_took_meanwhile_comes_back_under_its_old_one() {
+    let mut rig = Rig::new();
+    let bob = rig.ext("bob");
+    rig.frame(bob, ClientFrame::Rename { name: "rob".into() });
+    rig.restart();
+    let rob = rig.ext("rob");
+    let bob = rig.ask(Register {
+        renaming: Some("rob".into()),
+        ..ext("bob", "instance-of-bob")
+    });
+    assert_eq!(rig.take(bob).peers[0].names, ["bob"]);
+    assert_eq!(
+        rename(&mut rig, bob, "rob"),
+        Err("rob is in use by another session".into())
+    );
+    assert_eq!(rename(&mut rig, rob, "roy"), Ok("roy".into()));
+}
+
+#[test]
 fn an_old_name_that_is_not_used_leads_nowhere_after_a_month() {
     let mut rig = Rig::new();
     let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));

@@ -356,6 +356,21 @@ fn one_hook_waits_and_it_is_the_last() {
 }
 
 #[test]
+fn a_dialog_that_names_no_tool_ends_at_once_and_takes_no_waiters_place() {
+    let mut rig = Rig::start();
+    let session = rig.session("rewake");
+    let waiter = rig.waiter();
+    for tool in [json!(null), json!(7), json!("x".repeat(5_000))] {
+        let given = json!({ "tool_name": tool, "tool_input": { "command": "ls" } });
+        assert_eq!(rig.context("PermissionRequest", &given), Value::Null);
+    }
+    rig.send(&json!("for the one that waits"));
+    assert!(rewake(&ended(waiter)).contains("for the one that waits"));
+    session.close();
+    rig.broker.stop();
+}
+
+#[test]
 fn what_a_killed_hook_was_waiting_for_is_not_lost() {
     let mut rig = Rig::start();
     let session = rig.session("rewake");

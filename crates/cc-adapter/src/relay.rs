@@ -65,7 +65,8 @@ pub(crate) fn relay(host: &Host, node: Node) {
                 None => return,
             };
             // A gate that was closed meanwhile lets nothing through.
-            if matches!(verdict.by, By::Node | By::Peer(_)) && node.has_approvers() {
+            let is_ours = matches!(verdict.by, By::Node | By::Peer(_)) && pending.speaks();
+            if is_ours && node.has_approvers() {
                 let params = json!({ "request_id": request.request_id, "behavior": behavior });
                 // A client that is gone asks no more.
                 let _ = host.notify(VERDICT, params).await;

@@ -201,6 +201,15 @@ impl Open {
     }
 }
 
+/// A request that is over.
+#[derive(Debug)]
+struct Closed {
+    id: String,
+    verdict: Verdict,
+    /// A hook waited for the verdict.
+    hook: bool,
+}
+
 /// A request that was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opened {
@@ -217,7 +226,7 @@ pub struct Opened {
 pub struct Approvals {
     open: Vec<Open>,
     /// The last ones that were closed, oldest first.
-    closed: VecDeque<(String, Verdict)>,
+    closed: VecDeque<Closed>,
     used: HashSet<u32>,
 }
 
@@ -319,8 +328,18 @@ impl Approvals {
     /// What became of a request, if that was lately.
     #[must_use]
     pub fn verdict(&self, id: &str) -> Option<&Verdict> {
-        let closed = self.closed.iter().find(|(closed, _)| closed == id);
-        closed.map(|(_, verdict)| verdict)
+        self.closed(id).map(|closed| &closed.verdict)
+    }
+
+    /// Whether this source may hand on what became of a request. A channel tells the beginning of
+    /// what is asked, so that two calls can look alike: where a hook waits, that answers alone.
+    #[must_use]
+    pub fn speaks(&self, id: &str, source: Source) -> bool {
+        source != Source::Channel || !self.closed(id).is_some_and(|closed| closed.hook)
+    }
+
+    fn closed(&self, id: &str) -> Option<&Closed> {
+        self.closed.iter().find(|closed| closed.id == id)
     }
 
     /// Decides on a request. A program here shows by the digest what it saw; a peer was sent no
@@ -368,8 +387,9 @@ impl Approvals {
         let Some(at) = self.open.iter().position(|open| open.id == id) else {
             return false;
         };
-        self.open.remove(at);
-        self.closed.push_back((id.to_owned(), verdict));
+        let Open { id, sources, .. } = self.open.remove(at);
+        let hook = sources.contains(&Source::Hook);
+        self.closed.push_back(Closed { id, verdict, hook });
         if self.closed.len() > CLOSED_KEPT {
             self.closed.pop_front();
         }

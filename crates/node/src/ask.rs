@@ -89,6 +89,13 @@ impl Pending {
         }
     }
 
+    /// Whether the verdict is this one's to hand on: another may wait for it, who knows better what
+    /// was asked.
+    #[must_use]
+    pub fn speaks(&self) -> bool {
+        self.shared.state().approvals.speaks(&self.id, self.source)
+    }
+
     /// It is over in another way.
     pub fn close(self, decision: Option<Decision>, by: &By) {
         self.shared

@@ -101,8 +101,8 @@ impl HookServer {
             return;
         }
         self.mailbox.report(&self.session);
-        if let Some(asked) = ask.on.asked() {
-            return self.permit(hook, asked).await;
+        if ask.on.event() == Event::Permission {
+            return self.permit(hook, ask.on.asked()).await;
         }
         if ask.wait {
             if self.rewakes {
@@ -130,8 +130,8 @@ impl HookServer {
 
     /// Keeps the hook until somebody has decided on what the client asks its user, or the user has.
     /// Where nobody else may, the hook ends at once.
-    async fn permit(&self, mut hook: Hook, asked: Asked) {
-        let pending = self.node.has_approvers().then_some(asked);
+    async fn permit(&self, mut hook: Hook, asked: Option<Asked>) {
+        let pending = asked.filter(|_| self.node.has_approvers());
         let pending = pending.and_then(|asked| self.node.ask(Source::Hook, asked));
         let Some(mut pending) = pending else {
             return hook.nothing().await;

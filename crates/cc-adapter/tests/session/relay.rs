@@ -44,8 +44,8 @@ async fn sent(broker: &mut Broker) -> Value {
     }
 }
 
-fn says(session: &mut Session, words: &str) {
-    session.broker.deliver_with(&Mail {
+fn says(broker: &mut Broker, words: &str) {
+    broker.deliver_with(&Mail {
         token: Some("phone"),
         approves: true,
         ..Mail::new(&json!(words).to_string())
@@ -79,7 +79,7 @@ async fn a_peer_that_the_user_named_answers_what_came_over_the_channel() {
     assert_eq!(asked.get("missing"), None, "{asked}");
     // It is ours, not the client's.
     let id = asked["id"].as_str().unwrap().to_owned();
-    says(&mut session, &format!("yes {id}"));
+    says(&mut session.broker, &format!("yes {id}"));
     let verdict = verdict(&mut session.client).await;
     assert_eq!(
         verdict,
@@ -98,18 +98,47 @@ async fn a_peer_that_the_user_named_answers_what_came_over_the_channel() {
     let asked = sent(&mut session.broker).await["approval"].take();
     assert_eq!(asked["missing"], 1, "{asked}");
     let id = asked["id"].as_str().unwrap().to_owned();
-    says(&mut session, &format!("yes {id}"));
+    says(&mut session.broker, &format!("yes {id}"));
     let refused = sent(&mut session.broker).await["approval_refused"].take();
     assert!(
         refused["why"].as_str().unwrap().contains("not shown"),
         "{refused}"
     );
-    says(&mut session, &format!("no {id}"));
+    says(&mut session.broker, &format!("no {id}"));
     let denied = self::verdict(&mut session.client).await;
     assert_eq!(denied, json!({ "request_id": "asdfg", "behavior": "deny" }));
     // The agent has nothing of it.
     let inbox = session.inbox(json!({})).await;
     assert_eq!(inbox["messages"], json!([]), "{inbox}");
+}
+
+#[tokio::test]
+async fn a_verdict_on_one_call_answers_no_other_that_begins_alike() {
+    let (mut session, _) = begun("remote = [\"bob\"]").await;
+    let command = |end: &str| json!({ "command": format!("{} {end}", "x".repeat(300)) });
+    let (seen, unseen) = (command("harmless"), command("harmful"));
+    let asked = json!({ "tool": "Bash", "input": seen.to_string() });
+    let on = json!({ "hook_event_name": "PermissionRequest", "asked": asked });
+    let asks_too = async {
+        let asked = sent(&mut session.broker).await["approval"].take();
+        assert_eq!(asked["preview"], seen.to_string());
+        // The dialog of another call, of which the channel tells the beginning.
+        asks(&mut session.client, "qwert", &unseen.to_string()[..200]).await;
+        // What comes after it was heard after it.
+        asks(&mut session.client, "asdfg", r#"{"command":"ls"}"#).await;
+        let last = sent(&mut session.broker).await["approval"].take();
+        assert_eq!(last["preview"], r#"{"command":"ls"}"#);
+        for id in [&asked["id"], &last["id"]] {
+            says(
+                &mut session.broker,
+                &format!("yes {}", id.as_str().unwrap()),
+            );
+        }
+        verdict(&mut session.client).await
+    };
+    let ((offered, _hook), first) = tokio::join!(session.home.hook_on(&on), asks_too);
+    assert!(offered.unwrap().contains(r#""behavior":"allow""#));
+    assert_eq!(first["request_id"], "asdfg", "{first}");
 }
 
 #[tokio::test]
@@ -119,7 +148,7 @@ async fn a_gate_that_was_closed_meanwhile_lets_no_verdict_through() {
     let asked = sent(&mut session.broker).await["approval"].take();
     let id = asked["id"].as_str().unwrap().to_owned();
     fs::remove_file(session.home.dir.path().join("sessions.toml")).unwrap();
-    says(&mut session, &format!("yes {id}"));
+    says(&mut session.broker, &format!("yes {id}"));
     let refused = sent(&mut session.broker).await["approval_refused"].take();
     assert!(
         refused["why"].as_str().unwrap().contains("`remote`"),

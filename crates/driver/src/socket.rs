@@ -70,6 +70,8 @@ pub(crate) struct Socket {
     stuck: Option<Instant>,
     said: Instant,
     ended: bool,
+    /// It was said that others connect.
+    noted: bool,
 }
 
 /// A place to listen at, and a new token.
@@ -128,6 +130,7 @@ impl Place {
             stuck: None,
             said: now,
             ended: false,
+            noted: false,
         };
         (socket, lines)
     }
@@ -301,6 +304,13 @@ impl Socket {
     /// Somebody connects, and must say who it is.
     #[expect(clippy::result_large_err, reason = "the library's type")]
     fn comes(&mut self, stream: TcpStream, theirs: SocketAddr) {
+        if is_another_users(theirs, stream.local_addr().ok()) {
+            // It would take a place that the client needs.
+            if !std::mem::replace(&mut self.noted, true) {
+                tracing::warn!("another user's process connects, and is closed");
+            }
+            return;
+        }
         let token = format!("Bearer {}", self.token);
         self.taken += 1;
         let number = self.taken;
@@ -352,6 +362,15 @@ impl Socket {
             self.write(number, line).await;
         }
     }
+}
+
+/// Whether the other end is known to be another user's.
+fn is_another_users(theirs: SocketAddr, ours: Option<SocketAddr>) -> bool {
+    let (SocketAddr::V4(theirs), Some(SocketAddr::V4(ours))) = (theirs, ours) else {
+        return false;
+    };
+    let user = peerbus_os::tcp::user(theirs, ours);
+    user.is_some_and(|user| user != peerbus_os::user::id())
 }
 
 /// The process at the other end, if it is the client or below it.

@@ -109,6 +109,14 @@ impl Gates {
     ///
     /// With a sentence.
     pub fn read(file: &Path) -> Result<Self, String> {
+        // Whoever can replace the file, or take it away, can write it. One that is a link stands
+        // in two places.
+        let target = std::fs::canonicalize(file);
+        for place in [Some(file), target.as_deref().ok()].into_iter().flatten() {
+            if let Some(dir) = place.parent().filter(|dir| dir.is_dir()) {
+                peerbus_os::dir::check_replacing(dir).map_err(|error| error.to_string())?;
+            }
+        }
         let metadata = match std::fs::metadata(file) {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -227,6 +235,29 @@ mod tests {
         std::fs::remove_file(&file).unwrap();
         std::fs::create_dir(&file).unwrap();
         assert!(Gates::read(&file).is_err());
+    }
+
+    #[test]
+    fn a_directory_in_which_others_can_replace_the_file_closes_the_gates() {
+        let dir = tempfile::tempdir().unwrap();
+        let (open, real) = (dir.path().join("open"), dir.path().join("real"));
+        for made in [&open, &real] {
+            std::fs::create_dir(made).unwrap();
+        }
+        let file = open.join("sessions.toml");
+        std::fs::write(&file, "approve = true").unwrap();
+        peerbus_os::file::set_mode(&file, 0o600).unwrap();
+        std::os::unix::fs::symlink(&file, real.join("sessions.toml")).unwrap();
+        for place in [&open, &real] {
+            let file = place.join("sessions.toml");
+            peerbus_os::file::set_mode(&open, 0o777).unwrap();
+            let why = Gates::read(&file).unwrap_err();
+            assert!(why.contains("chmod o-w"), "{why}");
+            assert_eq!(Gates::effective(&file), Gates::CLOSED);
+            // There others can make files, and replace none.
+            peerbus_os::file::set_mode(&open, 0o1777).unwrap();
+            assert!(Gates::effective(&file).approve);
+        }
     }
 
     #[test]

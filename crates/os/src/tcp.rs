@@ -15,8 +15,7 @@ const TABLE_BYTES_MAX: u64 = 16 << 20;
 /// somewhere below it. `None`: no such process holds it, as far as `/proc` tells.
 #[must_use]
 pub fn holder(theirs: SocketAddrV4, ours: SocketAddrV4, root: u32) -> Option<u32> {
-    let table = file::read_small(Path::new("/proc/net/tcp"), TABLE_BYTES_MAX)?;
-    let inode = inode(&table, theirs, ours)?;
+    let Entry { inode, .. } = entry(theirs, ours)?;
     let link = format!("socket:[{inode}]");
     let holds = |id: &u32| {
         let files = read_dir(format!("/proc/{id}/fd")).into_iter().flatten();
@@ -29,14 +28,31 @@ pub fn holder(theirs: SocketAddrV4, ours: SocketAddrV4, root: u32) -> Option<u32
     ids.find(|id| (*id == root || descends(*id, root) == Some(true)) && holds(id))
 }
 
-/// The inode of the socket that is bound to `local` and connected to `remote`: fields 2, 3 and 10
-/// of a line of `/proc/net/tcp` (`proc_pid_net(5)`).
-fn inode(table: &str, local: SocketAddrV4, remote: SocketAddrV4) -> Option<&str> {
+/// The user whose socket the end `theirs` of the connection to `ours` is, as far as `/proc` tells.
+#[must_use]
+pub fn user(theirs: SocketAddrV4, ours: SocketAddrV4) -> Option<u32> {
+    entry(theirs, ours).map(|entry| entry.user)
+}
+
+/// A socket, as the kernel has it.
+struct Entry {
+    user: u32,
+    inode: u64,
+}
+
+/// The socket that is bound to `local` and connected to `remote`: fields 2, 3, 8 and 10 of a line
+/// of `/proc/net/tcp` (`proc_pid_net(5)`).
+fn entry(local: SocketAddrV4, remote: SocketAddrV4) -> Option<Entry> {
+    let table = file::read_small(Path::new("/proc/net/tcp"), TABLE_BYTES_MAX)?;
     let (local, remote) = (hexadecimal(local), hexadecimal(remote));
     table.lines().find_map(|line| {
         let mut fields = line.split_whitespace().skip(1);
         let both = fields.next()? == local && fields.next()? == remote;
-        both.then(|| fields.nth(6)).flatten()
+        both.then_some(())?;
+        Some(Entry {
+            user: fields.nth(4)?.parse().ok()?,
+            inode: fields.nth(1)?.parse().ok()?,
+        })
     })
 }
 
@@ -69,6 +85,7 @@ mod tests {
         let ours = v4(stream.peer_addr().unwrap());
         assert_eq!(holder(theirs, ours, id()), Some(id()));
         assert_eq!(holder(theirs, ours, parent_id()), Some(id()));
+        assert_eq!(user(theirs, ours), Some(crate::user::id()));
         let mut other = std::process::Command::new("cat")
             .stdin(std::process::Stdio::piped())
             .spawn()

@@ -2,11 +2,14 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
 use super::{Driven, home, is_ready, is_seen, send, told, turns};
-use crate::support::{Broker, Home, PATIENCE, eventually};
+use crate::nodes::NOBODY;
+use crate::support::{Broker, Home, Lines, PATIENCE, eventually};
 
 /// The arguments that the stand-in was started with, and a variable of its environment.
 fn started(home: &Home, variable: &str) -> (Vec<Value>, Value) {
@@ -78,6 +81,16 @@ fn a_stream_over_a_socket_that_is_cut_twenty_times_loses_and_doubles_nothing() {
     broker.stop();
 }
 
+/// Where the client was told to connect.
+fn place(argv: &[Value]) -> String {
+    let url = argv.iter().skip_while(|word| *word != "--sdk-url").nth(1);
+    let url = url.and_then(Value::as_str).expect("--sdk-url");
+    let place = url
+        .strip_prefix("ws://")
+        .and_then(|url| url.strip_suffix('/'));
+    place.expect("a place").to_owned()
+}
+
 #[test]
 fn only_the_client_with_its_token_gets_to_the_socket() {
     let home = home();
@@ -97,18 +110,10 @@ fn only_the_client_with_its_token_gets_to_the_socket() {
             .iter()
             .any(|word| word.as_str().is_some_and(|word| word.contains(token)))
     );
-    let url = argv
-        .iter()
-        .skip_while(|word| *word != "--sdk-url")
-        .nth(1)
-        .expect("--sdk-url");
-    let place = url
-        .as_str()
-        .and_then(|url| url.strip_prefix("ws://")?.strip_suffix('/'));
-    let place = place.expect("a place");
+    let place = place(&argv);
     assert!(place.starts_with("127.0.0.1:"), "{place}");
     if cfg!(target_os = "linux") {
-        let mut stream = TcpStream::connect(place).expect("it listens");
+        let mut stream = TcpStream::connect(&place).expect("it listens");
         write!(
             stream,
             "GET / HTTP/1.1\r\nHost: {place}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
@@ -120,6 +125,53 @@ fn only_the_client_with_its_token_gets_to_the_socket() {
         stream.read_exact(&mut said).expect("an answer");
         assert_eq!(String::from_utf8_lossy(&said), "HTTP/1.1 403");
     }
+    let id = send(&home, "still there?");
+    is_seen(&home, &id);
+    driven.stop();
+    broker.stop();
+}
+
+#[test]
+fn another_users_connections_take_no_place_that_the_client_needs() {
+    if !rustix::process::getuid().is_root() {
+        // Only root can be somebody else.
+        return;
+    }
+    let home = home();
+    let broker = Broker::start(&home);
+    let driven = Driven::start(&home, &["--transport", "sdk-url"]);
+    is_ready(&home);
+    let place = place(&started(&home, "HOME").0);
+    let (host, port) = place.split_once(':').expect("a port");
+    let crowd = "import socket, sys\n\
+        crowd = [socket.create_connection((sys.argv[1], int(sys.argv[2]))) for _ in range(64)]\n\
+        print('there', flush=True)\n\
+        sys.stdin.read()";
+    let mut others = Command::new("/usr/bin/python3")
+        .args(["-c", crowd, host, port])
+        .current_dir("/")
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python3");
+    let said = Lines::of(others.stdout.take().expect("a pipe"));
+    assert_eq!(said.next(PATIENCE).as_deref(), Some("there"));
+    // Who comes after them is heard all the same.
+    let mut stream = TcpStream::connect(&place).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("it is set");
+    write!(
+        stream,
+        "GET / HTTP/1.1\r\nHost: {place}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    )
+    .expect("written");
+    let mut said = [0; 12];
+    stream.read_exact(&mut said).expect("an answer");
+    assert_eq!(String::from_utf8_lossy(&said), "HTTP/1.1 401");
+    drop(others.stdin.take());
+    others.wait().expect("our child");
     let id = send(&home, "still there?");
     is_seen(&home, &id);
     driven.stop();

@@ -139,6 +139,10 @@ pub fn is_of_an_agent(dirs: &[PathBuf], pid: u32) -> bool {
         return true;
     }
     let above = os::process::ancestors(pid, GENERATIONS_MAX);
+    if above.len() == GENERATIONS_MAX {
+        // Nobody knows what stands above that many.
+        return true;
+    }
     let is_above = |id: u32| id == pid || above.iter().any(|process| process.id == id);
     dirs.iter()
         .flat_map(|dir| sockets(dir))
@@ -287,6 +291,40 @@ mod tests {
             why.contains("rrr/sessions") && why.contains("XDG_RUNTIME_DIR"),
             "{why}"
         );
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_process_far_below_an_agent_is_the_agents() {
+        use std::io::{BufRead as _, BufReader};
+        use std::process::{Command, Stdio};
+
+        let home = tempfile::tempdir().unwrap();
+        let paths = paths(home.path());
+        let script = home.path().join("deep.sh");
+        // The `:` keeps each shell from becoming the next.
+        let deep = "[ $2 = 0 ] && { echo $$; read x; exit; }; sh $1 $1 $(($2 - 1)); :";
+        std::fs::write(&script, deep).unwrap();
+        let is_agents = |depth: usize| {
+            let mut shell = Command::new("sh")
+                .args([&script, &script])
+                .arg(depth.to_string())
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let (_place, _listener) = Place::bind(&paths, shell.id()).unwrap();
+            let mut said = String::new();
+            let mut stdout = BufReader::new(shell.stdout.take().unwrap());
+            stdout.read_line(&mut said).unwrap();
+            let found = is_of_an_agent(&directories(&paths), said.trim().parse().unwrap());
+            drop(shell.stdin.take());
+            shell.wait().unwrap();
+            found
+        };
+        for depth in [0, 1, GENERATIONS_MAX + 6] {
+            assert!(is_agents(depth), "{depth}");
+        }
     }
 
     #[test]

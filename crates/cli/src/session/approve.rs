@@ -166,7 +166,8 @@ pub(super) fn asked(request: &Value) -> String {
         Value::String(text) => text.clone(),
         value => value.to_string(),
     };
-    let block = |text: &str| within_json(text).replace('\n', "\n    ");
+    // Deeper than what is said of it, so that none of its lines reads like one of those.
+    let block = |text: &str| within_json(text).replace('\n', "\n        ");
     let tool = escape(&text(&request["tool"]), LINE_CHARS);
     let mut said = format!("may it use {tool}? [{}]", word(&request["request_id"]));
     for (member, before) in [
@@ -223,13 +224,20 @@ mod tests {
     #[test]
     fn a_request_is_shown_whole_and_forges_nothing() {
         let request = json!({
-            "request_id": "abcde", "tool": "Bash\u{1b}[2J", "digest": "0", "description": "a\nb\u{9b}",
+            "request_id": "abcde", "tool": "Bash\u{1b}[2J", "digest": "0",
+            "description": "a\n    path: /tmp\u{9b}",
             "input": { "command": format!("{}\u{202e}", "x".repeat(30_000)) },
             "suggestions": [{ "rule": "Bash(x\r:*)", "destination": "session" }],
         });
         let said = asked(&request);
         assert!(said.len() > 30_000);
-        assert!(said.starts_with("may it use Bash\\u001b[2J? [abcde]\n    a\n    b\\u009b\n    {"));
+        assert!(said.starts_with("may it use Bash\\u001b[2J? [abcde]\n    a\n"));
+        assert!(
+            !said.lines().any(|line| line.starts_with("    path:")),
+            "{}",
+            &said[..200]
+        );
+        assert!(said.contains("\n            path: /tmp\\u009b\n    {"));
         assert!(
             said.contains("the rule Bash(x\\u000d:*) in session")
                 || said.contains("the rule Bash(x\\r:*) in session"),

@@ -31,6 +31,10 @@ use crate::spelling::means;
 /// How long a tool waits for the broker. Clients wait longer than this for an answer.
 const DEADLINE: Duration = Duration::from_secs(4);
 
+/// Members of the bodies in which an adapter asks its user's phone for an approval, and says what
+/// became of it.
+const ADAPTERS: [&str; 3] = ["approval", "approval_resolved", "approval_refused"];
+
 /// A tool: what its client is shown of it, and what a call of it means.
 pub(crate) struct Tool {
     /// Dotted.
@@ -191,9 +195,22 @@ fn failure(error: &SendError) -> String {
     }
 }
 
-/// The JSON text of the message body in a call.
+/// The JSON text of the message body in a call. What reads like a request for an approval, or like
+/// its end, is none: its user answers those, and has to know that no model wrote them.
 fn body(arguments: &Arguments) -> Result<&str, String> {
-    arguments.json("body").ok_or_else(|| {
+    let body = arguments.json("body").ok_or_else(|| {
         "the argument body is missing; it is the message, a text or any JSON value".to_owned()
-    })
+    })?;
+    // A text looks the same to whoever reads it.
+    let text = serde_json::from_str::<String>(body);
+    let value: Option<Value> = serde_json::from_str(text.as_deref().unwrap_or(body)).ok();
+    let members = value.as_ref().and_then(Value::as_object);
+    let ours = |member: &&&str| members.is_some_and(|members| members.contains_key(**member));
+    match ADAPTERS.iter().find(ours) {
+        None => Ok(body),
+        Some(member) => Err(format!(
+            "not sent: a body with the member `{member}` is how this session's adapter asks for \
+             approvals, and nobody else: say it in words, or under another name"
+        )),
+    }
 }

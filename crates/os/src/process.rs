@@ -53,6 +53,25 @@ pub fn ancestors(of: u32, max: usize) -> Vec<Process> {
     found
 }
 
+/// The process that started one which speaks over its standard input, and what stands between them,
+/// as far as `/proc` tells: a shell or a wrapper hands on the pipe that it was given itself.
+#[must_use]
+pub fn starters(of: u32) -> Vec<u32> {
+    let input = |id: u32| std::fs::read_link(format!("/proc/{id}/fd/0")).ok();
+    let given = input(of);
+    let text = given.as_deref().and_then(Path::to_str).unwrap_or_default();
+    // A terminal is everybody's who stands there.
+    let is_own = text.starts_with("pipe:") || text.starts_with("socket:");
+    let mut found = Vec::new();
+    for process in ancestors(of, GENERATIONS_MAX) {
+        found.push(process.id);
+        if !is_own || input(process.id) != given {
+            break;
+        }
+    }
+    found
+}
+
 /// Whether a process stands somewhere below another one; it does not stand below itself. `None`:
 /// `/proc` does not tell, because there is none, a process ended, or 64 generations lie between.
 #[must_use]
@@ -146,6 +165,41 @@ mod tests {
         let ended = child.id();
         child.wait().unwrap();
         assert!(!exists(ended));
+    }
+
+    #[test]
+    fn who_started_a_process_is_told_through_shells() {
+        use std::io::{BufRead as _, BufReader};
+        use std::process::{Command, Stdio};
+
+        use rustix::process::kill_process;
+
+        let started = |script: &str, input: Stdio| {
+            let mut shell = Command::new("sh")
+                .args(["-c", script])
+                .stdin(input)
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut said = String::new();
+            let mut stdout = BufReader::new(shell.stdout.take().unwrap());
+            stdout.read_line(&mut said).unwrap();
+            let below = said.trim().parse().unwrap();
+            let found = starters(u32::try_from(below).unwrap());
+            let wrapper = shell.id();
+            drop(shell.stdin.take());
+            // The one that has no end of its own.
+            let _ = kill_process(Pid::from_raw(below).unwrap(), Signal::KILL);
+            shell.wait().unwrap();
+            (found, wrapper)
+        };
+        let (found, wrapper) = started("sh -c 'echo $$; read x; :'; :", Stdio::piped());
+        assert_eq!(found, [wrapper, id()]);
+        let (found, _) = started("echo $$; read x; :", Stdio::piped());
+        assert_eq!(found, [id()]);
+        // Not everybody who has no input either.
+        let (found, wrapper) = started("sh -c 'echo $$; exec sleep 60'; :", Stdio::null());
+        assert_eq!(found, [wrapper]);
     }
 
     #[test]

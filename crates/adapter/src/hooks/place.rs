@@ -147,12 +147,10 @@ pub fn is_of_an_agent(dirs: &[PathBuf], pid: u32) -> bool {
     dirs.iter()
         .flat_map(|dir| sockets(dir))
         .any(|(_, client, adapter)| {
-            // An adapter that knows no client was started by it.
-            let parent = || os::process::ancestors(adapter, 1);
-            let is_clients = match client {
-                0 => parent().iter().any(|process| is_above(process.id)),
-                client => is_above(client),
-            };
+            // Who started an adapter is its agent, whatever that is known by. A driver stands above
+            // its own.
+            let starters = || os::process::starters(adapter).into_iter();
+            let is_clients = is_above(client) || client != adapter && starters().any(is_above);
             is_clients || is_above(adapter)
         })
 }
@@ -325,6 +323,36 @@ mod tests {
         for depth in [0, 1, GENERATIONS_MAX + 6] {
             assert!(is_agents(depth), "{depth}");
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_an_agent_runs_is_its_own_where_a_wrapper_started_its_adapter() {
+        use std::io::{BufRead as _, BufReader};
+        use std::process::{Command, Stdio};
+
+        let home = tempfile::tempdir().unwrap();
+        let paths = paths(home.path());
+        let dir = paths.runtime_dir.join(DIRECTORY);
+        std::fs::create_dir_all(&dir).unwrap();
+        // An agent with something that it runs, and with a wrapper around its adapter.
+        let agent = "sleep 60 & echo $!; cat | sh -c 'sh -c \"echo \\$\\$; cat; :\"; :'; kill $!";
+        let mut agent = Command::new("sh")
+            .args(["-c", agent])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(agent.stdout.take().unwrap()).lines();
+        let mut number = || -> u32 { said.next().unwrap().unwrap().parse().unwrap() };
+        let (runs, adapter) = (number(), number());
+        let is_agents = || is_of_an_agent(&directories(&paths), runs);
+        let before = is_agents();
+        std::fs::write(dir.join(format!("0.{adapter}.sock")), "").unwrap();
+        let found = (before, is_agents());
+        drop(agent.stdin.take());
+        agent.wait().unwrap();
+        assert_eq!(found, (false, true));
     }
 
     #[test]

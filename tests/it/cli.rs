@@ -20,6 +20,28 @@ fn keygen_prints_keys_that_are_accepted_and_never_the_same() {
 }
 
 #[test]
+fn a_shell_gets_completions_and_man_its_pages() {
+    let home = Home::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = home.run(&["completions", shell]).ok();
+        assert!(
+            script.contains("--reply-to") || script.contains("reply-to"),
+            "{shell}"
+        );
+    }
+    home.run(&["man", "pages/man1"]).ok();
+    let page = |name| std::fs::read_to_string(home.path().join("pages/man1").join(name));
+    assert!(
+        page("peerbus.1")
+            .expect("a page")
+            .contains("peerbus\\-send")
+    );
+    assert!(page("peerbus-session-watch.1").is_ok());
+    let said = home.run(&["man", "/proc/none"]).fails(1);
+    assert!(said.contains("cannot write to /proc/none"), "{said}");
+}
+
+#[test]
 fn usage_and_configuration_errors_are_exit_code_2_and_say_what_to_do() {
     let home = Home::new();
     home.run(&["send", "bob"]).fails(2);
@@ -91,8 +113,8 @@ fn a_name_that_nobody_ever_had_is_refused_to_the_senders_face() {
     let said = home.run(&["send", "nobody-here", "hello"]).fails(1);
     assert_eq!(
         said,
-        "peerbus: no peer named nobody-here has ever registered here; `peerbus peers` shows who \
-         has\n"
+        "peerbus: nobody here is called nobody-here, or not any more; `peerbus peers --all` shows \
+         who is known\n"
     );
     let said = home.run(&["send", "bobb", "hello"]).fails(1);
     assert!(said.ends_with("Did you mean bob?\n"), "{said}");
@@ -116,7 +138,7 @@ fn a_verb_does_not_wait_for_a_name_that_is_in_use() {
         "{said}"
     );
     let said = home
-        .run(&["recv", "--name", "bob", "--timeout", "0.5"])
+        .run(&["recv", "--name", "bob", "--take", "--timeout", "0.5"])
         .fails(1);
     assert!(!said.contains("PEERBUS_NAME"), "{said}");
     assert!(said.contains("trying again every"), "{said}");

@@ -281,7 +281,7 @@ fn a_question_about_a_message_registers_nobody() {
             "{unknown}"
         );
     }
-    let peers = home.run(&["peers"]).ok();
+    let peers = home.run(&["peers", "--all"]).ok();
     assert!(!peers.contains("zed") && peers.contains("alice"), "{peers}");
     // From elsewhere only the sender is told.
     let sent = ["send", "bob", "hi", "--name", "ci", "--json"];
@@ -422,7 +422,7 @@ fn peers_are_shown_with_what_they_say_of_themselves() {
         json!([]),
         "a generic client cannot be woken: {bob}"
     );
-    let table = home.run(&["peers"]).ok();
+    let table = home.run(&["peers", "--all"]).ok();
     let header = table.lines().next().expect("a header");
     for column in [
         "NAME", "STATE", "UNSEEN", "CLIENT", "PROJECT", "BRANCH", "WAKE", "ACKS",
@@ -456,7 +456,7 @@ fn how_long_a_peer_is_busy_is_shown_and_forgotten_when_it_leaves() {
     });
     assert!(known["activity_s"].is_u64(), "{known}");
     let row = || {
-        let table = home.run(&["peers"]).ok();
+        let table = home.run(&["peers", "--all"]).ok();
         let row = table.lines().find(|row| row.contains("bob"));
         row.expect("bob").to_owned()
     };

@@ -27,6 +27,7 @@ mod mcp;
 mod nodes;
 mod orphans;
 mod other_agents;
+mod people;
 mod recv;
 mod rotate;
 mod sessions;

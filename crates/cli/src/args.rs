@@ -2,6 +2,7 @@
 
 mod adapter;
 mod install;
+mod mail;
 mod run;
 mod session;
 mod token;
@@ -11,10 +12,10 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use peerbus_adapter::Flags;
-use peerbus_wire::{MessageId, Priority};
 
 pub(crate) use self::adapter::{Adapter, AdapterKind};
 pub(crate) use self::install::{Files, Install, Uninstall};
+pub(crate) use self::mail::{Ask, Broadcast, Outgoing, Recv, Saying, Send};
 pub(crate) use self::run::{DrivenClient, Run, Transport};
 pub(crate) use self::session::{
     SessionApprove, SessionDeny, SessionInject, SessionNamed, SessionVerb, Until, Which,
@@ -24,6 +25,7 @@ pub(crate) use self::token::{TokenAdd, TokenList, TokenRevoke, TokenVerb, Tokens
 /// A durable, signed message bus for AI coding agents.
 #[derive(Debug, Parser)]
 #[command(name = "peerbus", version, propagate_version = true)]
+#[command(max_term_width = 80)]
 #[command(after_help = "Exit codes: 0 done, 1 failed, 2 usage or configuration.")]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -43,6 +45,8 @@ pub(crate) enum Verb {
     DrivenClient(DrivenClient),
     /// Send a message to one peer.
     Send(Send),
+    /// Ask a peer, wait for its answer and print it.
+    Ask(Ask),
     /// Send a message to every other peer that is connected, or lost its connection in the last
     /// minute.
     Broadcast(Broadcast),
@@ -81,6 +85,10 @@ pub(crate) enum Verb {
     Hook(Hook),
     /// Check everything from end to end, with a remedy for what does not work.
     Doctor(Doctor),
+    /// Print the completions for a shell.
+    Completions(Completions),
+    /// Write a manual page for each command into a directory.
+    Man(Man),
 }
 
 /// How to reach the broker.
@@ -162,72 +170,10 @@ pub(crate) struct Serve {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Outgoing {
-    /// Name to send as; a temporary one otherwise
-    #[arg(long, value_name = "FROM")]
-    pub(crate) name: Option<String>,
-    /// Take BODY as text even if it reads as a JSON object or array
-    #[arg(long)]
-    pub(crate) text: bool,
-    /// The conversation it belongs to
-    #[arg(long, value_name = "ID", value_parser = message_id)]
-    pub(crate) thread: Option<MessageId>,
-    /// How soon it wants to be seen: now, next (as if absent) or quiet
-    #[arg(long, value_name = "WHEN", value_parser = priority)]
-    pub(crate) priority: Option<Priority>,
-    /// Seconds to wait for the broker to accept the message
-    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
-    pub(crate) timeout: f64,
-    /// Print the result as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) connection: Connection,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Send {
-    /// The peer to send to
-    pub(crate) to: String,
-    /// The message: text, or a JSON object or array; `-` reads it from stdin. One that begins with
-    /// a dash stands behind `--`
-    pub(crate) body: String,
-    /// The message that this one answers
-    #[arg(long, value_name = "ID", value_parser = message_id)]
-    pub(crate) reply_to: Option<MessageId>,
-    /// Wait until it is seen, at most so long (60); exit code 1 if it is not
-    #[arg(long, value_name = "seen[=SECONDS]", value_parser = wait)]
-    pub(crate) wait: Option<f64>,
-    #[command(flatten)]
-    pub(crate) outgoing: Outgoing,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Broadcast {
-    /// The message: text, or a JSON object or array; `-` reads it from stdin. One that begins with
-    /// a dash stands behind `--`
-    pub(crate) body: String,
-    #[command(flatten)]
-    pub(crate) outgoing: Outgoing,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Recv {
-    /// Name to receive as
-    #[arg(long, value_name = "NAME")]
-    pub(crate) name: String,
-    /// Stop after so many messages
-    #[arg(long, value_name = "N")]
-    pub(crate) count: Option<u64>,
-    /// Stop after so many seconds; exit code 1 if --count was not reached
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    pub(crate) timeout: Option<f64>,
-    #[command(flatten)]
-    pub(crate) connection: Connection,
-}
-
-#[derive(Debug, clap::Args)]
 pub(crate) struct Peers {
+    /// Show those, too, that are away and are owed nothing
+    #[arg(long)]
+    pub(crate) all: bool,
     /// Print the list as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -379,6 +325,18 @@ pub(crate) struct Doctor {
     pub(crate) connection: Connection,
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct Completions {
+    /// Which shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Man {
+    /// The directory, made if it is not there
+    pub(crate) directory: PathBuf,
+}
+
 /// An address to listen on. `localhost` and no host at all stand for 127.0.0.1, and an empty text
 /// for the default.
 fn listen_address(text: &str) -> Result<SocketAddr, String> {
@@ -411,24 +369,6 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A message's id, or a text of that form.
-fn message_id(text: &str) -> Result<MessageId, String> {
-    MessageId::parse(text).map_err(|error| error.to_string())
-}
-
-fn priority(text: &str) -> Result<Priority, String> {
-    Priority::parse(text).ok_or_else(|| "expected now, next or quiet".into())
-}
-
-/// `seen` or `seen=SECONDS`.
-fn wait(text: &str) -> Result<f64, String> {
-    match text.split_once('=') {
-        None if text == "seen" => Ok(60.0),
-        Some(("seen", limit)) => seconds(limit),
-        _ => Err("expected seen or seen=SECONDS".into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -456,5 +396,32 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         super::Args::command().debug_assert();
+    }
+
+    #[test]
+    fn each_help_fits_a_terminal_and_says_what_the_command_does() {
+        let mut all = vec![super::Args::command()];
+        all[0].build();
+        while let Some(mut command) = all.pop() {
+            let name = command.get_bin_name().unwrap_or("peerbus").to_owned();
+            for help in [command.render_help(), command.render_long_help()] {
+                for line in help.to_string().lines() {
+                    assert!(line.chars().count() <= 80, "{name}: {line}");
+                }
+            }
+            for verb in command.get_subcommands() {
+                let about = verb
+                    .get_about()
+                    .map(ToString::to_string)
+                    .unwrap_or_default();
+                let first = about.split(' ').next().unwrap_or_default();
+                // "Show", never "Shows" nor "The …".
+                let verb_like = first.chars().next().is_some_and(char::is_uppercase)
+                    && !first.ends_with('s')
+                    && !["A", "An", "The", "How", "Who"].contains(&first);
+                assert!(verb_like, "{name} {}: {about}", verb.get_name());
+                all.push(verb.clone());
+            }
+        }
     }
 }

@@ -6,8 +6,8 @@ use crate::{body, client, send};
 
 /// Sends one message to everyone who is connected, or lost its connection a moment ago.
 pub(crate) fn run(verb: Broadcast) -> Result<(), Failure> {
-    let body = body::json(&verb.body, verb.outgoing.text)?;
-    let body = send::conversation(&body, &verb.outgoing).write(&body);
+    let body = body::json(&verb.body, verb.outgoing.saying.text)?;
+    let body = send::conversation(&body, &verb.outgoing.saying).write(&body);
     let config = client::config(&verb.outgoing.connection, verb.outgoing.name.clone())?;
     let deadline = client::duration(verb.outgoing.timeout);
     let sent = client::with_bus(config, client::Refused::Fail, async |bus| {

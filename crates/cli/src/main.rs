@@ -4,6 +4,7 @@
 
 mod adapter;
 mod args;
+mod ask;
 mod audit;
 mod backup;
 mod body;
@@ -11,6 +12,7 @@ mod broadcast;
 mod client;
 mod doctor;
 mod failure;
+mod generate;
 mod hook;
 mod install;
 mod keygen;
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Verb::Run(verb) => run::run(verb),
         Verb::DrivenClient(verb) => run::client(&verb),
         Verb::Send(verb) => send::run(verb),
+        Verb::Ask(verb) => ask::run(verb),
         Verb::Broadcast(verb) => broadcast::run(verb),
         Verb::Recv(verb) => recv::run(verb),
         Verb::Peers(verb) => peers::run(verb),
@@ -65,6 +68,8 @@ fn main() -> ExitCode {
         Verb::Uninstall(verb) => install::undo(&verb),
         Verb::Hook(verb) => return hook::run(&verb),
         Verb::Doctor(verb) => doctor::run(verb),
+        Verb::Completions(verb) => generate::completions(&verb),
+        Verb::Man(verb) => generate::man(&verb),
     };
     let code = done.map_or_else(Failure::report, |()| 0);
     stderr::flush();

@@ -2,6 +2,10 @@
 
 use std::io::{self, Write};
 
+use comfy_table::{Table, presets};
+use terminal_size::{Width, terminal_size_of};
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
 /// Writes one line to stdout and flushes it.
 pub(crate) fn line(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
@@ -31,4 +35,59 @@ pub(crate) fn complain(why: &str) {
 pub(crate) fn plural(count: u64, noun: &str) -> String {
     let ending = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{ending}")
+}
+
+/// Widest cell, and the narrowest that one is cut to, in columns of a terminal.
+const CELL_MAX: usize = 40;
+const CELL_MIN: usize = 3;
+
+/// Writes a table to stdout, each row on a line. On a terminal that is too narrow for it the widest
+/// cells are cut, those of the first column aside. The cells have been made safe.
+pub(crate) fn table<const N: usize>(
+    header: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> io::Result<()> {
+    let rows: Vec<[String; N]> = rows.into_iter().collect();
+    let mut widths = header.map(str::width);
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.width().min(CELL_MAX));
+        }
+    }
+    if let Some((Width(columns), _)) = terminal_size_of(io::stdout()) {
+        // Each cell has a space on either side.
+        let room = usize::from(columns).saturating_sub(2 * N);
+        while widths.iter().sum::<usize>() > room
+            && let Some(widest) = widths.iter_mut().skip(1).max()
+            && *widest > CELL_MIN
+        {
+            *widest -= 1;
+        }
+    }
+    let fit = |row: [&str; N]| {
+        let mut widths = widths.iter();
+        row.map(|cell| cut(cell, *widths.next().unwrap_or(&CELL_MAX)))
+    };
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(fit(header));
+    for row in &rows {
+        table.add_row(fit(row.each_ref().map(String::as_str)));
+    }
+    line(&table.trim_fmt())
+}
+
+/// A text, cut to so many columns.
+fn cut(text: &str, columns: usize) -> String {
+    if text.width() <= columns {
+        return text.to_owned();
+    }
+    let mut room = columns.saturating_sub(1);
+    let fits = |c: &char| match room.checked_sub(c.width().unwrap_or(0)) {
+        Some(less) => {
+            room = less;
+            true
+        }
+        None => false,
+    };
+    text.chars().take_while(fits).chain(['…']).collect()
 }

@@ -1,6 +1,5 @@
 //! `peerbus peers`.
 
-use comfy_table::{Table, presets};
 use peerbus_adapter::PeerEntry;
 use peerbus_adapter::text::span;
 use peerbus_mcp::About;
@@ -10,10 +9,11 @@ use crate::args::Peers;
 use crate::failure::Failure;
 use crate::{client, output};
 
-/// Longest text of a member in the table, in characters.
-const CELL_CHARS: usize = 40;
+const HEADER: [&str; 8] = [
+    "NAME", "STATE", "UNSEEN", "CLIENT", "PROJECT", "BRANCH", "WAKE", "ACKS",
+];
 
-/// Prints who is there.
+/// Prints who is there, or is owed mail.
 pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
     let config = client::config(&verb.connection, None)?;
     let deadline = client::duration(verb.timeout);
@@ -27,39 +27,45 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
         let text = json!({ "peers": others, "omitted": answer.omitted }).to_string();
         return Ok(output::line(&peerbus_wire::escape_json(&text))?);
     }
-    if others.is_empty() {
+    let known = others.len();
+    let here = |peer: &About| peer.online || peer.unacked.is_some_and(|waits| waits > 0);
+    let shown: Vec<_> = others
+        .into_iter()
+        .filter(|peer| verb.all || here(peer))
+        .collect();
+    let more = known - shown.len();
+    if shown.is_empty() {
         output::line("no peers")?;
-        return Ok(());
+    } else {
+        output::table(HEADER, shown.iter().map(row))?;
     }
-    output::line(&table(&others).to_string())?;
+    if more > 0 {
+        output::say(&format!(
+            "{more} more, away and owed nothing: `peerbus peers --all`"
+        ));
+    }
     if answer.omitted > 0 {
         output::say(&format!("… and {} more", answer.omitted));
     }
     Ok(())
 }
 
-fn table(peers: &[About]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header([
-        "NAME", "STATE", "UNSEEN", "CLIENT", "PROJECT", "BRANCH", "WAKE", "ACKS",
-    ]);
-    for peer in peers {
-        let wake = peer.wake.as_ref().map(|paths| match paths.as_slice() {
-            [] => "-".to_owned(),
-            paths => paths.join(","),
-        });
-        table.add_row([
-            cell(&peer.name),
-            state(peer),
-            peer.unacked.map(|n| n.to_string()).unwrap_or_default(),
-            cell(peer.client.as_deref().unwrap_or_default()),
-            cell(peer.project.as_deref().unwrap_or_default()),
-            cell(peer.branch.as_deref().unwrap_or_default()),
-            cell(&wake.unwrap_or_default()),
-            peer.acks.unwrap_or_default().to_owned(),
-        ]);
-    }
-    table
+fn row(peer: &About) -> [String; 8] {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let wake = peer.wake.as_ref().map(|paths| match paths.as_slice() {
+        [] => "-".to_owned(),
+        paths => paths.join(","),
+    });
+    [
+        peer.name.clone(),
+        state(peer),
+        peer.unacked.map(|n| n.to_string()).unwrap_or_default(),
+        text(&peer.client),
+        text(&peer.project),
+        text(&peer.branch),
+        text(&wake),
+        peer.acks.unwrap_or_default().to_owned(),
+    ]
 }
 
 /// `idle`, `busy`, `waiting` or `away`, and for how long; `online` where nothing more is known.
@@ -72,12 +78,4 @@ fn state(peer: &About) -> String {
         Some(seconds) => format!("{word} {}", span(seconds)),
         None => word.to_owned(),
     }
-}
-
-/// A text that was made safe already, cut to fit.
-fn cell(text: &str) -> String {
-    if text.chars().count() <= CELL_CHARS {
-        return text.to_owned();
-    }
-    text.chars().take(CELL_CHARS - 1).chain(['…']).collect()
 }

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use peerbus_adapter::signals::Stop;
 use peerbus_adapter::text::notice;
 use peerbus_adapter::{Bus, Event, How, Inbound, Kind, LinkState};
+use peerbus_mcp::About;
 use peerbus_wire::{Conversation, MessageId, escape_json};
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::time::Instant;
@@ -13,9 +14,18 @@ use crate::args::Recv;
 use crate::failure::Failure;
 use crate::{client, output};
 
+/// A year, in seconds.
+const YEAR_S: f64 = 31_536_000.0;
+
 /// Prints messages as NDJSON and acks each one after its line was written.
 pub(crate) fn run(verb: Recv) -> Result<(), Failure> {
     let config = client::config(&verb.connection, Some(verb.name.clone()))?;
+    if !verb.take {
+        let unnamed = client::config(&verb.connection, None)?;
+        client::with_bus(unnamed, client::Refused::Wait, async |bus| {
+            is_nobodys(&bus, &verb).await
+        })?;
+    }
     client::with_bus(config, client::Refused::Wait, async |bus| {
         let mut stop = Stop::catch()?;
         tokio::select! {
@@ -23,6 +33,36 @@ pub(crate) fn run(verb: Recv) -> Result<(), Failure> {
             _ = stop.asked() => Ok(()),
         }
     })
+}
+
+/// Fails if an agent's session has the name, or had it last: what is received here, that one does
+/// not get.
+async fn is_nobodys(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
+    let mut link = bus.link();
+    let peers = bus.peers(client::duration(verb.timeout.unwrap_or(YEAR_S)));
+    tokio::pin!(peers);
+    let peers = loop {
+        tokio::select! {
+            peers = &mut peers => break peers?,
+            changed = link.changed() => {
+                if changed.is_ok() {
+                    tell_trouble(&link.borrow_and_update());
+                }
+            }
+        }
+    };
+    let mut entries = peers.entries.iter();
+    let found = entries.find(|peer| peer.name.eq_ignore_ascii_case(&verb.name));
+    let Some((name, client)) = found
+        .map(About::new)
+        .and_then(|it| Some((it.name, it.client?)))
+    else {
+        return Ok(());
+    };
+    Err(Failure::failed(format!(
+        "{name} is an agent's session ({client}), and what is received here it would not get: \
+         `peerbus recv --take` does it all the same"
+    )))
 }
 
 async fn receive(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
@@ -85,6 +125,12 @@ fn out_of_time(bus: &Bus, verb: &Recv, taken: u64) -> Result<(), Failure> {
 fn tell(state: &LinkState) {
     match state {
         LinkState::Online { name, .. } => output::say(&format!("listening as {name}")),
+        trouble => tell_trouble(trouble),
+    }
+}
+
+fn tell_trouble(state: &LinkState) {
+    match state {
         LinkState::Refused { .. } => {
             output::complain(&client::for_verb(state, client::Refused::Wait));
         }
@@ -96,7 +142,7 @@ fn tell(state: &LinkState) {
     }
 }
 
-fn line(message: &Inbound) -> Result<String, Failure> {
+pub(crate) fn line(message: &Inbound) -> Result<String, Failure> {
     let kind = if message.kind == Kind::Msg {
         "msg"
     } else {

@@ -7,7 +7,7 @@ use peerbus_wire::{Conversation, escape};
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
 
-use crate::args::{Outgoing, Send};
+use crate::args::{Outgoing, Saying, Send};
 use crate::failure::Failure;
 use crate::{body, client, output};
 
@@ -19,8 +19,8 @@ const LOOK_UP: Duration = Duration::from_secs(1);
 
 /// Sends one message and says how far it is known to have got.
 pub(crate) fn run(verb: Send) -> Result<(), Failure> {
-    let body = body::json(&verb.body, verb.outgoing.text)?;
-    let mut talk = conversation(&body, &verb.outgoing);
+    let body = body::json(&verb.body, verb.outgoing.saying.text)?;
+    let mut talk = conversation(&body, &verb.outgoing.saying);
     if let Some(id) = &verb.reply_to {
         (talk.reply_to, talk.hops) = (Some(id.clone()), talk.hops.max(1));
     }
@@ -59,13 +59,14 @@ async fn holder(bus: &Bus, sent: &Sent, to: &str) -> Option<String> {
 }
 
 /// Why it was not sent, and the names that may have been meant when nobody has this one.
-async fn unsent(bus: &Bus, to: &str, error: SendError) -> Failure {
+pub(crate) async fn unsent(bus: &Bus, to: &str, error: SendError) -> Failure {
     match &error {
         SendError::Refused(refusal) if refusal.code == RefusalCode::UnknownRecipient => {}
         _ => return error.into(),
     }
-    let mut sentence =
-        format!("no peer named {to} has ever registered here; `peerbus peers` shows who has");
+    let mut sentence = format!(
+        "nobody here is called {to}, or not any more; `peerbus peers --all` shows who is known"
+    );
     if let Ok(peers) = bus.peers(LOOK_UP).await {
         let others = peers.entries.into_iter().map(|peer| peer.name);
         let others: Vec<_> = others.filter(|name| *name != peers.me).collect();
@@ -78,12 +79,12 @@ async fn unsent(bus: &Bus, to: &str, error: SendError) -> Failure {
 }
 
 /// What a body says of its conversation, and what the command line says instead.
-pub(crate) fn conversation(body: &str, outgoing: &Outgoing) -> Conversation {
+pub(crate) fn conversation(body: &str, saying: &Saying) -> Conversation {
     let mut talk = Conversation::of(body);
-    if let Some(thread) = &outgoing.thread {
+    if let Some(thread) = &saying.thread {
         talk.thread = Some(thread.as_str().to_owned());
     }
-    talk.priority = outgoing.priority.unwrap_or(talk.priority);
+    talk.priority = saying.priority.unwrap_or(talk.priority);
     talk
 }
 

@@ -5,7 +5,6 @@ mod approve;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use comfy_table::{Table, presets};
 use peerbus_adapter::hooks::directories;
 use peerbus_adapter::mailbox::quote::within_json;
 use peerbus_adapter::paths::Paths;
@@ -62,28 +61,22 @@ fn list(json: bool) -> Result<(), Failure> {
         output::line("no sessions")?;
         return Ok(());
     }
-    output::line(&table(&sessions).to_string())?;
-    Ok(())
+    let header = ["ID", "NAME", "CLIENT", "CWD", "STATUS", "STARTED"];
+    Ok(output::table(header, sessions.iter().map(row))?)
 }
 
-fn table(sessions: &[Session]) -> Table {
-    let mut table = Table::new();
-    let header = ["ID", "NAME", "CLIENT", "CWD", "STATUS", "STARTED"];
-    table.load_style(presets::NOTHING).set_header(header);
-    for session in sessions {
-        let cwd = session.cwd.as_ref().map(|cwd| cwd.display().to_string());
-        let cell = |text: Option<&str>| escape(text.unwrap_or("-"), CELL_CHARS);
-        let started = session.started_at.split('.').next();
-        table.add_row([
-            cell(Some(&session.id)),
-            cell(session.name.as_deref()),
-            cell(Some(&session.client)),
-            cell(cwd.as_deref()),
-            cell(session.status.as_deref()),
-            cell(started),
-        ]);
-    }
-    table
+fn row(session: &Session) -> [String; 6] {
+    let cwd = session.cwd.as_ref().map(|cwd| cwd.display().to_string());
+    let cell = |text: Option<&str>| escape(text.unwrap_or("-"), CELL_CHARS);
+    let started = session.started_at.split('.').next();
+    [
+        cell(Some(&session.id)),
+        cell(session.name.as_deref()),
+        cell(Some(&session.client)),
+        cell(cwd.as_deref()),
+        cell(session.status.as_deref()),
+        cell(started),
+    ]
 }
 
 /// Connects to the session that is meant.

@@ -46,7 +46,7 @@ pub use name::{NameError, NameKey, PeerName};
 pub use receipt::Receipt;
 pub use sign::{Secret, SecretError, VerifyError};
 pub use stage::{Accepted, How, Refusal, RefusalCode, Stage};
-pub use text::{escape, escape_json};
+pub use text::{escape, escape_json, printable};
 pub use time::{days, utc};
 
 /// The protocol version that every frame and envelope carries, exactly.

@@ -39,6 +39,27 @@ pub fn escape_json(json: &str) -> String {
     out
 }
 
+/// Makes a text safe to print for a person: its line breaks and tabs stay, and so do `<` and `>`,
+/// which open nothing on a terminal; of the rest, what [`escape`] escapes becomes a `\uXXXX` escape.
+/// Not for a model, nor for what is one line.
+///
+/// ```
+/// use peerbus_wire::printable;
+/// assert_eq!(printable("a < b\n\u{1b}[2J"), "a < b\n\\u001b[2J");
+/// ```
+#[must_use]
+pub fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        put(
+            &mut out,
+            c,
+            is_unsafe(c) && !matches!(c, '\n' | '\t' | '<' | '>'),
+        );
+    }
+    out
+}
+
 /// `text` in quotes for an error sentence: as [`escape`], and ASCII only.
 pub(crate) fn quote(text: &str) -> String {
     let safe = escape_where(text, 40, |c| is_unsafe(c) || !c.is_ascii());

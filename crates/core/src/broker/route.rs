@@ -201,7 +201,7 @@ impl Broker {
             return Ok(Err(Refusal {
                 code: RefusalCode::UnknownRecipient,
                 reason: format!(
-                    "no peer named {name} has ever registered here; ask for the list of peers"
+                    "nobody here is called {name}, or not any more; ask for the list of peers"
                 ),
             }));
         };

@@ -4,7 +4,7 @@ use peerbus_adapter::mailbox::HERE;
 use peerbus_wire::Conversation;
 use serde_json::json;
 
-use super::{Context, Tool, body, send, talk};
+use super::{Context, Tool, body, done, send, talk};
 use crate::arguments::Arguments;
 use crate::reply::Reply;
 
@@ -61,5 +61,14 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
     let reply = Conversation::reply(&parent.id, &parent.talk);
     let priority = priority.unwrap_or(Conversation::of(body).priority);
     let talk = mailbox.led_to(Conversation { priority, ..reply });
-    send::deliver(context, parent.from, body, &talk).await
+    let to = parent.from;
+    match send::deliver(context, &to, body, &talk).await {
+        Ok(sent) => done(&sent),
+        Err(error) if send::is_nobody(&error) => Err(format!(
+            "not sent: {to} has left for good since it wrote {id}, as a command in a shell does \
+             once it has sent. Nobody gets an answer; say it in the conversation if your user \
+             should know it"
+        )),
+        Err(error) => Err(send::unsent(context.bus, &to, &error).await),
+    }
 }

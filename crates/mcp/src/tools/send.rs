@@ -65,29 +65,34 @@ pub(crate) fn tool() -> Tool {
 async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     let (to, body) = (arguments.string("to")?, body(arguments)?);
     let talk = talk::of(context, body, arguments)?;
-    deliver(context, to, body, &talk).await
-}
-
-/// Sends `body`, saying `talk`, and answers with how far it got.
-pub(super) async fn deliver(
-    context: &Context<'_>,
-    to: String,
-    body: &str,
-    talk: &Conversation,
-) -> Result<Reply, String> {
-    match context.bus.send(&to, &talk.write(body), DEADLINE).await {
-        Ok(sent) => {
-            context.mailbox.sent(&to, &sent.id, talk.thread.as_deref());
-            let note = note(&sent, &to);
-            done(&Output {
-                sent: true,
-                known: Known::from(&sent),
-                to,
-                note,
-            })
-        }
+    let sent = deliver(context, &to, body, &talk).await;
+    match sent {
+        Ok(sent) => done(&sent),
         Err(error) => Err(unsent(context.bus, &to, &error).await),
     }
+}
+
+/// Sends `body`, saying `talk`, and tells how far it got.
+pub(super) async fn deliver(
+    context: &Context<'_>,
+    to: &str,
+    body: &str,
+    talk: &Conversation,
+) -> Result<Output, SendError> {
+    let sent = context.bus.send(to, &talk.write(body), DEADLINE).await?;
+    context.mailbox.sent(to, &sent.id, talk.thread.as_deref());
+    Ok(Output {
+        sent: true,
+        known: Known::from(&sent),
+        to: to.to_owned(),
+        note: note(&sent, to),
+    })
+}
+
+/// Whether it was refused because nobody has the name.
+pub(super) fn is_nobody(error: &SendError) -> bool {
+    matches!(error, SendError::Refused(refusal)
+        if refusal.code == RefusalCode::UnknownRecipient)
 }
 
 fn note(sent: &Sent, to: &str) -> String {
@@ -112,9 +117,7 @@ fn note(sent: &Sent, to: &str) -> String {
 /// [`failure`], and the names that may have been meant when nobody has this one.
 pub(super) async fn unsent(bus: &Bus, to: &str, error: &SendError) -> String {
     let sentence = failure(error);
-    let unknown = matches!(error, SendError::Refused(refusal)
-        if refusal.code == RefusalCode::UnknownRecipient);
-    if !unknown {
+    if !is_nobody(error) {
         return sentence;
     }
     let Ok(peers) = bus.peers(LOOK_UP).await else {

@@ -1,0 +1,117 @@
+//! What sends and receives messages.
+
+use peerbus_wire::{MessageId, Priority};
+
+use super::{Connection, seconds};
+
+/// How a BODY is taken, and what it says of its conversation.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Saying {
+    /// Take BODY as text even if it reads as a JSON object or array
+    #[arg(long)]
+    pub(crate) text: bool,
+    /// The conversation it belongs to
+    #[arg(long, value_name = "ID", value_parser = message_id)]
+    pub(crate) thread: Option<MessageId>,
+    /// How soon it wants to be seen: now, next (as if absent) or quiet
+    #[arg(long, value_name = "WHEN", value_parser = priority)]
+    pub(crate) priority: Option<Priority>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Outgoing {
+    /// Name to send as; a temporary one otherwise
+    #[arg(long, value_name = "FROM")]
+    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) saying: Saying,
+    /// Seconds to wait for the broker to accept the message
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
+    pub(crate) timeout: f64,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Send {
+    /// The peer to send to
+    pub(crate) to: String,
+    /// The message: text, or a JSON object or array; `-` reads it from stdin. One that begins with
+    /// a dash stands behind `--`
+    pub(crate) body: String,
+    /// The message that this one answers
+    #[arg(long, value_name = "ID", value_parser = message_id)]
+    pub(crate) reply_to: Option<MessageId>,
+    /// Wait until it is seen, at most so long (60); exit code 1 if it is not
+    #[arg(long, value_name = "seen[=SECONDS]", value_parser = wait)]
+    pub(crate) wait: Option<f64>,
+    #[command(flatten)]
+    pub(crate) outgoing: Outgoing,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Ask {
+    /// The peer to ask
+    pub(crate) to: String,
+    /// The question: text, or a JSON object or array; `-` reads it from stdin. One that begins with
+    /// a dash stands behind `--`
+    pub(crate) body: String,
+    #[command(flatten)]
+    pub(crate) saying: Saying,
+    /// Seconds to wait for the answer; exit code 1 if there is none
+    #[arg(long, value_name = "SECONDS", default_value_t = 300.0, value_parser = seconds)]
+    pub(crate) timeout: f64,
+    /// Print the answer as JSON, as `peerbus recv` does
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Broadcast {
+    /// The message: text, or a JSON object or array; `-` reads it from stdin. One that begins with
+    /// a dash stands behind `--`
+    pub(crate) body: String,
+    #[command(flatten)]
+    pub(crate) outgoing: Outgoing,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Recv {
+    /// Name to receive as
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: String,
+    /// Stop after so many messages
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+    /// Receive the mail of an agent's session, too, which does not get it any more then
+    #[arg(long)]
+    pub(crate) take: bool,
+    /// Stop after so many seconds; exit code 1 if --count was not reached
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) timeout: Option<f64>,
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+}
+
+/// A message's id, or a text of that form.
+fn message_id(text: &str) -> Result<MessageId, String> {
+    MessageId::parse(text).map_err(|error| error.to_string())
+}
+
+fn priority(text: &str) -> Result<Priority, String> {
+    Priority::parse(text).ok_or_else(|| "expected now, next or quiet".into())
+}
+
+/// `seen` or `seen=SECONDS`.
+fn wait(text: &str) -> Result<f64, String> {
+    match text.split_once('=') {
+        None if text == "seen" => Ok(60.0),
+        Some(("seen", limit)) => seconds(limit),
+        _ => Err("expected seen or seen=SECONDS".into()),
+    }
+}

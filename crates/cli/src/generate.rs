@@ -1,0 +1,24 @@
+//! `peerbus completions` and `peerbus man`: what clap makes of the command line.
+
+use clap::CommandFactory as _;
+
+use crate::args::{Args, Completions, Man};
+use crate::failure::Failure;
+use crate::output;
+
+/// Prints the completions for a shell.
+pub(crate) fn completions(verb: &Completions) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(verb.shell, &mut Args::command(), "peerbus", &mut script);
+    Ok(output::text(&String::from_utf8_lossy(&script))?)
+}
+
+/// Writes the manual: `peerbus.1`, and `peerbus-COMMAND.1` for each command.
+pub(crate) fn man(verb: &Man) -> Result<(), Failure> {
+    let directory = &verb.directory;
+    std::fs::create_dir_all(directory)
+        .and_then(|()| clap_mangen::generate_to(Args::command(), directory))
+        .map_err(|error| {
+            Failure::failed(format!("cannot write to {}: {error}", directory.display()))
+        })
+}

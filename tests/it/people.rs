@@ -1,0 +1,129 @@
+//! What a person in a shell asks and is shown.
+
+use serde_json::{Value, json};
+
+use crate::support::{Broker, Home, Lines, Mcp, eventually, python};
+
+fn agent(home: &Home, name: &str) -> Mcp {
+    let mut agent = Mcp::start(home, "generic", name, "some-bot");
+    agent.call("bus.peers", json!({}));
+    agent
+}
+
+/// The one message that an agent is shown.
+fn shown(agent: &mut Mcp) -> Value {
+    eventually("a message comes", || {
+        let mut drained = agent.call("bus.drain", json!({ "max": 1 }));
+        drained["messages"].as_array_mut()?.pop()
+    })
+}
+
+#[test]
+fn an_agent_answers_who_asks_from_a_shell() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut bob = agent(&home, "bob");
+    for (flags, answer, printed) in [
+        (
+            &[][..],
+            json!("five <6>\n\u{1b}[2J\tyes"),
+            "five <6>\n\\u001b[2J\tyes\n",
+        ),
+        (&[], json!({ "n": 5, "reply_to": "?" }), "{\"n\":5,"),
+        (&["--json"], json!("five"), "{\"id\":"),
+    ] {
+        let mut ask = home.peerbus(&[&["ask", "bob", "2+3?"], flags].concat());
+        ask.stdout(std::process::Stdio::piped());
+        ask.stderr(std::process::Stdio::piped());
+        let mut asking = ask.spawn().expect("peerbus starts");
+        let said = Lines::of(asking.stderr.take().expect("a pipe"));
+        let question = shown(&mut bob);
+        assert_eq!(question["body"], "2+3?");
+        said.find("how far it is", |line| line.contains("bob").then_some(()));
+        let id = &question["id"];
+        bob.call("bus.reply", json!({ "msg_id": id, "body": answer }));
+        let done = asking.wait_with_output().expect("it ends");
+        assert!(done.status.success());
+        let heard = String::from_utf8(done.stdout).expect("utf-8");
+        assert!(heard.starts_with(printed), "{heard}");
+    }
+    broker.stop();
+}
+
+#[test]
+fn who_asks_and_gets_no_answer_is_told_how_far_the_question_is() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut bob = agent(&home, "bob");
+    let said = home.run(&["ask", "bobb", "?"]).fails(1);
+    assert!(said.ends_with("Did you mean bob?\n"), "{said}");
+    let said = home.run(&["ask", "bob", "2+3?", "--timeout", "1"]).fails(1);
+    assert!(
+        said.contains("no answer from bob within 1 s: bob's adapter got it"),
+        "{said}"
+    );
+    // The question is here still; who asked it is not.
+    let question = shown(&mut bob);
+    let reply = json!({ "msg_id": question["id"], "body": "five" });
+    let refused = bob.call_fails("bus.reply", reply);
+    assert!(
+        refused.contains("has left for good since it wrote"),
+        "{refused}"
+    );
+    broker.stop();
+}
+
+#[test]
+fn recv_takes_an_agents_mail_only_when_told_to() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let bob = agent(&home, "bob");
+    let recv = ["recv", "--name", "Bob", "--count", "1", "--timeout", "20"];
+    let said = home.run(&recv).fails(1);
+    assert!(
+        said.contains("bob is an agent's session (some-bot"),
+        "{said}"
+    );
+    drop(bob);
+    home.run(&["send", "bob", "do not lose me"]).ok();
+    let said = home.run(&recv).fails(1);
+    assert!(said.contains("--take"), "{said}");
+    let taken = home.run(&[&recv[..], &["--take"]].concat()).ok();
+    assert!(taken.contains("do not lose me"), "{taken}");
+    broker.stop();
+}
+
+#[test]
+fn peers_shows_who_is_here_or_is_owed_mail_and_fits_the_terminal() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let _bob = agent(&home, "bob-who-has-a-rather-long-name");
+    for name in ["gone", "owed"] {
+        home.run(&["recv", "--name", name, "--timeout", "0.1"]).ok();
+    }
+    home.run(&["send", "owed", "hi"]).ok();
+    let few = home.run(&["peers"]);
+    assert!(
+        few.stderr.contains("1 more, away and owed nothing"),
+        "{}",
+        few.stderr
+    );
+    let few = few.ok();
+    assert!(few.contains("owed") && !few.contains("gone"), "{few}");
+    let all = home.run(&["peers", "--all"]).ok();
+    assert!(all.contains("gone"), "{all}");
+    let widest = |text: &str| text.lines().map(|line| line.chars().count()).max();
+    assert!(
+        widest(&all) > Some(75),
+        "not on a terminal: nothing is cut: {all}"
+    );
+    let mut narrow = home.command("python3");
+    narrow.arg(python::script("it/terminal.py")).arg("75");
+    narrow.args([env!("CARGO_BIN_EXE_peerbus"), "peers", "--all"]);
+    let shown = narrow.output().expect("python3 is installed");
+    let shown = String::from_utf8(shown.stdout).expect("utf-8");
+    assert_eq!(shown.lines().count(), 4, "{shown}");
+    assert!(widest(&shown) <= Some(75), "{shown}");
+    assert!(shown.contains("bob-who-has-a-rather-long-name"), "{shown}");
+    broker.stop();
+}

@@ -1,0 +1,27 @@
+"""terminal.py COLUMNS COMMAND…: runs a command on a terminal so many columns wide, prints what it
+shows, and ends as it does."""
+
+import fcntl
+import os
+import pty
+import struct
+import sys
+import termios
+
+process, terminal = pty.fork()
+if process == 0:
+    # The size is there before the command looks.
+    fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, int(sys.argv[1]), 0, 0))
+    os.execvp(sys.argv[2], sys.argv[2:])
+shown = b""
+while True:
+    try:
+        piece = os.read(terminal, 65536)
+    except OSError:  # the terminal's last process has ended
+        break
+    if not piece:
+        break
+    shown += piece
+sys.stdout.write(shown.decode().replace("\r\n", "\n"))
+_, status = os.waitpid(process, 0)
+sys.exit(os.waitstatus_to_exitcode(status))

@@ -43,7 +43,7 @@ impl Client {
     ///
     /// When nobody listens there, or another user's process does.
     pub fn connect(socket: &Path) -> io::Result<Self> {
-        let stream = UnixStream::connect(socket)?;
+        let stream = peerbus_os::socket::connect(socket)?;
         peerbus_os::socket::check_listener(&stream)?;
         Ok(Self {
             stream: BufReader::new(stream),

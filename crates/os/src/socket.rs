@@ -4,7 +4,7 @@ use std::fs::symlink_metadata;
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::os::unix::net::SocketAddr;
+use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
@@ -41,6 +41,20 @@ pub fn is_listening(path: &Path) -> Result<bool> {
         Err(Errno::CONNREFUSED) => Ok(false),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Connects without waiting: a listener with a full queue, whose process hangs, takes nobody.
+///
+/// # Errors
+///
+/// When nobody listens there, or takes the connection.
+pub fn connect(path: &Path) -> Result<UnixStream> {
+    let socket = net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::io::ioctl_fionbio(&socket, false)?;
+    Ok(socket.into())
 }
 
 /// Fails unless this user's process listens at the other end. Asked before the first byte is
@@ -110,7 +124,7 @@ impl Drop for SocketFile {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::os::unix::net::UnixListener;
 
     use super::*;
 

@@ -186,7 +186,7 @@ pub(super) fn find(dirs: &[PathBuf], above: &[Ancestor]) -> Option<Found> {
     for above in above {
         let of_client = all.iter().filter(|(_, of, _)| *of == above.pid);
         let connect = |path: &PathBuf| {
-            let stream = UnixStream::connect(path).ok()?;
+            let stream = os::socket::connect(path).ok()?;
             os::socket::check_listener(&stream)
                 .is_ok()
                 .then_some(stream)
@@ -375,6 +375,21 @@ mod tests {
         found.sort();
         assert_eq!(found, [elsewhere, starting]);
         assert!(dir.join("notes.txt").exists());
+    }
+
+    #[test]
+    fn a_hook_waits_for_no_adapter_that_takes_no_connections() {
+        let home = tempfile::tempdir().unwrap();
+        let paths = paths(home.path());
+        let (place, _listener) = Place::bind(&paths, ancestors()[0].pid).unwrap();
+        let mut waiting = Vec::new();
+        while let Ok(stream) = os::socket::connect(place.path()) {
+            waiting.push(stream);
+        }
+        let (found, finds) = std::sync::mpsc::sync_channel(1);
+        std::thread::spawn(move || found.send(find(&directories(&paths), &ancestors()).is_some()));
+        let found = finds.recv_timeout(std::time::Duration::from_secs(30));
+        assert_eq!(found, Ok(false));
     }
 
     #[test]

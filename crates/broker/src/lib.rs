@@ -26,6 +26,6 @@ mod table;
 mod tls;
 pub mod tokens;
 
-pub use options::{DEFAULT_PORT, Options, StartError, Times, Tune};
+pub use options::{DEFAULT_PORT, History, Options, StartError, Times, Tune};
 pub use running::{Failure, Report, Running, start};
 pub use tls::TlsFiles;

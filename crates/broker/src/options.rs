@@ -36,8 +36,19 @@ pub struct Options {
     pub times: Times,
     /// Tells how many log lines were lost since the start, for the metrics.
     pub log_lost: Option<fn() -> u64>,
+    /// What is kept of mail that ended, if not 7 days of it within 256 MiB.
+    pub history: Option<History>,
     /// Changes limits and durations of the core from their defaults.
     pub tune: Option<Tune>,
+}
+
+/// How much is kept of mail that ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct History {
+    /// For how long; zero keeps no text, and the rest for ten minutes.
+    pub keep: Duration,
+    /// How many bytes of the disk, about; the oldest go first.
+    pub bytes: u64,
 }
 
 /// Changes the core's configuration.
@@ -58,6 +69,7 @@ impl Options {
             tokens_file: None,
             times: Times::default(),
             log_lost: None,
+            history: None,
             tune: None,
         }
     }

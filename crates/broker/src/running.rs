@@ -22,7 +22,7 @@ use crate::engine::Engine;
 use crate::engine_input::{Content, engine_channel};
 use crate::http::{self, Site};
 use crate::listener::{Acceptor, Bound, bind_tcp, raise_file_limit};
-use crate::options::{Options, StartError};
+use crate::options::{History, Options, StartError};
 use crate::shared::{Phase, Shared};
 use crate::tls;
 use crate::tokens::{TokensError, TokensWatch};
@@ -292,6 +292,7 @@ fn open_engine(
         db,
         times,
         log_lost,
+        history,
         tune,
         ..
     } = options;
@@ -302,6 +303,10 @@ fn open_engine(
     let mut store = SqliteStore::open(&db).map_err(|error| failed(error.to_string()))?;
     let mut config = Config::new(Vec::new(), store.audit_key().clone());
     config.grants = grants;
+    if let Some(History { keep, bytes }) = history {
+        config.history_ms = u64::try_from(keep.as_millis()).unwrap_or(u64::MAX);
+        config.history_bytes = bytes;
+    }
     if let Some(tune) = tune {
         tune(&mut config);
     }

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod adapter;
+mod history;
 mod install;
 mod mail;
 mod run;
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use peerbus_adapter::Flags;
+use peerbus_broker::History;
 
 pub(crate) use self::adapter::{Adapter, AdapterKind};
 pub(crate) use self::install::{Files, Install, Uninstall};
@@ -167,6 +169,15 @@ pub(crate) struct Serve {
     /// File with more tokens, of `peerbus token`; it need not be there
     #[arg(long, env = "PEERBUS_TOKENS_FILE", value_name = "FILE")]
     pub(crate) tokens: Option<PathBuf>,
+    /// How much is kept of mail that was read: for how long, how many bytes; 0 keeps nothing
+    #[arg(
+        long,
+        env = "PEERBUS_HISTORY",
+        value_name = "AGE,SIZE",
+        default_value = "7d,256M",
+        value_parser = history::kept
+    )]
+    pub(crate) history: History,
 }
 
 #[derive(Debug, clap::Args)]

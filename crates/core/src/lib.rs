@@ -7,6 +7,7 @@
 pub mod audit;
 pub mod broker;
 mod delivered;
+mod delivery_history;
 pub mod events;
 pub mod grant;
 pub mod mailbox;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use peerbus_wire::{MessageId, Seq, Stage};
 
 use crate::audit::{Block, Head};
+pub use crate::delivery_history::DeliveryHistory;
 pub use crate::peer_id::PeerId;
 use crate::{Delivered, Stamp, TokenHash};
 
@@ -135,6 +136,8 @@ pub struct Queued {
     pub id: MessageId,
     /// The carried envelope text.
     pub envelope: Arc<str>,
+    /// How many recipients it was owed to when it was accepted.
+    pub recipients: u32,
     /// When it was accepted, steady clock.
     pub steady_ms: u64,
 }
@@ -155,13 +158,10 @@ pub enum Inserted {
     },
 }
 
-/// The answer of [`Txn::settled`].
-pub type Settled = (Vec<(Seq, u64)>, Option<Seq>);
-
 /// What a rejected message takes of the disk besides its envelope and the reason, in bytes, about.
 pub const DEAD_BYTES: u64 = 128;
 
-/// How a delivery ended. What is kept of that outlives the message.
+/// How a delivery ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fate {
     /// The message.
@@ -174,6 +174,62 @@ pub struct Fate {
     pub stage: Arc<Stage>,
     /// When, wall clock.
     pub at_ms: u64,
+    /// What happened before, as far as it is known.
+    pub way: DeliveryHistory,
+}
+
+impl Fate {
+    /// What stands for the end of a message that was owed to nobody.
+    #[must_use]
+    pub fn of_nobody(seq: Seq, at_ms: u64) -> Self {
+        Self {
+            seq,
+            recipient: PeerId(0),
+            to: Arc::from(""),
+            stage: Arc::new(Stage::Settled { recipients: 0 }),
+            at_ms,
+            way: DeliveryHistory::default(),
+        }
+    }
+
+    /// Whether it is that of nobody: 0 is no peer's number.
+    #[must_use]
+    pub fn is_of_nobody(&self) -> bool {
+        self.recipient == PeerId(0)
+    }
+}
+
+/// Ends of one commit are kept, and forgotten, together by runs of so many message numbers.
+pub const FATES_RUN: u64 = 256;
+
+/// What an end takes of the disk besides the text of its message, in bytes, about: the head of the
+/// message, its index, and what is said of the end.
+pub const FATE_BYTES: u64 = 256;
+
+/// What each step before it takes, about.
+pub const STEP_BYTES: u64 = 96;
+
+/// What is kept of mail that ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keep {
+    /// What ended from this time on, steady clock,
+    pub from_ms: u64,
+    /// as far as it takes about so many bytes of the disk: the oldest go first;
+    pub bytes: u64,
+    /// and of what ended from this time on at least its id, and a hash in the place of its text:
+    /// what comes again under the id is compared with that.
+    pub ids_from_ms: u64,
+}
+
+/// What was forgotten.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Forgotten {
+    /// Rows and texts that are gone.
+    pub rows: usize,
+    /// There may be more to forget.
+    pub more: bool,
+    /// The messages of which nothing is left.
+    pub messages: Vec<Seq>,
 }
 
 /// A statement to a sender that is kept until the sender has acked it.
@@ -280,59 +336,37 @@ pub trait Txn {
     /// A message by number.
     fn message(&mut self, seq: Seq) -> Result<Option<MessageHead>, StoreError>;
 
-    /// A message by its sender's id, unless it was deleted.
+    /// A message by its sender's id.
     fn find_message(
         &mut self,
         sender: PeerId,
         id: &MessageId,
     ) -> Result<Option<MessageHead>, StoreError>;
 
-    /// The newest message with this id of its sender's that was deleted and of which a fate is kept.
-    fn find_past(
-        &mut self,
-        sender: PeerId,
-        id: &MessageId,
-    ) -> Result<Option<MessageHead>, StoreError>;
-
-    /// The messages that go by this id, the newest of each sender, by number of the sender, whether
-    /// that is known or not; deleted ones too as long as a fate is kept. Looks at every sender: for
-    /// the operator's rare question.
+    /// The messages that go by this id, by number of the sender, whether that is known or not.
+    /// Looks at every sender: for the operator's rare question.
     fn find_by_id(&mut self, id: &MessageId) -> Result<Vec<MessageHead>, StoreError>;
 
     /// To whom `seq` is still owed.
     fn pending_for(&mut self, seq: Seq) -> Result<Vec<PeerId>, StoreError>;
 
-    /// Of the first `limit` messages after `after`: those that are owed to nobody and not kept as
-    /// dead, each with the bytes that [`Txn::drop_texts`] would free, and the number of the last one
-    /// looked at (`None` at the end).
-    fn settled(&mut self, after: Seq, limit: usize) -> Result<Settled, StoreError>;
+    /// Keeps how deliveries ended, one row for each run of [`FATES_RUN`] message numbers. The first
+    /// row counts for `bytes`, their messages included. When `steady_ms` is before the time of the
+    /// newest fate, that counts.
+    fn insert_fates(
+        &mut self,
+        fates: &[Fate],
+        bytes: u64,
+        steady_ms: u64,
+    ) -> Result<(), StoreError>;
 
-    /// Puts its hash in the place of the text of each of these messages, which are owed to nobody,
-    /// in order and no more once `bytes` are freed. What comes again under the id is compared with
-    /// the hash. Says how many it dealt with, at least one of several, and how many bytes that freed.
-    fn drop_texts(&mut self, seqs: &[Seq], bytes: u64) -> Result<(usize, u64), StoreError>;
-
-    /// Deletes messages that are owed to nobody. Of those of which a fate is kept the head stays
-    /// for [`Txn::find_past`] and [`Txn::find_by_id`]. Says how many bytes [`Txn::drop_texts`] would
-    /// have freed of them.
-    fn delete_messages(&mut self, seqs: &[Seq]) -> Result<u64, StoreError>;
-
-    /// Keeps how deliveries ended. When `steady_ms` is before the time of the newest fate, that
-    /// counts.
-    fn insert_fates(&mut self, fates: &[Fate], steady_ms: u64) -> Result<(), StoreError>;
-
-    /// How deliveries of `seq` ended, in order.
+    /// How deliveries of `seq` ended, in order, without that of nobody.
     fn fates(&mut self, seq: Seq) -> Result<Vec<Fate>, StoreError>;
 
-    /// Forgets the oldest fates, about `limit` of them: those kept before `before_ms`, and as many
-    /// as must go for the rest to take about `bytes_max` on disk. Says how many; fewer than `limit`
-    /// mean that no more are old.
-    fn delete_fates(
-        &mut self,
-        before_ms: u64,
-        bytes_max: u64,
-        limit: usize,
-    ) -> Result<usize, StoreError>;
+    /// Forgets the oldest ends beyond what is to be kept, about `limit` of them: first the fates, and
+    /// with the last fate of a message the message, unless it is owed or kept as dead; then, of what
+    /// ended of late, the texts.
+    fn forget_ended(&mut self, keep: Keep, limit: usize) -> Result<Forgotten, StoreError>;
 
     /// The first deliveries by message number whose message was accepted before `before_ms`, at most
     /// `limit`. Stops at the first message that was accepted later.
@@ -353,13 +387,14 @@ pub trait Txn {
 
     /// Forgets the oldest rejected messages, at most `limit`: those that were rejected before
     /// `before_ms`, and as many as must go for the rest to take about `bytes_max` on disk, each
-    /// recipient's counted.
+    /// recipient's counted. With the last row of a message the message goes, unless it is owed or a
+    /// fate of it is kept.
     fn delete_dead(
         &mut self,
         before_ms: u64,
         bytes_max: u64,
         limit: usize,
-    ) -> Result<usize, StoreError>;
+    ) -> Result<Forgotten, StoreError>;
 
     /// Keeps a statement for a sender.
     fn insert_notice(&mut self, notice: &Notice) -> Result<(), StoreError>;

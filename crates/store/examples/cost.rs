@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use peerbus_core::Stamp;
 use peerbus_core::audit::{AuditKey, Event, Head, Log};
-use peerbus_core::store::{Fate, NewMessage, PeerId, PeerRow, Store as _, Txn as _};
+use peerbus_core::store::{
+    DeliveryHistory, FATE_BYTES, Fate, Keep, NewMessage, PeerId, PeerRow, Store as _, Txn as _,
+};
 use peerbus_store::{SqliteStore, verify_audit};
 use peerbus_wire::{EnvelopeHash, How, MessageId, Seq, Stage};
 
@@ -170,13 +172,15 @@ impl Load {
                 to: format!("peer-{}", recipient.0).into(),
                 stage: Stage::Acked(Some(seen)).into(),
                 at_ms: 1_700_000_000_000,
+                way: DeliveryHistory::delivered(1_700_000_000_000),
             });
         }
         Ok(())
     }
 
     fn seal(&mut self, store: &mut SqliteStore, now: u64) -> Result<(), Box<dyn Error>> {
-        store.insert_fates(&self.fates, now)?;
+        let bytes = self.fates.len() as u64 * (300 + FATE_BYTES);
+        store.insert_fates(&self.fates, bytes, now)?;
         self.fates.clear();
         let block = self.log.seal(
             &self.key,
@@ -200,11 +204,14 @@ impl Load {
         loop {
             store.begin()?;
             let start = Instant::now();
-            let (seqs, last) = store.settled(Seq(0), 500)?;
-            let seqs: Vec<Seq> = seqs.into_iter().map(|(seq, _)| seq).collect();
-            store.delete_messages(&seqs)?;
+            let keep = Keep {
+                from_ms: u64::MAX,
+                bytes: 0,
+                ids_from_ms: u64::MAX,
+            };
+            let gone = store.forget_ended(keep, 500)?;
             store.commit()?;
-            if last.is_none() {
+            if !gone.more {
                 println!("deleting slice {:?}", start.elapsed());
                 break;
             }

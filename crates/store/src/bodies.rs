@@ -7,13 +7,15 @@ use rusqlite::{Result, Rows};
 use crate::owed::QueueBreak;
 use crate::read;
 
-/// The first message that is owed and of which there is no text, or 0: what is as long as a hash is
-/// none.
+/// The first message that is owed and of which there is no text, or 0: what is as long as a hash, or
+/// empty, is none.
 pub(crate) const OWED_WITHOUT_TEXT: &str = "SELECT coalesce(min(m.seq), 0) FROM deliveries d
-     JOIN messages m ON m.seq = d.seq WHERE octet_length(m.envelope) = 22";
+     JOIN messages m ON m.seq = d.seq WHERE octet_length(m.envelope) IN (0, 22)";
 
-/// The columns that [`Bodies`] reads.
-pub(crate) const STORED: &str = "SELECT seq, envelope FROM messages ORDER BY seq";
+/// The columns that [`Bodies`] reads. Of what ended under an older broker there may be neither text
+/// nor hash.
+pub(crate) const STORED: &str =
+    "SELECT seq, envelope FROM messages WHERE envelope <> '' ORDER BY seq";
 
 /// The stored messages beside a chain, which is read block by block. Both are in the order of the
 /// messages' numbers, so one of each is in memory.

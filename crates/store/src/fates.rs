@@ -1,38 +1,37 @@
-//! How deliveries ended: packed rows, and the heads of messages that are deleted.
+//! How deliveries ended, in packed rows, with which the messages go.
 //!
 //! The engine has no room for a row for each ack. The fates of one commit stand in one row for each
-//! run of 256 message numbers that they touch, which is mostly one; rows come and go in order. The
-//! head of a message stays in `messages` until that is deleted, ten minutes after it is settled,
-//! and moves to `past` then.
+//! run of 256 message numbers that they touch, which is mostly one; rows come and go in order. A
+//! message stays where it is until its last fate goes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use peerbus_core::store::{Fate, MessageHead, PeerId};
-use peerbus_wire::{BrokerFrame, EnvelopeHash, MessageId, Receipt, Received, Seq, Stage};
+use peerbus_core::store::{DeliveryHistory, FATE_BYTES, FATES_RUN, Fate, PeerId};
+use peerbus_wire::{BrokerFrame, MessageId, Receipt, Received, Seq, Stage};
 use rusqlite::types::Type;
 use rusqlite::{Connection, Error, OptionalExtension as _, Result};
 
-use crate::read::{TEXT_BYTES, bound, int, limit, message_head, unsigned};
+use crate::read::{bound, int, unsigned};
 
-/// Message numbers that share a row of a commit.
-const CHUNK: u64 = 256;
 /// Bytes of a fate in `ends`: its number in the chunk, and which group it belongs to.
 const END_BYTES: usize = 5;
-/// What a fate costs on disk besides its part of the row: the head, the index, what pages waste.
-const HEAD_BYTES: usize = 128;
 
 /// The fates of a run of message numbers, oldest first.
-const BY_CHUNK: &str =
-    "SELECT ends, recipients, told FROM fates WHERE chunk = ?1 AND number > ?2 ORDER BY number";
+const BY_CHUNK: &str = "SELECT ends, recipients, told, delivered, steps FROM fates
+     WHERE chunk = ?1 AND number > ?2 ORDER BY number";
 
 /// Fates of one commit in one chunk. What is said of several, alike but for the message, is said
-/// once for the group: as a frame of receipts whose ids mean nothing.
+/// once for the group: as a frame of receipts whose ids mean nothing. What was said before stands in
+/// another, in which the ids are the numbers of the groups.
 #[derive(Default)]
 struct Packed {
     ends: Vec<u8>,
     recipients: Vec<u8>,
     groups: Vec<Receipt>,
+    /// When each group was delivered; 0 for those of which that is not known.
+    delivered: Vec<u8>,
+    steps: Vec<Receipt>,
 }
 
 impl Packed {
@@ -41,7 +40,9 @@ impl Packed {
             MessageId::parse("m").map_err(|error| Error::ToSqlConversionFailure(error.into()))?;
         let mut packed = Self::default();
         let mut newest = BTreeMap::<PeerId, (&Fate, u32)>::new();
-        let alike = |a: &Fate, b: &Fate| (a.at_ms, &a.stage, &a.to) == (b.at_ms, &b.stage, &b.to);
+        let alike = |a: &Fate, b: &Fate| {
+            (a.at_ms, &a.stage, &a.to, &a.way) == (b.at_ms, &b.stage, &b.to, &b.way)
+        };
         for fate in fates {
             let group = match newest.get(&fate.recipient) {
                 Some((same, group)) if alike(same, fate) => *group,
@@ -49,6 +50,9 @@ impl Packed {
                     let group = u32::try_from(packed.groups.len()).unwrap_or(u32::MAX);
                     newest.insert(fate.recipient, (fate, group));
                     packed.recipients.extend(fate.recipient.0.to_le_bytes());
+                    let delivered = fate.way.delivered_ms().unwrap_or_default();
+                    packed.delivered.extend(delivered.to_le_bytes());
+                    packed.note_steps(group, fate)?;
                     packed.groups.push(Receipt {
                         at_ms: Some(fate.at_ms),
                         to: Some(fate.to.to_string()),
@@ -63,74 +67,147 @@ impl Packed {
         }
         Ok(packed)
     }
+
+    fn note_steps(&mut self, group: u32, fate: &Fate) -> Result<()> {
+        if fate.way.steps().is_empty() {
+            return Ok(());
+        }
+        let id = MessageId::parse(&group.to_string());
+        let id = id.map_err(|error| Error::ToSqlConversionFailure(error.into()))?;
+        for (stage, at_ms) in fate.way.steps() {
+            self.steps.push(Receipt {
+                at_ms: Some(*at_ms),
+                to: Some(fate.to.to_string()),
+                ..Receipt::new(id.clone(), stage.clone())
+            });
+        }
+        Ok(())
+    }
 }
 
 /// The messages of a chunk in `ends`, and their groups.
-fn ends(chunk: u64, ends: &[u8]) -> impl Iterator<Item = (Seq, usize)> {
+pub(crate) fn ends(chunk: u64, ends: &[u8]) -> impl Iterator<Item = (Seq, usize)> {
     let (all, _) = ends.as_chunks::<END_BYTES>();
     all.iter().map(move |[low, group @ ..]| {
         let group = u32::from_le_bytes(*group);
         // Of a damaged row, a message that there is not.
-        let seq = chunk.saturating_mul(CHUNK).saturating_add((*low).into());
+        let seq = chunk
+            .saturating_mul(FATES_RUN)
+            .saturating_add((*low).into());
         (Seq(seq), group as usize)
     })
 }
 
-pub(crate) fn insert(db: &Connection, fates: &[Fate], steady_ms: u64) -> Result<()> {
+pub(crate) fn insert(
+    db: &Connection,
+    fates: &[Fate],
+    mut bytes: u64,
+    steady_ms: u64,
+) -> Result<()> {
     if fates.is_empty() {
         return Ok(());
     }
-    let chunks: BTreeSet<u64> = fates.iter().map(|fate| fate.seq.0 / CHUNK).collect();
+    let chunks: BTreeSet<u64> = fates.iter().map(|fate| fate.seq.0 / FATES_RUN).collect();
     let mut last =
         db.prepare_cached("SELECT at_ms, total FROM fates ORDER BY number DESC LIMIT 1")?;
     let last = last.query_row([], |row| Ok((row.get(0)?, row.get(1)?)));
     let (newest_ms, mut total): (i64, i64) = last.optional()?.unwrap_or_default();
     let at_ms = newest_ms.max(int(steady_ms)?);
     let mut insert = db.prepare_cached(
-        "INSERT INTO fates(chunk, at_ms, total, ends, recipients, told)
-         VALUES(?1, ?2, ?3, ?4, ?5, ?6)",
+        "INSERT INTO fates(chunk, at_ms, total, ends, recipients, told, delivered, steps)
+         VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
     )?;
     for chunk in chunks {
         let Packed {
             ends,
             recipients,
             groups,
-        } = Packed::of(fates.iter().filter(|fate| fate.seq.0 / CHUNK == chunk))?;
+            delivered,
+            steps,
+        } = Packed::of(fates.iter().filter(|fate| fate.seq.0 / FATES_RUN == chunk))?;
         let told = BrokerFrame::Receipts(groups).encode();
-        let count = ends.len() / END_BYTES;
-        let bytes = ends.len() + recipients.len() + told.len() + count * HEAD_BYTES;
-        total = total.saturating_add(limit(bytes));
-        insert.execute((int(chunk)?, at_ms, total, ends, recipients, &*told))?;
+        let steps = (!steps.is_empty()).then(|| BrokerFrame::Receipts(steps).encode());
+        total = total.saturating_add(bound(std::mem::take(&mut bytes)));
+        insert.execute((
+            int(chunk)?,
+            at_ms,
+            total,
+            ends,
+            recipients,
+            &*told,
+            delivered,
+            steps.as_deref(),
+        ))?;
+    }
+    Ok(())
+}
+
+/// Gives messages that ended a fate of nobody, as of the last commit.
+pub(crate) fn end_all(db: &Connection) -> Result<()> {
+    let now = "SELECT coalesce(max(coalesce(steady_ms, at_ms)), 0) FROM audit";
+    let now_ms = db.query_row(now, [], |row| unsigned(row, 0))?;
+    let ended: Vec<(Seq, u64)> = db
+        .prepare(
+            "SELECT seq, octet_length(envelope) FROM messages
+             WHERE seq NOT IN (SELECT seq FROM deliveries) ORDER BY seq",
+        )?
+        .query_map([], |row| Ok((crate::read::seq(row, 0)?, unsigned(row, 1)?)))?
+        .collect::<Result<_>>()?;
+    for run in ended.chunk_by(|(a, _), (b, _)| a.0 / FATES_RUN == b.0 / FATES_RUN) {
+        let fates = run.iter().map(|(seq, _)| Fate::of_nobody(*seq, now_ms));
+        let bytes = run.iter().map(|(_, bytes)| bytes + FATE_BYTES).sum();
+        insert(db, &fates.collect::<Vec<_>>(), bytes, now_ms)?;
     }
     Ok(())
 }
 
 pub(crate) fn of(db: &Connection, seq: Seq) -> Result<Vec<Fate>> {
-    let chunk = seq.0 / CHUNK;
+    of_chunk(db, seq.0 / FATES_RUN, |of| of == seq)
+}
+
+/// The fates of messages of one chunk, in order.
+fn of_chunk(db: &Connection, chunk: u64, wanted: impl Fn(Seq) -> bool) -> Result<Vec<Fate>> {
     let mut statement = db.prepare_cached(BY_CHUNK)?;
     let mut rows = statement.query((bound(chunk), 0))?;
     let mut fates = Vec::new();
     while let Some(row) = rows.next()? {
-        let groups: Vec<usize> = ends(chunk, row.get_ref(0)?.as_blob()?)
-            .filter(|(of, _)| *of == seq)
-            .map(|(_, group)| group)
-            .collect();
-        if groups.is_empty() {
+        let ends = ends(chunk, row.get_ref(0)?.as_blob()?);
+        let ends: Vec<_> = ends.filter(|(of, _)| wanted(*of)).collect();
+        if ends.is_empty() {
             continue;
         }
         let (recipients, _) = row.get_ref(1)?.as_blob()?.as_chunks::<4>();
         let Received::Receipts(told) = Received::parse(row.get_ref(2)?.as_bytes()?) else {
             return Err(damaged());
         };
-        for group in groups {
+        // Older brokers kept neither.
+        let delivered = row.get_ref(3)?.as_blob_or_null()?.unwrap_or_default();
+        let (delivered, _) = delivered.as_chunks::<8>();
+        let steps = match row.get_ref(4)?.as_bytes_or_null()?.map(Received::parse) {
+            None => Vec::new(),
+            Some(Received::Receipts(steps)) => steps,
+            Some(_) => return Err(damaged()),
+        };
+        for (seq, group) in ends {
             let said = told.get(group).zip(recipients.get(group));
             let (said, recipient) = said.ok_or_else(damaged)?;
+            let recipient = PeerId(u32::from_le_bytes(*recipient));
+            if recipient == PeerId(0) {
+                continue;
+            }
+            let at = delivered.get(group).map(|at| u64::from_le_bytes(*at));
+            let mut way = DeliveryHistory::delivered(at.unwrap_or_default());
+            let number = group.to_string();
+            for step in steps.iter().filter(|step| step.id.as_str() == number) {
+                way.step(&step.stage, step.at_ms.unwrap_or_default());
+            }
             fates.push(Fate {
                 seq,
-                recipient: PeerId(u32::from_le_bytes(*recipient)),
+                recipient,
                 to: said.to.as_deref().unwrap_or_default().into(),
                 stage: Arc::new(said.stage.clone()),
                 at_ms: said.at_ms.unwrap_or_default(),
+                way,
             });
         }
     }
@@ -140,139 +217,4 @@ pub(crate) fn of(db: &Connection, seq: Seq) -> Result<Vec<Fate>> {
 fn damaged() -> Error {
     let damage = "a fate cannot be read: damaged database";
     Error::FromSqlConversionFailure(2, Type::Text, damage.into())
-}
-
-/// Forgets rows from the oldest on, at most about `fates` fates in them. Says how many.
-pub(crate) fn delete(
-    db: &Connection,
-    before_ms: u64,
-    bytes_max: u64,
-    fates: usize,
-) -> Result<usize> {
-    let total = "SELECT total FROM fates ORDER BY number DESC LIMIT 1";
-    let total: Option<i64> = db
-        .prepare_cached(total)?
-        .query_row([], |row| row.get(0))
-        .optional()?;
-    let Some(total) = total else {
-        return Ok(0);
-    };
-    let mut oldest = db.prepare_cached(
-        "SELECT number, chunk, ends FROM (SELECT * FROM fates ORDER BY number LIMIT 1)
-         WHERE at_ms < ?1 OR total <= ?2",
-    )?;
-    let mut delete = db.prepare_cached("DELETE FROM fates WHERE number = ?1")?;
-    let mut gone = 0;
-    let over = total.saturating_sub(bound(bytes_max));
-    while gone < fates {
-        let first = oldest.query_row((bound(before_ms), over), |row| {
-            let chunk = crate::read::unsigned(row, 1)?;
-            let ends = ends(chunk, row.get_ref(2)?.as_blob()?);
-            Ok((row.get(0)?, chunk, ends.map(|(seq, _)| seq).collect()))
-        });
-        let first: Option<(i64, u64, Vec<Seq>)> = first.optional()?;
-        let Some((number, chunk, messages)) = first else {
-            break;
-        };
-        delete.execute([number])?;
-        gone += messages.len();
-        forget(db, (number, chunk), &messages)?;
-    }
-    Ok(gone)
-}
-
-/// Forgets the heads of messages whose last fate stood in row `number`.
-fn forget(db: &Connection, (number, chunk): (i64, u64), messages: &[Seq]) -> Result<()> {
-    let mut delete =
-        db.prepare_cached("DELETE FROM past WHERE seq = ?1 AND (recipients = 1 OR ?2)")?;
-    let mut delete = |seq: Seq, last: bool| delete.execute((int(seq.0)?, last));
-    let mut shared = Vec::new();
-    for seq in messages {
-        if delete(*seq, false)? == 0 {
-            shared.push(*seq);
-        }
-    }
-    if shared.is_empty() {
-        return Ok(());
-    }
-    let later = seqs(db, chunk, number)?;
-    for seq in shared {
-        delete(seq, !later.contains(&seq))?;
-    }
-    Ok(())
-}
-
-/// The messages of a chunk that have fates in rows after `after`.
-fn seqs(db: &Connection, chunk: u64, after: i64) -> Result<BTreeSet<Seq>> {
-    let mut statement = db.prepare_cached(BY_CHUNK)?;
-    let mut rows = statement.query((bound(chunk), after))?;
-    let mut seqs = BTreeSet::new();
-    while let Some(row) = rows.next()? {
-        seqs.extend(ends(chunk, row.get_ref(0)?.as_blob()?).map(|(seq, _)| seq));
-    }
-    Ok(seqs)
-}
-
-/// Deletes messages; of those that have fates the heads stay.
-pub(crate) fn delete_messages(db: &Connection, messages: &[Seq]) -> Result<u64> {
-    let mut keep = db.prepare_cached(
-        "INSERT INTO past(seq, sender, id, recipients, accepted_ms)
-         SELECT seq, sender, id, recipients, accepted_ms FROM messages WHERE seq = ?1",
-    )?;
-    let mut text = db.prepare_cached(TEXT_BYTES)?;
-    let mut delete = db.prepare_cached("DELETE FROM messages WHERE seq = ?1")?;
-    let mut freed = 0;
-    let same_chunk = |a: &Seq, b: &Seq| a.0 / CHUNK == b.0 / CHUNK;
-    for run in messages.chunk_by(same_chunk) {
-        let Some(first) = run.first() else { continue };
-        let known = seqs(db, first.0 / CHUNK, 0)?;
-        for seq in run {
-            if known.contains(seq) {
-                keep.execute([int(seq.0)?])?;
-            }
-            let bytes = text.query_row([int(seq.0)?], |row| unsigned(row, 0));
-            freed += bytes.optional()?.unwrap_or_default();
-            delete.execute([int(seq.0)?])?;
-        }
-    }
-    Ok(freed)
-}
-
-/// Puts hashes in the place of texts until so many bytes are free. Says how many messages it looked
-/// at, and what that freed.
-pub(crate) fn drop_texts(db: &Connection, messages: &[Seq], bytes: u64) -> Result<(usize, u64)> {
-    let mut length = db.prepare_cached(TEXT_BYTES)?;
-    let mut text = db.prepare_cached("SELECT envelope FROM messages WHERE seq = ?1")?;
-    let mut put = db.prepare_cached("UPDATE messages SET envelope = ?2 WHERE seq = ?1")?;
-    let (mut count, mut freed) = (0, 0);
-    for seq in messages {
-        if freed >= bytes {
-            break;
-        }
-        count += 1;
-        let seq = int(seq.0)?;
-        let more = length.query_row([seq], |row| unsigned(row, 0));
-        let more = more.optional()?.unwrap_or_default();
-        if more > 0 {
-            let hash = text.query_row([seq], |row| {
-                Ok(EnvelopeHash::of(row.get_ref(0)?.as_bytes()?))
-            })?;
-            put.execute((seq, hash.as_str()))?;
-        }
-        freed += more;
-    }
-    Ok((count, freed))
-}
-
-pub(crate) fn find_past(
-    db: &Connection,
-    sender: PeerId,
-    id: &MessageId,
-) -> Result<Option<MessageHead>> {
-    db.prepare_cached(
-        "SELECT seq, sender, id, recipients, accepted_ms, 0 FROM past
-         WHERE sender = ?1 AND id = ?2 ORDER BY seq DESC LIMIT 1",
-    )?
-    .query_row((sender.0, id.as_str()), message_head)
-    .optional()
 }

@@ -30,6 +30,7 @@ mod backup;
 mod bodies;
 mod fates;
 mod files;
+mod forget;
 mod key;
 mod lock;
 mod maintain;

@@ -196,6 +196,7 @@ pub(crate) fn open_with(path: &Path, steps: &[Step]) -> Result<SqliteStore, Open
         key,
         lock,
         housekeeping: Housekeeping::default(),
+        texts_gone: 0,
         watch,
         reserve,
     })

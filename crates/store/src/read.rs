@@ -1,12 +1,12 @@
 //! From rows to the core's types, and the reads that take more than one statement.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use peerbus_core::audit::{Block, Head};
 use peerbus_core::store::{
-    AliasRow, Ending, MessageHead, Notice, OwedRow, PeerId, PeerRow, Queued, Settled,
+    AliasRow, Ending, MessageHead, Notice, OwedRow, PeerId, PeerRow, Queued,
 };
 use peerbus_core::{Delivered, NotDelivered, Stamp, TokenHash};
 use peerbus_wire::{EnvelopeHash, MessageId, Seq};
@@ -78,10 +78,6 @@ pub(crate) const MESSAGE_BY_SEQ: &str =
     "SELECT seq, sender, id, recipients, accepted_ms, octet_length(envelope)
      FROM messages WHERE seq = ?1";
 
-/// What dropping the text of a message would free: all but the 22 letters of its hash.
-pub(crate) const TEXT_BYTES: &str =
-    "SELECT max(octet_length(envelope) - 22, 0) FROM messages WHERE seq = ?1";
-
 /// Whether what is stored of an envelope, its text or its hash, is of this one.
 pub(crate) fn is_text(stored: &str, envelope: &str) -> bool {
     stored == envelope
@@ -89,29 +85,21 @@ pub(crate) fn is_text(stored: &str, envelope: &str) -> bool {
             && stored == EnvelopeHash::of(envelope.as_bytes()).as_str()
 }
 
-/// The messages in `TABLE` that go by an id, the newest of each sender. The index leads with the
-/// sender: one step for each.
+/// The messages that go by an id, by sender. The index leads with that: one step for each.
 const BY_ID: &str = "WITH RECURSIVE senders(sender) AS (
-         SELECT min(sender) FROM TABLE
+         SELECT min(sender) FROM messages
          UNION ALL
-         SELECT (SELECT min(sender) FROM TABLE WHERE sender > senders.sender) FROM senders
+         SELECT (SELECT min(sender) FROM messages WHERE sender > senders.sender) FROM senders
          WHERE senders.sender IS NOT NULL)
-     SELECT max(seq), m.sender, id, recipients, accepted_ms, BYTES
-     FROM senders JOIN TABLE m ON m.sender = senders.sender AND id = ?1
-     GROUP BY m.sender ORDER BY m.sender";
+     SELECT seq, m.sender, id, recipients, accepted_ms, octet_length(envelope)
+     FROM senders JOIN messages m ON m.sender = senders.sender AND id = ?1
+     ORDER BY m.sender";
 
-/// The messages that go by an id, the newest of each sender, by sender.
+/// The messages that go by an id, by sender.
 pub(crate) fn by_id(db: &Connection, id: &MessageId) -> Result<Vec<MessageHead>> {
-    let mut newest = BTreeMap::new();
-    for (table, bytes) in [("past", "0"), ("messages", "octet_length(envelope)")] {
-        let sql = BY_ID.replace("TABLE", table).replace("BYTES", bytes);
-        let mut statement = db.prepare_cached(&sql)?;
-        for head in statement.query_map([id.as_str()], message_head)? {
-            let head = head?;
-            newest.insert(head.sender, head);
-        }
-    }
-    Ok(newest.into_values().collect())
+    db.prepare_cached(BY_ID)?
+        .query_map([id.as_str()], message_head)?
+        .collect()
 }
 
 /// The columns `number, sender, id, recipient, dead, reason, at_ms, steady_ms`.
@@ -236,10 +224,10 @@ pub(crate) fn block(row: &Row<'_>) -> Result<Block> {
 
 /// The messages of a queue, by sender and number, and those of one sender in it. LEFT: a delivery
 /// whose message is gone is damage, and must not be passed over in silence.
-pub(crate) const QUEUE: &str = "SELECT d.seq, d.sender, m.id, d.steady_ms, m.envelope
+pub(crate) const QUEUE: &str = "SELECT d.seq, d.sender, m.id, d.steady_ms, m.envelope, m.recipients
     FROM deliveries d LEFT JOIN messages m ON m.seq = d.seq
     WHERE d.recipient = ?1 ORDER BY d.sender, d.seq LIMIT ?2";
-pub(crate) const RUN: &str = "SELECT d.seq, d.sender, m.id, d.steady_ms, m.envelope
+pub(crate) const RUN: &str = "SELECT d.seq, d.sender, m.id, d.steady_ms, m.envelope, m.recipients
     FROM deliveries d LEFT JOIN messages m ON m.seq = d.seq
     WHERE d.recipient = ?1 AND d.sender = ?2 AND d.seq >= ?3 AND d.seq < ?4
     ORDER BY d.seq LIMIT ?5";
@@ -265,6 +253,7 @@ pub(crate) fn queue(mut rows: Rows<'_>, bytes: usize) -> Result<Vec<Queued>> {
             id: message_id(row, 2)?,
             envelope,
             steady_ms: unsigned(row, 3)?,
+            recipients: row.get(5)?,
         });
         if total >= bytes {
             break;
@@ -342,51 +331,10 @@ fn pairs(db: &Connection) -> Result<Vec<(Seq, PeerId, PeerId, u64)>> {
     Ok(pairs)
 }
 
-/// Messages of a range that are pending between a recipient and a sender. An index of the deliveries
-/// by message would cost every ack.
-const PENDING_OF_PAIR: &str = "SELECT seq FROM deliveries
-    WHERE recipient = ?1 AND sender = ?2 AND seq BETWEEN ?3 AND ?4";
-
 /// For whom a message is pending.
 pub(crate) const PENDING_FOR: &str = "SELECT p.id FROM messages m CROSS JOIN peers p
     CROSS JOIN deliveries d ON d.recipient = p.id AND d.sender = m.sender AND d.seq = m.seq
     WHERE m.seq = ?1 ORDER BY p.id";
-
-pub(crate) fn settled(db: &Connection, after: Seq, messages: usize) -> Result<Settled> {
-    let looked_at: Vec<(Seq, u64)> = db
-        .prepare_cached(
-            "SELECT seq, max(octet_length(envelope) - 22, 0) FROM messages
-             WHERE seq > ?1 ORDER BY seq LIMIT ?2",
-        )?
-        .query_map((bound(after.0), limit(messages)), |row| {
-            Ok((seq(row, 0)?, unsigned(row, 1)?))
-        })?
-        .collect::<Result<_>>()?;
-    let (Some((first, _)), Some((last, _))) = (looked_at.first(), looked_at.last()) else {
-        return Ok((Vec::new(), None));
-    };
-    let mut kept: BTreeSet<Seq> = db
-        .prepare_cached("SELECT seq FROM dead WHERE seq BETWEEN ?1 AND ?2")?
-        .query_map((int(first.0)?, int(last.0)?), |row| seq(row, 0))?
-        .collect::<Result<_>>()?;
-    let mut pending = db.prepare_cached(PENDING_OF_PAIR)?;
-    for (oldest, recipient, sender, _) in pairs(db)? {
-        if oldest <= *last {
-            let range = (recipient.0, sender.0, int(first.0)?, int(last.0)?);
-            for seq in pending.query_map(range, |row| seq(row, 0))? {
-                kept.insert(seq?);
-            }
-        }
-    }
-    let last = *last;
-    Ok((
-        looked_at
-            .into_iter()
-            .filter(|(seq, _)| !kept.contains(seq))
-            .collect(),
-        Some(last),
-    ))
-}
 
 /// Merges the queues by message number, so that what is settled is never looked at.
 pub(crate) fn old_deliveries(
@@ -440,7 +388,6 @@ mod tests {
             (NEXT_OF_PAIR, format!("{pair} AND seq>?")),
             (NEXT_SENDER, "recipient=? AND sender>?".to_owned()),
             (NEXT_PAIR, "(recipient,sender)>(?,?)".to_owned()),
-            (PENDING_OF_PAIR, format!("{pair} AND seq>? AND seq<?")),
             (PENDING_FOR, format!("{pair} AND seq=?")),
         ] {
             let mut statement = store

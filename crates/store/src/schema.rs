@@ -13,7 +13,7 @@ pub(crate) type Step = fn(&Connection) -> rusqlite::Result<()>;
 /// Step `n` (from 0) leads from schema version `n` to `n + 1`. A step that has been released is
 /// never changed; a new version is a new step at the end.
 pub(crate) const STEPS: &[Step] = &[
-    version_1, version_2, version_3, version_4, version_5, version_6, version_7,
+    version_1, version_2, version_3, version_4, version_5, version_6, version_7, version_8,
 ];
 
 /// Why a file's schema is not ours to use. Nothing was changed.
@@ -309,6 +309,22 @@ fn version_7(db: &Connection) -> rusqlite::Result<()> {
     // `total`: about what this row and all before it take of the disk. What was there before counts
     // for nothing, and goes first.
     db.execute_batch("ALTER TABLE dead ADD COLUMN total INTEGER NOT NULL DEFAULT 0;")
+}
+
+fn version_8(db: &Connection) -> rusqlite::Result<()> {
+    // Messages stay until their last fate goes. Those that ended before get one of nobody, as of now;
+    // of those that were deleted, the heads come back without a text. `delivered` and `steps`: what
+    // is known of the time before the end (fates.rs).
+    db.execute_batch(
+        "ALTER TABLE fates ADD COLUMN delivered BLOB;
+         ALTER TABLE fates ADD COLUMN steps TEXT;",
+    )?;
+    crate::fates::end_all(db)?;
+    db.execute_batch(
+        "INSERT OR IGNORE INTO messages(seq, sender, id, recipients, accepted_ms, envelope)
+             SELECT seq, sender, id, recipients, accepted_ms, '' FROM past ORDER BY seq DESC;
+         DROP TABLE past;",
+    )
 }
 
 #[cfg(test)]

@@ -36,6 +36,8 @@ pub struct SqliteStore {
     // Dropped after the connection: fields go in this order.
     pub(crate) lock: Lock,
     pub(crate) housekeeping: Housekeeping,
+    /// The texts of what ended up to this row of `fates` are gone, as far as they may go.
+    pub(crate) texts_gone: i64,
     pub(crate) watch: Watch,
     pub(crate) reserve: Reserve,
 }
@@ -177,6 +179,7 @@ impl Store for SqliteStore {
 
     fn rollback(&mut self) {
         self.appended = None;
+        self.texts_gone = 0;
         if self.db.is_autocommit() {
             return;
         }

@@ -3,14 +3,15 @@
 use peerbus_core::Stamp;
 use peerbus_core::audit::{Block, Head};
 use peerbus_core::store::{
-    AliasRow, DEAD_BYTES, Fate, Inserted, MessageHead, NewMessage, Notice, OwedRow, PeerId,
-    PeerRow, Queued, Settled, StoreError, Txn,
+    AliasRow, DEAD_BYTES, Fate, Forgotten, Inserted, Keep, MessageHead, NewMessage, Notice,
+    OwedRow, PeerId, PeerRow, Queued, StoreError, Txn,
 };
 use peerbus_wire::{MessageId, Seq};
 use rusqlite::{Connection, OptionalExtension as _, Result as SqlResult, params};
 
 use crate::SqliteStore;
 use crate::fates;
+use crate::forget;
 use crate::read::{self, bound, int, limit};
 
 impl Txn for SqliteStore {
@@ -228,16 +229,6 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn find_past(
-        &mut self,
-        sender: PeerId,
-        id: &MessageId,
-    ) -> Result<Option<MessageHead>, StoreError> {
-        self.run("looking a deleted message up", |db| {
-            fates::find_past(db, sender, id)
-        })
-    }
-
     fn find_by_id(&mut self, id: &MessageId) -> Result<Vec<MessageHead>, StoreError> {
         self.run("looking messages up", |db| read::by_id(db, id))
     }
@@ -250,45 +241,29 @@ impl Txn for SqliteStore {
         })
     }
 
-    fn settled(&mut self, after: Seq, limit: usize) -> Result<Settled, StoreError> {
-        self.run("looking for settled messages", |db| {
-            read::settled(db, after, limit)
+    fn insert_fates(
+        &mut self,
+        fates: &[Fate],
+        bytes: u64,
+        steady_ms: u64,
+    ) -> Result<(), StoreError> {
+        self.run("keeping fates", |db| {
+            fates::insert(db, fates, bytes, steady_ms)
         })
-    }
-
-    fn drop_texts(&mut self, seqs: &[Seq], bytes: u64) -> Result<(usize, u64), StoreError> {
-        if seqs.is_empty() {
-            return Ok((0, 0));
-        }
-        self.housekeeping.note_deletion();
-        self.run("dropping texts of messages", |db| {
-            fates::drop_texts(db, seqs, bytes)
-        })
-    }
-
-    fn delete_messages(&mut self, seqs: &[Seq]) -> Result<u64, StoreError> {
-        self.housekeeping.note_deletion();
-        self.run("deleting messages", |db| fates::delete_messages(db, seqs))
-    }
-
-    fn insert_fates(&mut self, fates: &[Fate], steady_ms: u64) -> Result<(), StoreError> {
-        self.run("keeping fates", |db| fates::insert(db, fates, steady_ms))
     }
 
     fn fates(&mut self, seq: Seq) -> Result<Vec<Fate>, StoreError> {
         self.run("reading fates", |db| fates::of(db, seq))
     }
 
-    fn delete_fates(
-        &mut self,
-        before_ms: u64,
-        bytes_max: u64,
-        limit: usize,
-    ) -> Result<usize, StoreError> {
+    fn forget_ended(&mut self, keep: Keep, limit: usize) -> Result<Forgotten, StoreError> {
         self.housekeeping.note_deletion();
-        self.run("forgetting old fates", |db| {
-            fates::delete(db, before_ms, bytes_max, limit)
-        })
+        let mut texts_gone = self.texts_gone;
+        let forgotten = self.run("forgetting what ended", |db| {
+            forget::ended(db, keep, limit, &mut texts_gone)
+        })?;
+        self.texts_gone = texts_gone;
+        Ok(forgotten)
     }
 
     fn old_deliveries(
@@ -335,19 +310,16 @@ impl Txn for SqliteStore {
         before_ms: u64,
         bytes_max: u64,
         rows: usize,
-    ) -> Result<usize, StoreError> {
+    ) -> Result<Forgotten, StoreError> {
         self.housekeeping.note_deletion();
-        self.run("forgetting rejected messages", |db| {
-            db.prepare_cached(
-                "DELETE FROM dead WHERE (seq, recipient) IN
-                 (SELECT seq, recipient FROM
-                  (SELECT * FROM dead ORDER BY steady_ms, seq, recipient LIMIT ?2)
-                  WHERE steady_ms < ?1 OR total <= -?3 +
-                      (SELECT max(total) FROM dead
-                       WHERE steady_ms = (SELECT max(steady_ms) FROM dead)))",
-            )?
-            .execute((bound(before_ms), limit(rows), bound(bytes_max)))
-        })
+        let gone = self.run("forgetting rejected messages", |db| {
+            forget::dead(db, before_ms, bytes_max, rows)
+        })?;
+        if gone.rows > 0 {
+            // Texts that had to stay for them.
+            self.texts_gone = 0;
+        }
+        Ok(gone)
     }
 
     fn insert_notice(&mut self, notice: &Notice) -> Result<(), StoreError> {

@@ -243,10 +243,7 @@ impl World {
         let probe = self.probe.lock().expect("nobody panics here");
         let Some(db) = &*probe else { return };
         let found = db
-            .prepare_cached(
-                "SELECT EXISTS(SELECT 1 FROM messages WHERE id = ?1)
-                     OR EXISTS(SELECT 1 FROM past WHERE id = ?1)",
-            )
+            .prepare_cached("SELECT EXISTS(SELECT 1 FROM messages WHERE id = ?1)")
             .and_then(|mut query| query.query_row([id], |row| row.get::<_, bool>(0)));
         match found {
             Ok(true) => self.history.count(|counts| counts.probes += 1),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use peerbus_core::Stamp;
 use peerbus_core::audit::{AuditKey, Block, Head};
 use peerbus_core::store::{
-    AliasRow, Fate, Inserted, Loaded, MessageHead, NewMessage, Notice, OwedRow, PeerId, PeerRow,
-    Queued, Settled, Store, StoreError, Txn,
+    AliasRow, Fate, Forgotten, Inserted, Keep, Loaded, MessageHead, NewMessage, Notice, OwedRow,
+    PeerId, PeerRow, Queued, Store, StoreError, Txn,
 };
 use peerbus_core::testing::MemoryStore;
 use peerbus_wire::{MessageId, Seq};
@@ -171,6 +171,12 @@ impl Disk {
         self.writes.push(write);
     }
 
+    fn gone(&mut self, gone: &Forgotten) {
+        if gone.rows > 0 {
+            self.write(Write::MessagesGone(gone.messages.clone()));
+        }
+    }
+
     fn statement(&mut self) -> Result<()> {
         match &mut self.fault {
             Some(DiskFault::Statement(0)) => Err(StoreError("the disk fails a statement".into())),
@@ -331,14 +337,10 @@ impl Txn for Disk {
         self.inner.find_message(sender, id)
     }
 
-    fn find_past(&mut self, sender: PeerId, id: &MessageId) -> Result<Option<MessageHead>> {
-        self.inner.find_past(sender, id)
-    }
-
-    fn insert_fates(&mut self, fates: &[Fate], steady_ms: u64) -> Result<()> {
+    fn insert_fates(&mut self, fates: &[Fate], bytes: u64, steady_ms: u64) -> Result<()> {
         self.statement()?;
-        self.inner.insert_fates(fates, steady_ms)?;
-        for fate in fates {
+        self.inner.insert_fates(fates, bytes, steady_ms)?;
+        for fate in fates.iter().filter(|fate| !fate.is_of_nobody()) {
             self.write(Write::Fate(fate.clone()));
         }
         Ok(())
@@ -348,8 +350,11 @@ impl Txn for Disk {
         self.inner.fates(seq)
     }
 
-    fn delete_fates(&mut self, before_ms: u64, bytes_max: u64, limit: usize) -> Result<usize> {
-        self.inner.delete_fates(before_ms, bytes_max, limit)
+    fn forget_ended(&mut self, keep: Keep, limit: usize) -> Result<Forgotten> {
+        self.statement()?;
+        let gone = self.inner.forget_ended(keep, limit)?;
+        self.gone(&gone);
+        Ok(gone)
     }
 
     fn find_by_id(&mut self, id: &MessageId) -> Result<Vec<MessageHead>> {
@@ -358,21 +363,6 @@ impl Txn for Disk {
 
     fn pending_for(&mut self, seq: Seq) -> Result<Vec<PeerId>> {
         self.inner.pending_for(seq)
-    }
-
-    fn settled(&mut self, after: Seq, limit: usize) -> Result<Settled> {
-        self.inner.settled(after, limit)
-    }
-
-    fn drop_texts(&mut self, seqs: &[Seq], bytes: u64) -> Result<(usize, u64)> {
-        self.inner.drop_texts(seqs, bytes)
-    }
-
-    fn delete_messages(&mut self, seqs: &[Seq]) -> Result<u64> {
-        self.statement()?;
-        let texts = self.inner.delete_messages(seqs)?;
-        self.write(Write::MessagesGone(seqs.to_vec()));
-        Ok(texts)
     }
 
     fn old_deliveries(
@@ -390,8 +380,10 @@ impl Txn for Disk {
         Ok(())
     }
 
-    fn delete_dead(&mut self, before_ms: u64, bytes_max: u64, limit: usize) -> Result<usize> {
-        self.inner.delete_dead(before_ms, bytes_max, limit)
+    fn delete_dead(&mut self, before_ms: u64, bytes_max: u64, limit: usize) -> Result<Forgotten> {
+        let gone = self.inner.delete_dead(before_ms, bytes_max, limit)?;
+        self.gone(&gone);
+        Ok(gone)
     }
 
     fn insert_notice(&mut self, notice: &Notice) -> Result<()> {

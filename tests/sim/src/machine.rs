@@ -157,6 +157,7 @@ impl Machine {
             oracle.holds(row, queue)?;
         }
         oracle.remembers(|seq| self.disk.fates(seq).map_err(failed))?;
+        oracle.keeps(|seq| self.disk.message(seq).map_err(failed))?;
         self.disk.rollback();
         oracle.owes(loaded.owed)?;
         oracle.holds_peers(loaded.peers.len())

@@ -99,7 +99,7 @@ impl Plan {
             config.retention_ms = 2 * minute;
         }
         if rng.chance(300) {
-            config.ended_bytes = rng.range(500, 5_000);
+            config.history_bytes = rng.range(500, 5_000);
             config.dead_bytes = rng.range(500, 5_000);
         }
         config.sweep_ms = rng.pick(&[500, 5_000, minute]);
@@ -144,6 +144,8 @@ impl Plan {
             queue_max: self.config.queue_max,
             owed_to_max: self.config.owed_to_max,
             owed_by_max: self.config.owed_by_max,
+            // Others are as long as no world is, and as large.
+            history: self.config.history_bytes > 5_000,
         }
     }
 }

@@ -74,12 +74,18 @@ fn i19_ages_that_go_by_the_wall_clock() {
 
 #[test]
 fn a_name_that_ends_without_a_word_to_the_senders() {
-    caught(broker(Mutation::RetireSilent), "notice");
+    // A sender that has gone is told nothing: then it shows in what is kept.
+    caught_in_time(broker(Mutation::RetireSilent), "notice", "fate");
 }
 
 #[test]
 fn how_deliveries_ended_is_forgotten() {
     caught(broker(Mutation::ForgetFate), "fate");
+}
+
+#[test]
+fn i21_a_message_that_is_read_and_gone() {
+    caught(broker(Mutation::ForgetTexts), "history");
 }
 
 #[test]

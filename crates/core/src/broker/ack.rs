@@ -4,13 +4,11 @@ use std::sync::Arc;
 
 use peerbus_wire::{Ack, DeliveryKey, How, MessageId, Seq, Stage};
 
-use super::history::DeliveryHistory;
 use super::mutation::Mutation;
 use super::notice::notice_number;
 use super::{Broker, BusEvent, Caller, Cx, Need, Output};
-use crate::Now;
 use crate::audit::Event;
-use crate::store::{Fate, Notice, PeerId, StoreError};
+use crate::store::{DeliveryHistory, FATE_BYTES, Fate, Notice, PeerId, STEP_BYTES, StoreError};
 
 /// One message that one recipient has not settled.
 pub(super) struct Delivery {
@@ -20,6 +18,8 @@ pub(super) struct Delivery {
     pub(super) id: MessageId,
     /// Bytes of its envelope.
     pub(super) bytes: u64,
+    /// How many recipients it was owed to when it was accepted.
+    pub(super) recipients: u32,
     /// What its connection knew of it.
     pub(super) history: DeliveryHistory,
 }
@@ -79,16 +79,20 @@ impl Broker {
         let Some(seq) = named else {
             return Ok(());
         };
-        let (sender, id, bytes, history) = match session.flights.remove(seq) {
+        let (sender, id, bytes, recipients, history) = match session.flights.remove(seq) {
             Some(flight) => (
                 flight.sender,
                 flight.id,
                 flight.envelope_bytes,
+                flight.recipients,
                 flight.history,
             ),
             // Delivered on an earlier connection of the name.
             None => match cx.txn.message(seq)? {
-                Some(head) => (head.sender, head.id, head.bytes, DeliveryHistory::default()),
+                Some(head) => {
+                    let history = DeliveryHistory::default();
+                    (head.sender, head.id, head.bytes, head.recipients, history)
+                }
                 None => return Ok(()),
             },
         };
@@ -103,6 +107,7 @@ impl Broker {
             sender,
             id,
             bytes,
+            recipients,
             history,
         };
         self.finish(cx, delivery, end)
@@ -121,12 +126,13 @@ impl Broker {
             sender,
             id,
             bytes,
+            recipients,
             history,
         } = delivery;
         if !cx.txn.delete_delivery((recipient, sender), seq)? {
             return Ok(());
         }
-        self.settled(cx.now, recipient, bytes);
+        self.settled(recipient);
         self.not_owed((recipient, sender), bytes);
         let to = self.registry.name(recipient);
         let stage = end.stage();
@@ -145,9 +151,21 @@ impl Broker {
         self.log.push(&event);
         self.outbox.now(Output::Event(counted));
         self.outbox.want(Need::Soon);
-        self.recent.record((seq, recipient), history);
+        let way = match self.recent.take((seq, recipient)) {
+            Some(mut earlier) => {
+                earlier.follow(&history);
+                earlier
+            }
+            None => history,
+        };
+        // The copies of a broadcast share one text.
+        let text = bytes / u64::from(recipients.max(1));
+        self.ended(
+            cx.now,
+            text + FATE_BYTES + way.steps().len() as u64 * STEP_BYTES,
+        );
         if !self.mutations.broken(Mutation::ForgetFate) {
-            self.keep_fate((seq, recipient), &to, &stage, cx.now.wall_ms);
+            self.keep_fate((seq, recipient), &to, &stage, (way, cx.now.wall_ms));
         }
         let (dead, reason) = match end {
             End::Acked(_) => {
@@ -176,7 +194,13 @@ impl Broker {
     }
 
     /// Has the commit keep how a delivery ended. Neighbours that ended alike share what is said.
-    fn keep_fate(&mut self, (seq, recipient): (Seq, PeerId), to: &str, stage: &Stage, at_ms: u64) {
+    fn keep_fate(
+        &mut self,
+        (seq, recipient): (Seq, PeerId),
+        to: &str,
+        stage: &Stage,
+        (way, at_ms): (DeliveryHistory, u64),
+    ) {
         // A peer may have been renamed in between.
         let alike = |last: &&Fate| *last.to == *to && *last.stage == *stage;
         let (to, stage) = match self.fates.last().filter(alike) {
@@ -189,6 +213,7 @@ impl Broker {
             to,
             stage,
             at_ms,
+            way,
         });
     }
 
@@ -202,9 +227,8 @@ impl Broker {
         }
     }
 
-    /// Keeps the count of a peer's queue, and of what is kept of mail that ended.
-    fn settled(&mut self, now: Now, recipient: PeerId, bytes: u64) {
-        self.ended(now, bytes);
+    /// Keeps the count of a peer's queue.
+    fn settled(&mut self, recipient: PeerId) {
         if let Some(peer) = self.registry.get_mut(recipient)
             && let Some(pending) = &mut peer.pending
         {

@@ -41,19 +41,18 @@ pub struct Config {
     pub expiry_generated_ms: u64,
     /// An old name for which no mail comes for this long leads nowhere any more.
     pub alias_ms: u64,
-    /// A message that is owed to nobody is kept at least this long, for dedupe.
+    /// The id of a message is kept at least this long after it ended, and a hash of its text, for
+    /// dedupe.
     pub settled_ms: u64,
-    /// Bytes of texts that are kept of it meanwhile; the oldest go first, and a hash stays.
-    pub ended_bytes: u64,
     /// Bytes that rejected messages take of the disk, about; the oldest go first.
     pub dead_bytes: u64,
     /// Untold notices that are kept: of the last so many that were written.
     pub notices_max: u64,
     /// Audit blocks, rejected messages and untold notices are kept this long.
     pub retention_ms: u64,
-    /// How deliveries ended is kept this long,
+    /// Messages are kept this long after they ended, with how each delivery did,
     pub history_ms: u64,
-    /// and takes about this much of the disk; the oldest go first.
+    /// and take about this much of the disk; the oldest go first.
     pub history_bytes: u64,
     /// Time between two sweeps.
     pub sweep_ms: u64,
@@ -84,7 +83,6 @@ impl Config {
             expiry_generated_ms: 7 * DAY,
             alias_ms: 30 * DAY,
             settled_ms: 600 * SECOND,
-            ended_bytes: 256 * 1_048_576,
             dead_bytes: 256 * 1_048_576,
             notices_max: 500_000,
             retention_ms: 30 * DAY,

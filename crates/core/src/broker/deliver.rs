@@ -22,6 +22,8 @@ pub(super) struct Fresh<'a> {
     pub(super) id: &'a MessageId,
     /// Of its envelope.
     pub(super) bytes: usize,
+    /// How many it has.
+    pub(super) recipients: u32,
     pub(super) frame: &'a DeliverFrame,
     /// The key in it, on a v1 connection.
     pub(super) key: Option<DeliveryKey>,
@@ -100,6 +102,7 @@ impl Broker {
                 sender: *sender,
                 id,
                 bytes: message.envelope.len(),
+                recipients: message.recipients,
                 frame: &frame,
                 key,
             };
@@ -153,7 +156,7 @@ impl Broker {
         let bytes = message.frame.text().len();
         let named = (message.id.clone(), message.key.clone());
         let sizes = (message.bytes, session.flights.weight(bytes));
-        let flight = Flight::new(message.sender, named, sizes, now);
+        let flight = Flight::new((message.sender, message.recipients), named, sizes, now);
         session.flights.insert(message.seq, flight, now);
         session.cursor = session.cursor.max(message.seq);
         let (recipient, greeted) = (session.peer, session.greeted);

@@ -3,9 +3,8 @@
 use peerbus_wire::{MessageId, Seq};
 
 use super::ack::{Delivery, End};
-use super::history::DeliveryHistory;
 use super::{Broker, Cx, Need};
-use crate::store::{Ending, MessageHead, PeerId, Queued, StoreError};
+use crate::store::{DeliveryHistory, Ending, MessageHead, PeerId, Queued, StoreError};
 
 /// Deliveries looked at in one slice.
 pub(super) const SLICE: usize = 256;
@@ -22,6 +21,7 @@ pub(super) struct Expiring {
     sender: PeerId,
     id: MessageId,
     bytes: u64,
+    recipients: u32,
 }
 
 impl From<MessageHead> for Expiring {
@@ -31,6 +31,7 @@ impl From<MessageHead> for Expiring {
             sender,
             id,
             bytes,
+            recipients,
             ..
         } = head;
         Self {
@@ -38,6 +39,7 @@ impl From<MessageHead> for Expiring {
             sender,
             id,
             bytes,
+            recipients,
         }
     }
 }
@@ -49,6 +51,7 @@ impl From<Queued> for Expiring {
             sender: message.sender,
             id: message.id,
             bytes: message.envelope.len() as u64,
+            recipients: message.recipients,
         }
     }
 }
@@ -104,7 +107,7 @@ impl Broker {
         if let Some((_, row)) = self.registry.end(peer, Ending::Expire) {
             cx.txn.put_peer(&row)?;
             self.outbox.want(Need::Soon);
-            self.sweep.next_ms = cx.now.mono_ms;
+            self.sweep.pass_now(cx.now);
         }
         Ok(())
     }
@@ -141,6 +144,7 @@ impl Broker {
             sender,
             id,
             bytes,
+            recipients,
         } = message;
         let mut history = DeliveryHistory::default();
         if let Some(conn) = self.registry.conn(recipient)
@@ -156,6 +160,7 @@ impl Broker {
             sender,
             id,
             bytes,
+            recipients,
             history,
         };
         self.finish(cx, delivery, End::Expired(reason))

@@ -5,9 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use peerbus_wire::limits::{ENVELOPE_BYTES_MAX, SHORT_KEY_BYTES};
 use peerbus_wire::{DeliveryKey, MessageId, PeerName, Seq, Window};
 
-use super::history::DeliveryHistory;
 use crate::Now;
-use crate::store::PeerId;
+use crate::store::{DeliveryHistory, PeerId};
 
 /// Half of a window, which is what one sender may have in flight.
 pub(super) fn share(window: Window) -> Window {
@@ -42,6 +41,8 @@ pub(super) struct Flight {
     pub(super) id: MessageId,
     /// Bytes of its envelope.
     pub(super) envelope_bytes: u64,
+    /// How many recipients the message has.
+    pub(super) recipients: u32,
     /// The key, on a v1 connection.
     key: Option<DeliveryKey>,
     /// What it counts, or counted, against the window.
@@ -53,10 +54,10 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    /// A message of a sender's that is delivered now, under this key: of so many bytes, which count
-    /// as so many against the window.
+    /// A message of a sender's to so many that is delivered now, under this key: of so many bytes,
+    /// which count as so many against the window.
     pub(super) fn new(
-        sender: PeerId,
+        (sender, recipients): (PeerId, u32),
         (id, key): (MessageId, Option<DeliveryKey>),
         (envelope_bytes, bytes): (usize, usize),
         now: Now,
@@ -65,6 +66,7 @@ impl Flight {
             sender,
             id,
             envelope_bytes: envelope_bytes as u64,
+            recipients,
             key,
             bytes,
             history: DeliveryHistory::delivered(now.wall_ms),

@@ -3,80 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::num::NonZeroU64;
 
-use peerbus_wire::{Seq, Stage};
+use peerbus_wire::Seq;
 
-use crate::store::PeerId;
+use crate::store::{DeliveryHistory, PeerId};
 
 /// Deliveries and steps that are remembered, of however many messages.
 const RECENT_MAX: usize = 32_768;
 
 /// Recipients of one message whose deliveries are remembered, or that are named in an answer.
 pub(super) const RECIPIENTS_MAX: usize = 64;
-
-/// Steps of one delivery that are remembered; the newest.
-const STEPS_MAX: usize = 16;
-
-/// What happened to one message on its way to one recipient, besides what is on disk. Small, because
-/// every delivery in flight has one.
-#[derive(Debug, Clone, Default)]
-pub(super) struct DeliveryHistory {
-    /// When it was first delivered, wall clock.
-    delivered_ms: Option<NonZeroU64>,
-    /// What its holder said of it, if it did.
-    steps: Option<Box<Steps>>,
-}
-
-#[derive(Debug, Clone, Default)]
-struct Steps(Vec<(Stage, u64)>);
-
-impl DeliveryHistory {
-    pub(super) fn delivered(at_ms: u64) -> Self {
-        Self {
-            delivered_ms: NonZeroU64::new(at_ms),
-            steps: None,
-        }
-    }
-
-    fn steps(&self) -> &[(Stage, u64)] {
-        self.steps.as_ref().map_or(&[], |steps| &steps.0)
-    }
-
-    /// Adds a step; `false` when it was the last one already.
-    pub(super) fn step(&mut self, step: &Stage, at_ms: u64) -> bool {
-        let Steps(steps) = &mut **self.steps.get_or_insert_default();
-        if steps.last().is_some_and(|(last, _)| last == step) {
-            return false;
-        }
-        if steps.len() >= STEPS_MAX {
-            steps.remove(0);
-        }
-        steps.push((step.clone(), at_ms));
-        true
-    }
-
-    /// Adds what came later.
-    pub(super) fn follow(&mut self, later: &Self) {
-        self.delivered_ms = self.delivered_ms.or(later.delivered_ms);
-        for (step, at_ms) in later.steps() {
-            self.step(step, *at_ms);
-        }
-    }
-
-    /// What it counts for among [`RECENT_MAX`].
-    fn weight(&self) -> usize {
-        1 + self.steps().len()
-    }
-
-    /// What happened, and when.
-    pub(super) fn stages(&self) -> impl Iterator<Item = (Stage, u64)> {
-        let delivered = self
-            .delivered_ms
-            .map(|at_ms| (Stage::Delivered, at_ms.get()));
-        delivered.into_iter().chain(self.steps().iter().cloned())
-    }
-}
 
 /// Deliveries of late that their recipients' connections do not hold (any more), by message and
 /// recipient. Lost with the process.
@@ -109,17 +45,15 @@ impl Recent {
         }
     }
 
+    /// What is remembered of one delivery, which is forgotten.
+    pub(super) fn take(&mut self, delivery: (Seq, PeerId)) -> Option<DeliveryHistory> {
+        let known = self.deliveries.remove(&delivery)?;
+        self.weight -= known.weight();
+        Some(known)
+    }
+
     /// What is remembered of one delivery.
     pub(super) fn get(&self, delivery: (Seq, PeerId)) -> Option<&DeliveryHistory> {
         self.deliveries.get(&delivery)
-    }
-
-    /// What is remembered of a message, by recipient; of [`RECIPIENTS_MAX`] at most.
-    pub(super) fn of(&self, seq: Seq) -> impl Iterator<Item = (PeerId, &DeliveryHistory)> {
-        self.deliveries
-            .range((seq, PeerId(0))..)
-            .take_while(move |((of, _), _)| *of == seq)
-            .take(RECIPIENTS_MAX)
-            .map(|((_, recipient), history)| (*recipient, history))
     }
 }

@@ -183,8 +183,10 @@ pub struct Broker {
     expiring: bool,
     sweep: Sweep,
     recent: Recent,
-    /// How deliveries ended in the transaction under way.
+    /// How deliveries ended in the transaction under way,
     fates: Vec<Fate>,
+    /// and bytes of their messages.
+    fates_bytes: u64,
     stopping: bool,
     /// The disk is nearly full.
     full: bool,
@@ -220,6 +222,7 @@ impl Broker {
             sweep: Sweep::new(now.mono_ms + config.sweep_ms, loaded.sealed),
             recent: Recent::default(),
             fates: Vec::new(),
+            fates_bytes: 0,
             stopping: false,
             full: false,
             mutations: Mutations::default(),
@@ -245,7 +248,7 @@ impl Broker {
                 }
             }
             Input::Closed { conn, goodbye } => self.closed(cx, conn, goodbye)?,
-            Input::Space { free, total } => self.note_space(free, total),
+            Input::Space { free, total } => self.note_space(now, free, total),
             Input::Tick => self.tick(cx)?,
             Input::Grants(grants) => self.set_grants(cx, grants)?,
             Input::Operate(command) => self.operate(now, &command, cx.txn).map(drop)?,
@@ -281,10 +284,7 @@ impl Broker {
     /// Only when storage failed.
     pub fn seal(&mut self, now: Now, txn: &mut dyn Txn) -> Result<(), StoreError> {
         let at = self.stamp(now);
-        if !self.fates.is_empty() {
-            txn.insert_fates(&self.fates, at.steady_ms)?;
-            self.fates.clear();
-        }
+        self.write_fates(at.steady_ms, txn)?;
         self.owed.write(txn)?;
         if self.log.is_empty() && !self.sweep.block_due {
             return Ok(());
@@ -293,6 +293,15 @@ impl Broker {
         let key = &self.config.audit_key;
         let block = self.log.seal(key, &mut self.head, at);
         txn.append_audit(&block, &self.head)
+    }
+
+    fn write_fates(&mut self, steady_ms: u64, txn: &mut dyn Txn) -> Result<(), StoreError> {
+        if !self.fates.is_empty() {
+            txn.insert_fates(&self.fates, self.fates_bytes, steady_ms)?;
+            self.fates.clear();
+            self.fates_bytes = 0;
+        }
+        Ok(())
     }
 
     /// The commit succeeded: the outputs that waited for it may leave.
@@ -314,7 +323,7 @@ impl Broker {
     /// When, on the monotonic clock, the broker wants [`Input::Tick`], and why.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(u64, Reason)> {
-        let sweep = Some((self.sweep.next_ms, Reason::Sweep));
+        let sweep = Some((self.sweep.due_ms(), Reason::Sweep));
         let expiry = self.grants.due_ms().map(|due_ms| (due_ms, Reason::Expiry));
         let timers = [sweep, expiry, self.conns.next_timer()];
         timers.into_iter().flatten().min()
@@ -436,7 +445,7 @@ impl Broker {
         {
             self.end_expired(cx)?;
         }
-        if cx.now.mono_ms >= self.sweep.next_ms {
+        if cx.now.mono_ms >= self.sweep.due_ms() {
             self.sweep(cx)?;
         }
         Ok(())

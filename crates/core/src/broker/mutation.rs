@@ -38,6 +38,8 @@ pub enum Mutation {
     RetireSilent,
     /// How a delivery ended is not kept.
     ForgetFate,
+    /// I21: the text of a message goes as soon as nobody is owed it.
+    ForgetTexts,
     /// I20: what was read goes on counting against quotas.
     ForgetOwed,
     /// New mail is taken although the disk is nearly full.

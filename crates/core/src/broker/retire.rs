@@ -179,7 +179,7 @@ impl Broker {
         if let Some(successor) = successor {
             self.add_alias(cx, &name, successor, false)?;
         }
-        self.sweep.next_ms = cx.now.mono_ms;
+        self.sweep.pass_now(cx.now);
         Ok(())
     }
 

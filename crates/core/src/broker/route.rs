@@ -11,7 +11,7 @@ use super::registry::Alias;
 use super::{Broker, BusEvent, Caller, Cx, Output};
 use crate::audit::Event;
 use crate::grant::Right;
-use crate::store::{Inserted, NewMessage, PeerId, StoreError};
+use crate::store::{FATE_BYTES, Fate, Inserted, NewMessage, PeerId, StoreError};
 
 /// Messages that may be owed to an ephemeral peer: they go when it goes.
 const EPHEMERAL_QUEUE_MAX: u64 = 4_096;
@@ -117,7 +117,8 @@ impl Broker {
         if inserted == Inserted::New {
             self.head.next_seq += 1;
             if recipients == 0 {
-                self.ended(cx.now, envelope.len() as u64);
+                self.fates.push(Fate::of_nobody(seq, accepted_ms));
+                self.ended(cx.now, envelope.len() as u64 + FATE_BYTES);
             }
             if !self.mutations.broken(Mutation::SkipAudit) {
                 self.log.push(&Event::Accept {
@@ -326,6 +327,7 @@ impl Broker {
                 sender,
                 id: &carried.id,
                 bytes: carried.text.len(),
+                recipients: count(recipients.len()),
                 frame,
                 key,
             };

@@ -4,6 +4,7 @@ use peerbus_wire::{Refusal, RefusalCode};
 
 use super::mutation::Mutation;
 use super::{Broker, BusEvent, Caller, Output};
+use crate::Now;
 
 /// The part of a small disk that stays free: one in so many bytes.
 const FLOOR_PART: u64 = 8;
@@ -13,7 +14,7 @@ const RISE_PART: u64 = 8;
 
 impl Broker {
     /// The disk has so many bytes in all, of which so many are free.
-    pub(super) fn note_space(&mut self, free: u64, total: u64) {
+    pub(super) fn note_space(&mut self, now: Now, free: u64, total: u64) {
         let floor = self.config.disk_floor.min(total / FLOOR_PART);
         let needed = if self.full {
             floor + floor / RISE_PART
@@ -23,6 +24,7 @@ impl Broker {
         let full = free < needed;
         if full != self.full {
             self.full = full;
+            self.sweep.forget_soon(now);
             let event = BusEvent::DiskFull { full, free };
             self.outbox.now(Output::Event(event));
         }

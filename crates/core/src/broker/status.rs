@@ -1,16 +1,16 @@
 //! How far messages got, as it is told.
 //!
-//! That a message was accepted, for whom it is still pending and how its other deliveries ended is
-//! read on disk; the rest is what `history.rs` remembers.
+//! That a message was accepted, for whom it is still pending and how its other deliveries ended, step
+//! by step, is read on disk; the rest is what `history.rs` remembers.
 
 use peerbus_wire::{Accepted, BrokerFrame, DeliveryKey, MessageId, Receipt, Seq, Stage};
 
 use super::conn::Session;
 use super::flights::Flight;
-use super::history::{DeliveryHistory, RECIPIENTS_MAX};
+use super::history::RECIPIENTS_MAX;
 use super::{Broker, BusEvent, Caller, Cx, Output};
 use crate::Now;
-use crate::store::{Fate, MessageHead, PeerId, StoreError, Txn};
+use crate::store::{DeliveryHistory, Fate, MessageHead, PeerId, StoreError, Txn};
 
 /// What became of a message, for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,11 +31,7 @@ impl Broker {
     ) -> Result<(), StoreError> {
         let mut receipts = Vec::new();
         for id in ids {
-            let head = match cx.txn.find_message(caller.peer, id)? {
-                None => cx.txn.find_past(caller.peer, id)?,
-                head => head,
-            };
-            match head {
+            match cx.txn.find_message(caller.peer, id)? {
                 Some(head) => receipts.extend(self.receipts(cx.txn, &head)?),
                 None => receipts.push(Receipt::new(id.clone(), Stage::Unknown)),
             }
@@ -72,12 +68,8 @@ impl Broker {
         let here = |peer: &PeerId| self.registry.conn(*peer).is_some();
         let online = pending.iter().filter(|peer| here(peer)).count();
         let mut fates = txn.fates(head.seq)?;
-        fates.extend(
-            self.fates
-                .iter()
-                .filter(|fate| fate.seq == head.seq)
-                .cloned(),
-        );
+        let of_this = |fate: &&Fate| fate.seq == head.seq && !fate.is_of_nobody();
+        fates.extend(self.fates.iter().filter(of_this).cloned());
         fates.truncate(RECIPIENTS_MAX);
         let mut told = Vec::new();
         let mut queued = Vec::new();
@@ -90,18 +82,12 @@ impl Broker {
             let stages = history.stages();
             told.extend(stages.map(|(stage, at_ms)| say(Some(to.to_owned()), stage, Some(at_ms))));
         };
-        for (recipient, history) in self.recent.of(head.seq) {
-            let to = self.shown_name(recipient, &fates);
-            if let (Some(to), false) = (to, pending.contains(&recipient)) {
-                tell(&to, history, &mut told);
-            }
-        }
         let settled = (head.recipients as usize).saturating_sub(pending.len() + fates.len());
-        let ended = fates.into_iter();
-        told.extend(ended.map(|fate| {
+        for fate in fates {
+            tell(&fate.to, &fate.way, &mut told);
             let stage = Stage::clone(&fate.stage);
-            say(Some(fate.to.to_string()), stage, Some(fate.at_ms))
-        }));
+            told.push(say(Some(fate.to.to_string()), stage, Some(fate.at_ms)));
+        }
         for peer in pending.into_iter().take(RECIPIENTS_MAX) {
             let to = self.registry.name(peer);
             let past = self.recent.get((head.seq, peer));
@@ -127,14 +113,6 @@ impl Broker {
             .chain(told)
             .chain(queued)
             .collect())
-    }
-
-    /// The recipient's name; `None` when it is forgotten and nothing says how it was called.
-    fn shown_name(&self, recipient: PeerId, fates: &[Fate]) -> Option<String> {
-        let end = fates.iter().find(|fate| fate.recipient == recipient);
-        let said = end.map(|fate| fate.to.to_string());
-        said.or_else(|| Some(self.registry.name(recipient)))
-            .filter(|name| !name.is_empty())
     }
 
     fn flight(&self, peer: PeerId, seq: Seq) -> Option<&Flight> {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use peerbus_wire::{EnvelopeHash, MessageId, Seq};
+use peerbus_wire::{MessageId, Seq};
 
 use crate::Stamp;
 use crate::audit::{Block, Head};
@@ -18,6 +18,17 @@ pub struct Stored {
     pub head: MessageHead,
     /// The carried envelope text.
     pub envelope: Arc<str>,
+}
+
+/// How deliveries ended in one commit, of one run of messages; with ends of nobody.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FateRow {
+    /// When that was kept, steady clock.
+    pub at_ms: u64,
+    /// Bytes that this row and all before it count for.
+    pub total: u64,
+    /// The ends, in order.
+    pub fates: Vec<Fate>,
 }
 
 /// Everything that a store holds.
@@ -35,10 +46,8 @@ pub struct Tables {
     pub deliveries: BTreeMap<(PeerId, PeerId, Seq), u64>,
     /// The rejected messages: when, and why.
     pub dead: BTreeMap<(Seq, PeerId), (Stamp, String)>,
-    /// How deliveries ended and when that was kept, steady clock, by message.
-    pub fates: BTreeMap<Seq, Vec<(u64, Fate)>>,
-    /// The heads of deleted messages of which a fate is kept.
-    pub past: BTreeMap<Seq, MessageHead>,
+    /// How deliveries ended, by number of the row.
+    pub fates: BTreeMap<u64, FateRow>,
     /// The statements, by sender and number.
     pub notices: BTreeMap<(PeerId, u64), Notice>,
     /// The audit blocks, by number.
@@ -66,8 +75,7 @@ enum Undo {
     Message(Seq, Option<Stored>),
     Delivery((PeerId, PeerId), Seq, Option<u64>),
     Dead(Seq, PeerId, Option<(Stamp, String)>),
-    Fates(Seq, Option<Vec<(u64, Fate)>>),
-    Past(Seq, Option<MessageHead>),
+    Fates(u64, Option<FateRow>),
     Notice(PeerId, u64, Option<Notice>),
     Block(u64, Option<Block>),
     Head(Option<Head>),
@@ -173,18 +181,10 @@ impl MemoryStore {
         restore(&mut self.tables.dead, (seq, peer), dead);
     }
 
-    /// No fates: none is kept.
-    pub(super) fn set_fates(&mut self, seq: Seq, fates: Vec<(u64, Fate)>) {
-        let old = self.tables.fates.get(&seq).cloned();
-        self.undo.push(Undo::Fates(seq, old));
-        let fates = (!fates.is_empty()).then_some(fates);
-        restore(&mut self.tables.fates, seq, fates);
-    }
-
-    pub(super) fn set_past(&mut self, seq: Seq, head: Option<MessageHead>) {
-        let old = self.tables.past.get(&seq).cloned();
-        self.undo.push(Undo::Past(seq, old));
-        restore(&mut self.tables.past, seq, head);
+    pub(super) fn set_fates(&mut self, number: u64, row: Option<FateRow>) {
+        let old = self.tables.fates.get(&number).cloned();
+        self.undo.push(Undo::Fates(number, old));
+        restore(&mut self.tables.fates, number, row);
     }
 
     /// Says whether there was one.
@@ -216,12 +216,6 @@ impl MemoryStore {
             .messages
             .get(&seq)
             .map_or(0, |message| message.head.bytes)
-    }
-
-    /// What dropping the text of a message frees.
-    pub(super) fn text_bytes(&self, seq: Seq) -> u64 {
-        self.message_bytes(seq)
-            .saturating_sub(EnvelopeHash::LETTERS as u64)
     }
 
     /// Whether a transaction is open; every method of `Txn` needs one.
@@ -274,8 +268,7 @@ impl Store for MemoryStore {
                     self.swap_delivery(pair, seq, was);
                 }
                 Undo::Dead(seq, peer, old) => restore(&mut self.tables.dead, (seq, peer), old),
-                Undo::Fates(seq, old) => restore(&mut self.tables.fates, seq, old),
-                Undo::Past(seq, old) => restore(&mut self.tables.past, seq, old),
+                Undo::Fates(number, old) => restore(&mut self.tables.fates, number, old),
                 Undo::Notice(sender, number, old) => {
                     restore(&mut self.tables.notices, (sender, number), old);
                 }

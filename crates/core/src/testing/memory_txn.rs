@@ -1,16 +1,16 @@
 //! Reads and writes of the store in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use peerbus_wire::{EnvelopeHash, MessageId, Seq};
 
-use super::memory::{MemoryStore, Stored, by_age};
+use super::memory::{FateRow, MemoryStore, Stored, by_age};
 use crate::Stamp;
 use crate::audit::{Block, Head};
 use crate::store::{
-    AliasRow, DEAD_BYTES, Fate, Inserted, MessageHead, NewMessage, Notice, OwedRow, PeerId,
-    PeerRow, Queued, Settled, StoreError, Txn,
+    AliasRow, DEAD_BYTES, FATES_RUN, Fate, Forgotten, Inserted, Keep, MessageHead, NewMessage,
+    Notice, OwedRow, PeerId, PeerRow, Queued, StoreError, Txn,
 };
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -23,6 +23,63 @@ fn of(recipient: PeerId) -> RangeInclusive<(PeerId, PeerId, Seq)> {
 }
 
 impl MemoryStore {
+    /// Rows of fates that are not to be kept, oldest first.
+    fn beyond(&self, keep: &Keep) -> Vec<(u64, FateRow)> {
+        let newest = self.tables.fates.values().last();
+        let total = newest.map_or(0, |row| row.total);
+        let beyond = |row: &FateRow| {
+            row.at_ms < keep.from_ms || row.total.saturating_add(keep.bytes) <= total
+        };
+        let rows = self.tables.fates.iter().map(|(n, row)| (*n, row.clone()));
+        rows.take_while(|(_, row)| beyond(row)).collect()
+    }
+
+    /// Whether a row behind this one has a fate of the message.
+    fn ends_after(&self, number: u64, seq: Seq) -> bool {
+        let later = self.tables.fates.range(number + 1..);
+        later
+            .flat_map(|(_, row)| &row.fates)
+            .any(|fate| fate.seq == seq)
+    }
+
+    fn is_pending(&self, seq: Seq) -> bool {
+        let all = (seq, PeerId(0))..=(seq, PeerId(u32::MAX));
+        self.owed.range(all).next().is_some()
+    }
+
+    fn is_dead(&self, seq: Seq) -> bool {
+        let all = (seq, PeerId(0))..=(seq, PeerId(u32::MAX));
+        self.tables.dead.range(all).next().is_some()
+    }
+
+    /// Puts its hash in the place of a text, unless that is needed. Says whether it did.
+    fn drop_text(&mut self, seq: Seq) -> bool {
+        let Some(mut message) = self.tables.messages.get(&seq).cloned() else {
+            return false;
+        };
+        let whole = message.envelope.len() > EnvelopeHash::LETTERS;
+        if !whole || self.is_pending(seq) || self.is_dead(seq) {
+            return false;
+        }
+        let hash = EnvelopeHash::of(message.envelope.as_bytes());
+        message.envelope = hash.as_str().into();
+        message.head.bytes = message.envelope.len() as u64;
+        self.set_message(seq, Some(message));
+        true
+    }
+
+    /// Deletes a message of which nothing else is kept.
+    fn forget_message(&mut self, seq: Seq, forgotten: &mut Forgotten) {
+        let kept = self.ends_after(0, seq)
+            || self.is_pending(seq)
+            || self.is_dead(seq)
+            || !self.tables.messages.contains_key(&seq);
+        if !kept {
+            self.set_message(seq, None);
+            forgotten.messages.push(seq);
+        }
+    }
+
     fn queue(&self, recipient: PeerId) -> Vec<Seq> {
         let queue = self.tables.deliveries.range(of(recipient));
         queue.map(|((_, _, seq), _)| *seq).collect()
@@ -55,6 +112,7 @@ impl MemoryStore {
                 sender,
                 id: message.head.id.clone(),
                 envelope: message.envelope.clone(),
+                recipients: message.head.recipients,
                 steady_ms,
             });
         }
@@ -228,24 +286,12 @@ impl Txn for MemoryStore {
             .map(|message| message.head.clone()))
     }
 
-    fn find_past(&mut self, sender: PeerId, id: &MessageId) -> Result<Option<MessageHead>> {
-        self.is_open()?;
-        let same = |head: &&MessageHead| head.sender == sender && head.id == *id;
-        Ok(self.tables.past.values().rev().find(same).cloned())
-    }
-
     fn find_by_id(&mut self, id: &MessageId) -> Result<Vec<MessageHead>> {
         self.is_open()?;
         let messages = self.tables.messages.values().map(|message| &message.head);
-        let all = self.tables.past.values().chain(messages);
-        let mut newest = BTreeMap::<PeerId, &MessageHead>::new();
-        for head in all.filter(|head| head.id == *id) {
-            let known = newest.entry(head.sender).or_insert(head);
-            if known.seq < head.seq {
-                *known = head;
-            }
-        }
-        Ok(newest.into_values().cloned().collect())
+        let mut all: Vec<_> = messages.filter(|head| head.id == *id).cloned().collect();
+        all.sort_by_key(|head| head.sender);
+        Ok(all)
     }
 
     fn pending_for(&mut self, seq: Seq) -> Result<Vec<PeerId>> {
@@ -257,112 +303,52 @@ impl Txn for MemoryStore {
             .collect())
     }
 
-    fn settled(&mut self, after: Seq, limit: usize) -> Result<Settled> {
+    fn insert_fates(&mut self, fates: &[Fate], mut bytes: u64, steady_ms: u64) -> Result<()> {
         self.is_open()?;
-        let looked_at: Vec<_> = self
-            .tables
-            .messages
-            .range(Seq(after.0 + 1)..)
-            .take(limit)
-            .map(|(seq, _)| *seq)
-            .collect();
-        let last = looked_at.last().copied();
-        let all = PeerId(0)..=PeerId(u32::MAX);
-        let settled = |seq: &Seq| {
-            let (first, last) = ((*seq, *all.start()), (*seq, *all.end()));
-            self.owed.range(first..=last).next().is_none()
-                && self.tables.dead.range(first..=last).next().is_none()
-        };
-        let settled = looked_at.into_iter().filter(settled);
-        let settled = settled.map(|seq| (seq, self.text_bytes(seq))).collect();
-        Ok((settled, last))
-    }
-
-    fn drop_texts(&mut self, seqs: &[Seq], bytes: u64) -> Result<(usize, u64)> {
-        self.is_open()?;
-        let (mut count, mut freed) = (0, 0);
-        for seq in seqs {
-            if freed >= bytes {
-                break;
-            }
-            count += 1;
-            if !self.pending_for(*seq)?.is_empty() {
-                let what = format!("message {} is owed and its text dropped", seq.0);
-                return Err(StoreError(what));
-            }
-            let more = self.text_bytes(*seq);
-            if more > 0
-                && let Some(mut message) = self.tables.messages.get(seq).cloned()
-            {
-                let hash = EnvelopeHash::of(message.envelope.as_bytes());
-                message.envelope = hash.as_str().into();
-                message.head.bytes = message.envelope.len() as u64;
-                self.set_message(*seq, Some(message));
-            }
-            freed += more;
-        }
-        Ok((count, freed))
-    }
-
-    fn delete_messages(&mut self, seqs: &[Seq]) -> Result<u64> {
-        self.is_open()?;
-        let mut freed = 0;
-        for seq in seqs {
-            if !self.pending_for(*seq)?.is_empty() {
-                return Err(StoreError(format!("message {} is owed and deleted", seq.0)));
-            }
-            freed += self.text_bytes(*seq);
-            if let Some(message) = self.tables.messages.get(seq)
-                && self.tables.fates.contains_key(seq)
-            {
-                let head = MessageHead {
-                    bytes: 0,
-                    ..message.head.clone()
-                };
-                self.set_past(head.seq, Some(head));
-            }
-            self.set_message(*seq, None);
-        }
-        Ok(freed)
-    }
-
-    fn insert_fates(&mut self, fates: &[Fate], steady_ms: u64) -> Result<()> {
-        self.is_open()?;
-        let newest = self.tables.fates.values().filter_map(|all| all.last());
-        let newest = newest.map(|(at_ms, _)| *at_ms).max();
-        let at_ms = steady_ms.max(newest.unwrap_or_default());
-        for fate in fates {
-            let known = self.tables.fates.get(&fate.seq).cloned();
-            let mut all = known.unwrap_or_default();
-            all.push((at_ms, fate.clone()));
-            self.set_fates(fate.seq, all);
+        let runs: BTreeSet<_> = fates.iter().map(|fate| fate.seq.0 / FATES_RUN).collect();
+        for run in runs {
+            let (last, row) = match self.tables.fates.last_key_value() {
+                Some((last, row)) => (*last, (row.at_ms, row.total)),
+                None => (0, (0, 0)),
+            };
+            let of_run = fates.iter().filter(|fate| fate.seq.0 / FATES_RUN == run);
+            let row = FateRow {
+                at_ms: row.0.max(steady_ms),
+                total: row.1 + std::mem::take(&mut bytes),
+                fates: of_run.cloned().collect(),
+            };
+            self.set_fates(last + 1, Some(row));
         }
         Ok(())
     }
 
     fn fates(&mut self, seq: Seq) -> Result<Vec<Fate>> {
         self.is_open()?;
-        let all = self.tables.fates.get(&seq).into_iter().flatten();
-        Ok(all.map(|(_, fate)| fate.clone()).collect())
+        let all = self.tables.fates.values().flat_map(|row| &row.fates);
+        let of = all.filter(|fate| fate.seq == seq && !fate.is_of_nobody());
+        Ok(of.cloned().collect())
     }
 
-    /// Knows no size, and no limit.
-    fn delete_fates(&mut self, before_ms: u64, _bytes_max: u64, _limit: usize) -> Result<usize> {
+    /// Knows no limit.
+    fn forget_ended(&mut self, keep: Keep, _limit: usize) -> Result<Forgotten> {
         self.is_open()?;
-        let old = |all: &&Vec<(u64, Fate)>| all.iter().any(|(at_ms, _)| *at_ms < before_ms);
-        let old = self.tables.fates.values().filter(old).cloned();
-        let mut gone = 0;
-        for mut all in old.collect::<Vec<_>>() {
-            let seq = all[0].1.seq;
-            gone += all.len();
-            all.retain(|(at_ms, _)| *at_ms >= before_ms);
-            gone -= all.len();
-            if all.is_empty() {
-                self.set_past(seq, None);
+        let mut forgotten = Forgotten::default();
+        for (number, row) in self.beyond(&keep) {
+            if row.at_ms >= keep.ids_from_ms {
+                for fate in &row.fates {
+                    let is_last = !self.ends_after(number, fate.seq);
+                    forgotten.rows += usize::from(is_last && self.drop_text(fate.seq));
+                }
+                continue;
             }
-            self.set_fates(seq, all);
+            self.set_fates(number, None);
+            forgotten.rows += row.fates.len();
+            for fate in &row.fates {
+                self.forget_message(fate.seq, &mut forgotten);
+            }
         }
-        Ok(gone)
+        forgotten.messages.sort_unstable();
+        Ok(forgotten)
     }
 
     fn old_deliveries(
@@ -394,7 +380,7 @@ impl Txn for MemoryStore {
         Ok(())
     }
 
-    fn delete_dead(&mut self, before_ms: u64, bytes_max: u64, limit: usize) -> Result<usize> {
+    fn delete_dead(&mut self, before_ms: u64, bytes_max: u64, limit: usize) -> Result<Forgotten> {
         self.is_open()?;
         let mut old = by_age(&self.tables.dead, |(at, _)| at.steady_ms);
         // How much the later ones take.
@@ -408,10 +394,19 @@ impl Txn for MemoryStore {
         let mut keep = keep.into_iter().rev();
         old.truncate(limit);
         old.retain(|(at_ms, _)| !keep.next().unwrap_or(true) || *at_ms < before_ms);
+        let mut forgotten = Forgotten {
+            more: old.len() == limit,
+            ..Forgotten::default()
+        };
         for (_, (seq, peer)) in &old {
             self.set_dead(*seq, *peer, None);
+            forgotten.rows += 1;
         }
-        Ok(old.len())
+        for (_, (seq, _)) in &old {
+            self.forget_message(*seq, &mut forgotten);
+        }
+        forgotten.messages.sort_unstable();
+        Ok(forgotten)
     }
 
     fn insert_notice(&mut self, notice: &Notice) -> Result<()> {

@@ -5,7 +5,7 @@ mod memory;
 mod memory_txn;
 mod paths;
 
-pub use memory::{MemoryStore, Stored, Tables};
+pub use memory::{FateRow, MemoryStore, Stored, Tables};
 pub use paths::{CHANNEL, REWAKE, SOCKET};
 
 /// Hands every method of [`Txn`](crate::store::Txn) to the macro `$then`, as
@@ -48,21 +48,11 @@ macro_rules! txn_methods {
                 sender: $crate::store::PeerId,
                 id: &::peerbus_wire::MessageId
             ) -> Option<$crate::store::MessageHead>;
-            find_past(
-                sender: $crate::store::PeerId,
-                id: &::peerbus_wire::MessageId
-            ) -> Option<$crate::store::MessageHead>;
             find_by_id(id: &::peerbus_wire::MessageId) -> Vec<$crate::store::MessageHead>;
             pending_for(seq: ::peerbus_wire::Seq) -> Vec<$crate::store::PeerId>;
-            settled(
-                after: ::peerbus_wire::Seq,
-                limit: usize
-            ) -> $crate::store::Settled;
-            drop_texts(seqs: &[::peerbus_wire::Seq], bytes: u64) -> (usize, u64);
-            delete_messages(seqs: &[::peerbus_wire::Seq]) -> u64;
-            insert_fates(fates: &[$crate::store::Fate], steady_ms: u64) -> ();
+            insert_fates(fates: &[$crate::store::Fate], bytes: u64, steady_ms: u64) -> ();
             fates(seq: ::peerbus_wire::Seq) -> Vec<$crate::store::Fate>;
-            delete_fates(before_ms: u64, bytes_max: u64, limit: usize) -> usize;
+            forget_ended(keep: $crate::store::Keep, limit: usize) -> $crate::store::Forgotten;
             old_deliveries(
                 before_ms: u64,
                 limit: usize
@@ -73,7 +63,11 @@ macro_rules! txn_methods {
                 reason: &str,
                 at: $crate::Stamp
             ) -> ();
-            delete_dead(before_ms: u64, bytes_max: u64, limit: usize) -> usize;
+            delete_dead(
+                before_ms: u64,
+                bytes_max: u64,
+                limit: usize
+            ) -> $crate::store::Forgotten;
             insert_notice(notice: &$crate::store::Notice) -> ();
             notices(
                 sender: $crate::store::PeerId,

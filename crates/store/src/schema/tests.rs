@@ -1,6 +1,7 @@
 use peerbus_core::audit::{Event, Head, Log};
 use peerbus_core::store::{
-    Fate, Inserted, MessageHead, NewMessage, OwedRow, PeerId, PeerRow, Store as _, Txn as _,
+    DeliveryHistory, Fate, Inserted, Keep, MessageHead, NewMessage, OwedRow, PeerId, PeerRow,
+    Store as _, Txn as _,
 };
 use peerbus_core::{Stamp, TokenHash};
 
@@ -195,8 +196,8 @@ fn is_brought_up(path: &Path) {
     assert_eq!(queue(1), [(2, 3, "three".into()), (3, 5, "five".into())]);
     assert_eq!(queue(2), [(1, 6, "six".into()), (3, 5, "five".into())]);
     assert_eq!(queue(3), [(1, 6, "six".into())]);
-    let (settled, _) = store.settled(Seq(0), 10).unwrap();
-    assert_eq!(settled, [(Seq(1), 0), (Seq(4), 0)]);
+    let gone = store.forget_ended(ALL, 10).unwrap();
+    assert_eq!(gone.messages, [Seq(1), Seq(4)]);
     assert_eq!(store.notices(PeerId(1), 0, 10).unwrap().len(), 1);
     let old = store.old_deliveries(33, 10).unwrap();
     let old: Vec<_> = old
@@ -262,7 +263,10 @@ fn ages_of_an_older_database_go_on_from_its_last_block() {
     let queued = store.read_queue(PeerId(3), 10, 1_000).unwrap();
     assert_eq!(queued[0].steady_ms, 90);
     for (before_ms, gone) in [(21, 0), (22, 1)] {
-        assert_eq!(store.delete_dead(before_ms, u64::MAX, 10).unwrap(), gone);
+        assert_eq!(
+            store.delete_dead(before_ms, u64::MAX, 10).unwrap().rows,
+            gone
+        );
         assert_eq!(store.delete_notices(before_ms, 0, 10).unwrap(), gone);
     }
     assert_eq!(store.old_audit(40, 10).unwrap(), None);
@@ -280,6 +284,7 @@ fn how_mail_of_an_older_database_ends_is_kept_from_now_on() {
         to: "anna".into(),
         stage: Stage::Acked(None).into(),
         at_ms: 41,
+        way: DeliveryHistory::delivered(7),
     };
     store.begin().unwrap();
     let again = NewMessage {
@@ -306,22 +311,64 @@ fn how_mail_of_an_older_database_ends_is_kept_from_now_on() {
     });
     let block = log.seal(&store.audit_key().clone(), &mut head, AT);
     store.append_audit(&block, &head).unwrap();
-    store.insert_fates(std::slice::from_ref(&fate), 41).unwrap();
-    store.delete_messages(&[Seq(3), Seq(1)]).unwrap();
+    store
+        .insert_fates(std::slice::from_ref(&fate), 0, 41)
+        .unwrap();
     store.commit().unwrap();
     store.close().unwrap();
 
     let mut store = open_with(&path, STEPS).unwrap();
     store.begin().unwrap();
     assert_eq!(store.fates(Seq(3)).unwrap(), [fate]);
-    let head = store.find_past(PeerId(2), &id("m3")).unwrap();
-    assert_eq!(head.map(|head| head.seq), Some(Seq(3)));
     // How it had ended before is not known.
-    assert_eq!(store.find_past(PeerId(2), &id("m1")).unwrap(), None);
+    assert_eq!(store.fates(Seq(1)).unwrap(), []);
     store.rollback();
     store.close().unwrap();
     assert_eq!(crate::verify_audit(&path).unwrap().events, 10);
 }
+
+#[test]
+fn what_an_older_broker_kept_of_deleted_messages_is_known_and_goes_in_its_time() {
+    let (_directory, path) = version_2_database();
+    let older = open_with(&path, &STEPS[..7]).unwrap();
+    let told = r#"{"protocol_version":"v1","type":"receipts","receipts":[{"id":"m","state":"acked","to":"anna","at":20}]}"#;
+    let kept = format!(
+        "DELETE FROM messages WHERE seq = 1;
+         INSERT INTO past VALUES(1, 2, 'gone', 1, 11);
+         INSERT INTO fates(chunk, at_ms, total, ends, recipients, told)
+             VALUES(0, 20, 200, x'0100000000', x'01000000', '{told}');"
+    );
+    older.db.execute_batch(&kept).unwrap();
+    older.close().unwrap();
+    let mut store = open_with(&path, STEPS).unwrap();
+    store.begin().unwrap();
+    let id = MessageId::parse("gone").unwrap();
+    let head = store.find_message(PeerId(2), &id).unwrap().unwrap();
+    assert_eq!((head.seq, head.accepted_ms, head.bytes), (Seq(1), 11, 0));
+    let fates = store.fates(Seq(1)).unwrap();
+    assert_eq!(
+        (fates.len(), &*fates[0].to, fates[0].at_ms),
+        (1, "anna", 20)
+    );
+    let old = Keep {
+        from_ms: 21,
+        ..Keep {
+            bytes: u64::MAX,
+            ..ALL
+        }
+    };
+    assert_eq!(store.forget_ended(old, 10).unwrap().messages, [Seq(1)]);
+    store.commit().unwrap();
+    store.close().unwrap();
+    crate::verify_audit(&path).unwrap();
+}
+
+/// Keeps nothing of what ended.
+const ALL: Keep = Keep {
+    from_ms: u64::MAX,
+    bytes: 0,
+    ids_from_ms: u64::MAX,
+};
 
 /// Set in the child: the database that it brings up.
 const CHILD: &str = "PEERBUS_MIGRATION_CHILD";

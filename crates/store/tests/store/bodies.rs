@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use peerbus_core::audit::{self, Event, Head, Log};
-use peerbus_core::store::{Inserted, NewMessage, PeerId, Store as _, Txn as _};
+use peerbus_core::store::{Fate, Inserted, Keep, NewMessage, PeerId, Store as _, Txn as _};
 use peerbus_store::{SqliteStore, verify_audit};
 use peerbus_wire::{EnvelopeHash, MessageId, Seq};
 use rusqlite::Connection;
@@ -226,11 +226,15 @@ fn a_text_that_was_dropped_is_known_by_its_hash_and_only_of_mail_that_ended() {
     store.insert_message(&message).unwrap();
     let block = log.seal(&key, &mut head, at(START_MS));
     store.append_audit(&block, &head).unwrap();
-    let frees = (text.len() - EnvelopeHash::LETTERS) as u64;
-    let (settled, _) = store.settled(Seq(0), 10).unwrap();
-    assert_eq!(settled, [(seq, frees)]);
-    assert_eq!(store.drop_texts(&[seq], 1).unwrap(), (1, frees));
-    assert_eq!(store.drop_texts(&[seq], 1).unwrap(), (1, 0), "once");
+    let fate = Fate::of_nobody(seq, START_MS);
+    store.insert_fates(&[fate], 9_000, START_MS).unwrap();
+    let keep = Keep {
+        from_ms: 0,
+        bytes: 0,
+        ids_from_ms: 0,
+    };
+    assert_eq!(store.forget_ended(keep, 10).unwrap().rows, 1);
+    assert_eq!(store.forget_ended(keep, 10).unwrap().rows, 0, "once");
     for (envelope, is_same) in [(&*text, true), ("{}", false)] {
         let again = NewMessage {
             seq: Seq(2),

@@ -1,7 +1,7 @@
 //! Every call answers as the model does, in and across transactions and reopenings.
 
 use peerbus_core::audit::Head;
-use peerbus_core::store::{Fate, NewMessage, PeerId, Store as _, Txn as _};
+use peerbus_core::store::{DeliveryHistory, Fate, Keep, NewMessage, PeerId, Store as _, Txn as _};
 use peerbus_core::testing::{MemoryStore, Tables};
 use peerbus_store::{SqliteStore, verify_audit};
 use peerbus_wire::{MessageId, Seq, Stage};
@@ -84,8 +84,17 @@ fn a_new_database_is_empty() {
     assert_eq!((loaded.peers, loaded.head), (vec![], Some(head)));
 }
 
+/// What is kept within so many bytes, of whatever age.
+fn within(bytes: u64) -> Keep {
+    Keep {
+        from_ms: 0,
+        bytes,
+        ids_from_ms: u64::MAX,
+    }
+}
+
 #[test]
-fn the_oldest_fates_go_when_they_take_too_much_and_their_heads_with_them() {
+fn the_oldest_ends_go_when_they_take_too_much_and_their_messages_with_them() {
     let (_directory, path) = place();
     let mut store = open(&path);
     let id = |seq: u64| MessageId::parse(&format!("m{seq}")).unwrap();
@@ -100,37 +109,37 @@ fn the_oldest_fates_go_when_they_take_too_much_and_their_heads_with_them() {
             accepted_ms: 1,
         };
         store.insert_message(&message).unwrap();
-        let seq = Seq(seq);
         let fate = Fate {
-            seq,
+            seq: Seq(seq),
             recipient: PeerId(2),
             to: "bob".into(),
             stage: Stage::Acked(None).into(),
             at_ms: 1,
+            way: DeliveryHistory::default(),
         };
-        store.insert_fates(&[fate], 1).unwrap();
-        store.delete_messages(&[seq]).unwrap();
+        store.insert_fates(&[fate], 100, 1).unwrap();
     }
     let known = |store: &mut SqliteStore| {
         let is_known = |seq: &u64| {
-            let head = store.find_past(PeerId(1), &id(*seq)).unwrap().is_some();
+            let head = store.find_message(PeerId(1), &id(*seq)).unwrap().is_some();
             assert_eq!(head, !store.fates(Seq(*seq)).unwrap().is_empty(), "{seq}");
             head
         };
         (1..=1_000).filter(is_known).collect::<Vec<_>>()
     };
-    assert_eq!(store.delete_fates(0, 1 << 20, usize::MAX).unwrap(), 0);
-    assert_eq!(store.delete_fates(0, 50_000, 10).unwrap(), 10, "in slices");
+    let all = store.forget_ended(within(1 << 20), usize::MAX).unwrap();
+    assert_eq!(all.rows, 0);
+    let slice = store.forget_ended(within(50_000), 10).unwrap();
+    assert_eq!((slice.rows, slice.more), (10, true), "in slices");
     assert_eq!(known(&mut store), (11..=1_000).collect::<Vec<_>>());
-    store.delete_fates(0, 50_000, usize::MAX).unwrap();
-    let left = known(&mut store);
-    assert_eq!(left.last(), Some(&1_000));
-    assert!((100..500).contains(&left.len()), "{}", left.len());
-    assert_eq!(
-        left,
-        (1_001 - left.len() as u64..=1_000).collect::<Vec<_>>()
-    );
-    store.delete_fates(2, u64::MAX, usize::MAX).unwrap();
+    store.forget_ended(within(50_000), usize::MAX).unwrap();
+    assert_eq!(known(&mut store), (501..=1_000).collect::<Vec<_>>());
+    let young = Keep {
+        from_ms: 2,
+        bytes: u64::MAX,
+        ids_from_ms: 2,
+    };
+    store.forget_ended(young, usize::MAX).unwrap();
     assert!(known(&mut store).is_empty());
 }
 

@@ -5,9 +5,10 @@ use std::path::Path;
 
 use peerbus_core::audit::{Block, Head};
 use peerbus_core::store::{
-    AliasRow, Ending, Fate, MessageHead, Notice, OwedRow, PeerId, PeerRow, StoreError, Txn,
+    AliasRow, DeliveryHistory, Ending, Fate, MessageHead, Notice, OwedRow, PeerId, PeerRow,
+    StoreError, Txn,
 };
-use peerbus_core::testing::{MemoryStore, Stored, Tables};
+use peerbus_core::testing::{FateRow, MemoryStore, Stored, Tables};
 use peerbus_core::{Stamp, TokenHash};
 use peerbus_store::SqliteStore;
 use peerbus_wire::{MessageId, Received, Seq};
@@ -60,10 +61,6 @@ pub(crate) fn dump(path: &Path) -> Tables {
         };
         (block.number, block)
     });
-    let past = rows(&db, "SELECT * FROM past", |row| {
-        let head = message_head(row, 0);
-        (head.seq, head)
-    });
     let head: Vec<Head> = rows(&db, "SELECT * FROM head", |row| Head {
         blocks: number(row, "blocks"),
         hash: get(row, "hash"),
@@ -83,7 +80,6 @@ pub(crate) fn dump(path: &Path) -> Tables {
         dead,
         notices,
         fates: fates(&db),
-        past,
         audit,
         head: head.into_iter().next(),
     }
@@ -108,16 +104,18 @@ fn message_head(row: &Row<'_>, bytes: usize) -> MessageHead {
     }
 }
 
-fn fates(db: &Connection) -> BTreeMap<Seq, Vec<(u64, Fate)>> {
-    let packed: Vec<Vec<(u64, Fate)>> = rows(db, "SELECT * FROM fates ORDER BY number", unpacked);
-    let mut fates = BTreeMap::<Seq, Vec<(u64, Fate)>>::new();
-    for (at_ms, fate) in packed.into_iter().flatten() {
-        fates.entry(fate.seq).or_default().push((at_ms, fate));
-    }
-    fates
+fn fates(db: &Connection) -> BTreeMap<u64, FateRow> {
+    rows(db, "SELECT * FROM fates", |row| {
+        let kept = FateRow {
+            at_ms: number(row, "at_ms"),
+            total: number(row, "total"),
+            fates: unpacked(row),
+        };
+        (number(row, "number"), kept)
+    })
 }
 
-fn unpacked(row: &Row<'_>) -> Vec<(u64, Fate)> {
+fn unpacked(row: &Row<'_>) -> Vec<Fate> {
     let numbers = |blob: &[u8]| -> Vec<u32> {
         let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().unwrap());
         blob.chunks(4).map(number).collect()
@@ -127,18 +125,34 @@ fn unpacked(row: &Row<'_>) -> Vec<(u64, Fate)> {
     let Received::Receipts(told) = Received::parse(told.as_bytes()) else {
         panic!("{told}");
     };
+    let steps: Option<String> = get(row, "steps");
+    let steps = steps.map(|steps| match Received::parse(steps.as_bytes()) {
+        Received::Receipts(steps) => steps,
+        other => panic!("{other:?}"),
+    });
+    let delivered: Vec<u8> = get(row, "delivered");
     let recipients = numbers(&recipients);
+    let way = |group: usize| {
+        let at = delivered[8 * group..][..8].try_into().unwrap();
+        let mut way = DeliveryHistory::delivered(u64::from_le_bytes(at));
+        for step in steps.iter().flatten() {
+            if step.id.as_str() == group.to_string() {
+                way.step(&step.stage, step.at_ms.unwrap());
+            }
+        }
+        way
+    };
     let fate = |end: &[u8]| {
         let group = numbers(&end[1..])[0] as usize;
         let receipt = told[group].clone();
-        let fate = Fate {
+        Fate {
             seq: Seq(number(row, "chunk") * 256 + u64::from(end[0])),
             recipient: PeerId(recipients[group]),
-            to: receipt.to.unwrap().into(),
+            to: receipt.to.unwrap_or_default().into(),
             stage: receipt.stage.into(),
             at_ms: receipt.at_ms.unwrap(),
-        };
-        (number(row, "at_ms"), fate)
+            way: way(group),
+        }
     };
     ends.chunks(5).map(fate).collect()
 }

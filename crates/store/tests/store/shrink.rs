@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use peerbus_core::store::{NewMessage, PeerId, Store as _, Txn as _};
+use peerbus_core::store::{Fate, Keep, NewMessage, PeerId, Store as _, Txn as _};
 use peerbus_store::SqliteStore;
 use peerbus_wire::{MessageId, Seq};
 
@@ -12,9 +12,21 @@ use crate::{open, place};
 /// Slices that a test waits for at most.
 const SLICES_MAX: usize = 100_000;
 
-fn delete(store: &mut SqliteStore, settled: &[(Seq, u64)]) {
-    let seqs: Vec<Seq> = settled.iter().map(|(seq, _)| *seq).collect();
-    store.delete_messages(&seqs).unwrap();
+/// Forgets what ended, in slices.
+fn delete(store: &mut SqliteStore) {
+    let keep = Keep {
+        from_ms: u64::MAX,
+        bytes: 0,
+        ids_from_ms: u64::MAX,
+    };
+    loop {
+        store.begin().unwrap();
+        let gone = store.forget_ended(keep, 1_000).unwrap();
+        store.commit().unwrap();
+        if !gone.more {
+            break;
+        }
+    }
 }
 
 #[test]
@@ -29,15 +41,7 @@ fn the_file_shrinks_when_retention_has_passed() {
     let full = size(&path);
     assert!(full > 15_000_000, "{full}");
 
-    let mut after = Seq(0);
-    loop {
-        store.begin().unwrap();
-        let (seqs, last) = store.settled(after, 1_000).unwrap();
-        delete(&mut store, &seqs);
-        store.commit().unwrap();
-        let Some(last) = last else { break };
-        after = last;
-    }
+    delete(&mut store);
     settle(&mut store);
     let left = size(&path);
     assert!(left < empty + 300_000, "{left} bytes are left of {full}");
@@ -48,10 +52,7 @@ fn a_database_that_was_not_maintained_shrinks_after_the_next_open() {
     let (_directory, path) = place();
     let mut store = open(&path);
     fill(&mut store, 5_000);
-    store.begin().unwrap();
-    let (seqs, _) = store.settled(Seq(0), 5_000).unwrap();
-    delete(&mut store, &seqs);
-    store.commit().unwrap();
+    delete(&mut store);
     store.close().unwrap();
     let full = size(&path);
 
@@ -123,10 +124,11 @@ fn closing_leaves_one_file_with_everything_in_it() {
 /// Adds messages that are owed to nobody, in batches of 100.
 fn fill(store: &mut SqliteStore, messages: u64) {
     let envelope = "x".repeat(300);
-    store.begin().unwrap();
-    let (_, last) = store.settled(Seq(0), usize::MAX).unwrap();
-    store.rollback();
-    let first = last.map_or(1, |seq| seq.0 + 1);
+    let last = "SELECT coalesce(max(seq), 0) FROM messages";
+    let db = rusqlite::Connection::open(store.path()).unwrap();
+    let last: i64 = db.query_row(last, [], |row| row.get(0)).unwrap();
+    drop(db);
+    let first = u64::try_from(last).unwrap() + 1;
     for batch in 0..messages / 100 {
         store.begin().unwrap();
         for seq in (first + batch * 100..).take(100) {
@@ -141,6 +143,9 @@ fn fill(store: &mut SqliteStore, messages: u64) {
             };
             store.insert_message(&message).unwrap();
         }
+        let seqs = (first + batch * 100..).take(100).map(Seq);
+        let fates: Vec<_> = seqs.map(|seq| Fate::of_nobody(seq, 1)).collect();
+        store.insert_fates(&fates, 50_000, 1).unwrap();
         store.commit().unwrap();
     }
 }

@@ -3,7 +3,8 @@
 
 use peerbus_core::audit::{AuditKey, Event, Head, Log};
 use peerbus_core::store::{
-    AliasRow, Ending, Fate, Inserted, NewMessage, Notice, OwedRow, PeerId, PeerRow,
+    AliasRow, DeliveryHistory, Ending, Fate, Inserted, Keep, NewMessage, Notice, OwedRow, PeerId,
+    PeerRow,
 };
 use peerbus_core::{Stamp, TokenHash};
 use peerbus_wire::{EnvelopeHash, How, MessageId, Seq, Stage};
@@ -52,7 +53,9 @@ pub(crate) fn batch(seed: u64, key: &AuditKey, target: &mut impl Target) {
         target,
         ..
     } = work;
-    target.insert_fates(&fates, now).unwrap();
+    target
+        .insert_fates(&fates, 700 * fates.len() as u64, now)
+        .unwrap();
     let block = log.seal(key, &mut head, at);
     target.append_audit(&block, &head).unwrap();
 }
@@ -89,7 +92,6 @@ pub(crate) fn probe(seed: u64, target: &mut impl Target) {
             .read_run((peer, sender), seq, until, limit, bytes)
             .unwrap();
         target.pending_for(seq).unwrap();
-        target.settled(seq, limit).unwrap();
         target.old_deliveries(before_ms, limit).unwrap();
         target.old_deliveries(u64::MAX, limit).unwrap();
         target
@@ -97,13 +99,6 @@ pub(crate) fn probe(seed: u64, target: &mut impl Target) {
             .unwrap();
         target.old_audit(before_ms, limit).unwrap();
         target.fates(seq).unwrap();
-        let past = pick(&mut rng, target.model().past.values()).cloned();
-        if let Some(head) = past {
-            target.find_past(head.sender, &head.id).unwrap();
-            target.find_past(peer, &head.id).unwrap();
-            target.find_by_id(&head.id).unwrap();
-            target.fates(head.seq).unwrap();
-        }
         if let Some(head) = target.message(seq).unwrap() {
             target.find_message(head.sender, &head.id).unwrap();
             target.find_by_id(&head.id).unwrap();
@@ -135,6 +130,7 @@ impl<T: Target> Work<'_, T> {
             84..88 => self.sweep(),
             88..94 => self.notice(),
             94..97 => {
+                self.write_fates();
                 let before_ms = self.past();
                 let dead_bytes = [u64::MAX, 0][usize::from(self.rng.random_ratio(1, 8))];
                 let before = self.rng.random_range(0..10);
@@ -143,9 +139,6 @@ impl<T: Target> Work<'_, T> {
                     .unwrap();
                 self.target
                     .delete_notices(before_ms, before, self.rng.random_range(0..4))
-                    .unwrap();
-                self.target
-                    .delete_fates(before_ms, u64::MAX, usize::MAX)
                     .unwrap();
             }
             _ => self.drop_audit(),
@@ -260,11 +253,7 @@ impl<T: Target> Work<'_, T> {
         let seq = Seq(self.head.next_seq);
         let fresh = MessageId::parse(&format!("{:08x}", self.rng.random::<u32>())).unwrap();
         let used = pick(&mut self.rng, self.target.model().messages.values()).cloned();
-        let past = pick(&mut self.rng, self.target.model().past.values()).cloned();
         let (id, envelope) = match used.filter(|_| self.rng.random_ratio(1, 8)) {
-            _ if past.is_some() && self.rng.random_ratio(1, 16) => {
-                (past.unwrap().id, "the id is used anew".into())
-            }
             // Of some only the hash is left, which no message is.
             Some(used) if self.rng.random() && used.envelope.len() > EnvelopeHash::LETTERS => {
                 (used.head.id, used.envelope)
@@ -298,6 +287,9 @@ impl<T: Target> Work<'_, T> {
             });
         } else {
             return;
+        }
+        if recipients.is_empty() {
+            self.fates.push(Fate::of_nobody(seq, self.at.wall_ms));
         }
         for recipient in recipients {
             let pair = (recipient, sender);
@@ -338,12 +330,19 @@ impl<T: Target> Work<'_, T> {
 
     /// Ends of deliveries are kept together, as at the end of a commit.
     fn end(&mut self, recipient: PeerId, seq: Seq, stage: Stage) {
+        let delivered = self.rng.random_range(0..3);
+        let mut way = DeliveryHistory::delivered(delivered);
+        for at_ms in 0..self.rng.random_range(0..3) {
+            let path = format!("path-{at_ms}");
+            way.step(&Stage::Pushed { path }, at_ms);
+        }
         self.fates.push(Fate {
             seq,
             recipient,
             to: format!("Peer-{}", recipient.0).into(),
             stage: stage.into(),
             at_ms: self.at.wall_ms,
+            way,
         });
     }
 
@@ -364,19 +363,22 @@ impl<T: Target> Work<'_, T> {
         self.end(recipient, seq, Stage::Dead { why });
     }
 
+    fn write_fates(&mut self) {
+        let fates = std::mem::take(&mut self.fates);
+        let bytes = 700 * fates.len() as u64;
+        self.target.insert_fates(&fates, bytes, self.now).unwrap();
+    }
+
     fn sweep(&mut self) {
-        let after = Seq(self.rng.random_range(0..self.head.next_seq));
-        let (settled, _) = self
-            .target
-            .settled(after, self.rng.random_range(0..50))
-            .unwrap();
-        let settled: Vec<Seq> = settled.into_iter().map(|(seq, _)| seq).collect();
-        if self.rng.random() {
-            let bytes = self.rng.random_range(0..2_000);
-            self.target.drop_texts(&settled, bytes).unwrap();
-        } else {
-            self.target.delete_messages(&settled).unwrap();
-        }
+        // What is forgotten is decided by what is written.
+        self.write_fates();
+        let bytes = [u64::MAX, 0, 20_000][self.rng.random_range(0..3)];
+        let keep = Keep {
+            from_ms: self.past(),
+            bytes,
+            ids_from_ms: self.past() + 10_000,
+        };
+        self.target.forget_ended(keep, usize::MAX).unwrap();
     }
 
     fn notice(&mut self) {

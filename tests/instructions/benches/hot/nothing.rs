@@ -1,6 +1,6 @@
 //! A store that does nothing, so that only the core is counted.
 
-use peerbus_core::store::{Inserted, Loaded, Store, StoreError, Txn};
+use peerbus_core::store::{Forgotten, Inserted, Loaded, Store, StoreError, Txn};
 
 /// Takes everything and holds nothing, except that everything asked for exists.
 pub(crate) struct Nothing;
@@ -37,6 +37,14 @@ impl Answer for u64 {
 
 impl Answer for usize {
     const ANSWER: Self = 0;
+}
+
+impl Answer for Forgotten {
+    const ANSWER: Self = Self {
+        rows: 0,
+        more: false,
+        messages: Vec::new(),
+    };
 }
 
 impl Answer for Inserted {

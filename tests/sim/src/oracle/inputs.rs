@@ -44,7 +44,11 @@ impl Oracle {
                 self.frame(now_ms, *conn, frame);
             }
             // None of ours is between the two.
-            Input::Space { free, .. } => self.full = *free == 0,
+            Input::Space { free, .. } => {
+                self.full = *free == 0;
+                // What ended gives way to new mail.
+                self.rules.history &= !self.full;
+            }
             Input::Pong(_)
             | Input::Tick
             | Input::Grants(_)

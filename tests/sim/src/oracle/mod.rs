@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use peerbus_core::audit::{AuditKey, Verifier};
 use peerbus_core::broker::ConnId;
-use peerbus_core::store::{Fate, OwedRow, PeerId, PeerRow};
+use peerbus_core::store::{Fate, MessageHead, OwedRow, PeerId, PeerRow};
 use peerbus_wire::{DeliveryKey, How, MessageId, Register, Seq, Window};
 
 pub use self::hosts::{ProcId, Surfaced};
@@ -47,6 +47,8 @@ pub struct Rules {
     pub owed_to_max: u64,
     /// and that were sent with one token.
     pub owed_by_max: u64,
+    /// Everything that ended is kept.
+    pub history: bool,
 }
 
 /// How a debt ended.
@@ -288,7 +290,7 @@ impl Oracle {
         })
     }
 
-    /// Checks how the disk says that deliveries ended.
+    /// Checks how the disk says that deliveries ended. Where there is a bound the oldest may be gone.
     ///
     /// # Errors
     ///
@@ -296,8 +298,30 @@ impl Oracle {
     pub fn remembers(&self, mut fates: impl FnMut(Seq) -> Result<Vec<Fate>, Failure>) -> Verdict {
         for (seq, written) in &self.durable.fates {
             let found = fates(*seq)?;
-            ensure(found == *written, "fate", || {
+            let same = found == *written || !self.rules.history && written.ends_with(&found);
+            ensure(same, "fate", || {
                 format!("the disk has {found:?}, written were {written:?}")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Checks of how many messages the disk has the text: of all, unless there is a bound.
+    ///
+    /// # Errors
+    ///
+    /// When the model has it otherwise.
+    pub fn keeps(
+        &self,
+        mut head: impl FnMut(Seq) -> Result<Option<MessageHead>, Failure>,
+    ) -> Verdict {
+        for (seq, message) in &self.durable.messages {
+            let found = head(*seq)?.map(|head| head.bytes);
+            let whole = found == Some(message.head.bytes);
+            let owed = self.durable.debts.iter().any(|(_, owed)| owed == seq);
+            let may_go = !self.rules.history && !owed && found.is_some();
+            ensure(whole || may_go, "history", || {
+                format!("of message {} the disk has {found:?} bytes", seq.0)
             })?;
         }
         Ok(())

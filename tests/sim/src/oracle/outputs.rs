@@ -163,9 +163,10 @@ impl Oracle {
         Ok(())
     }
 
-    /// How a delivery ended is told as it is kept, after restarts too, and is never forgotten.
+    /// How a delivery ended is told as it is kept, after restarts too, and is not forgotten without a
+    /// bound.
     fn truly_ended(&self, peer: PeerId, receipt: &Receipt) -> Verdict {
-        let forgotten = matches!(receipt.stage, Stage::Settled { .. });
+        let forgotten = matches!(receipt.stage, Stage::Settled { .. }) && self.rules.history;
         let fates = self.durable.ids.get(&(peer, receipt.id.clone()));
         let fates = fates.and_then(|seq| self.durable.fates.get(seq));
         let said = (receipt.to.as_deref(), &receipt.stage);

@@ -26,17 +26,42 @@ fn verified(rig: &mut Rig) -> (u64, Vec<Block>) {
 }
 
 #[test]
-fn a_settled_message_is_kept_ten_minutes_for_dedupe_and_then_deleted() {
-    let mut rig = Rig::new();
+fn without_a_history_a_message_is_known_ten_minutes_for_dedupe_and_then_deleted() {
+    let mut rig = Rig::with(|config| config.history_ms = 0);
     let (ada, bob) = (rig.ext("ada"), rig.v1("bob"));
     rig.send(ada, "ada", "bob", "m1");
     rig.send(ada, "ada", "bob", "owed");
     rig.ack(bob, 1);
-    rig.pass(600 * SECOND);
+    rig.pass(61 * SECOND);
+    assert_eq!(
+        texts(&rig),
+        envelope("ada", "bob", "owed", "1").len() as u64
+    );
+    rig.pass(539 * SECOND);
     assert!(is_stored(&mut rig, 1));
     rig.pass(130 * SECOND);
     assert!(!is_stored(&mut rig, 1));
     assert!(is_stored(&mut rig, 2), "what is owed stays");
+}
+
+#[test]
+fn a_message_is_kept_for_seven_days_after_its_last_end_over_restarts() {
+    let mut rig = Rig::new();
+    let (ada, bob, cyd) = (rig.ext("ada"), rig.v1("bob"), rig.v1("cyd"));
+    rig.send(ada, "ada", "*", "m1");
+    rig.send(ada, "ada", "bob", "m2");
+    rig.ack(bob, 1);
+    rig.ack(bob, 2);
+    rig.pass(2 * DAY);
+    rig.ack(cyd, 1);
+    rig.pass(5 * DAY - 300 * SECOND);
+    rig.restart();
+    let whole = |id: &str, to: &str| envelope("ada", to, id, "1").len() as u64;
+    assert_eq!(texts(&rig), whole("m1", "*") + whole("m2", "bob"));
+    rig.pass(600 * SECOND);
+    assert!(is_stored(&mut rig, 1) && !is_stored(&mut rig, 2));
+    rig.pass(2 * DAY);
+    assert!(!is_stored(&mut rig, 1));
 }
 
 /// Bytes of texts that are stored.
@@ -49,7 +74,7 @@ fn texts(rig: &Rig) -> u64 {
 #[test]
 fn the_texts_of_mail_that_ended_have_a_bound_and_nothing_is_taken_twice() {
     let size = envelope("ada", "bob", "m100", "1").len() as u64;
-    let mut rig = Rig::with(|config| config.ended_bytes = 20 * size);
+    let mut rig = Rig::with(|config| config.history_bytes = 20 * size);
     let (ada, bob) = (rig.ext("ada"), rig.v1("bob"));
     rig.send(ada, "ada", "bob", "owed");
     for n in 100..200 {
@@ -78,7 +103,7 @@ fn the_texts_of_mail_that_ended_have_a_bound_and_nothing_is_taken_twice() {
 #[test]
 fn a_broadcast_to_nobody_counts_as_mail_that_ended() {
     let size = envelope("ada", "*", "m100", "1").len() as u64;
-    let mut rig = Rig::with(|config| config.ended_bytes = 20 * size);
+    let mut rig = Rig::with(|config| config.history_bytes = 20 * size);
     let ada = rig.ext("ada");
     for n in 100..150 {
         rig.send(ada, "ada", "*", &format!("m{n}"));
@@ -91,7 +116,7 @@ fn a_broadcast_to_nobody_counts_as_mail_that_ended() {
 fn what_is_kept_of_rejected_mail_has_a_bound() {
     let size = envelope("ada", "bob", "m100", "1").len() as u64;
     let mut rig = Rig::with(|config| {
-        (config.ended_bytes, config.notices_max) = (20 * size, 20);
+        (config.history_bytes, config.notices_max) = (20 * size, 20);
         config.dead_bytes = 20 * (size + 128 + "forged".len() as u64);
     });
     let (ada, bob) = (rig.ext("ada"), rig.ext("bob"));
@@ -182,7 +207,7 @@ fn numbers_are_never_used_again() {
     let (ada, bob) = (rig.ext("ada"), rig.v1("bob"));
     rig.send(ada, "ada", "bob", "m1");
     rig.ack(bob, 1);
-    rig.pass(800 * SECOND);
+    rig.pass(8 * DAY);
     assert!(!is_stored(&mut rig, 1));
     rig.restart();
     let (ada, bob) = (rig.ext("ada"), rig.v1("bob"));

@@ -1,0 +1,106 @@
+//! What the command line says of the history.
+
+use std::time::Duration;
+
+use peerbus_broker::History;
+
+const DAY: u64 = 86_400;
+/// Longest age, in days: a mistyped unit is noticed.
+const DAYS_MAX: u64 = 3_650;
+/// Least bytes of a history that is one.
+const BYTES_MIN: u64 = 65_536;
+
+/// `7d,256M`, or either alone, or `0`.
+pub(super) fn kept(text: &str) -> Result<History, String> {
+    let usual = History {
+        keep: Duration::from_secs(7 * DAY),
+        bytes: 256 << 20,
+    };
+    let none = History {
+        keep: Duration::ZERO,
+        bytes: 0,
+    };
+    match text {
+        "" => return Ok(usual),
+        "0" => return Ok(none),
+        _ => {}
+    }
+    let wrong = || "expected an age and a size such as 7d,256M, one of them, or 0".to_owned();
+    let mut kept = usual;
+    for part in text.split(',').map(str::trim) {
+        if let Ok(bytes) = size(part) {
+            kept.bytes = bytes;
+        } else {
+            kept.keep = age(part).ok_or_else(wrong)?;
+        }
+    }
+    if kept.keep.is_zero() || kept.bytes == 0 {
+        return Ok(none);
+    }
+    if kept.bytes < BYTES_MIN {
+        return Err("the least size is 64K; 0 keeps nothing".into());
+    }
+    Ok(kept)
+}
+
+/// A number of bytes with its unit: `K`, `M` or `G`.
+fn size(text: &str) -> Result<u64, ()> {
+    let (number, unit) = text
+        .split_at_checked(text.len().saturating_sub(1))
+        .ok_or(())?;
+    let shift = match unit {
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        _ => return Err(()),
+    };
+    let number: u64 = number.parse().map_err(|_| ())?;
+    number
+        .checked_mul(1 << shift)
+        .filter(|bytes| *bytes < 1 << 50)
+        .ok_or(())
+}
+
+/// A time such as `90s`, `30m`, `2h` or `7d`.
+pub(super) fn age(text: &str) -> Option<Duration> {
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let unit = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => DAY,
+        _ => return None,
+    };
+    let seconds = number.parse::<u64>().ok()?.checked_mul(unit)?;
+    (seconds <= DAYS_MAX * DAY).then(|| Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_history_is_an_age_and_a_size() {
+        let read = |text: &str| kept(text).map(|kept| (kept.keep.as_secs(), kept.bytes));
+        assert_eq!(read("7d,256M"), Ok((7 * DAY, 256 << 20)));
+        assert_eq!(read("2h"), Ok((7_200, 256 << 20)));
+        assert_eq!(read("1G, 30m"), Ok((1_800, 1 << 30)));
+        for none in ["0", "0d", "0M", "7d,0K"] {
+            assert_eq!(read(none), Ok((0, 0)), "{none}");
+        }
+        for wrong in [
+            "7",
+            "d",
+            "-1d",
+            "7d,",
+            "1e3M",
+            "4000d",
+            "99999999999G",
+            "7 d",
+            "é",
+        ] {
+            assert!(read(wrong).unwrap_err().contains("7d,256M"), "{wrong}");
+        }
+        assert!(read("1K").unwrap_err().contains("64K"));
+    }
+}

@@ -1,0 +1,78 @@
+//! What happened to a delivery before it ended.
+
+use std::num::NonZeroU64;
+
+use peerbus_wire::Stage;
+
+/// Steps of one delivery that are remembered; the newest.
+const STEPS_MAX: usize = 16;
+
+/// What happened to one message on its way to one recipient, besides what is on disk. Small, because
+/// every delivery in flight has one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeliveryHistory {
+    /// When it was first delivered, wall clock.
+    delivered_ms: Option<NonZeroU64>,
+    /// What its holder said of it, if it did.
+    steps: Option<Box<Steps>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Steps(Vec<(Stage, u64)>);
+
+impl DeliveryHistory {
+    /// That of a delivery that was first made at this time.
+    #[must_use]
+    pub fn delivered(at_ms: u64) -> Self {
+        Self {
+            delivered_ms: NonZeroU64::new(at_ms),
+            steps: None,
+        }
+    }
+
+    /// When it was first made, wall clock, if that is known.
+    #[must_use]
+    pub fn delivered_ms(&self) -> Option<u64> {
+        self.delivered_ms.map(NonZeroU64::get)
+    }
+
+    /// What was said of it, and when.
+    #[must_use]
+    pub fn steps(&self) -> &[(Stage, u64)] {
+        self.steps.as_ref().map_or(&[], |steps| &steps.0)
+    }
+
+    /// Adds a step; `false` when it was the last one already.
+    pub fn step(&mut self, step: &Stage, at_ms: u64) -> bool {
+        let Steps(steps) = &mut **self.steps.get_or_insert_default();
+        if steps.last().is_some_and(|(last, _)| last == step) {
+            return false;
+        }
+        if steps.len() >= STEPS_MAX {
+            steps.remove(0);
+        }
+        steps.push((step.clone(), at_ms));
+        true
+    }
+
+    /// Adds what came later.
+    pub fn follow(&mut self, later: &Self) {
+        self.delivered_ms = self.delivered_ms.or(later.delivered_ms);
+        for (step, at_ms) in later.steps() {
+            self.step(step, *at_ms);
+        }
+    }
+
+    /// How much memory it takes, in steps.
+    pub(crate) fn weight(&self) -> usize {
+        1 + self.steps().len()
+    }
+
+    /// What happened, and when.
+    pub fn stages(&self) -> impl Iterator<Item = (Stage, u64)> {
+        let delivered = self
+            .delivered_ms
+            .map(|at_ms| (Stage::Delivered, at_ms.get()));
+        delivered.into_iter().chain(self.steps().iter().cloned())
+    }
+}

@@ -1,0 +1,240 @@
+//! What ended goes, the oldest first, and only when nothing needs it any more.
+
+use std::collections::BTreeSet;
+
+use peerbus_core::store::{FATES_RUN, Forgotten, Keep};
+use peerbus_wire::{EnvelopeHash, Seq};
+use rusqlite::{Connection, OptionalExtension as _, Result, Row};
+
+use crate::fates::ends;
+use crate::read::{self, PENDING_FOR, bound, int, limit, unsigned};
+
+/// Bytes, texts included, that one call goes through, about.
+const BYTES: i64 = 4 * 1_048_576;
+
+/// A row of `fates`: its number, its chunk, the bytes up to its end, and the messages.
+type Ends = (i64, u64, i64, Vec<Seq>);
+
+fn ends_of(row: &Row<'_>) -> Result<Ends> {
+    let chunk = unsigned(row, 1)?;
+    let ends = ends(chunk, row.get_ref(2)?.as_blob()?);
+    let ends = ends.map(|(seq, _)| seq).collect();
+    Ok((row.get(0)?, chunk, row.get(3)?, ends))
+}
+
+/// Forgets ends beyond what is to be kept. `texts_gone`: the texts of all rows up to this one are
+/// gone.
+pub(crate) fn ended(
+    db: &Connection,
+    keep: Keep,
+    ends_max: usize,
+    texts_gone: &mut i64,
+) -> Result<Forgotten> {
+    let mut gone = Forgotten::default();
+    let total = "SELECT total FROM fates ORDER BY number DESC LIMIT 1";
+    let total: Option<i64> = db
+        .prepare_cached(total)?
+        .query_row([], |row| row.get(0))
+        .optional()?;
+    let Some(total) = total else {
+        *texts_gone = 0;
+        return Ok(gone);
+    };
+    let over = total.saturating_sub(bound(keep.bytes));
+    let mut looked_at = rows(db, keep, over, ends_max, &mut gone)?;
+    if looked_at < ends_max {
+        looked_at += texts(
+            db,
+            keep,
+            (over, ends_max - looked_at),
+            texts_gone,
+            &mut gone,
+        )?;
+    }
+    let empty = !db
+        .prepare_cached("SELECT 1 FROM fates LIMIT 1")?
+        .exists([])?;
+    if empty {
+        // Their numbers begin anew.
+        *texts_gone = 0;
+    }
+    gone.more = looked_at >= ends_max;
+    gone.messages.sort_unstable();
+    Ok(gone)
+}
+
+/// Deletes rows from the oldest on, and with the last fate of a message the message.
+fn rows(
+    db: &Connection,
+    keep: Keep,
+    over: i64,
+    ends_max: usize,
+    gone: &mut Forgotten,
+) -> Result<usize> {
+    let mut oldest = db.prepare_cached(
+        "SELECT number, chunk, ends, total FROM (SELECT * FROM fates ORDER BY number LIMIT 1)
+         WHERE (at_ms < ?1 OR total <= ?2) AND at_ms < ?3",
+    )?;
+    let mut delete = db.prepare_cached("DELETE FROM fates WHERE number = ?1")?;
+    let mut alone = db.prepare_cached(
+        "DELETE FROM messages WHERE seq = ?1 AND recipients <= 1
+         AND NOT EXISTS(SELECT 1 FROM dead WHERE seq = ?1)",
+    )?;
+    let (mut looked_at, mut began) = (0, None);
+    let bounds = (bound(keep.from_ms), over, bound(keep.ids_from_ms));
+    while looked_at < ends_max {
+        let first = oldest.query_row(bounds, ends_of).optional()?;
+        let Some((number, chunk, total, ended)) = first else {
+            break;
+        };
+        if total > *began.get_or_insert(total) + BYTES {
+            return Ok(ends_max);
+        }
+        delete.execute([number])?;
+        looked_at += ended.len();
+        gone.rows += ended.len();
+        let mut shared = BTreeSet::new();
+        for seq in ended {
+            if alone.execute([int(seq.0)?])? == 1 {
+                gone.messages.push(seq);
+            } else {
+                shared.insert(seq);
+            }
+        }
+        messages(db, (chunk, number), &shared, gone)?;
+    }
+    Ok(looked_at)
+}
+
+/// Puts hashes in the place of texts, in rows whose messages must stay.
+fn texts(
+    db: &Connection,
+    keep: Keep,
+    (over, ends_max): (i64, usize),
+    texts_gone: &mut i64,
+    gone: &mut Forgotten,
+) -> Result<usize> {
+    let mut next = db.prepare_cached(
+        "SELECT number, chunk, ends, total FROM
+             (SELECT * FROM fates WHERE number > ?3 ORDER BY number LIMIT 1)
+         WHERE at_ms < ?1 OR total <= ?2",
+    )?;
+    let mut text = db.prepare_cached(
+        "SELECT envelope, recipients FROM messages m WHERE seq = ?1 AND octet_length(envelope) > 22
+         AND NOT EXISTS(SELECT 1 FROM dead WHERE dead.seq = m.seq)",
+    )?;
+    let mut put = db.prepare_cached("UPDATE messages SET envelope = ?2 WHERE seq = ?1")?;
+    let (mut looked_at, mut began) = (0, None);
+    while looked_at < ends_max {
+        let bounds = (bound(keep.from_ms), over, *texts_gone);
+        let row = next.query_row(bounds, ends_of).optional()?;
+        let Some((number, chunk, total, ended)) = row else {
+            break;
+        };
+        if total > *began.get_or_insert(total) + BYTES {
+            return Ok(ends_max);
+        }
+        looked_at += ended.len();
+        let mut later = None;
+        for seq in ended {
+            let found = text.query_row([int(seq.0)?], |row| {
+                let hash = EnvelopeHash::of(row.get_ref(0)?.as_bytes()?);
+                Ok((hash, row.get::<_, u32>(1)?))
+            });
+            let Some((hash, recipients)) = found.optional()? else {
+                continue;
+            };
+            if recipients > 1 {
+                if later.is_none() {
+                    later = Some(seqs(db, chunk, number)?);
+                }
+                let ends_later = later.as_ref().is_some_and(|later| later.contains(&seq));
+                if ends_later || is_pending(db, seq)? {
+                    continue;
+                }
+            }
+            put.execute((int(seq.0)?, hash.as_str()))?;
+            gone.rows += 1;
+        }
+        *texts_gone = number;
+    }
+    Ok(looked_at)
+}
+
+/// Deletes those of these messages of a chunk of which nothing else is kept, but for rows of fates up
+/// to `number`.
+fn messages(
+    db: &Connection,
+    (chunk, number): (u64, i64),
+    candidates: &BTreeSet<Seq>,
+    gone: &mut Forgotten,
+) -> Result<()> {
+    if candidates.is_empty() {
+        return Ok(());
+    }
+    let later = seqs(db, chunk, number)?;
+    let mut delete = db.prepare_cached(
+        "DELETE FROM messages WHERE seq = ?1 AND NOT EXISTS(SELECT 1 FROM dead WHERE seq = ?1)",
+    )?;
+    for seq in candidates.difference(&later) {
+        if !is_pending(db, *seq)? && delete.execute([int(seq.0)?])? == 1 {
+            gone.messages.push(*seq);
+        }
+    }
+    Ok(())
+}
+
+/// The messages of a chunk that have fates in rows after `after`.
+fn seqs(db: &Connection, chunk: u64, after: i64) -> Result<BTreeSet<Seq>> {
+    let mut statement =
+        db.prepare_cached("SELECT ends FROM fates WHERE chunk = ?1 AND number > ?2")?;
+    let mut rows = statement.query((bound(chunk), after))?;
+    let mut seqs = BTreeSet::new();
+    while let Some(row) = rows.next()? {
+        seqs.extend(ends(chunk, row.get_ref(0)?.as_blob()?).map(|(seq, _)| seq));
+    }
+    Ok(seqs)
+}
+
+fn is_pending(db: &Connection, seq: Seq) -> Result<bool> {
+    db.prepare_cached(PENDING_FOR)?.exists([int(seq.0)?])
+}
+
+/// Forgets rejected messages.
+pub(crate) fn dead(
+    db: &Connection,
+    before_ms: u64,
+    bytes_max: u64,
+    rows: usize,
+) -> Result<Forgotten> {
+    let old: Vec<(Seq, u32)> = db
+        .prepare_cached(
+            "SELECT seq, recipient FROM
+                  (SELECT * FROM dead ORDER BY steady_ms, seq, recipient LIMIT ?2)
+             WHERE steady_ms < ?1 OR total <= -?3 +
+                 (SELECT max(total) FROM dead
+                  WHERE steady_ms = (SELECT max(steady_ms) FROM dead))",
+        )?
+        .query_map((bound(before_ms), limit(rows), bound(bytes_max)), |row| {
+            Ok((read::seq(row, 0)?, row.get(1)?))
+        })?
+        .collect::<Result<_>>()?;
+    let mut delete = db.prepare_cached("DELETE FROM dead WHERE seq = ?1 AND recipient = ?2")?;
+    let mut gone = Forgotten {
+        rows: old.len(),
+        more: old.len() == rows,
+        ..Forgotten::default()
+    };
+    let mut messages_of = BTreeSet::new();
+    for (seq, recipient) in old {
+        delete.execute((int(seq.0)?, recipient))?;
+        messages_of.insert(seq);
+    }
+    let all: Vec<Seq> = messages_of.into_iter().collect();
+    for run in all.chunk_by(|a, b| a.0 / FATES_RUN == b.0 / FATES_RUN) {
+        let Some(first) = run.first() else { continue };
+        let candidates = run.iter().copied().collect();
+        messages(db, (first.0 / FATES_RUN, 0), &candidates, &mut gone)?;
+    }
+    Ok(gone)
+}

@@ -427,6 +427,37 @@ fn a_gate_opens_what_it_says_and_for_whom() {
 }
 
 #[test]
+fn a_session_that_is_called_like_a_request_is_not_taken_for_it() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut session = Session::start(&home, "qkzmw");
+    let file = home.credentials().with_file_name("sessions.toml");
+    fs::write(file, "approve = true").expect("it is written");
+    eventually("it is listed", || {
+        listed(&home).into_iter().find(|one| one["name"] == "qkzmw")
+    });
+    let asks = json!({ "hook_event_name": "PermissionRequest", "tool_name": "Bash",
+        "tool_input": { "command": "ls" } });
+    session.tell(&format!("hook 1 {asks}"));
+    let id = eventually("it asks", || {
+        let said = home.run(&["session", "approve", "--json"]).ok();
+        let said: Value = serde_json::from_str(&said).expect("JSON");
+        Some(said["approvals"][0]["request_id"].as_str()?.to_owned())
+    });
+    for json in [&[][..], &["--json"]] {
+        let said = home.run(&[&["session", "approve", "qkzmw"], json].concat());
+        let why = said.fails(1);
+        assert!(
+            why.contains(&id) && why.contains("name the request"),
+            "{why}"
+        );
+    }
+    home.run(&["session", "approve", &id]).ok();
+    assert!(session.hear("hook 1").contains(r#""behavior":"allow""#));
+    broker.stop();
+}
+
+#[test]
 fn what_was_done_to_a_session_and_what_was_not_is_audited() {
     let mut world = World::new();
     world.gates("interrupt = true");

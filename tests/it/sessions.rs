@@ -134,6 +134,16 @@ fn which_session_is_meant_is_never_guessed() {
         .fails(2);
     assert!(why.contains("text alone"), "{why}");
     home.run(&["session", "inject", "--latest", "hello"]).ok();
+    // Whoever takes the beginning of another's id for its name gets nothing of what is the other's.
+    let ann = listed(&home)[0]["id"].as_str().expect("an id").to_owned();
+    let taken = &ann[..ann.len() - 1];
+    let eve = Mcp::start(&home, "generic", taken, "some-bot");
+    eventually("all are listed", || (names(&home).len() == 3).then_some(()));
+    let why = home.run(&["session", "inject", taken, "hello"]).fails(2);
+    assert!(why.contains("several sessions are meant"), "{why}");
+    home.run(&["session", "inject", &ann, "hello"]).ok();
+    eve.close();
+    eventually("it is gone", || (names(&home).len() == 2).then_some(()));
     // A killed adapter leaves its entry until somebody looks.
     rustix::process::kill_process(bob.pid(), rustix::process::Signal::KILL).expect("it lives");
     eventually("bob is gone", || (names(&home) == ["ann"]).then_some(()));

@@ -96,14 +96,13 @@ fn connect(which: Which<'_>) -> Result<Client, Failure> {
         }
         Which::Only => sessions.pop(),
         Which::Named(meant) => {
-            let is = |session: &Session| {
-                let name = session.name.as_deref();
-                session.id == meant || name.is_some_and(|name| name.eq_ignore_ascii_case(meant))
-            };
-            let exact: Vec<_> = sessions.iter().filter(|s| is(s)).cloned().collect();
-            let begins = |session: &Session| session.id.starts_with(meant) && !meant.is_empty();
-            sessions.retain(begins);
-            let mut found = if exact.is_empty() { sessions } else { exact };
+            let whole = sessions.iter().any(|session| session.id == meant);
+            // Agents choose their names, and one may be called as another's id begins.
+            sessions.retain(|session| match whole {
+                true => session.id == meant,
+                false => is_meant(session, meant),
+            });
+            let mut found = sessions;
             match found.len() {
                 0 if all.is_empty() => None,
                 0 => {
@@ -126,6 +125,13 @@ fn connect(which: Which<'_>) -> Result<Client, Failure> {
         Failure::failed("there is no live session: one begins with an agent that has an adapter")
     })?;
     open(&session)
+}
+
+/// Whether this is a session's name, or the beginning of its id.
+fn is_meant(session: &Session, meant: &str) -> bool {
+    let name = session.name.as_deref();
+    name.is_some_and(|name| name.eq_ignore_ascii_case(meant))
+        || (session.id.starts_with(meant) && !meant.is_empty())
 }
 
 fn open(session: &Session) -> Result<Client, Failure> {

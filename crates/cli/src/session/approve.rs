@@ -4,11 +4,12 @@ use std::io::IsTerminal as _;
 
 use peerbus_adapter::mailbox::quote::within_json;
 use peerbus_node::Client;
+use peerbus_node::approvals::in_words;
 use peerbus_node::index::Session;
 use peerbus_wire::escape;
 use serde_json::{Value, json};
 
-use super::{CELL_CHARS, LINE_CHARS, open, print_json, refused, sessions};
+use super::{CELL_CHARS, LINE_CHARS, is_meant, open, print_json, refused, sessions};
 use crate::args::{SessionApprove, SessionDeny};
 use crate::failure::Failure;
 use crate::output;
@@ -33,8 +34,19 @@ pub(super) fn allow(verb: &SessionApprove) -> Result<(), Failure> {
     if !verb.json {
         output::line(&shown(&found))?;
     }
-    let is_named = found.request["request_id"].as_str() == verb.which.as_deref();
-    if !is_named && std::io::stdin().is_terminal() && !verb.json {
+    let id = word(&found.request["request_id"]);
+    let is_named = Some(&id) == verb.which.as_ref();
+    let asks = std::io::stdin().is_terminal() && !verb.json;
+    let meant = verb.which.as_deref().unwrap_or_default();
+    // A session can take the letters of another's request for its name, and wait until that is over.
+    let looks_like_one = in_words(&format!("yes {meant}")).is_some_and(|(meant, _)| meant != id);
+    if looks_like_one && !asks {
+        let meant = escape(meant, CELL_CHARS);
+        return Err(Failure::failed(format!(
+            "no request {meant} is open. A session of that name asks {id}: name the request"
+        )));
+    }
+    if !is_named && asks {
         output::line("allow it? Type yes:")?;
         let mut line = String::new();
         let read = std::io::stdin().read_line(&mut line);
@@ -72,12 +84,6 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Open>, Failure> {
         list(&requests, json)?;
         return Ok(None);
     };
-    let is = |found: &Open| {
-        let session = &found.session;
-        let name = session.name.as_deref();
-        let is_named = name.is_some_and(|name| name.eq_ignore_ascii_case(meant));
-        is_named || (session.id.starts_with(meant) && !meant.is_empty())
-    };
     let id = meant.to_ascii_lowercase();
     let exact = requests
         .iter()
@@ -85,7 +91,7 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Open>, Failure> {
     if let Some(at) = exact {
         return Ok(Some(requests.swap_remove(at)));
     }
-    requests.retain(is);
+    requests.retain(|found| is_meant(&found.session, meant));
     if requests.len() > 1 {
         let ids = requests
             .iter()

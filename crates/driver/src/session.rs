@@ -187,14 +187,25 @@ impl Drop for Forget<'_> {
     }
 }
 
-/// What sets all servers behind the stream must not take ours away.
-fn with_ours(subtype: &str, mut params: Map<String, Value>) -> Map<String, Value> {
-    if subtype == "mcp_set_servers"
-        && let Some(servers) = params.get_mut("servers").and_then(Value::as_object_mut)
-    {
-        servers.insert(SERVER.into(), json!({ "type": "sdk", "name": SERVER }));
+/// What sets all servers, or one of them, must not take ours away.
+fn with_ours(subtype: &str, mut params: Map<String, Value>) -> Result<Map<String, Value>, String> {
+    match subtype {
+        "mcp_set_servers" => {
+            let servers = params.get_mut("servers").and_then(Value::as_object_mut);
+            let servers = servers.ok_or("expected `servers` to be an object: servers by names")?;
+            servers.insert(SERVER.into(), json!({ "type": "sdk", "name": SERVER }));
+        }
+        "mcp_toggle"
+            if params.get("serverName").is_some_and(|name| name == SERVER)
+                && params.get("enabled") != Some(&Value::Bool(true)) =>
+        {
+            return Err(format!(
+                "the bus tools stay: `{SERVER}` is not switched off"
+            ));
+        }
+        _ => {}
     }
-    params
+    Ok(params)
 }
 
 impl Control for Session {
@@ -215,7 +226,7 @@ impl Control for Session {
     ) -> BoxFuture<'_, Result<Value, String>> {
         let subtype = subtype.to_owned();
         let params = with_ours(&subtype, params);
-        Box::pin(async move { self.ask(&subtype, params).await })
+        Box::pin(async move { self.ask(&subtype, params?).await })
     }
 
     fn stop(&self) -> Result<(), String> {

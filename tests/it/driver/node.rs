@@ -7,6 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{Driven, home, told};
+use crate::sessions::{Node, listed};
 use crate::support::{Broker, Home, Lines, eventually};
 
 /// Whether the session is in the list, and what it does.
@@ -109,6 +110,43 @@ fn what_it_asks_is_answered_from_elsewhere_with_one_of_its_rules_and_no_mode() {
     let allowed = json!({ "behavior": "allow", "updatedInput": { "command": "ls", "n": 1.5 },
         "updatedPermissions": [rule] });
     assert_eq!(verdict(&home), [allowed]);
+    driven.stop();
+    broker.stop();
+}
+
+#[test]
+fn the_bus_tools_stay_whatever_is_set() {
+    let home = home();
+    let broker = Broker::start(&home);
+    let file = home.path().join("own.toml");
+    std::fs::write(&file, "control = true").expect("written");
+    let file = file.to_str().expect("a path");
+    let driven = Driven::start(&home, &["--gates", file, "hello"]);
+    driven
+        .out
+        .find("the answer", |line| (line == "heard it").then_some(()));
+    let mut node = Node::of(&listed(&home)[0]);
+    for wrong in [
+        json!({ "subtype": "mcp_set_servers", "servers": [{ "command": "true" }] }),
+        json!({ "subtype": "mcp_set_servers" }),
+        json!({ "subtype": "mcp_toggle", "serverName": "peerbus", "enabled": false }),
+        json!({ "subtype": "mcp_toggle", "serverName": "peerbus" }),
+    ] {
+        let answer = node.call("session/control", wrong);
+        assert_eq!(answer["error"]["code"], -32000, "{answer}");
+    }
+    let servers = json!({ "peerbus": { "command": "true" }, "own": { "command": "true" } });
+    let params = json!({ "subtype": "mcp_set_servers", "servers": servers });
+    let answer = node.call("session/control", params);
+    assert_eq!(answer["result"]["subtype"], "mcp_set_servers", "{answer}");
+    let asked = told(&home).into_iter().filter_map(|told| {
+        let asked = told.get("request")?;
+        let mcp = asked["subtype"].as_str()?.starts_with("mcp_");
+        (mcp && told["type"] == "control_request").then(|| asked["servers"].clone())
+    });
+    let ours = json!({ "type": "sdk", "name": "peerbus" });
+    let set = json!({ "peerbus": ours, "own": { "command": "true" } });
+    assert_eq!(asked.collect::<Vec<_>>(), [set]);
     driven.stop();
     broker.stop();
 }

@@ -146,12 +146,14 @@ pub fn is_of_an_agent(dirs: &[PathBuf], pid: u32) -> bool {
     let is_above = |id: u32| id == pid || above.iter().any(|process| process.id == id);
     dirs.iter()
         .flat_map(|dir| sockets(dir))
-        .any(|(_, client, adapter)| {
+        .any(|(path, client, adapter)| {
             // Who started an adapter is its agent, whatever that is known by. A driver stands above
             // its own.
             let starters = || os::process::starters(adapter).into_iter();
             let is_clients = is_above(client) || client != adapter && starters().any(is_above);
-            is_clients || is_above(adapter)
+            // What a killed adapter left says nothing of whoever has its number by now.
+            let is_left = || os::socket::is_listening(&path).is_ok_and(|listening| !listening);
+            (is_clients || is_above(adapter)) && !is_left()
         })
 }
 
@@ -348,11 +350,14 @@ mod tests {
         let (runs, adapter) = (number(), number());
         let is_agents = || is_of_an_agent(&directories(&paths), runs);
         let before = is_agents();
-        std::fs::write(dir.join(format!("0.{adapter}.sock")), "").unwrap();
-        let found = (before, is_agents());
+        let socket = dir.join(format!("0.{adapter}.sock"));
+        let listener = UnixListener::bind(socket).unwrap();
+        let while_it_lives = is_agents();
+        drop(listener);
+        let found = (before, while_it_lives, is_agents());
         drop(agent.stdin.take());
         agent.wait().unwrap();
-        assert_eq!(found, (false, true));
+        assert_eq!(found, (false, true, false));
     }
 
     #[test]

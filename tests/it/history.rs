@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Broker, Home, Mcp, Raw, eventually};
+use std::process::Stdio;
+
+use crate::support::{Broker, Home, Lines, Mcp, Raw, eventually};
 
 /// The last step of the message as `peer` is told it, once it is `state`.
 #[track_caller]
@@ -59,5 +61,196 @@ fn that_a_message_was_seen_is_known_after_kills_of_broker_and_sender() {
     let again: Value = serde_json::from_str(&again).expect("JSON");
     let steps = again["messages"][0]["trail"]["steps"].as_array();
     assert_eq!(steps.and_then(|steps| steps.last()), Some(&seen));
+    broker.stop();
+}
+
+/// Sends as `from`, which must have registered, and gives the message's id.
+fn send(home: &Home, from: &str, to: &str, body: &str, more: &[&str]) -> String {
+    let args = ["send", "--name", from, "--json", to, body];
+    let sent = home.run(&[&args[..], more].concat()).ok();
+    let sent: Value = serde_json::from_str(&sent).expect("JSON");
+    sent["id"].as_str().expect("an id").to_owned()
+}
+
+/// Has `name` read `count` messages.
+fn read(home: &Home, name: &str, count: &str) {
+    let args = ["recv", "--name", name, "--count", count, "--timeout", "20"];
+    home.run(&args).ok();
+    eventually("the acks are on disk", || {
+        let all = history(home, &["--with", name]);
+        let waits =
+            |line: &String| line.contains(&format!("→ {name}  ")) && !line.contains("  pushed  ");
+        (!all.iter().any(waits)).then_some(())
+    });
+}
+
+/// A broker that was killed after two of three messages were read; and the ids of the first and the
+/// last, which answers it and waits.
+fn three_messages(home: &Home) -> (Broker, String, String) {
+    let broker = Broker::start(home);
+    for name in ["alice", "bob", "cyd"] {
+        drop(Raw::register(home, &broker, name));
+    }
+    let first = send(home, "alice", "bob", "are the tests green?", &[]);
+    send(home, "alice", "cyd", "something \u{1b}[2Jelse", &[]);
+    let to_first = ["--reply-to", &first];
+    let answer = send(home, "bob", "alice", "all 412 pass", &to_first);
+    read(home, "bob", "1");
+    read(home, "cyd", "1");
+    broker.kill();
+    (Broker::start(home), first, answer)
+}
+
+fn history(home: &Home, args: &[&str]) -> Vec<String> {
+    let args = [&["history"], args].concat();
+    home.run(&args).ok().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn what_was_read_is_found_with_its_body_after_a_kill() {
+    let home = Home::new();
+    let (broker, first, answer) = three_messages(&home);
+    let lines = |args: &[&str]| history(&home, args);
+    let all = lines(&[]);
+    assert_eq!(all.len(), 3, "{all:#?}");
+    assert!(
+        all[0].contains("alice → bob  pushed  \"are the tests green?\""),
+        "{}",
+        all[0]
+    );
+    assert!(
+        all[1].contains("alice → cyd") && !all[1].contains('\u{1b}'),
+        "{}",
+        all[1]
+    );
+    assert!(
+        all[2].contains("bob → alice") && all[2].contains("all 412 pass"),
+        "{}",
+        all[2]
+    );
+    let wide = all.iter().find(|line| line.chars().count() > 80);
+    assert_eq!(wide, None);
+    assert_eq!(lines(&["--with", "CYD"]), all[1..2]);
+    assert_eq!(lines(&["--with", "bob"]), [&all[0][..], &all[2]]);
+    assert_eq!(lines(&["--thread", &first]), [&all[0][..], &all[2]]);
+    assert_eq!(lines(&["--grep", "GREEN"]), all[..1]);
+    assert_eq!(lines(&["--limit", "1"]), all[2..]);
+    assert_eq!(lines(&["--since", "1h"]), all);
+    assert_eq!(lines(&["--with", "nobody"]), ["no messages"]);
+    let json = lines(&["--json", "--thread", &first])
+        .pop()
+        .expect("a line");
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(
+        (
+            &json["id"],
+            &json["verified"],
+            &json["body"]["text"],
+            &json["reply_to"]
+        ),
+        (
+            &json!(answer),
+            &json!(true),
+            &json!("all 412 pass"),
+            &json!(first)
+        )
+    );
+    broker.stop();
+}
+
+#[test]
+fn a_purge_deletes_what_was_read_and_a_body_is_shown_by_its_signature_alone() {
+    let home = Home::new();
+    let (broker, first, _) = three_messages(&home);
+    let status = home.run(&["status", &first]).ok();
+    assert!(
+        status.contains("pushed") || status.contains("acked"),
+        "{status}"
+    );
+    assert!(status.contains("\"are the tests green?\""), "{status}");
+
+    home.run(&["history", "purge"]).ok();
+    let left = history(&home, &[]);
+    assert_eq!(left.len(), 1, "what waits: {left:?}");
+    let status = home.run(&["status", &first]).ok();
+    assert!(
+        status.contains("its text is not shown: its text is gone"),
+        "{status}"
+    );
+    let mut hidden = home.peerbus(&["history"]);
+    hidden.env("PEERBUS_HMAC_SECRET", "another secret, of thirty-two bytes");
+    let hidden = hidden.output().expect("peerbus starts");
+    let hidden = String::from_utf8(hidden.stdout).expect("UTF-8");
+    assert!(
+        hidden.contains("not shown: its signature") && !hidden.contains("412"),
+        "{hidden}"
+    );
+    broker.stop();
+}
+
+#[test]
+fn a_broker_that_keeps_no_history_shows_what_waits_and_nothing_else() {
+    let home = Home::new();
+    let broker = Broker::start_with(&home, &["--history", "0"]);
+    drop(Raw::register(&home, &broker, "bob"));
+    send(&home, "alice", "bob", "read", &[]);
+    send(&home, "alice", "bob", "waits", &[]);
+    let args = ["recv", "--name", "bob", "--count", "1", "--timeout", "20"];
+    home.run(&args).ok();
+    let shown = eventually("only what waits is left", || {
+        let shown = home.run(&["history"]).ok();
+        (shown.lines().count() == 1).then_some(shown)
+    });
+    assert!(shown.contains("waits"), "{shown}");
+    broker.stop();
+}
+
+#[test]
+fn a_tail_follows_messages_and_steps_over_a_restart_of_the_broker() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    drop(Raw::register(&home, &broker, "bob"));
+    send(&home, "alice", "bob", "before", &[]);
+    let mut command = home.peerbus(&["tail", "--follow"]);
+    let mut tail = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("tail");
+    let lines = Lines::of(tail.stdout.take().expect("a pipe"));
+    let said = Lines::of(tail.stderr.take().expect("a pipe"));
+    let wait = |text: &str| lines.find(text, |line| line.contains(text).then_some(()));
+    wait("alice → bob  \"before\"");
+    send(&home, "alice", "bob", "live", &[]);
+    wait("alice → bob  \"live\"");
+    read(&home, "bob", "2");
+    wait("alice → bob  delivered");
+    wait("alice → bob  pushed by recv");
+    broker.kill();
+    said.find("that it waits", |line| {
+        line.contains("waiting for it").then_some(())
+    });
+    let broker = Broker::start(&home);
+    send(&home, "alice", "bob", "after", &[]);
+    wait("alice → bob  \"after\"");
+    read(&home, "bob", "1");
+    wait("alice → bob  delivered");
+    broker.stop();
+    tail.kill().expect("it is ours");
+    tail.wait().expect("it is ours");
+}
+
+#[test]
+fn nothing_of_the_history_is_told_over_tcp() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    for target in ["/v1/events", "/v1/messages", "/v1/messages/m1", "/v1/peers"] {
+        let mut stream = std::net::TcpStream::connect(&broker.address).expect("a broker");
+        let request = format!("GET {target} HTTP/1.0\r\nHost: {}\r\n\r\n", broker.address);
+        std::io::Write::write_all(&mut stream, request.as_bytes()).expect("a request");
+        let mut answer = String::new();
+        std::io::Read::read_to_string(&mut stream, &mut answer).expect("an answer");
+        assert!(answer.contains(" 404 "), "{target}: {answer}");
+    }
     broker.stop();
 }

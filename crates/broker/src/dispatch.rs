@@ -45,6 +45,8 @@ impl Dispatch {
             Output::Close(conn, reason) => self.shared.table.close(conn, reason, self.drain),
             Output::Event(event) => {
                 self.shared.metrics.count(&event);
+                let now_ms = || self.shared.clock.now().wall_ms;
+                self.shared.events.note(&event, now_ms);
                 self.log(&event);
             }
         }

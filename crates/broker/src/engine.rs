@@ -98,6 +98,7 @@ impl<S: Durable> Engine<S> {
         // From here on nobody can enter; then whoever is there is closed.
         drop(self.inputs);
         self.shared.table.close_all(&reason, self.dispatch.drain);
+        self.shared.events.close();
         self.shared.log.sum_up(u64::MAX);
         let closed = self.store.close();
         self.shared.health.idle();
@@ -228,7 +229,16 @@ impl<S: Durable> Engine<S> {
         self.begin()?;
         let txn = self.store.txn();
         Ok(match request {
-            Request::Status(id) => input::Answer::Status(self.broker.histories_of(&id, txn)?),
+            Request::Status(seqs) => input::Answer::Status(self.broker.histories_of(&seqs, txn)?),
+            Request::Peers => input::Answer::Peers(self.broker.all_peers(now, txn)?),
+            Request::Watch(watched) => {
+                self.broker.watch(watched);
+                input::Answer::Done(Ok(()))
+            }
+            Request::Purge(until) => {
+                let (until, more) = self.broker.purge(now, until, txn)?;
+                input::Answer::Purged(until, more)
+            }
             Request::Grants(grants) => {
                 self.broker.handle(now, Input::Grants(grants), txn)?;
                 input::Answer::Done(Ok(()))

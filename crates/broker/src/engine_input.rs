@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use peerbus_core::broker::{Command, Denied, Input, MessageHistory};
 use peerbus_core::grant::Grant;
-use peerbus_wire::MessageId;
+use peerbus_wire::{BrokerFrame, Seq};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::link::Link;
@@ -50,8 +50,14 @@ pub(crate) enum Content {
 /// What the operator asks of a running broker.
 #[derive(Debug)]
 pub(crate) enum Request {
-    /// Where the messages of this id are.
-    Status(MessageId),
+    /// Where these messages are.
+    Status(Vec<Seq>),
+    /// Who is there.
+    Peers,
+    /// Whether what happens to each message is to be told.
+    Watch(bool),
+    /// A slice of what ended until then, or until now, is to be deleted.
+    Purge(Option<u64>),
     /// To be done.
     Do(Command),
     /// These tokens admit connections from now on.
@@ -62,6 +68,9 @@ pub(crate) enum Request {
 #[derive(Debug)]
 pub(crate) enum Answer {
     Status(Vec<MessageHistory>),
+    Peers(BrokerFrame),
+    /// Until when, and whether there is more.
+    Purged(u64, bool),
     Done(Result<(), Denied>),
 }
 

@@ -51,7 +51,12 @@ pub(crate) fn router(shared: Arc<Shared>, site: Site) -> Router {
             .route("/names/release", post(operator::release))
             .route("/names/retire", post(operator::retire))
             .route("/tokens/reload", post(operator::reload))
-            .route("/audit/acknowledge", post(operator::acknowledge)),
+            .route("/audit/acknowledge", post(operator::acknowledge))
+            .route("/v1/events", get(operator::history::events))
+            .route("/v1/messages", get(operator::history::messages))
+            .route("/v1/messages/{id}", get(operator::history::message))
+            .route("/v1/peers", get(operator::history::peers))
+            .route("/v1/history/purge", post(operator::history::purge)),
     };
     router
         .fallback(other)

@@ -11,6 +11,7 @@ mod dispatch;
 mod durable;
 mod engine;
 mod engine_input;
+mod events;
 mod http;
 mod link;
 mod listener;

@@ -157,7 +157,10 @@ impl Metrics {
                     code: u32::from(reason.code()),
                 }));
             }
-            BusEvent::DiskFull { .. } | BusEvent::Forgotten { .. } => {}
+            BusEvent::DiskFull { .. }
+            | BusEvent::Forgotten { .. }
+            | BusEvent::Taken { .. }
+            | BusEvent::Step { .. } => {}
             BusEvent::Held { .. } => increment(&self.held),
             BusEvent::Ignored => increment(&self.ignored),
         }

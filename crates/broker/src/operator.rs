@@ -7,14 +7,17 @@ use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use peerbus_core::broker::{Command, Denied, MessageHistory};
-use peerbus_wire::{BrokerFrame, MessageId, PeerName};
+use peerbus_core::broker::{Command, Denied};
+use peerbus_wire::{MessageId, PeerName};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::oneshot;
 
 use crate::engine_input::{Answer, Content, Request};
 use crate::shared::Shared;
+
+pub(crate) mod history;
+use self::history::Told;
 
 /// What a query says of a message.
 #[derive(Deserialize)]
@@ -60,21 +63,16 @@ pub(crate) async fn status(
         Ok(from) => from.map(|name| name.key()),
         Err(error) => return (StatusCode::BAD_REQUEST, error).into_response(),
     };
-    let Some(Answer::Status(histories)) = ask(&shared, Request::Status(id)).await else {
-        return stopping();
+    let messages = match history::by_id(&shared, id).await {
+        Ok(messages) => messages,
+        Err(response) => return response,
     };
-    let wanted = |history: &MessageHistory| {
-        let sender = PeerName::parse(&history.from).map(|name| name.key()).ok();
+    let wanted = |told: &Told| {
+        let sender = PeerName::parse(&told.from).map(|name| name.key()).ok();
         from.is_none() || from == sender
     };
-    let told = histories.into_iter().filter(wanted).map(|history| {
-        let frames = BrokerFrame::receipts(history.receipts).map(|frame| frame.encode());
-        let frames: Vec<_> = frames.collect();
-        let from = serde_json::Value::from(history.from);
-        format!(r#"{{"from":{from},"frames":[{}]}}"#, frames.join(","))
-    });
-    let told: Vec<_> = told.collect();
-    let body = format!(r#"{{"messages":[{}]}}"#, told.join(","));
+    let messages: Vec<_> = messages.into_iter().filter(wanted).collect();
+    let body = format!(r#"{{"messages":{}}}"#, history::list(&messages));
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::engine_input::EngineSender;
+use crate::events::Events;
 use crate::log_limit::LogLimit;
 use crate::metrics::Metrics;
 use crate::options::Times;
@@ -29,6 +30,7 @@ pub(crate) struct Shared {
     pub(crate) places: Places,
     pub(crate) health: Health,
     pub(crate) log: LogLimit,
+    pub(crate) events: Events,
     /// The file that may change what tokens admit.
     pub(crate) tokens: Option<TokensWatch>,
     /// Tells what the database has lost.
@@ -56,6 +58,7 @@ impl Shared {
             places: Places::new(connections_max),
             health: Health::default(),
             log: LogLimit::default(),
+            events: Events::new(clock.now().wall_ms),
             tokens: None,
             witness: None,
             log_lost: None,

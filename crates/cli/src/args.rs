@@ -13,9 +13,9 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use peerbus_adapter::Flags;
-use peerbus_broker::History;
 
 pub(crate) use self::adapter::{Adapter, AdapterKind};
+pub(crate) use self::history::{History, HistoryPurge, HistoryVerb, Tail};
 pub(crate) use self::install::{Files, Install, Uninstall};
 pub(crate) use self::mail::{Ask, Broadcast, Outgoing, Recv, Saying, Send};
 pub(crate) use self::run::{DrivenClient, Run, Transport};
@@ -58,6 +58,10 @@ pub(crate) enum Verb {
     Peers(Peers),
     /// Show how far a message got, step by step.
     Status(Status),
+    /// Show messages and how far they get, as it happens.
+    Tail(Tail),
+    /// Show messages of the last days, those that were read too.
+    History(History),
     /// Check the audit chain.
     #[command(subcommand)]
     Audit(Audit),
@@ -177,7 +181,7 @@ pub(crate) struct Serve {
         default_value = "7d,256M",
         value_parser = history::kept
     )]
-    pub(crate) history: History,
+    pub(crate) history: peerbus_broker::History,
 }
 
 #[derive(Debug, clap::Args)]

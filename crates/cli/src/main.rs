@@ -13,6 +13,7 @@ mod client;
 mod doctor;
 mod failure;
 mod generate;
+mod history;
 mod hook;
 mod install;
 mod keygen;
@@ -29,7 +30,9 @@ mod serve;
 mod session;
 mod status;
 mod stderr;
+mod tail;
 mod token;
+mod told;
 
 use std::process::ExitCode;
 
@@ -56,6 +59,8 @@ fn main() -> ExitCode {
         Verb::Recv(verb) => recv::run(verb),
         Verb::Peers(verb) => peers::run(verb),
         Verb::Status(verb) => status::run(verb),
+        Verb::Tail(verb) => tail::run(&verb),
+        Verb::History(verb) => history::run(verb),
         Verb::Audit(verb) => audit::run(verb),
         Verb::Backup(verb) => backup::make(verb),
         Verb::Restore(verb) => backup::restore(verb),

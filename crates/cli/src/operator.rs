@@ -1,6 +1,6 @@
 //! The operator's requests: HTTP over the broker's Unix socket, which only its user can reach.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,6 +12,11 @@ use crate::failure::Failure;
 
 /// Largest answer that is read, in bytes.
 const ANSWER_BYTES_MAX: u64 = 8 * 1024 * 1024;
+
+/// Largest head of an answer, in bytes.
+const HEAD_BYTES_MAX: usize = 65_536;
+/// A stream in which nothing comes for so long is taken for broken: each 15 s there is a comment.
+const STREAM_SILENCE: Duration = Duration::from_secs(60);
 
 /// What the broker answered.
 pub(crate) struct Answer {
@@ -40,7 +45,11 @@ pub(crate) fn request(
     method: &str,
     target: &str,
 ) -> Result<Answer, Failure> {
-    let sockets = match socket {
+    over(&sockets(socket)?, method, target)
+}
+
+fn sockets(socket: Option<&PathBuf>) -> Result<Vec<PathBuf>, Failure> {
+    Ok(match socket {
         Some(path) => vec![path.clone()],
         None => match named()? {
             Some(Url::Unix(path)) => vec![path],
@@ -53,14 +62,82 @@ pub(crate) fn request(
             }
             _ => Paths::find()?.sockets,
         },
-    };
-    over(&sockets, method, target)
+    })
+}
+
+/// Why there is no stream of events.
+pub(crate) enum Streamless {
+    /// What followed the cursor is not kept any more.
+    Gone,
+    /// The broker says no.
+    Refused(Failure),
+    /// There is no broker.
+    Away(Failure),
+}
+
+/// A stream of events, behind a cursor if there is one.
+pub(crate) fn stream(
+    socket: Option<&PathBuf>,
+    target: &str,
+    cursor: Option<&str>,
+) -> Result<BufReader<UnixStream>, Streamless> {
+    let sockets = sockets(socket).map_err(Streamless::Refused)?;
+    let stream = connect(&sockets).map_err(Streamless::Away)?;
+    let gone = |error: std::io::Error| Streamless::Away(Failure::failed(error));
+    let cursor = cursor.map(|cursor| format!("Last-Event-ID: {cursor}\r\n"));
+    let cursor = cursor.unwrap_or_default();
+    // 1.0: what comes is not cut into chunks.
+    write!(
+        &stream,
+        "GET {target} HTTP/1.0\r\nHost: localhost\r\n{cursor}\r\n"
+    )
+    .map_err(gone)?;
+    stream
+        .set_read_timeout(Some(STREAM_SILENCE))
+        .map_err(gone)?;
+    let mut stream = BufReader::new(stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if head.len() > HEAD_BYTES_MAX || stream.read_line(&mut head).map_err(gone)? == 0 {
+            let why = "the broker's answer is not understood";
+            return Err(Streamless::Away(Failure::failed(why)));
+        }
+    }
+    match head.split(' ').nth(1) {
+        Some("200") => Ok(stream),
+        Some("410") => Err(Streamless::Gone),
+        status => {
+            let status = status.and_then(|status| status.parse().ok());
+            let mut body = String::new();
+            // What it says of the reason, if it says so.
+            let _read = stream.take(ANSWER_BYTES_MAX).read_to_string(&mut body);
+            let answer = Answer {
+                status: status.unwrap_or_default(),
+                body,
+            };
+            let why = answer.ok().err();
+            let why = why.unwrap_or_else(|| Failure::failed("the broker gives no stream"));
+            Err(match status {
+                Some(503) => Streamless::Away(why),
+                _ => Streamless::Refused(why),
+            })
+        }
+    }
 }
 
 /// A path as the value of a query.
 pub(crate) fn encode(path: &Path) -> String {
+    encode_bytes(path.as_os_str().as_encoded_bytes())
+}
+
+/// A text as the value of a query.
+pub(crate) fn encode_text(text: &str) -> String {
+    encode_bytes(text.as_bytes())
+}
+
+fn encode_bytes(bytes: &[u8]) -> String {
     let mut text = String::new();
-    for &byte in path.as_os_str().as_encoded_bytes() {
+    for &byte in bytes {
         match byte {
             b'/' | b'-' | b'.' | b'_' => text.push(char::from(byte)),
             _ if byte.is_ascii_alphanumeric() => text.push(char::from(byte)),
@@ -78,15 +155,15 @@ fn named() -> Result<Option<Url>, Failure> {
 }
 
 fn over(sockets: &[PathBuf], method: &str, target: &str) -> Result<Answer, Failure> {
+    exchange(connect(sockets)?, method, target)
+        .map_err(|error| Failure::failed(format!("the broker does not answer: {error}")))
+}
+
+fn connect(sockets: &[PathBuf]) -> Result<UnixStream, Failure> {
     let mut failures = Vec::new();
     for socket in sockets {
         match UnixStream::connect(socket) {
-            Ok(stream) => {
-                return exchange(stream, method, target).map_err(|error| {
-                    let socket = socket.display();
-                    Failure::failed(format!("the broker at {socket} does not answer: {error}"))
-                });
-            }
+            Ok(stream) => return Ok(stream),
             Err(error) => failures.push(format!("{} ({error})", socket.display())),
         }
     }

@@ -6,14 +6,16 @@ use std::path::PathBuf;
 
 use peerbus_adapter::{Peers, Receipt, Stage, Url, credentials, wall_ms};
 use peerbus_mcp::{Step, Trail};
-use peerbus_wire::{MessageId, PeerName, Received, escape, escape_json};
-use serde::Deserialize;
+use peerbus_wire::{MessageId, PeerName, escape, escape_json};
 use serde_json::json;
-use serde_json::value::RawValue;
 
 use crate::args::Status;
 use crate::failure::Failure;
-use crate::{client, operator, output};
+use crate::told::{self, Said, Text};
+use crate::{client, output};
+
+/// Longest text that is shown, in characters.
+const TEXT_CHARS: usize = 2_000;
 
 /// Says how far a message got.
 pub(crate) fn run(verb: Status) -> Result<(), Failure> {
@@ -22,7 +24,7 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
     let name = name.map_err(Failure::config)?;
     let way = way(&verb)?;
     let messages = match &way {
-        Way::Operator(socket) => of_operator(socket.as_ref(), &id, name.as_ref())?,
+        Way::Operator(socket) => of_operator(&verb, socket.as_ref(), &id, name.as_ref())?,
         Way::Sender(url) => of_sender(&verb, url, name.as_ref())?,
     };
     if messages.is_empty() {
@@ -37,6 +39,9 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
             if !message.from.is_empty() {
                 told["from"] = message.from.as_str().into();
             }
+            if let Some(said) = &message.said {
+                told::add_said(&mut told, said);
+            }
             told
         });
         let text = json!({ "messages": told.collect::<Vec<_>>() }).to_string();
@@ -45,8 +50,22 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
     for (message, trail) in messages.iter().zip(&trails) {
         output::line(&heading(message))?;
         show(trail)?;
+        if let Some(said) = &message.said {
+            show_text(said)?;
+        }
     }
     Ok(())
+}
+
+/// Prints the conversation and the text of a message.
+fn show_text(said: &Said) -> Result<(), Failure> {
+    if let Some(thread) = &said.talk.thread {
+        output::line(&format!("thread {}", escape(thread, 128)))?;
+    }
+    Ok(output::line(&match &said.text {
+        Text::Signed(body) => format!("\"{}\"", escape(&told::words(body), TEXT_CHARS)),
+        Text::Hidden(why) => format!("its text is not shown: {why}"),
+    })?)
 }
 
 /// How far each message got, and who of those that have it waits for its user. Only that needs a
@@ -92,6 +111,8 @@ struct Message {
     /// Empty: a temporary sender that has left.
     from: String,
     receipts: Vec<Receipt>,
+    /// What it says, where that may be known.
+    said: Option<Said>,
 }
 
 /// From whom to whom.
@@ -204,46 +225,30 @@ fn of_sender(verb: &Status, url: &Url, name: Option<&PeerName>) -> Result<Vec<Me
         let mut receipts = bus.statuses(&ids, deadline).await?;
         receipts.retain(|receipt| receipt.stage != Stage::Unknown);
         let from = name.as_str().to_owned();
-        let known = (!receipts.is_empty()).then_some(Message { from, receipts });
+        let known = (!receipts.is_empty()).then_some(Message {
+            from,
+            receipts,
+            said: None,
+        });
         Ok(known.into_iter().collect())
     })
 }
 
-/// The operator's answer: who sent messages with that id, and what became of each.
-#[derive(Deserialize)]
-struct Answer {
-    messages: Vec<Answered>,
-}
-
-#[derive(Deserialize)]
-struct Answered {
-    from: String,
-    /// Receipts, in the frames of the wire.
-    frames: Vec<Box<RawValue>>,
-}
-
 /// Asks as the operator, for the messages of one sender or of any.
 fn of_operator(
+    verb: &Status,
     socket: Option<&PathBuf>,
     id: &MessageId,
     from: Option<&PeerName>,
 ) -> Result<Vec<Message>, Failure> {
     let from = from.map(|name| format!("&from={name}")).unwrap_or_default();
     let target = format!("/status?id={id}{from}");
-    let answer = operator::request(socket, "GET", &target)?;
-    let answer: Answer = serde_json::from_str(&answer.ok()?).map_err(|error| {
-        Failure::failed(format!("the broker's answer is not understood: {error}"))
-    })?;
-    let receipts = |frame: &RawValue| match Received::parse(frame.get().as_bytes()) {
-        Received::Receipts(receipts) => receipts,
-        _ => Vec::new(),
-    };
-    let all = answer.messages.into_iter().map(|message| {
-        let frames = message.frames.iter();
-        Message {
-            receipts: frames.flat_map(|frame| receipts(frame)).collect(),
-            from: message.from,
-        }
+    let page = told::ask(socket, &target)?;
+    let secret = told::secret(verb.connection.credentials.as_deref());
+    let all = page.messages.into_iter().map(|message| Message {
+        receipts: message.receipts(),
+        said: Some(message.said(secret.as_ref())),
+        from: message.from,
     });
     Ok(all.collect())
 }

@@ -343,10 +343,6 @@ pub trait Txn {
         id: &MessageId,
     ) -> Result<Option<MessageHead>, StoreError>;
 
-    /// The messages that go by this id, by number of the sender, whether that is known or not.
-    /// Looks at every sender: for the operator's rare question.
-    fn find_by_id(&mut self, id: &MessageId) -> Result<Vec<MessageHead>, StoreError>;
-
     /// To whom `seq` is still owed.
     fn pending_for(&mut self, seq: Seq) -> Result<Vec<PeerId>, StoreError>;
 

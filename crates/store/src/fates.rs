@@ -166,7 +166,11 @@ pub(crate) fn of(db: &Connection, seq: Seq) -> Result<Vec<Fate>> {
 }
 
 /// The fates of messages of one chunk, in order.
-fn of_chunk(db: &Connection, chunk: u64, wanted: impl Fn(Seq) -> bool) -> Result<Vec<Fate>> {
+pub(crate) fn of_chunk(
+    db: &Connection,
+    chunk: u64,
+    wanted: impl Fn(Seq) -> bool,
+) -> Result<Vec<Fate>> {
     let mut statement = db.prepare_cached(BY_CHUNK)?;
     let mut rows = statement.query((bound(chunk), 0))?;
     let mut fates = Vec::new();

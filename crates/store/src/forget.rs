@@ -6,6 +6,7 @@ use peerbus_core::store::{FATES_RUN, Forgotten, Keep};
 use peerbus_wire::{EnvelopeHash, Seq};
 use rusqlite::{Connection, OptionalExtension as _, Result, Row};
 
+use crate::contents;
 use crate::fates::ends;
 use crate::read::{self, PENDING_FOR, bound, int, limit, unsigned};
 
@@ -102,6 +103,7 @@ fn rows(
             }
         }
         messages(db, (chunk, number), &shared, gone)?;
+        contents::forget(db, chunk)?;
     }
     Ok(looked_at)
 }
@@ -235,6 +237,7 @@ pub(crate) fn dead(
         let Some(first) = run.first() else { continue };
         let candidates = run.iter().copied().collect();
         messages(db, (first.0 / FATES_RUN, 0), &candidates, &mut gone)?;
+        contents::forget(db, first.0 / FATES_RUN)?;
     }
     Ok(gone)
 }

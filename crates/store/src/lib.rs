@@ -28,9 +28,11 @@
 
 mod backup;
 mod bodies;
+mod contents;
 mod fates;
 mod files;
 mod forget;
+mod history;
 mod key;
 mod lock;
 mod maintain;
@@ -46,6 +48,7 @@ mod watch;
 mod witness;
 
 pub use backup::{BackupError, Restored, backup, restore};
+pub use history::{Found, History, Page, Query};
 pub use key::KeyError;
 pub use open::OpenError;
 pub use owed::QueueBreak;

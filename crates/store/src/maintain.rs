@@ -124,6 +124,13 @@ impl SqliteStore {
             self.checkpoint()?;
             return Ok(self.housekeeping.deleted || self.housekeeping.shrunk);
         }
+        if self.contents.is_due() {
+            let mut contents = std::mem::take(&mut self.contents);
+            let stepped = self.run("writing contents", |db| contents.step(db));
+            self.contents = contents;
+            stepped?;
+            return Ok(true);
+        }
         if self.housekeeping.deleted {
             if self.run("shrinking the file", shrink)? {
                 self.housekeeping.shrunk = true;

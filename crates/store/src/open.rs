@@ -7,6 +7,7 @@ use peerbus_core::audit::Head;
 use peerbus_os::{dir, file};
 use rusqlite::{Connection, OpenFlags};
 
+use crate::contents::Progress;
 use crate::lock::{Lock, LockError};
 use crate::maintain::Housekeeping;
 use crate::schema::{self, STEPS, SchemaError, Step};
@@ -184,6 +185,11 @@ pub(crate) fn open_with(path: &Path, steps: &[Step]) -> Result<SqliteStore, Open
         }
     };
     let witness = Keeper::start(&db, &path, &key, &head).map_err(failed)?;
+    // Only tests open older schemas.
+    let contents = match steps.len() == STEPS.len() {
+        true => Progress::of(&db).map_err(failed)?,
+        false => Progress::default(),
+    };
     let watch = Watch::new(&path).map_err(|source| OpenError::File {
         path: path.clone(),
         source,
@@ -197,6 +203,7 @@ pub(crate) fn open_with(path: &Path, steps: &[Step]) -> Result<SqliteStore, Open
         lock,
         housekeeping: Housekeeping::default(),
         texts_gone: 0,
+        contents,
         watch,
         reserve,
     })

@@ -85,23 +85,6 @@ pub(crate) fn is_text(stored: &str, envelope: &str) -> bool {
             && stored == EnvelopeHash::of(envelope.as_bytes()).as_str()
 }
 
-/// The messages that go by an id, by sender. The index leads with that: one step for each.
-const BY_ID: &str = "WITH RECURSIVE senders(sender) AS (
-         SELECT min(sender) FROM messages
-         UNION ALL
-         SELECT (SELECT min(sender) FROM messages WHERE sender > senders.sender) FROM senders
-         WHERE senders.sender IS NOT NULL)
-     SELECT seq, m.sender, id, recipients, accepted_ms, octet_length(envelope)
-     FROM senders JOIN messages m ON m.sender = senders.sender AND id = ?1
-     ORDER BY m.sender";
-
-/// The messages that go by an id, by sender.
-pub(crate) fn by_id(db: &Connection, id: &MessageId) -> Result<Vec<MessageHead>> {
-    db.prepare_cached(BY_ID)?
-        .query_map([id.as_str()], message_head)?
-        .collect()
-}
-
 /// The columns `number, sender, id, recipient, dead, reason, at_ms, steady_ms`.
 pub(crate) fn notice(row: &Row<'_>) -> Result<Notice> {
     Ok(Notice {

@@ -14,6 +14,7 @@ pub(crate) type Step = fn(&Connection) -> rusqlite::Result<()>;
 /// never changed; a new version is a new step at the end.
 pub(crate) const STEPS: &[Step] = &[
     version_1, version_2, version_3, version_4, version_5, version_6, version_7, version_8,
+    version_9,
 ];
 
 /// Why a file's schema is not ours to use. Nothing was changed.
@@ -324,6 +325,16 @@ fn version_8(db: &Connection) -> rusqlite::Result<()> {
         "INSERT OR IGNORE INTO messages(seq, sender, id, recipients, accepted_ms, envelope)
              SELECT seq, sender, id, recipients, accepted_ms, '' FROM past ORDER BY seq DESC;
          DROP TABLE past;",
+    )
+}
+
+fn version_9(db: &Connection) -> rusqlite::Result<()> {
+    // Which messages of a run are whose (contents.rs); of those that are there it is written later.
+    db.execute_batch(
+        "CREATE TABLE contents(
+             run INTEGER PRIMARY KEY,
+             entries TEXT NOT NULL
+         ) STRICT;",
     )
 }
 

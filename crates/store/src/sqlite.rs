@@ -7,6 +7,7 @@ use peerbus_core::audit::{AuditKey, Hash};
 use peerbus_core::store::{Loaded, Store, StoreError};
 use rusqlite::{Connection, ErrorCode};
 
+use crate::contents::Progress;
 use crate::lock::Lock;
 use crate::maintain::Housekeeping;
 use crate::read;
@@ -38,6 +39,7 @@ pub struct SqliteStore {
     pub(crate) housekeeping: Housekeeping,
     /// The texts of what ended up to this row of `fates` are gone, as far as they may go.
     pub(crate) texts_gone: i64,
+    pub(crate) contents: Progress,
     pub(crate) watch: Watch,
     pub(crate) reserve: Reserve,
 }
@@ -101,7 +103,7 @@ impl SqliteStore {
     }
 }
 
-fn failed(path: &Path, doing: &str, error: &rusqlite::Error) -> StoreError {
+pub(crate) fn failed(path: &Path, doing: &str, error: &rusqlite::Error) -> StoreError {
     let why = match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy) => format!(
             "another program has held its lock for {} s; end that program and start the broker again",

@@ -93,6 +93,7 @@ impl Txn for SqliteStore {
     }
 
     fn insert_message(&mut self, message: &NewMessage<'_>) -> Result<Inserted, StoreError> {
+        self.contents.last_seq = self.contents.last_seq.max(message.seq.0);
         self.run("storing a message", |db| {
             // Only the sender's reuse of an id is a known message; a second use of a number is an
             // error like any other.
@@ -227,10 +228,6 @@ impl Txn for SqliteStore {
             .query_row((sender.0, id.as_str()), read::message_head)
             .optional()
         })
-    }
-
-    fn find_by_id(&mut self, id: &MessageId) -> Result<Vec<MessageHead>, StoreError> {
-        self.run("looking messages up", |db| read::by_id(db, id))
     }
 
     fn pending_for(&mut self, seq: Seq) -> Result<Vec<PeerId>, StoreError> {

@@ -357,10 +357,6 @@ impl Txn for Disk {
         Ok(gone)
     }
 
-    fn find_by_id(&mut self, id: &MessageId) -> Result<Vec<MessageHead>> {
-        self.inner.find_by_id(id)
-    }
-
     fn pending_for(&mut self, seq: Seq) -> Result<Vec<PeerId>> {
         self.inner.pending_for(seq)
     }

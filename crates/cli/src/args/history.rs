@@ -2,7 +2,79 @@
 
 use std::time::Duration;
 
-use peerbus_broker::History;
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use peerbus_broker::History as Kept;
+use peerbus_wire::MessageId;
+
+use super::mail::message_id;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Tail {
+    /// Only what this peer sends or gets
+    #[arg(long, value_name = "NAME")]
+    pub(crate) peer: Option<String>,
+    /// Go on with what happens, also when the broker restarts
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// Print each as a line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The broker's Unix socket
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Another credentials file than the one `serve` makes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) credentials: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct History {
+    #[command(subcommand)]
+    pub(crate) verb: Option<HistoryVerb>,
+    /// Only messages from or to this peer
+    #[arg(long, value_name = "NAME")]
+    pub(crate) with: Option<String>,
+    /// Only those of a conversation
+    #[arg(long, value_name = "ID", value_parser = message_id)]
+    pub(crate) thread: Option<MessageId>,
+    /// Only those with this in their text, in whatever case
+    #[arg(long, value_name = "WORD")]
+    pub(crate) grep: Option<String>,
+    /// Only those of so long: 30m, 2h, 7d
+    #[arg(long, value_name = "AGE", value_parser = since)]
+    pub(crate) since: Option<Duration>,
+    /// At most so many, the newest
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub(crate) limit: usize,
+    /// Print each message's id, too
+    #[arg(long)]
+    pub(crate) ids: bool,
+    /// Print each as a line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The broker's Unix socket
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Another credentials file than the one `serve` makes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) credentials: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum HistoryVerb {
+    /// Delete what was read, now
+    Purge(HistoryPurge),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct HistoryPurge {
+    /// The broker's Unix socket
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+}
 
 const DAY: u64 = 86_400;
 /// Longest age, in days: a mistyped unit is noticed.
@@ -11,12 +83,12 @@ const DAYS_MAX: u64 = 3_650;
 const BYTES_MIN: u64 = 65_536;
 
 /// `7d,256M`, or either alone, or `0`.
-pub(super) fn kept(text: &str) -> Result<History, String> {
-    let usual = History {
+pub(super) fn kept(text: &str) -> Result<Kept, String> {
+    let usual = Kept {
         keep: Duration::from_secs(7 * DAY),
         bytes: 256 << 20,
     };
-    let none = History {
+    let none = Kept {
         keep: Duration::ZERO,
         bytes: 0,
     };
@@ -61,8 +133,12 @@ fn size(text: &str) -> Result<u64, ()> {
         .ok_or(())
 }
 
+fn since(text: &str) -> Result<Duration, String> {
+    age(text).ok_or_else(|| "expected an age such as 30m, 2h or 7d".into())
+}
+
 /// A time such as `90s`, `30m`, `2h` or `7d`.
-pub(super) fn age(text: &str) -> Option<Duration> {
+fn age(text: &str) -> Option<Duration> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let unit = match unit {
         "s" => 1,

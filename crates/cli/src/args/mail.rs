@@ -99,7 +99,7 @@ pub(crate) struct Recv {
 }
 
 /// A message's id, or a text of that form.
-fn message_id(text: &str) -> Result<MessageId, String> {
+pub(super) fn message_id(text: &str) -> Result<MessageId, String> {
     MessageId::parse(text).map_err(|error| error.to_string())
 }
 

@@ -151,13 +151,7 @@ impl Broker {
         self.log.push(&event);
         self.outbox.now(Output::Event(counted));
         self.outbox.want(Need::Soon);
-        let way = match self.recent.take((seq, recipient)) {
-            Some(mut earlier) => {
-                earlier.follow(&history);
-                earlier
-            }
-            None => history,
-        };
+        let way = self.recent.take_with((seq, recipient), history);
         // The copies of a broadcast share one text.
         let text = bytes / u64::from(recipients.max(1));
         self.ended(
@@ -166,6 +160,9 @@ impl Broker {
         );
         if !self.mutations.broken(Mutation::ForgetFate) {
             self.keep_fate((seq, recipient), &to, &stage, (way, cx.now.wall_ms));
+        }
+        if !matches!(end, End::Acked(_)) {
+            self.tell_watcher(cx.now, seq, sender, &id, (&to, &stage));
         }
         let (dead, reason) = match end {
             End::Acked(_) => {

@@ -192,6 +192,7 @@ impl Broker {
         id: &MessageId,
         (to, stage): (String, Stage),
     ) {
+        self.tell_watcher(now, seq, sender, id, (&to, &stage));
         let Some(conn) = self.registry.conn(sender) else {
             return;
         };
@@ -203,6 +204,28 @@ impl Broker {
             };
             self.outbox.later(conn, seq, recipient, receipt);
         }
+    }
+
+    /// Tells whoever watches the broker of a later state of a message.
+    pub(super) fn tell_watcher(
+        &mut self,
+        now: Now,
+        seq: Seq,
+        sender: PeerId,
+        id: &MessageId,
+        (to, stage): (&str, &Stage),
+    ) {
+        if !self.watched {
+            return;
+        }
+        let receipt = Receipt {
+            at_ms: Some(now.wall_ms),
+            to: Some(to.to_owned()),
+            ..Receipt::new(id.clone(), stage.clone())
+        };
+        let from = self.registry.name(sender);
+        let step = BusEvent::Step { seq, from, receipt };
+        self.outbox.waiting(Output::Event(step), Need::Soon);
     }
 
     /// Sees to it that what a v1 connection does not ack stops counting one day. One deadline at a

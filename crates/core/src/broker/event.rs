@@ -1,6 +1,8 @@
 //! What the broker says for metrics and the log.
 
-use peerbus_wire::{CloseReason, MessageId, TokenName};
+use std::sync::Arc;
+
+use peerbus_wire::{CloseReason, MessageId, Receipt, Seq, TokenName};
 
 /// What happened, for metrics and the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,6 +86,30 @@ pub enum BusEvent {
     Denied {
         /// Why.
         reason: CloseReason,
+    },
+    /// A message was accepted; said, once that is on disk, while the broker is watched.
+    Taken {
+        /// Its number.
+        seq: Seq,
+        /// The sender's id for it.
+        id: MessageId,
+        /// Who sent it.
+        from: String,
+        /// How many recipients it is owed to.
+        recipients: u32,
+        /// When, wall clock.
+        at_ms: u64,
+        /// The carried envelope text.
+        envelope: Arc<str>,
+    },
+    /// A delivery got further, or ended; said likewise.
+    Step {
+        /// The message's number.
+        seq: Seq,
+        /// Who sent it; empty when that name is forgotten.
+        from: String,
+        /// How far, where and when.
+        receipt: Receipt,
     },
     /// A frame was ignored: malformed, binary, or not negotiated.
     Ignored,

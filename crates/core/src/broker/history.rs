@@ -45,11 +45,18 @@ impl Recent {
         }
     }
 
-    /// What is remembered of one delivery, which is forgotten.
-    pub(super) fn take(&mut self, delivery: (Seq, PeerId)) -> Option<DeliveryHistory> {
-        let known = self.deliveries.remove(&delivery)?;
+    /// What is remembered of one delivery, which is forgotten, and what came later.
+    pub(super) fn take_with(
+        &mut self,
+        delivery: (Seq, PeerId),
+        later: DeliveryHistory,
+    ) -> DeliveryHistory {
+        let Some(mut known) = self.deliveries.remove(&delivery) else {
+            return later;
+        };
         self.weight -= known.weight();
-        Some(known)
+        known.follow(&later);
+        known
     }
 
     /// What is remembered of one delivery.

@@ -188,6 +188,8 @@ pub struct Broker {
     /// and bytes of their messages.
     fates_bytes: u64,
     stopping: bool,
+    /// Somebody wants to know of each message and each step.
+    watched: bool,
     /// The disk is nearly full.
     full: bool,
     mutations: Mutations,
@@ -224,6 +226,7 @@ impl Broker {
             fates: Vec::new(),
             fates_bytes: 0,
             stopping: false,
+            watched: false,
             full: false,
             mutations: Mutations::default(),
             head,
@@ -327,6 +330,12 @@ impl Broker {
         let expiry = self.grants.due_ms().map(|due_ms| (due_ms, Reason::Expiry));
         let timers = [sweep, expiry, self.conns.next_timer()];
         timers.into_iter().flatten().min()
+    }
+
+    /// Says whether each message and each step is to be told, as [`BusEvent::Taken`] and
+    /// [`BusEvent::Step`].
+    pub fn watch(&mut self, watched: bool) {
+        self.watched = watched;
     }
 
     /// How many peers are connected.

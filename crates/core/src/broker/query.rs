@@ -7,8 +7,9 @@ use peerbus_wire::{BrokerFrame, PeerEntry, PeersFrame};
 
 use super::registry::Peer;
 use super::{Broker, Caller, Cx, Output};
+use crate::Now;
 use crate::grant::{Grant, Right};
-use crate::store::{PeerId, StoreError};
+use crate::store::{PeerId, StoreError, Txn};
 
 /// What a token may know of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,7 +48,8 @@ impl Broker {
             return Ok(());
         };
         let (peers, omitted) = if caller.ext {
-            let (entries, omitted) = self.entries(cx, &grant)?;
+            let sight = |broker: &Self, peer: PeerId| broker.sight(&grant, peer);
+            let (entries, omitted) = self.entries(cx, sight)?;
             (Some(entries), omitted)
         } else {
             (None, 0)
@@ -65,6 +67,29 @@ impl Broker {
         Ok(())
     }
 
+    /// The peers as the operator sees them: all of each.
+    ///
+    /// # Errors
+    ///
+    /// Only when storage failed.
+    pub fn all_peers(&mut self, now: Now, txn: &mut dyn Txn) -> Result<BrokerFrame, StoreError> {
+        let all = |_: &Self, _: PeerId| Sight::All;
+        let (entries, omitted) = self.entries(&mut self.cx(now, txn), all)?;
+        let mut names: Vec<_> = self
+            .conns
+            .sessions()
+            .map(|(_, s)| s.name.as_str())
+            .collect();
+        names.sort_unstable();
+        Ok(BrokerFrame::Peers(PeersFrame {
+            names: names.into_iter().map(str::to_owned).collect(),
+            ext: None,
+            window: None,
+            peers: Some(entries),
+            omitted,
+        }))
+    }
+
     /// Names of the connected peers of which a token may know, sorted.
     pub(super) fn online_names(&self, grant: &Grant) -> Vec<String> {
         let mut names: Vec<_> = self
@@ -80,7 +105,7 @@ impl Broker {
     fn entries(
         &mut self,
         cx: &mut Cx<'_>,
-        grant: &Grant,
+        sight_of: impl Fn(&Self, PeerId) -> Sight,
     ) -> Result<(Vec<PeerEntry>, u32), StoreError> {
         // Of those that are only named it must not show who was here last.
         let seen_ms = |peer: &Peer, sight| match sight {
@@ -88,7 +113,7 @@ impl Broker {
             _ => 0,
         };
         let known = self.registry.iter().filter_map(|(id, peer)| {
-            let sight = self.sight(grant, id);
+            let sight = sight_of(self, id);
             let rank = (peer.conn.is_none(), u64::MAX - seen_ms(peer, sight));
             (sight != Sight::Nothing).then_some((rank, id, sight))
         });

@@ -5,7 +5,7 @@
 use super::expire::SLICE;
 use super::mutation::Mutation;
 use super::{Broker, Cx, Need};
-use crate::store::{Keep, PeerId, StoreError};
+use crate::store::{Keep, PeerId, StoreError, Txn};
 use crate::{Now, Stamp};
 
 /// Ends of deliveries that one slice forgets, about.
@@ -176,6 +176,23 @@ impl Broker {
         if gone.rows > 0 {
             self.outbox.want(Need::Soon);
         }
+        Ok(gone.more)
+    }
+
+    /// Forgets one slice of what ended before `from_ms`.
+    pub(super) fn forget_until(
+        &mut self,
+        from_ms: u64,
+        steady_ms: u64,
+        txn: &mut dyn Txn,
+    ) -> Result<bool, StoreError> {
+        let keep = Keep {
+            from_ms,
+            bytes: u64::MAX,
+            ids_from_ms: steady_ms.saturating_sub(self.config.settled_ms),
+        };
+        let gone = txn.forget_ended(keep, FORGET)?;
+        self.outbox.want(Need::Now);
         Ok(gone.more)
     }
 

@@ -1,6 +1,7 @@
 //! An envelope is accepted, or refused to the sender's face.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use peerbus_wire::{
     Accepted, Address, Carried, DeliverFrame, Receipt, Refusal, RefusalCode, Remarks, Seq, Stage,
@@ -8,7 +9,8 @@ use peerbus_wire::{
 
 use super::mutation::Mutation;
 use super::registry::Alias;
-use super::{Broker, BusEvent, Caller, Cx, Output};
+use super::{Broker, BusEvent, Caller, Cx, Need, Output};
+use crate::Now;
 use crate::audit::Event;
 use crate::grant::Right;
 use crate::store::{FATE_BYTES, Fate, Inserted, NewMessage, PeerId, StoreError};
@@ -87,10 +89,26 @@ impl Broker {
         };
         self.receipt(caller, carried, accepted, Some(cx.now.wall_ms));
         let seq = Seq(self.head.next_seq - 1);
+        self.tell_taken(cx.now, seq, carried, recipients_count);
         for &recipient in &recipients {
             self.owed.add((recipient, sender), caller.token, bytes);
         }
         self.enqueue(cx, seq, sender, carried, &recipients)
+    }
+
+    /// Tells whoever watches the broker of a message.
+    fn tell_taken(&mut self, now: Now, seq: Seq, carried: &Carried, recipients: u32) {
+        if self.watched {
+            let taken = BusEvent::Taken {
+                seq,
+                id: carried.id.clone(),
+                from: carried.from.as_str().to_owned(),
+                recipients,
+                at_ms: now.wall_ms,
+                envelope: Arc::clone(&carried.text),
+            };
+            self.outbox.waiting(Output::Event(taken), Need::Soon);
+        }
     }
 
     /// Writes the message, with its audit event, under the next number.
@@ -370,7 +388,7 @@ impl Broker {
             self.outbox
                 .answer(caller.conn, Receipt { at_ms, ..receipt });
         } else {
-            self.outbox.want(super::Need::Now);
+            self.outbox.want(Need::Now);
         }
     }
 }

@@ -15,10 +15,52 @@ use crate::store::{DeliveryHistory, Fate, MessageHead, PeerId, StoreError, Txn};
 /// What became of a message, for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MessageHistory {
+    /// Its number.
+    pub seq: Seq,
     /// Who sent it; empty when that name is forgotten, as a temporary one is that has left.
     pub from: String,
     /// What became of it, in order of time.
     pub receipts: Vec<Receipt>,
+}
+
+impl MessageHistory {
+    /// What became of a message that is owed to nobody: in order of time.
+    #[must_use]
+    pub fn ended(head: &MessageHead, fates: &[Fate]) -> Vec<Receipt> {
+        let mut told = Vec::new();
+        for fate in fates.iter().take(RECIPIENTS_MAX) {
+            tell(&head.id, &fate.to, &fate.way, &mut told);
+            told.push(Receipt {
+                at_ms: Some(fate.at_ms),
+                to: Some(fate.to.to_string()),
+                ..Receipt::new(head.id.clone(), Stage::clone(&fate.stage))
+            });
+        }
+        told.sort_by_key(|receipt| receipt.at_ms);
+        told.insert(0, accepted(head, 0));
+        told
+    }
+}
+
+/// Adds what happened to a delivery before it ended.
+fn tell(id: &MessageId, to: &str, way: &DeliveryHistory, told: &mut Vec<Receipt>) {
+    told.extend(way.stages().map(|(stage, at_ms)| Receipt {
+        at_ms: Some(at_ms),
+        to: Some(to.to_owned()),
+        ..Receipt::new(id.clone(), stage)
+    }));
+}
+
+fn accepted(head: &MessageHead, online: usize) -> Receipt {
+    let accepted = Stage::Accepted(Accepted {
+        recipients: head.recipients,
+        online: u32::try_from(online).unwrap_or(u32::MAX),
+        duplicate: false,
+    });
+    Receipt {
+        at_ms: Some(head.accepted_ms),
+        ..Receipt::new(head.id.clone(), accepted)
+    }
 }
 
 impl Broker {
@@ -42,24 +84,46 @@ impl Broker {
         Ok(())
     }
 
-    /// The histories of the messages that go by this id, of whichever sender.
+    /// The histories of these messages, of those that are known.
     ///
     /// # Errors
     ///
     /// Only when storage failed.
     pub fn histories_of(
         &self,
-        id: &MessageId,
+        seqs: &[Seq],
         txn: &mut dyn Txn,
     ) -> Result<Vec<MessageHistory>, StoreError> {
         let mut histories = Vec::new();
-        for head in txn.find_by_id(id)? {
-            histories.push(MessageHistory {
-                from: self.registry.name(head.sender),
-                receipts: self.receipts(txn, &head)?,
-            });
+        for seq in seqs {
+            if let Some(head) = txn.message(*seq)? {
+                histories.push(MessageHistory {
+                    seq: *seq,
+                    from: self.registry.name(head.sender),
+                    receipts: self.receipts(txn, &head)?,
+                });
+            }
         }
         Ok(histories)
+    }
+
+    /// Deletes a slice of what ended until `until_ms`, or until now, steady clock, as far as nothing
+    /// is accepted twice for that. Says until when, and whether there is more.
+    ///
+    /// # Errors
+    ///
+    /// Only when storage failed.
+    pub fn purge(
+        &mut self,
+        now: Now,
+        until_ms: Option<u64>,
+        txn: &mut dyn Txn,
+    ) -> Result<(u64, bool), StoreError> {
+        let steady_ms = self.stamp(now).steady_ms;
+        self.write_fates(steady_ms, txn)?;
+        let until_ms = until_ms.unwrap_or(steady_ms);
+        let more = self.forget_until(until_ms + 1, steady_ms, txn)?;
+        Ok((until_ms, more))
     }
 
     /// A message's history: what happened, in order of time, then what is to happen yet.
@@ -78,13 +142,9 @@ impl Broker {
             to,
             ..Receipt::new(head.id.clone(), stage)
         };
-        let tell = |to: &str, history: &DeliveryHistory, told: &mut Vec<Receipt>| {
-            let stages = history.stages();
-            told.extend(stages.map(|(stage, at_ms)| say(Some(to.to_owned()), stage, Some(at_ms))));
-        };
         let settled = (head.recipients as usize).saturating_sub(pending.len() + fates.len());
         for fate in fates {
-            tell(&fate.to, &fate.way, &mut told);
+            tell(&head.id, &fate.to, &fate.way, &mut told);
             let stage = Stage::clone(&fate.stage);
             told.push(say(Some(fate.to.to_string()), stage, Some(fate.at_ms)));
         }
@@ -96,20 +156,14 @@ impl Broker {
                 Some(flight) => history.follow(&flight.history),
                 None => queued.push(say(Some(to.clone()), Stage::Queued, None)),
             }
-            tell(&to, &history, &mut told);
+            tell(&head.id, &to, &history, &mut told);
         }
         if settled > 0 {
             let recipients = u32::try_from(settled).unwrap_or(u32::MAX);
             queued.push(say(None, Stage::Settled { recipients }, None));
         }
         told.sort_by_key(|receipt| receipt.at_ms);
-        let accepted = Stage::Accepted(Accepted {
-            recipients: head.recipients,
-            online: u32::try_from(online).unwrap_or(u32::MAX),
-            duplicate: false,
-        });
-        let accepted = say(None, accepted, Some(head.accepted_ms));
-        Ok(std::iter::once(accepted)
+        Ok(std::iter::once(accepted(head, online))
             .chain(told)
             .chain(queued)
             .collect())

@@ -286,14 +286,6 @@ impl Txn for MemoryStore {
             .map(|message| message.head.clone()))
     }
 
-    fn find_by_id(&mut self, id: &MessageId) -> Result<Vec<MessageHead>> {
-        self.is_open()?;
-        let messages = self.tables.messages.values().map(|message| &message.head);
-        let mut all: Vec<_> = messages.filter(|head| head.id == *id).cloned().collect();
-        all.sort_by_key(|head| head.sender);
-        Ok(all)
-    }
-
     fn pending_for(&mut self, seq: Seq) -> Result<Vec<PeerId>> {
         self.is_open()?;
         Ok(self

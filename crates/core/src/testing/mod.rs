@@ -48,7 +48,6 @@ macro_rules! txn_methods {
                 sender: $crate::store::PeerId,
                 id: &::peerbus_wire::MessageId
             ) -> Option<$crate::store::MessageHead>;
-            find_by_id(id: &::peerbus_wire::MessageId) -> Vec<$crate::store::MessageHead>;
             pending_for(seq: ::peerbus_wire::Seq) -> Vec<$crate::store::PeerId>;
             insert_fates(fates: &[$crate::store::Fate], bytes: u64, steady_ms: u64) -> ();
             fates(seq: ::peerbus_wire::Seq) -> Vec<$crate::store::Fate>;

@@ -101,7 +101,6 @@ pub(crate) fn probe(seed: u64, target: &mut impl Target) {
         target.fates(seq).unwrap();
         if let Some(head) = target.message(seq).unwrap() {
             target.find_message(head.sender, &head.id).unwrap();
-            target.find_by_id(&head.id).unwrap();
             target.find_message(peer, &head.id).unwrap();
         }
     }

@@ -1,0 +1,323 @@
+//! What was said, who is there and what happens, for the operator's own programs.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{ConnectInfo, Path, Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use peerbus_core::broker::MessageHistory;
+use peerbus_store::{Found, History, Page, Query as Meant};
+use peerbus_wire::{BrokerFrame, Envelope, MessageId, PeerName, Receipt, Seq};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::sync::watch;
+
+use super::{ask, stopping};
+use crate::engine_input::{Answer, Request};
+use crate::events::{LINGER, Next, STREAMS_MAX, with};
+use crate::listener::Via;
+use crate::shared::Shared;
+
+/// Messages of a page, unless the request says how many, and at most.
+const LIMIT: usize = 50;
+const LIMIT_MAX: usize = 500;
+/// Time between two comments in a stream in which nothing happens.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+const JSON: [(header::HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json")];
+
+/// Which messages are meant.
+#[derive(Deserialize)]
+pub(crate) struct Wanted {
+    with: Option<String>,
+    thread: Option<String>,
+    since: Option<u64>,
+    before: Option<u64>,
+    limit: Option<usize>,
+}
+
+/// `GET /v1/messages`: the newest that are meant.
+pub(crate) async fn messages(
+    State(shared): State<Arc<Shared>>,
+    Query(wanted): Query<Wanted>,
+) -> Response {
+    let with = wanted.with.map(|name| PeerName::parse(&name)).transpose();
+    let with = match with {
+        Ok(with) => with.map(|name| name.as_str().to_owned()),
+        Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
+    };
+    let limit = wanted.limit.unwrap_or(LIMIT);
+    if !(1..=LIMIT_MAX).contains(&limit) {
+        let text = format!("limit must be 1 to {LIMIT_MAX}\n");
+        return (StatusCode::BAD_REQUEST, text).into_response();
+    }
+    let meant = Meant {
+        with,
+        thread: wanted.thread,
+        since_ms: wanted.since,
+        before: wanted.before.map(Seq),
+    };
+    let page = read(&shared, move |history| history.find(&meant, limit)).await;
+    match page {
+        Ok(Page { messages, before }) => match told(&shared, messages).await {
+            Some(messages) => {
+                let head = json!({ "before": before.map(|seq| seq.0) });
+                (JSON, self::with(&head, "messages", &list(&messages))).into_response()
+            }
+            None => stopping(),
+        },
+        Err(response) => response,
+    }
+}
+
+/// `GET /v1/messages/{id}`: those that go by an id.
+pub(crate) async fn message(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Response {
+    let id = match MessageId::parse(&id) {
+        Ok(id) => id,
+        Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
+    };
+    match by_id(&shared, id).await {
+        Ok(messages) => {
+            let body = self::with(&json!({ "before": null }), "messages", &list(&messages));
+            (JSON, body).into_response()
+        }
+        Err(response) => response,
+    }
+}
+
+/// A message, and what became of it.
+pub(crate) struct Told {
+    pub(crate) found: Found,
+    /// Who signed it, or sent it; empty when that is not known any more.
+    pub(crate) from: String,
+    pub(crate) receipts: Vec<Receipt>,
+}
+
+/// The messages that go by an id.
+pub(crate) async fn by_id(shared: &Arc<Shared>, id: MessageId) -> Result<Vec<Told>, Response> {
+    let messages = read(shared, move |history| history.by_id(&id)).await?;
+    told(shared, messages).await.ok_or_else(stopping)
+}
+
+/// Adds what became of messages: of those that are under way the engine knows more than the disk.
+async fn told(shared: &Shared, messages: Vec<Found>) -> Option<Vec<Told>> {
+    let open = |found: &&Found| {
+        let ended = found.fates.len() >= found.head.recipients as usize;
+        !ended || found.envelope.is_none()
+    };
+    let open: Vec<Seq> = messages
+        .iter()
+        .filter(open)
+        .map(|found| found.head.seq)
+        .collect();
+    let known = match open.is_empty() {
+        true => Vec::new(),
+        false => match ask(shared, Request::Status(open)).await? {
+            Answer::Status(known) => known,
+            _ => return None,
+        },
+    };
+    let mut known = known.into_iter().peekable();
+    let told = messages.into_iter().map(|found| {
+        let seq = found.head.seq;
+        let text = found.envelope.as_deref().unwrap_or_default();
+        let signed = Envelope::decode(text.as_bytes()).ok();
+        let signed = signed.map(|decoded| decoded.envelope.from);
+        let known = known.next_if(|history| history.seq == seq);
+        let (from, receipts) = match known {
+            Some(known) => (known.from, known.receipts),
+            None => (
+                String::new(),
+                MessageHistory::ended(&found.head, &found.fates),
+            ),
+        };
+        Told {
+            from: signed.unwrap_or(from),
+            receipts,
+            found,
+        }
+    });
+    Some(told.collect())
+}
+
+/// Messages as a JSON array; envelopes as they are.
+pub(crate) fn list(messages: &[Told]) -> String {
+    let one = |told: &Told| {
+        let head = &told.found.head;
+        let said = json!({
+            "seq": head.seq.0,
+            "id": head.id.as_str(),
+            "from": told.from,
+            "at": head.accepted_ms,
+            "recipients": head.recipients,
+        });
+        let frames = BrokerFrame::receipts(told.receipts.clone());
+        let frames: Vec<_> = frames.map(|frame| frame.encode()).collect();
+        let said = with(&said, "frames", &format!("[{}]", frames.join(",")));
+        let envelope = told.found.envelope.as_deref().unwrap_or("null");
+        let open = said.strip_suffix('}').unwrap_or(&said);
+        format!(r#"{open},"envelope":{envelope}}}"#)
+    };
+    let all: Vec<_> = messages.iter().map(one).collect();
+    format!("[{}]", all.join(","))
+}
+
+/// Reads the history beside the engine.
+async fn read<T: Send + 'static>(
+    shared: &Arc<Shared>,
+    read: impl FnOnce(&History) -> Result<T, peerbus_core::store::StoreError> + Send + 'static,
+) -> Result<T, Response> {
+    let Some(path) = shared
+        .witness
+        .as_ref()
+        .map(|witness| witness.database().to_owned())
+    else {
+        return Err(stopping());
+    };
+    let failed = |text: String| (StatusCode::INTERNAL_SERVER_ERROR, text).into_response();
+    let done = tokio::task::spawn_blocking(move || read(&History::open(&path)?)).await;
+    match done {
+        Ok(Ok(read)) => Ok(read),
+        Ok(Err(error)) => Err(failed(format!("{error}\n"))),
+        Err(error) => Err(failed(format!("the history cannot be read: {error}\n"))),
+    }
+}
+
+/// `POST /v1/history/purge`: deletes what ended until now, and answers when that is done.
+pub(crate) async fn purge(State(shared): State<Arc<Shared>>) -> Response {
+    let mut until = None;
+    loop {
+        match ask(&shared, Request::Purge(until)).await {
+            Some(Answer::Purged(from, true)) => until = Some(from),
+            Some(Answer::Purged(_, false)) => return Json(json!({})).into_response(),
+            _ => return stopping(),
+        }
+    }
+}
+
+/// `GET /v1/peers`: all of them, as `peers` tells them.
+pub(crate) async fn peers(State(shared): State<Arc<Shared>>) -> Response {
+    match ask(&shared, Request::Peers).await {
+        Some(Answer::Peers(frame)) => (JSON, frame.encode().to_string()).into_response(),
+        _ => stopping(),
+    }
+}
+
+/// A stream of the log; counted while it lives.
+struct Reader {
+    shared: Arc<Shared>,
+    changes: watch::Receiver<u64>,
+    after: u64,
+    /// What is said before anything else.
+    first: Option<String>,
+    over: bool,
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let Some(turn) = self.shared.events.leave() else {
+            return;
+        };
+        let shared = Arc::clone(&self.shared);
+        // Without a runtime everything ends anyway.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                tokio::time::sleep(LINGER).await;
+                if shared.events.end(turn) {
+                    ask(&shared, Request::Watch(false)).await;
+                    // Somebody may have come in between.
+                    if shared.events.is_watched() {
+                        ask(&shared, Request::Watch(true)).await;
+                    }
+                }
+            });
+        }
+    }
+}
+
+/// `GET /v1/events`: what happens, from now on or behind `Last-Event-ID`.
+pub(crate) async fn events(
+    State(shared): State<Arc<Shared>>,
+    ConnectInfo(via): ConnectInfo<Via>,
+    headers: HeaderMap,
+) -> Response {
+    let Some(begins) = shared.events.enter() else {
+        let text =
+            format!("there are {STREAMS_MAX} streams of events, as many as may be; close one\n");
+        return (StatusCode::TOO_MANY_REQUESTS, text).into_response();
+    };
+    let mut reader = Reader {
+        changes: shared.events.changes(),
+        after: shared.events.last(),
+        first: None,
+        over: false,
+        shared: Arc::clone(&shared),
+    };
+    if begins && ask(&shared, Request::Watch(true)).await.is_none() {
+        return stopping();
+    }
+    if let Some(cursor) = headers.get("last-event-id") {
+        let cursor = cursor.to_str().unwrap_or_default();
+        match shared.events.resume(cursor) {
+            Some(after) => reader.after = after,
+            None => return (StatusCode::GONE, gone(&shared)).into_response(),
+        }
+    }
+    // It may stay open for days.
+    via.0.set_upgraded();
+    let cursor = shared.events.cursor(reader.after);
+    reader.first = Some(format!("id: {cursor}\nevent: ready\ndata: {{}}\n\n"));
+    let events = stream::unfold(reader, |mut reader| async move {
+        let text = reader.next().await?;
+        Some((Ok::<_, Infallible>(text), reader))
+    });
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-cache"),
+    ];
+    (headers, Body::from_stream(events)).into_response()
+}
+
+/// From where somebody can go on whose cursor is gone.
+fn gone(shared: &Shared) -> String {
+    format!(
+        "what followed that Last-Event-ID is not kept any more: go on without one, or from {}, and \
+         read what you missed at /v1/messages?since=MILLISECONDS\n",
+        shared.events.cursor(shared.events.last())
+    )
+}
+
+impl Reader {
+    async fn next(&mut self) -> Option<String> {
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
+        if self.over {
+            return None;
+        }
+        loop {
+            match self.shared.events.next(self.after) {
+                Next::Event(number, event) => {
+                    self.after = number;
+                    return Some(event.to_string());
+                }
+                Next::Closed => return None,
+                Next::Gone => {
+                    self.over = true;
+                    let why = json!({ "reason": gone(&self.shared).trim() });
+                    return Some(format!("event: gone\ndata: {why}\n\n"));
+                }
+                Next::Nothing => {}
+            }
+            match tokio::time::timeout(KEEP_ALIVE, self.changes.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return None,
+                Err(_) => return Some(": \n\n".into()),
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! `peerbus history`.
+
+use peerbus_adapter::wall_ms;
+use peerbus_wire::{PeerName, escape_json};
+
+use crate::args::{History, HistoryPurge, HistoryVerb};
+use crate::failure::Failure;
+use crate::told::{self, Text, Told};
+use crate::{operator, output};
+
+/// Messages that are asked for at a time.
+const PAGE: u64 = 200;
+
+/// Prints messages, the newest last, or ends the history.
+pub(crate) fn run(verb: History) -> Result<(), Failure> {
+    match verb.verb {
+        Some(HistoryVerb::Purge(verb)) => purge(&verb),
+        None => list(&verb),
+    }
+}
+
+fn list(verb: &History) -> Result<(), Failure> {
+    let secret = told::secret(verb.credentials.as_deref());
+    let word = verb.grep.as_ref().map(|word| word.to_lowercase());
+    let is_meant = |message: &Told| match &word {
+        None => true,
+        Some(word) => match message.said(secret.as_ref()).text {
+            Text::Signed(body) => told::words(&body).to_lowercase().contains(word),
+            Text::Hidden(_) => false,
+        },
+    };
+    let mut meant = String::new();
+    if let Some(with) = &verb.with {
+        let with = PeerName::parse(with).map_err(Failure::config)?;
+        meant += &format!("&with={with}");
+    }
+    if let Some(thread) = &verb.thread {
+        meant += &format!("&thread={}", operator::encode_text(thread.as_str()));
+    }
+    if let Some(age) = verb.since {
+        let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        meant += &format!("&since={}", wall_ms().saturating_sub(age_ms));
+    }
+    let mut found: Vec<Told> = Vec::new();
+    let mut before = String::new();
+    while found.len() < verb.limit {
+        let wanted = (verb.limit - found.len()) as u64;
+        let limit = if word.is_some() {
+            PAGE
+        } else {
+            wanted.min(PAGE)
+        };
+        let target = format!("/v1/messages?limit={limit}{meant}{before}");
+        let page = told::ask(verb.socket.as_ref(), &target)?;
+        found.extend(page.messages.into_iter().filter(is_meant));
+        match page.before {
+            Some(next) => before = format!("&before={next}"),
+            None => break,
+        }
+    }
+    found.truncate(verb.limit);
+    if found.is_empty() && !verb.json {
+        output::line("no messages")?;
+        return Ok(());
+    }
+    for message in found.iter().rev() {
+        if verb.json {
+            let text = message.json(secret.as_ref()).to_string();
+            output::line(&escape_json(&text))?;
+        } else {
+            output::line(&message.line(secret.as_ref()))?;
+            if verb.ids {
+                output::line(&format!("    {}", told::name(&message.id)))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn purge(verb: &HistoryPurge) -> Result<(), Failure> {
+    operator::request(verb.socket.as_ref(), "POST", "/v1/history/purge")?.ok()?;
+    output::line(
+        "what was read is deleted; ids of the last ten minutes stay that long, and what waits or \
+         was rejected stays",
+    )?;
+    Ok(())
+}

@@ -1,0 +1,324 @@
+//! `peerbus tail`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use peerbus_adapter::{Receipt, wall_ms};
+use peerbus_wire::{PeerName, Secret, Stage, escape, escape_json};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::args::Tail;
+use crate::failure::Failure;
+use crate::told::{self, Told};
+use crate::{operator, output};
+
+/// Messages that are shown of the time before.
+const BEFORE: usize = 20;
+/// Time between two looks for a broker that is away.
+const PAUSE: Duration = Duration::from_millis(200);
+/// How far back is looked for what ended while no broker was there.
+const BACK_MS: u64 = 3_600_000;
+/// Steps that are remembered, so that none is shown twice.
+const STEPS_MAX: usize = 16_384;
+/// Longest line of an event that is read: an envelope and some.
+const LINE_BYTES_MAX: u64 = 8 * 1_048_576;
+
+pub(crate) fn run(verb: &Tail) -> Result<(), Failure> {
+    let peer = verb.peer.as_deref().map(PeerName::parse).transpose();
+    let mut tail = Showing {
+        verb,
+        peer: peer.map_err(Failure::config)?,
+        secret: told::secret(verb.credentials.as_deref()),
+        shown: BTreeSet::new(),
+        open: BTreeMap::new(),
+        last_ms: 0,
+    };
+    if !verb.follow {
+        return tail.before();
+    }
+    let mut cursor: Option<String> = None;
+    let mut away = false;
+    loop {
+        match operator::stream(verb.socket.as_ref(), "/v1/events", cursor.as_deref()) {
+            Ok(events) => {
+                away = false;
+                tail.follow(events, &mut cursor)?;
+                output::say("the stream of events ended; going on when the broker is there");
+            }
+            Err(operator::Streamless::Gone) => cursor = None,
+            Err(operator::Streamless::Refused(why)) => return Err(why),
+            // At the first time there may be none at all.
+            Err(operator::Streamless::Away(why)) if tail.last_ms == 0 => return Err(why),
+            Err(operator::Streamless::Away(_)) => {
+                if !std::mem::replace(&mut away, true) {
+                    output::say("the broker is away; waiting for it");
+                }
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
+}
+
+/// An event's data, of whichever kind.
+#[derive(Debug, Deserialize)]
+struct Happened {
+    #[serde(default)]
+    seq: u64,
+    #[serde(default)]
+    id: String,
+    #[serde(default)]
+    from: String,
+    #[serde(default)]
+    at: u64,
+    envelope: Option<Box<RawValue>>,
+    frame: Option<Box<RawValue>>,
+}
+
+/// What was shown.
+struct Showing<'v> {
+    verb: &'v Tail,
+    peer: Option<PeerName>,
+    secret: Option<Secret>,
+    /// Steps: number of the message, at whom, what, when.
+    shown: BTreeSet<(u64, String, String, u64)>,
+    /// Messages that have not ended, and when they were accepted.
+    open: BTreeMap<u64, u64>,
+    /// The time of the last thing that was shown.
+    last_ms: u64,
+}
+
+impl Showing<'_> {
+    /// Shows the last messages.
+    fn before(&mut self) -> Result<(), Failure> {
+        let with = self.peer.as_ref().map(|peer| format!("&with={peer}"));
+        let target = format!("/v1/messages?limit={BEFORE}{}", with.unwrap_or_default());
+        let page = told::ask(self.verb.socket.as_ref(), &target)?;
+        for message in page.messages.iter().rev() {
+            self.message(message)?;
+        }
+        self.last_ms = self.last_ms.max(1);
+        Ok(())
+    }
+
+    /// Shows what happened while nobody told.
+    fn catch_up(&mut self) -> Result<(), Failure> {
+        let oldest = self.open.values().copied().min().unwrap_or(self.last_ms);
+        let since = oldest
+            .min(self.last_ms)
+            .max(self.last_ms.saturating_sub(BACK_MS));
+        let mut missed: Vec<Told> = Vec::new();
+        let mut before = String::new();
+        loop {
+            let target = format!("/v1/messages?limit=200&since={since}{before}");
+            let page = told::ask(self.verb.socket.as_ref(), &target)?;
+            missed.extend(page.messages);
+            match page.before {
+                Some(next) if missed.len() < STEPS_MAX => before = format!("&before={next}"),
+                _ => break,
+            }
+        }
+        for message in missed.iter().rev() {
+            self.message(message)?;
+        }
+        Ok(())
+    }
+
+    /// Shows events until the stream ends.
+    fn follow(
+        &mut self,
+        mut events: BufReader<UnixStream>,
+        cursor: &mut Option<String>,
+    ) -> Result<(), Failure> {
+        let resumed = cursor.is_some();
+        let (mut kind, mut line) = (String::new(), String::new());
+        loop {
+            line.clear();
+            let mut bounded = std::io::Read::take(&mut events, LINE_BYTES_MAX);
+            match bounded.read_line(&mut line) {
+                Ok(0) | Err(_) => return Ok(()),
+                Ok(_) => {}
+            }
+            let Some((field, value)) = line.trim_end_matches('\n').split_once(": ") else {
+                continue;
+            };
+            match field {
+                "id" => *cursor = Some(value.to_owned()),
+                "event" => value.clone_into(&mut kind),
+                "data" => match kind.as_str() {
+                    "ready" if resumed => {}
+                    "ready" if self.last_ms == 0 => self.before()?,
+                    "ready" => self.catch_up()?,
+                    "gone" => {
+                        *cursor = None;
+                        return Ok(());
+                    }
+                    kind => self.event(kind, value)?,
+                },
+                _ => {}
+            }
+        }
+    }
+
+    fn event(&mut self, kind: &str, data: &str) -> Result<(), Failure> {
+        let Ok(happened) = serde_json::from_str::<Happened>(data) else {
+            return Ok(());
+        };
+        match (happened.envelope, happened.frame) {
+            (Some(envelope), _) => self.message(&Told {
+                seq: happened.seq,
+                id: happened.id,
+                from: happened.from,
+                at: happened.at,
+                frames: Vec::new(),
+                envelope: Some(envelope),
+            }),
+            (None, Some(frame)) => {
+                let (seq, from) = (happened.seq, happened.from);
+                for receipt in told::receipts(&[frame]) {
+                    self.step(seq, &from, &receipt)?;
+                }
+                Ok(())
+            }
+            (None, None) => self.other(kind, data),
+        }
+    }
+
+    /// Whether something of these peers is wanted.
+    fn is_meant(&self, peers: [&str; 2]) -> bool {
+        let Some(wanted) = &self.peer else {
+            return true;
+        };
+        let same = |peer: &str| peer == "*" || peer.eq_ignore_ascii_case(wanted.as_str());
+        peers.into_iter().any(same)
+    }
+
+    /// Whether this is shown for the first time.
+    fn is_new(&mut self, seq: u64, to: &str, what: &str, at_ms: u64) -> bool {
+        self.last_ms = self.last_ms.max(at_ms);
+        while self.shown.len() >= STEPS_MAX {
+            self.shown.pop_first();
+        }
+        self.shown
+            .insert((seq, to.to_owned(), what.to_owned(), at_ms))
+    }
+
+    /// A message, and the steps that are known of it.
+    fn message(&mut self, message: &Told) -> Result<(), Failure> {
+        let said = message.said(self.secret.as_ref());
+        if !self.is_meant([&message.from, &said.to]) {
+            return Ok(());
+        }
+        if self.is_new(message.seq, "", "accepted", message.at) {
+            self.open.insert(message.seq, message.at);
+            while self.open.len() >= STEPS_MAX {
+                self.open.pop_first();
+            }
+            if self.verb.json {
+                let mut told = message.json(self.secret.as_ref());
+                told["event"] = "accepted".into();
+                if let Some(told) = told.as_object_mut() {
+                    told.remove("trail");
+                }
+                print_json(&told)?;
+            } else {
+                let (from, to) = (told::name(&message.from), told::name(&said.to));
+                let head = format!("{} {from} → {to}", told::time(message.at));
+                output::line(&told::with_text(&head, &said.text))?;
+            }
+        }
+        for receipt in message.receipts() {
+            if receipt.to.is_some() && receipt.at_ms.is_some() {
+                self.step(message.seq, &message.from, &receipt)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, seq: u64, from: &str, receipt: &Receipt) -> Result<(), Failure> {
+        let to = receipt.to.as_deref().unwrap_or_default();
+        let at_ms = receipt.at_ms.unwrap_or_else(wall_ms);
+        let word = told::word(&receipt.stage);
+        if !self.is_meant([from, to]) || !self.is_new(seq, to, &word, at_ms) {
+            return Ok(());
+        }
+        if receipt.stage.is_final() {
+            self.open.remove(&seq);
+        }
+        if self.verb.json {
+            let trail = peerbus_mcp::Trail::new(
+                receipt.id.as_str(),
+                std::slice::from_ref(receipt),
+                wall_ms(),
+            );
+            let step = trail.steps.last();
+            let told = json!({
+                "event": "step", "seq": seq, "id": receipt.id.as_str(), "from": from, "to": to,
+                "at": at_ms, "step": step,
+            });
+            return print_json(&told);
+        }
+        let how = match &receipt.stage {
+            Stage::Acked(Some(how)) => match how {
+                peerbus_wire::How::Seen { path, evidence } => {
+                    format!(" by {} ({})", escape(path, 16), escape(evidence, 16))
+                }
+                peerbus_wire::How::Pushed { path } => format!(" by {}", escape(path, 16)),
+            },
+            Stage::Pushed { path } | Stage::Presented { path } => {
+                format!(" by {}", escape(path, 16))
+            }
+            Stage::Held { why } | Stage::Expired { why } | Stage::Dead { why }
+                if !why.is_empty() =>
+            {
+                format!(": \"{}\"", escape(why, 40))
+            }
+            _ => String::new(),
+        };
+        let (from, to) = (told::name(from), told::name(to));
+        output::line(&format!("{} {from} → {to}  {word}{how}", told::time(at_ms)))?;
+        Ok(())
+    }
+
+    /// What happened to a name, or to the broker.
+    fn other(&mut self, kind: &str, data: &str) -> Result<(), Failure> {
+        let Ok(mut value) = serde_json::from_str::<Value>(data) else {
+            return Ok(());
+        };
+        let text = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
+        let (name, from, to) = (text("name"), text("from"), text("to"));
+        if self.peer.is_some() && !self.is_meant([&name, &from]) {
+            return Ok(());
+        }
+        let at_ms = value["at"].as_u64().unwrap_or_else(wall_ms);
+        self.last_ms = self.last_ms.max(at_ms);
+        if self.verb.json {
+            value["event"] = kind.into();
+            return print_json(&value);
+        }
+        let (name, reason) = (told::name(&name), text("reason"));
+        let what = match kind {
+            "renamed" => format!("{} is {} now", told::name(&from), told::name(&to)),
+            "refused" => format!(
+                "{} was refused: {}",
+                told::name(&from),
+                escape(&reason, 200)
+            ),
+            "disk_full" if value["full"] == true => "the disk is nearly full".into(),
+            "disk_full" => "the disk has room again".into(),
+            "registered" | "left" => format!("{name} {kind}"),
+            "retired" => format!("{name} ended for good"),
+            "forgotten" => format!("{name} was forgotten"),
+            _ => return Ok(()),
+        };
+        output::line(&format!("{} {what}", told::time(at_ms)))?;
+        Ok(())
+    }
+}
+
+fn print_json(value: &Value) -> Result<(), Failure> {
+    Ok(output::line(&escape_json(&value.to_string()))?)
+}

@@ -19,6 +19,8 @@ ENVIRONMENT = {
     "LANG": "C.UTF-8",
     "TERM": "xterm-256color",
     "SHELL": "/bin/bash",
+    # Each scenario starts the brokers that it wants.
+    "PEERBUS_AUTOSTART": "off",
     "PYTHONDONTWRITEBYTECODE": "1",
     "PYTHONUNBUFFERED": "1",
 }

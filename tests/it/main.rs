@@ -12,6 +12,7 @@ mod chaos;
 mod claude_code;
 mod cli;
 mod conversation;
+mod demand;
 mod disk;
 mod doctor;
 mod driver;

@@ -34,7 +34,7 @@ class Inspector:
     def __init__(self, args, adapter, name):
         self.command = [args.inspector, "--cli", args.peerbus, "adapter"]
         self.command += ["--adapter", adapter, "--name", name]
-        self.env = dict(os.environ, HOME=args.home)
+        self.env = dict(os.environ, HOME=args.home, PEERBUS_AUTOSTART="off")
 
     def run(self, method, *options):
         """Runs one request to its end."""

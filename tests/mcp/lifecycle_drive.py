@@ -110,7 +110,7 @@ def main():
     args = parser.parse_args()
     if not os.access(args.peerbus, os.X_OK):
         parser.error(f"{args.peerbus} is not an executable file")
-    env = {"HOME": args.home, "PATH": os.environ["PATH"]}
+    env = {"HOME": args.home, "PATH": os.environ["PATH"], "PEERBUS_AUTOSTART": "off"}
     for kind in ("cc", "generic"):
         command = [args.peerbus, "adapter", "--adapter", kind]
         over_sockets(command, env)

@@ -66,7 +66,9 @@ def client(args, adapter, name, channel=None, client_name="claude-code", mode="a
     """A client whose server is an adapter process."""
     command = ["adapter", "--adapter", adapter, "--name", name]
     server = StdioServerParameters(
-        command=args.peerbus, args=command, env={"HOME": args.home, "PATH": os.environ["PATH"]}
+        command=args.peerbus,
+        args=command,
+        env={"HOME": args.home, "PATH": os.environ["PATH"], "PEERBUS_AUTOSTART": "off"},
     )
     info = types.Implementation(name=client_name, version="1")
     extensions = [channel] if channel else []

@@ -6,6 +6,7 @@ use peerbus_wire::limits::{WINDOW_BYTES_DEFAULT, WINDOW_MESSAGES_DEFAULT};
 use peerbus_wire::{PeerName, Secret, Token, Window};
 use serde_json::{Map, Value};
 
+use crate::demand::Demand;
 use crate::error::ConfigError;
 use crate::paths::Paths;
 use crate::sessions::Sessions;
@@ -57,6 +58,8 @@ pub struct Config {
     pub secret: Option<Secret>,
     /// The credentials file.
     pub credentials: PathBuf,
+    /// Whether a broker is started if none is found; [`Config::resolve`] says that none is.
+    pub demand: Demand,
     /// Be forgotten at close: unique name, no queue, not in broadcasts.
     pub ephemeral: bool,
     /// How much may be held unacked.
@@ -146,6 +149,7 @@ impl Config {
             token,
             secret,
             credentials,
+            demand: Demand::None,
             ephemeral: false,
             window: Window {
                 messages: WINDOW_MESSAGES_DEFAULT,

@@ -9,9 +9,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::http::StatusCode;
+use tokio_tungstenite::tungstenite::http::header::SERVER;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::{WebSocketStream, client_async_with_config, tungstenite};
 
+use crate::demand::Demand;
 use crate::tls::{TlsFiles, Unusable};
 use crate::url::{DEFAULT_URL, Url};
 
@@ -50,33 +52,70 @@ pub(crate) fn candidates(url: Option<&Url>, sockets: &[PathBuf], as_v1: bool) ->
         .collect()
 }
 
-/// Connects to the first of `urls` that answers. The error is a sentence about all of them;
-/// `sockets` is where one was looked for.
+/// A broker that answered.
+pub(crate) struct Dialed<'u> {
+    pub(crate) socket: Socket,
+    pub(crate) url: &'u Url,
+    /// Its version, if it says so.
+    pub(crate) version: Option<String>,
+}
+
+/// Why none did.
+#[derive(Debug)]
+pub(crate) struct Undialed {
+    /// A sentence about all places.
+    pub(crate) why: String,
+    /// There is none, as far as can be seen.
+    pub(crate) absent: bool,
+}
+
+/// Connects to the first of `urls` that answers. `sockets` is where one was looked for.
 pub(crate) async fn dial<'u>(
     urls: &'u [Url],
     sockets: &[PathBuf],
     tls: &TlsFiles,
-) -> Result<(Socket, &'u Url), String> {
+    demand: &Demand,
+) -> Result<Dialed<'u>, Undialed> {
     if urls.is_empty() {
-        return Err(nowhere(sockets));
+        let (why, absent) = (nowhere(sockets, demand), true);
+        return Err(Undialed { why, absent });
     }
     let mut failures = Vec::new();
     for url in urls {
         match timeout(CONNECT, open(url, tls)).await {
-            Ok(Ok(socket)) => return Ok((socket, url)),
-            Ok(Err(Failure::Unusable(why))) => return Err(format!("{UNUSABLE}{url}: {why}")),
+            Ok(Ok((socket, version))) => {
+                return Ok(Dialed {
+                    socket,
+                    url,
+                    version,
+                });
+            }
+            Ok(Err(Failure::Unusable(why))) => {
+                let why = format!("{UNUSABLE}{url}: {why}");
+                return Err(Undialed { why, absent: false });
+            }
             Ok(Err(Failure::Absent(why))) => failures.push(format!("{url} ({why})")),
             Err(_) => failures.push(format!("{url} (no answer within {} s)", CONNECT.as_secs())),
         }
     }
-    Err(format!(
-        "no broker at {}: is `peerbus serve` running?",
-        failures.join(" nor at ")
-    ))
+    let places = failures.join(" nor at ");
+    let never = never(demand);
+    Err(Undialed {
+        why: format!("no broker at {places}: is `peerbus serve` running?{never}"),
+        absent: true,
+    })
+}
+
+/// Why none is started, if somebody may wonder.
+pub(crate) fn never(demand: &Demand) -> String {
+    match demand {
+        Demand::Never(never) => format!(" ({never})"),
+        _ => String::new(),
+    }
 }
 
 /// What to say when no socket is there.
-fn nowhere(sockets: &[PathBuf]) -> String {
+fn nowhere(sockets: &[PathBuf], demand: &Demand) -> String {
     let looked: Vec<_> = sockets
         .iter()
         .map(|path| path.display().to_string())
@@ -86,9 +125,10 @@ fn nowhere(sockets: &[PathBuf]) -> String {
         looked => format!(" (no socket at {})", looked.join(" nor at ")),
     };
     format!(
-        "no broker is running here{looked}: start one with `peerbus serve`. If one runs, it was \
+        "no broker is running here{looked}: start one with `peerbus serve`{}. If one runs, it was \
          started with another XDG_RUNTIME_DIR or socket: set PEERBUS_URL=unix:PATH to the path \
-         that it said at its start"
+         that it said at its start",
+        never(demand)
     )
 }
 
@@ -141,14 +181,22 @@ async fn connect(url: &Url, tls: &TlsFiles) -> Result<Box<dyn Stream>, Failure> 
     })
 }
 
-async fn open(url: &Url, tls: &TlsFiles) -> Result<Socket, Failure> {
+/// Gives the version that the broker says, too.
+async fn open(url: &Url, tls: &TlsFiles) -> Result<(Socket, Option<String>), Failure> {
     let stream = connect(url, tls).await?;
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER)
         .max_message_size(Some(MESSAGE_BYTES_MAX))
         .max_frame_size(Some(MESSAGE_BYTES_MAX));
     match client_async_with_config(url.request(), stream, Some(config)).await {
-        Ok((socket, _)) => Ok(socket),
+        Ok((socket, response)) => {
+            let said = response
+                .headers()
+                .get(SERVER)
+                .and_then(|said| said.to_str().ok());
+            let version = said.and_then(|said| said.strip_prefix("peerbus/"));
+            Ok((socket, version.map(str::to_owned)))
+        }
         Err(tungstenite::Error::Http(response)) => match response.status() {
             StatusCode::UPGRADE_REQUIRED => {
                 let remedy = "use wss:// instead of ws://";
@@ -209,6 +257,7 @@ fn plain(error: &io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::demand::Never;
 
     #[test]
     fn a_known_url_is_the_only_candidate_and_the_default_is_the_last_and_not_for_everyone() {
@@ -234,9 +283,15 @@ mod tests {
     #[tokio::test]
     async fn without_an_address_the_remedies_are_named() {
         let looked = ["/r/peerbus.sock", "/s/peerbus.sock"].map(PathBuf::from);
-        let Err(why) = dial(&[], &looked, &TlsFiles::default()).await else {
+        let never = Demand::Never(Never::Ci);
+        let dialed = dial(&[], &looked, &TlsFiles::default(), &never).await;
+        let Err(Undialed { why, absent: true }) = dialed else {
             panic!("connected to nothing");
         };
+        assert!(
+            why.contains("unless PEERBUS_AUTOSTART=on asks for it"),
+            "{why}"
+        );
         assert!(
             why.contains("/r/peerbus.sock nor at /s/peerbus.sock"),
             "{why}"

@@ -9,10 +9,11 @@ use peerbus_wire::{Instance, Presence};
 use crate::bus::Bus;
 use crate::config::{Config, Naming};
 use crate::conn::Conn;
-use crate::credentials::{self, Credentials};
-use crate::dial::{Socket, candidates, dial};
+use crate::credentials::Credentials;
+use crate::dial::{Socket, never};
 use crate::names;
 use crate::pulse::Pulse;
+use crate::reach::{Reached, Unreached, credentials, reach};
 use crate::sessions::Binder;
 use crate::shared::{Clock, Shared};
 
@@ -147,22 +148,11 @@ impl Link {
     /// Reads the credentials and connects. `None` when that failed, which the session knows, or
     /// the bus was closed meanwhile.
     async fn dial(&self) -> Option<Socket> {
-        let credentials = match self.credentials() {
-            Ok(credentials) => credentials,
-            Err(looked) => {
-                self.shared
-                    .with(|session, now| session.handle_no_credentials(now, looked));
-                return None;
-            }
-        };
-        let url = self.config.url.as_ref().or(credentials.url.as_ref());
-        let as_v1 = self.config.token.is_some();
-        let urls = candidates(url, &self.config.sockets, as_v1);
-        let dialed = dial(&urls, &self.config.sockets, &self.config.tls);
-        tokio::pin!(dialed);
-        let dialed = loop {
+        let reached = reach(&self.config);
+        tokio::pin!(reached);
+        let reached = loop {
             tokio::select! {
-                dialed = &mut dialed => break dialed,
+                reached = &mut reached => break reached,
                 step = self.step() => {
                     if matches!(step, Step::Over) {
                         return None;
@@ -170,58 +160,34 @@ impl Link {
                 }
             }
         };
-        match dialed {
-            Ok((socket, url)) => {
+        match reached {
+            Ok(Reached {
+                socket,
+                local,
+                credentials,
+            }) => {
                 let Credentials { token, secret, .. } = credentials;
                 let credentials = peer::Credentials {
                     token,
                     secret,
-                    local: url.is_local(),
+                    local,
                 };
                 self.shared
                     .with(|session, now| session.handle_connected(now, credentials));
                 Some(socket)
             }
-            Err(why) => {
-                let local = urls.iter().all(crate::Url::is_local);
+            Err(Unreached::NoCredentials(error)) => {
+                let looked = format!("{error}{}", never(&self.config.demand));
+                self.shared
+                    .with(|session, now| session.handle_no_credentials(now, looked));
+                None
+            }
+            Err(Unreached::NoBroker { local, why, .. }) => {
                 self.shared
                     .with(|session, now| session.handle_unreachable(now, local, why));
                 None
             }
         }
-    }
-
-    /// The configured ones, completed from the file; `Err` says where was looked.
-    fn credentials(&self) -> Result<Credentials, String> {
-        let Config {
-            token,
-            secret,
-            credentials: path,
-            url,
-            ..
-        } = &self.config;
-        if let (Some(token), Some(secret)) = (token, secret) {
-            // The file may still know where the broker is.
-            let found = if url.is_none() {
-                credentials::load(path).ok()
-            } else {
-                None
-            };
-            let url = found.and_then(|found| found.url);
-            return Ok(Credentials {
-                token: token.clone(),
-                secret: secret.clone(),
-                url,
-            });
-        }
-        let mut found = credentials::load(path).map_err(|error| error.to_string())?;
-        if let Some(token) = token {
-            found.token = token.clone();
-        }
-        if let Some(secret) = secret {
-            found.secret = secret.clone();
-        }
-        Ok(found)
     }
 
     /// Serves a connection to its end; `Some` when that is the end of the link.
@@ -237,7 +203,8 @@ impl Link {
                     Step::Do(Action::HangUp) => return None,
                     Step::Do(Action::Ping) => conn.ping(),
                     Step::Do(Action::Reread) => {
-                        let secret = self.credentials().ok().map(|found| found.secret);
+                        let found = credentials(&self.config).ok();
+                        let secret = found.map(|found| found.secret);
                         self.shared.with(|session, now| session.handle_secret(now, secret));
                     }
                     Step::Do(Action::Dial | Action::Rename) | Step::Look => {}

@@ -46,7 +46,13 @@ impl Paths {
         Ok(Self::under(base.config_dir(), state, runtime))
     }
 
-    fn under(config: PathBuf, state: PathBuf, runtime: Option<PathBuf>) -> Self {
+    /// `state_dir/broker.log`: the log of a broker that was started on demand.
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
+        self.state_dir.join("broker.log")
+    }
+
+    pub(crate) fn under(config: PathBuf, state: PathBuf, runtime: Option<PathBuf>) -> Self {
         const SOCKET: &str = "peerbus.sock";
         let config_dir = config.join("peerbus");
         let state_dir = state.join("peerbus");

@@ -38,7 +38,7 @@ pub(crate) const AGENT: Agent = Agent {
 };
 
 /// What it must hand on of its environment, which it otherwise cleans.
-const HANDED_ON: [&str; 17] = [
+const HANDED_ON: [&str; 19] = [
     "CODEX_HOME",
     "XDG_CONFIG_HOME",
     "XDG_STATE_HOME",
@@ -56,4 +56,6 @@ const HANDED_ON: [&str; 17] = [
     "PEERBUS_BUDGET",
     "PEERBUS_TOOL_NAMES",
     "PEERBUS_WAKE",
+    "PEERBUS_AUTOSTART",
+    "CI",
 ];

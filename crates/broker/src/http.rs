@@ -1,6 +1,6 @@
 //! HTTP: the upgrade to WebSocket on any path, health, metrics, and the operator's requests.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::ws::WebSocketUpgrade;
@@ -15,7 +15,8 @@ use peerbus_wire::limits::FRAME_BYTES_MAX;
 use serde_json::json;
 
 use crate::connection;
-use crate::listener::Via;
+use crate::control;
+use crate::listener::{Site, Via};
 use crate::operator;
 use crate::shared::{Phase, Shared};
 
@@ -26,18 +27,8 @@ const WRITE_BUFFER_BYTES: usize = 8_192;
 /// An engine that has not looked up for this long counts as stuck.
 const STUCK_MS: u64 = 10_000;
 
-/// Where requests come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Site {
-    /// A TCP listener.
-    Tcp(SocketAddr),
-    /// The Unix socket: the operator's.
-    #[cfg_attr(
-        not(unix),
-        expect(dead_code, reason = "there are no Unix sockets here")
-    )]
-    Unix,
-}
+/// Which program this is.
+const SERVER: &str = concat!("peerbus/", env!("CARGO_PKG_VERSION"));
 
 /// The routes of a listener.
 pub(crate) fn router(shared: Arc<Shared>, site: Site) -> Router {
@@ -47,6 +38,8 @@ pub(crate) fn router(shared: Arc<Shared>, site: Site) -> Router {
     let router = match site {
         Site::Tcp(_) => router,
         Site::Unix => router
+            .route("/broker", get(control::about))
+            .route("/stop", post(control::stop))
             .route("/status", get(operator::status))
             .route("/names/release", post(operator::release))
             .route("/names/retire", post(operator::retire))
@@ -74,6 +67,8 @@ async fn guard(State(site): State<Site>, request: Request, next: Next) -> Respon
     } else {
         next.run(request).await
     };
+    let server = HeaderValue::from_static(SERVER);
+    response.headers_mut().insert(header::SERVER, server);
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         response
             .headers_mut()

@@ -7,12 +7,14 @@
 
 mod clock;
 mod connection;
+mod control;
 mod dispatch;
 mod durable;
 mod engine;
 mod engine_input;
 mod events;
 mod http;
+mod life;
 mod link;
 mod listener;
 mod log_limit;
@@ -27,6 +29,6 @@ mod table;
 mod tls;
 pub mod tokens;
 
-pub use options::{DEFAULT_PORT, History, Options, StartError, Times, Tune};
-pub use running::{Failure, Report, Running, start};
+pub use options::{DEFAULT_PORT, History, Options, Origin, StartError, Times, Tune};
+pub use running::{Failure, LifeWatch, Report, Running, start};
 pub use tls::TlsFiles;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,8 +25,14 @@ pub struct Options {
     pub tls: Option<TlsFiles>,
     /// Listen where other machines can reach it without TLS, too.
     pub insecure: bool,
+    /// Go on without a TCP address that cannot be listened on, if there is a Unix socket.
+    pub tcp_optional: bool,
     /// Path of the Unix socket, if there is to be one.
     pub unix: Option<PathBuf>,
+    /// Sockets that listen already, TCP or Unix, in place of `listen` and `unix`.
+    pub given: Vec<OwnedFd>,
+    /// How the broker came to be.
+    pub origin: Origin,
     /// The database file; made if it is missing.
     pub db: PathBuf,
     /// The bearer tokens that admit connections and stand in no file.
@@ -63,7 +70,10 @@ impl Options {
             listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT))],
             tls: None,
             insecure: false,
+            tcp_optional: false,
             unix: None,
+            given: Vec::new(),
+            origin: Origin::Hand,
             db,
             grants: Grant::numbered("token", tokens),
             tokens_file: None,
@@ -81,12 +91,39 @@ impl fmt::Debug for Options {
             .field("listen", &self.listen)
             .field("tls", &self.tls)
             .field("insecure", &self.insecure)
+            .field("tcp_optional", &self.tcp_optional)
             .field("unix", &self.unix)
+            .field("given", &self.given)
+            .field("origin", &self.origin)
             .field("db", &self.db)
             .field("grants", &self.grants.len())
             .field("tokens_file", &self.tokens_file)
             .field("times", &self.times)
             .finish_non_exhaustive()
+    }
+}
+
+/// How a broker came to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// Somebody ran it.
+    Hand,
+    /// This process found none and started it.
+    Demand(String),
+    /// The service manager started it.
+    Service,
+    /// The service manager started it for somebody who connected to its sockets.
+    Activated,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hand => f.write_str("by hand"),
+            Self::Demand(who) => write!(f, "on demand, by {who}"),
+            Self::Service => f.write_str("by systemd"),
+            Self::Activated => f.write_str("by systemd, for a connection to its sockets"),
+        }
     }
 }
 
@@ -209,6 +246,23 @@ pub enum StartError {
         path: PathBuf,
         /// What the system says.
         source: io::Error,
+    },
+    /// Another broker has the database.
+    #[error("cannot use the database {}: {reason}", path.display())]
+    InUse {
+        /// The database file.
+        path: PathBuf,
+        /// A sentence that names the other one and says what to do.
+        reason: String,
+    },
+    /// A socket that was given cannot be used.
+    #[error(
+        "a socket that the service manager passed cannot be used: {reason}; give it stream sockets \
+         that listen (ListenStream=)"
+    )]
+    Given {
+        /// What is wrong with it.
+        reason: String,
     },
     /// The database cannot be used.
     #[error("cannot use the database {}: {reason}", path.display())]

@@ -10,7 +10,7 @@ use peerbus_core::broker::{Broker, Config, Input};
 use peerbus_core::grant::Grant;
 use peerbus_core::store::Store;
 use peerbus_os::socket::SocketFile;
-use peerbus_store::SqliteStore;
+use peerbus_store::{OpenError, SqliteStore};
 use peerbus_wire::CloseReason;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
@@ -18,10 +18,11 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
 use crate::clock::Clock;
+use crate::control;
 use crate::engine::Engine;
 use crate::engine_input::{Content, engine_channel};
-use crate::http::{self, Site};
-use crate::listener::{Acceptor, Bound, bind_tcp, raise_file_limit};
+use crate::http;
+use crate::listener::{Acceptor, Bound, Places, Site, check_loopback, listen_at, raise_file_limit};
 use crate::options::{History, Options, StartError};
 use crate::shared::{Phase, Shared};
 use crate::tls;
@@ -39,11 +40,28 @@ const LOOK: Duration = Duration::from_millis(500);
 pub struct Running {
     shared: Arc<Shared>,
     addresses: Vec<SocketAddr>,
+    left_out: Vec<StartError>,
     unix_path: Option<PathBuf>,
     servers: JoinSet<()>,
     stop_listening: watch::Sender<bool>,
     engine: EngineThread,
     _socket_file: Option<SocketFile>,
+}
+
+/// Tells when a broker is no longer wanted.
+#[derive(Debug, Clone)]
+pub struct LifeWatch(Arc<Shared>);
+
+impl LifeWatch {
+    /// Waits until somebody asks for the end over the Unix socket.
+    pub async fn asked(&self) {
+        self.0.life.asked().await;
+    }
+
+    /// Waits until nobody was connected for so long.
+    pub async fn idle(&self, limit: Duration) {
+        control::idle(&self.0, limit).await;
+    }
 }
 
 #[derive(Debug)]
@@ -92,27 +110,31 @@ impl Report {
 ///
 /// When an address, the Unix socket, a file for TLS or the database cannot be used, or other machines
 /// could reach an address without TLS. Nothing is left running.
-pub async fn start(options: Options) -> Result<Running, StartError> {
+pub async fn start(mut options: Options) -> Result<Running, StartError> {
     let (tokens, grants) = find_tokens(&options)?;
     if grants.is_empty() {
         return Err(StartError::NoTokens);
     }
-    if options.listen.is_empty() && options.unix.is_none() {
+    if options.listen.is_empty() && options.unix.is_none() && options.given.is_empty() {
         return Err(StartError::NoAddress);
     }
     let tls = options.tls.as_ref().map(tls::acceptor).transpose();
     let tls = tls.map_err(|reason| StartError::Tls { reason })?;
-    if tls.is_none() && !options.insecure {
-        let exposed = |address: &&SocketAddr| !address.ip().to_canonical().is_loopback();
-        if let Some(&address) = options.listen.iter().find(exposed) {
-            return Err(StartError::Insecure { address });
-        }
+    let loopback_only = tls.is_none() && !options.insecure;
+    if loopback_only {
+        check_loopback(&options.listen)?;
     }
-    let (listen, unix_path) = (options.listen.clone(), options.unix.clone());
+    let mut places = Places {
+        listen: options.listen.clone(),
+        unix: options.unix.clone(),
+        given: std::mem::take(&mut options.given),
+        tcp_optional: options.tcp_optional,
+        loopback_only,
+    };
     // The database comes first: its lock says which of two brokers may touch the socket's file, and
     // a second broker hears of the first rather than of a port that is taken.
     let (shared, mut engine) = start_engine(options, tokens, grants).await?;
-    let listening = match listen_at(&listen, unix_path.as_deref()) {
+    let listening = match listen_at(&mut places) {
         Ok(listening) => listening,
         Err(error) => {
             let drain = Duration::ZERO;
@@ -130,7 +152,8 @@ pub async fn start(options: Options) -> Result<Running, StartError> {
     Ok(Running {
         shared,
         addresses: listening.addresses,
-        unix_path,
+        left_out: listening.left_out,
+        unix_path: listening.unix,
         servers,
         stop_listening,
         engine,
@@ -172,41 +195,6 @@ async fn watch_tokens(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
             _ => {}
         }
     }
-}
-
-/// What is listened on.
-struct Listening {
-    bound: Vec<(Bound, Site)>,
-    addresses: Vec<SocketAddr>,
-    socket_file: Option<SocketFile>,
-}
-
-/// Binds every address, and the Unix socket last.
-fn listen_at(listen: &[SocketAddr], unix: Option<&Path>) -> Result<Listening, StartError> {
-    let mut bound = Vec::new();
-    let mut addresses = Vec::new();
-    for address in listen {
-        let listener = bind_tcp(*address)?;
-        let actual = listener.local_addr().map_err(|source| StartError::Listen {
-            address: *address,
-            source,
-        })?;
-        addresses.push(actual);
-        bound.push((Bound::Tcp(listener), Site::Tcp(actual)));
-    }
-    let socket_file = match unix {
-        Some(path) => {
-            let (listener, file) = crate::listener::bind_unix(path)?;
-            bound.push((Bound::Unix(listener), Site::Unix));
-            Some(file)
-        }
-        None => None,
-    };
-    Ok(Listening {
-        bound,
-        addresses,
-        socket_file,
-    })
 }
 
 /// Serves every listener until told to stop.
@@ -294,13 +282,20 @@ fn open_engine(
         log_lost,
         history,
         tune,
+        origin,
         ..
     } = options;
     let failed = |reason: String| StartError::Database {
         path: db.clone(),
         reason,
     };
-    let mut store = SqliteStore::open(&db).map_err(|error| failed(error.to_string()))?;
+    let mut store = SqliteStore::open(&db).map_err(|error| match &error {
+        OpenError::Locked { .. } => StartError::InUse {
+            path: db.clone(),
+            reason: error.to_string(),
+        },
+        _ => failed(error.to_string()),
+    })?;
     let mut config = Config::new(Vec::new(), store.audit_key().clone());
     config.grants = grants;
     if let Some(History { keep, bytes }) = history {
@@ -329,6 +324,7 @@ fn open_engine(
     let mut shared = Shared::new(engine, clock, times, config.connections_max);
     shared.log_lost = log_lost;
     shared.tokens = watched;
+    shared.life.origin = origin;
     shared.witness = Some(store.witness().clone());
     let shared = Arc::new(shared);
     #[cfg_attr(
@@ -394,6 +390,18 @@ impl Running {
     #[must_use]
     pub fn unix_path(&self) -> Option<&Path> {
         self.unix_path.as_deref()
+    }
+
+    /// TCP addresses that are not listened on because they cannot be, if that was allowed.
+    #[must_use]
+    pub fn left_out(&self) -> &[StartError] {
+        &self.left_out
+    }
+
+    /// What may end it in good order.
+    #[must_use]
+    pub fn life(&self) -> LifeWatch {
+        LifeWatch(Arc::clone(&self.shared))
     }
 
     /// Waits until the broker fails, which a healthy one never does. Its clients have been told;

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use crate::clock::Clock;
 use crate::engine_input::EngineSender;
 use crate::events::Events;
+use crate::life::Life;
 use crate::log_limit::LogLimit;
 use crate::metrics::Metrics;
 use crate::options::Times;
@@ -37,6 +38,7 @@ pub(crate) struct Shared {
     pub(crate) witness: Option<WitnessFile>,
     /// Tells how many log lines were lost.
     pub(crate) log_lost: Option<fn() -> u64>,
+    pub(crate) life: Life,
     /// The disk is nearly full: who speaks v1 is not read from.
     full: watch::Sender<bool>,
     cut: AtomicUsize,
@@ -62,6 +64,7 @@ impl Shared {
             tokens: None,
             witness: None,
             log_lost: None,
+            life: Life::default(),
             full: watch::Sender::new(false),
             cut: AtomicUsize::new(0),
         }

@@ -17,7 +17,9 @@ pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
         let why = "this session is on the bus already, by the `peerbus run` that drives it";
         return Err(Failure::failed(why));
     }
-    let config = Config::resolve(&verb.connection.flags(verb.name))?;
+    let flags = verb.connection.flags(verb.name);
+    let mut config = Config::resolve(&flags)?;
+    config.demand = client::demand(&flags)?;
     let options = Options::read(|name| std::env::var(name).ok()).map_err(Failure::config)?;
     // Says at once what is wrong with it, whichever the kind of adapter.
     let wake = wake_list(|name| std::env::var(name).ok()).map_err(Failure::config)?;

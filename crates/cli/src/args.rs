@@ -38,6 +38,8 @@ pub(crate) struct Args {
 pub(crate) enum Verb {
     /// Run the broker; without any configuration it makes what it needs.
     Serve(Serve),
+    /// End the broker, whoever started it; the next new session or command starts one again.
+    Stop(Stop),
     /// Run an MCP server on stdio that joins an agent session to the bus.
     Adapter(Adapter),
     /// Run Claude Code without a screen, as a peer that messages wake.
@@ -182,6 +184,35 @@ pub(crate) struct Serve {
         value_parser = history::kept
     )]
     pub(crate) history: peerbus_broker::History,
+    /// Go to the background, with a log in the state directory, and end when nobody is connected
+    /// for a while; WHO needs it is said where somebody asks
+    #[arg(
+        long,
+        value_name = "WHO",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "`peerbus serve --on-demand`"
+    )]
+    pub(crate) on_demand: Option<String>,
+    /// With --on-demand: end after so many seconds without a connection
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 600.0,
+        value_parser = seconds,
+        requires = "on_demand"
+    )]
+    pub(crate) idle_end: f64,
+    /// Be the one in the background (run by `serve --on-demand`)
+    #[arg(long, hide = true, requires = "on_demand")]
+    pub(crate) detached: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Stop {
+    /// The broker's Unix socket
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]

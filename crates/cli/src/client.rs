@@ -3,7 +3,10 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use peerbus_adapter::{Bus, Config, IN_USE_MS, Link, LinkState, Refused as Why, connect, refusal};
+use peerbus_adapter::demand::{Demand, Meant};
+use peerbus_adapter::{
+    Bus, Config, Flags, IN_USE_MS, Link, LinkState, Refused as Why, connect, refusal,
+};
 
 use crate::args::Connection;
 use crate::failure::Failure;
@@ -33,7 +36,20 @@ pub(crate) fn config(connection: &Connection, name: Option<String>) -> Result<Co
     };
     let mut config = Config::resolve_with(&flags, env)?;
     config.ephemeral = matches!(config.naming, peerbus_adapter::Naming::Generated);
+    config.demand = demand(&flags)?;
     Ok(config)
+}
+
+/// Whether this program starts a broker if it finds none.
+pub(crate) fn demand(flags: &Flags) -> Result<Demand, Failure> {
+    // The verb alone: what follows may be private.
+    let verb = std::env::args().nth(1).unwrap_or_default();
+    let who = format!("`peerbus {verb}`");
+    let meant = Meant {
+        url: flags.url.as_deref(),
+        credentials: flags.credentials.as_deref(),
+    };
+    Ok(Demand::find(meant, &who, |name| std::env::var(name).ok())?)
 }
 
 /// What to do about a name or a token that the broker turns down.

@@ -6,12 +6,14 @@ use peerbus_setup::doctor::{Context, Found, examine};
 use crate::adapter::wake_list;
 use crate::args::Doctor;
 use crate::failure::Failure;
-use crate::output;
+use crate::{client, output};
 
 /// Checks everything, and fails if anything does not work.
 pub(crate) fn run(verb: Doctor) -> Result<(), Failure> {
+    let flags = verb.connection.flags(None);
     let report = examine(&Context {
-        flags: verb.connection.flags(None),
+        demand: client::demand(&flags)?,
+        flags,
         check_options,
     })?;
     if verb.json {

@@ -30,6 +30,7 @@ mod serve;
 mod session;
 mod status;
 mod stderr;
+mod stop;
 mod tail;
 mod token;
 mod told;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
     }
     let done = match args.verb {
         Verb::Serve(verb) => serve::run(verb),
+        Verb::Stop(verb) => stop::run(&verb),
         Verb::Adapter(verb) => adapter::run(verb),
         Verb::Run(verb) => run::run(verb),
         Verb::DrivenClient(verb) => run::client(&verb),

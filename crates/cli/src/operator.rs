@@ -3,15 +3,21 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
-use peerbus_adapter::Url;
+use peerbus_adapter::demand::{Demand, Tried};
 use peerbus_adapter::paths::Paths;
+use peerbus_adapter::{Flags, Url};
 
+use crate::client;
 use crate::failure::Failure;
 
 /// Largest answer that is read, in bytes.
 const ANSWER_BYTES_MAX: u64 = 8 * 1024 * 1024;
+/// How long it is tried again where somebody else starts or ends a broker, and how often.
+const BUSY_MAX: Duration = Duration::from_secs(5);
+const AGAIN: Duration = Duration::from_millis(15);
 
 /// Largest head of an answer, in bytes.
 const HEAD_BYTES_MAX: usize = 65_536;
@@ -39,30 +45,58 @@ impl Answer {
 }
 
 /// One request to the broker at `socket`, or else at the one that `PEERBUS_URL` names, or else at
-/// the first of the usual sockets that answers.
+/// the first of the usual sockets that answers, where one is started if need be.
 pub(crate) fn request(
     socket: Option<&PathBuf>,
     method: &str,
     target: &str,
 ) -> Result<Answer, Failure> {
-    over(&sockets(socket)?, method, target)
+    reach(socket, &sockets(socket)?, |sockets| {
+        over(sockets, method, target)
+    })
 }
 
-fn sockets(socket: Option<&PathBuf>) -> Result<Vec<PathBuf>, Failure> {
-    Ok(match socket {
-        Some(path) => vec![path.clone()],
-        None => match named()? {
-            Some(Url::Unix(path)) => vec![path],
-            Some(url) if !url.is_local() => {
-                return Err(Failure::config(format!(
-                    "PEERBUS_URL names a broker elsewhere ({url}), and this is asked over the \
-                     Unix socket of a broker here: run it on that broker's machine, or name the \
-                     socket of the one that is meant: --socket PATH"
-                )));
-            }
-            _ => Paths::find()?.sockets,
-        },
-    })
+/// Whether this process starts a broker; known from its first request on, because a stop that comes
+/// later is meant for it.
+static DEMAND: OnceLock<Demand> = OnceLock::new();
+
+/// Tries it, and once more with a broker that is started, where none answers and one may be.
+fn reach<T>(
+    given: Option<&PathBuf>,
+    sockets: &[PathBuf],
+    attempt: impl Fn(&[PathBuf]) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let usual = given.is_none() && sockets == Paths::find()?.sockets;
+    let demand = match (usual, DEMAND.get()) {
+        (false, _) => &Demand::None,
+        (true, Some(demand)) => demand,
+        (true, None) => {
+            let found = client::demand(&Flags::default())?;
+            DEMAND.get_or_init(|| found)
+        }
+    };
+    let failed = match attempt(sockets) {
+        Err(failed) => failed,
+        done => return done,
+    };
+    let starter = match demand {
+        Demand::Start(starter) => starter,
+        Demand::Never(never) => return Err(Failure::failed(format!("{failed} ({never})"))),
+        Demand::None => return Err(failed),
+    };
+    if let Some(why) = starter.waits() {
+        return Err(Failure::failed(why));
+    }
+    let deadline = Instant::now() + BUSY_MAX;
+    loop {
+        if let Tried::Failed(why) = starter.start() {
+            return Err(Failure::failed(why));
+        }
+        match attempt(sockets) {
+            Err(_) if Instant::now() < deadline => std::thread::sleep(AGAIN),
+            done => return done,
+        }
+    }
 }
 
 /// Why there is no stream of events.
@@ -82,7 +116,7 @@ pub(crate) fn stream(
     cursor: Option<&str>,
 ) -> Result<BufReader<UnixStream>, Streamless> {
     let sockets = sockets(socket).map_err(Streamless::Refused)?;
-    let stream = connect(&sockets).map_err(Streamless::Away)?;
+    let stream = reach(socket, &sockets, connect).map_err(Streamless::Away)?;
     let gone = |error: std::io::Error| Streamless::Away(Failure::failed(error));
     let cursor = cursor.map(|cursor| format!("Last-Event-ID: {cursor}\r\n"));
     let cursor = cursor.unwrap_or_default();
@@ -125,6 +159,22 @@ pub(crate) fn stream(
     }
 }
 
+/// The socket that is given, or else that of `PEERBUS_URL`, or else the usual ones.
+pub(crate) fn sockets(given: Option<&PathBuf>) -> Result<Vec<PathBuf>, Failure> {
+    if let Some(path) = given {
+        return Ok(vec![path.clone()]);
+    }
+    match named()? {
+        Some(Url::Unix(path)) => Ok(vec![path]),
+        Some(url) if !url.is_local() => Err(Failure::config(format!(
+            "PEERBUS_URL names a broker elsewhere ({url}), and this is asked over the Unix socket \
+             of a broker here: run it on that broker's machine, or name the socket of the one that \
+             is meant: --socket PATH"
+        ))),
+        _ => Ok(Paths::find()?.sockets),
+    }
+}
+
 /// A path as the value of a query.
 pub(crate) fn encode(path: &Path) -> String {
     encode_bytes(path.as_os_str().as_encoded_bytes())
@@ -154,7 +204,8 @@ fn named() -> Result<Option<Url>, Failure> {
     Ok(set.then(|| Url::parse(&url)).transpose()?)
 }
 
-fn over(sockets: &[PathBuf], method: &str, target: &str) -> Result<Answer, Failure> {
+/// One request to the first of these sockets that answers.
+pub(crate) fn over(sockets: &[PathBuf], method: &str, target: &str) -> Result<Answer, Failure> {
     exchange(connect(sockets)?, method, target)
         .map_err(|error| Failure::failed(format!("the broker does not answer: {error}")))
 }

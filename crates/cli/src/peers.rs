@@ -1,13 +1,14 @@
 //! `peerbus peers`.
 
-use peerbus_adapter::PeerEntry;
+use peerbus_adapter::demand::came_to_be;
 use peerbus_adapter::text::span;
+use peerbus_adapter::{PeerEntry, Url, credentials};
 use peerbus_mcp::About;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args::Peers;
 use crate::failure::Failure;
-use crate::{client, output};
+use crate::{client, operator, output};
 
 const HEADER: [&str; 8] = [
     "NAME", "STATE", "UNSEEN", "CLIENT", "PROJECT", "BRANCH", "WAKE", "ACKS",
@@ -23,9 +24,17 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
     let own = |peer: &&PeerEntry| peer.name == answer.me;
     let others = answer.entries.iter().filter(|peer| !own(peer));
     let others: Vec<About> = others.map(About::new).collect();
+    let broker = broker(&verb);
     if verb.json {
-        let text = json!({ "peers": others, "omitted": answer.omitted }).to_string();
+        let mut told = json!({ "peers": others, "omitted": answer.omitted });
+        if let Some(broker) = broker {
+            told["broker"] = broker;
+        }
+        let text = told.to_string();
         return Ok(output::line(&peerbus_wire::escape_json(&text))?);
+    }
+    if let Some(says) = broker.and_then(|broker| came_to_be(&broker.to_string())) {
+        output::say(&format!("broker: {says}"));
     }
     let known = others.len();
     let here = |peer: &About| peer.online || peer.unacked.is_some_and(|waits| waits > 0);
@@ -48,6 +57,19 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
         output::say(&format!("… and {} more", answer.omitted));
     }
     Ok(())
+}
+
+/// What the broker says of itself, where it is asked over a Unix socket.
+fn broker(verb: &Peers) -> Option<Value> {
+    let config = client::config(&verb.connection, None).ok()?;
+    let listed = || credentials::load(&config.credentials).ok()?.url;
+    let sockets = match config.url.clone().or_else(listed) {
+        None => config.sockets,
+        Some(Url::Unix(path)) => vec![path],
+        Some(_) => return None,
+    };
+    let about = operator::over(&sockets, "GET", "/broker").ok()?.ok().ok()?;
+    serde_json::from_str(&about).ok()
 }
 
 fn row(peer: &About) -> [String; 8] {

@@ -40,7 +40,9 @@ pub(crate) fn run(verb: Run) -> Result<(), Failure> {
         more: verb.client,
     };
     choice.check().map_err(Failure::config)?;
-    let config = Config::resolve(&verb.connection.flags(verb.name))?;
+    let flags = verb.connection.flags(verb.name);
+    let mut config = Config::resolve(&flags)?;
+    config.demand = client::demand(&flags)?;
     let variable = |name: &str| std::env::var(name).ok();
     let options = Options::read(variable).map_err(Failure::config)?;
     let wake = adapter::wake_list(variable).map_err(Failure::config)?;

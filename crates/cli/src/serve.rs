@@ -1,18 +1,26 @@
 //! `peerbus serve`.
 
+mod on_demand;
+mod takeover;
+
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use peerbus_adapter::demand::take_mark_away;
 use peerbus_adapter::signals::Stop;
 use peerbus_adapter::{Token, credentials, paths::Paths};
-use peerbus_broker::{Options, Report, Running, TlsFiles, start};
+use peerbus_broker::{Options, Origin, Report, Running, TlsFiles, start};
 use peerbus_core::TokenHash;
 use peerbus_core::grant::Grant;
-use peerbus_wire::TokenName;
+use peerbus_wire::{TokenName, escape};
 
 use crate::args::Serve;
 use crate::failure::Failure;
 use crate::output;
+
+/// Longest text that says who needed a broker, in characters.
+const WHO_CHARS: usize = 200;
 
 /// How long connections may take to read what was queued for them when the broker stops.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -20,10 +28,49 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// How long they may take to read that the broker has failed.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Runs the broker until it is told to stop.
+/// Runs the broker until it is told to stop, or, on demand, until nobody needs it.
 pub(crate) fn run(verb: Serve) -> Result<(), Failure> {
     restrict_new_files();
-    let setup = Setup::find(verb)?;
+    // Before there are threads that could take these descriptors for free ones.
+    let given = sd_listen_fds::get().map_err(Failure::config)?;
+    let given = given.into_iter().map(|(_, socket)| socket.into_std());
+    let given: Vec<_> = given.collect();
+    if verb.on_demand.is_none() {
+        return run_in_sight(verb, given);
+    }
+    if !verb.detached {
+        return on_demand::detach();
+    }
+    let log = Paths::find()?.log();
+    let mut starter = on_demand::begin(&log)?;
+    let setup = Setup::find(verb, given);
+    let served = setup.and_then(|setup| on_runtime(setup, |told| starter.tell(told)));
+    if let Err(failure) = &served {
+        starter.tell(on_demand::Told::Failed(failure));
+    }
+    served
+}
+
+/// Runs one that somebody, or the service manager, started.
+fn run_in_sight(verb: Serve, given: Vec<OwnedFd>) -> Result<(), Failure> {
+    let usual = verb.db.is_none() && verb.socket.is_none();
+    // Who connects to a socket that was given waits for this process itself.
+    let is_given = !given.is_empty();
+    let setup = Setup::find(verb, given)?;
+    let paths = Paths::find()?;
+    if usual && let Err(error) = take_mark_away(&paths.state_dir) {
+        tracing::warn!(%error, "the mark of `peerbus stop` stays: sessions that ran before wait");
+    }
+    // Until this broker serves, nobody starts another one.
+    let mut turn = match usual && !is_given {
+        true => takeover::begin(&paths),
+        false => None,
+    };
+    on_runtime(setup, |_| drop(turn.take()))
+}
+
+/// Serves; says when that begins.
+fn on_runtime(setup: Setup, mut told: impl FnMut(on_demand::Told<'_>)) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(
             std::thread::available_parallelism()
@@ -33,21 +80,37 @@ pub(crate) fn run(verb: Serve) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(Failure::failed)?;
-    runtime.block_on(serve(setup))
+    runtime.block_on(serve(setup, &mut told))
 }
 
-async fn serve(setup: Setup) -> Result<(), Failure> {
+async fn serve(setup: Setup, told: &mut impl FnMut(on_demand::Told<'_>)) -> Result<(), Failure> {
     // From here on a signal ends the broker in good order, also while it starts.
     let mut stop = Stop::catch().map_err(Failure::failed)?;
     let scheme = match setup.options.tls {
         Some(_) => "wss",
         None => "ws",
     };
-    let mut broker = start(setup.options).await.map_err(Failure::config)?;
+    let mut broker = match start(setup.options).await {
+        Ok(broker) => broker,
+        Err(error) => {
+            told(on_demand::Told::of(&error));
+            return Err(Failure::config(error));
+        }
+    };
     announce(&broker, scheme, &setup.db, setup.credentials.as_deref());
+    told(on_demand::Told::Ready);
     notify(sd_notify::NotifyState::Ready);
+    let life = broker.life();
+    let idle = async {
+        match setup.idle_end {
+            Some(limit) => life.idle(limit).await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
         _ = stop.asked() => {}
+        () = life.asked() => output::say("asked to stop over the Unix socket"),
+        () = idle => output::say("nobody has been connected for a while"),
         failure = broker.failed() => {
             // So that every client sees the reason for which it is closed.
             broker.shutdown(FAREWELL).await;
@@ -84,10 +147,12 @@ struct Setup {
     db: PathBuf,
     /// The credentials file, when the token comes from it.
     credentials: Option<PathBuf>,
+    /// End after so long without a connection.
+    idle_end: Option<Duration>,
 }
 
 impl Setup {
-    fn find(verb: Serve) -> Result<Self, Failure> {
+    fn find(verb: Serve, given: Vec<OwnedFd>) -> Result<Self, Failure> {
         let paths = Paths::find()?;
         let (tokens, credentials) = tokens(verb.credentials.unwrap_or(paths.credentials))?;
         if std::env::var_os("PEERBUS_HMAC_SECRET").is_some_and(|secret| !secret.is_empty()) {
@@ -111,14 +176,28 @@ impl Setup {
             client_ca: verb.client_ca,
         });
         options.log_lost = Some(crate::stderr::lost);
-        if cfg!(unix) {
-            options.unix = Some(verb.socket.unwrap_or(paths.socket));
-        }
+        options.unix = Some(verb.socket.unwrap_or(paths.socket));
+        options.tcp_optional = verb.on_demand.is_some();
+        options.origin = origin(verb.on_demand.as_ref(), &given);
+        options.given = given;
+        let idle_end = verb.on_demand.is_some();
         Ok(Self {
             options,
             db,
             credentials,
+            idle_end: idle_end.then(|| Duration::from_secs_f64(verb.idle_end)),
         })
+    }
+}
+
+/// How this broker came to be.
+fn origin(on_demand: Option<&String>, given: &[OwnedFd]) -> Origin {
+    match on_demand {
+        Some(who) => Origin::Demand(escape(who, WHO_CHARS)),
+        None if !given.is_empty() => Origin::Activated,
+        // Whoever is told when it is ready has started it.
+        None if std::env::var_os("NOTIFY_SOCKET").is_some() => Origin::Service,
+        None => Origin::Hand,
     }
 }
 
@@ -189,6 +268,11 @@ fn announce(broker: &Running, scheme: &str, db: &Path, credentials: Option<&Path
                  tokens and messages can be read on the way, as --insecure allows",
             );
         }
+    }
+    for why in broker.left_out() {
+        output::say(&format!(
+            "warning: {why}; sessions of this user use the Unix socket, and go on"
+        ));
     }
     if let Some(path) = broker.unix_path() {
         output::say(&format!("listening on unix:{}", path.display()));

@@ -3,10 +3,12 @@
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use peerbus_adapter::demand::{LOG_BYTES_MAX, open_log, turn_log};
 use rustix::event::{PollFd, PollFlags, poll};
 
 /// The writer's stack, in bytes: it formats a number at most.
@@ -22,6 +24,28 @@ pub(crate) fn queue(bytes_max: usize, patience: Duration) {
     if let Ok(stderr) = io::stderr().as_fd().try_clone_to_owned() {
         QUEUE.get_or_init(|| Queue::new(stderr.into(), bytes_max, patience));
     }
+}
+
+/// From now on lines go to the end of a log, which begins anew when it is full; and so does whatever
+/// else this process writes to stderr.
+pub(crate) fn log_to(path: &Path) -> io::Result<()> {
+    let log = open_log(path)?;
+    let bytes = log.metadata()?.len();
+    rustix::stdio::dup2_stderr(&log)?;
+    if let Some(queue) = QUEUE.get() {
+        let path = Some(path.to_owned());
+        let sink = Sink {
+            file: log,
+            path,
+            bytes,
+        };
+        *queue
+            .shared
+            .sink
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = sink;
+    }
+    Ok(())
 }
 
 /// Writes lines, each with its line break. There is nobody to tell when that fails.
@@ -58,9 +82,17 @@ struct Queue {
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
-    file: File,
+    sink: Mutex<Sink>,
     /// Lines lost since the start.
     lost: AtomicU64,
+}
+
+/// Where lines go in the end.
+struct Sink {
+    file: File,
+    /// Of a log, which has a bound: where it is, and how many bytes it has.
+    path: Option<PathBuf>,
+    bytes: u64,
 }
 
 #[derive(Default)]
@@ -82,7 +114,11 @@ impl Queue {
         let shared = Shared {
             state: Mutex::default(),
             changed: Condvar::new(),
-            file,
+            sink: Mutex::new(Sink {
+                file,
+                path: None,
+                bytes: 0,
+            }),
             lost: AtomicU64::new(0),
         };
         Self {
@@ -181,7 +217,28 @@ impl Shared {
         }
     }
 
-    fn write(&self, mut bytes: &[u8]) -> io::Result<()> {
+    fn write(&self, line: &[u8]) -> io::Result<()> {
+        // Only the thread that writes, and the start of a log, take it.
+        let mut sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
+        sink.write(line)
+    }
+}
+
+impl Sink {
+    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+        if let Some(path) = &self.path
+            && self.bytes >= LOG_BYTES_MAX
+            && let Ok(log) = turn_log(path)
+        {
+            // What a panic says may go to the log before this one.
+            let _ = rustix::stdio::dup2_stderr(&log);
+            (self.file, self.bytes) = (log, 0);
+        }
+        self.bytes += line.len() as u64;
+        self.write_all(line)
+    }
+
+    fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         let mut file = &self.file;
         while !bytes.is_empty() {
             match file.write(bytes) {

@@ -60,6 +60,19 @@ pub fn open_private(path: &Path) -> Result<File> {
     options.mode(0o600).custom_flags(nofollow).open(path)
 }
 
+/// Opens a file to write behind what stands in it, or makes one that only its owner can read or
+/// write. A symbolic link is not followed.
+///
+/// # Errors
+///
+/// When it cannot be opened or made.
+pub fn append_private(path: &Path) -> Result<File> {
+    let nofollow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(0o600);
+    options.custom_flags(nofollow).open(path)
+}
+
 /// Makes what lies at a path, if anything does, this user's alone: others lose their rights. Gives
 /// the mode that it had if they had any.
 ///

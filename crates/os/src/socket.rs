@@ -57,6 +57,37 @@ pub fn connect(path: &Path) -> Result<UnixStream> {
     Ok(socket.into())
 }
 
+/// How a socket that listens for streams is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reached {
+    /// As a Unix socket.
+    Unix,
+    /// Over TCP.
+    Tcp,
+}
+
+/// How a socket is reached, whoever made it.
+///
+/// # Errors
+///
+/// When it does not listen for streams.
+pub fn reached(socket: &impl AsFd) -> Result<Reached> {
+    let refuse = |why: &str| Err(Error::new(ErrorKind::InvalidInput, why));
+    let family = net::getsockname(socket)?.address_family();
+    if net::sockopt::socket_type(socket)? != SocketType::STREAM {
+        return refuse("it is not for streams");
+    }
+    #[cfg(not(target_vendor = "apple"))]
+    if !net::sockopt::socket_acceptconn(socket)? {
+        return refuse("it does not listen");
+    }
+    match family {
+        AddressFamily::UNIX => Ok(Reached::Unix),
+        AddressFamily::INET | AddressFamily::INET6 => Ok(Reached::Tcp),
+        _ => refuse("it is neither a Unix socket nor for TCP"),
+    }
+}
+
 /// Fails unless this user's process listens at the other end. Asked before the first byte is
 /// written: the socket's file may be ours while another user's process listens on it, where others
 /// may rename in its directory.
@@ -135,6 +166,9 @@ mod tests {
         assert!(is_listening(&path).is_err());
         let listener = UnixListener::bind(&path).unwrap();
         assert!(is_socket(&path).unwrap() && is_listening(&path).unwrap());
+        assert_eq!(reached(&listener).unwrap(), Reached::Unix);
+        let stream = UnixStream::connect(&path).unwrap();
+        assert!(reached(&stream).is_err());
         drop(listener);
         assert!(!is_listening(&path).unwrap());
         assert!(fits(&path) && !fits(&dir.path().join("x".repeat(120))));

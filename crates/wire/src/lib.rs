@@ -27,6 +27,7 @@ mod stage;
 mod text;
 mod time;
 mod unquote;
+mod version;
 mod writer;
 
 pub use audited::{AuditAction, AuditRecord};
@@ -48,6 +49,7 @@ pub use sign::{Secret, SecretError, VerifyError};
 pub use stage::{Accepted, How, Refusal, RefusalCode, Stage};
 pub use text::{escape, escape_json, printable};
 pub use time::{days, utc};
+pub use version::is_older;
 
 /// The protocol version that every frame and envelope carries, exactly.
 pub const PROTOCOL_VERSION: &str = "v1";

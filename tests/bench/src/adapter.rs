@@ -13,6 +13,7 @@ use crate::report::Bar;
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#;
 const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 const PEERS: &str = r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"bus.peers","arguments":{}}}"#;
+const SEND: &str = r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"bus.send","arguments":{"to":"first","body":"hello"}}}"#;
 
 pub(crate) async fn start_and_idle(bench: &mut Bench) -> Result<()> {
     let home = bench.home()?;
@@ -85,4 +86,53 @@ pub(crate) fn end(adapter: &mut Child) -> Result<()> {
     drop(adapter.stdin.take());
     adapter.wait()?;
     Ok(())
+}
+
+/// From the start of an adapter where no broker runs to its first accepted message: for a user who
+/// never had one, and for one who had.
+pub(crate) fn on_demand(bench: &mut Bench) -> Result<()> {
+    let mut times: [Vec<f64>; 2] = Default::default();
+    for _ in 0..if bench.quick { 2 } else { 15 } {
+        let home = bench.home()?;
+        for took in &mut times {
+            took.push(first_accepted(bench, home.path())?.as_secs_f64() * 1e3);
+        }
+    }
+    let [new, known] = times;
+    for (whose, took) in [("a clean home", new), ("a home with a database", known)] {
+        let what = format!("no broker, {whose}: adapter's start to its first accepted message");
+        bench.report.add(&what, "ms", took, Bar::AtMost(150.0));
+    }
+    Ok(())
+}
+
+/// Starts an adapter, which sends a message to itself, and ends it and its broker.
+fn first_accepted(bench: &Bench, home: &std::path::Path) -> Result<Duration> {
+    let peerbus = |args: &[&str]| {
+        let mut command = Command::new(&bench.binary);
+        command.args(args).env_clear().env("HOME", home);
+        command.stderr(Stdio::null());
+        command
+    };
+    let start = Instant::now();
+    let mut adapter = peerbus(&["adapter", "--adapter", "generic", "--name", "first"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let stdin = adapter.stdin.as_mut().context("no stdin")?;
+    writeln!(stdin, "{INITIALIZE}\n{INITIALIZED}\n{SEND}")?;
+    let stdout = adapter.stdout.as_mut().context("no stdout")?;
+    let mut lines = BufReader::new(stdout).lines();
+    let answer = loop {
+        let line = lines.next().context("the adapter ended")??;
+        if line.contains(r#""id":2"#) {
+            break line;
+        }
+    };
+    let took = start.elapsed();
+    anyhow::ensure!(answer.contains("accepted"), "not accepted: {answer}");
+    end(&mut adapter)?;
+    let stopped = peerbus(&["stop"]).stdout(Stdio::null()).status()?;
+    anyhow::ensure!(stopped.success(), "the broker was not stopped");
+    Ok(took)
 }

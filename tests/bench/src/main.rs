@@ -156,6 +156,9 @@ async fn scenarios(bench: &mut Bench, only: Option<&str>) -> Result<()> {
     if wanted("adapter") {
         adapter::start_and_idle(bench).await?;
     }
+    if wanted("demand") {
+        adapter::on_demand(bench)?;
+    }
     if wanted("audit") {
         audit::verify(bench).await?;
     }

@@ -1,7 +1,8 @@
 //! An empty home directory, and processes that know no other.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 /// A fresh user: nothing configured, no variables but the directories.
 pub(crate) struct Home {
@@ -21,13 +22,14 @@ impl Home {
         self.dir.path()
     }
 
-    /// A command with this home and nothing else in its environment.
-    pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    /// A command with this home and nothing else in its environment; it starts no broker by itself.
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command
             .env_clear()
             .env("HOME", self.path())
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("PEERBUS_AUTOSTART", "off")
             .env("RUST_BACKTRACE", "1")
             .current_dir(self.path())
             .stdin(Stdio::null());
@@ -43,8 +45,7 @@ impl Home {
 
     /// Runs `peerbus` to its end.
     pub(crate) fn run(&self, args: &[&str]) -> Finished {
-        let output = self.peerbus(args).output().expect("peerbus starts");
-        Finished::new(args, output)
+        Finished::of(&mut self.peerbus(args))
     }
 
     /// Where `serve` keeps its database.
@@ -77,7 +78,11 @@ pub(crate) struct Finished {
 }
 
 impl Finished {
-    fn new(args: &[&str], output: Output) -> Self {
+    /// Runs `peerbus` to its end.
+    pub(crate) fn of(command: &mut Command) -> Self {
+        let output = command.output().expect("peerbus starts");
+        let args = command.get_args().map(OsStr::to_string_lossy);
+        let args: Vec<_> = args.collect();
         Self {
             what: args.join(" "),
             code: output.status.code(),

@@ -9,7 +9,7 @@ mod raw;
 mod small;
 
 pub(crate) use broker::Broker;
-pub(crate) use home::Home;
+pub(crate) use home::{Finished, Home};
 pub(crate) use lines::Lines;
 pub(crate) use mcp::Mcp;
 pub(crate) use peerbus_test_support::PATIENCE;

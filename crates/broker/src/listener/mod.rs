@@ -1,5 +1,7 @@
 //! Listening: TCP and Unix sockets behind one acceptor.
 
+mod bind;
+mod given;
 mod limit;
 mod socket;
 mod tls;
@@ -16,11 +18,11 @@ use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
+pub(crate) use self::bind::{Places, check_loopback, listen_at};
 pub(crate) use self::limit::raise_file_limit;
 pub(crate) use self::socket::{Socket, Via};
-pub(crate) use self::unix::bind as bind_unix;
 use crate::options::StartError;
-use crate::places::Places;
+use crate::places;
 use crate::shared::Shared;
 
 /// Sockets that may be open beyond the connections: for health checks, metrics and refusals.
@@ -31,9 +33,13 @@ pub(crate) const BACKLOG: u32 = 4_096;
 /// Pause after an accept that failed for want of resources.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
-/// Binds a TCP listener.
-pub(crate) fn bind_tcp(address: SocketAddr) -> Result<TcpListener, StartError> {
-    listen_tcp(address).map_err(|source| match source.kind() {
+/// Binds a TCP listener. Gives its real address, too.
+fn bind_tcp(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    let bound = listen_tcp(address).and_then(|listener| {
+        let actual = listener.local_addr()?;
+        Ok((listener, actual))
+    });
+    bound.map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => StartError::PortInUse { address },
         _ => StartError::Listen { address, source },
     })
@@ -49,6 +55,15 @@ fn listen_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
+}
+
+/// Where requests come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Site {
+    /// A TCP listener.
+    Tcp(SocketAddr),
+    /// The Unix socket: the operator's.
+    Unix,
 }
 
 /// A bound listener.
@@ -76,7 +91,7 @@ impl Acceptor {
     ) -> impl Iterator<Item = Self> {
         let sockets = shared.places.max + SOCKETS_SPARE;
         let all = Arc::new(Semaphore::new(sockets));
-        let tcp = Arc::new(Semaphore::new(sockets - Places::of_unix(sockets)));
+        let tcp = Arc::new(Semaphore::new(sockets - places::Places::of_unix(sockets)));
         bound.into_iter().map(move |bound| Self {
             places: match &bound {
                 Bound::Tcp(_) => vec![Arc::clone(&tcp), Arc::clone(&all)],

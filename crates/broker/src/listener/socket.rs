@@ -236,6 +236,7 @@ pub(crate) struct Io {
 impl Io {
     pub(super) fn new(socket: Socket, place: Vec<OwnedSemaphorePermit>) -> Self {
         let deadline = Some(Box::pin(sleep(socket.shared.times.http_max)));
+        socket.shared.life.came();
         Self {
             socket: Arc::new(socket),
             deadline,
@@ -256,6 +257,12 @@ impl Io {
             ));
         }
         Ok(())
+    }
+}
+
+impl Drop for Io {
+    fn drop(&mut self) {
+        self.socket.shared.life.left();
     }
 }
 

@@ -137,7 +137,7 @@ async fn a_broker_that_is_dropped_lets_go_of_its_database() {
         loop {
             match start(options(&dir)).await {
                 Ok(next) => break next,
-                Err(StartError::Database { .. }) => tokio::task::yield_now().await,
+                Err(StartError::InUse { .. }) => tokio::task::yield_now().await,
                 Err(other) => panic!("{other}"),
             }
         }
@@ -155,7 +155,7 @@ async fn of_two_brokers_started_at_once_the_one_with_the_database_has_the_socket
             (Ok(won), Err(lost)) | (Err(lost), Ok(won)) => (won, lost),
             other => panic!("not one of two: {other:?}"),
         };
-        assert!(matches!(lost, StartError::Database { .. }), "{lost}");
+        assert!(matches!(lost, StartError::InUse { .. }), "{lost}");
         let path = won.unix_path().unwrap().to_owned();
         let mut alice = Socket::connect_unix(&path).await.unwrap();
         alice.register("alice", TOKEN).await;

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use peerbus_adapter::demand::{ask, came_to_be};
 use peerbus_adapter::{
     Bus, Config, Event, Flags, How, LinkState, Naming, PeerEntry, Refused, UNUSABLE, Url, connect,
     credentials,
@@ -145,6 +146,12 @@ async fn answered(config: &Config, took: u128, ext: bool, report: &mut Report) {
         "broker",
         format!("registered{at} within {took} ms, the token is accepted"),
     );
+    if let Some((_, Url::Unix(path))) = &said
+        && let Ok((200, about)) = ask(path, "GET", "/broker").await
+        && let Some(says) = came_to_be(&about)
+    {
+        report.ok("started", says);
+    }
     match version {
         _ if !ext => report.warning(
             "version",

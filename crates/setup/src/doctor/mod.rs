@@ -14,6 +14,7 @@ mod silence;
 mod version;
 
 use peerbus_adapter::Flags;
+use peerbus_adapter::demand::Demand;
 
 use crate::error::Error;
 
@@ -24,6 +25,8 @@ pub use report::{Found, Report};
 pub struct Context {
     /// Which broker is meant, if the command line says so.
     pub flags: Flags,
+    /// Whether a broker is started if there is none.
+    pub demand: Demand,
     /// Checks the variables that adapters read beside those of the connection.
     pub check_options: CheckOptions,
 }

@@ -22,6 +22,7 @@ pub(super) fn check(context: &Context, report: &mut Report) -> Option<Config> {
         }
     };
     config.ephemeral = true;
+    config.demand = context.demand.clone();
     keys(&config, report).then_some(config)
 }
 
@@ -72,6 +73,13 @@ fn keys(config: &Config, report: &mut Report) -> bool {
             } else {
                 report.ok("credentials", format!("{file} can be used"));
             }
+            true
+        }
+        (_, Err(CredentialsError::Missing(_))) if config.demand.starter().is_some() => {
+            report.ok(
+                "credentials",
+                format!("there is no {file} yet: the first broker makes it"),
+            );
             true
         }
         (_, Err(CredentialsError::Missing(_))) => {

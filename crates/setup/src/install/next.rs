@@ -39,7 +39,9 @@ pub(super) fn steps(agent: &Agent, scope: Scope, project: &Path, called: &Progra
     if let Some(name) = &called.name {
         steps.push(one_at_a_time(name));
     }
-    steps.push("run `peerbus serve` if no broker runs yet, and `peerbus doctor` to check".into());
+    steps.push(
+        "run `peerbus doctor` to check; the first session starts a broker if none runs".into(),
+    );
     steps
 }
 

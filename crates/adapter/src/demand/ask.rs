@@ -1,0 +1,56 @@
+//! One request to a broker at its Unix socket, and what an answer says.
+
+use std::io::{Error, ErrorKind, Result};
+use std::path::Path;
+use std::time::Duration;
+
+use peerbus_wire::escape;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use crate::text::span;
+
+const PATIENCE: Duration = Duration::from_secs(3);
+/// More than any answer has.
+const ANSWER_BYTES_MAX: u64 = 65_536;
+/// Longest text about the broker's start, in characters.
+const STARTED_CHARS: usize = 300;
+
+/// Asks. Gives the status of the answer and its body.
+///
+/// # Errors
+///
+/// When there is no answer within 3 s.
+pub async fn ask(socket: &Path, method: &str, target: &str) -> Result<(u16, String)> {
+    let asked = async {
+        let mut stream = UnixStream::connect(socket).await?;
+        peerbus_os::socket::check_listener(&stream)?;
+        let request = format!(
+            "{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = Vec::new();
+        let mut stream = stream.take(ANSWER_BYTES_MAX);
+        stream.read_to_end(&mut answer).await?;
+        let text = String::from_utf8_lossy(&answer);
+        let status = text.split(' ').nth(1).and_then(|code| code.parse().ok());
+        let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+        match status {
+            Some(status) => Ok((status, body.to_owned())),
+            None => Err(Error::new(ErrorKind::InvalidData, "it speaks no HTTP")),
+        }
+    };
+    timeout(PATIENCE, asked).await?
+}
+
+/// How a broker came to be, and when, from what it answers to `GET /broker`.
+#[must_use]
+pub fn came_to_be(about: &str) -> Option<String> {
+    let about: Value = serde_json::from_str(about).ok()?;
+    let started = escape(about["started"].as_str()?, STARTED_CHARS);
+    let version = escape(about["version"].as_str()?, STARTED_CHARS);
+    let ago = span(about["started_ms_ago"].as_u64()? / 1_000);
+    Some(format!("version {version}, started {started}, {ago} ago"))
+}

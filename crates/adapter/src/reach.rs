@@ -1,0 +1,199 @@
+//! One attempt to connect: with which credentials, where, and to a broker that is started if there
+//! is none and one may be.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use peerbus_wire::is_older;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep};
+
+use crate::config::Config;
+use crate::credentials::{self as file, Credentials, CredentialsError};
+use crate::demand::{Starter, Tried, ask};
+use crate::dial::{Dialed, Socket, Undialed, candidates, dial};
+use crate::url::Url;
+
+/// How long it is tried again where somebody else starts or ends a broker.
+const BUSY_MAX: Duration = Duration::from_secs(5);
+/// Between two of these attempts.
+const AGAIN: Duration = Duration::from_millis(15);
+
+/// A connection that nothing was said on yet.
+pub(crate) struct Reached {
+    pub(crate) socket: Socket,
+    /// The broker is on this machine.
+    pub(crate) local: bool,
+    pub(crate) credentials: Credentials,
+}
+
+/// Why there is none.
+#[derive(Debug)]
+pub(crate) enum Unreached {
+    NoCredentials(CredentialsError),
+    NoBroker {
+        /// It would be on this machine.
+        local: bool,
+        why: String,
+        /// Nothing answers there, and it is this user's usual place.
+        absent: bool,
+    },
+}
+
+/// Connects.
+pub(crate) async fn reach(config: &Config) -> Result<Reached, Unreached> {
+    let Some(starter) = config.demand.starter() else {
+        return once(config, None).await;
+    };
+    let usual = credentials(config).map_or(true, |found| found.url.is_none());
+    if config.url.is_some() || !usual {
+        return once(config, None).await;
+    }
+    if let Some(why) = starter.waits() {
+        return Err(absent(why.to_owned()));
+    }
+    match once(config, Some(starter)).await {
+        Err(
+            Unreached::NoBroker { absent: true, .. }
+            | Unreached::NoCredentials(CredentialsError::Missing(_)),
+        ) => {}
+        reached => return reached,
+    }
+    let deadline = Instant::now() + BUSY_MAX;
+    loop {
+        let busy = match start(starter).await {
+            Tried::Ready => None,
+            Tried::Busy(why) => Some(why),
+            Tried::Failed(why) => return Err(absent(why)),
+        };
+        match once(config, Some(starter)).await {
+            Err(failed) if Instant::now() < deadline => {
+                // One that serves has made the credentials.
+                if let (None, Unreached::NoCredentials(_)) = (&busy, &failed) {
+                    return Err(failed);
+                }
+            }
+            Err(Unreached::NoBroker { why, .. }) => {
+                return Err(absent(match busy {
+                    Some(busy) => format!("{why}; none was started, because {busy}"),
+                    None => why,
+                }));
+            }
+            reached => return reached,
+        }
+        sleep(AGAIN).await;
+    }
+}
+
+fn absent(why: String) -> Unreached {
+    Unreached::NoBroker {
+        local: true,
+        why,
+        absent: true,
+    }
+}
+
+/// Starts a broker, away from this thread.
+async fn start(starter: &Arc<Starter>) -> Tried {
+    let (done, tried) = oneshot::channel();
+    let starter = Arc::clone(starter);
+    let thread = std::thread::Builder::new().name("peerbus-start".into());
+    let spawned = thread.spawn(move || {
+        // Whoever asked may have gone.
+        let _unheard = done.send(starter.start());
+    });
+    match spawned {
+        Ok(_) => tried
+            .await
+            .unwrap_or(Tried::Busy("it ended by a bug".into())),
+        Err(error) => Tried::Failed(format!("no broker could be started: {error}")),
+    }
+}
+
+/// One attempt. A broker that is older than this program, that somebody like `starter` started and
+/// that nobody uses is ended first.
+async fn once(config: &Config, starter: Option<&Arc<Starter>>) -> Result<Reached, Unreached> {
+    let found = credentials(config).map_err(Unreached::NoCredentials)?;
+    let url = config.url.as_ref().or(found.url.as_ref());
+    let urls = candidates(url, &config.sockets, config.token.is_some());
+    let dialed = dial(&urls, &config.sockets, &config.tls, &config.demand).await;
+    let dialed = match dialed {
+        Ok(dialed) if starter.is_some() => replaced(dialed).await,
+        dialed => dialed,
+    };
+    match dialed {
+        Ok(Dialed { socket, url, .. }) => Ok(Reached {
+            socket,
+            local: url.is_local(),
+            credentials: found,
+        }),
+        Err(Undialed { why, absent }) => Err(Unreached::NoBroker {
+            local: urls.iter().all(Url::is_local),
+            why,
+            absent,
+        }),
+    }
+}
+
+/// Asks an older broker to make room, if it is idle: then it is as if there were none.
+async fn replaced(dialed: Dialed<'_>) -> Result<Dialed<'_>, Undialed> {
+    let ours = env!("CARGO_PKG_VERSION");
+    let theirs = dialed.version.clone().unwrap_or_default();
+    let Url::Unix(path) = dialed.url else {
+        return Ok(dialed);
+    };
+    if !is_older(&theirs, ours) {
+        return Ok(dialed);
+    }
+    // It must not be what keeps the broker busy: it has said nothing, so nothing is lost with it.
+    let target = format!("/stop?newer={ours}");
+    match ask(path, "POST", &target).await {
+        Ok((200, _)) => {
+            let why = format!(
+                "the broker at {} was {theirs}, and ends for this {ours}",
+                dialed.url
+            );
+            Err(Undialed { why, absent: true })
+        }
+        _ => {
+            let url = dialed.url;
+            tracing::warn!(
+                "the broker at {url} is {theirs}, older than this {ours}: it is replaced once nobody uses it, or restart it"
+            );
+            Ok(dialed)
+        }
+    }
+}
+
+/// The configured credentials, completed from the file.
+pub(crate) fn credentials(config: &Config) -> Result<Credentials, CredentialsError> {
+    let Config {
+        token,
+        secret,
+        credentials: path,
+        url,
+        ..
+    } = config;
+    if let (Some(token), Some(secret)) = (token, secret) {
+        // The file may still know where the broker is.
+        let found = if url.is_none() {
+            file::load(path).ok()
+        } else {
+            None
+        };
+        let url = found.and_then(|found| found.url);
+        return Ok(Credentials {
+            token: token.clone(),
+            secret: secret.clone(),
+            url,
+        });
+    }
+    let mut found = file::load(path)?;
+    if let Some(token) = token {
+        found.token = token.clone();
+    }
+    if let Some(secret) = secret {
+        found.secret = secret.clone();
+    }
+    Ok(found)
+}

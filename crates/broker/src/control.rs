@@ -1,0 +1,85 @@
+//! What ends a broker besides signals: being asked over the Unix socket, and nobody's need.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use crate::options::Origin;
+use crate::shared::Shared;
+
+/// Between two looks at who is there: at least and at most.
+const LOOK_MIN: Duration = Duration::from_millis(20);
+const LOOK_MAX: Duration = Duration::from_secs(30);
+
+/// Waits until nobody was connected, in whatever way, for so long.
+pub(crate) async fn idle(shared: &Shared, limit: Duration) {
+    let look = (limit / 20).clamp(LOOK_MIN, LOOK_MAX);
+    let (mut since, mut known) = (Instant::now(), None);
+    loop {
+        let unused = shared.life.unused();
+        if unused.is_none() || known != unused {
+            (since, known) = (Instant::now(), unused);
+        }
+        if since.elapsed() >= limit {
+            return;
+        }
+        sleep(look).await;
+    }
+}
+
+/// `GET /broker`: its version, its process, its database, and how it came to be.
+pub(crate) async fn about(State(shared): State<Arc<Shared>>) -> Response {
+    let database = shared.witness.as_ref().map(|witness| witness.database());
+    Json(json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "pid": std::process::id(),
+        "database": database.map(|path| path.display().to_string()),
+        "started": shared.life.origin.to_string(),
+        "started_ms_ago": shared.clock.mono_ms(),
+        "peers": shared.health.peers(),
+    }))
+    .into_response()
+}
+
+/// Who asks for the end.
+#[derive(Deserialize)]
+pub(crate) struct Asked {
+    /// A program of this version.
+    newer: Option<String>,
+    /// A broker that somebody runs by hand, or as a service.
+    takeover: Option<String>,
+}
+
+/// `POST /stop`: ends the broker. With `?newer=VERSION` only one that was started on demand, is older
+/// and has no peer; with `?takeover=1` only one that was started on demand.
+pub(crate) async fn stop(
+    State(shared): State<Arc<Shared>>,
+    Query(asked): Query<Asked>,
+) -> Response {
+    let conditional = asked.newer.is_some() || asked.takeover.is_some();
+    let ours = env!("CARGO_PKG_VERSION");
+    let refused = if conditional && !matches!(shared.life.origin, Origin::Demand(_)) {
+        Some(format!(
+            "this broker was started {}, and ends when told\n",
+            shared.life.origin
+        ))
+    } else if let Some(newer) = &asked.newer {
+        let peers = shared.health.peers();
+        let older = peerbus_wire::is_older(ours, newer);
+        (!older || peers > 0).then(|| format!("this broker is {ours} and has {peers} peers\n"))
+    } else {
+        None
+    };
+    if let Some(why) = refused {
+        return (StatusCode::CONFLICT, why).into_response();
+    }
+    shared.life.ask();
+    Json(json!({ "pid": std::process::id() })).into_response()
+}

@@ -1,0 +1,87 @@
+//! Everything that a broker listens on.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use peerbus_os::socket::SocketFile;
+
+use super::given::{Given, take_over};
+use super::unix::bind as bind_unix;
+use super::{Bound, Site, bind_tcp};
+use crate::options::StartError;
+
+/// Fails if other machines could reach one of these addresses.
+pub(crate) fn check_loopback(addresses: &[SocketAddr]) -> Result<(), StartError> {
+    let exposed = |address: &&SocketAddr| !address.ip().to_canonical().is_loopback();
+    match addresses.iter().find(exposed) {
+        Some(&address) => Err(StartError::Insecure { address }),
+        None => Ok(()),
+    }
+}
+
+/// Where to listen.
+pub(crate) struct Places {
+    pub(crate) listen: Vec<SocketAddr>,
+    pub(crate) unix: Option<PathBuf>,
+    /// What listens already.
+    pub(crate) given: Vec<OwnedFd>,
+    pub(crate) tcp_optional: bool,
+    pub(crate) loopback_only: bool,
+}
+
+/// What is listened on.
+#[derive(Default)]
+pub(crate) struct Listening {
+    pub(crate) bound: Vec<(Bound, Site)>,
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) unix: Option<PathBuf>,
+    pub(crate) socket_file: Option<SocketFile>,
+    /// Addresses that could not be listened on, and why.
+    pub(crate) left_out: Vec<StartError>,
+}
+
+/// Binds every address, and the Unix socket last; or takes what was given.
+pub(crate) fn listen_at(places: &mut Places) -> Result<Listening, StartError> {
+    let mut listening = Listening::default();
+    if !places.given.is_empty() {
+        for fd in places.given.drain(..) {
+            match take_over(fd)? {
+                (bound @ Bound::Tcp(_), Given::Tcp(address)) => {
+                    listening.addresses.push(address);
+                    listening.bound.push((bound, Site::Tcp(address)));
+                }
+                (bound, given) => {
+                    if let Given::Unix(path) = given {
+                        listening.unix = path;
+                    }
+                    listening.bound.push((bound, Site::Unix));
+                }
+            }
+        }
+        if places.loopback_only {
+            check_loopback(&listening.addresses)?;
+        }
+        return Ok(listening);
+    }
+    for address in &places.listen {
+        match bind_tcp(*address) {
+            Ok((listener, actual)) => {
+                listening.addresses.push(actual);
+                listening
+                    .bound
+                    .push((Bound::Tcp(listener), Site::Tcp(actual)));
+            }
+            Err(why) if places.tcp_optional && places.unix.is_some() => {
+                listening.left_out.push(why);
+            }
+            Err(why) => return Err(why),
+        }
+    }
+    if let Some(path) = places.unix.take() {
+        let (listener, file) = bind_unix(&path)?;
+        listening.bound.push((Bound::Unix(listener), Site::Unix));
+        (listening.unix, listening.socket_file) = (Some(path), Some(file));
+    }
+    Ok(listening)
+}

@@ -1,0 +1,42 @@
+//! Sockets that listen already, passed by a service manager.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use peerbus_os::socket::{Reached, reached};
+use tokio::net::{TcpListener, UnixListener};
+
+use super::Bound;
+use crate::options::StartError;
+
+/// Where a given socket listens.
+pub(crate) enum Given {
+    Tcp(SocketAddr),
+    /// `None`: at a name that is no file's.
+    Unix(Option<PathBuf>),
+}
+
+/// Takes over a socket that listens. Its file, if it has one, stays its giver's.
+pub(crate) fn take_over(socket: OwnedFd) -> Result<(Bound, Given), StartError> {
+    adopt(socket).map_err(|error| StartError::Given {
+        reason: error.to_string(),
+    })
+}
+
+fn adopt(socket: OwnedFd) -> io::Result<(Bound, Given)> {
+    if reached(&socket)? == Reached::Unix {
+        let listener = std::os::unix::net::UnixListener::from(socket);
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let path = address.as_pathname().map(PathBuf::from);
+        let listener = UnixListener::from_std(listener)?;
+        return Ok((Bound::Unix(listener), Given::Unix(path)));
+    }
+    let listener = std::net::TcpListener::from(socket);
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    let listener = TcpListener::from_std(listener)?;
+    Ok((Bound::Tcp(listener), Given::Tcp(address)))
+}

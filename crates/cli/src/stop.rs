@@ -1,0 +1,77 @@
+//! `peerbus stop`.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use peerbus_adapter::demand::{holder, leave_mark};
+use peerbus_adapter::paths::Paths;
+use serde_json::Value;
+
+use crate::args::Stop;
+use crate::failure::Failure;
+use crate::{operator, output};
+
+/// How long a broker may take to end: it gives its connections 5 s to read what is queued.
+const ENDS_WITHIN: Duration = Duration::from_secs(20);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Ends the broker, and keeps sessions that run from starting another one.
+pub(crate) fn run(verb: &Stop) -> Result<(), Failure> {
+    let sockets = operator::sockets(verb.socket.as_ref())?;
+    let paths = Paths::find()?;
+    let usual = sockets == paths.sockets;
+    if usual {
+        leave_mark(&paths.state_dir).map_err(|error| {
+            let dir = paths.state_dir.display();
+            Failure::failed(format!("cannot leave a mark in {dir}: {error}"))
+        })?;
+    }
+    let about = match operator::over(&sockets, "GET", "/broker") {
+        Ok(about) => about,
+        Err(_) if usual && holder(&paths.database).is_none() => {
+            output::line("no broker is running; sessions that run start none")?;
+            return Ok(());
+        }
+        Err(failure) => return Err(failure),
+    };
+    if about.status == 404 {
+        return Err(Failure::failed(
+            "the broker is too old to be told: end it as it was started, or with `kill`",
+        ));
+    }
+    let about: Value = serde_json::from_str(&about.ok()?).map_err(Failure::failed)?;
+    let database = about["database"].as_str().map(PathBuf::from);
+    let database = database.unwrap_or(paths.database);
+    let pid = about["pid"].as_u64();
+    operator::over(&sockets, "POST", "/stop")?.ok()?;
+    wait(&database, pid)?;
+    let pid = pid
+        .map(|pid| format!(", process {pid},"))
+        .unwrap_or_default();
+    output::line(&format!(
+        "the broker{pid} has ended; everything accepted is on disk"
+    ))?;
+    if usual {
+        output::say("sessions that run wait; the next new one, or any command, starts it again");
+    }
+    Ok(())
+}
+
+/// Waits until the process has given the database up.
+fn wait(database: &Path, pid: Option<u64>) -> Result<(), Failure> {
+    let deadline = Instant::now() + ENDS_WITHIN;
+    while let Some(found) = holder(database) {
+        // Another one has it already.
+        if found.is_some() && found.map(u64::from) != pid {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            let seconds = ENDS_WITHIN.as_secs();
+            let why = format!("the broker was told to end, and has not in {seconds} s");
+            return Err(Failure::failed(why));
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}

@@ -394,12 +394,12 @@ fn a_gate_opens_what_it_says_and_for_whom() {
                 bypass,
                 wanted(who, &[control], false, "never"),
             );
+            is("session/held", json!({}), wanted(who, &[], false, "done"));
+            let none = wanted(who, &[], false, "impossible");
+            is("session/release", json!({ "id": "m1" }), none);
             // Nobody ends what its user runs in a terminal.
-            is(
-                "session/stop",
-                json!({}),
-                wanted(who, &[], false, "impossible"),
-            );
+            let cannot = wanted(who, &[], false, "impossible");
+            is("session/stop", json!({}), cannot);
 
             let answer = world.during_a_turn(who, "session/interrupt", &json!({}));
             let may = wanted(who, &[interrupt], false, "done");

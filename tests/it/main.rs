@@ -31,6 +31,7 @@ mod other_agents;
 mod people;
 mod recv;
 mod rotate;
+mod senders;
 mod sessions;
 mod support;
 mod tls;

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use peerbus_core::mailbox::{NoRule, Senders};
 use peerbus_wire::limits::{WINDOW_BYTES_DEFAULT, WINDOW_MESSAGES_DEFAULT};
-use peerbus_wire::{PeerName, Secret, Token, Window};
+use peerbus_wire::{PeerName, Secret, Token, Window, escape};
 use serde_json::{Map, Value};
 
 use crate::demand::Demand;
@@ -56,6 +57,8 @@ pub struct Config {
     /// The HMAC secret; `None`: the file's, read before each attempt, once a minute, and when
     /// something arrives that it does not verify.
     pub secret: Option<Secret>,
+    /// Whose mail reaches the agent; `None`: as the credentials file says, read when the secret is.
+    pub senders: Option<Senders>,
     /// The credentials file.
     pub credentials: PathBuf,
     /// Whether a broker is started if none is found; [`Config::resolve`] says that none is.
@@ -85,6 +88,7 @@ impl Config {
             "PEERBUS_TOKEN",
             "PEERBUS_HMAC_SECRET",
             "PEERBUS_HMAC_SECRET_ALSO",
+            "PEERBUS_FROM",
         ] {
             if let Err(std::env::VarError::NotUnicode(_)) = std::env::var(variable) {
                 return Err(ConfigError(format!("{variable} is not valid UTF-8")));
@@ -131,6 +135,8 @@ impl Config {
             None => None,
         };
         let secret = secret(|variable| given(&None, variable))?;
+        let senders = given(&None, "PEERBUS_FROM");
+        let senders = senders.map(|text| senders_of(&text)).transpose()?;
         let sessions = Paths::find()
             .ok()
             .map(|paths| Sessions::new(&paths.state_dir));
@@ -148,6 +154,7 @@ impl Config {
             naming,
             token,
             secret,
+            senders,
             credentials,
             demand: Demand::None,
             ephemeral: false,
@@ -160,6 +167,20 @@ impl Config {
             session: Sessions::id(env),
         })
     }
+}
+
+/// Rules about senders, with spaces or commas between them.
+fn senders_of(text: &str) -> Result<Senders, ConfigError> {
+    let rules = text
+        .split([' ', ',', '\n', '\t'])
+        .filter(|rule| !rule.is_empty());
+    Senders::parse(rules).map_err(|NoRule(found)| {
+        ConfigError(format!(
+            "PEERBUS_FROM has \"{}\", which is no rule: write PATTERN=allow, hold, refuse or drop, \
+             such as \"alice=allow ci-*=hold *=refuse\"",
+            escape(&found, 80)
+        ))
+    })
 }
 
 /// The secret of the environment.

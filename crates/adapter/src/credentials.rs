@@ -6,13 +6,15 @@
 //! hmac_secret = "…"   # signs and verifies messages, at least 32 bytes
 //! hmac_secret_also = "…"  # optional, while secrets are rotated: verifies, never signs
 //! url = "…"           # optional: where the broker is
+//! senders = ["…=…"]   # optional: whose mail reaches the agent
 //! ```
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use peerbus_wire::{Secret, Token, hex};
+use peerbus_core::mailbox::{NoRule, Senders};
+use peerbus_wire::{Secret, Token, escape, hex};
 use zeroize::Zeroizing;
 
 use crate::url::Url;
@@ -29,6 +31,8 @@ pub struct Credentials {
     pub secret: Secret,
     /// `url`, optional: where the broker is.
     pub url: Option<Url>,
+    /// `senders`, optional: whose mail reaches the agent.
+    pub senders: Option<Senders>,
 }
 
 /// Why there are no credentials to be had from a file.
@@ -117,7 +121,30 @@ pub fn parse(text: &str) -> Result<Credentials, String> {
         Some(url) => Some(Url::parse(url).map_err(|error| format!("has a wrong `url`: {error}"))?),
         None => None,
     };
-    Ok(Credentials { token, secret, url })
+    let senders = table.get("senders").map(senders).transpose()?;
+    Ok(Credentials {
+        token,
+        secret,
+        url,
+        senders,
+    })
+}
+
+/// The rules in an array of texts.
+fn senders(value: &toml::Value) -> Result<Senders, String> {
+    let wrong = |found: &str| {
+        format!(
+            "has wrong `senders`: {found} is no rule; write senders = [\"alice=allow\", \
+             \"ci-*=hold\", \"*=refuse\"] (allow, hold, refuse or drop)"
+        )
+    };
+    let texts = value.as_array().ok_or_else(|| wrong("what is there"))?;
+    let texts = texts
+        .iter()
+        .map(toml::Value::as_str)
+        .collect::<Option<Vec<_>>>();
+    let texts = texts.ok_or_else(|| wrong("what is there"))?;
+    Senders::parse(texts).map_err(|NoRule(found)| wrong(&format!("\"{}\"", escape(&found, 80))))
 }
 
 /// Loads the file at `path`. When there is none, makes a token and an HMAC secret and writes them

@@ -166,7 +166,13 @@ impl Link {
                 local,
                 credentials,
             }) => {
-                let Credentials { token, secret, .. } = credentials;
+                let Credentials {
+                    token,
+                    secret,
+                    senders,
+                    ..
+                } = credentials;
+                self.shared.set_senders(senders);
                 let credentials = peer::Credentials {
                     token,
                     secret,
@@ -204,7 +210,10 @@ impl Link {
                     Step::Do(Action::Ping) => conn.ping(),
                     Step::Do(Action::Reread) => {
                         let found = credentials(&self.config).ok();
-                        let secret = found.map(|found| found.secret);
+                        let secret = found.map(|found| {
+                            self.shared.set_senders(found.senders);
+                            found.secret
+                        });
                         self.shared.with(|session, now| session.handle_secret(now, secret));
                     }
                     Step::Do(Action::Dial | Action::Rename) | Step::Look => {}

@@ -22,6 +22,11 @@ impl Bus {
         self.tell(|session, now| session.refuse(now, *key, reason));
     }
 
+    /// Is done with a message, and claims nothing of it.
+    pub fn ack_silently(&self, key: &Key) {
+        self.tell(|session, now| session.ack_silently(now, *key));
+    }
+
     /// Goes by another name from now on. The queue goes with it, and mail for the present name
     /// still comes here. If the broker turned the present name down, this is not asked of it: the
     /// other name is registered in its place.

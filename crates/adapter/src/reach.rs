@@ -186,6 +186,7 @@ pub(crate) fn credentials(config: &Config) -> Result<Credentials, CredentialsErr
             token: token.clone(),
             secret: secret.clone(),
             url,
+            senders: config.senders.clone(),
         });
     }
     let mut found = file::load(path)?;
@@ -194,6 +195,9 @@ pub(crate) fn credentials(config: &Config) -> Result<Credentials, CredentialsErr
     }
     if let Some(secret) = secret {
         found.secret = secret.clone();
+    }
+    if let Some(senders) = &config.senders {
+        found.senders = Some(senders.clone());
     }
     Ok(found)
 }

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant as StdInstant;
 
 use peerbus_core::Now;
+use peerbus_core::mailbox::Senders;
 use peerbus_core::peer::{QueryId, Rejected, Reply, Session, Status};
 use peerbus_wire::{MessageId, PeerName, escape};
 use tokio::sync::{Notify, oneshot, watch};
@@ -31,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) events: Notify,
     state: watch::Sender<LinkState>,
     pub(crate) pulse: Pulse,
+    /// Whose mail reaches the agent.
+    senders: Mutex<Senders>,
     /// The driver is done.
     pub(crate) ended: watch::Sender<bool>,
 }
@@ -87,6 +90,15 @@ impl Clock {
 }
 
 impl Shared {
+    pub(crate) fn set_senders(&self, senders: Option<Senders>) {
+        *self.senders.lock().unwrap_or_else(PoisonError::into_inner) = senders.unwrap_or_default();
+    }
+
+    pub(crate) fn senders(&self) -> Senders {
+        let senders = self.senders.lock();
+        senders.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     pub(crate) fn new(
         clock: Clock,
         session: Session,
@@ -110,6 +122,7 @@ impl Shared {
             events: Notify::new(),
             state,
             pulse,
+            senders: Mutex::default(),
             ended: watch::Sender::new(false),
         }
     }

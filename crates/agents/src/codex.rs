@@ -38,7 +38,7 @@ pub(crate) const AGENT: Agent = Agent {
 };
 
 /// What it must hand on of its environment, which it otherwise cleans.
-const HANDED_ON: [&str; 19] = [
+const HANDED_ON: [&str; 20] = [
     "CODEX_HOME",
     "XDG_CONFIG_HOME",
     "XDG_STATE_HOME",
@@ -54,6 +54,7 @@ const HANDED_ON: [&str; 19] = [
     "PEERBUS_LOG",
     "PEERBUS_ACK",
     "PEERBUS_BUDGET",
+    "PEERBUS_FROM",
     "PEERBUS_TOOL_NAMES",
     "PEERBUS_WAKE",
     "PEERBUS_AUTOSTART",

@@ -17,7 +17,9 @@ use peerbus_adapter::Flags;
 pub(crate) use self::adapter::{Adapter, AdapterKind};
 pub(crate) use self::history::{History, HistoryPurge, HistoryVerb, Tail};
 pub(crate) use self::install::{Files, Install, Uninstall};
-pub(crate) use self::mail::{Ask, Broadcast, Outgoing, Recv, Saying, Send};
+pub(crate) use self::mail::{
+    Ask, Broadcast, Held, HeldOne, HeldVerb, Outgoing, Recv, Saying, Send,
+};
 pub(crate) use self::run::{DrivenClient, Run, Transport};
 pub(crate) use self::session::{
     SessionApprove, SessionDeny, SessionInject, SessionNamed, SessionVerb, Until, Which,
@@ -85,6 +87,8 @@ pub(crate) enum Verb {
     /// Watch live agent sessions of yours, and put texts into them.
     #[command(subcommand)]
     Session(SessionVerb),
+    /// List mail that waits for you, and let it in or decline it.
+    Held(Held),
     /// Put peerbus into an agent's configuration, and show what changes.
     Install(Install),
     /// Take peerbus out of an agent's configuration again.

@@ -13,6 +13,7 @@ mod client;
 mod doctor;
 mod failure;
 mod generate;
+mod held;
 mod history;
 mod hook;
 mod install;
@@ -71,6 +72,7 @@ fn main() -> ExitCode {
         Verb::Keygen(verb) => keygen::run(verb),
         Verb::Secret(verb) => secret::run(verb),
         Verb::Session(verb) => session::run(verb),
+        Verb::Held(verb) => held::run(&verb),
         Verb::Install(verb) => install::run(verb),
         Verb::Uninstall(verb) => install::undo(&verb),
         Verb::Hook(verb) => return hook::run(&verb),

@@ -41,7 +41,7 @@ pub(crate) fn run(verb: SessionVerb) -> Result<(), Failure> {
 }
 
 /// The live sessions, with the gates as they are now.
-fn sessions() -> Result<Vec<Session>, Failure> {
+pub(crate) fn sessions() -> Result<Vec<Session>, Failure> {
     let paths = Paths::find()?;
     let found = directories(&paths).into_iter();
     let found = found.flat_map(|dir| index::live(&dir));
@@ -134,14 +134,14 @@ fn is_meant(session: &Session, meant: &str) -> bool {
         || (session.id.starts_with(meant) && !meant.is_empty())
 }
 
-fn open(session: &Session) -> Result<Client, Failure> {
+pub(crate) fn open(session: &Session) -> Result<Client, Failure> {
     Client::connect(&session.socket).map_err(|error| {
         let socket = escape(&session.socket.display().to_string(), LINE_CHARS);
         Failure::failed(format!("cannot connect to {socket}: {error}"))
     })
 }
 
-fn refused(refusal: Refusal) -> Failure {
+pub(crate) fn refused(refusal: Refusal) -> Failure {
     match refusal {
         Refusal::Said(why) => Failure::failed(escape(&why, LINE_CHARS)),
         Refusal::Lost(error) => lost(&error),
@@ -345,7 +345,7 @@ fn follow(client: &mut Client, id: &str, until: Until, json: bool) -> Result<(),
     }
 }
 
-fn print_json(value: &Value) -> Result<(), Failure> {
+pub(crate) fn print_json(value: &Value) -> Result<(), Failure> {
     Ok(output::line(&escape_json(&value.to_string()))?)
 }
 

@@ -13,7 +13,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
-use crate::approvals::By;
+use crate::approvals::{By, Wish};
 use crate::ask::{resolved, verdict_record};
 use crate::control::{self, Control};
 use crate::gates::{self, Gate};
@@ -187,17 +187,33 @@ impl Ear {
                 done?;
                 json!({ "accepted": true })
             }
-            Call::Approve(wish) => {
-                let id = wish.id.clone();
-                let may = self.may(Gate::Approve, "answer what a session asks its user");
-                let decided = may.and_then(|()| Ok(shared.decide(wish, By::Node)?));
-                self.audited(verdict_record(&id, &By::Node, decided.as_ref().ok()));
-                let verdict = decided?;
-                let Peer { uid, pid } = self.caller;
-                tracing::info!(id, uid, pid, decision = ?verdict.decision, "a request was answered");
-                Value::Object(resolved(&id, &verdict))
+            Call::Held => {
+                self.is_no_agent("look at mail that waits for its user")?;
+                shared.held()
             }
+            Call::Decide { id, from, show } => self.decide_held(&id, from.as_deref(), show)?,
+            Call::Approve(wish) => self.approve(wish)?,
         })
+    }
+
+    fn approve(&self, wish: Wish) -> Result<Value, Error> {
+        let shared = &self.shared;
+        let id = wish.id.clone();
+        let may = self.may(Gate::Approve, "answer what a session asks its user");
+        let decided = may.and_then(|()| Ok(shared.decide(wish, By::Node)?));
+        self.audited(verdict_record(&id, &By::Node, decided.as_ref().ok()));
+        let verdict = decided?;
+        let Peer { uid, pid } = self.caller;
+        tracing::info!(id, uid, pid, decision = ?verdict.decision, "a request was answered");
+        Ok(Value::Object(resolved(&id, &verdict)))
+    }
+
+    fn decide_held(&self, id: &str, from: Option<&str>, show: bool) -> Result<Value, Error> {
+        self.is_no_agent("decide about mail that waits for its user")?;
+        let decided = self.shared.decide_held(id, from, show)?;
+        let Peer { uid, pid } = self.caller;
+        tracing::info!(id, uid, pid, show, "mail that waited was decided about");
+        Ok(decided)
     }
 
     async fn inject(&self, source: &str, prompt: &str, interrupts: bool) -> Result<Value, Error> {

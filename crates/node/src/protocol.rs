@@ -152,6 +152,17 @@ pub enum Call {
     Status,
     /// `session/approve`
     Approve(Wish),
+    /// `session/held`
+    Held,
+    /// `session/release` and `session/refuse`
+    Decide {
+        /// The message's id.
+        id: String,
+        /// Its sender.
+        from: Option<String>,
+        /// The agent gets it.
+        show: bool,
+    },
 }
 
 /// Why something is refused.
@@ -328,6 +339,12 @@ fn call(method: &str, params: Params<'_>, session: Option<&str>) -> Result<Call,
         },
         "session/status" => Call::Status,
         "session/approve" => Call::Approve(params.wish()?),
+        "session/held" => Call::Held,
+        "session/release" | "session/refuse" => Call::Decide {
+            id: params.needed("id", "the id of the message")?.to_owned(),
+            from: params.text("from")?.map(str::to_owned),
+            show: method == "session/release",
+        },
         _ => {
             let why = format!("there is no method {} here", quoted(method));
             return Err(Error::new(UNKNOWN_METHOD, why));

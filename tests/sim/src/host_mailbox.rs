@@ -132,6 +132,7 @@ impl HostMailbox {
             match output {
                 Output::Ack { key, how, .. } => session.ack(now, key, how),
                 Output::Reject { key, reason, .. } => session.refuse(now, key, reason),
+                Output::Drop { key, .. } => session.ack_silently(now, key),
                 Output::Progress { key, stage, .. } => session.progress(key, &stage),
                 Output::Told(token) => {
                     let at = untold.iter().position(|(of, _, _)| *of == token);

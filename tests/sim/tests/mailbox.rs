@@ -46,6 +46,8 @@ fn mailbox_worlds_see_every_end() {
         "warned",
         "many turns",
         "rejected",
+        "dropped",
+        "let in",
         "local seen socket transcript",
         "local seen drain tool_call",
         "local pushed piggyback",
@@ -236,4 +238,9 @@ fn what_was_put_in_here_and_counts_as_a_peers() {
 #[test]
 fn an_answer_that_is_shown_to_others_than_the_one_who_asked() {
     caught(Mutation::ShowExpected, false, "expected");
+}
+
+#[test]
+fn what_waits_for_the_user_that_is_shown_all_the_same() {
+    caught(Mutation::ShowWithheld, false, "denied");
 }

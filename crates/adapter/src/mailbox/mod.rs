@@ -12,6 +12,7 @@ mod observe;
 mod presence;
 mod push;
 pub mod quote;
+mod senders;
 mod serve;
 mod told;
 mod wake_list;
@@ -39,6 +40,7 @@ pub use expected::Expected;
 pub use inject::{Draft, InjectError, SOURCE_CHARS};
 pub use presence::Who;
 pub use push::{Push, receipt};
+pub use senders::Undecided;
 pub use told::{Observer, Staged};
 pub use wake_list::WakeList;
 
@@ -466,6 +468,10 @@ impl State {
             Output::Reject { key, reason, .. } => {
                 self.told.reached(&key, Stage::Dead { why: reason.into() });
                 bus.reject(&key, reason);
+            }
+            Output::Drop { key, .. } => {
+                self.told.reached(&key, Stage::Acked(None));
+                bus.ack_silently(&key);
             }
             Output::Progress { key, stage, .. } => {
                 self.told.reached(&key, stage.clone());

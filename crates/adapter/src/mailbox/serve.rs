@@ -146,7 +146,13 @@ impl Mailbox {
                     let path = TAKEN.to_owned();
                     self.shared.bus.ack(&inbound.key, How::Pushed { path });
                 }
-                _ => self.with(|state, now_ms| state.put(now_ms, event)),
+                _ => {
+                    let senders = self.shared.bus.shared().senders();
+                    self.with(|state, now_ms| {
+                        state.machine.set_senders(now_ms, &senders);
+                        state.put(now_ms, event);
+                    });
+                }
             }
         }
     }

@@ -98,6 +98,34 @@ pub(crate) struct Recv {
     pub(crate) connection: Connection,
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct Held {
+    #[command(subcommand)]
+    pub(crate) verb: Option<HeldVerb>,
+    /// Print the result as JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum HeldVerb {
+    /// List it (as without a word)
+    List,
+    /// Let the agent have a message
+    Release(HeldOne),
+    /// Decline a message: its sender is told
+    Refuse(HeldOne),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct HeldOne {
+    /// The message's id
+    pub(crate) id: String,
+    /// Its sender, where several used that id
+    #[arg(long, value_name = "NAME")]
+    pub(crate) from: Option<String>,
+}
+
 /// A message's id, or a text of that form.
 pub(super) fn message_id(text: &str) -> Result<MessageId, String> {
     MessageId::parse(text).map_err(|error| error.to_string())

@@ -18,10 +18,13 @@ const PASSING_MAX: usize = 64;
 const TELL_AGAIN_MS: u64 = 600_000;
 
 impl Mailbox {
-    /// A message arrived: it is an answer that somebody waits for, or is held, or waits to be
-    /// shown.
+    /// A message arrived: the user's rules keep it out, or it is an answer that somebody waits for,
+    /// or is held, or waits to be shown.
     pub fn message(&mut self, now_ms: u64, mail: Arc<Mail>) {
         self.advance(now_ms);
+        if !self.passes(now_ms, &mail) {
+            return self.finish(now_ms);
+        }
         let traits = Traits {
             priority: mail.talk.priority,
             bytes: mail.bytes,

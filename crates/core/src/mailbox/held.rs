@@ -98,7 +98,7 @@ fn body_len(message: &Message) -> usize {
 }
 
 /// A name as it can stand in a sentence of the bus: names have no other characters than these.
-fn plain(name: &str) -> String {
+pub(super) fn plain(name: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._@:-".contains(c);
     let shown = name.chars().take(128);
     shown.map(|c| if plain(c) { c } else { '_' }).collect()

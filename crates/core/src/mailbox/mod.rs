@@ -46,6 +46,7 @@ mod paths;
 mod push;
 mod put_in;
 mod recent;
+mod senders;
 mod sent;
 #[cfg(test)]
 mod tests;
@@ -65,6 +66,8 @@ use mutation::Mutations;
 use paths::Paths;
 pub use put_in::{Full, PUT_IN_MAX};
 use recent::Recent;
+use senders::Door;
+pub use senders::{NoRule, Rule, Senders};
 use sent::SentMail;
 use transcript::Transcript;
 use turns::Turns;
@@ -131,6 +134,8 @@ pub struct Mailbox {
     digest_at_ms: u64,
     /// When a path is free for what waits.
     gap_at_ms: Option<u64>,
+    /// Whose mail comes in at all.
+    door: Door,
     outputs: VecDeque<Output>,
     mutations: Mutations,
 }
@@ -170,6 +175,7 @@ impl Mailbox {
             last_queued: None,
             digest_at_ms: 0,
             gap_at_ms: None,
+            door: Door::default(),
             outputs: VecDeque::new(),
             mutations: Mutations::default(),
         }

@@ -336,6 +336,13 @@ pub enum Output {
         /// A sentence for its sender.
         reason: &'static str,
     },
+    /// The recipient's user does not want its sender to know more: ack it, and claim nothing.
+    Drop {
+        /// Which.
+        no: No,
+        /// The message, as the bus names it.
+        key: Key,
+    },
     /// Tell the sender how far the message is.
     Progress {
         /// Which.

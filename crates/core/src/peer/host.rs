@@ -87,8 +87,17 @@ impl Session {
     /// to be resent.
     pub fn ack(&mut self, now: Now, key: Key, how: How) {
         let read = self.wants_read();
-        for delivery in self.inbox.consume(key, how.clone()) {
+        for delivery in self.inbox.consume(key, Some(how.clone())) {
             self.ack_delivery(delivery, Some(how.clone()));
+        }
+        self.may_read_again(now, read);
+    }
+
+    /// As [`Session::ack`], but nothing is claimed of the message.
+    pub fn ack_silently(&mut self, now: Now, key: Key) {
+        let read = self.wants_read();
+        for delivery in self.inbox.consume(key, None) {
+            self.ack_delivery(delivery, None);
         }
         self.may_read_again(now, read);
     }

@@ -118,12 +118,13 @@ impl Inbox {
     }
 
     /// The host is done with a message that it took; gives the deliveries to ack.
-    pub(super) fn consume(&mut self, key: Key, how: How) -> Vec<DeliveryKey> {
+    pub(super) fn consume(&mut self, key: Key, how: Option<How>) -> Vec<DeliveryKey> {
         let Some(entry) = self.remove_taken(key) else {
             // Evidence may come after the ack: it counts if the ack must be repeated.
-            let better = matches!(how, How::Seen { .. });
-            if better && let Some(kept @ How::Pushed { .. }) = self.hows.get_mut(&key) {
-                *kept = how;
+            if let Some(better @ How::Seen { .. }) = how
+                && let Some(kept @ How::Pushed { .. }) = self.hows.get_mut(&key)
+            {
+                *kept = better;
             }
             return Vec::new();
         };
@@ -131,7 +132,9 @@ impl Inbox {
         if self.forgetful {
             return entry.deliveries;
         }
-        self.hows.insert(key, how);
+        if let Some(how) = how {
+            self.hows.insert(key, how);
+        }
         if let Some(evicted) = self.consumed.insert(key, entry.print, CONSUMED_MAX) {
             self.hows.remove(&evicted);
         }

@@ -4,13 +4,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use peerbus_core::mailbox::{Mail, Mailbox};
+use peerbus_core::mailbox::{Mail, Mailbox, Rule};
 use peerbus_core::peer::{Inbound, Key};
 use peerbus_wire::{Conversation, Kind, MessageId, PeerName};
 
 use super::plan::Letter;
 use super::world::{Event, World};
-use crate::failure::{Failure, Verdict};
+use crate::failure::{Failure, Verdict, ensure};
 
 /// The broker.
 #[derive(Debug, Default)]
@@ -106,9 +106,34 @@ impl World {
                 continue;
             }
             let mail = Arc::new(self.oracle.arrives(which));
+            let rule = self.oracle.rule(which);
+            if rule != Rule::Allow {
+                self.oracle.keeps_out(which);
+            }
             self.input(|mailbox, now| mailbox.message(now, mail))?;
+            self.keeps_out()?;
             self.oracle.arrived();
             self.fills()?;
+        }
+        Ok(())
+    }
+
+    /// What waits for the user is what the oracle has, and nothing else was kept.
+    fn keeps_out(&self) -> Verdict {
+        let waiting = self.mailbox.as_ref().map_or(0, |it| it.withheld().count());
+        let expected = self.oracle.waiting_outside();
+        ensure(waiting == expected, "senders", || {
+            format!("{waiting} wait for the user, not {expected}")
+        })
+    }
+
+    /// The user decides about what waits.
+    pub(super) fn user_decides(&mut self) -> Verdict {
+        while let Some(no) = self.mailbox.as_ref().and_then(|it| it.withheld().next()) {
+            let (no, show) = (no.0, self.rng.chance(700));
+            self.oracle.decides(show);
+            self.input(|mailbox, now| mailbox.decide(now, no, show))?;
+            self.keeps_out()?;
         }
         Ok(())
     }

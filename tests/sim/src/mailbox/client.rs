@@ -27,6 +27,13 @@ pub(super) struct Client {
     waiter: bool,
 }
 
+impl Client {
+    /// A hook waits to rewake the session.
+    pub(super) fn waits(&self) -> bool {
+        self.waiter
+    }
+}
+
 impl World {
     /// Text reaches the client over a waking path.
     pub(super) fn client_gets(&mut self, attempt: Attempt) -> Verdict {

@@ -54,7 +54,12 @@ impl World {
         let items = mailbox.current(&attempt);
         self.oracle.shows(&items)?;
         if items.is_empty() {
-            return self.told(attempt.id, Outcome::Failed);
+            self.told(attempt.id, Outcome::Failed)?;
+            // The host looks whether the path is still there.
+            if !attempt.path.one_shot || self.client.waits() {
+                self.ready_after(1, attempt.path);
+            }
+            return Ok(());
         }
         self.wake(Attempt { items, ..attempt });
         Ok(())

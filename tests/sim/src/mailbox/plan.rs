@@ -1,6 +1,6 @@
 //! What a world is like.
 
-use peerbus_core::mailbox::{HERE, Policy, WHOLE_BYTES_MAX};
+use peerbus_core::mailbox::{HERE, Policy, Rule, Senders, WHOLE_BYTES_MAX};
 use peerbus_wire::Priority;
 
 use super::paths::{CLIENTS, Waking};
@@ -8,6 +8,13 @@ use crate::rng::Rng;
 
 /// Those who write.
 pub(super) const PEERS: [&str; 3] = ["ann", "bob", "cyd"];
+
+/// Others who do, of whom the user says something.
+pub(super) const RULES: [(&str, Rule); 3] = [
+    ("dan", Rule::Hold),
+    ("eve", Rule::Refuse),
+    ("fay", Rule::Drop),
+];
 
 /// How often the socket does what, of a thousand pushes.
 #[derive(Debug, Clone, Copy, Default)]
@@ -74,6 +81,9 @@ pub(super) struct Plan {
     pub(super) letters: Vec<Letter>,
     /// Texts that programs put in here.
     pub(super) put_in: Vec<Letter>,
+    /// What the user says of senders, and mail of theirs.
+    pub(super) senders: Senders,
+    pub(super) kept_out: Vec<Letter>,
     /// Unseen messages that nearly fill the window.
     pub(super) window: usize,
     pub(super) heal_ms: u64,
@@ -142,7 +152,23 @@ impl Plan {
             window: rng.pick(&[3, 10, 100]),
             heal_ms,
             burst: Self::burst(rng, calm),
+            senders: Senders::parse(["dan=hold", "eve=refuse", "fay=drop"]).unwrap_or_default(),
+            kept_out: if calm || flood {
+                Vec::new()
+            } else {
+                Self::kept_out(rng, heal_ms)
+            },
         }
+    }
+
+    fn kept_out(rng: &mut Rng, until_ms: u64) -> Vec<Letter> {
+        let count = rng.range(0, 10);
+        let letter = |_| Letter {
+            from: rng.pick(&RULES).0,
+            hops: 0,
+            ..Letter::draw(rng, until_ms)
+        };
+        (0..count).map(letter).collect()
     }
 
     /// What programs put in: now and then one, or more at once than may wait.

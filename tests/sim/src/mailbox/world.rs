@@ -117,6 +117,9 @@ impl World {
         for letter in self.plan.letters.clone() {
             self.after(letter.at_ms, Event::Sent(letter));
         }
+        for letter in self.plan.kept_out.clone() {
+            self.after(letter.at_ms, Event::Sent(letter));
+        }
         for letter in self.plan.put_in.clone() {
             self.after(letter.at_ms, Event::PutIn(letter));
         }
@@ -260,7 +263,10 @@ impl World {
                 self.input(Mailbox::doubt)
             }
             Event::Heal => self.heal(),
-            Event::User => self.user_turn(),
+            Event::User => {
+                self.user_decides()?;
+                self.user_turn()
+            }
             Event::Read => self.look(),
             Event::Open => {
                 self.oracle.opened();
@@ -356,7 +362,7 @@ impl World {
                 let at = if slow { self.rng.range(1, 2_000) } else { 0 };
                 self.after(at, Event::Shows(attempt));
             }
-            Output::Ack { key, .. } | Output::Reject { key, .. } => {
+            Output::Ack { key, .. } | Output::Reject { key, .. } | Output::Drop { key, .. } => {
                 let up = self.bus.is_up();
                 self.oracle.hears(key, up);
             }
@@ -388,6 +394,7 @@ impl World {
         for (path, _) in self.paths() {
             mailbox.add_path(path);
         }
+        mailbox.set_senders(self.now_ms, &self.plan.senders);
         self.mailbox = Some(mailbox);
         self.oracle.started();
         let at = self.rng.range(0, 3_000);

@@ -8,6 +8,7 @@ mod held;
 mod passive;
 mod pushing;
 mod reading;
+mod senders;
 mod turns;
 
 use peerbus_wire::{Conversation, How, Kind, MessageId, PeerName, Priority, Receipt, Stage};

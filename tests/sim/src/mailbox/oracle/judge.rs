@@ -14,6 +14,9 @@ use crate::failure::{Failure, Verdict, ensure};
 impl Oracle {
     /// The mailbox does something.
     pub(in crate::mailbox) fn output(&mut self, now_ms: u64, output: &Output) -> Verdict {
+        if let Some(verdict) = self.outside(output) {
+            return verdict;
+        }
         match output {
             Output::Announce(_) => {
                 self.session.nameless = false;
@@ -27,6 +30,7 @@ impl Oracle {
                 Err(Failure::new("local", text))
             }
             Output::Ack { key, how, .. } => self.acked(*key, how),
+            Output::Drop { .. } => ensure(false, "senders", || format!("{output:?}")),
             Output::Reject { key, .. } => self.rejected(*key),
             Output::Progress { key, stage, .. } => self.progress(*key, stage),
             Output::Local { key, stage } => self.local(*key, stage),
@@ -297,13 +301,13 @@ impl Oracle {
         ensure(holds, "progress", || format!("{which:?} {progress:?}"))
     }
 
-    fn end(&mut self, key: Key, word: String) {
+    pub(super) fn end(&mut self, key: Key, word: String) {
         let Some(&which) = self.numbers.get(&key) else {
             return;
         };
         self.session.entries.remove(&which);
         let letter = &mut self.letters[which];
-        if word != "rejected" {
+        if word != "rejected" && word != "dropped" {
             let inbound = &letter.mail.inbound;
             let named = (inbound.id.clone(), inbound.from.clone());
             self.session.recent.insert(named);

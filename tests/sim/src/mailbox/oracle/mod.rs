@@ -5,6 +5,7 @@ mod hear;
 mod judge;
 mod local;
 mod place;
+mod senders;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -135,6 +136,9 @@ struct Session {
     entries: BTreeMap<Which, Entry>,
     attempts: BTreeMap<AttemptId, Showing>,
     asks: Vec<Ask>,
+    /// What the user keeps out, and which of it was declined.
+    outside: BTreeMap<Which, Entry>,
+    declined: Option<Which>,
     /// Ids that were acked, and whose.
     recent: BTreeSet<(String, String)>,
     /// What is arriving.

@@ -1,0 +1,139 @@
+//! `peerbus held`: mail that waits for you, since you said so of its sender.
+
+use peerbus_node::Refusal;
+use peerbus_node::index::Session;
+use peerbus_wire::{escape, printable};
+use serde_json::{Value, json};
+
+use crate::args::{Held, HeldVerb};
+use crate::failure::Failure;
+use crate::{output, session};
+
+/// Longest name or id that is shown, in characters, and most of a text in the list.
+const CELL_CHARS: usize = 64;
+const TEXT_CHARS: usize = 2_000;
+
+/// A message that waits, and the session in which it does.
+struct Waiting {
+    session: Session,
+    message: Value,
+}
+
+pub(crate) fn run(verb: &Held) -> Result<(), Failure> {
+    match &verb.verb {
+        None | Some(HeldVerb::List) => list(verb.json),
+        Some(HeldVerb::Release(meant)) => decide("session/release", meant, verb.json),
+        Some(HeldVerb::Refuse(meant)) => decide("session/refuse", meant, verb.json),
+    }
+}
+
+fn list(json: bool) -> Result<(), Failure> {
+    let waiting = waiting()?;
+    if json {
+        let told = |it: &Waiting| {
+            let mut message = it.message.clone();
+            message["session"] = json!(it.session.name);
+            message["session_id"] = json!(it.session.id);
+            message
+        };
+        let told: Vec<_> = waiting.iter().map(told).collect();
+        return session::print_json(&json!({ "held": told }));
+    }
+    if waiting.is_empty() {
+        output::line("no mail waits for you")?;
+    }
+    for it in &waiting {
+        let word =
+            |member: &str| escape(it.message[member].as_str().unwrap_or_default(), CELL_CHARS);
+        let to = it.session.name.as_ref().unwrap_or(&it.session.id);
+        let text = it.message["text"].as_str().unwrap_or_default();
+        let mut rest = text.chars();
+        let beginning: String = rest.by_ref().take(TEXT_CHARS).collect();
+        let more = match rest.count() {
+            0 => String::new(),
+            more => format!("\n… [{more} more characters: --json has all]"),
+        };
+        let token = match &it.message["token"] {
+            Value::String(token) => format!(" (token {})", escape(token, CELL_CHARS)),
+            _ => String::new(),
+        };
+        // Indented, no line of it looks like one of ours.
+        let shown = printable(&format!("{beginning}{more}")).replace('\n', "\n    ");
+        output::line(&format!(
+            "{} from {}{token} to {}, sent {}:\n    {shown}",
+            word("id"),
+            word("from"),
+            escape(to, CELL_CHARS),
+            word("sent_at"),
+        ))?;
+    }
+    Ok(())
+}
+
+fn decide(method: &str, meant: &crate::args::HeldOne, json: bool) -> Result<(), Failure> {
+    let is = |it: &Waiting| {
+        let from = it.message["from"].as_str().unwrap_or_default();
+        let of = |name: &String| name.eq_ignore_ascii_case(from);
+        it.message["id"] == meant.id && meant.from.as_ref().is_none_or(of)
+    };
+    let mut found = waiting()?;
+    found.retain(is);
+    let id = escape(&meant.id, CELL_CHARS);
+    let Some(first) = found.first() else {
+        return Err(Failure::failed(format!(
+            "no message {id} waits for you: `peerbus held` lists those that do"
+        )));
+    };
+    let same = |it: &Waiting| it.message["from"] == first.message["from"];
+    if !found.iter().all(same) {
+        return Err(Failure::config(format!(
+            "several senders used the id {id}: say which with --from"
+        )));
+    }
+    // A broadcast waits in each session.
+    for it in &found {
+        let mut client = session::open(&it.session)?;
+        let params = json!({ "id": meant.id, "from": it.message["from"] });
+        let answer = client.call(method, &params).map_err(session::refused)?;
+        if json {
+            session::print_json(&answer)?;
+            continue;
+        }
+        let to = it.session.name.as_ref().unwrap_or(&it.session.id);
+        let what = match answer["released"].as_bool() {
+            Some(true) => "the agent gets it",
+            _ => "its sender is told that you declined it",
+        };
+        output::line(&format!("{id} in {}: {what}", escape(to, CELL_CHARS)))?;
+    }
+    Ok(())
+}
+
+/// What waits in all sessions. One that does not answer is named.
+fn waiting() -> Result<Vec<Waiting>, Failure> {
+    let mut all = Vec::new();
+    for session in session::sessions()? {
+        let asked = session::open(&session).and_then(|mut client| {
+            match client.call("session/held", &json!({})) {
+                // An older adapter's: it holds nothing.
+                Err(Refusal::Said(why)) if why.contains("method") => Ok(json!({})),
+                answer => answer.map_err(session::refused),
+            }
+        });
+        match asked {
+            Ok(answer) => {
+                for message in answer["held"].as_array().into_iter().flatten() {
+                    all.push(Waiting {
+                        session: session.clone(),
+                        message: message.clone(),
+                    });
+                }
+            }
+            Err(why) => output::complain(&format!(
+                "the session {} was not asked: {why}",
+                escape(&session.id, CELL_CHARS)
+            )),
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,223 @@
+//! Whose mail reaches the agent: what its user says about that, by the sender's name.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use peerbus_wire::{PeerName, Stage};
+
+use super::Mailbox;
+use super::message::{Message, Place};
+use super::mutation::Mutation;
+use super::types::{Content, Mail, No, Output, Traits};
+use crate::grant::NamePattern;
+
+/// Messages that wait for the user at a time, of all senders and of one, and their bodies in bytes.
+/// What is more is refused: they fill the window, and others' mail needs room there.
+const WITHHELD_MAX: usize = 64;
+const WITHHELD_BYTES_MAX: usize = 256 * 1024;
+const OF_ONE_MAX: usize = WITHHELD_MAX / 2;
+const OF_ONE_BYTES_MAX: usize = WITHHELD_BYTES_MAX / 2;
+
+/// After so long the user is told again of a sender whose mail is turned away.
+const WARN_AGAIN_MS: u64 = 600_000;
+
+/// Senders of which that is remembered.
+const WARNED_MAX: usize = 256;
+
+/// For the sender of a message that waits for the recipient's user.
+const WITHHELD: &str = "the recipient's user decides whether the agent sees mail of this sender";
+
+/// For the sender of a message that the user does not want.
+const UNWANTED: &str = "the recipient takes no mail of this sender";
+const DECLINED: &str = "the recipient's user declined this message";
+
+/// For the sender of a message that would wait for the user, were there room.
+const NO_ROOM: &str =
+    "mail of this sender waits for the recipient's user, and no more of it has room";
+
+/// What is done with a sender's mail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// The agent gets it.
+    Allow,
+    /// The user decides about each message.
+    Hold,
+    /// It is refused, and its sender is told.
+    Refuse,
+    /// It vanishes. Its sender is told that it was acked, and nothing more.
+    Drop,
+}
+
+/// Rules about senders. The first whose pattern fits counts; without one mail is allowed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Senders(Arc<[(NamePattern, Rule)]>);
+
+/// A rule that is none: what was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoRule(pub String);
+
+impl Senders {
+    /// Reads rules of the form `PATTERN=allow`, `hold`, `refuse` or `drop`.
+    ///
+    /// # Errors
+    ///
+    /// The first that is none.
+    pub fn parse<'t>(rules: impl IntoIterator<Item = &'t str>) -> Result<Self, NoRule> {
+        let rule = |text: &str| {
+            let (pattern, word) = text.split_once('=')?;
+            let rule = match word.trim() {
+                "allow" => Rule::Allow,
+                "hold" => Rule::Hold,
+                "refuse" => Rule::Refuse,
+                "drop" => Rule::Drop,
+                _ => return None,
+            };
+            Some((NamePattern::parse(pattern.trim())?, rule))
+        };
+        let rules = rules.into_iter();
+        let read = rules.map(|text| rule(text).ok_or_else(|| NoRule(text.to_owned())));
+        Ok(Self(read.collect::<Result<_, _>>()?))
+    }
+
+    /// What is done with mail of this sender.
+    #[must_use]
+    pub fn rule(&self, from: &PeerName) -> Rule {
+        let fits = self.0.iter().find(|(pattern, _)| pattern.matches(from));
+        fits.map_or(Rule::Allow, |(_, rule)| *rule)
+    }
+}
+
+/// What waits for the user, and what was said of the rest.
+#[derive(Debug, Default)]
+pub(super) struct Door {
+    senders: Senders,
+    /// In order of arrival. Nothing of it is in the table: no path and no tool knows of it.
+    withheld: BTreeMap<No, Arc<Mail>>,
+    /// When the user was told of a sender last.
+    warned: BTreeMap<String, u64>,
+}
+
+impl Mailbox {
+    /// The user's rules from now on. What waits for the user is judged anew.
+    pub fn set_senders(&mut self, now_ms: u64, senders: &Senders) {
+        if self.door.senders == *senders {
+            return;
+        }
+        self.advance(now_ms);
+        self.door.senders = senders.clone();
+        for (no, mail) in std::mem::take(&mut self.door.withheld) {
+            match self.rule(&mail) {
+                Rule::Hold => {
+                    self.door.withheld.insert(no, mail);
+                }
+                Rule::Allow => self.let_in(no, mail),
+                rule => self.turn_away(now_ms, no, &mail, rule),
+            }
+        }
+        self.finish(now_ms);
+    }
+
+    /// Whether a message that arrived may go on.
+    pub(super) fn passes(&mut self, now_ms: u64, mail: &Arc<Mail>) -> bool {
+        let rule = self.rule(mail);
+        if rule == Rule::Allow {
+            return true;
+        }
+        self.last += 1;
+        let no = No(self.last);
+        if rule == Rule::Hold {
+            self.withhold(now_ms, no, mail);
+        } else {
+            self.turn_away(now_ms, no, mail, rule);
+        }
+        false
+    }
+
+    fn rule(&self, mail: &Mail) -> Rule {
+        let from = PeerName::parse(&mail.inbound.from);
+        from.map_or(Rule::Allow, |from| self.door.senders.rule(&from))
+    }
+
+    fn withhold(&mut self, now_ms: u64, no: No, mail: &Arc<Mail>) {
+        let key = mail.inbound.key;
+        let (mut all, mut own) = ((1, mail.inbound.body.len()), (1, mail.inbound.body.len()));
+        for other in self.door.withheld.values() {
+            let bytes = other.inbound.body.len();
+            all = (all.0 + 1, all.1 + bytes);
+            if other.inbound.from.eq_ignore_ascii_case(&mail.inbound.from) {
+                own = (own.0 + 1, own.1 + bytes);
+            }
+        }
+        let room = (all.0 <= WITHHELD_MAX && all.1 <= WITHHELD_BYTES_MAX)
+            && (own.0 <= OF_ONE_MAX && own.1 <= OF_ONE_BYTES_MAX);
+        if !room {
+            let reason = NO_ROOM;
+            self.tell(mail, Output::Reject { no, key, reason });
+            return self.warn_of(now_ms, mail, "is refused: too much waits for you already");
+        }
+        if self.mutations.broken(Mutation::ShowWithheld) {
+            return self.let_in(no, Arc::clone(mail));
+        }
+        self.door.withheld.insert(no, Arc::clone(mail));
+        let why = WITHHELD.to_owned();
+        let stage = Stage::Held { why };
+        self.tell(mail, Output::Progress { no, key, stage });
+        self.warn_of(now_ms, mail, "waits for you: `peerbus held` lists it");
+    }
+
+    fn turn_away(&mut self, now_ms: u64, no: No, mail: &Mail, rule: Rule) {
+        let key = mail.inbound.key;
+        if rule == Rule::Drop {
+            self.outputs.push_back(Output::Drop { no, key });
+            return self.warn_of(now_ms, mail, "is dropped, as you have it");
+        }
+        let reason = UNWANTED;
+        self.tell(mail, Output::Reject { no, key, reason });
+        self.warn_of(now_ms, mail, "is refused, as you have it");
+    }
+
+    /// Says so in the user's log, once in a while for each sender.
+    fn warn_of(&mut self, now_ms: u64, mail: &Mail, what: &str) {
+        let from = super::held::plain(&mail.inbound.from);
+        let warned = &mut self.door.warned;
+        warned.retain(|_, at| *at + WARN_AGAIN_MS > now_ms);
+        if warned.contains_key(&from) || warned.len() >= WARNED_MAX {
+            return;
+        }
+        warned.insert(from.clone(), now_ms);
+        self.warn(&format!("mail of {from} {what}"));
+    }
+
+    /// What waits for the user, in order of arrival.
+    pub fn withheld(&self) -> impl Iterator<Item = (No, &Arc<Mail>)> {
+        self.door.withheld.iter().map(|(no, mail)| (*no, mail))
+    }
+
+    /// The user decides: the agent gets it, or its sender is told that it does not. False: it does
+    /// not wait any more.
+    pub fn decide(&mut self, now_ms: u64, no: No, show: bool) -> bool {
+        let Some(mail) = self.door.withheld.remove(&no) else {
+            return false;
+        };
+        self.advance(now_ms);
+        if show {
+            self.let_in(no, mail);
+        } else {
+            let (key, reason) = (mail.inbound.key, DECLINED);
+            self.tell(&mail, Output::Reject { no, key, reason });
+        }
+        self.finish(now_ms);
+        true
+    }
+
+    /// It is in the table from now on, where it would be had it passed at once.
+    fn let_in(&mut self, no: No, mail: Arc<Mail>) {
+        let traits = Traits {
+            priority: mail.talk.priority,
+            bytes: mail.bytes,
+            again: mail.inbound.again,
+        };
+        let message = Message::new(Content::Mail(mail), traits, Place::New);
+        self.messages.insert(no, message);
+    }
+}

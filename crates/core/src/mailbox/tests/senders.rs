@@ -1,0 +1,149 @@
+//! Whose mail the user lets in.
+
+use super::*;
+
+fn rules(rules: &[&str]) -> Senders {
+    Senders::parse(rules.iter().copied()).unwrap()
+}
+
+fn rig(text: &[&str]) -> Rig {
+    let mut rig = Rig::new(&[&SOCKET]);
+    rig.input(|mailbox, now| mailbox.set_senders(now, &rules(text)));
+    rig
+}
+
+fn dropped(rig: &mut Rig) -> Vec<No> {
+    rig.take(|output| match output {
+        Output::Drop { no, .. } => Some(*no),
+        _ => None,
+    })
+}
+
+fn waiting(rig: &Rig) -> Vec<No> {
+    rig.mailbox.withheld().map(|(no, _)| no).collect()
+}
+
+#[test]
+fn the_first_rule_that_fits_counts() {
+    let senders = rules(&["Alice=allow", "ci-*=hold", "*-bot = drop", "*=refuse"]);
+    for (name, rule) in [
+        ("alice", Rule::Allow),
+        ("CI-7", Rule::Hold),
+        ("ci-bot", Rule::Hold),
+        ("a-bot", Rule::Drop),
+        ("alice2", Rule::Refuse),
+    ] {
+        assert_eq!(
+            senders.rule(&PeerName::parse(name).unwrap()),
+            rule,
+            "{name}"
+        );
+    }
+    let anybody = PeerName::parse("anybody").unwrap();
+    assert_eq!(Senders::default().rule(&anybody), Rule::Allow);
+    for bad in ["alice", "alice=keep", "a b=hold", "=hold", "a**=hold", ""] {
+        assert_eq!(Senders::parse([bad]), Err(NoRule(bad.into())));
+    }
+}
+
+#[test]
+fn what_waits_for_the_user_is_shown_by_nobody_and_known_to_nobody() {
+    let mut rig = rig(&["bob=hold"]);
+    let held = rig.arrive(Priority::Now);
+    let told = rig.progress();
+    assert!(matches!(&told[..], [(no, Stage::Held { .. })] if *no == held));
+    assert_eq!(
+        rig.warned(),
+        ["mail of bob waits for you: `peerbus held` lists it"]
+    );
+    rig.arrive_from("alice", Priority::Next);
+    let push = rig.pushed();
+    assert_eq!(ids(&push), [2], "alice's mail is not held up");
+    rig.answered(&push);
+    rig.pass(3_600_000);
+    assert_eq!((rig.wanted(), rig.along(&HOOK)), (None, None));
+    assert_eq!((rig.read(), rig.notices().len()), (None, 0));
+    let named = rig.input(|mailbox, now| mailbox.named(now, "m1", None));
+    assert_eq!(named, Named::Unknown);
+    assert_eq!(rig.mailbox.parent("m1", None), None);
+    assert_eq!(waiting(&rig), [held]);
+}
+
+#[test]
+fn an_answer_that_somebody_waits_for_waits_like_other_mail() {
+    let mut rig = rig(&["bob=hold"]);
+    let id = MessageId::parse("q").unwrap();
+    let ask = rig.input(|mailbox, _| mailbox.expect(&id, "bob"));
+    let talk = Conversation {
+        reply_to: Some(id),
+        ..Conversation::default()
+    };
+    let held = rig.arrives("bob", 10, talk, false);
+    assert_eq!(waiting(&rig), [held]);
+    let here = rig.input(|mailbox, now| mailbox.take_answer(now, ask));
+    assert!(here.is_none());
+}
+
+#[test]
+fn the_user_lets_it_in_or_declines_it() {
+    let mut rig = rig(&["*=hold"]);
+    let (one, two) = (rig.next(), rig.next());
+    assert!(rig.input(|mailbox, now| mailbox.decide(now, two, false)));
+    assert_eq!(rig.rejected(), [two]);
+    assert!(!rig.input(|mailbox, now| mailbox.decide(now, two, true)));
+    assert!(rig.input(|mailbox, now| mailbox.decide(now, one, true)));
+    let push = rig.pushed();
+    assert_eq!(ids(&push), [one.0]);
+    rig.answered(&push);
+    assert_eq!(rig.acked(), [(one, seen("socket", "transcript"))]);
+}
+
+#[test]
+fn what_is_refused_is_told_and_what_is_dropped_is_not() {
+    let mut rig = rig(&["bob=refuse", "eve=drop"]);
+    let (bob, eve) = (rig.next(), rig.arrive_from("eve", Priority::Next));
+    assert_eq!((rig.rejected(), dropped(&mut rig)), (vec![bob], vec![eve]));
+    assert_eq!((rig.progress(), rig.acked()), (vec![], vec![]));
+    let warned = rig.warned();
+    assert_eq!(
+        warned,
+        [
+            "mail of bob is refused, as you have it",
+            "mail of eve is dropped, as you have it"
+        ]
+    );
+    rig.next();
+    assert_eq!(rig.warned(), [""; 0], "once in a while");
+    rig.pass(600_001);
+    rig.next();
+    assert_eq!(rig.warned().len(), 1);
+    assert_eq!(rig.wanted(), None);
+}
+
+#[test]
+fn new_rules_are_for_what_waits_too() {
+    let mut rig = rig(&["*=hold"]);
+    let (bob, eve) = (rig.next(), rig.arrive_from("eve", Priority::Next));
+    let (ann, dan) = (
+        rig.arrive_from("ann", Priority::Next),
+        rig.arrive_from("dan", Priority::Next),
+    );
+    let new = rules(&["bob=allow", "eve=drop", "dan=refuse", "*=hold"]);
+    rig.input(|mailbox, now| mailbox.set_senders(now, &new));
+    assert_eq!(ids(&rig.pushed()), [bob.0]);
+    assert_eq!((dropped(&mut rig), rig.rejected()), (vec![eve], vec![dan]));
+    assert_eq!(waiting(&rig), [ann]);
+}
+
+#[test]
+fn what_waits_leaves_room_for_others_mail() {
+    let mut rig = rig(&["*=hold"]);
+    for _ in 0..33 {
+        rig.next();
+    }
+    assert_eq!((waiting(&rig).len(), rig.rejected().len()), (32, 1));
+    for n in 0..33 {
+        rig.arrive_from(&format!("p{n}"), Priority::Next);
+    }
+    assert_eq!((waiting(&rig).len(), rig.rejected().len()), (64, 1));
+}

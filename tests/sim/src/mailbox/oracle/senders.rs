@@ -1,0 +1,78 @@
+//! Mail that the user's rules keep out: it is in nobody's sight until the user lets it in.
+
+use peerbus_core::mailbox::{Output, Rule};
+use peerbus_wire::Stage;
+
+use super::{Oracle, Which};
+use crate::failure::{Verdict, ensure};
+use crate::mailbox::plan::RULES;
+
+impl Oracle {
+    /// What the user says of its sender.
+    pub(in crate::mailbox) fn rule(&self, which: Which) -> Rule {
+        let from = self.from(which).unwrap_or_default();
+        let fits = RULES.iter().find(|(name, _)| *name == from);
+        fits.map_or(Rule::Allow, |(_, rule)| *rule)
+    }
+
+    /// What is arriving is kept out.
+    pub(in crate::mailbox) fn keeps_out(&mut self, which: Which) {
+        if let Some(entry) = self.session.entries.remove(&which) {
+            self.session.outside.insert(which, entry);
+        }
+    }
+
+    /// The user decides about the oldest that waits.
+    pub(in crate::mailbox) fn decides(&mut self, show: bool) {
+        let Some((which, entry)) = self.session.outside.pop_first() else {
+            return;
+        };
+        if show {
+            self.session.entries.insert(which, entry);
+            self.note("let in");
+        } else {
+            self.session.declined = Some(which);
+            self.session.outside.insert(which, entry);
+        }
+    }
+
+    /// What is said of a message that was kept out; `None`: it was not.
+    pub(super) fn outside(&mut self, output: &Output) -> Option<Verdict> {
+        let key = match output {
+            Output::Ack { key, .. }
+            | Output::Reject { key, .. }
+            | Output::Drop { key, .. }
+            | Output::Progress { key, .. } => *key,
+            _ => return None,
+        };
+        let which = *self.numbers.get(&key)?;
+        self.session.outside.get(&which)?;
+        let declined = self.session.declined.take_if(|it| *it == which).is_some();
+        let end = match (self.rule(which), output) {
+            (
+                Rule::Hold,
+                Output::Progress {
+                    stage: Stage::Held { .. },
+                    ..
+                },
+            ) => {
+                return Some(Ok(()));
+            }
+            (Rule::Hold, Output::Reject { .. }) if declined => "rejected",
+            (Rule::Refuse, Output::Reject { .. }) => "rejected",
+            (Rule::Drop, Output::Drop { .. }) => "dropped",
+            (rule, _) => {
+                let wrong = || format!("{which:?}, which waits by {rule:?}: {output:?}");
+                return Some(ensure(false, "senders", wrong));
+            }
+        };
+        self.session.outside.remove(&which);
+        self.end(key, end.into());
+        Some(Ok(()))
+    }
+
+    /// So many wait for the user.
+    pub(in crate::mailbox) fn waiting_outside(&self) -> usize {
+        self.session.outside.len()
+    }
+}

@@ -39,6 +39,44 @@ pub(crate) fn after_retention(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
+/// What a message adds once as much is kept as may be: nothing, pages are used again. The audit chain,
+/// which has a bound in time alone, is kept short.
+pub(crate) fn beyond_the_bound(bench: &mut Bench) -> Result<()> {
+    const BYTES: u64 = 16 * 1_048_576;
+    /// Enough for every slice.
+    const TICKS: usize = 200;
+    let (fill, more) = (bench.count(60_000), bench.count(60_000));
+    let home = bench.home()?;
+    let path = home.path().join("full.db");
+    let mut world = World::new(&path, |config| {
+        (config.history_bytes, config.settled_ms, config.retention_ms) = (BYTES, 0, 1);
+    })?;
+    world.exchange(fill)?;
+    world.tick(TICKS)?;
+    let full = std::fs::metadata(&path)?.len();
+    for _ in 0..8 {
+        world.exchange(more / 8)?;
+        world.tick(TICKS)?;
+    }
+    let after = std::fs::metadata(&path)?.len();
+    let growth = vec![(after as f64 - full as f64) / more as f64];
+    let report = &mut bench.report;
+    report.add(
+        "disk a message, history full",
+        "bytes",
+        growth,
+        Bar::AtMost(5.0),
+    );
+    let kept = vec![full as f64 / BYTES as f64];
+    report.add(
+        "database / bound, history full",
+        "x",
+        kept,
+        Bar::AtMost(1.25),
+    );
+    Ok(())
+}
+
 /// Sizes of the database, in bytes.
 struct Sizes {
     acked: u64,
@@ -48,7 +86,7 @@ struct Sizes {
 fn sizes(bench: &Bench, count: u64) -> Result<Sizes> {
     let home = bench.home()?;
     let path = home.path().join("retention.db");
-    let mut world = World::new(&path)?;
+    let mut world = World::new(&path, |_| {})?;
     world.exchange(count)?;
     let acked = world.settle(0, &path)?;
     // Beyond every bound: settled messages go after minutes, audit blocks after a month.
@@ -68,10 +106,11 @@ const SENDER: ConnId = ConnId(1);
 const RECEIVER: ConnId = ConnId(2);
 
 impl World {
-    fn new(path: &std::path::Path) -> Result<Self> {
+    fn new(path: &std::path::Path, tune: impl FnOnce(&mut Config)) -> Result<Self> {
         let mut store = SqliteStore::open(path)?;
         let token = Token::parse(TOKEN).context("a token")?;
-        let config = Config::new(vec![TokenHash::of(&token)], store.audit_key().clone());
+        let mut config = Config::new(vec![TokenHash::of(&token)], store.audit_key().clone());
+        tune(&mut config);
         let now = Now {
             mono_ms: 1,
             boot_ms: 1,
@@ -145,7 +184,13 @@ impl World {
         self.now.boot_ms += ms;
         self.now.wall_ms += ms;
         // Enough sweeps for every slice, and then as much time again as settled messages are kept.
-        for _ in 0..if ms > 0 { 10_000 } else { 0 } {
+        self.tick(if ms > 0 { 10_000 } else { 0 })?;
+        Ok(std::fs::metadata(path)?.len())
+    }
+
+    /// Does so many times what is due next.
+    fn tick(&mut self, times: usize) -> Result<()> {
+        for _ in 0..times {
             if let Some((due, _)) = self.broker.poll_timeout() {
                 let wait = due.saturating_sub(self.now.mono_ms);
                 self.now.mono_ms += wait;
@@ -155,6 +200,6 @@ impl World {
             self.step(vec![Input::Tick])?;
             while self.store.maintain()? {}
         }
-        Ok(std::fs::metadata(path)?.len())
+        Ok(())
     }
 }

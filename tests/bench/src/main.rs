@@ -9,6 +9,7 @@ mod audit;
 mod backlog;
 mod connections;
 mod disk;
+mod history;
 mod hostile;
 mod limits;
 mod load;
@@ -147,8 +148,12 @@ async fn scenarios(bench: &mut Bench, only: Option<&str>) -> Result<()> {
     if wanted("restart") {
         restart::restart(bench).await?;
     }
+    if wanted("history") {
+        history::week(bench).await?;
+    }
     if wanted("disk") {
         disk::after_retention(bench)?;
+        disk::beyond_the_bound(bench)?;
     }
     if wanted("watched") {
         watched::by_many(bench)?;

@@ -25,7 +25,7 @@ pub(crate) struct Broker {
     child: Child,
     pub(crate) address: SocketAddr,
     /// Its Unix socket.
-    socket: PathBuf,
+    pub(crate) socket: PathBuf,
     /// From the start of the process to its word that it listens.
     pub(crate) ready_after: Duration,
 }

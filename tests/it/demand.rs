@@ -105,7 +105,13 @@ impl World {
 
     fn stop(&self) {
         self.run(&["stop"]).ok();
-        self.has_none();
+        self.ends();
+    }
+
+    /// Waits until no broker runs: one has given everything up a moment before its process ends.
+    #[track_caller]
+    fn ends(&self) {
+        eventually("no broker runs", || self.brokers().is_empty().then_some(()));
     }
 }
 

@@ -18,13 +18,14 @@ use crate::shared::Shared;
 const LOOK_MIN: Duration = Duration::from_millis(20);
 const LOOK_MAX: Duration = Duration::from_secs(30);
 
-/// Waits until nobody was connected, in whatever way, for so long.
+/// Waits until nobody was connected, in whatever way, for so long, and all that is known is on the
+/// disk.
 pub(crate) async fn idle(shared: &Shared, limit: Duration) {
     let look = (limit / 20).clamp(LOOK_MIN, LOOK_MAX);
     let (mut since, mut known) = (Instant::now(), None);
     loop {
         let unused = shared.life.unused();
-        if unused.is_none() || known != unused {
+        if unused.is_none() || known != unused || shared.health.remembers() {
             (since, known) = (Instant::now(), unused);
         }
         if since.elapsed() >= limit {

@@ -142,7 +142,8 @@ impl<S: Durable> Engine<S> {
             for (link, frames) in self.asked.drain(..) {
                 self.shared.table.done(&link, frames);
             }
-            self.shared.health.set_peers(self.broker.registered());
+            let (peers, remembers) = (self.broker.registered(), self.broker.remembers());
+            self.shared.health.set_peers(peers, remembers);
             if stop.is_some() {
                 return Ok(());
             }

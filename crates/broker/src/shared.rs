@@ -1,7 +1,7 @@
 //! What the parts of a running broker share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use peerbus_core::TokenHash;
 use peerbus_store::WitnessFile;
@@ -113,6 +113,8 @@ pub(crate) struct Health {
     busy_since_ms: AtomicU64,
     /// Connected peers.
     peers: AtomicUsize,
+    /// Something is known that is not on the disk.
+    remembers: AtomicBool,
 }
 
 /// The phase of a broker's life.
@@ -154,8 +156,14 @@ impl Health {
         }
     }
 
-    pub(crate) fn set_peers(&self, peers: usize) {
+    pub(crate) fn set_peers(&self, peers: usize, remembers: bool) {
         self.peers.store(peers, Ordering::Relaxed);
+        self.remembers.store(remembers, Ordering::Relaxed);
+    }
+
+    /// Whether the process' end would take something away that is known.
+    pub(crate) fn remembers(&self) -> bool {
+        self.remembers.load(Ordering::Relaxed)
     }
 
     pub(crate) fn peers(&self) -> usize {

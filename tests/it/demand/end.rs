@@ -1,12 +1,13 @@
 //! How a broker ends: by itself, by `peerbus stop`, by a signal, and for one that is in sight.
 
 use std::fs;
+use std::process::Stdio;
 
 use rustix::process::{Signal, kill_process};
 use serde_json::json;
 
 use super::World;
-use crate::support::{Broker, Home, Mcp, eventually};
+use crate::support::{Broker, Home, Lines, Mcp, Raw, eventually};
 
 /// A tool call that fails as long as there is no broker; gives the sentence.
 fn peers(mcp: &mut Mcp) -> Result<(), String> {
@@ -38,7 +39,7 @@ fn a_broker_that_nobody_uses_ends_and_is_back_with_what_waits() {
     assert!(recv.stderr.contains("listening as bob"), "{}", recv.stderr);
     recv.ok();
     world.run(&["send", "bob", "still here"]).ok();
-    eventually("it ends", || world.brokers().is_empty().then_some(()));
+    world.ends();
     let log = world.log();
     let ended = log
         .find("nobody has been connected for a while")
@@ -56,6 +57,49 @@ fn a_broker_that_nobody_uses_ends_and_is_back_with_what_waits() {
     world.stop();
 }
 
+/// Starts a broker that ends after so many seconds without anybody.
+fn short_lived(world: &World, seconds: &str) {
+    let args = ["serve", "--on-demand=a test", "--idle-end", seconds];
+    let listen = ["--listen", "127.0.0.1:0"];
+    world.run(&[&args[..], &listen].concat()).ok();
+    eventually("it serves", || {
+        world.run(&["peers"]).code.filter(|code| *code == 0)
+    });
+}
+
+#[test]
+fn a_broker_stays_while_it_alone_knows_how_far_mail_is_and_while_somebody_looks_on() {
+    let (world, clock) = (World::new(), World::new());
+    short_lived(&world, "0.2");
+    let mut bob = Raw::register_at(&world.home, &world.state("peerbus.sock"), "bob");
+    world.run(&["send", "bob", "hi"]).ok();
+    let key = bob.delivery()["delivery_key"]
+        .as_str()
+        .expect("a key")
+        .to_owned();
+    let progress = json!({
+        "protocol_version": "v1", "type": "progress", "id": key, "state": "pushed", "path": "socket",
+    });
+    bob.say(&progress.to_string());
+    bob.say(r#"{"protocol_version":"v1","type":"peers"}"#);
+    while bob.next()["type"] != "peers" {}
+    drop(bob);
+    short_lived(&clock, "0.8");
+    clock.ends();
+    let broker = world.broker();
+    world.run(&["recv", "--name", "bob", "--count", "1"]).ok();
+    let mut tail = world.peerbus(&["tail", "--follow"]);
+    let mut tail = tail.stdout(Stdio::piped()).spawn().expect("it starts");
+    let lines = Lines::of(tail.stdout.take().expect("a pipe"));
+    lines.find("the message", |line| line.contains("bob").then_some(()));
+    short_lived(&clock, "0.8");
+    clock.ends();
+    assert_eq!(world.broker(), broker);
+    tail.kill().expect("it is ours");
+    tail.wait().expect("it ends");
+    world.ends();
+}
+
 #[test]
 fn who_runs_waits_after_a_stop_and_whoever_comes_next_starts_it_again() {
     let world = World::new();
@@ -69,7 +113,7 @@ fn who_runs_waits_after_a_stop_and_whoever_comes_next_starts_it_again() {
             said.stderr
         );
         assert!(said.ok().contains("everything accepted is on disk"));
-        world.has_none();
+        world.ends();
         let said = eventually("alice knows why", || {
             let said = peers(&mut alice).expect_err("the broker was stopped");
             said.contains("was stopped with `peerbus stop`")

@@ -1,5 +1,8 @@
 //! A WebSocket client that sends whatever a test wants, and waits for what comes.
 
+use std::fmt::Debug;
+use std::path::Path;
+
 use futures_util::SinkExt;
 use peerbus_test_support::socket::{Heard, Socket, registration};
 use serde_json::Value;
@@ -16,12 +19,16 @@ pub(crate) struct Raw {
 
 impl Raw {
     pub(crate) fn connect(broker: &Broker) -> Self {
+        let address = broker.address.parse().expect("an address");
+        Self::over(Socket::connect(address))
+    }
+
+    fn over<E: Debug>(connecting: impl Future<Output = Result<Socket, E>>) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .expect("a runtime");
-        let address = broker.address.parse().expect("an address");
-        let connected = runtime.block_on(Socket::connect(address));
+        let connected = runtime.block_on(connecting);
         let socket = connected.expect("the broker answers");
         Self { runtime, socket }
     }
@@ -38,8 +45,19 @@ impl Raw {
         Self::register_as(broker, &registration(name, &home.credential("token")))
     }
 
+    /// The same as [`Raw::register`], at this Unix socket.
+    pub(crate) fn register_at(home: &Home, socket: &Path, name: &str) -> Self {
+        let mut register = registration(name, &home.credential("token"));
+        register["ext"] = 1.into();
+        Self::over(async { Socket::connect_unix(socket).await }).registered(&register)
+    }
+
     fn register_as(broker: &Broker, register: &Value) -> Self {
-        let mut raw = Self::connect(broker);
+        Self::connect(broker).registered(register)
+    }
+
+    fn registered(self, register: &Value) -> Self {
+        let mut raw = self;
         raw.say(&register.to_string());
         assert_eq!(raw.next()["type"], "peers");
         raw

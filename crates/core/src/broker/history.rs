@@ -63,4 +63,10 @@ impl Recent {
     pub(super) fn get(&self, delivery: (Seq, PeerId)) -> Option<&DeliveryHistory> {
         self.deliveries.get(&delivery)
     }
+
+    /// Whether it remembers what a recipient said of mail that is under way.
+    pub(super) fn has_steps(&self) -> bool {
+        // A delivery weighs one, and one more for each step.
+        self.weight > self.deliveries.len()
+    }
 }

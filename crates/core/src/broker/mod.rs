@@ -344,6 +344,13 @@ impl Broker {
         self.registry.online()
     }
 
+    /// Whether something is known that an end of the process would take away: what recipients that
+    /// have left said of mail that is still under way.
+    #[must_use]
+    pub fn remembers(&self) -> bool {
+        self.recent.has_steps()
+    }
+
     fn stamp(&self, now: Now) -> Stamp {
         let at = self.steady.stamp(now);
         if self.mutations.broken(mutation::Mutation::AgeByWall) {

@@ -20,16 +20,12 @@ usage: cargo xtask <verb>
 
   tidy                check the rules that the compiler and clippy do not know
   sim [ARGS…]         run the simulation (`--seed N` reproduces one world)
-<<<<<<< HEAD
   chaos [--minutes N] [--seed N] [--only MIX]
                       make trouble for real processes under load and tell whether a promise broke
   chaos --broken      the same with binaries that break a promise: each must be noticed
-=======
-  chaos [--rounds N]  kill real processes under load, N rounds (default 200)
   fuzz [TARGET] --minutes N
                       fuzz one target, or each, guided by coverage
->>>>>>> 6968185 (Fuzz what reads the bytes of others)
-  bench [ARGS…]       measure the release binary (`--quick`, `--full`, `--json`, `--only NAME`)
+  bench [ARGS…]       measure the binary of the profile `dist` (`--quick`, `--full`, `--json`, `--only NAME`)
   instructions [--update]
                       count the instructions of hot functions and compare them with the baseline,
                       or write it

@@ -35,7 +35,7 @@ pub(crate) fn bench(args: &[String]) -> Result<ExitCode> {
     let (profile, folder) = if quick {
         ("dev", "debug")
     } else {
-        ("release", "release")
+        ("dist", "dist")
     };
     // Two packages, one after the other: together their features would be joined.
     for package in ["peerbus", "peerbus-bench"] {

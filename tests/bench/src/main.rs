@@ -37,7 +37,7 @@ const BODY_BYTES: usize = 256;
 #[derive(Debug, Parser)]
 struct Args {
     /// The binary to measure
-    #[arg(long, default_value = "target/release/peerbus")]
+    #[arg(long, default_value = "target/dist/peerbus")]
     binary: PathBuf,
     /// Small counts: shows that everything works, the figures mean nothing
     #[arg(long)]
@@ -93,7 +93,7 @@ fn main() -> Result<()> {
     let args = Args::parse();
     let binary = args.binary.canonicalize().with_context(|| {
         format!(
-            "no {}; build it with `cargo build --release`",
+            "no {}; build it with `cargo build --profile dist`",
             args.binary.display()
         )
     })?;

@@ -36,6 +36,13 @@ pub(crate) struct Args {
     pub(crate) verb: Verb,
 }
 
+impl Args {
+    /// Reads this process's command line, or ends it with what is wrong with that.
+    pub(crate) fn read() -> Self {
+        adapter::alone().unwrap_or_else(Self::parse)
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Run the broker; without any configuration it makes what it needs.

@@ -38,14 +38,12 @@ mod told;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::args::{Args, Verb};
 use crate::failure::Failure;
 
 fn main() -> ExitCode {
     logging::end_on_panic();
-    let args = Args::parse();
+    let args = Args::read();
     // What a hook writes to stderr, its session takes for a message.
     if !matches!(args.verb, Verb::Hook(_)) {
         logging::start(&args.verb);

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::ValueEnum;
+use clap::{Parser, ValueEnum};
 
-use super::Connection;
+use super::{Args, Connection, Verb};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Adapter {
@@ -20,6 +20,23 @@ pub(crate) struct Adapter {
     pub(crate) gates: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) connection: Connection,
+}
+
+/// The command line of an adapter, which stands beside each session: to describe every other command
+/// would cost it memory for as long as it lives. What is wrong with it the whole parser says.
+pub(super) fn alone() -> Option<Args> {
+    #[derive(Parser)]
+    #[command(disable_help_flag = true)]
+    struct Alone {
+        #[command(flatten)]
+        adapter: Adapter,
+    }
+    let mut words = std::env::args_os();
+    let program = words.next()?;
+    words.next().filter(|verb| verb == "adapter")?;
+    let alone = Alone::try_parse_from(std::iter::once(program).chain(words)).ok()?;
+    let verb = Verb::Adapter(alone.adapter);
+    Some(Args { verb })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

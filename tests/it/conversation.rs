@@ -245,12 +245,16 @@ fn the_command_line_shows_the_steps_of_any_message() {
     let sent = home.run(&["send", "bob", "hi", "--json"]).ok();
     let sent: Value = serde_json::from_str(&sent).expect("JSON");
     let sent = sent["id"].as_str().expect("an id");
+    let from = drained(&mut bob)["from"].take();
+    let name = from.as_str().expect("a name");
     let status = home.run(&["status", sent]).ok();
-    let first = status.lines().next().unwrap_or_default();
     assert!(
-        first.starts_with("from ") && first.ends_with(" to bob") && status.contains("accepted"),
+        status.starts_with(&format!("from {name} to bob\n")) && status.contains("accepted"),
         "{status}"
     );
+    let json: Value =
+        serde_json::from_str(&home.run(&["status", sent, "--json"]).ok()).expect("JSON");
+    assert_eq!(json["messages"][0]["from"], from, "{json}");
     let unknown = home.run(&["status", "no-such-id"]).fails(1);
     assert!(unknown.contains("knows no message no-such-id"), "{unknown}");
     let odd = home.run(&["status", "a b"]).fails(2);

@@ -48,6 +48,7 @@ pub(crate) fn run(verb: &Tail) -> Result<(), Failure> {
                 away = false;
                 tail.follow(events, &mut cursor)?;
                 output::say("the stream of events ended; going on when the broker is there");
+                std::thread::sleep(PAUSE);
             }
             Err(operator::Streamless::Gone) => cursor = None,
             Err(operator::Streamless::Refused(why)) => return Err(why),

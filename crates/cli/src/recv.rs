@@ -8,11 +8,14 @@ use peerbus_adapter::{Bus, Event, How, Inbound, Kind, LinkState};
 use peerbus_mcp::About;
 use peerbus_wire::{Conversation, MessageId, escape_json};
 use serde_json::value::{RawValue, to_raw_value};
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
 use crate::args::Recv;
 use crate::failure::Failure;
 use crate::{client, output};
+
+/// How long the broker may take to say who is known.
+const ANSWER: Duration = Duration::from_secs(10);
 
 /// A year, in seconds.
 const YEAR_S: f64 = 31_536_000.0;
@@ -38,8 +41,11 @@ pub(crate) fn run(verb: Recv) -> Result<(), Failure> {
 /// Fails if an agent's session has the name, or had it last: what is received here, that one does
 /// not get.
 async fn is_nobodys(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
+    let limit = client::duration(verb.timeout.unwrap_or(YEAR_S));
+    let end = Instant::now() + limit;
     let mut link = bus.link();
-    let peers = bus.peers(client::duration(verb.timeout.unwrap_or(YEAR_S)));
+    // To ask takes its own time, however short one listens.
+    let peers = bus.peers(limit.max(ANSWER));
     tokio::pin!(peers);
     let peers = loop {
         tokio::select! {
@@ -48,6 +54,9 @@ async fn is_nobodys(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
                 if changed.is_ok() {
                     tell_trouble(&link.borrow_and_update());
                 }
+            }
+            () = tokio::time::sleep_until(end), if is_away(&bus.link().borrow()) => {
+                return out_of_time(bus, verb, 0);
             }
         }
     };
@@ -63,6 +72,14 @@ async fn is_nobodys(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
         "{name} is an agent's session ({client}), and what is received here it would not get: \
          `peerbus recv --take` does it all the same"
     )))
+}
+
+/// Whether there is no broker, as far as that is known.
+fn is_away(state: &LinkState) -> bool {
+    match state {
+        LinkState::Connecting { last_error, .. } => last_error.is_some(),
+        _ => false,
+    }
 }
 
 async fn receive(bus: &Bus, verb: &Recv) -> Result<(), Failure> {

@@ -1,6 +1,5 @@
 //! HTTP: the upgrade to WebSocket on any path, health, metrics, and the operator's requests.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::ws::WebSocketUpgrade;
@@ -10,6 +9,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use peerbus_os::tcp::names_loopback;
 use peerbus_store::WitnessFile;
 use peerbus_wire::limits::FRAME_BYTES_MAX;
 use serde_json::json;
@@ -99,25 +99,16 @@ fn refusal(site: Site, headers: &HeaderMap) -> Option<String> {
         return None;
     };
     let host = headers.get(header::HOST)?;
-    let known = |host: &HeaderValue| host.to_str().is_ok_and(|host| names_us(host, address.ip()));
+    let known = |host: &HeaderValue| {
+        host.to_str()
+            .is_ok_and(|host| names_loopback(host, address.ip()))
+    };
     if !address.ip().is_loopback() || known(host) {
         return None;
     }
     Some(format!(
         "peerbus listens on {address} for this machine only; ask for it by that address\n"
     ))
-}
-
-/// Whether a `Host` header means this machine, for a listener on the loopback address `ip`.
-fn names_us(host: &str, ip: IpAddr) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(v6) => v6.split(']').next().unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
-    };
-    name.eq_ignore_ascii_case("localhost")
-        || name
-            .parse::<IpAddr>()
-            .is_ok_and(|asked| asked.is_loopback() || asked == ip)
 }
 
 /// Everything that is no route: upgrades, whatever their path, and a short answer at `/`.

@@ -7,6 +7,7 @@ mod mail;
 mod run;
 mod session;
 mod token;
+mod web;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ pub(crate) use self::session::{
     SessionApprove, SessionDeny, SessionInject, SessionNamed, SessionVerb, Until, Which,
 };
 pub(crate) use self::token::{TokenAdd, TokenList, TokenRevoke, TokenVerb, TokensFile};
+pub(crate) use self::web::{Web, WebTokenAdd, WebTokenVerb, WebVerb};
 
 /// A durable, signed message bus for AI coding agents.
 #[derive(Debug, Parser)]
@@ -73,6 +75,8 @@ pub(crate) enum Verb {
     Tail(Tail),
     /// Show messages of the last days, those that were read too.
     History(History),
+    /// Take webhooks and messages over HTTP, and show a page with all that happens.
+    Web(Web),
     /// Check the audit chain.
     #[command(subcommand)]
     Audit(Audit),

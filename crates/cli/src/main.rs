@@ -35,6 +35,7 @@ mod stop;
 mod tail;
 mod token;
 mod told;
+mod web;
 
 use std::process::ExitCode;
 
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         Verb::Status(verb) => status::run(verb),
         Verb::Tail(verb) => tail::run(&verb),
         Verb::History(verb) => history::run(verb),
+        Verb::Web(verb) => web::run(verb),
         Verb::Audit(verb) => audit::run(verb),
         Verb::Backup(verb) => backup::make(verb),
         Verb::Restore(verb) => backup::restore(verb),

@@ -1,8 +1,8 @@
-//! Who holds the other end of a TCP connection on this machine.
+//! TCP on this machine: who holds the other end of a connection, and what a request calls us.
 
 use std::fmt::Write as _;
 use std::fs::{read_dir, read_link};
-use std::net::SocketAddrV4;
+use std::net::{IpAddr, SocketAddrV4};
 use std::path::Path;
 
 use crate::file;
@@ -10,6 +10,19 @@ use crate::process::descends;
 
 /// More than `/proc/net/tcp` has: a line has 150 bytes.
 const TABLE_BYTES_MAX: u64 = 16 << 20;
+
+/// Whether a `Host` header means this machine, for a listener on the loopback address `ip`.
+#[must_use]
+pub fn names_loopback(host: &str, ip: IpAddr) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(v6) => v6.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    name.eq_ignore_ascii_case("localhost")
+        || name
+            .parse::<IpAddr>()
+            .is_ok_and(|asked| asked.is_loopback() || asked == ip)
+}
 
 /// A process that holds the end `theirs` of the connection to `ours`, and that is `root` or stands
 /// somewhere below it. `None`: no such process holds it, as far as `/proc` tells.

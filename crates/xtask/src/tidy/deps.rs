@@ -56,6 +56,18 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("peerbus-setup", &["adapter", "agents", "os"]),
     (
+        "peerbus-web",
+        &[
+            "mcp",
+            "node",
+            "adapter",
+            "core",
+            "wire",
+            "os",
+            "test-support",
+        ],
+    ),
+    (
         "peerbus",
         &[
             "agents",
@@ -70,6 +82,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "wake",
             "driver",
             "setup",
+            "web",
             "test-support",
         ],
     ),

@@ -1,0 +1,239 @@
+//! `peerbus web`.
+
+use std::path::{Path, PathBuf};
+
+use peerbus_adapter::credentials::{self, random_hex};
+use peerbus_adapter::paths::Paths;
+use peerbus_adapter::signals::Stop;
+use peerbus_adapter::{Config, Token};
+use peerbus_broker::tokens as grants;
+use peerbus_core::TokenHash;
+use peerbus_core::grant::{Grant, NAMES_DEFAULT, NamePattern, Quotas, Right, Rights};
+use peerbus_web::tokens::{self, BusToken, WebFile, WebToken};
+use peerbus_web::{Gateway, Options, TlsFiles};
+use peerbus_wire::{TokenName, escape};
+use serde_json::json;
+
+use crate::args::{Web, WebTokenAdd, WebTokenVerb, WebVerb};
+use crate::failure::Failure;
+use crate::{client, operator, output};
+
+/// The gateway's token at the broker, and the names of its peers.
+const BUS_TOKEN: &str = "web";
+const BUS_NAMES: &str = "web:*";
+
+/// Runs the gateway, or a verb about its tokens.
+pub(crate) fn run(verb: Web) -> Result<(), Failure> {
+    match verb.verb {
+        Some(WebVerb::Token(verb)) => token(verb),
+        None => serve(verb),
+    }
+}
+
+fn serve(verb: Web) -> Result<(), Failure> {
+    let file = place()?;
+    let operator = operator::sockets(None)?;
+    let mut bus = client::config(&verb.connection, None)?;
+    bus.ephemeral = false;
+    if is_usual(&bus)? {
+        // So that there are credentials, and a broker that learns of the token.
+        operator::request(None, "GET", "/broker").and_then(operator::Answer::ok)?;
+        join(&file, &bus.credentials)?;
+    }
+    let options = Options {
+        listen: verb.listen,
+        tls: verb
+            .tls_cert
+            .zip(verb.tls_key)
+            .map(|(cert, key)| TlsFiles { cert, key }),
+        bus,
+        file,
+        operator,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(Failure::failed)?;
+    runtime.block_on(async {
+        let mut stop = Stop::catch().map_err(Failure::failed)?;
+        let gateway = Gateway::bind(options).await.map_err(Failure::config)?;
+        output::say(&format!("listening on {}", gateway.url()));
+        if verb.open {
+            output::line(&gateway.link())?;
+        }
+        gateway
+            .run(async {
+                stop.asked().await;
+            })
+            .await;
+        output::say("stopped; what was accepted is at the broker");
+        Ok(())
+    })
+}
+
+/// Whether the broker is the one of this user's default place, where the gateway can have a token of
+/// its own.
+fn is_usual(bus: &Config) -> Result<bool, Failure> {
+    if bus.url.is_some() || bus.token.is_some() || bus.credentials != Paths::find()?.credentials {
+        return Ok(false);
+    }
+    Ok(credentials::load(&bus.credentials).map_or(true, |found| found.url.is_none()))
+}
+
+/// Sees to it that the broker admits the gateway, with the right to approve only if one of its
+/// tokens has it.
+fn join(file: &Path, credentials: &Path) -> Result<(), Failure> {
+    if credentials::load(credentials).is_ok_and(|found| found.url.is_some()) {
+        return Ok(());
+    }
+    let admits = Paths::find()?.tokens;
+    let known = grants::read(&admits).map_err(Failure::config)?;
+    let changed = tokens::edit(file, |found| {
+        let approve = found.tokens.values().any(|token| token.approve);
+        let text = match &found.bus {
+            Some(bus) => bus.token.clone(),
+            None => random_hex().to_string(),
+        };
+        let token = Token::parse(&text).ok_or("has a bus token that cannot be one")?;
+        let hash = TokenHash::of(&token);
+        let there = known.iter().find(|grant| grant.name.as_str() == BUS_TOKEN);
+        let as_wanted = |grant: &&Grant| {
+            grant.token.matches(&hash) && grant.rights.has(Right::Approve) == approve
+        };
+        if there.filter(as_wanted).is_some() && found.bus.is_some() {
+            return Ok(false);
+        }
+        let grant = grant(hash, approve).ok_or("the gateway's own token has no usable name")?;
+        if there.is_some() {
+            grants::revoke(&admits, &grant.name).map_err(|error| error.to_string())?;
+        }
+        grants::add(&admits, &grant).map_err(|error| error.to_string())?;
+        found.bus = Some(BusToken {
+            token: text,
+            approve,
+        });
+        Ok(true)
+    });
+    if changed.map_err(Failure::config)? {
+        let real = admits.canonicalize().map_err(Failure::failed)?;
+        let target = format!("/tokens/reload?file={}", operator::encode(&real));
+        // A broker that is away reads the file when it starts, one that runs within a second.
+        let _known = operator::request(None, "POST", &target);
+    }
+    Ok(())
+}
+
+fn grant(token: TokenHash, approve: bool) -> Option<Grant> {
+    let approves = approve.then_some(Right::Approve);
+    Some(Grant {
+        name: TokenName::parse(BUS_TOKEN)?,
+        token,
+        names: vec![NamePattern::parse(BUS_NAMES)?],
+        expires_ms: None,
+        rights: Rights::of([Right::Send].into_iter().chain(approves)),
+        quotas: Quotas {
+            names: NAMES_DEFAULT,
+            ..Quotas::default()
+        },
+    })
+}
+
+fn place() -> Result<PathBuf, Failure> {
+    Ok(Paths::find()?.config_dir.join("web.toml"))
+}
+
+fn token(verb: WebTokenVerb) -> Result<(), Failure> {
+    match verb {
+        WebTokenVerb::Add(verb) => add(verb),
+        WebTokenVerb::List(verb) => list(verb.json),
+        WebTokenVerb::Revoke(verb) => revoke(&verb.name),
+    }
+}
+
+fn add(verb: WebTokenAdd) -> Result<(), Failure> {
+    let file = place()?;
+    let peer = tokens::peer(&verb.name).map_err(Failure::config)?;
+    let text = random_hex();
+    let token = Token::parse(&text).ok_or_else(|| Failure::failed("no token could be made"))?;
+    tokens::edit(&file, |found| {
+        let same = |name: &&String| name.eq_ignore_ascii_case(&verb.name);
+        if let Some(name) = found.tokens.keys().find(same) {
+            return Err(format!(
+                "there is a token {name} already: revoke it, or choose another name"
+            ));
+        }
+        let token = WebToken {
+            to: verb.to,
+            approve: verb.approve,
+            headers: verb.headers,
+            ..WebToken::new(&token)
+        };
+        found.tokens.insert(verb.name.clone(), token);
+        Ok(())
+    })
+    .map_err(Failure::config)?;
+    output::line(&text)?;
+    output::say(&format!(
+        "what is sent with it comes from {}; the line above is shown this once",
+        peer.as_str()
+    ));
+    if verb.approve {
+        output::say(&format!(
+            "its words are verdicts where a session's user names {} in `remote` of sessions.toml",
+            peer.as_str()
+        ));
+    }
+    refresh(&file)
+}
+
+fn list(json: bool) -> Result<(), Failure> {
+    let WebFile { tokens, .. } = tokens::read(&place()?).map_err(Failure::config)?;
+    for (name, token) in &tokens {
+        if json {
+            let told = json!({
+                "name": name, "peer": format!("web:{name}"), "to": token.to,
+                "approve": token.approve, "headers": token.headers,
+            });
+            output::line(&told.to_string())?;
+            continue;
+        }
+        let to = match token.to.join(" ") {
+            all if all.is_empty() => "everybody".to_owned(),
+            some => some,
+        };
+        let approves = if token.approve { "; may approve" } else { "" };
+        output::line(&format!("{name}: writes to {to}{approves}"))?;
+    }
+    if tokens.is_empty() && !json {
+        output::line("no tokens")?;
+    }
+    Ok(())
+}
+
+fn revoke(name: &str) -> Result<(), Failure> {
+    let file = place()?;
+    tokens::edit(&file, |found| match found.tokens.remove(name) {
+        Some(_) => Ok(()),
+        None => Err(format!(
+            "there is no token {}: `peerbus web token list` shows which there are",
+            escape(name, 80)
+        )),
+    })
+    .map_err(Failure::config)?;
+    output::line(&format!(
+        "token {name} is revoked; the mail for web:{name} stays"
+    ))?;
+    refresh(&file)
+}
+
+/// Brings the gateway's right at the broker up to date, where it has joined already.
+fn refresh(file: &Path) -> Result<(), Failure> {
+    let paths = Paths::find()?;
+    let joined = tokens::read(file).map_err(Failure::config)?.bus.is_some();
+    if joined {
+        join(file, &paths.credentials)
+    } else {
+        Ok(())
+    }
+}

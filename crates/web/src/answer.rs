@@ -1,0 +1,59 @@
+//! What is not done, and why: a status, and `{"error": "a sentence"}`.
+
+use axum::extract::Request;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use peerbus_wire::escape;
+use serde_json::{Map, Value};
+
+/// Longest part of a sentence that others have a say in, in characters.
+const SAID_CHARS: usize = 200;
+
+/// Why a request is not granted.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    status: StatusCode,
+    members: Map<String, Value>,
+    /// Seconds.
+    retry_after: Option<u64>,
+}
+
+impl Failure {
+    pub(crate) fn new(status: StatusCode, why: impl Into<String>) -> Self {
+        Self {
+            status,
+            members: Map::from_iter([("error".into(), Value::from(why.into()))]),
+            retry_after: None,
+        }
+    }
+
+    pub(crate) fn with(mut self, member: &str, value: impl Into<Value>) -> Self {
+        self.members.insert(member.into(), value.into());
+        self
+    }
+
+    pub(crate) fn retry_after(mut self, seconds: u64) -> Self {
+        self.retry_after = Some(seconds);
+        self
+    }
+
+    /// There is no such place, or it does something else.
+    pub(crate) fn not_here(request: &Request) -> Self {
+        let (method, path) = (request.method().as_str(), request.uri().path());
+        let (method, path) = (escape(method, 20), escape(path, SAID_CHARS));
+        let why = format!("there is no {method} {path} here; /openapi.json lists what there is");
+        Self::new(StatusCode::NOT_FOUND, why)
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let body = Value::Object(self.members);
+        let mut response = (self.status, axum::Json(body)).into_response();
+        if let Some(seconds) = self.retry_after {
+            let seconds = HeaderValue::from(seconds);
+            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+        }
+        response
+    }
+}

@@ -1,0 +1,145 @@
+//! Listening, with a deadline for whoever connects.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use peerbus_os::tls;
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+
+/// Connections that may be open at once.
+const CONNECTIONS_MAX: usize = 512;
+/// How long a TLS handshake and a request's head may take.
+const HEAD: Duration = Duration::from_secs(10);
+/// Pause after an accept that failed.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// A certificate and its key, in PEM files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate, and those between it and its authority.
+    pub cert: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+/// Why a gateway does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Other machines could reach it, and read along.
+    #[error(
+        "{0} can be reached from other machines, and what is sent there can be read on the way: \
+         give a certificate (--tls-cert, --tls-key), or listen on 127.0.0.1"
+    )]
+    Open(SocketAddr),
+    /// The address is taken, or none of this machine's.
+    #[error("cannot listen on {0}: {1}; name another address with --listen")]
+    Listen(SocketAddr, io::Error),
+    /// The certificate or its key.
+    #[error("{0}")]
+    Tls(String),
+    /// `web.toml`.
+    #[error("{0}")]
+    Tokens(String),
+}
+
+/// A socket that listens.
+pub(crate) struct Bound {
+    listener: TcpListener,
+    address: SocketAddr,
+    tls: Option<TlsAcceptor>,
+}
+
+impl Bound {
+    pub(crate) async fn new(
+        address: SocketAddr,
+        files: Option<&TlsFiles>,
+    ) -> Result<Self, StartError> {
+        if files.is_none() && !address.ip().is_loopback() {
+            return Err(StartError::Open(address));
+        }
+        let tls = files.map(acceptor).transpose().map_err(StartError::Tls)?;
+        let failed = |error| StartError::Listen(address, error);
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self {
+            listener,
+            address,
+            tls,
+        })
+    }
+
+    /// Where it listens, with its real port.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves for ever.
+    pub(crate) async fn serve(self, router: Router) {
+        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        loop {
+            // Never closed.
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+                return;
+            };
+            let stream = match self.listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::debug!(%error, "a connection was not accepted");
+                    sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let (tls, router) = (self.tls.clone(), router.clone());
+            tokio::spawn(async move {
+                converse(stream, tls, router).await;
+                drop(place);
+            });
+        }
+    }
+}
+
+async fn converse(stream: TcpStream, tls: Option<TlsAcceptor>, router: Router) {
+    let Some(tls) = tls else {
+        return serve(stream, router).await;
+    };
+    match timeout(HEAD, tls.accept(stream)).await {
+        Ok(Ok(stream)) => serve(stream, router).await,
+        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+        Err(_late) => tracing::debug!("a TLS handshake took too long"),
+    }
+}
+
+async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, router: Router) {
+    let service = TowerToHyperService::new(router);
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = served.await {
+        tracing::debug!(%error, "a connection ended");
+    }
+}
+
+fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, String> {
+    let chain = tls::certificates(&files.cert)?;
+    let key = tls::key(&files.key)?;
+    let config = ServerConfig::builder_with_provider(tls::provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .map_err(|error| tls::unusable(&error, &files.cert, &files.key))?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}

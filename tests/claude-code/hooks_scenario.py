@@ -24,7 +24,7 @@ from support import PATIENCE_S, check, eventually
 WORK = "do some work"
 WORKED = "the work is done"
 COMMAND = "echo worked"
-PLUGIN = "/tmp/deploy/claude-code-plugin"
+PLUGIN = "/tmp/repository/deploy/claude-code-plugin"
 # Ways by which hooks get a message to the model, as receipts name them.
 PATHS = {"rewake", "hook"}
 

@@ -9,7 +9,7 @@ run=$1 scripts=$2 cli=$3 newest=$4 peerbus=$5 python=$6 scenario=$7
 trap 'echo "the namespaces cannot be set up" >&2; exit 3' ERR
 ip link set lo up
 mount --bind "$scripts" "$run/scripts"
-mount --bind "$scripts/../../deploy" "$run/deploy"
+mount --bind "$scripts/../.." "$run/repository"
 mount --bind "$cli" "$run/cli"
 mount --bind "$newest" "$run/newest"
 mount --bind "$peerbus" "$run/bin/peerbus"

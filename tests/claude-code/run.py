@@ -20,7 +20,7 @@ from isolated import arguments, claude_code, need, python, run, unshare, with_lo
 
 VERSION = "2.1.330"
 SCRIPTS = Path(__file__).resolve().parent
-SCENARIOS = ["scenario", "hooks_scenario", "approvals_scenario", "interrupt_scenario", "driver_scenario"]
+SCENARIOS = ["scenario", "hooks_scenario", "approvals_scenario", "interrupt_scenario", "driver_scenario", "plugin_scenario"]
 
 
 def main():
@@ -37,7 +37,7 @@ def main():
         namespace = SCRIPTS / "namespace.sh"
         script = f"{args.scenario}.py"
         wrapper = [namespace, directory, SCRIPTS, cli, newest, args.peerbus, python(), script]
-        return run(wrapper, directory, ["cli", "newest", "deploy"])
+        return run(wrapper, directory, ["cli", "newest", "repository"])
 
     return with_logs("peerbus-claude-code-", args.keep, scenario)
 

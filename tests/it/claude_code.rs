@@ -45,6 +45,16 @@ fn older_clis_are_driven_too() {
     holds(&["--version", "2.1.114", "--scenario", "driver_scenario"]);
 }
 
+#[test]
+fn the_plugin_makes_a_session_of_a_real_cli_a_peer() {
+    holds(&["--scenario", "plugin_scenario"]);
+}
+
+#[test]
+fn the_plugin_makes_a_session_of_an_older_cli_a_peer() {
+    holds(&["--version", "2.1.114", "--scenario", "plugin_scenario"]);
+}
+
 /// Runs a scenario, or tells why it cannot be run here. In CI nothing is skipped where npm and
 /// namespaces could be had.
 #[track_caller]

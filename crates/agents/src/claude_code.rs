@@ -73,6 +73,13 @@ pub fn settings_files(project: &Path) -> Vec<PathBuf> {
 /// The permission with which it calls the bus tools without asking its user.
 pub const UNASKED: &str = "mcp__peerbus__*";
 
+/// How the id of our plugin begins; behind it stands the marketplace's name.
+pub const PLUGIN: &str = "peerbus@";
+/// The server of our plugin, as it is called beside those of configurations.
+pub const PLUGIN_SERVER: &str = "plugin:peerbus:peerbus";
+/// [`UNASKED`] for the tools of our plugin.
+pub const PLUGIN_UNASKED: &str = "mcp__plugin_peerbus_peerbus__*";
+
 /// Long enough for a session that nobody touches over a weekend, and below its limit for a timer
 /// (2^31 ms).
 const WAIT_S: u32 = 604_800;
@@ -123,6 +130,10 @@ mod tests {
 
     use super::*;
 
+    fn parse(text: &str) -> Value {
+        serde_json::from_str(text).unwrap()
+    }
+
     fn entry(hook: &Hook) -> Value {
         let mut entry = json!({
             "type": "command",
@@ -137,8 +148,9 @@ mod tests {
 
     #[test]
     fn the_plugin_has_these_hooks_and_no_others() {
-        let plugin = include_str!("../../../deploy/claude-code-plugin/hooks/hooks.json");
-        let plugin: Value = serde_json::from_str(plugin).unwrap();
+        let plugin = parse(include_str!(
+            "../../../deploy/claude-code-plugin/hooks/hooks.json"
+        ));
         let mut events = Map::new();
         for hook in HOOKS {
             let groups = events
@@ -150,10 +162,33 @@ mod tests {
     }
 
     #[test]
-    fn the_plugin_has_the_version_of_the_program() {
-        let manifest =
-            include_str!("../../../deploy/claude-code-plugin/.claude-plugin/plugin.json");
-        let manifest: Value = serde_json::from_str(manifest).unwrap();
+    fn the_repository_is_a_marketplace_with_the_plugin_of_this_version() {
+        let marketplace = parse(include_str!("../../../.claude-plugin/marketplace.json"));
+        let [listed] = marketplace["plugins"].as_array().unwrap().as_slice() else {
+            panic!("one plugin: {marketplace}");
+        };
+        assert_eq!(listed["source"], "./deploy/claude-code-plugin");
+        let manifest = parse(include_str!(
+            "../../../deploy/claude-code-plugin/.claude-plugin/plugin.json"
+        ));
+        assert_eq!(listed["name"], manifest["name"]);
+        assert_eq!(listed["description"], manifest["description"]);
         assert_eq!(manifest["version"], env!("CARGO_PKG_VERSION"));
+        let name = manifest["name"].as_str().unwrap();
+        assert_eq!(PLUGIN, format!("{name}@"));
+    }
+
+    #[test]
+    fn the_plugin_has_the_server_that_is_its_channel() {
+        let manifest = parse(include_str!(
+            "../../../deploy/claude-code-plugin/.claude-plugin/plugin.json"
+        ));
+        let servers = parse(include_str!("../../../deploy/claude-code-plugin/.mcp.json"));
+        let server = json!({ "command": "peerbus", "args": ["adapter", "--adapter=cc"] });
+        assert_eq!(servers, json!({ "mcpServers": { "peerbus": server } }));
+        assert_eq!(manifest["channels"], json!([{ "server": "peerbus" }]));
+        let name = manifest["name"].as_str().unwrap();
+        assert_eq!(PLUGIN_SERVER, format!("plugin:{name}:peerbus"));
+        assert_eq!(PLUGIN_UNASKED, format!("mcp__plugin_{name}_peerbus__*"));
     }
 }

@@ -245,3 +245,48 @@ fn a_program_that_is_not_on_the_path_is_not_to_be_installed_again() {
         "{line}"
     );
 }
+
+#[test]
+fn a_plugin_of_claude_code_is_an_installation() {
+    let setup = Setup::new();
+    for client in ["claude-code", "gemini"] {
+        assert!(setup.run(&["uninstall", client], &[]).status.success());
+    }
+    let says = |parts: &[&str]| {
+        let (lines, _) = setup.doctor(&[]);
+        let found = lines
+            .iter()
+            .any(|line| parts.iter().all(|part| line.contains(part)));
+        assert!(found, "{parts:?}: {lines:#?}");
+        lines
+    };
+    let nowhere = ["warning agents: ", "no agent's configuration"];
+    says(&nowhere);
+    let settings = |on: bool| format!(r#"{{"enabledPlugins": {{"peerbus@peerbus": {on}}}}}"#);
+    let installed = |version: &str| {
+        format!(r#"{{"plugins": {{"peerbus@peerbus": [{{"version": "{version}"}}]}}}}"#)
+    };
+    let record = ".claude/plugins/installed_plugins.json";
+    setup.write(".claude/settings.json", &settings(true));
+    setup.write(record, &installed(env!("CARGO_PKG_VERSION")));
+    let lines = says(&["ok      claude-code: ", "the plugin peerbus@peerbus is on"]);
+    let wrong = |line: &&String| line.contains("agents: ") || line.contains("hooks are not");
+    assert_eq!(lines.iter().find(wrong), None, "{lines:#?}");
+    says(&["asks before each call", "`mcp__plugin_peerbus_peerbus__*`"]);
+
+    setup.write(record, &installed("0.0.1"));
+    says(&[
+        "warning claude-code: ",
+        "is of version 0.0.1",
+        "remedy: `claude plugin update peerbus@peerbus`",
+    ]);
+    setup.run(&["install", "claude-code"], &[]);
+    says(&["warning claude-code: ", "each runs twice"]);
+    setup.run(&["uninstall", "claude-code"], &[]);
+    let program = setup.home.path().join("bin/peerbus");
+    fs::rename(&program, program.with_extension("away")).expect("a program");
+    says(&["failed  claude-code: ", "starts `peerbus`, which is not on"]);
+
+    setup.write(".claude/settings.json", &settings(false));
+    says(&nowhere);
+}

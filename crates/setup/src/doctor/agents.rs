@@ -71,7 +71,9 @@ pub(super) fn check(context: &Context, report: &mut Report) -> Result<(), Error>
     let here = targets::project()?;
     let above = targets::above(&here);
     let mut survey = Survey::default();
-    let (mut claude, mut absent) = (false, Vec::new());
+    let settings = silence::Settings::read(&here);
+    let mut claude = settings.plugin().is_some();
+    let mut absent = Vec::new();
     for agent in Agent::installable() {
         (survey.there, survey.installed) = (false, false);
         let mut look = |scope, project, above| {
@@ -89,20 +91,21 @@ pub(super) fn check(context: &Context, report: &mut Report) -> Result<(), Error>
         for dir in &above {
             look(Scope::Project, dir, true);
         }
-        claude |= survey.installed && agent.word == claude_code::AGENT.word;
-        if survey.there && !survey.installed {
+        let is_claude = agent.word == claude_code::AGENT.word;
+        claude |= is_claude && survey.installed;
+        if survey.there && !survey.installed && !(is_claude && claude) {
             let (title, word) = (agent.title, agent.word);
             absent.push(format!("{title} (`peerbus install {word}`)"));
         }
     }
     survey.names.check(report);
     if claude || survey.hooked {
-        silence::check(&here, survey.hooked, report);
+        silence::check(&settings, &here, survey.hooked, report);
     }
     if !absent.is_empty() {
         report.ok("agents", format!("not installed in: {}", absent.join(", ")));
     }
-    if survey.servers == 0 {
+    if survey.servers == 0 && settings.plugin().is_none() {
         report.warning(
             "agents",
             "no agent's configuration here or in your home starts peerbus",

@@ -52,12 +52,12 @@ fn is_ours(rule: &CstNode) -> bool {
     text.is_some_and(|text| text == UNASKED)
 }
 
-/// Whether it is in plain JSON.
-pub(crate) fn is_in(settings: &Json) -> bool {
+/// Whether plain JSON has this permission.
+pub(crate) fn allows(settings: &Json, rule: &str) -> bool {
     let list = settings
         .get(CONTAINER)
         .and_then(|inner| inner.get(LIST)?.as_array());
-    list.is_some_and(|rules| rules.iter().any(|rule| rule == UNASKED))
+    list.is_some_and(|rules| rules.iter().any(|found| found == rule))
 }
 
 /// Takes it out of plain JSON, and containers that are empty.

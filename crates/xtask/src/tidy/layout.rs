@@ -9,9 +9,10 @@ use super::tree::Tree;
 const FILE_LINES_MAX: usize = 500;
 
 /// Everything that the top level may hold.
-const TOP: [&str; 21] = [
+const TOP: [&str; 22] = [
     ".cargo",
     ".ci",
+    ".claude-plugin",
     ".clippy.toml",
     ".config",
     ".deny.toml",

@@ -35,7 +35,8 @@ fn serve(verb: Web) -> Result<(), Failure> {
     let operator = operator::sockets(None)?;
     let mut bus = client::config(&verb.connection, None)?;
     bus.ephemeral = false;
-    if is_usual(&bus)? {
+    let own_token = is_usual(&bus)?;
+    if own_token {
         // So that there are credentials, and a broker that learns of the token.
         operator::request(None, "GET", "/broker").and_then(operator::Answer::ok)?;
         join(&file, &bus.credentials)?;
@@ -48,6 +49,7 @@ fn serve(verb: Web) -> Result<(), Failure> {
             .map(|(cert, key)| TlsFiles { cert, key }),
         bus,
         file,
+        own_token,
         operator,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -87,40 +89,40 @@ fn join(file: &Path, credentials: &Path) -> Result<(), Failure> {
     if credentials::load(credentials).is_ok_and(|found| found.url.is_some()) {
         return Ok(());
     }
-    let admits = Paths::find()?.tokens;
-    let known = grants::read(&admits).map_err(Failure::config)?;
-    let changed = tokens::edit(file, |found| {
-        let approve = found.tokens.values().any(|token| token.approve);
+    let bus = tokens::edit(file, |found| {
         let text = match &found.bus {
             Some(bus) => bus.token.clone(),
             None => random_hex().to_string(),
         };
-        let token = Token::parse(&text).ok_or("has a bus token that cannot be one")?;
-        let hash = TokenHash::of(&token);
-        let there = known.iter().find(|grant| grant.name.as_str() == BUS_TOKEN);
-        let as_wanted = |grant: &&Grant| {
-            grant.token.matches(&hash) && grant.rights.has(Right::Approve) == approve
-        };
-        if there.filter(as_wanted).is_some() && found.bus.is_some() {
-            return Ok(false);
-        }
-        let grant = grant(hash, approve).ok_or("the gateway's own token has no usable name")?;
-        if there.is_some() {
-            grants::revoke(&admits, &grant.name).map_err(|error| error.to_string())?;
-        }
-        grants::add(&admits, &grant).map_err(|error| error.to_string())?;
-        found.bus = Some(BusToken {
+        let bus = BusToken {
             token: text,
-            approve,
-        });
-        Ok(true)
-    });
-    if changed.map_err(Failure::config)? {
-        let real = admits.canonicalize().map_err(Failure::failed)?;
-        let target = format!("/tokens/reload?file={}", operator::encode(&real));
-        // A broker that is away reads the file when it starts, one that runs within a second.
-        let _known = operator::request(None, "POST", &target);
+            approve: found.tokens.values().any(|token| token.approve),
+        };
+        found.bus = Some(bus.clone());
+        Ok(bus)
+    })
+    .map_err(Failure::config)?;
+    let token = Token::parse(&bus.token).map(|token| TokenHash::of(&token));
+    let wanted = token.and_then(|hash| grant(hash, bus.approve));
+    let wanted = wanted.ok_or_else(|| {
+        let file = file.display();
+        Failure::config(format!(
+            "{file} has a bus token that cannot be one: delete the lines of [bus]"
+        ))
+    })?;
+    let admits = Paths::find()?.tokens;
+    let known = grants::read(&admits).map_err(Failure::config)?;
+    if known.contains(&wanted) {
+        return Ok(());
     }
+    if known.iter().any(|grant| grant.name == wanted.name) {
+        grants::revoke(&admits, &wanted.name).map_err(Failure::config)?;
+    }
+    grants::add(&admits, &wanted).map_err(Failure::config)?;
+    let real = admits.canonicalize().map_err(Failure::failed)?;
+    let target = format!("/tokens/reload?file={}", operator::encode(&real));
+    // A broker that is away reads the file when it starts, one that runs within a second.
+    let _known = operator::request(None, "POST", &target);
     Ok(())
 }
 

@@ -38,11 +38,11 @@ impl Failure {
     }
 
     /// There is no such place, or it does something else.
-    pub(crate) fn not_here(request: &Request) -> Self {
+    pub(crate) fn not_here(status: StatusCode, request: &Request) -> Self {
         let (method, path) = (request.method().as_str(), request.uri().path());
         let (method, path) = (escape(method, 20), escape(path, SAID_CHARS));
         let why = format!("there is no {method} {path} here; /openapi.json lists what there is");
-        Self::new(StatusCode::NOT_FOUND, why)
+        Self::new(status, why)
     }
 }
 
@@ -50,6 +50,12 @@ impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let body = Value::Object(self.members);
         let mut response = (self.status, axum::Json(body)).into_response();
+        if self.status == StatusCode::UNAUTHORIZED {
+            let scheme = HeaderValue::from_static("Bearer");
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, scheme);
+        }
         if let Some(seconds) = self.retry_after {
             let seconds = HeaderValue::from(seconds);
             response.headers_mut().insert(header::RETRY_AFTER, seconds);

@@ -1,12 +1,13 @@
 //! The gateway between the bus and what speaks HTTP: webhooks come in, replies go out, and a page
 //! shows a person what happens. It is a client of the bus, one peer `web:NAME` a token.
 
-#![expect(dead_code, reason = "what asks for a token comes next")]
-
 mod answer;
 mod dashboard;
 mod guard;
 mod listener;
+mod peers;
+mod replies;
+mod send;
 pub mod tokens;
 
 use std::net::SocketAddr;
@@ -14,14 +15,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::routing::get;
+use axum::extract::Request;
+use axum::http::{HeaderName, StatusCode, header};
+use axum::routing::{get, post};
 use peerbus_adapter::Config;
 use serde_json::json;
+use tokio::sync::Semaphore;
 
 use crate::answer::Failure;
 use crate::guard::Site;
 pub use crate::listener::{StartError, TlsFiles};
+use crate::peers::Peers;
 use crate::tokens::Tokens;
+
+/// Streams that may be open at once.
+const STREAMS_MAX: usize = 64;
 
 /// What a gateway needs to know.
 #[derive(Debug, Clone)]
@@ -34,6 +42,8 @@ pub struct Options {
     pub bus: Config,
     /// `web.toml`.
     pub file: PathBuf,
+    /// The token in `file` is meant for that broker.
+    pub own_token: bool,
     /// Where the broker may listen for its operator, on this machine.
     pub operator: Vec<PathBuf>,
 }
@@ -43,6 +53,8 @@ pub(crate) struct App {
     site: Site,
     options: Options,
     tokens: Tokens,
+    peers: Peers,
+    streams: Arc<Semaphore>,
     dashboard: dashboard::Dashboard,
 }
 
@@ -68,6 +80,8 @@ impl Gateway {
         let app = Arc::new(App {
             site,
             tokens,
+            peers: Peers::default(),
+            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             dashboard: dashboard::Dashboard::new(),
             options,
         });
@@ -91,8 +105,11 @@ impl Gateway {
         let router = router(Arc::clone(&self.app));
         tokio::select! {
             () = self.listener.serve(router) => {}
+            () = self.app.tokens.look() => {}
+            () = self.app.follow_tokens() => {}
             () = stop => {}
         }
+        self.app.leave().await;
     }
 }
 
@@ -100,9 +117,15 @@ fn router(app: Arc<App>) -> Router {
     let site = app.site;
     Router::new()
         .route("/healthz", get(health))
+        .route("/openapi.json", get(openapi))
+        .route("/hook/{peer}", post(send::hook))
+        .route("/hook/{peer}/{*rest}", post(send::hook))
+        .route("/v1/messages", post(send::message))
+        .route("/v1/messages/{id}", get(send::status))
+        .route("/v1/replies", get(replies::replies))
         .merge(dashboard::router())
         .fallback(nothing)
-        .method_not_allowed_fallback(nothing)
+        .method_not_allowed_fallback(not_so)
         .with_state(app)
         .layer(axum::middleware::from_fn_with_state(site, guard::guard))
 }
@@ -111,6 +134,16 @@ async fn health() -> axum::Json<serde_json::Value> {
     axum::Json(json!({ "status": "ok", "version": env!("CARGO_PKG_VERSION") }))
 }
 
-async fn nothing(request: axum::extract::Request) -> Failure {
-    Failure::not_here(&request)
+/// `GET /openapi.json`.
+async fn openapi() -> ([(HeaderName, &'static str); 1], &'static str) {
+    const JSON: [(HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json")];
+    (JSON, include_str!("openapi.json"))
+}
+
+async fn nothing(request: Request) -> Failure {
+    Failure::not_here(StatusCode::NOT_FOUND, &request)
+}
+
+async fn not_so(request: Request) -> Failure {
+    Failure::not_here(StatusCode::METHOD_NOT_ALLOWED, &request)
 }

@@ -5,6 +5,8 @@
 
 use crate::ids::MessageId;
 use crate::json::{self, Raw, Type};
+use crate::limits::{META_BYTES_MAX, META_KEY_BYTES_MAX, META_MAX};
+use crate::writer::Writer;
 
 /// The message that is answered.
 const REPLY_TO: &str = "reply_to";
@@ -14,6 +16,8 @@ const THREAD: &str = "thread";
 const PRIORITY: &str = "priority";
 /// How many replies led here.
 const HOPS: &str = "hops";
+/// Where it comes from, in its sender's words.
+const META: &str = "meta";
 
 /// How soon a message wants to be seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash)]
@@ -75,6 +79,10 @@ pub struct Conversation {
     pub priority: Priority,
     /// How many replies led here.
     pub hops: u32,
+    /// Where it comes from, in its sender's words, such as a webhook's method and path: at most
+    /// [`META_MAX`] texts, each under a key of `[A-Za-z0-9_]+`, all of them [`META_BYTES_MAX`] bytes
+    /// at most.
+    pub meta: Vec<(String, String)>,
 }
 
 impl Conversation {
@@ -97,6 +105,7 @@ impl Conversation {
                     let hops = value.unsigned().unwrap_or_default();
                     found.hops = u32::try_from(hops).unwrap_or(u32::MAX);
                 }
+                META => found.meta = meta_of(value).unwrap_or_default(),
                 _ => {}
             }
         });
@@ -112,6 +121,7 @@ impl Conversation {
             thread: Some(thread),
             priority: Priority::default(),
             hops: of.hops.saturating_add(1),
+            meta: Vec::new(),
         }
     }
 
@@ -130,6 +140,7 @@ impl Conversation {
             THREAD => there.thread != self.thread,
             PRIORITY => there.priority != self.priority,
             HOPS => there.hops != self.hops,
+            META => there.meta != self.meta,
             _ => false,
         };
         let mut out = Members::default();
@@ -162,6 +173,14 @@ impl Conversation {
         if changed(HOPS) && self.hops > 0 {
             out.raw(HOPS, self.hops.to_string().as_bytes());
         }
+        // Anything else would not be read back.
+        if changed(META) && !self.meta.is_empty() && is_meta(&self.meta) {
+            let mut object = Writer::open();
+            for (key, value) in &self.meta {
+                object.string(key, value);
+            }
+            out.raw(META, object.finish().as_bytes());
+        }
         out.finish()
     }
 }
@@ -169,6 +188,40 @@ impl Conversation {
 /// A thread has the form of an id, so that it can be one and can stand anywhere.
 fn thread_of(text: &str) -> Option<String> {
     MessageId::parse(text).ok().map(|_| text.to_owned())
+}
+
+/// The texts of a member `meta`; `None` when it is something else.
+fn meta_of(value: Raw<'_>) -> Option<Vec<(String, String)>> {
+    if value.kind != Type::Object {
+        return None;
+    }
+    let mut texts = Some(Vec::new());
+    let read = json::members(value.text, |name, value| {
+        let text = name.string().zip(value.string());
+        let text = text.map(|(name, value)| (name.text.into_owned(), value.text.into_owned()));
+        match (&mut texts, text) {
+            (Some(texts), Some(text)) if texts.len() < META_MAX => texts.push(text),
+            _ => texts = None,
+        }
+    });
+    read.ok()?;
+    texts.filter(|texts| is_meta(texts))
+}
+
+fn is_meta(texts: &[(String, String)]) -> bool {
+    let fits = |key: &str| {
+        let letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        (1..=META_KEY_BYTES_MAX).contains(&key.len()) && key.bytes().all(letter)
+    };
+    let keys = |upto: usize| texts[..upto].iter().map(|(key, _)| key);
+    let mut own = texts.iter().enumerate().map(|(at, (key, _))| (at, key));
+    let bytes: usize = texts
+        .iter()
+        .map(|(key, value)| key.len() + value.len())
+        .sum();
+    texts.len() <= META_MAX
+        && bytes <= META_BYTES_MAX
+        && own.all(|(at, key)| fits(key) && keys(at).all(|other| other != key))
 }
 
 /// Members of an object, as JSON text.
@@ -223,12 +276,19 @@ mod tests {
             thread: Some("t-1".into()),
             priority: Priority::Quiet,
             hops: 3,
+            meta: vec![
+                ("method".into(), "POST".into()),
+                ("path".into(), "/h \"é\"".into()),
+            ],
         }
     }
 
     #[test]
     fn each_kind_of_body_can_carry_it_and_keeps_its_spelling() {
-        const SAID: &str = r#""reply_to":"q1","thread":"t-1","priority":"quiet","hops":3"#;
+        const SAID: &str = concat!(
+            r#""reply_to":"q1","thread":"t-1","priority":"quiet","hops":3,"#,
+            r#""meta":{"method":"POST","path":"/h \"é\""}"#
+        );
         let cases = [
             (r#""hi \u00e9 \"x\"""#, r#"{"text":"hi \u00e9 \"x\"","#),
             (
@@ -300,6 +360,9 @@ mod tests {
     #[test]
     fn reading_is_lenient() {
         let long = format!(r#"{{"thread":"{}","reply_to":"{0}"}}"#, "x".repeat(129));
+        let entries: Vec<_> = (0..=META_MAX).map(|n| format!(r#""k{n}":"""#)).collect();
+        let many = format!(r#"{{"meta":{{{}}}}}"#, entries.join(","));
+        let wide = format!(r#"{{"meta":{{"k":"{}"}}}}"#, "x".repeat(META_BYTES_MAX));
         let nothing = [
             r#""reply_to""#,
             r#"["reply_to","q1"]"#,
@@ -309,7 +372,15 @@ mod tests {
             r#"{"Reply_To":"q1","HOPS":2}"#,
             r#"{"hops":7,"hops":true}"#,
             r#"{"hops":7"#,
+            r#"{"meta":5}"#,
+            r#"{"meta":{"a":5}}"#,
+            r#"{"meta":{"a-b":"x"}}"#,
+            r#"{"meta":{"":"x"}}"#,
+            r#"{"meta":{"a":"x","a":"y"}}"#,
+            r#"{"meta":{"a":{"b":"c"}}}"#,
             &long,
+            &many,
+            &wide,
         ];
         for body in nothing {
             assert_eq!(Conversation::of(body), Conversation::default(), "{body}");

@@ -56,6 +56,13 @@ pub const WINDOW_V1_BYTES: u32 = WINDOW_BYTES_MAX;
 /// Deliveries that a v1 connection may leave unacked beyond its window once they have lapsed.
 pub const EXEMPT_V1_MESSAGES: u32 = 4_096;
 
+/// Texts that a body may say of where it comes from, at most.
+pub const META_MAX: usize = 32;
+/// Longest key of such a text, in bytes.
+pub const META_KEY_BYTES_MAX: usize = 64;
+/// All of them with their keys, in bytes.
+pub const META_BYTES_MAX: usize = 2_048;
+
 /// Longest key that a deliver frame has room for whatever the envelope, in bytes: 20 digits.
 pub const SHORT_KEY_BYTES: usize = 20;
 /// What a deliver frame adds around the envelope: the fixed text and such a key.

@@ -39,7 +39,7 @@ pub use core::{
 pub use expected::Expected;
 pub use inject::{Draft, InjectError, SOURCE_CHARS};
 pub use presence::Who;
-pub use push::{Push, receipt};
+pub use push::{Attribute, Push, receipt};
 pub use senders::Undecided;
 pub use told::{Observer, Staged};
 pub use wake_list::WakeList;

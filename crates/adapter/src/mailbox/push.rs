@@ -1,10 +1,11 @@
 //! What one attempt holds, and how it reads.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use peerbus_core::mailbox::{Attempt, AttemptId, Content, Item, Mail, Portion};
 use peerbus_core::peer::Inbound;
-use peerbus_wire::{Conversation, How, Receipt, Stage};
+use peerbus_wire::{Conversation, How, MessageId, Receipt, Stage};
 use serde_json::json;
 
 use super::quote::{self, Line};
@@ -26,6 +27,15 @@ pub struct Push {
     /// How far messages of this session's own got.
     pub receipts: Vec<Receipt>,
 }
+
+/// A key, and a text that can stand in an attribute.
+pub type Attribute = (Cow<'static, str>, String);
+
+/// Keys of ours that no sender's word takes the place of.
+const OURS: [&str; 14] = [
+    "from", "source", "msg_id", "kind", "reply_to", "thread", "sent_to", "token", "push", "repeat",
+    "waiting", "receipts", "self", "user",
+];
 
 /// A message from the bus, with what the mailbox has to know of it.
 pub(super) fn mail(inbound: Inbound) -> Mail {
@@ -104,7 +114,7 @@ impl Push {
     /// Content and attributes of a notification in a channel: of a single message in the form
     /// of peerbus v1, of several a digest.
     #[must_use]
-    pub fn channel(&self) -> (String, Vec<(&'static str, String)>) {
+    pub fn channel(&self) -> (String, Vec<Attribute>) {
         let (content, meta) = match self.items.as_slice() {
             [single] => self.single(single),
             _ => self.digest(),
@@ -112,7 +122,7 @@ impl Push {
         (text::without_mentions(&content), meta)
     }
 
-    fn single(&self, item: &Item) -> (String, Vec<(&'static str, String)>) {
+    fn single(&self, item: &Item) -> (String, Vec<Attribute>) {
         let (content, mut meta) = match &item.content {
             Content::Mail(mail) => message(mail, item.portion == Portion::All),
             Content::Notice { sentence, .. } => {
@@ -121,28 +131,28 @@ impl Push {
                     // Writing to a String cannot fail.
                     let _ = write!(content, ". {UNTRUSTED}.");
                 }
-                (content, vec![("kind", "system".to_owned())])
+                (content, vec![("kind".into(), "system".to_owned())])
             }
         };
-        meta.extend(self.mark.clone().map(|mark| ("push", mark)));
+        meta.extend(self.mark.clone().map(|mark| ("push".into(), mark)));
         if item.repeat {
-            meta.push(("repeat", "true".to_owned()));
+            meta.push(("repeat".into(), "true".to_owned()));
         }
         let waiting = self.rest + self.held;
         if waiting > 0 {
-            meta.push(("waiting", waiting.to_string()));
+            meta.push(("waiting".into(), waiting.to_string()));
         }
         // The content is v1's: what it does not know goes beside it.
         let receipts: Vec<_> = self.receipts.iter().filter_map(reached).collect();
         if !receipts.is_empty() {
             let said = |(id, to, stage): &(&str, String, &str)| format!("{id} {to} {stage}");
             let receipts: Vec<_> = receipts.iter().map(said).collect();
-            meta.push(("receipts", receipts.join(", ")));
+            meta.push(("receipts".into(), receipts.join(", ")));
         }
         (content, meta)
     }
 
-    fn digest(&self) -> (String, Vec<(&'static str, String)>) {
+    fn digest(&self) -> (String, Vec<Attribute>) {
         let mut lines = vec![format!("📬 {}, oldest first", self.count())];
         lines.extend(self.items.iter().map(line));
         let notice = |item: &&Item| item.content.mail().is_none();
@@ -151,8 +161,8 @@ impl Push {
         }
         lines.extend(self.more());
         lines.extend(receipts_line(&self.receipts));
-        let mut meta = vec![("kind", "digest".to_owned())];
-        meta.extend(self.mark.clone().map(|mark| ("push", mark)));
+        let mut meta: Vec<Attribute> = vec![("kind".into(), "digest".to_owned())];
+        meta.extend(self.mark.clone().map(|mark| ("push".into(), mark)));
         (lines.join("\n"), meta)
     }
 
@@ -256,7 +266,7 @@ fn line(item: &Item) -> String {
 }
 
 /// A message alone, in the form of peerbus v1.
-fn message(mail: &Mail, whole: bool) -> (String, Vec<(&'static str, String)>) {
+fn message(mail: &Mail, whole: bool) -> (String, Vec<Attribute>) {
     let inbound = &mail.inbound;
     let kind = quote::kind(inbound.kind);
     let from = quote::plain(&inbound.from);
@@ -265,24 +275,22 @@ fn message(mail: &Mail, whole: bool) -> (String, Vec<(&'static str, String)>) {
         true => format!("{}: {text}", quote::put_in(mail)),
         false => format!("📨 {kind} from {from}: {text}"),
     };
-    let mut meta = vec![
-        ("from", from),
-        ("source", quote::plain(&inbound.source)),
-        ("msg_id", quote::plain(&inbound.id)),
-        ("kind", kind.to_owned()),
-    ];
-    if let Some(id) = &mail.talk.reply_to {
-        meta.push(("reply_to", quote::plain(id.as_str())));
-    }
-    if let Some(thread) = &mail.talk.thread {
-        meta.push(("thread", quote::plain(thread)));
-    }
-    if let Some(to) = &inbound.to {
-        meta.push(("sent_to", quote::plain(to)));
-    }
-    if let Some(token) = &inbound.token {
-        meta.push(("token", quote::plain(token)));
-    }
+    let talk = &mail.talk;
+    let mut meta: Vec<Attribute> = Vec::new();
+    let mut say = |key: &'static str, value: Option<&str>| {
+        meta.extend(value.map(|value| (key.into(), quote::plain(value))));
+    };
+    say("from", Some(&inbound.from));
+    say("source", Some(&inbound.source));
+    say("msg_id", Some(&inbound.id));
+    say("kind", Some(kind));
+    say("reply_to", talk.reply_to.as_ref().map(MessageId::as_str));
+    say("thread", talk.thread.as_deref());
+    say("sent_to", inbound.to.as_deref());
+    say("token", inbound.token.as_deref());
+    let own = |(key, _): &&(String, String)| !OURS.contains(&key.as_str());
+    let said = |(key, value): &(String, String)| (key.clone().into(), quote::attribute(value));
+    meta.extend(talk.meta.iter().filter(own).map(said));
     (content, meta)
 }
 

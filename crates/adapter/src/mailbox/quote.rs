@@ -16,9 +16,11 @@ pub(crate) const BEGINNING_CHARS: usize = 4_096;
 const BEGINNING_BYTES: usize = 6_000;
 /// Longest name or id that is shown, in characters.
 const NAME_CHARS: usize = 128;
+/// Longest text about where a message comes from that is shown, in characters.
+const META_CHARS: usize = 512;
 
 /// Members of a body that tell its place in a conversation, and are shown apart from its text.
-const CONVERSATION: [&str; 4] = ["reply_to", "thread", "priority", "hops"];
+const CONVERSATION: [&str; 5] = ["reply_to", "thread", "priority", "hops", "meta"];
 
 /// Members of which each can be all that a body says.
 const TEXT: [&str; 3] = ["text", "message", "content"];
@@ -60,8 +62,19 @@ pub(crate) fn line(mail: &Mail, how: Line) -> String {
     if let Some(token) = &inbound.token {
         let _ = write!(line, " (token {})", plain(token));
     }
+    if let Some(meta) = meta(mail) {
+        let _ = write!(line, " (it says: {meta})");
+    }
     let _ = write!(line, ": {}", quoted(&said(&inbound.body), how.cut));
     line
+}
+
+/// Where a message comes from, in its sender's words: `method="POST" path="/hook/bob"`.
+#[must_use]
+pub fn meta(mail: &Mail) -> Option<String> {
+    let said = |(key, value): &(String, String)| format!("{key}=\"{}\"", escape(value, META_CHARS));
+    let said: Vec<_> = mail.talk.meta.iter().map(said).collect();
+    (!said.is_empty()).then(|| said.join(" "))
 }
 
 /// Where a local text comes from.
@@ -103,8 +116,8 @@ pub(crate) fn quoted(text: &str, beginning: bool) -> String {
 }
 
 /// All that a body says besides its place in a conversation: itself if it is a text, its `text`,
-/// `message` or `content` if that is one and there is nothing else in it, or its JSON. Whoever is
-/// shown this has seen the message.
+/// `message` or `content` if that is one and there is nothing else in it (its `content` if that is
+/// an object or an array, too), or its JSON. Whoever is shown this has seen the message.
 #[must_use]
 pub fn said(body: &str) -> Cow<'_, str> {
     if let Ok(text) = serde_json::from_str::<String>(body) {
@@ -115,7 +128,13 @@ pub fn said(body: &str) -> Cow<'_, str> {
     };
     members.retain(|(name, value)| !is_conversation(name, value.get()));
     let text = match members.as_slice() {
-        [(name, value)] if TEXT.contains(&name.as_str()) => serde_json::from_str(value.get()).ok(),
+        [(name, value)] if TEXT.contains(&name.as_str()) => {
+            let json = value.get();
+            let wrapped = name == "content" && json.starts_with(['{', '[']);
+            serde_json::from_str(json)
+                .ok()
+                .or(wrapped.then(|| json.to_owned()))
+        }
         _ => None,
     };
     text.map_or(Cow::Borrowed(body), Cow::Owned)
@@ -194,6 +213,14 @@ pub fn plain(text: &str) -> String {
         .collect()
 }
 
+/// A text that can stand in an attribute: as [`plain`], with what addresses are written with.
+#[must_use]
+pub(crate) fn attribute(text: &str) -> String {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "._@:-/?=+%,;~ ".contains(c);
+    let chars = text.chars().take(META_CHARS);
+    chars.map(|c| if fits(c) { c } else { '_' }).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,6 +236,11 @@ mod tests {
                 "t",
             ),
             (r#"{"content":"c","hops":0,"priority":"next"}"#, "c"),
+            (
+                r#"{"content":{"n":1.50},"meta":{"path":"/x"}}"#,
+                r#"{"n":1.50}"#,
+            ),
+            (r#"{"content":[1,{}]}"#, "[1,{}]"),
         ] {
             assert_eq!(said(body), shown, "{body}");
         }
@@ -219,6 +251,8 @@ mod tests {
             r#"{"text":"t","thread":"not an id: a text"}"#,
             r#"{"text":"t","hops":"many"}"#,
             r#"{"text":7,"message":"m"}"#,
+            r#"{"text":{"a":1}}"#,
+            r#"{"text":"t","meta":{"path":1}}"#,
             r#"{"content":"c","n":1e400}"#,
             r#"{"n":1.50,"a":[]}"#,
             r#"{"thread":"t-1"}"#,

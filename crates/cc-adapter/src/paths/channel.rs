@@ -1,7 +1,9 @@
 //! `notifications/claude/channel`. The client never answers one, and drops those that it does not
 //! want without a word: written is all that can be claimed.
 
-use peerbus_adapter::mailbox::{BoxFuture, Mailbox, Outcome, Path, Push, WakePath, quote};
+use peerbus_adapter::mailbox::{
+    Attribute, BoxFuture, Mailbox, Outcome, Path, Push, WakePath, quote,
+};
 use peerbus_mcp::Host;
 use serde_json::{Map, Value, json};
 
@@ -26,10 +28,10 @@ impl Channel {
         }
     }
 
-    async fn push(&self, content: &str, meta: Vec<(&'static str, String)>) -> Outcome {
+    async fn push(&self, content: &str, meta: Vec<Attribute>) -> Outcome {
         let meta = meta
             .into_iter()
-            .map(|(key, value)| (key.to_owned(), Value::from(value)));
+            .map(|(key, value)| (key.into_owned(), Value::from(value)));
         let params = json!({ "content": content, "meta": meta.collect::<Map<_, _>>() });
         match self.host.notify(METHOD, params).await {
             Ok(()) => Outcome::Written,
@@ -66,7 +68,7 @@ impl WakePath for Channel {
         Box::pin(async move {
             let name = quote::plain(name);
             let content = format!("📡 connected as {name}");
-            let meta = vec![("kind", "system".to_owned()), ("self", name)];
+            let meta = vec![("kind".into(), "system".to_owned()), ("self".into(), name)];
             // A client that is gone needs no name.
             let _ = self.push(&content, meta).await;
         })

@@ -75,6 +75,10 @@ struct Message<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     thread: Option<&'a str>,
+    /// Where it comes from, in its sender's words: untrusted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    meta: Option<String>,
     /// The name that it was sent to, where that is not this session's present one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
@@ -320,6 +324,7 @@ fn head(mail: &Mail) -> Message<'_> {
         size: None,
         reply_to: mail.talk.reply_to.as_ref().map(|id| id.as_str()),
         thread: mail.talk.thread.as_deref(),
+        meta: quote::meta(mail),
         sent_to: inbound.to.as_deref(),
         token: inbound.token.as_deref(),
         shown_before: false,

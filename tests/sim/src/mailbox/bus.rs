@@ -156,6 +156,7 @@ fn mail(key: Key, id: String, letter: &Letter) -> Mail {
         thread: letter.thread.then(|| "plan".to_owned()),
         priority: letter.priority,
         hops: letter.hops,
+        meta: Vec::new(),
     };
     Mail {
         inbound: Inbound {

@@ -1,0 +1,449 @@
+//! Messages in: `POST /hook/PEER` and `POST /v1/messages`. The answer is the broker's receipt.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::Json;
+use axum::body::to_bytes;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use peerbus_adapter::{Bus, PeerName, Refusal, RefusalCode, SendError, Sent, similar, wall_ms};
+use peerbus_mcp::{Trail, reached};
+use peerbus_wire::limits::{META_BYTES_MAX, META_MAX};
+use peerbus_wire::{Conversation, MessageId, Priority, escape, hex};
+use serde::Deserialize;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::OnceCell;
+use tokio::time::timeout;
+
+use crate::App;
+use crate::answer::Failure;
+use crate::peers::Caller;
+use crate::tokens::WebToken;
+
+/// Largest body of a request, in bytes.
+const BODY_BYTES_MAX: usize = 1_048_576;
+/// How long a request's body may take to come.
+const BODY: Duration = Duration::from_secs(30);
+/// How long the broker may take to accept a message.
+const ACCEPTS: Duration = Duration::from_secs(10);
+/// How long it may take to look for names like an unknown one, or to tell how far a message got.
+const LOOK_UP: Duration = Duration::from_secs(2);
+/// Longest `Idempotency-Key`, in bytes.
+const KEY_BYTES_MAX: usize = 255;
+/// Answers that are remembered, of one token, and for how long.
+const ANSWERS_MAX: usize = 1_000;
+const ANSWERS_FOR: Duration = Duration::from_secs(86_400);
+
+type Answer = Result<Json<Value>, Failure>;
+
+/// What `POST /v1/messages` takes.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Message<'a> {
+    to: String,
+    #[serde(borrow)]
+    body: &'a RawValue,
+    thread: Option<String>,
+    reply_to: Option<String>,
+    priority: Option<String>,
+}
+
+/// `POST /v1/messages`.
+pub(crate) async fn message(State(app): State<Arc<App>>, request: Request) -> Answer {
+    let caller = app.admit(request.headers())?;
+    let (key, text) = read(request).await?;
+    let message: Message<'_> = serde_json::from_str(&text).map_err(|error| not_json(&error))?;
+    let talk = conversation(&message)?;
+    let body = match message.body.get() {
+        text if text.starts_with('"') => saying(&caller.token, text),
+        other => other.to_owned(),
+    };
+    let mut said = Conversation::of(&body);
+    said.thread = talk.thread.or(said.thread);
+    said.reply_to = talk.reply_to.or(said.reply_to);
+    said.hops = said.hops.max(u32::from(said.reply_to.is_some()));
+    if message.priority.is_some() {
+        said.priority = talk.priority;
+    }
+    post(&caller, &message.to, &said.write(&body), key).await
+}
+
+/// `POST /hook/PEER` and anything below it.
+pub(crate) async fn hook(
+    State(app): State<Arc<App>>,
+    path: Result<Path<Vec<(String, String)>>, PathRejection>,
+    request: Request,
+) -> Answer {
+    let caller = app.admit(request.headers())?;
+    let Ok(Path(path)) = path else {
+        return Err(bad("the path is not UTF-8: write the peer's name as it is"));
+    };
+    let to = path
+        .into_iter()
+        .next()
+        .map(|(_, to)| to)
+        .unwrap_or_default();
+    let meta = meta(request.uri(), request.headers(), &caller.token)?;
+    let is_json = is_json(request.headers());
+    let (key, text) = read(request).await?;
+    if text.trim().is_empty() {
+        return Err(bad("the body is empty: send a text or JSON"));
+    }
+    let body = match is_json {
+        true => {
+            let json: &RawValue = serde_json::from_str(&text).map_err(|error| not_json(&error))?;
+            json.get().to_owned()
+        }
+        false => quoted(&text)?,
+    };
+    let talk = Conversation {
+        meta,
+        ..Conversation::default()
+    };
+    let body = match is_verdict(&body) {
+        // Anything around the words would make them a text like others.
+        true => saying(&caller.token, &body),
+        false if body.starts_with('{') => talk.write(&format!(r#"{{"content":{body}}}"#)),
+        false => talk.write(&body),
+    };
+    post(&caller, &to, &body, key).await
+}
+
+/// `GET /v1/messages/{id}`: how far a message got that was sent with the token.
+pub(crate) async fn status(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Answer {
+    let caller = app.admit(&headers)?;
+    let id = MessageId::parse(&id).map_err(|error| bad(error.to_string()))?;
+    let id = id.as_str().to_owned();
+    let asked = caller
+        .peer
+        .bus
+        .statuses(std::slice::from_ref(&id), LOOK_UP)
+        .await;
+    let receipts = asked.map_err(|error| away(&error.to_string()))?;
+    let stages = reached(receipts.iter()).into_values();
+    let states: Vec<_> = stages.map(|receipt| receipt.stage.clone()).collect();
+    if states.iter().all(|stage| stage.word() == "unknown") {
+        let why = format!("no message {id} of this token is known any more");
+        return Err(Failure::new(StatusCode::NOT_FOUND, why));
+    }
+    let seen = states.iter().all(peerbus_adapter::text::is_proven);
+    let Trail { steps, note, .. } = Trail::new(&id, &receipts, wall_ms());
+    Ok(Json(
+        json!({ "id": id, "seen": seen, "note": note, "steps": steps }),
+    ))
+}
+
+/// A JSON string as the body of a message. A session takes a body that is nothing but a text for a
+/// verdict, if it reads like one: only tokens that may approve send such bodies.
+fn saying(token: &WebToken, text: &str) -> String {
+    match token.approve {
+        true => text.to_owned(),
+        false => format!(r#"{{"text":{text}}}"#),
+    }
+}
+
+fn is_verdict(body: &str) -> bool {
+    let text = serde_json::from_str::<String>(body);
+    text.is_ok_and(|text| peerbus_node::approvals::in_words(&text).is_some())
+}
+
+fn quoted(text: &str) -> Result<String, Failure> {
+    let json = to_raw_value(text).map_err(|error| bad(error.to_string()))?;
+    Ok(json.get().to_owned())
+}
+
+/// The place in a conversation that a request gives.
+fn conversation(message: &Message<'_>) -> Result<Conversation, Failure> {
+    let id = |text: &String, what: &str| {
+        MessageId::parse(text).map_err(|error| bad(format!("{what}: {error}")))
+    };
+    let thread = message
+        .thread
+        .as_ref()
+        .map(|text| id(text, "thread"))
+        .transpose()?;
+    let reply_to = message
+        .reply_to
+        .as_ref()
+        .map(|text| id(text, "reply_to"))
+        .transpose()?;
+    let priority = message.priority.as_deref().map(|word| {
+        let words = Priority::WORDS.join(", ");
+        Priority::parse(word).ok_or_else(|| bad(format!("priority is one of {words}")))
+    });
+    Ok(Conversation {
+        thread: thread.map(|thread| thread.as_str().to_owned()),
+        reply_to,
+        priority: priority.transpose()?.unwrap_or_default(),
+        ..Conversation::default()
+    })
+}
+
+/// Where a webhook comes from: its method and path, its query, and what headers the token names.
+fn meta(
+    uri: &Uri,
+    headers: &HeaderMap,
+    token: &WebToken,
+) -> Result<Vec<(String, String)>, Failure> {
+    let mut meta = vec![
+        ("method".to_owned(), "POST".to_owned()),
+        ("path".to_owned(), uri.path().to_owned()),
+    ];
+    let mut put = |key: &str, value: String| {
+        let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+        let key: String = key.chars().map(letter).collect();
+        if !key.is_empty() && meta.iter().all(|(other, _)| *other != key) {
+            meta.push((key, value));
+        }
+    };
+    for name in &token.headers {
+        if let Some(value) = headers.get(name) {
+            let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+            put(&name.to_ascii_lowercase(), value);
+        }
+    }
+    let query = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(uri);
+    for (key, value) in query.map_err(|error| bad(error.body_text()))?.0 {
+        put(&key, value);
+    }
+    let bytes: usize = meta
+        .iter()
+        .map(|(key, value)| key.len() + value.len())
+        .sum();
+    if meta.len() > META_MAX || bytes > META_BYTES_MAX {
+        return Err(bad(format!(
+            "path, query and headers come to {} texts and {bytes} bytes; at most {META_MAX} and \
+             {META_BYTES_MAX} are handed on: put it into the body",
+            meta.len()
+        )));
+    }
+    Ok(meta)
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok());
+    let kind = kind
+        .unwrap_or_default()
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim();
+    let kind = kind.to_ascii_lowercase();
+    kind == "application/json" || kind.ends_with("+json")
+}
+
+/// The key and the text of a request.
+async fn read(request: Request) -> Result<(Option<String>, String), Failure> {
+    let headers = request.headers();
+    let length = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok());
+    let length = length.and_then(|text| text.parse::<u64>().ok());
+    if length.is_some_and(|length| length > BODY_BYTES_MAX as u64) {
+        return Err(too_large());
+    }
+    let key = match headers.get("idempotency-key") {
+        None => None,
+        Some(key) => match key.to_str() {
+            Ok(key) if (1..=KEY_BYTES_MAX).contains(&key.len()) => Some(key.to_owned()),
+            _ => return Err(bad("Idempotency-Key is 1 to 255 ASCII characters")),
+        },
+    };
+    let bytes = timeout(BODY, to_bytes(request.into_body(), BODY_BYTES_MAX)).await;
+    let bytes = bytes.map_err(|_late| {
+        let why = format!("the body did not come within {} s", BODY.as_secs());
+        Failure::new(StatusCode::REQUEST_TIMEOUT, why)
+    })?;
+    let bytes = bytes.map_err(|_broken| too_large())?;
+    let text = String::from_utf8(bytes.into()).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        bad(format!(
+            "the body is no UTF-8 (byte {at}): send text or JSON in UTF-8"
+        ))
+    })?;
+    Ok((key, text))
+}
+
+fn bad(why: impl Into<String>) -> Failure {
+    Failure::new(StatusCode::BAD_REQUEST, why)
+}
+
+fn not_json(error: &serde_json::Error) -> Failure {
+    let (line, column) = (error.line(), error.column());
+    let why = format!(
+        "the body is not the JSON that is wanted: {}",
+        escape(&error.to_string(), 200)
+    );
+    bad(why).with("line", line).with("column", column)
+}
+
+fn too_large() -> Failure {
+    let why = format!("the body is too large: at most {BODY_BYTES_MAX} bytes");
+    Failure::new(StatusCode::PAYLOAD_TOO_LARGE, why)
+}
+
+fn away(why: &str) -> Failure {
+    Failure::new(StatusCode::SERVICE_UNAVAILABLE, why).retry_after(2)
+}
+
+/// Sends a body, once for a key.
+async fn post(caller: &Caller, to: &str, body: &str, key: Option<String>) -> Answer {
+    let name = PeerName::parse(to)
+        .map_err(|error| bad(format!("\"{}\" is no peer's name: {error}", escape(to, 80))))?;
+    if !caller.token.may_write_to(&name) {
+        let why = format!("this token may not write to {name}");
+        return Err(Failure::new(StatusCode::FORBIDDEN, why));
+    }
+    let Some(key) = key else {
+        return send(caller, Bus::new_id(), &name, body, false)
+            .await
+            .map(Json);
+    };
+    let hash = &caller.token.hash;
+    let id = id_of(&["id", hash, &key]);
+    let print = id_of(&["request", hash, name.as_str(), body]);
+    let cell = caller
+        .peer
+        .answered
+        .cell(id.as_str(), print.as_str())
+        .ok_or_else(|| {
+            let why = "this Idempotency-Key was used for another request: choose a new one";
+            Failure::new(StatusCode::UNPROCESSABLE_ENTITY, why)
+        })?;
+    let answer = cell
+        .get_or_try_init(|| send(caller, id, &name, body, true))
+        .await?;
+    Ok(Json(answer.clone()))
+}
+
+/// An id that these texts give, each time the same.
+fn id_of(texts: &[&str]) -> MessageId {
+    let mut hash = Sha256::new();
+    for text in texts {
+        hash.update((text.len() as u64).to_be_bytes());
+        hash.update(text);
+    }
+    #[expect(clippy::expect_used, reason = "hex digits make a valid id")]
+    MessageId::parse(&hex::encode(hash.finalize().as_slice())).expect("hex")
+}
+
+async fn send(
+    caller: &Caller,
+    id: MessageId,
+    to: &PeerName,
+    body: &str,
+    repeated: bool,
+) -> Result<Value, Failure> {
+    let bus = &caller.peer.bus;
+    match bus.send_as(id.clone(), to.as_str(), body, ACCEPTS).await {
+        Ok(Sent {
+            id,
+            accepted: Some(accepted),
+        }) => Ok(json!({
+            "id": id, "state": "accepted", "to": to.as_str(), "online": accepted.online > 0,
+        })),
+        Ok(Sent { id, accepted: None }) => {
+            Ok(json!({ "id": id, "state": "written", "to": to.as_str() }))
+        }
+        // Accepted before this process began.
+        Err(SendError::Refused(Refusal {
+            code: RefusalCode::IdReused,
+            ..
+        })) if repeated => Ok(json!({ "id": id.as_str(), "state": "accepted", "to": to.as_str() })),
+        Err(error) => Err(unsent(caller, to, error).await),
+    }
+}
+
+/// Why a message is not known to be accepted.
+async fn unsent(caller: &Caller, to: &PeerName, error: SendError) -> Failure {
+    let why = error.to_string();
+    match error {
+        SendError::Refused(refusal) => match refusal.code {
+            RefusalCode::UnknownRecipient => unknown(caller, to).await,
+            RefusalCode::Invalid => bad(why),
+            RefusalCode::TooLarge => Failure::new(StatusCode::PAYLOAD_TOO_LARGE, why),
+            RefusalCode::From | RefusalCode::Forbidden => Failure::new(StatusCode::FORBIDDEN, why),
+            RefusalCode::IdReused => Failure::new(StatusCode::CONFLICT, why),
+            RefusalCode::QueueFull | RefusalCode::DiskFull | RefusalCode::Quota => {
+                Failure::new(StatusCode::INSUFFICIENT_STORAGE, why).retry_after(60)
+            }
+        },
+        SendError::InvalidBody(_) | SendError::InvalidRecipient(_) => bad(why),
+        SendError::TooLarge(_) => Failure::new(StatusCode::PAYLOAD_TOO_LARGE, why),
+        SendError::TimedOut { id, left: true, .. } => {
+            Failure::new(StatusCode::GATEWAY_TIMEOUT, why).with("id", id)
+        }
+        SendError::TimedOut { .. } | SendError::Overloaded(_) | SendError::Closed => away(&why),
+    }
+}
+
+/// Nobody has that name. Names that the token may write to and that come near it are offered.
+async fn unknown(caller: &Caller, to: &PeerName) -> Failure {
+    let mut near = Vec::new();
+    if let Ok(peers) = caller.peer.bus.peers(LOOK_UP).await {
+        let may = |name: &String| {
+            let name = PeerName::parse(name).ok();
+            name.is_some_and(|name| caller.token.may_write_to(&name))
+        };
+        let others = peers.entries.into_iter().map(|peer| peer.name);
+        let others: Vec<_> = others
+            .filter(|name| *name != peers.me)
+            .filter(may)
+            .collect();
+        near = similar(&others, to.as_str());
+    }
+    let why = match near.as_slice() {
+        [] => format!("nobody here is called {to}, or not any more"),
+        near => format!(
+            "nobody here is called {to}. Did you mean {}?",
+            near.join(" or ")
+        ),
+    };
+    Failure::new(StatusCode::NOT_FOUND, why).with("near", near)
+}
+
+/// What requests with a key were answered.
+#[derive(Default)]
+pub(crate) struct Answered(Mutex<HashMap<String, Entry>>);
+
+struct Entry {
+    print: String,
+    at: Instant,
+    cell: Arc<OnceCell<Value>>,
+}
+
+impl Answered {
+    /// Where the answer of a request is, or will be; `None`: the key belongs to another one.
+    fn cell(&self, id: &str, print: &str) -> Option<Arc<OnceCell<Value>>> {
+        let now = Instant::now();
+        let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.retain(|_, entry| now.saturating_duration_since(entry.at) < ANSWERS_FOR);
+        if let Some(entry) = answers.get(id) {
+            return (entry.print == print).then(|| Arc::clone(&entry.cell));
+        }
+        if answers.len() >= ANSWERS_MAX {
+            let oldest = answers.iter().min_by_key(|(_, entry)| entry.at);
+            let oldest = oldest.map(|(id, _)| id.clone());
+            oldest.and_then(|id| answers.remove(&id));
+        }
+        let entry = Entry {
+            print: print.to_owned(),
+            at: now,
+            cell: Arc::default(),
+        };
+        let cell = Arc::clone(&entry.cell);
+        answers.insert(id.to_owned(), entry);
+        Some(cell)
+    }
+}

@@ -2,6 +2,7 @@
 //! shows a person what happens. It is a client of the bus, one peer `web:NAME` a token.
 
 mod answer;
+mod answered;
 mod dashboard;
 mod guard;
 mod listener;

@@ -10,8 +10,8 @@ use serde_json::json;
 
 use crate::App;
 use crate::answer::Failure;
+use crate::answered::Answered;
 use crate::replies::Replies;
-use crate::send::Answered;
 use crate::tokens::{self, WebToken};
 
 /// Requests of one token in a second, and at once.

@@ -1,8 +1,7 @@
 //! Messages in: `POST /hook/PEER` and `POST /v1/messages`. The answer is the broker's receipt.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::body::to_bytes;
@@ -17,7 +16,6 @@ use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
 use crate::App;
@@ -35,9 +33,6 @@ const ACCEPTS: Duration = Duration::from_secs(10);
 const LOOK_UP: Duration = Duration::from_secs(2);
 /// Longest `Idempotency-Key`, in bytes.
 const KEY_BYTES_MAX: usize = 255;
-/// Answers that are remembered, of one token, and for how long.
-const ANSWERS_MAX: usize = 1_000;
-const ANSWERS_FOR: Duration = Duration::from_secs(86_400);
 
 type Answer = Result<Json<Value>, Failure>;
 
@@ -411,39 +406,4 @@ async fn unknown(caller: &Caller, to: &PeerName) -> Failure {
         ),
     };
     Failure::new(StatusCode::NOT_FOUND, why).with("near", near)
-}
-
-/// What requests with a key were answered.
-#[derive(Default)]
-pub(crate) struct Answered(Mutex<HashMap<String, Entry>>);
-
-struct Entry {
-    print: String,
-    at: Instant,
-    cell: Arc<OnceCell<Value>>,
-}
-
-impl Answered {
-    /// Where the answer of a request is, or will be; `None`: the key belongs to another one.
-    fn cell(&self, id: &str, print: &str) -> Option<Arc<OnceCell<Value>>> {
-        let now = Instant::now();
-        let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        answers.retain(|_, entry| now.saturating_duration_since(entry.at) < ANSWERS_FOR);
-        if let Some(entry) = answers.get(id) {
-            return (entry.print == print).then(|| Arc::clone(&entry.cell));
-        }
-        if answers.len() >= ANSWERS_MAX {
-            let oldest = answers.iter().min_by_key(|(_, entry)| entry.at);
-            let oldest = oldest.map(|(id, _)| id.clone());
-            oldest.and_then(|id| answers.remove(&id));
-        }
-        let entry = Entry {
-            print: print.to_owned(),
-            at: now,
-            cell: Arc::default(),
-        };
-        let cell = Arc::clone(&entry.cell);
-        answers.insert(id.to_owned(), entry);
-        Some(cell)
-    }
 }

@@ -7,6 +7,7 @@
 
 mod fuzz;
 mod instructions;
+mod package;
 mod run;
 mod tidy;
 
@@ -26,6 +27,9 @@ usage: cargo xtask <verb>
   fuzz [TARGET] --minutes N
                       fuzz one target, or each, guided by coverage
   bench [ARGS…]       measure the binary of the profile `dist` (`--quick`, `--full`, `--json`, `--only NAME`)
+  package deb|static [--binary FILE]
+                      make a Debian package or a static binary in target/package, of the profile `dist`
+                      or of a binary that is there, and try it on a root with nothing else
   instructions [--update]
                       count the instructions of hot functions and compare them with the baseline,
                       or write it
@@ -53,6 +57,7 @@ fn verb(args: Vec<String>) -> Result<ExitCode> {
         ("instructions", []) => instructions::run(false),
         ("instructions", [flag]) if flag == "--update" => instructions::run(true),
         ("chaos", rest) => run::chaos(rest),
+        ("package", rest) => package::run(rest),
         ("help" | "--help" | "-h", _) => {
             print!("{USAGE}");
             Ok(ExitCode::SUCCESS)

@@ -95,7 +95,7 @@ pub(crate) fn chaos(args: &[String]) -> Result<ExitCode> {
 }
 
 /// Waits for the command and passes its exit code on; one that a signal ended gives 1.
-fn finish(command: &mut Command) -> Result<ExitCode> {
+pub(crate) fn finish(command: &mut Command) -> Result<ExitCode> {
     let status = command
         .status()
         .with_context(|| format!("cannot start {command:?}"))?;

@@ -41,6 +41,7 @@ mod link;
 pub mod mailbox;
 pub mod names;
 mod naming;
+pub mod operator;
 pub mod paths;
 pub mod project;
 mod pulse;

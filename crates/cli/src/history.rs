@@ -68,7 +68,7 @@ fn list(verb: &History) -> Result<(), Failure> {
             let text = message.json(secret.as_ref()).to_string();
             output::line(&escape_json(&text))?;
         } else {
-            output::line(&message.line(secret.as_ref()))?;
+            output::line(&told::line(message, secret.as_ref()))?;
             if verb.ids {
                 output::line(&format!("    {}", told::name(&message.id)))?;
             }

@@ -5,10 +5,8 @@ mod approve;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use peerbus_adapter::hooks::directories;
 use peerbus_adapter::mailbox::quote::within_json;
 use peerbus_adapter::paths::Paths;
-use peerbus_node::gates::Gates;
 use peerbus_node::index::{self, Session};
 use peerbus_node::{Client, Refusal};
 use peerbus_wire::{escape, escape_json};
@@ -42,14 +40,7 @@ pub(crate) fn run(verb: SessionVerb) -> Result<(), Failure> {
 
 /// The live sessions, with the gates as they are now.
 pub(crate) fn sessions() -> Result<Vec<Session>, Failure> {
-    let paths = Paths::find()?;
-    let found = directories(&paths).into_iter();
-    let found = found.flat_map(|dir| index::live(&dir));
-    let now = |session: Session| Session {
-        gates: Gates::effective(&session.gates_file),
-        ..session
-    };
-    Ok(found.map(now).collect())
+    Ok(index::all(&Paths::find()?))
 }
 
 fn list(json: bool) -> Result<(), Failure> {

@@ -35,7 +35,7 @@ pub(crate) fn run(verb: &Stop) -> Result<(), Failure> {
         }
         Err(failure) => return Err(failure),
     };
-    if about.status == 404 {
+    if about.status() == 404 {
         return Err(Failure::failed(
             "the broker is too old to be told: end it as it was started, or with `kill`",
         ));

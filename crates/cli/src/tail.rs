@@ -1,10 +1,9 @@
 //! `peerbus tail`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader};
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use peerbus_adapter::operator::{Events, Streamless};
 use peerbus_adapter::{Receipt, wall_ms};
 use peerbus_wire::{PeerName, Secret, Stage, escape, escape_json};
 use serde::Deserialize;
@@ -24,8 +23,6 @@ const PAUSE: Duration = Duration::from_millis(200);
 const BACK_MS: u64 = 3_600_000;
 /// Steps that are remembered, so that none is shown twice.
 const STEPS_MAX: usize = 16_384;
-/// Longest line of an event that is read: an envelope and some.
-const LINE_BYTES_MAX: u64 = 8 * 1_048_576;
 
 pub(crate) fn run(verb: &Tail) -> Result<(), Failure> {
     let peer = verb.peer.as_deref().map(PeerName::parse).transpose();
@@ -43,18 +40,18 @@ pub(crate) fn run(verb: &Tail) -> Result<(), Failure> {
     let mut cursor: Option<String> = None;
     let mut away = false;
     loop {
-        match operator::stream(verb.socket.as_ref(), "/v1/events", cursor.as_deref()) {
+        match operator::stream(verb.socket.as_ref(), cursor.as_deref()) {
             Ok(events) => {
                 away = false;
                 tail.follow(events, &mut cursor)?;
                 output::say("the stream of events ended; going on when the broker is there");
                 std::thread::sleep(PAUSE);
             }
-            Err(operator::Streamless::Gone) => cursor = None,
-            Err(operator::Streamless::Refused(why)) => return Err(why),
+            Err(Streamless::Gone) => cursor = None,
+            Err(Streamless::Refused(why)) => return Err(Failure::Failed(why)),
             // At the first time there may be none at all.
-            Err(operator::Streamless::Away(why)) if tail.last_ms == 0 => return Err(why),
-            Err(operator::Streamless::Away(_)) => {
+            Err(Streamless::Away(why)) if tail.last_ms == 0 => return Err(Failure::Failed(why)),
+            Err(Streamless::Away(_)) => {
                 if !std::mem::replace(&mut away, true) {
                     output::say("the broker is away; waiting for it");
                 }
@@ -129,39 +126,22 @@ impl Showing<'_> {
     }
 
     /// Shows events until the stream ends.
-    fn follow(
-        &mut self,
-        mut events: BufReader<UnixStream>,
-        cursor: &mut Option<String>,
-    ) -> Result<(), Failure> {
+    fn follow(&mut self, mut events: Events, cursor: &mut Option<String>) -> Result<(), Failure> {
         let resumed = cursor.is_some();
-        let (mut kind, mut line) = (String::new(), String::new());
-        loop {
-            line.clear();
-            let mut bounded = std::io::Read::take(&mut events, LINE_BYTES_MAX);
-            match bounded.read_line(&mut line) {
-                Ok(0) | Err(_) => return Ok(()),
-                Ok(_) => {}
-            }
-            let Some((field, value)) = line.trim_end_matches('\n').split_once(": ") else {
+        while let Ok(event) = events.read() {
+            *cursor = events.cursor().map(str::to_owned);
+            let Some(event) = event else {
                 continue;
             };
-            match field {
-                "id" => *cursor = Some(value.to_owned()),
-                "event" => value.clone_into(&mut kind),
-                "data" => match kind.as_str() {
-                    "ready" if resumed => {}
-                    "ready" if self.last_ms == 0 => self.before()?,
-                    "ready" => self.catch_up()?,
-                    "gone" => {
-                        *cursor = None;
-                        return Ok(());
-                    }
-                    kind => self.event(kind, value)?,
-                },
-                _ => {}
+            match event.kind.as_str() {
+                "ready" if resumed => {}
+                "ready" if self.last_ms == 0 => self.before()?,
+                "ready" => self.catch_up()?,
+                "gone" => return Ok(()),
+                kind => self.event(kind, &event.data)?,
             }
         }
+        Ok(())
     }
 
     fn event(&mut self, kind: &str, data: &str) -> Result<(), Failure> {

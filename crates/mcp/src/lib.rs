@@ -15,6 +15,7 @@ mod run;
 mod server;
 mod session;
 mod spelling;
+pub mod told;
 mod tools;
 mod trail;
 

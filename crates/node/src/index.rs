@@ -5,6 +5,8 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use peerbus_adapter::hooks::directories;
+use peerbus_adapter::paths::Paths;
 use peerbus_os as os;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -112,6 +114,18 @@ pub fn live(dir: &Path) -> Vec<Session> {
     }
     live.sort_by(|a, b| (&a.started_at, &a.socket).cmp(&(&b.started_at, &b.socket)));
     live
+}
+
+/// All live sessions of this user, with the gates as they are now.
+#[must_use]
+pub fn all(paths: &Paths) -> Vec<Session> {
+    let found = directories(paths).into_iter();
+    let found = found.flat_map(|dir| live(&dir));
+    let now = |session: Session| Session {
+        gates: Gates::effective(&session.gates_file),
+        ..session
+    };
+    found.map(now).collect()
 }
 
 fn read(path: &Path) -> Index {

@@ -19,7 +19,7 @@ pub(super) fn begin(paths: &Paths) -> Option<File> {
     let deadline = Instant::now() + ENDS_WITHIN;
     let turn = turn(&paths.state_dir, deadline).ok();
     let asked = operator::over(&paths.sockets, "POST", "/stop?takeover=1");
-    if asked.is_ok_and(|answer| answer.status == 200) {
+    if asked.is_ok_and(|answer| answer.status() == 200) {
         while holder(&paths.database).is_some() && Instant::now() < deadline {
             std::thread::sleep(LOOK);
         }

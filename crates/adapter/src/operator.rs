@@ -1,0 +1,233 @@
+//! What a program of the user's asks the broker of this machine: HTTP over its Unix socket, which
+//! only that user can reach. Plain blocking I/O.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Largest answer that is read, in bytes.
+const ANSWER_BYTES_MAX: u64 = 8 * 1024 * 1024;
+/// Largest head of an answer, in bytes.
+const HEAD_BYTES_MAX: usize = 65_536;
+/// Longest line of an event that is read: an envelope and some.
+const LINE_BYTES_MAX: u64 = 8 * 1_048_576;
+/// A stream in which nothing comes for so long is taken for broken: each 15 s there is a comment.
+const STREAM_SILENCE: Duration = Duration::from_secs(60);
+
+/// What the broker answered.
+#[derive(Debug)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// What it said.
+    pub body: String,
+}
+
+impl Answer {
+    /// The body of a good answer.
+    ///
+    /// # Errors
+    ///
+    /// Why it is none, in the broker's words if there are any.
+    pub fn ok(self) -> Result<String, String> {
+        if (200..300).contains(&self.status) {
+            return Ok(self.body);
+        }
+        Err(match self.body.trim() {
+            "" => format!("the broker answered {}", self.status),
+            why => why.to_owned(),
+        })
+    }
+}
+
+/// One request to the first of these sockets that answers.
+///
+/// # Errors
+///
+/// When none answers, with a sentence.
+pub fn over(sockets: &[PathBuf], method: &str, target: &str) -> Result<Answer, String> {
+    exchange(connect(sockets)?, method, target)
+        .map_err(|error| format!("the broker does not answer: {error}"))
+}
+
+/// Connects to the first of these sockets that answers.
+///
+/// # Errors
+///
+/// When none does: a sentence that names them.
+pub fn connect(sockets: &[PathBuf]) -> Result<UnixStream, String> {
+    let mut failures = Vec::new();
+    for socket in sockets {
+        match UnixStream::connect(socket) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failures.push(format!("{} ({error})", socket.display())),
+        }
+    }
+    Err(format!(
+        "cannot reach the broker at {}; is `peerbus serve` running here? If it was started with \
+         another XDG_RUNTIME_DIR or socket, name the path: --socket PATH, or \
+         PEERBUS_URL=unix:PATH",
+        failures.join(" nor at ")
+    ))
+}
+
+fn exchange(mut stream: UnixStream, method: &str, target: &str) -> io::Result<Answer> {
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    stream.set_write_timeout(Some(Duration::from_secs(10)))?;
+    write!(
+        stream,
+        "{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    )?;
+    let mut bytes = Vec::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let status = text.split(' ').nth(1).and_then(|code| code.parse().ok());
+    let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    Ok(Answer {
+        status: status.unwrap_or_default(),
+        body: body.to_owned(),
+    })
+}
+
+/// Why there is no stream of events.
+#[derive(Debug)]
+pub enum Streamless {
+    /// What followed the cursor is not kept any more.
+    Gone,
+    /// The broker says no, and why.
+    Refused(String),
+    /// There is no broker, and what was tried.
+    Away(String),
+}
+
+/// What happens at a broker, as it tells it.
+#[derive(Debug)]
+pub struct Events {
+    stream: BufReader<UnixStream>,
+    kind: String,
+    cursor: Option<String>,
+}
+
+/// One event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// Its kind.
+    pub kind: String,
+    /// JSON.
+    pub data: String,
+}
+
+impl Events {
+    /// Asks for what happens from now on, or behind `cursor`, on a connection to the broker.
+    ///
+    /// # Errors
+    ///
+    /// Why there is no such stream.
+    pub fn on(stream: UnixStream, cursor: Option<&str>) -> Result<Self, Streamless> {
+        let gone = |error: io::Error| Streamless::Away(error.to_string());
+        let sent = cursor.map(|cursor| format!("Last-Event-ID: {cursor}\r\n"));
+        let sent = sent.unwrap_or_default();
+        // 1.0: what comes is not cut into chunks.
+        write!(
+            &stream,
+            "GET /v1/events HTTP/1.0\r\nHost: localhost\r\n{sent}\r\n"
+        )
+        .map_err(gone)?;
+        stream
+            .set_read_timeout(Some(STREAM_SILENCE))
+            .map_err(gone)?;
+        let mut stream = BufReader::new(stream);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if head.len() > HEAD_BYTES_MAX || stream.read_line(&mut head).map_err(gone)? == 0 {
+                let why = "the broker's answer is not understood";
+                return Err(Streamless::Away(why.into()));
+            }
+        }
+        let status = head
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok());
+        match status.unwrap_or_default() {
+            200 => Ok(Self {
+                stream,
+                kind: String::new(),
+                cursor: cursor.map(str::to_owned),
+            }),
+            410 => Err(Streamless::Gone),
+            status => {
+                let mut body = String::new();
+                // What it says of the reason, if it says so.
+                let _read = stream.take(ANSWER_BYTES_MAX).read_to_string(&mut body);
+                let why = Answer { status, body }.ok().err();
+                let why = why.unwrap_or_else(|| "the broker gives no stream".into());
+                Err(match status {
+                    503 => Streamless::Away(why),
+                    _ => Streamless::Refused(why),
+                })
+            }
+        }
+    }
+
+    /// Where to go on after what was read; `None`: from whatever is then.
+    #[must_use]
+    pub fn cursor(&self) -> Option<&str> {
+        self.cursor.as_deref()
+    }
+
+    /// Waits for the next line. `None`: it was no event, or not the end of one.
+    ///
+    /// # Errors
+    ///
+    /// When the stream ended, in whatever way.
+    pub fn read(&mut self) -> io::Result<Option<Event>> {
+        let mut line = String::new();
+        let mut bounded = io::Read::take(&mut self.stream, LINE_BYTES_MAX);
+        if bounded.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let Some((field, value)) = line.trim_end_matches('\n').split_once(": ") else {
+            return Ok(None);
+        };
+        match field {
+            "id" => self.cursor = Some(value.to_owned()),
+            "event" => value.clone_into(&mut self.kind),
+            "data" => {
+                if self.kind == "gone" {
+                    self.cursor = None;
+                }
+                return Ok(Some(Event {
+                    kind: self.kind.clone(),
+                    data: value.to_owned(),
+                }));
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+}
+
+/// A path as the value of a query.
+#[must_use]
+pub fn encode(path: &Path) -> String {
+    encode_bytes(path.as_os_str().as_encoded_bytes())
+}
+
+/// A text as the value of a query.
+#[must_use]
+pub fn encode_text(text: &str) -> String {
+    encode_bytes(text.as_bytes())
+}
+
+fn encode_bytes(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for &byte in bytes {
+        match byte {
+            b'/' | b'-' | b'.' | b'_' => text.push(char::from(byte)),
+            _ if byte.is_ascii_alphanumeric() => text.push(char::from(byte)),
+            _ => text += &format!("%{byte:02X}"),
+        }
+    }
+    text
+}

@@ -1,0 +1,217 @@
+//! Messages as the broker tells its operator of them, and what of them is shown.
+//!
+//! The broker keeps what it was sent, and holds no secret: whether a body is what its sender signed
+//! is checked here, and one of which that is not known is not shown.
+
+use peerbus_adapter::{Receipt, Stage, wall_ms};
+use peerbus_wire::{Conversation, Envelope, Received, Secret};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::trail::Trail;
+
+/// A page of messages.
+#[derive(Debug, Deserialize)]
+pub struct Page {
+    /// Newest first.
+    pub messages: Vec<Told>,
+    /// Where the next page begins.
+    #[serde(default)]
+    pub before: Option<u64>,
+}
+
+/// One message.
+#[derive(Debug, Deserialize)]
+pub struct Told {
+    /// Its number at the broker.
+    pub seq: u64,
+    /// Its id.
+    pub id: String,
+    /// Empty: a temporary sender that has left, of which the text is gone, too.
+    pub from: String,
+    /// When the broker accepted it, in milliseconds by its clock.
+    pub at: u64,
+    /// Receipts, in the frames of the wire.
+    #[serde(default)]
+    pub frames: Vec<Box<RawValue>>,
+    /// What was signed; `None`: it is gone.
+    pub envelope: Option<Box<RawValue>>,
+}
+
+/// What is known of a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Text {
+    /// Its sender signed this body (JSON).
+    Signed(String),
+    /// It must not be shown, and why.
+    Hidden(&'static str),
+}
+
+/// What an envelope says, whoever wrote it.
+#[derive(Debug, Clone)]
+pub struct Said {
+    /// For whom.
+    pub to: String,
+    /// What it says of its conversation.
+    pub talk: Conversation,
+    /// The text.
+    pub text: Text,
+}
+
+impl Told {
+    /// What became of it.
+    #[must_use]
+    pub fn receipts(&self) -> Vec<Receipt> {
+        receipts(&self.frames)
+    }
+
+    /// The same as steps and a sentence.
+    #[must_use]
+    pub fn trail(&self) -> Trail {
+        Trail::new(&self.id, &self.receipts(), wall_ms())
+    }
+
+    /// What it says.
+    #[must_use]
+    pub fn said(&self, secret: Option<&Secret>) -> Said {
+        let Some(envelope) = &self.envelope else {
+            return Said {
+                to: String::new(),
+                talk: Conversation::default(),
+                text: Text::Hidden("its text is gone"),
+            };
+        };
+        said(envelope, &self.id, secret)
+    }
+
+    /// How far it is, in a word or two.
+    #[must_use]
+    pub fn state(&self) -> String {
+        let receipts = self.receipts();
+        let last = |to: &str| {
+            let of = |receipt: &&Receipt| receipt.to.as_deref() == Some(to);
+            receipts.iter().rev().find(of)
+        };
+        let mut names: Vec<&str> = receipts.iter().filter_map(|r| r.to.as_deref()).collect();
+        names.sort_unstable();
+        names.dedup();
+        match names.as_slice() {
+            [] => "accepted".into(),
+            [one] => last(one).map_or("accepted".into(), |receipt| word(&receipt.stage)),
+            all => {
+                let done = all.iter().filter_map(|to| last(to));
+                let done = done
+                    .filter(|receipt| word(&receipt.stage) == "seen")
+                    .count();
+                format!("seen {done}/{}", all.len())
+            }
+        }
+    }
+
+    /// A line for a script.
+    #[must_use]
+    pub fn json(&self, secret: Option<&Secret>) -> Value {
+        let said = self.said(secret);
+        let mut told = json!({
+            "seq": self.seq,
+            "id": self.id,
+            "from": self.from,
+            "to": said.to,
+            "at": self.at,
+            "trail": self.trail(),
+        });
+        add_said(&mut told, &said);
+        told
+    }
+}
+
+/// What is said of a message's text, in JSON.
+pub fn add_said(told: &mut Value, said: &Said) {
+    told["thread"] = json!(said.talk.thread);
+    told["reply_to"] = json!(
+        said.talk
+            .reply_to
+            .as_ref()
+            .map(peerbus_wire::MessageId::as_str)
+    );
+    match &said.text {
+        Text::Signed(body) => {
+            told["verified"] = true.into();
+            told["body"] = serde_json::from_str(body).unwrap_or_else(|_| body.as_str().into());
+        }
+        Text::Hidden(why) => {
+            told["verified"] = false.into();
+            told["hidden"] = (*why).into();
+        }
+    }
+}
+
+/// The receipts in frames.
+#[must_use]
+pub fn receipts(frames: &[Box<RawValue>]) -> Vec<Receipt> {
+    let of = |frame: &RawValue| match Received::parse(frame.get().as_bytes()) {
+        Received::Receipts(receipts) => receipts,
+        _ => Vec::new(),
+    };
+    frames.iter().flat_map(|frame| of(frame)).collect()
+}
+
+/// What an envelope says that goes by an id.
+#[must_use]
+pub fn said(envelope: &RawValue, id: &str, secret: Option<&Secret>) -> Said {
+    let Ok(decoded) = Envelope::decode(envelope.get().as_bytes()) else {
+        return Said {
+            to: String::new(),
+            talk: Conversation::default(),
+            text: Text::Hidden("it cannot be read"),
+        };
+    };
+    let envelope = decoded.envelope;
+    let body = String::from_utf8_lossy(&envelope.body).into_owned();
+    let text = match secret {
+        None => Text::Hidden("there is no secret here to check its signature with"),
+        Some(_) if envelope.id != id => Text::Hidden("it stands under another id"),
+        Some(secret) => match secret.verify(&envelope) {
+            Ok(()) => Text::Signed(body.clone()),
+            Err(_) => Text::Hidden("its signature does not hold: another secret, or altered"),
+        },
+    };
+    let talk = match &text {
+        Text::Signed(body) => Conversation::of(body),
+        Text::Hidden(_) => Conversation::default(),
+    };
+    Said {
+        to: envelope.to,
+        talk,
+        text,
+    }
+}
+
+/// The words of a body, for people: a text, or the text of an object, or the JSON.
+#[must_use]
+pub fn words(body: &str) -> String {
+    match serde_json::from_str(body) {
+        Ok(Value::String(text)) => text,
+        Ok(Value::Object(members)) => match members.get("text") {
+            Some(Value::String(text)) => text.clone(),
+            _ => body.to_owned(),
+        },
+        _ => body.to_owned(),
+    }
+}
+
+/// A stage as a word.
+#[must_use]
+pub fn word(stage: &Stage) -> String {
+    let id = peerbus_wire::MessageId::parse("m");
+    let trail = id.ok().map(|id| {
+        let receipt = Receipt {
+            to: Some(String::new()),
+            ..Receipt::new(id, stage.clone())
+        };
+        Trail::new("m", &[receipt], 0)
+    });
+    let step = trail.and_then(|trail| trail.steps.last().map(|step| step.state));
+    step.unwrap_or("?").to_owned()
+}

@@ -241,6 +241,83 @@ fn a_tail_follows_messages_and_steps_over_a_restart_of_the_broker() {
 }
 
 #[test]
+fn an_inbox_shows_what_waits_for_one_name_and_takes_nothing() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    for name in ["alice", "bob", "cyd"] {
+        drop(Raw::register(&home, &broker, name));
+    }
+    send(&home, "alice", "bob", "was read", &[]);
+    send(&home, "alice", "cyd", "for another", &[]);
+    read(&home, "bob", "1");
+    // One that lost its connection is not away yet.
+    drop(Raw::register(&home, &broker, "bob"));
+    let mut cyd = Raw::register(&home, &broker, "cyd");
+    home.run(&["broadcast", "--name", "alice", "to \u{1b}[2Jall"])
+        .ok();
+    let second = send(&home, "dan", "BOB", "still here", &[]);
+    let inbox = |args: &[&str]| home.run(&[&["inbox"], args].concat()).ok();
+    let shown = inbox(&["bob"]);
+    assert_eq!(inbox(&["bob"]), shown, "nothing was taken");
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_eq!(lines.len(), 4, "{shown}");
+    assert!(
+        lines[0].contains("from alice  ") && lines[0].contains("  queued  "),
+        "{shown}"
+    );
+    assert!(lines[1].ends_with(r#""to \u001b[2Jall""#), "{shown}");
+    assert!(lines[2].contains("from dan  12 bytes  queued"), "{shown}");
+    assert!(
+        lines[2].ends_with(&second) && lines[3].ends_with("\"still here\""),
+        "{shown}"
+    );
+    let newest = home.run(&["inbox", "bob", "--limit", "1"]);
+    assert!(
+        newest.stderr.contains("older ones wait"),
+        "{}",
+        newest.stderr
+    );
+    assert!(!newest.ok().contains("alice"), "the newest");
+
+    cyd.delivery();
+    cyd.delivery();
+    let shown = eventually("both are delivered", || {
+        let shown = inbox(&["cyd"]);
+        (shown.matches("cyd's adapter got it").count() == 2).then_some(shown)
+    });
+    assert!(!shown.contains("bob"), "what is said of another: {shown}");
+    let line = inbox(&["cyd", "--json"]);
+    let line: Value = serde_json::from_str(line.lines().next().expect("a line")).expect("JSON");
+    assert_eq!(
+        (
+            &line["from"],
+            &line["body"],
+            &line["verified"],
+            &line["state"]
+        ),
+        (
+            &json!("alice"),
+            &json!("for another"),
+            &json!(true),
+            &json!("delivered")
+        )
+    );
+
+    assert_eq!(inbox(&["alice"]), "nothing waits for alice\n");
+    let said = home.run(&["inbox", "bop"]).fails(1);
+    assert!(
+        said.contains("nobody here is called bop") && said.contains("mean bob?"),
+        "{said}"
+    );
+    home.run(&["names", "retire", "bob", "--to", "cyd"]).ok();
+    eventually("it moves", || {
+        inbox(&["cyd"]).contains("still here").then_some(())
+    });
+    assert!(inbox(&["bob"]).contains("still here"), "by its old name");
+    broker.stop();
+}
+
+#[test]
 fn nothing_of_the_history_is_told_over_tcp() {
     let home = Home::new();
     let broker = Broker::start(&home);

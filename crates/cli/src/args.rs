@@ -16,7 +16,7 @@ use clap::{Parser, Subcommand};
 use peerbus_adapter::Flags;
 
 pub(crate) use self::adapter::{Adapter, AdapterKind};
-pub(crate) use self::history::{History, HistoryPurge, HistoryVerb, Tail};
+pub(crate) use self::history::{History, HistoryPurge, HistoryVerb, Inbox, Tail};
 pub(crate) use self::install::{Files, Install, Uninstall};
 pub(crate) use self::mail::{
     Ask, Broadcast, Held, HeldOne, HeldVerb, Outgoing, Recv, Saying, Send,
@@ -69,6 +69,8 @@ pub(crate) enum Verb {
     Recv(Recv),
     /// Show the peers that the broker knows.
     Peers(Peers),
+    /// Show what waits for a name, and take nothing of it.
+    Inbox(Inbox),
     /// Show how far a message got, step by step.
     Status(Status),
     /// Show messages and how far they get, as it happens.

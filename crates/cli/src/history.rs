@@ -8,9 +8,6 @@ use crate::failure::Failure;
 use crate::told::{self, Text, Told};
 use crate::{operator, output};
 
-/// Messages that are asked for at a time.
-const PAGE: u64 = 200;
-
 /// Prints messages, the newest last, or ends the history.
 pub(crate) fn run(verb: History) -> Result<(), Failure> {
     match verb.verb {
@@ -41,24 +38,10 @@ fn list(verb: &History) -> Result<(), Failure> {
         let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         meant += &format!("&since={}", wall_ms().saturating_sub(age_ms));
     }
-    let mut found: Vec<Told> = Vec::new();
-    let mut before = String::new();
-    while found.len() < verb.limit {
-        let wanted = (verb.limit - found.len()) as u64;
-        let limit = if word.is_some() {
-            PAGE
-        } else {
-            wanted.min(PAGE)
-        };
-        let target = format!("/v1/messages?limit={limit}{meant}{before}");
-        let page = told::ask(verb.socket.as_ref(), &target)?;
-        found.extend(page.messages.into_iter().filter(is_meant));
-        match page.before {
-            Some(next) => before = format!("&before={next}"),
-            None => break,
-        }
-    }
-    found.truncate(verb.limit);
+    let is_meant = word
+        .is_some()
+        .then_some(&is_meant as &dyn Fn(&Told) -> bool);
+    let (found, _) = told::newest(verb.socket.as_ref(), &meant, verb.limit, is_meant)?;
     if found.is_empty() && !verb.json {
         output::line("no messages")?;
         return Ok(());

@@ -16,6 +16,7 @@ mod generate;
 mod held;
 mod history;
 mod hook;
+mod inbox;
 mod install;
 mod keygen;
 mod logging;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         Verb::Broadcast(verb) => broadcast::run(verb),
         Verb::Recv(verb) => recv::run(verb),
         Verb::Peers(verb) => peers::run(verb),
+        Verb::Inbox(verb) => inbox::run(&verb),
         Verb::Status(verb) => status::run(verb),
         Verb::Tail(verb) => tail::run(&verb),
         Verb::History(verb) => history::run(verb),

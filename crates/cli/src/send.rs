@@ -64,18 +64,25 @@ pub(crate) async fn unsent(bus: &Bus, to: &str, error: SendError) -> Failure {
         SendError::Refused(refusal) if refusal.code == RefusalCode::UnknownRecipient => {}
         _ => return error.into(),
     }
-    let mut sentence = format!(
-        "nobody here is called {to}, or not any more; `peerbus peers --all` shows who is known"
-    );
-    if let Ok(peers) = bus.peers(LOOK_UP).await {
-        let others = peers.entries.into_iter().map(|peer| peer.name);
-        let others: Vec<_> = others.filter(|name| *name != peers.me).collect();
-        let near = similar(&others, to);
-        if !near.is_empty() {
-            sentence = format!("{sentence}. Did you mean {}?", near.join(" or "));
+    let others = match bus.peers(LOOK_UP).await {
+        Err(_) => Vec::new(),
+        Ok(peers) => {
+            let others = peers.entries.into_iter().map(|peer| peer.name);
+            others.filter(|name| *name != peers.me).collect()
         }
+    };
+    Failure::failed(nobody(to, &others))
+}
+
+/// That no peer has a name, and which of those that there are may have been meant.
+pub(crate) fn nobody(name: &str, others: &[String]) -> String {
+    let sentence = format!(
+        "nobody here is called {name}, or not any more; `peerbus peers --all` shows who is known"
+    );
+    match similar(others, name) {
+        near if near.is_empty() => sentence,
+        near => format!("{sentence}. Did you mean {}?", near.join(" or ")),
     }
-    Failure::failed(sentence)
 }
 
 /// What a body says of its conversation, and what the command line says instead.

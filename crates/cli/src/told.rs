@@ -2,15 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use peerbus_adapter::{credentials, paths::Paths};
+use peerbus_adapter::{PeerEntry, credentials, paths::Paths};
 pub(crate) use peerbus_mcp::told::{Page, Said, Text, Told, add_said, receipts, word, words};
-use peerbus_wire::{Secret, escape, utc};
+use peerbus_wire::{Received, Secret, escape, utc};
 
 use crate::failure::Failure;
 use crate::operator;
 
 /// Longest name, or word of a stage, in a line.
 const NAME_CHARS: usize = 64;
+/// Messages that are asked for at a time.
+const PAGE: usize = 200;
 /// Columns of a line, where a body can be cut.
 const COLUMNS: usize = 80;
 
@@ -36,6 +38,42 @@ pub(crate) fn ask(socket: Option<&PathBuf>, target: &str) -> Result<Page, Failur
     let answer = operator::request(socket, "GET", target)?.ok()?;
     serde_json::from_str(&answer)
         .map_err(|error| Failure::failed(format!("the broker's answer is not understood: {error}")))
+}
+
+/// Everybody whom the broker knows.
+pub(crate) fn peers(socket: Option<&PathBuf>) -> Result<Vec<PeerEntry>, Failure> {
+    let answer = operator::request(socket, "GET", "/v1/peers")?.ok()?;
+    match Received::parse(answer.as_bytes()) {
+        Received::Peers(frame) => Ok(frame.peers.unwrap_or_default()),
+        _ => Err(Failure::failed("the broker's answer is not understood")),
+    }
+}
+
+/// The newest messages that are meant by a query (`&with=…`) and a filter, newest first; and whether
+/// there may be more than `limit`.
+pub(crate) fn newest(
+    socket: Option<&PathBuf>,
+    query: &str,
+    limit: usize,
+    filter: Option<&dyn Fn(&Told) -> bool>,
+) -> Result<(Vec<Told>, bool), Failure> {
+    let mut found: Vec<Told> = Vec::new();
+    let mut before = String::new();
+    let mut more = true;
+    while more && found.len() < limit {
+        let page = match filter {
+            Some(_) => PAGE,
+            None => PAGE.min(limit - found.len()),
+        };
+        let page = ask(socket, &format!("/v1/messages?limit={page}{query}{before}"))?;
+        let is_meant = |message: &Told| filter.is_none_or(|filter| filter(message));
+        found.extend(page.messages.into_iter().filter(is_meant));
+        more = page.before.is_some();
+        before = page.before.map_or(before, |next| format!("&before={next}"));
+    }
+    more |= found.len() > limit;
+    found.truncate(limit);
+    Ok((found, more))
 }
 
 /// A message as a line.

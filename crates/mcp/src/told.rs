@@ -55,8 +55,22 @@ pub struct Said {
     pub to: String,
     /// What it says of its conversation.
     pub talk: Conversation,
+    /// How large its body is.
+    pub bytes: usize,
     /// The text.
     pub text: Text,
+}
+
+impl Said {
+    /// Of a message of which nothing can be read.
+    fn nothing(why: &'static str) -> Self {
+        Self {
+            to: String::new(),
+            talk: Conversation::default(),
+            bytes: 0,
+            text: Text::Hidden(why),
+        }
+    }
 }
 
 impl Told {
@@ -76,11 +90,7 @@ impl Told {
     #[must_use]
     pub fn said(&self, secret: Option<&Secret>) -> Said {
         let Some(envelope) = &self.envelope else {
-            return Said {
-                to: String::new(),
-                talk: Conversation::default(),
-                text: Text::Hidden("its text is gone"),
-            };
+            return Said::nothing("its text is gone");
         };
         said(envelope, &self.id, secret)
     }
@@ -161,19 +171,15 @@ pub fn receipts(frames: &[Box<RawValue>]) -> Vec<Receipt> {
 #[must_use]
 pub fn said(envelope: &RawValue, id: &str, secret: Option<&Secret>) -> Said {
     let Ok(decoded) = Envelope::decode(envelope.get().as_bytes()) else {
-        return Said {
-            to: String::new(),
-            talk: Conversation::default(),
-            text: Text::Hidden("it cannot be read"),
-        };
+        return Said::nothing("it cannot be read");
     };
     let envelope = decoded.envelope;
-    let body = String::from_utf8_lossy(&envelope.body).into_owned();
+    let body = String::from_utf8_lossy(&envelope.body);
     let text = match secret {
         None => Text::Hidden("there is no secret here to check its signature with"),
         Some(_) if envelope.id != id => Text::Hidden("it stands under another id"),
         Some(secret) => match secret.verify(&envelope) {
-            Ok(()) => Text::Signed(body.clone()),
+            Ok(()) => Text::Signed(body.to_string()),
             Err(_) => Text::Hidden("its signature does not hold: another secret, or altered"),
         },
     };
@@ -184,6 +190,7 @@ pub fn said(envelope: &RawValue, id: &str, secret: Option<&Secret>) -> Said {
     Said {
         to: envelope.to,
         talk,
+        bytes: body.len(),
         text,
     }
 }

@@ -25,6 +25,8 @@ const PAGE_BYTES: usize = 4 * 1_048_576;
 pub struct Query {
     /// Sent by, or to, this name, in whatever case.
     pub with: Option<String>,
+    /// Not acked yet by the peer of this name, in whatever case, or that had it before.
+    pub owed: Option<String>,
     /// Of this conversation, its first message included.
     pub thread: Option<String>,
     /// Accepted at this time or later, wall clock.
@@ -219,7 +221,10 @@ impl<'d> Search<'d> {
         .collect();
         let all = keys.is_empty();
         let from = if all { 0 } else { tail(self.db)? };
-        let more = self.scan(from)? || !all && self.look_up(&keys, from)?;
+        let more = match &self.query.owed {
+            Some(name) => self.wait_for(name)?,
+            None => self.scan(from)? || !all && self.look_up(&keys, from)?,
+        };
         let last = self.page.last().map(|found| found.head.seq);
         with_fates(self.db, &mut self.page)?;
         Ok(Page {
@@ -241,6 +246,27 @@ impl<'d> Search<'d> {
             }
             let found = found(row)?;
             self.take(found)?;
+        }
+        Ok(false)
+    }
+
+    /// Goes through what waits for the peer of a name.
+    fn wait_for(&mut self, name: &str) -> Result<bool> {
+        let db = self.db;
+        let mut statement = db.prepare_cached(
+            "SELECT seq FROM deliveries WHERE seq < ?1 AND recipient IN
+                 (SELECT id FROM peers WHERE name = ?2
+                  UNION SELECT peer FROM aliases WHERE name = ?2)
+             ORDER BY seq DESC",
+        )?;
+        let mut rows = statement.query((bound(self.before), name))?;
+        while let Some(row) = rows.next()? {
+            if self.is_over() {
+                return Ok(!self.is_past());
+            }
+            if let Some(found) = message(db, read::unsigned(row, 0)?)? {
+                self.take(found)?;
+            }
         }
         Ok(false)
     }

@@ -34,6 +34,7 @@ const JSON: [(header::HeaderName, &str); 1] = [(header::CONTENT_TYPE, "applicati
 #[derive(Deserialize)]
 pub(crate) struct Wanted {
     with: Option<String>,
+    owed: Option<String>,
     thread: Option<String>,
     since: Option<u64>,
     before: Option<u64>,
@@ -45,18 +46,19 @@ pub(crate) async fn messages(
     State(shared): State<Arc<Shared>>,
     Query(wanted): Query<Wanted>,
 ) -> Response {
-    let with = wanted.with.map(|name| PeerName::parse(&name)).transpose();
-    let with = match with {
-        Ok(with) => with.map(|name| name.as_str().to_owned()),
-        Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
-    };
+    for name in [&wanted.with, &wanted.owed].into_iter().flatten() {
+        if let Err(error) = PeerName::parse(name) {
+            return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response();
+        }
+    }
     let limit = wanted.limit.unwrap_or(LIMIT);
     if !(1..=LIMIT_MAX).contains(&limit) {
         let text = format!("limit must be 1 to {LIMIT_MAX}\n");
         return (StatusCode::BAD_REQUEST, text).into_response();
     }
     let meant = Meant {
-        with,
+        with: wanted.with,
+        owed: wanted.owed,
         thread: wanted.thread,
         since_ms: wanted.since,
         before: wanted.before.map(Seq),

@@ -30,6 +30,24 @@ pub(crate) struct Tail {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct Inbox {
+    /// Whose mail
+    pub(crate) name: String,
+    /// At most so many messages, the newest
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub(crate) limit: usize,
+    /// Print each as a line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The broker's Unix socket
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Another credentials file than the one `serve` makes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) credentials: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct History {
     #[command(subcommand)]

@@ -15,6 +15,7 @@ mod conversation;
 mod demand;
 mod disk;
 mod doctor;
+mod documents;
 mod driver;
 mod gates;
 mod governor;

@@ -1,0 +1,226 @@
+//! The commands of the documents, and how each is shown to work.
+
+/// How a command is shown to work.
+pub(super) enum How {
+    /// It is run here, in the order of its document, and succeeds.
+    Runs,
+    /// It goes on until it is ended. It is run here until it prints this.
+    Stays(&'static str),
+    /// That file runs it, or what it stands for, in these words.
+    By(&'static str, &'static str),
+    /// No test runs it, for this reason.
+    Not(&'static str),
+}
+
+use How::{By, Not, Runs, Stays};
+
+const CI: &str = ".ci/run";
+const NODES: &str = "tests/it/nodes.rs";
+const CLIENT: &str = "tests/claude-code/node.py";
+const ASKED: &str = "tests/claude-code/approvals_scenario.py";
+const PLUGIN: &str = "tests/claude-code/plugin_scenario.py";
+const MINUTES: &str = "it takes minutes or hours; CI runs the short form of the same program";
+const SYSTEMD: &str =
+    "it needs a user's systemd; `cargo xtask package` lets systemd verify the units";
+
+pub(super) const COMMANDS: &[(&str, How)] = &[
+    // README
+    (
+        "cargo install --locked --path crates/cli",
+        Not("it compiles all anew; CI builds the same package"),
+    ),
+    (
+        r#"peerbus send --name alice bob "the build is green""#,
+        Runs,
+    ),
+    ("peerbus status 01a20135fd68715397194b8f40ee33c9", Runs),
+    ("peerbus recv --name bob", Stays("hello from the shell")),
+    (r#"peerbus send bob "hello from the shell""#, Runs),
+    ("peerbus install claude-code", Runs),
+    ("peerbus doctor", Runs),
+    // CONTRIBUTING
+    ("cargo build", By(CI, "cargo clippy --locked --workspace")),
+    ("cargo test --workspace", By(CI, "cargo test --workspace")),
+    ("cargo xtask tidy", By(CI, "cargo xtask tidy")),
+    (
+        "cargo xtask sim --seed N",
+        By("tests/sim/src/main.rs", "--seed"),
+    ),
+    ("cargo xtask chaos --minutes 30", Not(MINUTES)),
+    ("cargo xtask chaos --broken", Not(MINUTES)),
+    ("cargo xtask fuzz url --minutes 10", Not(MINUTES)),
+    ("cargo xtask package deb", By(CI, "cargo xtask package deb")),
+    (".ci/run", Not("it is what runs this test")),
+    // CLAUDE_CODE
+    (
+        "claude plugin marketplace add .",
+        By(PLUGIN, r#""marketplace", "add""#),
+    ),
+    (
+        "claude plugin install peerbus@peerbus",
+        By(PLUGIN, r#""install", PLUGIN"#),
+    ),
+    (
+        "claude --dangerously-load-development-channels plugin:peerbus@peerbus",
+        By(PLUGIN, "--dangerously-load-development-channels"),
+    ),
+    // DRIVER
+    (
+        r#"peerbus run --name reviewer "Review what peers send you. Answer each of them." -- --allowedTools Read,Grep"#,
+        By("tests/it/driver/mod.rs", "--allowedTools"),
+    ),
+    (
+        r#"peerbus send reviewer "please look at src/main.rs" --wait seen"#,
+        By("tests/it/conversation.rs", r#""--wait", "seen=50""#),
+    ),
+    // OTHER_AGENTS
+    ("peerbus install codex --dry-run", Runs),
+    ("peerbus install codex", Runs),
+    ("peerbus uninstall codex", Runs),
+    (
+        "peerbus recv --name build-bot --count 1 --timeout 600",
+        Stays("listening as build-bot"),
+    ),
+    // PERFORMANCE
+    ("cargo xtask bench", Not(MINUTES)),
+    ("cargo xtask bench --full", Not(MINUTES)),
+    (
+        "cargo xtask bench --quick",
+        By(CI, "cargo xtask bench --quick"),
+    ),
+    (
+        "cargo xtask instructions",
+        By(CI, "cargo xtask instructions"),
+    ),
+    // RUNNING
+    (
+        "peerbus recv --name bob --count 1 | jq -r '.body.text? // .body'",
+        Runs,
+    ),
+    ("peerbus keygen", Runs),
+    (
+        "peerbus serve --listen 0.0.0.0:47821 --tls-cert server.crt --tls-key server.key",
+        Stays("listening on wss://"),
+    ),
+    (
+        r#"openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 -subj "/CN=our bus" -keyout ca.key -out ca.crt"#,
+        Runs,
+    ),
+    (
+        r#"openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/CN=bus.example" -keyout server.key -out server.csr"#,
+        Runs,
+    ),
+    (
+        r"printf 'subjectAltName=DNS:bus.example,IP:192.0.2.7\nbasicConstraints=CA:FALSE\n' > server.ext",
+        Runs,
+    ),
+    (
+        "openssl x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 365 -extfile server.ext -out server.crt",
+        Runs,
+    ),
+    ("peerbus held", Runs),
+    (
+        "peerbus held release ID",
+        By("tests/it/senders.rs", r#""release""#),
+    ),
+    (
+        "peerbus held refuse ID",
+        By("tests/it/senders.rs", r#""refuse""#),
+    ),
+    ("peerbus token add phone --names phone --rights send", Runs),
+    (
+        "peerbus token add ci --names 'build-*' --days 90 --max-names 50",
+        Runs,
+    ),
+    ("peerbus token list", Runs),
+    ("peerbus token revoke phone", Runs),
+    ("peerbus secret rotate", Runs),
+    ("peerbus secret retire", Runs),
+    (
+        "cargo xtask package static",
+        Not("it needs a compiler for musl, and minutes; it tries what it made"),
+    ),
+    (
+        "sudo apt install ./target/package/peerbus_*.deb",
+        By("tests/packages/clean.sh", "dpkg --root"),
+    ),
+    (
+        "install -D -m 0644 deploy/peerbus.service ~/.config/systemd/user/peerbus.service",
+        Runs,
+    ),
+    (
+        "install -D -m 0644 deploy/peerbus.socket ~/.config/systemd/user/peerbus.socket",
+        Runs,
+    ),
+    ("systemctl --user daemon-reload", Not(SYSTEMD)),
+    ("systemctl --user enable --now peerbus", Not(SYSTEMD)),
+    ("systemctl --user enable --now peerbus.socket", Not(SYSTEMD)),
+    ("journalctl --user -u peerbus -f", Not(SYSTEMD)),
+    ("peerbus stop", By("tests/it/demand/end.rs", r#""stop""#)),
+    ("export $(peerbus keygen)", Runs),
+    (
+        r#"(umask 077; printf 'PEERBUS_TOKENS=%s\n' "$PEERBUS_TOKEN" > deploy/peerbus.env)"#,
+        Runs,
+    ),
+    (
+        "docker compose -f deploy/compose.yaml up --build --detach",
+        Not("it needs a Docker daemon, and the network"),
+    ),
+    ("peerbus serve --history 30d,1G", Stays("listening on")),
+    ("peerbus serve --history 0", Stays("listening on")),
+    ("peerbus history --with bob --since 2h", Runs),
+    ("peerbus tail --follow", Stays("hello from yesterday")),
+    ("peerbus history purge", Runs),
+    ("peerbus audit verify", Runs),
+    (
+        "peerbus audit verify --db FILE",
+        By("tests/it/audit.rs", r#""--db""#),
+    ),
+    (
+        "peerbus audit acknowledge",
+        By("tests/it/audit.rs", r#""acknowledge""#),
+    ),
+    ("peerbus audit sessions", Runs),
+    ("peerbus backup FILE", Runs),
+    (
+        "peerbus restore FILE",
+        By("tests/it/backup.rs", r#""restore""#),
+    ),
+    // SESSIONS
+    ("peerbus session list", Runs),
+    ("peerbus session watch SESSION", By(CLIENT, r#""watch""#)),
+    (
+        r#"peerbus session inject SESSION "run the tests" --wait seen"#,
+        By(CLIENT, r#""inject""#),
+    ),
+    ("peerbus session approve", Runs),
+    ("peerbus session approve qkzmw", By(ASKED, "approve")),
+    (
+        "peerbus session approve qkzmw --always",
+        By(ASKED, "--always"),
+    ),
+    (
+        r#"peerbus session deny qkzmw --message "use the test database""#,
+        By(ASKED, "--message"),
+    ),
+    (
+        "peerbus token add phone --names phone --rights send,approve",
+        Runs,
+    ),
+    (
+        "peerbus session interrupt SESSION",
+        By("tests/claude-code/interrupt_scenario.py", "interrupt"),
+    ),
+    (
+        r#"peerbus session inject SESSION "stop, the branch is frozen" --interrupt"#,
+        By("tests/claude-code/interrupt_scenario.py", "--interrupt"),
+    ),
+    (
+        "ssh host peerbus session list --json",
+        Not("it needs another machine"),
+    ),
+    (
+        "ssh -N -L ~/there.sock:/run/user/1000/peerbus/sessions/4711.4720.sock host",
+        By(NODES, "sshd"),
+    ),
+];

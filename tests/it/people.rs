@@ -73,6 +73,40 @@ fn who_asks_and_gets_no_answer_is_told_how_far_the_question_is() {
     broker.stop();
 }
 
+/// What a person sees on a terminal so many columns wide.
+fn on_a_terminal(home: &Home, columns: &str, args: &[&str]) -> String {
+    let mut command = home.command("python3");
+    command.arg(python::script("it/terminal.py")).arg(columns);
+    command.arg(env!("CARGO_BIN_EXE_peerbus")).args(args);
+    let shown = command.output().expect("python3 is installed");
+    String::from_utf8(shown.stdout).expect("utf-8")
+}
+
+#[test]
+fn recv_shows_messages_to_people_on_a_terminal_and_json_to_programs() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let recv = ["recv", "--name", "bob", "--count", "1", "--timeout", "20"];
+    home.run(&["recv", "--name", "bob", "--timeout", "0.1"])
+        .ok();
+    let send = |body| home.run(&["send", "bob", body, "--name", "ann"]).ok();
+    send("two\nlines \u{1b}[2J");
+    let shown = on_a_terminal(&home, "80", &recv);
+    assert!(
+        shown.contains(" from ann, 2") && shown.contains(":\n    two\n    lines \\u001b[2J\n"),
+        "{shown}"
+    );
+    let json = [&recv[..], &["--json"]].concat();
+    send("three");
+    assert!(on_a_terminal(&home, "80", &json).contains("\"body\":\"three\""));
+    for args in [&recv[..], &json] {
+        send("four");
+        let line: Value = serde_json::from_str(&home.run(args).ok()).expect("JSON");
+        assert_eq!(line["body"], "four");
+    }
+    broker.stop();
+}
+
 #[test]
 fn recv_takes_an_agents_mail_only_when_told_to() {
     let home = Home::new();
@@ -117,11 +151,7 @@ fn peers_shows_who_is_here_or_is_owed_mail_and_fits_the_terminal() {
         widest(&all) > Some(75),
         "not on a terminal: nothing is cut: {all}"
     );
-    let mut narrow = home.command("python3");
-    narrow.arg(python::script("it/terminal.py")).arg("75");
-    narrow.args([env!("CARGO_BIN_EXE_peerbus"), "peers", "--all"]);
-    let shown = narrow.output().expect("python3 is installed");
-    let shown = String::from_utf8(shown.stdout).expect("utf-8");
+    let shown = on_a_terminal(&home, "75", &["peers", "--all"]);
     assert!(shown.contains("started by hand"), "{shown}");
     assert_eq!(shown.lines().count(), 5, "{shown}");
     assert!(widest(&shown) <= Some(75), "{shown}");

@@ -65,7 +65,7 @@ pub(crate) enum Verb {
     /// Send a message to every other peer that is connected, or lost its connection in the last
     /// minute.
     Broadcast(Broadcast),
-    /// Receive messages as NDJSON; each is acked after its line is written.
+    /// Receive messages, as a line of JSON each where no person looks on.
     Recv(Recv),
     /// Show the peers that the broker knows.
     Peers(Peers),

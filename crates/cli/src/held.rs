@@ -2,7 +2,7 @@
 
 use peerbus_node::Refusal;
 use peerbus_node::index::Session;
-use peerbus_wire::{escape, printable};
+use peerbus_wire::escape;
 use serde_json::{Value, json};
 
 use crate::args::{Held, HeldVerb};
@@ -57,10 +57,9 @@ fn list(json: bool) -> Result<(), Failure> {
             Value::String(token) => format!(" (token {})", escape(token, CELL_CHARS)),
             _ => String::new(),
         };
-        // Indented, no line of it looks like one of ours.
-        let shown = printable(&format!("{beginning}{more}")).replace('\n', "\n    ");
+        let shown = output::indented(&format!("{beginning}{more}"));
         output::line(&format!(
-            "{} from {}{token} to {}, sent {}:\n    {shown}",
+            "{} from {}{token} to {}, sent {}:\n{shown}",
             word("id"),
             word("from"),
             escape(to, CELL_CHARS),

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use comfy_table::{Table, presets};
+use peerbus_wire::printable;
 use terminal_size::{Width, terminal_size_of};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
@@ -29,6 +30,11 @@ pub(crate) fn say(text: &str) {
 /// Says on stderr what went wrong.
 pub(crate) fn complain(why: &str) {
     say(&format!("peerbus: {why}"));
+}
+
+/// What others wrote, harmless and indented: no line of it looks like one of ours.
+pub(crate) fn indented(text: &str) -> String {
+    format!("    {}", printable(text).replace('\n', "\n    "))
 }
 
 /// `1 message`, `2 messages`.

@@ -1,6 +1,7 @@
 //! `peerbus recv`.
 
 use std::borrow::Cow;
+use std::io::{IsTerminal as _, stdout};
 
 use peerbus_adapter::signals::Stop;
 use peerbus_adapter::text::notice;
@@ -12,7 +13,7 @@ use tokio::time::{Duration, Instant};
 
 use crate::args::Recv;
 use crate::failure::Failure;
-use crate::{client, output};
+use crate::{client, output, told};
 
 /// How long the broker may take to say who is known.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -20,7 +21,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// A year, in seconds.
 const YEAR_S: f64 = 31_536_000.0;
 
-/// Prints messages as NDJSON and acks each one after its line was written.
+/// Prints messages, as NDJSON unless a person looks on, and acks each one after it was written.
 pub(crate) fn run(verb: Recv) -> Result<(), Failure> {
     let config = client::config(&verb.connection, Some(verb.name.clone()))?;
     if !verb.take {
@@ -101,7 +102,10 @@ async fn receive(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
         };
         match event {
             Some(Event::Message(message)) => {
-                output::line(&line(&message)?)?;
+                output::line(&match verb.json || !stdout().is_terminal() {
+                    true => line(&message)?,
+                    false => for_person(&message),
+                })?;
                 // A line proves nothing about who reads it.
                 let path = "recv".into();
                 bus.ack(&message.key, How::Pushed { path });
@@ -157,6 +161,26 @@ fn tell_trouble(state: &LinkState) {
         } => output::complain(&state.to_string()),
         _ => {}
     }
+}
+
+/// From whom, and the text below, where no line of it looks like one of ours.
+fn for_person(message: &Inbound) -> String {
+    let kind = if message.kind == Kind::Msg {
+        ""
+    } else {
+        ", to all"
+    };
+    let token = message.token.as_deref();
+    let token = token.map_or(String::new(), |token| {
+        format!(" (token {})", told::name(token))
+    });
+    format!(
+        "{} from {}{token}{kind}, {}:\n{}",
+        told::name(&message.id),
+        told::name(&message.from),
+        told::name(&message.ts),
+        output::indented(&told::words(&message.body))
+    )
 }
 
 pub(crate) fn line(message: &Inbound) -> Result<String, Failure> {

@@ -91,6 +91,9 @@ pub(crate) struct Recv {
     /// Receive the mail of an agent's session, too, which does not get it any more then
     #[arg(long)]
     pub(crate) take: bool,
+    /// Print each message as a line of JSON, on a terminal too
+    #[arg(long)]
+    pub(crate) json: bool,
     /// Stop after so many seconds; exit code 1 if --count was not reached
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) timeout: Option<f64>,

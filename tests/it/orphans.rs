@@ -54,6 +54,11 @@ impl Session {
         self.tell(way);
     }
 
+    /// The client's process.
+    pub(crate) fn process(&self) -> u32 {
+        self.client.id()
+    }
+
     /// Has it do something.
     pub(crate) fn tell(&mut self, command: &str) {
         let stdin = self.client.stdin.as_mut().expect("a pipe");

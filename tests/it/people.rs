@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::orphans::Session;
+use crate::sessions::names;
 use crate::support::{Broker, Home, Lines, Mcp, eventually, python};
 
 fn agent(home: &Home, name: &str) -> Mcp {
@@ -124,6 +126,49 @@ fn recv_takes_an_agents_mail_only_when_told_to() {
     assert!(said.contains("--take"), "{said}");
     let taken = home.run(&[&recv[..], &["--take"]].concat()).ok();
     assert!(taken.contains("do not lose me"), "{taken}");
+    broker.stop();
+}
+
+#[test]
+fn two_sessions_of_one_project_and_branch_are_told_apart() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let git = home.path().join(".git");
+    std::fs::create_dir(&git).expect("a directory");
+    std::fs::write(git.join("HEAD"), "ref: refs/heads/fix/x\n").expect("a file");
+    let both = ["zany-goblin-wyv", "wild-wasp-3kx"].map(|name| Session::start(&home, name));
+    eventually("both are there", || (names(&home).len() == 2).then_some(()));
+    let shown = eventually("both are known", || {
+        let shown: Value = serde_json::from_str(&home.run(&["peers", "--json"]).ok()).ok()?;
+        let all = shown["peers"].as_array()?;
+        all.iter().all(|it| it["pid"].is_u64()).then(|| all.clone())
+    });
+    for (session, name) in both.iter().zip(["zany-goblin-wyv", "wild-wasp-3kx"]) {
+        let peer = shown.iter().find(|peer| peer["name"] == name);
+        let peer = peer.expect("it is listed");
+        assert_eq!(peer["pid"], session.process(), "{peer}");
+        assert_eq!(peer["branch"], "fix/x", "{peer}");
+    }
+    let project = home.path().file_name().expect("a name").to_string_lossy();
+    let table = home.run(&["peers"]).ok();
+    let pid = format!(" {} ", both[0].process());
+    let is_first = |line: &&str| line.starts_with("zany") || line.starts_with(" zany");
+    let line = table.lines().find(is_first).expect("its line");
+    assert!(line.contains(&pid), "{table}");
+    for row in home.run(&["session", "list"]).ok().lines().skip(1) {
+        assert!(row.contains(&*project) && row.contains("fix/x"), "{row}");
+    }
+    home.run(&["send", "zany-goblin-wyv", "hi", "--name", "ann"])
+        .ok();
+    let place = format!(
+        "zany-goblin-wyv: {project}, branch fix/x, process{pid}",
+        pid = pid.trim_end()
+    );
+    for list in [&["history"][..], &["inbox", "zany-goblin-wyv"]] {
+        let said = home.run(list).stderr;
+        assert!(said.contains(&place), "{list:?}: {said}");
+        assert!(!said.contains("wild"), "it is not in the list: {said}");
+    }
     broker.stop();
 }
 

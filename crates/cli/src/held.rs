@@ -45,7 +45,6 @@ fn list(json: bool) -> Result<(), Failure> {
     for it in &waiting {
         let word =
             |member: &str| escape(it.message[member].as_str().unwrap_or_default(), CELL_CHARS);
-        let to = it.session.name.as_ref().unwrap_or(&it.session.id);
         let text = it.message["text"].as_str().unwrap_or_default();
         let mut rest = text.chars();
         let beginning: String = rest.by_ref().take(TEXT_CHARS).collect();
@@ -62,7 +61,7 @@ fn list(json: bool) -> Result<(), Failure> {
             "{} from {}{token} to {}, sent {}:\n{shown}",
             word("id"),
             word("from"),
-            escape(to, CELL_CHARS),
+            session::called(&it.session),
             word("sent_at"),
         ))?;
     }

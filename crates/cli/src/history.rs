@@ -57,6 +57,13 @@ fn list(verb: &History) -> Result<(), Failure> {
             }
         }
     }
+    if !verb.json {
+        // The history is there, whatever is known of who they are.
+        let peers = told::peers(verb.socket.as_ref()).unwrap_or_default();
+        let to: Vec<_> = found.iter().map(|it| it.said(None).to).collect();
+        let from = found.iter().map(|it| it.from.as_str());
+        told::say_where(from.chain(to.iter().map(String::as_str)), &peers);
+    }
     Ok(())
 }
 

@@ -56,6 +56,10 @@ pub(crate) fn run(verb: &Inbox) -> Result<(), Failure> {
             output::line(&format!("    {}", trail.note))?;
         }
     }
+    if !verb.json {
+        let senders = found.iter().map(|message| message.from.as_str());
+        told::say_where(senders.chain([name.as_str()]), &peers);
+    }
     if more {
         output::say(&format!(
             "these are the newest {}; older ones wait too: --limit N",

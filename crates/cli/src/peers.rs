@@ -10,8 +10,8 @@ use crate::args::Peers;
 use crate::failure::Failure;
 use crate::{client, operator, output};
 
-const HEADER: [&str; 8] = [
-    "NAME", "STATE", "UNSEEN", "CLIENT", "PROJECT", "BRANCH", "WAKE", "ACKS",
+const HEADER: [&str; 9] = [
+    "NAME", "STATE", "UNSEEN", "CLIENT", "PROJECT", "BRANCH", "PROCESS", "WAKE", "ACKS",
 ];
 
 /// Prints who is there, or is owed mail.
@@ -72,7 +72,7 @@ fn broker(verb: &Peers) -> Option<Value> {
     serde_json::from_str(&about).ok()
 }
 
-fn row(peer: &About) -> [String; 8] {
+fn row(peer: &About) -> [String; 9] {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let wake = peer.wake.as_ref().map(|paths| match paths.as_slice() {
         [] => "-".to_owned(),
@@ -85,9 +85,17 @@ fn row(peer: &About) -> [String; 8] {
         text(&peer.client),
         text(&peer.project),
         text(&peer.branch),
+        process(peer),
         text(&wake),
         peer.acks.unwrap_or_default().to_owned(),
     ]
+}
+
+/// Which of several sessions in one place it is: the process, and its terminal.
+fn process(peer: &About) -> String {
+    let pid = peer.pid.map(|pid| pid.to_string());
+    let parts = [pid, peer.tty.clone()].into_iter().flatten();
+    parts.collect::<Vec<_>>().join(" ")
 }
 
 /// `idle`, `busy`, `waiting` or `away`, and for how long; `online` where nothing more is known.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use peerbus_adapter::mailbox::quote::within_json;
 use peerbus_adapter::paths::Paths;
+use peerbus_adapter::project;
 use peerbus_node::index::{self, Session};
 use peerbus_node::{Client, Refusal};
 use peerbus_wire::{escape, escape_json};
@@ -46,17 +47,44 @@ pub(crate) fn sessions() -> Result<Vec<Session>, Failure> {
 fn list(json: bool) -> Result<(), Failure> {
     let sessions = sessions()?;
     if json {
-        return print_json(&json!({ "sessions": sessions }));
+        let told = |session: &Session| {
+            let mut told = json!(session);
+            let (project, branch) = place(session);
+            (told["project"], told["branch"]) = (json!(project), json!(branch));
+            told
+        };
+        let told: Vec<_> = sessions.iter().map(told).collect();
+        return print_json(&json!({ "sessions": told }));
     }
     if sessions.is_empty() {
         output::line("no sessions")?;
         return Ok(());
     }
-    let header = ["ID", "NAME", "CLIENT", "CWD", "STATUS", "STARTED"];
+    let header = [
+        "ID", "NAME", "CLIENT", "PROJECT", "BRANCH", "CWD", "STATUS", "STARTED",
+    ];
     Ok(output::table(header, sessions.iter().map(row))?)
 }
 
-fn row(session: &Session) -> [String; 6] {
+/// The project in which a session runs, and the branch that is checked out there now.
+fn place(session: &Session) -> (Option<String>, Option<String>) {
+    let cwd = session.cwd.as_deref();
+    (cwd.and_then(project::name), cwd.and_then(project::branch))
+}
+
+/// A session by its name, or its id, and where it runs.
+pub(crate) fn called(session: &Session) -> String {
+    let name = escape(session.name.as_ref().unwrap_or(&session.id), CELL_CHARS);
+    let (project, branch) = place(session);
+    let place: Vec<_> = [project, branch].into_iter().flatten().collect();
+    match place.is_empty() {
+        true => name,
+        false => format!("{name} ({})", escape(&place.join(", "), CELL_CHARS)),
+    }
+}
+
+fn row(session: &Session) -> [String; 8] {
+    let (project, branch) = place(session);
     let cwd = session.cwd.as_ref().map(|cwd| cwd.display().to_string());
     let cell = |text: Option<&str>| escape(text.unwrap_or("-"), CELL_CHARS);
     let started = session.started_at.split('.').next();
@@ -64,6 +92,8 @@ fn row(session: &Session) -> [String; 6] {
         cell(Some(&session.id)),
         cell(session.name.as_deref()),
         cell(Some(&session.client)),
+        cell(project.as_deref()),
+        cell(branch.as_deref()),
         cell(cwd.as_deref()),
         cell(session.status.as_deref()),
         cell(started),

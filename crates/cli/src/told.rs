@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use peerbus_adapter::{PeerEntry, credentials, paths::Paths};
+use peerbus_mcp::About;
 pub(crate) use peerbus_mcp::told::{Page, Said, Text, Told, add_said, receipts, word, words};
 use peerbus_wire::{Received, Secret, escape, utc};
 
 use crate::failure::Failure;
-use crate::operator;
+use crate::{operator, output};
 
 /// Longest name, or word of a stage, in a line.
 const NAME_CHARS: usize = 64;
@@ -46,6 +47,28 @@ pub(crate) fn peers(socket: Option<&PathBuf>) -> Result<Vec<PeerEntry>, Failure>
     match Received::parse(answer.as_bytes()) {
         Received::Peers(frame) => Ok(frame.peers.unwrap_or_default()),
         _ => Err(Failure::failed("the broker's answer is not understood")),
+    }
+}
+
+/// Says on stderr where those work that a list named, as far as the broker knows that.
+pub(crate) fn say_where<'a>(names: impl Iterator<Item = &'a str>, peers: &[PeerEntry]) {
+    let mut names: Vec<String> = names.map(str::to_ascii_lowercase).collect();
+    names.sort_unstable();
+    names.dedup();
+    for peer in peers {
+        if names
+            .binary_search(&peer.name.to_ascii_lowercase())
+            .is_err()
+        {
+            continue;
+        }
+        let about = About::new(peer);
+        let branch = about.branch.map(|branch| format!("branch {branch}"));
+        let pid = about.pid.map(|pid| format!("process {pid}"));
+        let place: Vec<_> = [about.project, branch, pid].into_iter().flatten().collect();
+        if !place.is_empty() {
+            output::say(&format!("{}: {}", about.name, place.join(", ")));
+        }
     }
 }
 

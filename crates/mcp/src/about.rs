@@ -43,6 +43,18 @@ pub struct About {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub branch: Option<String>,
+    /// The process of its program. Absent, like the next two: not known, or it is away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "u64")]
+    pub pid: Option<u64>,
+    /// The terminal in which that runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub tty: Option<String>,
+    /// When its session began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub started: Option<String>,
     /// Paths that were probed and can wake its agent. Empty: it reads when it looks.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Vec<String>")]
@@ -87,6 +99,12 @@ impl About {
             client: client.or_else(|| short("adapter")),
             project: short("project"),
             branch: short("branch"),
+            pid: said
+                .get("pid")
+                .and_then(Value::as_u64)
+                .filter(|_| entry.online),
+            tty: short("tty").filter(|_| entry.online),
+            started: short("started").filter(|_| entry.online),
             wake: said.get("wake").and_then(Value::as_array).map(|w| paths(w)),
             unwoken: text("unwoken").map(|text| escape(text, WHY_CHARS)),
             acks: acks(text("ack"), said.get("evidence").and_then(Value::as_bool)),
@@ -141,17 +159,19 @@ mod tests {
             true,
             r#"{"adapter":"cc","client":"claude-code","version":"2.1.330","project":"shop",
                 "branch":"fix/x","activity":"busy","wake":["socket","channel"],
-                "evidence":true,"ack":"auto"}"#,
+                "evidence":true,"ack":"auto","pid":4711,"tty":"pts/3","started":"2026"}"#,
         );
         assert_eq!(
             serde_json::to_value(&known).unwrap(),
             serde_json::json!({
                 "name": "bob", "online": true, "activity": "busy", "activity_s": 240,
                 "client": "claude-code 2.1.330", "project": "shop", "branch": "fix/x",
+                "pid": 4711, "tty": "pts/3", "started": "2026",
                 "wake": ["socket", "channel"], "acks": "seen", "unacked": 3,
             })
         );
-        let away = about(false, r#"{"activity":"busy"}"#);
+        let away = about(false, r#"{"activity":"busy","pid":4711,"tty":"pts/3"}"#);
+        assert_eq!((away.pid, away.tty), (None, None), "another's by now");
         assert_eq!(
             (away.away_s, away.client, away.wake),
             (Some(90), None, None)

@@ -49,6 +49,7 @@ impl Session {
             adapter: self.profile.kind,
             client: &client.name,
             version: &client.version,
+            process: starter(),
         });
         // A client that initializes twice keeps the spelling that it was shown.
         let _ = self.client.set(client);
@@ -145,4 +146,11 @@ impl Session {
         };
         Some(format!("not connected to the bus: {state}{remedy}"))
     }
+}
+
+/// The client's process: a shell or a wrapper between it and us hands on what it was given itself.
+fn starter() -> u32 {
+    let above = peerbus_os::process::starters(std::process::id());
+    let client = above.last().copied();
+    client.unwrap_or_else(std::os::unix::process::parent_id)
 }

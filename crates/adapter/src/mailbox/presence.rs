@@ -3,7 +3,7 @@
 use peerbus_core::mailbox::{Activity, Policy};
 use serde_json::{Map, Value};
 
-use crate::{Bus, project};
+use crate::{Bus, project, rfc3339, wall_ms};
 
 /// Longest text of a member, in characters.
 const TEXT_CHARS: usize = 80;
@@ -12,7 +12,9 @@ const TEXT_CHARS: usize = 80;
 const WHY_CHARS: usize = 160;
 
 /// Members that are left out, in this order, when the description is too long.
-const EXPENDABLE: [&str; 5] = ["unwoken", "branch", "project", "version", "client"];
+const EXPENDABLE: [&str; 8] = [
+    "unwoken", "started", "tty", "pid", "branch", "project", "version", "client",
+];
 
 /// Who a session is, to its peers.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +25,8 @@ pub struct Who<'a> {
     pub client: &'a str,
     /// Its version, likewise.
     pub version: &'a str,
+    /// The process that a person sees: the client's, or one that runs it without a screen.
+    pub process: u32,
 }
 
 /// How a session describes itself, as it changes. Peers are told nothing before the client has
@@ -120,7 +124,8 @@ fn put(members: &mut Map<String, Value>, key: &str, value: Value) -> bool {
     changed
 }
 
-/// Who is here: adapter, client, project, branch.
+/// Who is here: adapter, client, project, branch; and which of several there, by process, terminal
+/// and time.
 fn of(who: &Who<'_>) -> Map<String, Value> {
     let mut about = Map::new();
     let mut put = |key: &str, text: &str| {
@@ -135,7 +140,17 @@ fn of(who: &Who<'_>) -> Map<String, Value> {
         put("project", &project::name(&root).unwrap_or_default());
         put("branch", &project::branch(&root).unwrap_or_default());
     }
+    put("tty", &terminal(who.process).unwrap_or_default());
+    put("started", &rfc3339(wall_ms()));
+    about.insert("pid".into(), who.process.into());
     about
+}
+
+/// The terminal from which a process reads, such as `pts/3`, as far as `/proc` tells.
+fn terminal(process: u32) -> Option<String> {
+    let input = std::fs::read_link(format!("/proc/{process}/fd/0")).ok()?;
+    let device = input.to_str()?.strip_prefix("/dev/")?;
+    (device.starts_with("pts/") || device.starts_with("tty")).then(|| device.to_owned())
 }
 
 fn short(text: &str) -> String {
@@ -160,7 +175,9 @@ mod tests {
             adapter: "cc",
             client: "claude-code",
             version: &version,
+            process: 4711,
         });
+        assert_eq!(about["pid"], 4711);
         assert_eq!(about["adapter"], "cc");
         assert_eq!(about["client"], "claude-code");
         assert_eq!(

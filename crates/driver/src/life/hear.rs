@@ -165,6 +165,7 @@ impl Driver<'_> {
                         adapter: KIND,
                         client: &who.name,
                         version: &who.version,
+                        process: std::process::id(),
                     });
                 }
             }

@@ -39,4 +39,5 @@ mod tls;
 mod tokens;
 mod trust;
 mod v1;
+mod web;
 mod zero_config;

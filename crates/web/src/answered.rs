@@ -27,7 +27,11 @@ impl Answered {
         let now = Instant::now();
         let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         answers.retain(|_, entry| now.saturating_duration_since(entry.at) < ANSWERS_FOR);
-        if let Some(entry) = answers.get(id) {
+        if let Some(entry) = answers.get_mut(id) {
+            // Nothing was answered with success, and nobody waits for that: the key is free.
+            if !entry.cell.initialized() && Arc::strong_count(&entry.cell) == 1 {
+                print.clone_into(&mut entry.print);
+            }
             return (entry.print == print).then(|| Arc::clone(&entry.cell));
         }
         if answers.len() >= ANSWERS_MAX {

@@ -251,8 +251,12 @@ async fn read(request: Request) -> Result<(Option<String>, String), Failure> {
     let key = match headers.get("idempotency-key") {
         None => None,
         Some(key) => match key.to_str() {
-            Ok(key) if (1..=KEY_BYTES_MAX).contains(&key.len()) => Some(key.to_owned()),
-            _ => return Err(bad("Idempotency-Key is 1 to 255 ASCII characters")),
+            Ok(key) if is_key(key) => Some(key.to_owned()),
+            _ => {
+                return Err(bad(
+                    "Idempotency-Key is 1 to 255 ASCII characters without a space",
+                ));
+            }
         },
     };
     let bytes = timeout(BODY, to_bytes(request.into_body(), BODY_BYTES_MAX)).await;
@@ -268,6 +272,10 @@ async fn read(request: Request) -> Result<(Option<String>, String), Failure> {
         ))
     })?;
     Ok((key, text))
+}
+
+fn is_key(text: &str) -> bool {
+    (1..=KEY_BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 fn bad(why: impl Into<String>) -> Failure {
@@ -314,7 +322,7 @@ async fn post(caller: &Caller, to: &str, body: &str, key: Option<String>) -> Ans
         .cell(id.as_str(), print.as_str())
         .ok_or_else(|| {
             let why = "this Idempotency-Key was used for another request: choose a new one";
-            Failure::new(StatusCode::UNPROCESSABLE_ENTITY, why)
+            Failure::new(StatusCode::CONFLICT, why)
         })?;
     let answer = cell
         .get_or_try_init(|| send(caller, id, &name, body, true))

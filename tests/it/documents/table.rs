@@ -15,6 +15,7 @@ pub(super) enum How {
 use How::{By, Not, Runs, Stays};
 
 const CI: &str = ".ci/run";
+const WEB: &str = "tests/it/web.rs";
 const NODES: &str = "tests/it/nodes.rs";
 const CLIENT: &str = "tests/claude-code/node.py";
 const ASKED: &str = "tests/claude-code/approvals_scenario.py";
@@ -222,5 +223,20 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
     (
         "ssh -N -L ~/there.sock:/run/user/1000/peerbus/sessions/4711.4720.sock host",
         By(NODES, "sshd"),
+    ),
+    // WEB
+    ("peerbus web token add ci --to reviewer", Runs),
+    ("peerbus web", By(WEB, "\"web\", \"--listen\"")),
+    (
+        r#"curl -H "Authorization: Bearer $TOKEN" -d "build failed" http://127.0.0.1:47822/hook/reviewer"#,
+        By(WEB, "POST /hook/bob"),
+    ),
+    (
+        r#"curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:47822/v1/messages/$ID"#,
+        By(WEB, "GET /v1/messages/{id}"),
+    ),
+    (
+        r#"curl -N -H "Authorization: Bearer $TOKEN" http://127.0.0.1:47822/v1/replies"#,
+        By(WEB, "GET /v1/replies"),
     ),
 ];

@@ -203,3 +203,63 @@ fn peers_shows_who_is_here_or_is_owed_mail_and_fits_the_terminal() {
     assert!(shown.contains("bob-who-has-a-rather-long-name"), "{shown}");
     broker.stop();
 }
+
+/// A demo in which a person's settings mean another bus, and its lines.
+fn demo(home: &Home) -> (std::process::Child, Lines) {
+    std::fs::create_dir(home.path().join("tmp")).expect("a directory");
+    let mut demo = home
+        .peerbus(&["demo"])
+        .env("TMPDIR", home.path().join("tmp"))
+        .env("PEERBUS_URL", "ws://127.0.0.1:1")
+        .env("PEERBUS_TOKEN", "a token of another bus")
+        .env("PEERBUS_HMAC_SECRET", "another secret, of thirty-two bytes")
+        .env("PEERBUS_FROM", "*=drop")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("peerbus starts");
+    let lines = Lines::of(demo.stdout.take().expect("a pipe"));
+    (demo, lines)
+}
+
+/// Checks that it went well, and that the home is as it was.
+#[track_caller]
+fn nothing_is_left(home: &Home, mut demo: std::process::Child) {
+    let code = demo.wait().expect("our child").code();
+    assert_eq!(code, Some(0));
+    let of = |dir: std::path::PathBuf| std::fs::read_dir(dir).expect("it is there").flatten();
+    let left = of(home.path().into()).chain(of(home.path().join("tmp")));
+    let left = left.map(|it| it.file_name());
+    assert_eq!(left.collect::<Vec<_>>(), ["tmp"]);
+}
+
+#[test]
+fn a_demo_shows_a_conversation_with_its_stages_and_leaves_nothing() {
+    let home = Home::new();
+    let (demo, lines) = demo(&home);
+    for text in [
+        "alice → bob  \"Are the tests green?\"",
+        "alice → bob  pushed by demo",
+        "alice → bob  seen by demo (tool_call)",
+        "bob → alice  \"All 412 pass.\"",
+        "alice → carol  \"Please review fix/x.\"",
+        "carol registered",
+        "alice → carol  seen by demo",
+        "carol → all  \"fix/x is merged.\"",
+        "bob's model has seen it",
+        "Next: ",
+    ] {
+        lines.find(text, |line| line.contains(text).then_some(()));
+    }
+    nothing_is_left(&home, demo);
+}
+
+#[test]
+fn a_demo_that_is_interrupted_leaves_nothing_either() {
+    let home = Home::new();
+    let (demo, lines) = demo(&home);
+    let text = "pushed by demo";
+    lines.find(text, |line| line.contains(text).then_some(()));
+    let pid = rustix::process::Pid::from_child(&demo);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("our child");
+    nothing_is_left(&home, demo);
+}

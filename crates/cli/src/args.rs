@@ -77,6 +77,8 @@ pub(crate) enum Verb {
     Tail(Tail),
     /// Show messages of the last days, those that were read too.
     History(History),
+    /// Show a conversation of three scripted peers at a broker of its own, and leave nothing behind.
+    Demo,
     /// Take webhooks and messages over HTTP, and show a page with all that happens.
     Web(Web),
     /// Check the audit chain.

@@ -10,6 +10,7 @@ mod backup;
 mod body;
 mod broadcast;
 mod client;
+mod demo;
 mod doctor;
 mod failure;
 mod generate;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         Verb::Status(verb) => status::run(verb),
         Verb::Tail(verb) => tail::run(&verb),
         Verb::History(verb) => history::run(verb),
+        Verb::Demo => demo::run(),
         Verb::Web(verb) => web::run(verb),
         Verb::Audit(verb) => audit::run(verb),
         Verb::Backup(verb) => backup::make(verb),

@@ -141,7 +141,7 @@ fn sender(from: &str) -> String {
 }
 
 /// Prints the steps and the sentence.
-fn show(trail: &Trail) -> Result<(), Failure> {
+pub(crate) fn show(trail: &Trail) -> Result<(), Failure> {
     for step in &trail.steps {
         output::line(&line(step))?;
     }

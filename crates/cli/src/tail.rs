@@ -1,6 +1,7 @@
 //! `peerbus tail`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Duration;
 
 use peerbus_adapter::operator::{Events, Streamless};
@@ -25,15 +26,7 @@ const BACK_MS: u64 = 3_600_000;
 const STEPS_MAX: usize = 16_384;
 
 pub(crate) fn run(verb: &Tail) -> Result<(), Failure> {
-    let peer = verb.peer.as_deref().map(PeerName::parse).transpose();
-    let mut tail = Showing {
-        verb,
-        peer: peer.map_err(Failure::config)?,
-        secret: told::secret(verb.credentials.as_deref()),
-        shown: BTreeSet::new(),
-        open: BTreeMap::new(),
-        last_ms: 0,
-    };
+    let mut tail = Showing::new(verb, told::secret(verb.credentials.as_deref()))?;
     if !verb.follow {
         return tail.before();
     }
@@ -76,6 +69,23 @@ struct Happened {
     frame: Option<Box<RawValue>>,
 }
 
+/// Shows what happens at the broker with this socket, until it ends.
+pub(crate) fn live(socket: &Path, secret: Secret) -> Result<(), Failure> {
+    let verb = Tail {
+        peer: None,
+        follow: true,
+        json: false,
+        socket: Some(socket.to_owned()),
+        credentials: None,
+    };
+    let mut tail = Showing::new(&verb, Some(secret))?;
+    match operator::stream(verb.socket.as_ref(), None) {
+        Ok(events) => tail.follow(events, &mut None),
+        Err(Streamless::Gone) => Ok(()),
+        Err(Streamless::Refused(why) | Streamless::Away(why)) => Err(Failure::Failed(why)),
+    }
+}
+
 /// What was shown.
 struct Showing<'v> {
     verb: &'v Tail,
@@ -89,7 +99,19 @@ struct Showing<'v> {
     last_ms: u64,
 }
 
-impl Showing<'_> {
+impl<'v> Showing<'v> {
+    fn new(verb: &'v Tail, secret: Option<Secret>) -> Result<Self, Failure> {
+        let peer = verb.peer.as_deref().map(PeerName::parse).transpose();
+        Ok(Self {
+            verb,
+            peer: peer.map_err(Failure::config)?,
+            secret,
+            shown: BTreeSet::new(),
+            open: BTreeMap::new(),
+            last_ms: 0,
+        })
+    }
+
     /// Shows the last messages.
     fn before(&mut self) -> Result<(), Failure> {
         let with = self.peer.as_ref().map(|peer| format!("&with={peer}"));

@@ -20,7 +20,7 @@ from isolated import arguments, claude_code, need, python, run, unshare, with_lo
 
 VERSION = "2.1.330"
 SCRIPTS = Path(__file__).resolve().parent
-SCENARIOS = ["scenario", "hooks_scenario", "approvals_scenario", "interrupt_scenario", "driver_scenario", "plugin_scenario"]
+SCENARIOS = ["scenario", "hooks_scenario", "approvals_scenario", "interrupt_scenario", "driver_scenario", "plugin_scenario", "first_scenario"]
 
 
 def main():

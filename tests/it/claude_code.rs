@@ -55,6 +55,11 @@ fn the_plugin_makes_a_session_of_an_older_cli_a_peer() {
     holds(&["--version", "2.1.114", "--scenario", "plugin_scenario"]);
 }
 
+#[test]
+fn a_new_users_first_minute_takes_nothing_but_install_and_a_session() {
+    holds(&["--scenario", "first_scenario"]);
+}
+
 /// Runs a scenario, or tells why it cannot be run here. In CI nothing is skipped where npm and
 /// namespaces could be had.
 #[track_caller]

@@ -21,6 +21,7 @@ mod gates;
 mod governor;
 mod history;
 mod hooks;
+mod hostile;
 mod identity;
 mod install;
 mod lifecycle;

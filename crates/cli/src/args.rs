@@ -15,6 +15,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use peerbus_adapter::Flags;
 
+use crate::output;
+
 pub(crate) use self::adapter::{Adapter, AdapterKind};
 pub(crate) use self::history::{History, HistoryPurge, HistoryVerb, Inbox, Tail};
 pub(crate) use self::install::{Files, Install, Uninstall};
@@ -41,8 +43,20 @@ pub(crate) struct Args {
 impl Args {
     /// Reads this process's command line, or ends it with what is wrong with that.
     pub(crate) fn read() -> Self {
-        adapter::alone().unwrap_or_else(Self::parse)
+        adapter::alone().unwrap_or_else(|| Self::try_parse().unwrap_or_else(|error| refuse(&error)))
     }
+}
+
+/// Ends this process with what is wrong with its command line. What was given is repeated there, and
+/// may be somebody else's words.
+fn refuse(error: &clap::Error) -> ! {
+    let text = error.render().to_string();
+    let safe = peerbus_wire::printable(&text);
+    if safe == text {
+        error.exit();
+    }
+    output::say(safe.trim_end());
+    std::process::exit(error.exit_code())
 }
 
 #[derive(Debug, Subcommand)]

@@ -90,16 +90,44 @@ const SHOWN: &[&[&str]] = &[
     &["recv", "--name", "dan", "--count", "1", "--timeout", "20"],
 ];
 
+fn commands_refuse_them(home: &Home) {
+    for args in GIVEN {
+        let refused = home.run(args);
+        assert_ne!(refused.code, Some(0), "{args:?}");
+        is_clean(&format!("{args:?}"), &refused.stderr);
+    }
+}
+
+fn what_comes_over_http(home: &Home, broker: &Broker, agent: &mut Mcp) {
+    let ci = format!(
+        "Authorization: Bearer {}",
+        token(home, &["ci", "--header", "X-Evil"])
+    );
+    let gateway = Gateway::start(home);
+    let long = format!("X-Evil: {}", "\u{202e}<script>");
+    let answer = gateway.ask("POST /hook/bob?k=%1b%5b2J%e2%80%ae", &[&ci, &long], b"x");
+    is_clean("the gateway", &answer.body);
+    for line in [
+        "GET /%1b%5b2J%e2%80%ae",
+        "POST /hook/%1b%5b2J",
+        "GET /v1/messages/%1b%5b2J",
+    ] {
+        is_clean(line, &gateway.ask(line, &[&ci], HOSTILE.as_bytes()).body);
+    }
+    let meta = agent.call("bus.inbox", json!({}))["messages"].to_string();
+    is_clean_for_a_model("where a webhook came from", &meta);
+
+    let mut metrics = home.command("curl");
+    metrics.args(["--silent", &format!("http://{}/metrics", broker.address)]);
+    let metrics = metrics.output().expect("curl").stdout;
+    is_clean("the metrics", &String::from_utf8_lossy(&metrics));
+}
+
 #[test]
 fn hostile_texts_get_nowhere_as_they_are() {
     let home = Home::new();
     let mut serve = home.peerbus(&["serve", "--listen", "127.0.0.1:0"]);
     let broker = Broker::spawn(serve.env("PEERBUS_LOG", "debug"));
-    let ci = format!(
-        "Authorization: Bearer {}",
-        token(&home, &["ci", "--header", "X-Evil"])
-    );
-    let gateway = Gateway::start(&home);
     let rules = fs::read_to_string(home.credentials()).expect("credentials");
     fs::write(
         home.credentials(),
@@ -107,11 +135,7 @@ fn hostile_texts_get_nowhere_as_they_are() {
     )
     .expect("our file");
 
-    for args in GIVEN {
-        let refused = home.run(args);
-        assert_ne!(refused.code, Some(0), "{args:?}");
-        is_clean(&format!("{args:?}"), &refused.stderr);
-    }
+    commands_refuse_them(&home);
     let mut agent = Mcp::start(&home, "generic", "bob", HOSTILE);
     agent.call("bus.peers", json!({}));
     let mut session = Session::start(&home, "ann");
@@ -147,23 +171,7 @@ fn hostile_texts_get_nowhere_as_they_are() {
         is_clean_for_a_model("the inbox", &one_line);
     }
 
-    let long = format!("X-Evil: {}", "\u{202e}<script>");
-    let answer = gateway.ask("POST /hook/bob?k=%1b%5b2J%e2%80%ae", &[&ci, &long], b"x");
-    is_clean("the gateway", &answer.body);
-    for line in [
-        "GET /%1b%5b2J%e2%80%ae",
-        "POST /hook/%1b%5b2J",
-        "GET /v1/messages/%1b%5b2J",
-    ] {
-        is_clean(line, &gateway.ask(line, &[&ci], HOSTILE.as_bytes()).body);
-    }
-    let meta = agent.call("bus.inbox", json!({}))["messages"].to_string();
-    is_clean_for_a_model("where a webhook came from", &meta);
-
-    let mut metrics = home.command("curl");
-    metrics.args(["--silent", &format!("http://{}/metrics", broker.address)]);
-    let metrics = metrics.output().expect("curl").stdout;
-    is_clean("the metrics", &String::from_utf8_lossy(&metrics));
+    what_comes_over_http(&home, &broker, &mut agent);
     for name in files(home.path()) {
         is_clean("a directory", &name);
     }

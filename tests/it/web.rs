@@ -1,5 +1,6 @@
 //! The gateway: what comes in over HTTP reaches peers, and what they answer comes out.
 
+mod dashboard;
 mod refused;
 
 use std::io::{Read as _, Write as _};

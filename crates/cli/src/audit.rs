@@ -133,6 +133,15 @@ fn line(record: &serde_json::Value) -> String {
     line
 }
 
+/// Checks a chain: what it is like, or what is wrong with it.
+pub(crate) fn check(database: &Path) -> Result<String, String> {
+    match verify_audit(database) {
+        Ok(report) => Ok(report.to_string()),
+        Err(VerifyError::Nothing { .. }) => Ok("nothing is written yet".into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 fn verify(verb: AuditVerify) -> Result<(), Failure> {
     let path = database(verb.db)?;
     let result = verify_audit(&path);

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::args::{Web, WebTokenAdd, WebTokenVerb, WebVerb};
 use crate::failure::Failure;
-use crate::{client, operator, output};
+use crate::{audit, client, operator, output};
 
 /// The gateway's token at the broker, and the names of its peers.
 const BUS_TOKEN: &str = "web";
@@ -51,6 +51,7 @@ fn serve(verb: Web) -> Result<(), Failure> {
         file,
         own_token,
         operator,
+        audit: audit::check,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -63,6 +64,11 @@ fn serve(verb: Web) -> Result<(), Failure> {
         output::say(&format!("listening on {}", gateway.url()));
         if verb.open {
             output::line(&gateway.link())?;
+            if let Err(error) = gateway.show(&Paths::find()?.state_dir.join("web.html")) {
+                output::complain(&format!(
+                    "no browser opens: {error}; open the link yourself"
+                ));
+            }
         }
         gateway
             .run(async {

@@ -12,7 +12,7 @@ mod send;
 pub mod tokens;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::Router;
@@ -47,6 +47,8 @@ pub struct Options {
     pub own_token: bool,
     /// Where the broker may listen for its operator, on this machine.
     pub operator: Vec<PathBuf>,
+    /// Checks the audit chain of the database at a path: what it is like, or what is wrong.
+    pub audit: fn(&Path) -> Result<String, String>,
 }
 
 /// What the handlers share.
@@ -83,7 +85,7 @@ impl Gateway {
             tokens,
             peers: Peers::default(),
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
-            dashboard: dashboard::Dashboard::new(),
+            dashboard: dashboard::Dashboard::new(&options),
             options,
         });
         Ok(Self { listener, app })
@@ -99,6 +101,15 @@ impl Gateway {
     #[must_use]
     pub fn link(&self) -> String {
         format!("{}{}", self.url(), self.app.dashboard.link())
+    }
+
+    /// Has the user's browser open the dashboard, where there is a display; by way of the file at `by`.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written, or there is nothing that opens it.
+    pub fn show(&self, by: &Path) -> std::io::Result<()> {
+        dashboard::browser::show(&self.link(), by)
     }
 
     /// Serves until `stop` resolves.
@@ -124,7 +135,7 @@ fn router(app: Arc<App>) -> Router {
         .route("/v1/messages", post(send::message))
         .route("/v1/messages/{id}", get(send::status))
         .route("/v1/replies", get(replies::replies))
-        .merge(dashboard::router())
+        .merge(dashboard::router(&app))
         .fallback(nothing)
         .method_not_allowed_fallback(not_so)
         .with_state(app)

@@ -16,6 +16,7 @@ use How::{By, Not, Runs, Stays};
 
 const CI: &str = ".ci/run";
 const WEB: &str = "tests/it/web.rs";
+const BUS: &str = "tests/web/bus.py";
 const NODES: &str = "tests/it/nodes.rs";
 const CLIENT: &str = "tests/claude-code/node.py";
 const ASKED: &str = "tests/claude-code/approvals_scenario.py";
@@ -227,6 +228,7 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
     // WEB
     ("peerbus web token add ci --to reviewer", Runs),
     ("peerbus web", By(WEB, "\"web\", \"--listen\"")),
+    ("peerbus web --open", By(BUS, "\"--open\"")),
     (
         r#"curl -H "Authorization: Bearer $TOKEN" -d "build failed" http://127.0.0.1:47822/hook/reviewer"#,
         By(WEB, "POST /hook/bob"),

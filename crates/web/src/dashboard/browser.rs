@@ -1,0 +1,39 @@
+//! The user's own browser.
+
+use std::env;
+use std::io;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use peerbus_os::{dir, file};
+
+/// What opens a file in the browser, where there is a display.
+fn opener() -> Option<&'static str> {
+    if cfg!(target_os = "macos") {
+        return Some("open");
+    }
+    let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+    (is_set("DISPLAY") || is_set("WAYLAND_DISPLAY")).then_some("xdg-open")
+}
+
+/// Has the browser open a link, if there is a display. The link is a secret, and other users see the
+/// arguments of programs: so it goes by the file at `by`, which only this user can read.
+pub(crate) fn show(link: &str, by: &Path) -> io::Result<()> {
+    let Some(opener) = opener() else {
+        return Ok(());
+    };
+    if let Some(above) = by.parent() {
+        dir::ensure_private(above)?;
+    }
+    let page = format!("<!doctype html><meta http-equiv=\"refresh\" content=\"0;url={link}\">\n");
+    file::replace_private(by, page.as_bytes())?;
+    let mut child = Command::new(opener)
+        .arg(by)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    thread::spawn(move || child.wait());
+    Ok(())
+}

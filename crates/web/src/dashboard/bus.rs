@@ -1,0 +1,328 @@
+//! What the broker tells its operator, as the page is told it: what peers wrote is made fit to be
+//! shown here, and no body leaves this process whose signature was not checked.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use peerbus_adapter::demand::Tried;
+use peerbus_adapter::operator::{self, Events, Streamless, encode_text};
+use peerbus_adapter::{Config, How, Receipt, Stage, credentials, wall_ms};
+use peerbus_mcp::told::{self, Page, Text, Told};
+use peerbus_mcp::{About, Trail};
+use peerbus_wire::{Received, Secret, escape, printable};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::answer::Failure;
+use crate::{App, Options};
+
+/// Longest name or id, in characters; a text in a list; and of a reason.
+const NAME_CHARS: usize = 128;
+const TEXT_CHARS: usize = 2_000;
+const WHY_CHARS: usize = 600;
+/// A check of the audit chain holds for so long, unless somebody asks for another one.
+const CHECKED_MS: u64 = 60_000;
+/// Messages that are asked for: fewer, where their texts make too long an answer.
+const PAGES: [usize; 3] = [200, 40, 7];
+/// How far back rates are told, and from how many messages at most.
+const RATES_MS: u64 = 3_600_000;
+const RATES_MAX: usize = 2_000;
+
+/// What the last check of the audit chain came to, and when.
+type Checked = Arc<Mutex<Option<(u64, Result<String, String>)>>>;
+
+/// Where the broker is, and with what its messages are checked.
+#[derive(Clone)]
+pub(crate) struct Source {
+    sockets: Vec<PathBuf>,
+    config: Config,
+    verify: fn(&Path) -> Result<String, String>,
+    verified: Checked,
+}
+
+impl Source {
+    pub(super) fn new(options: &Options) -> Self {
+        Self {
+            sockets: options.operator.clone(),
+            config: options.bus.clone(),
+            verify: options.audit,
+            verified: Arc::default(),
+        }
+    }
+
+    /// The secret as it is now.
+    pub(super) fn secret(&self) -> Option<Secret> {
+        let file = || Some(credentials::load(&self.config.credentials).ok()?.secret);
+        self.config.secret.clone().or_else(file)
+    }
+
+    pub(super) fn get(&self, target: &str) -> Result<String, String> {
+        operator::over(&self.sockets, "GET", target)?.ok()
+    }
+
+    /// What happens from now on. Where no broker is, one is started if this user's programs may.
+    pub(super) fn events(&self) -> Result<Events, Streamless> {
+        let connect = || operator::connect(&self.sockets).map_err(Streamless::Away);
+        let stream = match (connect(), self.config.demand.starter()) {
+            (Err(_), Some(starter)) => {
+                if let Some(why) = starter.waits() {
+                    return Err(Streamless::Away(why.into()));
+                }
+                match starter.start() {
+                    Tried::Ready => connect()?,
+                    Tried::Busy(why) | Tried::Failed(why) => return Err(Streamless::Away(why)),
+                }
+            }
+            (stream, _) => stream?,
+        };
+        Events::on(stream, None)
+    }
+
+    /// A page of messages: as many as fit into an answer.
+    fn page(&self, query: &str) -> Result<Page, String> {
+        let mut why = String::new();
+        for limit in PAGES {
+            let answer = self.get(&format!("/v1/messages?limit={limit}{query}"))?;
+            match serde_json::from_str(&answer) {
+                Ok(page) => return Ok(page),
+                Err(error) => why = format!("the broker's answer is not understood: {error}"),
+            }
+        }
+        Err(why)
+    }
+
+    /// Everybody that the broker knows.
+    pub(super) fn peers(&self) -> Result<Value, String> {
+        let frame = self.get("/v1/peers")?;
+        let Received::Peers(frame) = Received::parse(frame.as_bytes()) else {
+            return Err("the broker's answer is not understood".into());
+        };
+        let entries = frame.peers.unwrap_or_default();
+        let all: Vec<About> = entries.iter().map(About::new).collect();
+        Ok(json!({ "peers": all, "omitted": frame.omitted }))
+    }
+
+    /// Checks the audit chain, or says what the last check came to.
+    fn audit(&self, anew: bool) -> Result<Value, String> {
+        let about: Value = read(&self.get("/broker")?)?;
+        let health = operator::over(&self.sockets, "GET", "/healthz")?.body;
+        let health: Value = read(&health)?;
+        let database = about["database"]
+            .as_str()
+            .ok_or("the broker names no database")?;
+        let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_old = |at: u64| wall_ms().saturating_sub(at) > CHECKED_MS;
+        let (at, found) = match &*verified {
+            Some((at, found)) if !anew && !is_old(*at) => (*at, found.clone()),
+            _ => (wall_ms(), (self.verify)(database.as_ref())),
+        };
+        *verified = Some((at, found.clone()));
+        let says = |text: &String| printable(text);
+        Ok(json!({
+            "at": at,
+            "ok": found.is_ok(),
+            "says": found.as_ref().map_or_else(says, says),
+            "health": shown(&health["status"]),
+            "missing": health["missing"].as_str().map(printable),
+            "broker": shown(&about["version"]),
+        }))
+    }
+}
+
+fn read(text: &str) -> Result<Value, String> {
+    serde_json::from_str(text)
+        .map_err(|error| format!("the broker's answer is not understood: {error}"))
+}
+
+fn shown(value: &Value) -> String {
+    escape(value.as_str().unwrap_or_default(), NAME_CHARS)
+}
+
+/// A message for the page, with at most so many characters of its text.
+fn as_shown(message: &Told, secret: Option<&Secret>, chars: usize) -> Value {
+    let said = message.said(secret);
+    let trail = message.trail();
+    let (text, hidden) = match &said.text {
+        Text::Signed(body) => (Some(told::words(body)), None),
+        Text::Hidden(why) => (None, Some(*why)),
+    };
+    let (text, more) = match text {
+        Some(text) => {
+            let (shown, more) = cut(&text, chars);
+            (Some(printable(shown)), more)
+        }
+        None => (None, 0),
+    };
+    json!({
+        "seq": message.seq,
+        "id": escape(&message.id, NAME_CHARS),
+        "from": escape(&message.from, NAME_CHARS),
+        "to": escape(&said.to, NAME_CHARS),
+        "at": message.at,
+        "thread": said.talk.thread.as_ref().map(|thread| escape(thread, NAME_CHARS)),
+        "reply_to": said.talk.reply_to.as_ref().map(|id| escape(id.as_str(), NAME_CHARS)),
+        "text": text,
+        "more": more,
+        "hidden": hidden,
+        "steps": trail.steps,
+        "omitted": trail.omitted,
+        "note": trail.note,
+    })
+}
+
+/// The first characters of a text, and how many follow.
+fn cut(text: &str, chars: usize) -> (&str, usize) {
+    match text.char_indices().nth(chars) {
+        Some((end, _)) => (&text[..end], text[end..].chars().count()),
+        None => (text, 0),
+    }
+}
+
+/// What one event of the broker means to the page: its kind and its data. `None`: nothing.
+pub(super) fn event(
+    kind: &str,
+    data: &str,
+    secret: Option<&Secret>,
+) -> Option<(&'static str, Value)> {
+    #[derive(Deserialize)]
+    struct Happened {
+        #[serde(default)]
+        seq: u64,
+        #[serde(default)]
+        frame: Option<Box<serde_json::value::RawValue>>,
+    }
+    if kind == "accepted" {
+        let message: Told = serde_json::from_str(data).ok()?;
+        return Some(("message", as_shown(&message, secret, TEXT_CHARS)));
+    }
+    if kind == "refused" {
+        let value: Value = serde_json::from_str(data).ok()?;
+        let why = escape(value["reason"].as_str()?, WHY_CHARS);
+        return Some((
+            "refused",
+            json!({ "from": shown(&value["from"]), "reason": why }),
+        ));
+    }
+    let happened: Happened = serde_json::from_str(data).ok()?;
+    let receipt = told::receipts(&[happened.frame?]).pop()?;
+    let trail = Trail::new(
+        receipt.id.as_str(),
+        std::slice::from_ref(&receipt),
+        wall_ms(),
+    );
+    let step = trail.steps.into_iter().next_back()?;
+    Some(("step", json!({ "seq": happened.seq, "step": step })))
+}
+
+/// When each recent message was accepted, and how long it took until somebody's model had seen it.
+fn timed(message: &Told) -> [Option<u64>; 3] {
+    let seen = |receipt: &Receipt| match receipt.stage {
+        Stage::Acked(Some(How::Seen { .. })) => receipt.at_ms,
+        _ => None,
+    };
+    let first = message.receipts().iter().filter_map(seen).min();
+    let took = first.map(|at| at.saturating_sub(message.at));
+    [Some(message.seq), Some(message.at), took]
+}
+
+/// Asks beside the runtime's threads.
+async fn ask(
+    app: Arc<App>,
+    ask: impl FnOnce(&Source) -> Result<Value, String> + Send + 'static,
+) -> Response {
+    let done = tokio::task::spawn_blocking(move || ask(&app.dashboard.source)).await;
+    match done.unwrap_or_else(|error| Err(error.to_string())) {
+        Ok(value) => Json(value).into_response(),
+        Err(why) => {
+            let why = escape(&why, WHY_CHARS);
+            Failure::new(StatusCode::BAD_GATEWAY, why).into_response()
+        }
+    }
+}
+
+/// Which messages are meant.
+#[derive(Deserialize)]
+pub(super) struct Meant {
+    before: Option<u64>,
+    thread: Option<String>,
+}
+
+/// `GET /dashboard/messages`: the newest, or those before one, or a conversation's.
+pub(super) async fn messages(State(app): State<Arc<App>>, Query(meant): Query<Meant>) -> Response {
+    let before = meant.before.map(|seq| format!("&before={seq}"));
+    let thread = meant
+        .thread
+        .map(|id| format!("&thread={}", encode_text(&id)));
+    let query = before.unwrap_or_default() + &thread.unwrap_or_default();
+    ask(app, move |source| {
+        let page = source.page(&query)?;
+        let secret = source.secret();
+        let all = page.messages.iter();
+        let all: Vec<_> = all
+            .map(|one| as_shown(one, secret.as_ref(), TEXT_CHARS))
+            .collect();
+        Ok(json!({ "messages": all, "before": page.before }))
+    })
+    .await
+}
+
+/// Which message is meant.
+#[derive(Deserialize)]
+pub(super) struct One {
+    id: String,
+    seq: u64,
+    #[serde(default)]
+    whole: bool,
+}
+
+/// `GET /dashboard/message`: one as it is now, with `whole=true` all of its text.
+pub(super) async fn message(State(app): State<Arc<App>>, Query(one): Query<One>) -> Response {
+    ask(app, move |source| {
+        let target = format!("/v1/messages/{}", encode_text(&one.id));
+        let page: Page = serde_json::from_str(&source.get(&target)?)
+            .map_err(|error| format!("the broker's answer is not understood: {error}"))?;
+        let found = page.messages.iter().find(|message| message.seq == one.seq);
+        let found = found.ok_or("the broker knows this message no more")?;
+        let chars = if one.whole { usize::MAX } else { TEXT_CHARS };
+        Ok(as_shown(found, source.secret().as_ref(), chars))
+    })
+    .await
+}
+
+/// `GET /dashboard/rates`: of the last hour, for each message its number, when it was accepted, and
+/// after how many milliseconds it was seen.
+pub(super) async fn rates(State(app): State<Arc<App>>) -> Response {
+    ask(app, |source| {
+        let since = wall_ms().saturating_sub(RATES_MS);
+        let (mut all, mut before) = (Vec::new(), String::new());
+        let whole = loop {
+            let page = source.page(&format!("&since={since}{before}"))?;
+            all.extend(page.messages.iter().map(timed));
+            match page.before {
+                Some(next) if all.len() < RATES_MAX => before = format!("&before={next}"),
+                next => break next.is_none(),
+            }
+        };
+        Ok(json!({ "messages": all, "whole": whole, "now": wall_ms() }))
+    })
+    .await
+}
+
+/// Whether the chain is to be checked now.
+#[derive(Deserialize)]
+pub(super) struct Anew {
+    #[serde(default)]
+    anew: bool,
+}
+
+/// `GET /dashboard/audit`: what the audit chain is like.
+pub(super) async fn audit(
+    State(app): State<Arc<App>>,
+    Query(Anew { anew }): Query<Anew>,
+) -> Response {
+    ask(app, move |source| source.audit(anew)).await
+}

@@ -1,0 +1,154 @@
+//! What changes, as a stream for one page. A page that begins, or comes back, is told `ready`, and
+//! asks for everything; so nothing is numbered or kept.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream;
+use peerbus_adapter::operator::Streamless;
+use peerbus_wire::escape;
+use serde_json::{Value, json};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::time::timeout;
+
+use super::bus::{self, Source};
+use super::sessions::Sessions;
+use crate::App;
+use crate::answer::Failure;
+
+/// Events that wait for a page that reads slowly.
+const WAITING: usize = 256;
+/// Time between two comments in a stream in which nothing happens.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Time between two looks at who is there and what is asked, and for a broker that is away.
+const LOOK: Duration = Duration::from_secs(1);
+const AGAIN: Duration = Duration::from_millis(250);
+/// Longest reason, in characters.
+const WHY_CHARS: usize = 600;
+
+/// `GET /dashboard/live`.
+pub(super) async fn live(State(app): State<Arc<App>>) -> Response {
+    streamed(&app, |said, app| {
+        let source = app.dashboard.source.clone();
+        let to = said.clone();
+        thread::spawn(move || follow(&source, &to));
+        let source = app.dashboard.source.clone();
+        let to = said.clone();
+        thread::spawn(move || look(&to, "peers", || source.peers()));
+        let mut sessions = Sessions::default();
+        thread::spawn(move || look(&said, "sessions", move || sessions.now()));
+    })
+}
+
+/// A stream of what `begin` has threads say, until the page has gone.
+pub(super) fn streamed(app: &Arc<App>, begin: impl FnOnce(Sender<String>, &App)) -> Response {
+    let Ok(place) = Arc::clone(&app.streams).try_acquire_owned() else {
+        let why = "there are 64 streams, as many as may be; close a page";
+        let failure = Failure::new(StatusCode::TOO_MANY_REQUESTS, why);
+        return failure.retry_after(5).into_response();
+    };
+    let (said, events) = channel(WAITING);
+    begin(said, app);
+    let chunks = stream::unfold(
+        (events, place),
+        |(mut events, place): (Receiver<_>, _)| async {
+            let text = match timeout(KEEP_ALIVE, events.recv()).await {
+                Ok(text) => text?,
+                Err(_) => ": \n\n".into(),
+            };
+            Some((Ok::<_, Infallible>(text), (events, place)))
+        },
+    );
+    let kind = [(header::CONTENT_TYPE, "text/event-stream")];
+    (kind, Body::from_stream(chunks)).into_response()
+}
+
+/// Says something; whether the page is still there.
+pub(super) fn say(to: &Sender<String>, kind: &str, data: &Value) -> bool {
+    to.blocking_send(format!("event: {kind}\ndata: {data}\n\n"))
+        .is_ok()
+}
+
+/// Tells what happens at the broker, over its restarts.
+fn follow(source: &Source, to: &Sender<String>) {
+    let mut away = None;
+    while !to.is_closed() {
+        let why = match source.events() {
+            Ok(mut events) => {
+                // Rotated seldom, read again when a broker begins.
+                let secret = source.secret();
+                while let Ok(event) = events.read() {
+                    let happened = match &event {
+                        Some(event) if event.kind == "ready" => Some(("ready", json!({}))),
+                        Some(event) => bus::event(&event.kind, &event.data, secret.as_ref()),
+                        None => None,
+                    };
+                    let there = match happened {
+                        Some((kind, data)) => say(to, kind, &data),
+                        None => !to.is_closed(),
+                    };
+                    if !there {
+                        return;
+                    }
+                }
+                away = None;
+                "the broker has ended".to_owned()
+            }
+            Err(Streamless::Gone) => continue,
+            Err(Streamless::Refused(why) | Streamless::Away(why)) => why,
+        };
+        if away.as_ref() != Some(&why) {
+            say(to, "away", &json!({ "why": escape(&why, WHY_CHARS) }));
+            away = Some(why);
+        }
+        thread::sleep(AGAIN);
+    }
+}
+
+/// Tells something whenever it has changed. What only grows older has not.
+fn look(to: &Sender<String>, kind: &str, mut now: impl FnMut() -> Result<Value, String>) {
+    let mut last = None;
+    while !to.is_closed() {
+        if let Ok(found) = now() {
+            let ageless = ageless(&found);
+            if last.as_ref() != Some(&ageless) {
+                if !say(to, kind, &found) {
+                    return;
+                }
+                last = Some(ageless);
+            }
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+/// Without the members that count seconds.
+fn ageless(value: &Value) -> Value {
+    match value {
+        Value::Array(all) => all.iter().map(ageless).collect(),
+        Value::Object(members) => {
+            let kept = members.iter().filter(|(name, _)| !name.ends_with("_s"));
+            kept.map(|(name, value)| (name.clone(), ageless(value)))
+                .collect()
+        }
+        value => value.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_grows_older_is_no_news() {
+        let peers = |away: u64, online: bool| json!({ "peers": [{ "name": "ada", "away_s": away, "online": online }] });
+        assert_eq!(ageless(&peers(1, false)), ageless(&peers(2, false)));
+        assert_ne!(ageless(&peers(1, false)), ageless(&peers(1, true)));
+    }
+}

@@ -1,0 +1,226 @@
+// Conversations, their messages, and what became of each.
+
+import { byId, clock, count, el, get, keyed, moment, put, sentence, soon, took, whom } from "./dom.js";
+
+// Messages by their number at the broker.
+const all = new Map();
+// Where older ones begin; null: there are none.
+let before = null;
+// The conversation that is open, and the messages whose story is.
+let opened = null;
+const stories = new Set();
+
+const RANK = ["unknown", "accepted", "refused", "settled", "queued", "forwarded", "delivered", "pushed", "held", "presented", "acked", "seen", "expired", "dead"];
+const rank = (step) => RANK.indexOf(step.state);
+const TONE = { seen: "good", held: "wait", refused: "bad", expired: "bad", dead: "bad" };
+
+// How far a message is at each of its recipients.
+function reached(message) {
+  const last = new Map();
+  for (const step of message.steps) {
+    if (!step.to) continue;
+    const old = last.get(step.to);
+    const open = old && ["pushed", "held"].includes(old.state);
+    if (!old || (open ? rank(step) >= 7 : rank(step) >= rank(old))) last.set(step.to, step);
+  }
+  return [...last.values()];
+}
+
+// How far it is, in a word or two, and whether that is good.
+function standing(message) {
+  const each = reached(message);
+  const refused = message.steps.find((step) => step.state === "refused");
+  if (refused) return ["refused", "bad"];
+  if (!each.length) return ["accepted", ""];
+  const states = new Set(each.map((step) => step.state));
+  const [only] = states;
+  if (states.size === 1) return [each.length > 1 ? `all ${each.length} ${only}` : only, TONE[only] || ""];
+  const seen = each.filter((step) => step.state === "seen").length;
+  const tone = ["dead", "expired", "held"].map((state) => states.has(state) && TONE[state]).find(Boolean);
+  return [`seen by ${seen} of ${each.length}`, tone || ""];
+}
+
+const keyOf = (message) => message.thread || message.reply_to || message.id;
+
+export function add(message) {
+  const known = all.get(message.seq);
+  // A text that was asked for whole stays.
+  if (known && !known.more && message.more) Object.assign(message, { text: known.text, more: 0 });
+  all.set(message.seq, message);
+  draw();
+}
+
+const same = (a, b) => ["state", "to", "at", "path", "reason"].every((name) => a[name] === b[name]);
+
+export function step({ seq, step }) {
+  const message = all.get(seq);
+  if (!message || message.steps.some((known) => same(known, step))) return;
+  message.steps.push(step);
+  if (keyOf(message) === opened) refresh(message);
+  draw();
+}
+
+// Asks how a message stands in a sentence, once for several steps.
+const asked = new Map();
+function refresh(message) {
+  clearTimeout(asked.get(message.seq));
+  const ask = async () => {
+    try {
+      add(await get(`/dashboard/message?seq=${message.seq}&id=${encodeURIComponent(message.id)}`));
+    } catch {
+      // The steps are there; the sentence comes with the next one.
+    }
+  };
+  asked.set(message.seq, setTimeout(ask, 200));
+}
+
+async function ask(query) {
+  const page = await get(`/dashboard/messages?${query}`);
+  page.messages.forEach(add);
+  return page;
+}
+
+export async function load() {
+  const page = await ask("");
+  if (before === null) before = page.before;
+  if (opened) await ask(`thread=${encodeURIComponent(opened)}`);
+  byId("list-empty").hidden = all.size > 0;
+  draw();
+}
+
+byId("older").addEventListener("click", async () => {
+  before = (await ask(`before=${before}`)).before;
+  draw();
+});
+
+// Conversations, the one with the newest message first.
+function conversations() {
+  const found = new Map();
+  const sorted = [...all.values()].sort((a, b) => a.seq - b.seq);
+  for (const message of sorted) {
+    const key = keyOf(message);
+    if (!found.has(key)) found.set(key, []);
+    found.get(key).push(message);
+  }
+  return [...found].map(([key, list]) => ({ key, list, last: list.at(-1) })).sort((a, b) => b.last.seq - a.last.seq);
+}
+
+function between(list) {
+  const names = new Set(list.flatMap((message) => [message.from || "?", whom(message.to)]));
+  const [one, two, ...more] = names;
+  if (!two) return one;
+  if (!more.length) return list.length > 1 ? `${one} and ${two}` : `${one} → ${two}`;
+  return `${one}, ${two} and ${count(more.length, "other", "others")}`;
+}
+
+function said(message) {
+  return message.hidden ? `Not shown: ${message.hidden}` : message.text;
+}
+
+function pill(element, [word, tone]) {
+  put(element, word);
+  element.className = `pill ${tone}`;
+}
+
+function row({ key }) {
+  const link = el("a.conversation", { href: `#/c/${encodeURIComponent(key)}` },
+    el("span.who"), el("span.when"), el("span.text"), el("span.pill"));
+  return el("li", {}, link);
+}
+
+function fill(item, { list, last }) {
+  const [who, when, text, state] = item.firstElementChild.children;
+  put(who, between(list) + (list.length > 1 ? ` · ${list.length} messages` : ""));
+  put(when, clock(last.at));
+  put(text, said(last).slice(0, 240));
+  text.classList.toggle("hidden-text", Boolean(last.hidden));
+  pill(state, standing(last));
+}
+
+const SAYS = {
+  accepted: (step) => `on the broker's disk${step.recipients > 1 ? `, for ${step.recipients} peers` : ""}`,
+  queued: () => "waits at the broker until a session of that name takes it",
+  forwarded: () => "another broker has it",
+  delivered: () => "the adapter of that session has it",
+  pushed: (step) => `handed over by ${step.path}; nothing shows yet that it was read`,
+  presented: (step) => `its text came into the conversation, by ${step.path}`,
+  held: (step) => `held back: ${step.reason || "no reason is given"}`,
+  acked: () => "acked; that it was read is not proven",
+  seen: (step) => `the model has seen it, by ${step.path} (${step.evidence})`,
+  expired: (step) => `will not arrive: ${step.reason || "it waited too long"}`,
+  dead: (step) => `rejected: ${step.reason || "no reason is given"}`,
+  refused: (step) => `the broker queued nothing: ${step.reason || ""}`,
+  settled: () => "acked or expired; how is not remembered",
+};
+
+function stepItem(message, step) {
+  const at = step.at ? Date.parse(step.at) : message.at;
+  const says = SAYS[step.state]?.(step) || "";
+  const later = Math.max(0, at - message.at);
+  return el("li", { className: TONE[step.state] || "" },
+    el("span.word", {}, step.state), step.to && message.to === "*" ? el("span.to", {}, ` at ${step.to}`) : null,
+    el("span.says", {}, says),
+    el("span.when", {}, moment(at), later ? ` +${took(later)}` : ""));
+}
+
+function messageItem(message) {
+  const { seq } = message;
+  const id = `story-${seq}`;
+  const toggle = el("button.quiet", { type: "button", "aria-controls": id, "aria-expanded": "false" }, "Story");
+  toggle.addEventListener("click", () => {
+    if (!stories.delete(seq)) stories.add(seq);
+    draw();
+  });
+  const whole = el("button.quiet.whole", { type: "button", hidden: true });
+  whole.addEventListener("click", async () => {
+    add(await get(`/dashboard/message?whole=true&seq=${seq}&id=${encodeURIComponent(message.id)}`));
+  });
+  return el("li.message", {},
+    el("p.head", {}, el("span.who", {}, `${message.from || "?"} → ${whom(message.to)}`), moment(message.at)),
+    el("div.body", { tabIndex: 0, role: "group", "aria-label": `Text of ${message.from || "?"}` }), whole,
+    el("p.foot", {}, el("span.pill"), toggle),
+    el("div.story", { id, hidden: true }, el("p.note"), el("ol"), el("p.id", {}, `Message ${message.id}`)));
+}
+
+function fillMessage(item, message) {
+  const [, body, whole, foot, story] = item.children;
+  put(body, said(message));
+  body.classList.toggle("hidden-text", Boolean(message.hidden));
+  whole.hidden = !message.more;
+  put(whole, `Show ${count(message.more, "more character", "more characters")}`);
+  pill(foot.firstElementChild, standing(message));
+  const open = stories.has(message.seq);
+  foot.lastElementChild.setAttribute("aria-expanded", open);
+  put(foot.lastElementChild, open ? "Hide story" : "Story");
+  story.hidden = !open;
+  // A name is as its bearer writes it.
+  const named = message.steps.some(({ to }) => to && message.note.startsWith(to));
+  put(story.children[0], named ? `${message.note}.` : sentence(message.note));
+  keyed(story.children[1], message.steps, (one) => [one.state, one.to, one.at, one.path].join(), (one) => stepItem(message, one));
+}
+
+export function open(key) {
+  if (key === opened) return;
+  opened = key;
+  stories.clear();
+  draw();
+  if (!key) return;
+  const mine = () => [...all.values()].filter((message) => keyOf(message) === key);
+  // Of one message the story is what somebody wants to see.
+  if (mine().length === 1) stories.add(mine()[0].seq);
+  drawConversation();
+  ask(`thread=${encodeURIComponent(key)}`).catch(() => {});
+}
+
+function drawConversation() {
+  const list = [...all.values()].filter((message) => keyOf(message) === opened).sort((a, b) => a.seq - b.seq);
+  put(byId("conversation-title"), list.length ? between(list) : "This conversation is not known");
+  keyed(byId("messages"), list, (message) => message.seq, messageItem, fillMessage);
+}
+
+const draw = soon(() => {
+  byId("older").hidden = before === null;
+  if (all.size) byId("list-empty").hidden = true;
+  if (opened) drawConversation();
+  else keyed(byId("conversations"), conversations().slice(0, 300), (it) => it.key, row, fill);
+});

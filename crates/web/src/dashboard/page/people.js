@@ -1,0 +1,142 @@
+// Who is on the bus, and the sessions of this machine.
+
+import { byId, clock, count, el, keyed, put, span } from "./dom.js";
+
+let known = [];
+let omitted = 0;
+let all = false;
+
+export function peers(told) {
+  const now = Date.now();
+  const since = (seconds) => (seconds === undefined ? null : now - seconds * 1000);
+  known = told.peers.map((peer) => ({ ...peer, active: since(peer.activity_s), left: since(peer.away_s) }));
+  omitted = told.omitted;
+  const waits = (peer) => peer.unacked || 0;
+  known.sort((a, b) => b.online - a.online || waits(b) - waits(a) || a.name.localeCompare(b.name));
+  drawPeers();
+}
+
+function does(peer) {
+  const since = peer.online ? peer.active : peer.left;
+  const word = peer.online ? peer.activity || "online" : "away";
+  const seconds = (Date.now() - since) / 1000;
+  return since === null || seconds < 10 ? word : `${word} ${span(seconds)}`;
+}
+
+function peerItem() {
+  return el("li.peer", {},
+    el("span.dot"), el("span.who"), el("span.does"), el("span.about"), el("span.paths"), el("span.pill"));
+}
+
+function fillPeer(item, peer) {
+  const [dot, who, doing, about, paths, queue] = item.children;
+  dot.className = `dot ${peer.online ? peer.activity || "online" : "away"}`;
+  put(who, peer.name);
+  put(doing, does(peer));
+  put(about, [peer.project, peer.branch, peer.client].filter(Boolean).join(" · "));
+  put(paths, wakes(peer));
+  const waits = peer.unacked || 0;
+  queue.hidden = !waits;
+  queue.className = "pill wait";
+  put(queue, `${waits.toLocaleString()} unseen`);
+}
+
+function wakes(peer) {
+  if (!peer.online || !peer.wake) return "";
+  if (peer.wake.length) return `wakes by ${peer.wake.join(", ")}`;
+  return `reads when it looks${peer.unwoken ? `: ${peer.unwoken}` : ""}`;
+}
+
+function drawPeers() {
+  const idle = known.filter((peer) => !peer.online && !peer.unacked);
+  const shown = all ? known : known.filter((peer) => peer.online || peer.unacked);
+  byId("peers-empty").hidden = shown.length > 0;
+  keyed(byId("peers"), shown, (peer) => peer.name, peerItem, fillPeer);
+  const more = byId("peers-more");
+  more.hidden = !idle.length && !omitted;
+  const others = omitted ? `; ${omitted.toLocaleString()} more are not listed` : "";
+  put(more, all ? `Hide who is away${others}` : `Show ${idle.length} more that are away${others}`);
+}
+
+byId("peers-more").addEventListener("click", () => {
+  all = !all;
+  drawPeers();
+});
+// Ages grow.
+setInterval(drawPeers, 10000);
+
+const STATUS = { waiting_approval: "waits for an answer" };
+let live = [];
+
+function sessionItem(session) {
+  return el("li.session", {},
+    el("a.who", { href: `#/s/${encodeURIComponent(session.key)}` }), el("span.does"), el("span.about"), el("span.problem"));
+}
+
+function fillSession(item, session) {
+  const [who, doing, about, problem] = item.children;
+  put(who, session.name || session.id);
+  put(doing, STATUS[session.status] || session.status || "");
+  put(about, [session.client, session.cwd].filter(Boolean).join(" · "));
+  put(problem, session.silent || session.refused || "");
+  problem.hidden = !problem.textContent;
+}
+
+export function sessions(told) {
+  live = told;
+  byId("sessions-empty").hidden = live.length > 0;
+  keyed(byId("sessions"), live, (session) => session.key, sessionItem, fillSession);
+  if (watched) about();
+}
+
+let watched = null;
+let stream = null;
+const EVENTS_MAX = 500;
+
+const SAID = {
+  message: (event) => [event.role === "user" ? "user" : "agent", event.content],
+  tool_call: (event) => [`calls ${event.tool}`, event.input],
+  tool_result: (event) => [event.is_error ? "result, failed" : "result", event.content],
+  status: (event) => ["status", STATUS[event.status] || event.status || "not known"],
+  bus: (event) => ["message", `${event.from ? `from ${event.from}` : `to ${event.to || "?"}`}: ${event.stage} · ${event.id.slice(0, 12)}…`],
+  approval_request: (event) => ["asks", `may it use ${event.tool}?`],
+  approval_resolved: (event) => ["answered", `${event.decision || "over"}, by ${event.by}`],
+  gap: (event) => ["", `${count(event.missed, "event is", "events are")} missing`],
+};
+
+function show(event) {
+  const said = SAID[event.type]?.(event);
+  if (!said) return;
+  const list = byId("watch-events");
+  const at = Date.parse(event.timestamp);
+  const [word, text] = said;
+  list.append(el("li", { className: event.type },
+    el("span.when", {}, at ? clock(at) : ""), el("span.word", {}, word), el("span.says", {}, text ?? "")));
+  while (list.children.length > EVENTS_MAX) list.firstElementChild.remove();
+}
+
+function about() {
+  const session = live.find(({ key }) => key === watched);
+  put(byId("watch-title"), session ? session.name || session.id : "A session that has ended");
+  if (session) put(byId("watch-about"), [session.client, session.cwd, STATUS[session.status] || session.status].filter(Boolean).join(" · "));
+}
+
+export function watch(key) {
+  if (key === watched) return;
+  watched = key;
+  stream?.close();
+  stream = null;
+  byId("watch-events").replaceChildren();
+  if (!key) return;
+  about();
+  const begin = () => {
+    stream = new EventSource(`/dashboard/watch?session=${encodeURIComponent(key)}`);
+    stream.addEventListener("event", (event) => show(JSON.parse(event.data)));
+    stream.addEventListener("over", (event) => {
+      stream.close();
+      const { why } = JSON.parse(event.data);
+      byId("watch-events").append(el("li.over", {}, el("span.says", {}, why)));
+    });
+  };
+  begin();
+}

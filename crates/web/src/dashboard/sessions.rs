@@ -1,0 +1,368 @@
+//! Sessions of agents on this machine: what they do, what they ask their user, and mail that waits
+//! for him. What is decided here goes to the session's node, which knows its gates.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use peerbus_adapter::paths::Paths;
+use peerbus_node::index::{self, Session};
+use peerbus_node::{Client, Refusal};
+use peerbus_wire::{escape, printable};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::live::{say, streamed};
+use crate::App;
+use crate::answer::Failure;
+
+/// Longest name or word, and reason, in characters; and a text of an event.
+const NAME_CHARS: usize = 128;
+const WHY_CHARS: usize = 600;
+const TEXT_CHARS: usize = 8_000;
+/// A session that did not answer is not asked again for so long.
+const QUIET: Duration = Duration::from_secs(60);
+/// Events of the time before that somebody who watches is told.
+const BEFORE: u64 = 50;
+/// How often it is looked whether somebody who watches is still there.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is known of sessions that hang.
+#[derive(Default)]
+pub(super) struct Sessions {
+    quiet: HashMap<PathBuf, Instant>,
+}
+
+impl Sessions {
+    /// All of them, as the page is told.
+    pub(super) fn now(&mut self) -> Result<Value, String> {
+        let all = all()?;
+        self.quiet.retain(|_, since| since.elapsed() < QUIET);
+        let all = all.iter().map(|session| self.told(session));
+        Ok(json!({ "sessions": all.collect::<Vec<_>>() }))
+    }
+
+    fn told(&mut self, session: &Session) -> Value {
+        let word = |text: &str| escape(text, NAME_CHARS);
+        let mut told = json!({
+            "key": key(session),
+            "id": word(&session.id),
+            "name": session.name.as_deref().map(word),
+            "client": word(&session.client),
+            "cwd": session.cwd.as_ref().map(|cwd| word(&cwd.display().to_string())),
+            "status": session.status.as_deref().map(word),
+            "started_at": word(&session.started_at),
+            "approve": session.gates.approve,
+            "gates": word(&session.gates_file.display().to_string()),
+            "approvals": [],
+            "held": [],
+        });
+        let asked = match self.quiet.contains_key(&session.socket) {
+            true => Err("it does not answer: its adapter is stopped or hangs".into()),
+            false => ask(session),
+        };
+        match asked {
+            Ok(asked) => {
+                told["approvals"] = asked.approvals.iter().map(request).collect();
+                match asked.held {
+                    Ok(held) => told["held"] = held.iter().map(mail).collect(),
+                    Err(why) => told["refused"] = escape(&why, WHY_CHARS).into(),
+                }
+            }
+            Err(why) => {
+                self.quiet
+                    .entry(session.socket.clone())
+                    .or_insert_with(Instant::now);
+                told["silent"] = escape(&why, WHY_CHARS).into();
+            }
+        }
+        told
+    }
+}
+
+fn all() -> Result<Vec<Session>, String> {
+    let paths = Paths::find().map_err(|error| error.to_string())?;
+    Ok(index::all(&paths))
+}
+
+/// What names a session while it lives; its id can change.
+fn key(session: &Session) -> String {
+    let name = session.socket.file_name().unwrap_or_default();
+    escape(&name.to_string_lossy(), NAME_CHARS)
+}
+
+/// The session that goes by a key.
+fn named(key: &str) -> Result<Session, String> {
+    let found = all()?.into_iter().find(|session| self::key(session) == key);
+    found.ok_or_else(|| "this session has ended".into())
+}
+
+fn why(refusal: Refusal) -> String {
+    match refusal {
+        Refusal::Said(why) => why,
+        Refusal::Lost(error) => format!("the session does not answer: {error}"),
+    }
+}
+
+fn connect(socket: &Path) -> Result<Client, String> {
+    Client::connect(socket).map_err(|error| format!("the session cannot be reached: {error}"))
+}
+
+/// What waits in a session.
+struct Asked {
+    approvals: Vec<Value>,
+    /// Mail; or why its node does not tell of it.
+    held: Result<Vec<Value>, String>,
+}
+
+fn ask(session: &Session) -> Result<Asked, String> {
+    let list = |answer: &Value, name: &str| answer[name].as_array().cloned().unwrap_or_default();
+    let mut client = connect(&session.socket)?;
+    let status = client.call("session/status", &json!({})).map_err(why)?;
+    let held = match client.call("session/held", &json!({})) {
+        Ok(answer) => Ok(list(&answer, "held")),
+        // An older adapter's: it holds nothing.
+        Err(Refusal::Said(why)) if why.contains("method") => Ok(Vec::new()),
+        Err(Refusal::Said(why)) => Err(why),
+        Err(lost) => return Err(why(lost)),
+    };
+    Ok(Asked {
+        approvals: list(&status, "approvals"),
+        held,
+    })
+}
+
+fn word(value: &Value) -> Value {
+    match value.as_str() {
+        Some(text) => escape(text, NAME_CHARS).into(),
+        None => Value::Null,
+    }
+}
+
+/// A value with all that it says: JSON keeps its form.
+fn whole(value: &Value) -> Value {
+    match value {
+        Value::Null => Value::Null,
+        Value::String(text) => printable(text).into(),
+        value => match serde_json::to_string_pretty(value) {
+            Ok(text) => printable(&text).into(),
+            Err(_) => Value::Null,
+        },
+    }
+}
+
+/// A request for the page: whole, since somebody decides by it. `digest` and `rule` go back as they
+/// came.
+fn request(request: &Value) -> Value {
+    let mut shown = Map::new();
+    for name in ["request_id", "digest"] {
+        shown.insert(name.into(), word(&request[name]));
+    }
+    for name in [
+        "tool",
+        "description",
+        "input",
+        "blocked_path",
+        "decision_reason",
+        "agent_id",
+    ] {
+        shown.insert(name.into(), whole(&request[name]));
+    }
+    shown.insert("cut".into(), request["cut"].as_u64().into());
+    let rules = request["suggestions"].as_array().into_iter().flatten();
+    let rules = rules.map(|rule| {
+        json!({
+            "rule": rule["rule"],
+            "shown": whole(&rule["rule"]),
+            "destination": word(&rule["destination"]),
+        })
+    });
+    shown.insert("rules".into(), rules.collect());
+    shown.into()
+}
+
+/// A message that waits for the user. `raw` goes back as it came.
+fn mail(mail: &Value) -> Value {
+    json!({
+        "id": word(&mail["id"]),
+        "from": word(&mail["from"]),
+        "token": word(&mail["token"]),
+        "sent_at": word(&mail["sent_at"]),
+        "text": whole(&mail["text"]),
+        "raw": { "id": mail["id"], "from": mail["from"] },
+    })
+}
+
+/// An event of a session for the page.
+fn event(event: &Value) -> Value {
+    let beginning = |value: &Value| {
+        let text = whole(value);
+        let text = text.as_str().unwrap_or_default();
+        let more = text.chars().count().saturating_sub(TEXT_CHARS);
+        let shown: String = text.chars().take(TEXT_CHARS).collect();
+        match more {
+            0 => shown,
+            more => format!("{shown}… [{more} more characters]"),
+        }
+    };
+    let mut shown = Map::new();
+    for (name, value) in event.as_object().into_iter().flatten() {
+        let value = match (name.as_str(), value) {
+            ("content" | "input" | "description", value) => beginning(value).into(),
+            ("suggestions" | "digest", _) => continue,
+            (_, Value::String(text)) => escape(text, WHY_CHARS).into(),
+            (_, Value::Number(_) | Value::Bool(_)) => value.clone(),
+            _ => continue,
+        };
+        shown.insert(escape(name, NAME_CHARS), value);
+    }
+    shown.into()
+}
+
+/// Which session is meant.
+#[derive(Deserialize)]
+pub(super) struct Named {
+    session: String,
+}
+
+/// `GET /dashboard/watch`: what happens in a session.
+pub(super) async fn watch(State(app): State<Arc<App>>, Query(named): Query<Named>) -> Response {
+    streamed(&app, |to, _| {
+        std::thread::spawn(move || {
+            let ended = follow(&named.session, &mut |told| say(&to, "event", told));
+            let why = ended
+                .err()
+                .unwrap_or_else(|| "this session has ended".into());
+            say(&to, "over", &json!({ "why": escape(&why, WHY_CHARS) }));
+        });
+    })
+}
+
+fn follow(key: &str, tell: &mut impl FnMut(&Value) -> bool) -> Result<(), String> {
+    let mut client = connect(&named(key)?.socket)?;
+    let status = client.call("session/status", &json!({})).map_err(why)?;
+    let since = status["seq"]
+        .as_u64()
+        .unwrap_or_default()
+        .saturating_sub(BEFORE);
+    let params = json!({ "since": since });
+    client.call("session/subscribe", &params).map_err(why)?;
+    let lost = |error: std::io::Error| format!("the session does not answer: {error}");
+    client.set_patience(Some(PATIENCE)).map_err(lost)?;
+    loop {
+        let told = match client.event() {
+            Ok(Some(found)) => event(&found),
+            Ok(None) => return Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => json!({ "type": "" }),
+            Err(error) => return Err(lost(error)),
+        };
+        if !tell(&told) {
+            return Ok(());
+        }
+    }
+}
+
+/// Has nodes do something, beside the runtime's threads. What they refuse is said as they say it.
+async fn decide(decide: impl FnOnce() -> Result<Value, String> + Send + 'static) -> Response {
+    let done = tokio::task::spawn_blocking(decide).await;
+    match done.unwrap_or_else(|error| Err(error.to_string())) {
+        Ok(value) => Json(value).into_response(),
+        Err(why) => {
+            let why = escape(&why, WHY_CHARS);
+            Failure::new(StatusCode::CONFLICT, why).into_response()
+        }
+    }
+}
+
+/// An answer to what a session asks.
+#[derive(Deserialize)]
+pub(super) struct Verdict {
+    session: String,
+    request_id: String,
+    decision: String,
+    digest: Option<String>,
+    rule: Option<String>,
+    message: Option<String>,
+}
+
+/// `POST /dashboard/approval`.
+pub(super) async fn approval(Json(verdict): Json<Verdict>) -> Response {
+    decide(move || {
+        let mut client = connect(&named(&verdict.session)?.socket)?;
+        let params = json!({
+            "request_id": verdict.request_id,
+            "decision": verdict.decision,
+            "digest": verdict.digest,
+            "rule": verdict.rule,
+            "message": verdict.message,
+        });
+        let answer = client.call("session/approve", &params).map_err(why)?;
+        Ok(json!({ "decision": word(&answer["decision"]), "by": word(&answer["by"]) }))
+    })
+    .await
+}
+
+/// What is decided about a message that waits.
+#[derive(Deserialize)]
+pub(super) struct Decision {
+    id: String,
+    from: String,
+    release: bool,
+}
+
+/// `POST /dashboard/held`. A broadcast waits in each session.
+pub(super) async fn held(Json(decision): Json<Decision>) -> Response {
+    decide(move || {
+        let method = match decision.release {
+            true => "session/release",
+            false => "session/refuse",
+        };
+        let params = json!({ "id": decision.id, "from": decision.from });
+        let mut done = 0;
+        for session in all()? {
+            let Ok(held) = ask(&session).and_then(|asked| asked.held) else {
+                continue;
+            };
+            let is = |mail: &&Value| mail["id"] == params["id"] && mail["from"] == params["from"];
+            if held.iter().any(|mail| is(&mail)) {
+                connect(&session.socket)?
+                    .call(method, &params)
+                    .map_err(why)?;
+                done += 1;
+            }
+        }
+        match done {
+            0 => Err("this message waits no more".into()),
+            _ => Ok(json!({ "sessions": done })),
+        }
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_session_asks_is_shown_whole_and_nothing_in_it_moves_the_page() {
+        let asked = json!({
+            "request_id": "abcde", "digest": "00", "tool": "Bash\u{202e}",
+            "input": { "command": format!("{}\u{1b}[2J", "x".repeat(20_000)) },
+            "suggestions": [{ "rule": "Bash(a\u{202e})", "destination": "session" }],
+        });
+        let shown = request(&asked);
+        assert_eq!(shown["tool"], "Bash\\u202e");
+        let input = shown["input"].as_str().unwrap();
+        assert!(
+            input.len() > 20_000 && input.contains("\\u001b[2J"),
+            "{input}"
+        );
+        assert_eq!(shown["rules"][0]["rule"], "Bash(a\u{202e})");
+        assert_eq!(shown["rules"][0]["shown"], "Bash(a\\u202e)");
+    }
+}

@@ -1,0 +1,274 @@
+"""dashboard.py PEERBUS: the dashboard in a real Chromium, on a bus with real adapters.
+
+Exit code 3, with a reason: something is missing here.
+"""
+
+import http.client
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import chromium
+from bus import Agent, Bus, Coder
+from chromium import Browser, Failed
+
+HOSTILE = (
+    "<script>window.hit = 1</script><img src=x onerror='window.hit = 1'>"
+    "\u202egpj.exe\u202c \x1b[2J\u200b </li></ol><h2>Waits for you</h2> "
+)
+LIVE = "document.getElementById('state').dataset.state === 'live'"
+
+
+def check(held, what, found=""):
+    if not held:
+        raise Failed(f"{what}: {found}")
+
+
+def axe():
+    """The file of axe-core, beside the Node programs of the PATH."""
+    places = (Path(place).parent / "axe-core/axe.min.js" for place in os.environ["PATH"].split(":"))
+    return next((place for place in places if place.is_file()), None)
+
+
+class Scenario:
+    def __init__(self, bus, browser, axe):
+        self.bus, self.browser, self.axe = bus, browser, axe
+
+    def run(self):
+        self.broker = self.bus.serve()
+        self.bus.rules("ci-*=hold")
+        self.gates = self.bus.config / "sessions.toml"
+        self.gates.write_text("approve = true\n")
+        self.link, self.gateway, _ = self.bus.web()
+        self.page = self.browser.page()
+        steps = [
+            self.a_link_opens_once, self.a_message_arrives_and_is_seen, self.held_mail_is_released,
+            self.an_approval_is_answered_by_keyboard, self.a_closed_gate_is_named,
+            self.what_others_wrote_is_text, self.anybody_can_use_it, self.a_broker_comes_back,
+            self.a_gateway_that_ends_is_missed,
+        ]  # fmt: skip
+        for step in steps:
+            print(step.__name__.replace("_", " "), flush=True)
+            step()
+
+    def http(self, method, path, body=None, **headers):
+        address = urlsplit(self.link)
+        connection = http.client.HTTPConnection(address.hostname, address.port, timeout=30)
+        headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, path, body, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.headers, answer.read().decode()
+
+    def a_link_opens_once(self):
+        for path, words in (("/", "peerbus web --open"), ("/dashboard/messages", "peerbus web --open")):
+            status, _, text = self.http("GET", path)
+            check((status, words in text) == (401, True), path, (status, text))
+        self.page.open(self.link)
+        self.page.until(LIVE)
+        self.page.says("No messages yet")
+        check(self.page.do("location.pathname") == "/", "the link stays in the address")
+        status, headers, text = self.http("GET", urlsplit(self.link).path)
+        check(status == 403 and "opened already" in text, "the link opens twice", (status, text))
+        check("Set-Cookie" not in headers, "a used link gives a cookie")
+        # A link for another browser, which may ask, but decide nothing from elsewhere.
+        self.page.press("Link for another browser")
+        shown = self.page.until("document.getElementById('link-shown').textContent.match(/http\\S+/)?.[0]")
+        status, headers, _ = self.http("GET", urlsplit(shown).path)
+        cookie = headers["Set-Cookie"]
+        check("HttpOnly" in cookie and "SameSite=Strict" in cookie, "the cookie", cookie)
+        cookie = cookie.split(";")[0]
+        check(self.http("GET", "/dashboard/messages", Cookie=cookie)[0] == 200, "the other browser")
+        held = json.dumps({"id": "x", "from": "y", "release": True})
+        for origin in ({}, {"Origin": "http://evil.example"}):
+            json_kind = {"Cookie": cookie, "Content_Type": "application/json"}
+            status, _, text = self.http("POST", "/dashboard/held", held, **json_kind, **origin)
+            check(status == 403, "a request from elsewhere", (status, text))
+
+    def pill(self, text, state):
+        """Waits until the conversation with this text stands so."""
+        row = f"[...document.querySelectorAll('.conversation')].find((one) => one.innerText.includes({json.dumps(text)}))"
+        self.page.until(f"{row}?.querySelector('.pill').textContent === {json.dumps(state)}")
+        return row
+
+    def a_message_arrives_and_is_seen(self):
+        self.ada = Agent(self.bus, "ada")
+        self.page.says("some-bot 1")
+        self.bus.send("bob", "ada", "are the tests green?")
+        row = self.pill("are the tests green?", "delivered")
+        self.page.until("document.querySelector('.peer .pill')?.textContent === '1 unseen'")
+        self.page.do(f"{row}.click()")
+        words = "[...document.querySelectorAll('.story .word')].map((one) => one.textContent).join()"
+        self.page.until(f"{words} === 'accepted,delivered'")
+        read = self.ada.read()
+        check(read[0]["from"] == "bob", "what ada read", read)
+        self.page.until(f"{words} === 'accepted,delivered,presented,seen'")
+        self.page.says("ada's model has seen it")
+        # An answer comes into the conversation that is open.
+        self.ada.call("bus.send", to="bob", body="all 412 pass", reply_to=read[0]["id"])
+        self.page.says("all 412 pass")
+        self.page.says("ada → bob")
+        self.page.press("← Conversations")
+        self.page.says("bob and ada · 2 messages")
+        self.page.says("2 messages in the last hour")
+        self.page.says("1 is known to be seen")
+
+    def held_mail_is_released(self):
+        self.coder = Coder(self.bus, "coder")
+        self.bus.send("ci-main", "coder", "build 4812 failed")
+        self.page.says("Mail of ci-main for coder")
+        self.pill("build 4812 failed", "held")
+        check(self.page.do("document.title") == "(1) peerbus", "the title", self.page.do("document.title"))
+        self.page.press("Release")
+        self.pill("build 4812 failed", "pushed")
+        self.page.until("document.getElementById('waiting').hidden")
+        self.bus.send("ci-nightly", "coder", "never mind")
+        self.page.says("Mail of ci-nightly for coder")
+        self.page.press("Refuse")
+        self.pill("never mind", "dead")
+
+    def asks(self, command):
+        rule = {"toolName": "Bash", "ruleContent": "make:*"}
+        suggested = {"type": "addRules", "rules": [rule], "behavior": "allow", "destination": "session"}
+        return self.coder.begin(
+            "PermissionRequest", tool_name="Bash", tool_input={"command": command}, permission_suggestions=[suggested]
+        )
+
+    def an_approval_is_answered_by_keyboard(self):
+        hook = self.asks("make test\x1b[2J\u202e")
+        self.page.says("coder asks: may it use Bash?")
+        self.page.says("make test\\u001b[2J\\u202e")
+        self.page.do("document.querySelector('nav a').focus()")
+        for _ in range(40):
+            self.page.tab()
+            if self.page.do("document.activeElement.textContent") == "Allow once":
+                break
+        self.page.enter()
+        said = self.coder.end(hook)
+        check('"behavior":"allow"' in said, "the hook's answer", said)
+        self.page.until("document.getElementById('waiting').hidden")
+        focus = self.page.do("document.activeElement.id")
+        check(focus == "list-title", "where the keyboard goes on", focus)
+        hook = self.asks("make clean")
+        self.page.says("make clean")
+        self.page.do("document.querySelector('.field input').value = 'not on a Monday'")
+        self.page.press("Deny")
+        said = self.coder.end(hook)
+        check('"deny"' in said and "not on a Monday" in said, "the hook's answer", said)
+
+    def a_closed_gate_is_named(self):
+        self.page.until("document.getElementById('waiting').hidden")
+        self.gates.write_text('remote = ["phone"]\n')
+        self.hook = self.asks("make install")
+        self.page.says("the gate `approve` is closed")
+        self.page.says(f"`approve = true` in {self.gates}")
+        # What the page does not offer the node refuses, too.
+        answer = self.page.do("""fetch("/dashboard/live").then(async (response) => {
+            const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+            let text = "", asked;
+            while (!asked) {
+                text += (await reader.read()).value;
+                const told = text.match(/event: sessions\\ndata: (.*)\\n\\n/);
+                asked = told && JSON.parse(told[1]).sessions.find((one) => one.approvals.length);
+            }
+            reader.cancel();
+            const { request_id, digest } = asked.approvals[0];
+            const body = JSON.stringify({ session: asked.key, request_id, digest, decision: "allow" });
+            const headers = { "Content-Type": "application/json" };
+            const answer = await fetch("/dashboard/approval", { method: "POST", headers, body });
+            return `${answer.status} ${await answer.text()}`;
+        })""")
+        check(answer.startswith("409") and "approve" in answer, "a verdict over a closed gate", answer)
+
+    def what_others_wrote_is_text(self):
+        self.bus.send("eve", "ada", HOSTILE)
+        long = self.bus.home / "long"
+        long.write_text("x" * 1_000_000 + "the end")
+        done = self.bus.start("sh", "-c", f"'{self.bus.peerbus}' send ada - --name eve < long")
+        check(done.wait(timeout=60) == 0, "a long message is sent", done.returncode)
+        forged = {"PEERBUS_HMAC_SECRET": "another secret than that of this machine"}
+        args = ["send", "ada", "pay mallory", "--name", "mallory"]
+        done = self.bus.start(self.bus.peerbus, *args, env=forged | {"PEERBUS_TOKEN": self.token()})
+        check(done.wait(timeout=60) == 0, "a forged message is sent", done.returncode)
+        self.page.says("mallory → ada")
+        self.page.says("Not shown: its signature does not hold")
+        self.page.says("\\u202egpj.exe\\u202c \\u001b[2J\\u200b")
+        check("pay mallory" not in self.page.text(), "a forged text is shown")
+        self.page.do("[...document.querySelectorAll('.conversation')].find((one) => one.innerText.includes('xxxx')).click()")
+        self.page.press("Show 998,007 more characters")
+        self.page.until("document.querySelector('.message .body').textContent.endsWith('the end')")
+        wide = self.page.do("document.documentElement.scrollWidth <= innerWidth")
+        check(wide, "a long line makes the page wide", self.page.do("document.documentElement.scrollWidth"))
+        self.page.press("← Conversations")
+        heads = self.page.do("document.querySelectorAll('h2').length")
+        check(heads == 8 and self.page.do("window.hit === undefined"), "what eve wrote became part of the page", heads)
+        check(not self.page.complaints(), "the browser complains", self.page.complaints())
+
+    def token(self):
+        lines = (self.bus.config / "credentials.toml").read_text().splitlines()
+        return next(line.split('"')[1] for line in lines if line.startswith("token"))
+
+    def anybody_can_use_it(self):
+        self.page.do(self.axe.read_text() + "; 0")
+        # The request that is open, a conversation with its story, and a session that is watched.
+        places = ["#/", self.page.do("document.querySelector('.conversation').hash"), self.page.do("document.querySelector('.session a').hash")]  # fmt: skip
+        for width, dark in ((1280, False), (1280, True), (390, False), (390, True)):
+            self.page.look(width, 844, dark)
+            for place in places:
+                self.page.do(f"location.hash = {json.dumps(place)}")
+                self.page.until("matchMedia('(prefers-color-scheme: dark)').matches === %s" % json.dumps(dark))
+                self.page.until("document.querySelector('main > section:not([hidden]) h2:not(:empty)')")
+                found = self.page.do("axe.run().then(({ violations }) => violations)")
+                bad = [one for one in found if one["impact"] in ("serious", "critical")]
+                told = [(one["id"], [node["html"][:200] + node["failureSummary"] for node in one["nodes"]]) for one in bad]
+                check(not bad, f"axe at {place}, {width} wide, {'dark' if dark else 'light'}", told)
+                wide = self.page.do("document.documentElement.scrollWidth")
+                check(wide <= width, f"{place} is wider than {width}", wide)
+        self.page.look(1280, 900, False)
+        self.page.do("location.hash = '#/'")
+
+    def a_broker_comes_back(self):
+        self.page.do("window.still = 'here'")
+        self.broker.kill()
+        self.broker.wait()
+        self.page.until("document.getElementById('state').dataset.state === 'away'")
+        self.page.says("No broker")
+        self.broker = self.bus.serve()
+        self.page.until(LIVE)
+        self.bus.send("bob", "ada", "are you back?")
+        self.pill("are you back?", "delivered")
+        check(self.page.do("window.still") == "here", "the page was loaded anew")
+
+    def a_gateway_that_ends_is_missed(self):
+        self.gateway.terminate()
+        self.page.says("The gateway (peerbus web) does not answer")
+        check(self.gateway.wait(timeout=30) == 0, "how the gateway ends", self.gateway.returncode)
+
+
+def main():
+    if not chromium.program():
+        return missing("no Chromium is installed (apt-get install chromium)")
+    if not axe():
+        return missing("axe-core is not installed (.ci/npm)")
+    with tempfile.TemporaryDirectory(prefix="pbw") as place:
+        home = Path(place) / "home"
+        home.mkdir()
+        with Bus(sys.argv[1], home) as bus, Browser(Path(place) / "profile") as browser:
+            scenario = Scenario(bus, browser, axe())
+            try:
+                scenario.run()
+            except (Failed, AssertionError) as failed:
+                print(f"{type(failed).__name__}: {failed}", file=sys.stderr)
+                print(f"--- the page ---\n{scenario.page.text()[:8000]}", file=sys.stderr)
+                sys.exit(1)
+
+
+def missing(why):
+    print(why, file=sys.stderr)
+    return 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -35,6 +35,7 @@ mod recv;
 mod rotate;
 mod senders;
 mod sessions;
+mod status;
 mod support;
 mod tls;
 mod tokens;

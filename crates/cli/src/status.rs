@@ -1,7 +1,6 @@
 //! `peerbus status`.
 
 use std::collections::BTreeSet;
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use peerbus_adapter::{Peers, Receipt, Stage, Url, credentials, wall_ms};
@@ -29,7 +28,8 @@ pub(crate) fn run(verb: Status) -> Result<(), Failure> {
     };
     if messages.is_empty() {
         return Err(Failure::failed(format!(
-            "the broker knows no message {id}, or not any more"
+            "the broker knows no message {id}, or not any more: `peerbus history --ids` lists those \
+             that it knows, and one that was refused was never kept"
         )));
     }
     let trails = trails(&verb, way, &messages);
@@ -68,32 +68,21 @@ fn show_text(said: &Said) -> Result<(), Failure> {
     })?)
 }
 
-/// How far each message got, and who of those that have it waits for its user. Only that needs a
-/// registration, under a name of its own; without one the rest is known all the same.
+/// How far each message got, and who of those that have it waits for its user.
 fn trails(verb: &Status, way: Way, messages: &[Message]) -> Vec<Trail> {
     let new = |message: &Message| Trail::new(&verb.id, &message.receipts, wall_ms());
     let trails: Vec<_> = messages.iter().map(new).collect();
     if !trails.iter().any(Trail::is_open) {
         return trails;
     }
-    let url = match way {
-        Way::Operator(socket) => socket.map(Url::Unix).or_else(|| operators(verb)),
-        Way::Sender(url) => Some(url),
+    let peers = match way {
+        Way::Operator(socket) => told::peers(socket.as_ref()),
+        Way::Sender(url) => peers(verb, &url).map(|peers| peers.entries),
     };
-    let peers = url.and_then(|url| peers(verb, &url).ok());
-    let peers = peers.map_or(Vec::new(), |peers| peers.entries);
+    // Without them the rest is known all the same.
+    let peers = peers.unwrap_or_default();
     let told = trails.into_iter();
     told.map(|trail| trail.with_peers(&peers)).collect()
-}
-
-/// The broker that answers its operator: credentials may list another one.
-fn operators(verb: &Status) -> Option<Url> {
-    let config = client::config(&verb.connection, None).ok()?;
-    let usual = || {
-        let mut sockets = config.sockets.into_iter();
-        sockets.find(|socket| UnixStream::connect(socket).is_ok())
-    };
-    config.url.or_else(|| usual().map(Url::Unix))
 }
 
 /// The peers that a broker knows.

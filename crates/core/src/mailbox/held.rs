@@ -27,7 +27,7 @@ impl Mailbox {
             message.place = Place::Held(why.clone());
         }
         let no = self.insert(message);
-        let reason = why.to_string();
+        let reason = format!("{why}; the recipient's agent can read it in its inbox");
         let (key, stage) = (mail.inbound.key, Stage::Held { why: reason });
         self.tell(mail, Output::Progress { no, key, stage });
         self.bound_held(no);

@@ -16,7 +16,7 @@ const DIGEST_MS: u64 = 2_000;
 const DENIED: &str = "the recipient's user denied this message at its client";
 
 /// For the sender of a message that the client keeps.
-const KEPT: &str = "the recipient's client keeps it until its user decides";
+const KEPT: &str = "the recipient's client keeps it until its user decides in the dialog there";
 
 impl Mailbox {
     /// What came of an attempt. Of one that is not known any more it says nothing new.

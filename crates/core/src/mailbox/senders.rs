@@ -25,7 +25,8 @@ const WARN_AGAIN_MS: u64 = 600_000;
 const WARNED_MAX: usize = 256;
 
 /// For the sender of a message that waits for the recipient's user.
-const WITHHELD: &str = "the recipient's user decides whether the agent sees mail of this sender";
+const WITHHELD: &str =
+    "the recipient's user decides whether the agent sees mail of this sender, with `peerbus held`";
 
 /// For the sender of a message that the user does not want.
 const UNWANTED: &str = "the recipient takes no mail of this sender";

@@ -22,7 +22,7 @@ pub(super) fn of<'a>(receipts: impl Iterator<Item = &'a Receipt> + Clone, now_ms
         if receipt.stage == Stage::Queued && receipts.clone().any(here) {
             return format!(
                 "it waits at the broker for {name}; {name} is connected, its window is full or \
-                 older mail goes first"
+                 older mail goes first: it goes on when {name} acks what it has"
             );
         }
         return at_one(&name, receipt, now_ms);
@@ -46,7 +46,9 @@ pub(super) fn of<'a>(receipts: impl Iterator<Item = &'a Receipt> + Clone, now_ms
         (_, Some(_)) => {
             "it is settled: acked or expired; how, the broker does not remember any more".into()
         }
-        (Some(0), None) => "accepted, but there was nobody to get it".into(),
+        (Some(0), None) => {
+            "accepted, but there was nobody to get it: send it again when somebody is here".into()
+        }
         (Some(_), None) => "the broker has it on disk; nothing more is known".into(),
         (None, None) => {
             "the broker knows no message of this sender with this id, or not any more".into()
@@ -62,21 +64,29 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64) -> String {
         .map_or(String::new(), |at| format!(" {}", ago(at, now_ms)));
     match &receipt.stage {
         Stage::Queued => {
-            format!("it waits at the broker for {name}; no session of that name has it now")
+            format!(
+                "it waits at the broker for {name}; no session of that name has it now, and the \
+                 next one gets it"
+            )
         }
-        Stage::Forwarded => format!("another broker has it{ago} and owes it to {name}"),
-        Stage::Delivered => {
-            format!("{name}'s adapter got it{ago} and has not shown it to the model yet")
+        Stage::Forwarded => {
+            format!("another broker has it{ago} and owes it to {name}: ask there how far it is")
         }
+        Stage::Delivered => format!(
+            "{name}'s adapter got it{ago} and has not shown it to the model yet: the list of peers \
+             says what {name} does, and what can wake it"
+        ),
         Stage::Pushed { path } => format!(
-            "pushed to {name} over {}{ago}; nothing shows that it was read",
+            "pushed to {name} over {}{ago}; nothing shows that it was read yet, and it is owed \
+             until something does",
             word(path)
         ),
         Stage::Presented { path } => format!(
             "its text came into {name}'s conversation{ago}, by {}; no answer of the model after \
-             it is known",
+             it is known: its turn may run still",
             word(path)
         ),
+        // Who holds it says what can be done.
         Stage::Held { why } => format!("it is held back at {name}: {}", says(to, why)),
         Stage::Acked(Some(How::Seen { path, evidence })) => {
             let path = word(path);
@@ -89,15 +99,23 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64) -> String {
             }
         }
         Stage::Acked(Some(How::Pushed { path })) => format!(
-            "{name} acked it{ago} as pushed over {}; nothing shows that it was read",
+            "{name} acked it{ago} as pushed over {}; nothing shows that it was read: ask {name} if \
+             it matters",
             word(path)
         ),
-        Stage::Acked(None) => format!("{name} acked it{ago}; not proven that it was read"),
+        Stage::Acked(None) => {
+            format!("{name} acked it{ago}; not proven that it was read: ask {name} if it matters")
+        }
         Stage::Expired { why } => format!(
-            "it expired and will not reach {name}: {}",
+            "it expired and will not reach {name}: {}; send it again, if it still matters, to \
+             somebody who is here",
             escape(why, REASON_CHARS)
         ),
-        Stage::Dead { why } => format!("it was rejected at {name}: {}", says(to, why)),
+        Stage::Dead { why } => format!(
+            "it was rejected at {name}: {}; it is not tried again: send it anew when that has \
+             changed",
+            says(to, why)
+        ),
         Stage::Accepted(_) | Stage::Refused(_) | Stage::Settled { .. } | Stage::Unknown => {
             String::new()
         }

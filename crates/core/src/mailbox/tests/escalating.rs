@@ -189,7 +189,9 @@ fn what_is_held_waits_for_the_user_and_goes_nowhere_else() {
     assert_eq!(rig.wanted(), None);
     assert_eq!(rig.along(&HOOK), None);
     assert_eq!(rig.read(), None);
-    let reason = "the recipient's client keeps it until its user decides (socket)".into();
+    let reason =
+        "the recipient's client keeps it until its user decides in the dialog there (socket)"
+            .into();
     let kept = Stage::Held { why: reason };
     let steps = [went(SOCKET.word), kept];
     assert_eq!(rig.progress(), steps.map(|step| (message, step)));

@@ -21,8 +21,8 @@ fn what_is_held_is_shown_by_nobody_and_all_three_are_told_once() {
     let held = exchange(&mut rig);
     let reason = "held as quiet: 2 replies of bob within 10 minutes, budget 1 (the recipient's \
                   PEERBUS_BUDGET)";
-    let told = Stage::Held { why: reason.into() };
-    assert_eq!(rig.progress(), [(held, told)]);
+    let why = format!("{reason}; the recipient's agent can read it in its inbox");
+    assert_eq!(rig.progress(), [(held, Stage::Held { why })]);
     assert_eq!(rig.warned(), [format!("mail of bob is {reason}")]);
     let notice = format!("mail of bob is {reason}; the bus inbox tool reads it");
     assert_eq!(rig.notices(), [notice]);

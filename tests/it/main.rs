@@ -31,6 +31,7 @@ mod nodes;
 mod orphans;
 mod other_agents;
 mod people;
+mod pictures;
 mod recv;
 mod rotate;
 mod senders;

@@ -52,6 +52,10 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
     ("cargo xtask chaos --broken", Not(MINUTES)),
     ("cargo xtask fuzz url --minutes 10", Not(MINUTES)),
     ("cargo xtask package deb", By(CI, "cargo xtask package deb")),
+    (
+        "python3 tests/pictures/record.py target/debug/peerbus",
+        By("tests/it/pictures.rs", "pictures/record.py"),
+    ),
     (".ci/run", Not("it is what runs this test")),
     // CLAUDE_CODE
     (

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::orphans::Session;
 use crate::sessions::names;
-use crate::support::{Broker, Home, Lines, Mcp, eventually, python};
+use crate::support::{Broker, Home, Lines, Mcp, Raw, eventually, python};
 
 fn agent(home: &Home, name: &str) -> Mcp {
     let mut agent = Mcp::start(home, "generic", name, "some-bot");
@@ -75,11 +75,17 @@ fn who_asks_and_gets_no_answer_is_told_how_far_the_question_is() {
     broker.stop();
 }
 
-/// What a person sees on a terminal so many columns wide.
-fn on_a_terminal(home: &Home, columns: &str, args: &[&str]) -> String {
+/// A command on a terminal so many columns wide.
+fn terminal(home: &Home, columns: &str, args: &[&str]) -> std::process::Command {
     let mut command = home.command("python3");
     command.arg(python::script("it/terminal.py")).arg(columns);
     command.arg(env!("CARGO_BIN_EXE_peerbus")).args(args);
+    command
+}
+
+/// What a person sees there.
+fn on_a_terminal(home: &Home, columns: &str, args: &[&str]) -> String {
+    let mut command = terminal(home, columns, args);
     let shown = command.output().expect("python3 is installed");
     String::from_utf8(shown.stdout).expect("utf-8")
 }
@@ -262,4 +268,47 @@ fn a_demo_that_is_interrupted_leaves_nothing_either() {
     let pid = rustix::process::Pid::from_child(&demo);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("our child");
     nothing_is_left(&home, demo);
+}
+
+#[test]
+fn a_person_is_told_what_takes_long_and_a_program_is_not() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let _bob = Raw::register(&home, &broker, "bob");
+    let send = ["send", "bob", "hi", "--name", "ada", "--wait", "seen=1.5"];
+    let waits = "waiting until it is seen: bob's adapter got it";
+    let shown = on_a_terminal(&home, "80", &send);
+    assert!(shown.contains(waits), "{shown}");
+    assert!(!home.run(&send).fails(1).contains(waits));
+
+    let asleep = |signal| rustix::process::kill_process(broker.pid(), signal).expect("our child");
+    asleep(rustix::process::Signal::STOP);
+    let mut asks = terminal(&home, "80", &["history"]);
+    let asking = asks.stdout(std::process::Stdio::piped()).spawn();
+    let mut asking = asking.expect("python3 is installed");
+    let shown = Lines::of(asking.stdout.take().expect("a pipe"));
+    shown.find("what it waits for", |line| {
+        line.contains("waiting for the broker's answer")
+            .then_some(())
+    });
+    asleep(rustix::process::Signal::CONT);
+    shown.find("its answer", |line| {
+        line.contains("ada → bob").then_some(())
+    });
+    assert!(asking.wait().expect("our child").success());
+    broker.kill();
+}
+
+#[test]
+fn colours_are_for_terminals_where_they_are_wanted() {
+    let home = Home::new();
+    let coloured = |text: &str| text.contains("\u{1b}[");
+    for (variable, expected) in [("PLAIN", true), ("NO_COLOR", false)] {
+        let mut help = terminal(&home, "80", &["--help"]);
+        let help = help.env("TERM", "xterm").env(variable, "1").output();
+        let shown = help.expect("python3 is installed").stdout;
+        let shown = String::from_utf8_lossy(&shown);
+        assert_eq!(coloured(&shown), expected, "{variable}: {shown}");
+    }
+    assert!(!coloured(&home.run(&["--help"]).ok()));
 }

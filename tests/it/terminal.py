@@ -13,7 +13,6 @@ if process == 0:
     # The size is there before the command looks.
     fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, int(sys.argv[1]), 0, 0))
     os.execvp(sys.argv[2], sys.argv[2:])
-shown = b""
 while True:
     try:
         piece = os.read(terminal, 65536)
@@ -21,7 +20,7 @@ while True:
         break
     if not piece:
         break
-    shown += piece
-sys.stdout.write(shown.decode().replace("\r\n", "\n"))
+    sys.stdout.buffer.write(piece.replace(b"\r\n", b"\n"))
+    sys.stdout.flush()
 _, status = os.waitpid(process, 0)
 sys.exit(os.waitstatus_to_exitcode(status))

@@ -144,7 +144,7 @@ pub(crate) fn check(database: &Path) -> Result<String, String> {
 
 fn verify(verb: AuditVerify) -> Result<(), Failure> {
     let path = database(verb.db)?;
-    let result = verify_audit(&path);
+    let result = output::patiently("checking the chain", || verify_audit(&path));
     if verb.json {
         output::line(&as_json(&result).to_string())?;
     }

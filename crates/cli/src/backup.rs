@@ -10,7 +10,10 @@ use crate::output;
 /// Makes a backup.
 pub(crate) fn make(verb: Backup) -> Result<(), Failure> {
     let db = database(verb.db)?;
-    let report = peerbus_store::backup(&db, &verb.file).map_err(failure)?;
+    let report = output::patiently("copying and checking the database", || {
+        peerbus_store::backup(&db, &verb.file)
+    });
+    let report = report.map_err(failure)?;
     output::line(&format!(
         "{}: a private copy of {} with its audit key; {} blocks, {} events, ends at block {}",
         verb.file.display(),
@@ -24,7 +27,11 @@ pub(crate) fn make(verb: Backup) -> Result<(), Failure> {
 
 /// Restores one.
 pub(crate) fn restore(verb: Restore) -> Result<(), Failure> {
-    let restored = peerbus_store::restore(&verb.file, &database(verb.db)?).map_err(failure)?;
+    let db = database(verb.db)?;
+    let restored = output::patiently("checking and copying the backup", || {
+        peerbus_store::restore(&verb.file, &db)
+    });
+    let restored = restored.map_err(failure)?;
     let path = restored.path.display();
     output::line(&match &restored.report {
         Some(report) => format!("restored {report}"),

@@ -12,9 +12,6 @@ use crate::args::Connection;
 use crate::failure::Failure;
 use crate::output;
 
-/// After so long without a broker a person wonders.
-const SILENCE: Duration = Duration::from_secs(1);
-
 /// A runtime for one verb.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread()
@@ -106,7 +103,7 @@ async fn hopeless(bus: &Bus, refused: Refused) -> Failure {
 
 /// Says once what a verb waits for that is not done at once.
 async fn tell_of_wait(bus: &Bus) -> Infallible {
-    tokio::time::sleep(SILENCE).await;
+    tokio::time::sleep(output::SILENCE).await;
     let state = bus.link().borrow().clone();
     if let LinkState::Connecting { last_error, .. } = state {
         let why = last_error.map(|why| format!(": {why}"));

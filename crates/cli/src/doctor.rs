@@ -11,11 +11,12 @@ use crate::{client, output};
 /// Checks everything, and fails if anything does not work.
 pub(crate) fn run(verb: Doctor) -> Result<(), Failure> {
     let flags = verb.connection.flags(None);
-    let report = examine(&Context {
+    let context = Context {
         demand: client::demand(&flags)?,
         flags,
         check_options,
-    })?;
+    };
+    let report = output::patiently("checking", || examine(&context))?;
     if verb.json {
         output::line(&report.json().to_string())?;
     } else {

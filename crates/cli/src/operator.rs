@@ -10,8 +10,8 @@ pub(crate) use peerbus_adapter::operator::{encode, encode_text};
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::{Flags, Url};
 
-use crate::client;
 use crate::failure::Failure;
+use crate::{client, output};
 
 /// How long it is tried again where somebody else starts or ends a broker, and how often.
 const BUSY_MAX: Duration = Duration::from_secs(5);
@@ -40,7 +40,9 @@ pub(crate) fn request(
     target: &str,
 ) -> Result<Answer, Failure> {
     reach(socket, &sockets(socket)?, |sockets| {
-        over(sockets, method, target)
+        output::patiently("waiting for the broker's answer", || {
+            over(sockets, method, target)
+        })
     })
 }
 

@@ -1,6 +1,8 @@
 //! What goes to the terminal: results on stdout, everything else on stderr.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
 
 use comfy_table::{Table, presets};
 use peerbus_wire::printable;
@@ -30,6 +32,32 @@ pub(crate) fn say(text: &str) {
 /// Says on stderr what went wrong.
 pub(crate) fn complain(why: &str) {
     say(&format!("peerbus: {why}"));
+}
+
+/// After so long without a word a person wonders.
+pub(crate) const SILENCE: Duration = Duration::from_secs(1);
+
+/// Whether a person reads what goes to stderr.
+pub(crate) fn is_read() -> bool {
+    io::stderr().is_terminal()
+}
+
+/// Does something that may take long, and says what it is, to a person, when it does.
+pub(crate) fn patiently<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    if !is_read() {
+        return work();
+    }
+    let (working, over) = sync_channel::<()>(0);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            if over.recv_timeout(SILENCE) == Err(RecvTimeoutError::Timeout) {
+                say(&format!("{what} …"));
+            }
+        });
+        let done = work();
+        drop(working);
+        done
+    })
 }
 
 /// What others wrote, harmless and indented: no line of it looks like one of ours.

@@ -97,7 +97,9 @@ pub(crate) fn conversation(body: &str, saying: &Saying) -> Conversation {
 
 /// Waits until the message is seen, or will not be, or the time is over. Says how far it got.
 async fn watch(bus: &Bus, id: &str, limit: Duration) -> Result<(Option<Stage>, Trail), Failure> {
-    let end = Instant::now() + limit;
+    let begin = Instant::now();
+    let end = begin + limit;
+    let mut told = None;
     loop {
         let receipts = bus.statuses(&[id.to_owned()], limit).await?;
         let each = reached(receipts.iter()).into_values();
@@ -109,6 +111,12 @@ async fn watch(bus: &Bus, id: &str, limit: Duration) -> Result<(Option<Stage>, T
         if settled || now >= end {
             let trail = Trail::new(id, &receipts, wall_ms());
             return Ok((far.cloned(), trail));
+        }
+        let rank = far.map(Stage::rank);
+        if now - begin >= output::SILENCE && told != Some(rank) && output::is_read() {
+            told = Some(rank);
+            let note = Trail::new(id, &receipts, wall_ms()).note;
+            output::say(&format!("waiting until it is seen: {note}"));
         }
         tokio::time::sleep_until(end.min(now + LOOK)).await;
     }

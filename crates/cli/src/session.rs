@@ -222,7 +222,9 @@ fn inject(verb: &SessionInject) -> Result<(), Failure> {
     }
     match verb.wait {
         None => Ok(()),
-        Some(until) => follow(&mut client, id, until, verb.json),
+        Some(until) => output::patiently("waiting for the session's model", || {
+            follow(&mut client, id, until, verb.json)
+        }),
     }
 }
 

@@ -45,7 +45,8 @@ pub(crate) fn run(verb: &Stop) -> Result<(), Failure> {
     let database = database.unwrap_or(paths.database);
     let pid = about["pid"].as_u64();
     operator::over(&sockets, "POST", "/stop")?.ok()?;
-    wait(&database, pid)?;
+    let ending = "waiting for the broker to end: connections read what is queued for them";
+    output::patiently(ending, || wait(&database, pid))?;
     let pid = pid
         .map(|pid| format!(", process {pid},"))
         .unwrap_or_default();

@@ -113,6 +113,10 @@ const fn asks(event: &'static str) -> Hook {
     }
 }
 
+/// What stands before a hook's command where a team shares it, in a project's file and in the plugin:
+/// who works there without peerbus is shown no error at each event.
+pub const IF_THERE: &str = "command -v peerbus >/dev/null || exit 0; exec ";
+
 /// The hooks of a session, in the order in which they stand in a configuration.
 pub const HOOKS: &[Hook] = &[
     answers("SessionStart"),
@@ -137,7 +141,7 @@ mod tests {
     fn entry(hook: &Hook) -> Value {
         let mut entry = json!({
             "type": "command",
-            "command": format!("peerbus {}", hook.arguments),
+            "command": format!("{IF_THERE}peerbus {}", hook.arguments),
             "timeout": hook.timeout_s,
         });
         if hook.rewake {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use jsonc_parser::cst::{CstArray, CstNode, CstObject, CstObjectProp};
+use peerbus_agents::claude_code;
 use serde_json::Value as Json;
 
 use super::json::{self, Document};
@@ -38,10 +39,6 @@ impl Hook {
     }
 }
 
-/// What stands before the command in a project's file: who works there without peerbus is shown no
-/// error at each event.
-pub(crate) const IF_THERE: &str = "command -v peerbus >/dev/null || exit 0; exec ";
-
 /// What follows `peerbus` in a hook's command line, if it is one of ours: `hook`, `hook wait`, and
 /// nothing else. A line that does more, or anything in another way, is its writer's.
 pub(crate) fn ours(command: &str) -> Option<String> {
@@ -57,7 +54,9 @@ pub(crate) fn program(command: &str) -> Option<String> {
 }
 
 fn parts(command: &str) -> Option<(String, Vec<String>)> {
-    let command = command.strip_prefix(IF_THERE).unwrap_or(command);
+    let command = command
+        .strip_prefix(claude_code::IF_THERE)
+        .unwrap_or(command);
     let mut words = words::split(command)?;
     (!words.is_empty()).then(|| (words.remove(0), words))
 }

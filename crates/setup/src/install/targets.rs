@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use peerbus_agents::{Agent, File, Fixed, Format, Part, Scope, Server};
+use peerbus_agents::{Agent, File, Fixed, Format, Part, Scope, Server, claude_code};
 
 use super::edit;
-use super::hooks::{self, Hook};
+use super::hooks::Hook;
 use super::value::{Value, fixed, object, texts};
 use super::words::quoted;
 use crate::error::Error;
@@ -92,7 +92,7 @@ fn want(agent: &Agent, file: &File, scope: Scope, program: &Program) -> Want {
         Part::Hooks(hooks) => {
             let before = match scope {
                 Scope::User => "",
-                Scope::Project => hooks::IF_THERE,
+                Scope::Project => claude_code::IF_THERE,
             };
             let command = format!("{before}{}", quoted(&program.command));
             let hook = |hook: &peerbus_agents::Hook| Hook {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Broker, Home, Mcp};
+use crate::support::{Broker, Home, Mcp, Raw};
 
 #[test]
 fn the_version_is_printed() {
@@ -50,6 +50,13 @@ fn usage_and_configuration_errors_are_exit_code_2_and_say_what_to_do() {
     for words in [&["send", "bob", "--wiat=seen"][..], &["broadcast", "--jsn"]] {
         let said = home.run(words).fails(2);
         assert!(said.contains("a similar argument exists"), "{said}");
+    }
+    for words in [&["send", "bob"][..], &["ask", "bob"], &["broadcast"]] {
+        let said = home.run(&[words, &["hello", "there"]].concat()).fails(2);
+        assert!(
+            said.contains("before there") && said.contains("quotes"),
+            "{said}"
+        );
     }
     let said = home.run(&["send", "bob", "--", "--wiat=seen"]).fails(2);
     assert!(said.contains("no credentials"), "{said}");
@@ -208,4 +215,66 @@ fn the_operator_frees_a_name_of_another_token() {
     let said = home.run(&["names", "release", "nobody"]).fails(1);
     assert!(said.starts_with("peerbus: no peer named nobody"), "{said}");
     broker.stop();
+}
+
+#[test]
+fn a_send_says_what_is_so() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let nobody = home.run(&["broadcast", "hi"]).ok();
+    assert!(nobody.contains("nobody gets it"), "{nobody}");
+    for name in ["alice", "Bob"] {
+        drop(Raw::register(&home, &broker, name));
+    }
+    for (args, says) in [
+        (&["send", "bOB", "hi"][..], "; Bob is "),
+        (
+            &["send", "alice", "hi", "--name", "alice"],
+            "it waits for who receives as alice",
+        ),
+    ] {
+        let said = home.run(args).ok();
+        assert!(said.contains(says), "{said}");
+    }
+    home.run(&["send", "no good", "hi"]).fails(2);
+    // Whoever reads it may be gone: it is sent all the same.
+    let mut closed = home.peerbus(&["send", "alice", "hi"]);
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let status = closed.stdout(writer).status().expect("peerbus starts");
+    assert_eq!(status.code(), Some(0));
+    let first: Vec<_> = broker.stop_and_read();
+    assert!(!first.join("\n").contains("schema"), "{first:?}");
+}
+
+#[test]
+fn who_has_a_broker_elsewhere_is_told_that_it_is_asked_there() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let address = broker.url();
+    broker.stop();
+    let file = home.credentials();
+    let text = std::fs::read_to_string(&file).expect("credentials");
+    std::fs::write(
+        &file,
+        format!(
+            "url = \"{}\"\n{text}",
+            address.replace("127.0.0.1", "192.0.2.1")
+        ),
+    )
+    .expect("our file");
+    for args in [&["status", "m1"][..], &["inbox", "bob"], &["history"]] {
+        let mut command = home.peerbus(args);
+        // One may be started: none is.
+        command.env_remove("PEERBUS_AUTOSTART");
+        let output = command.output().expect("peerbus starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains("names a broker elsewhere (ws://192.0.2.1")
+                && said.contains("--name FROM"),
+            "{said}"
+        );
+    }
+    assert!(!home.path().join(".local/state/peerbus/broker.log").exists());
 }

@@ -160,7 +160,7 @@ const FAULTS: &[Fault] = &[
         says: &[
             "failed  token: ",
             "refused the token",
-            "remedy: use this broker's token",
+            "remedy: PEERBUS_TOKEN is set, and wins over the credentials file",
         ],
     },
     Fault {

@@ -40,7 +40,7 @@ pub struct Credentials {
 pub enum CredentialsError {
     /// There is no such file.
     #[error(
-        "no credentials at {}: `peerbus serve` makes them; or set PEERBUS_TOKEN and \
+        "no credentials at {}: `peerbus serve` makes them, unless it has PEERBUS_TOKENS; or set PEERBUS_TOKEN and \
          PEERBUS_HMAC_SECRET",
         .0.display()
     )]

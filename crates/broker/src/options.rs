@@ -208,7 +208,8 @@ pub enum StartError {
     },
     /// A live broker answers on the Unix socket.
     #[error(
-        "cannot listen on {}: a broker answers there already; stop it, or choose another path",
+        "cannot listen on {}: a broker answers there already; end it (`peerbus stop`), or choose another \
+         path with --socket",
         path.display()
     )]
     SocketInUse {
@@ -248,7 +249,7 @@ pub enum StartError {
         source: io::Error,
     },
     /// Another broker has the database.
-    #[error("cannot use the database {}: {reason}", path.display())]
+    #[error("cannot start: {reason}")]
     InUse {
         /// The database file.
         path: PathBuf,

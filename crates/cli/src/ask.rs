@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// Sends a question, waits for its answer and prints it. What happens meanwhile goes to stderr.
 pub(crate) fn run(verb: Ask) -> Result<(), Failure> {
-    let body = body::json(&verb.body, verb.saying.text)?;
+    let body = body::json(&verb.body, &verb.more, verb.saying.text)?;
     let body = send::conversation(&body, &verb.saying).write(&body);
     let config = client::config(&verb.connection, None)?;
     client::with_bus(config, client::Refused::Fail, async |bus| {

@@ -2,14 +2,25 @@
 
 use std::io::Read;
 
+use peerbus_wire::escape;
 use peerbus_wire::limits::FRAME_BYTES_MAX;
 use serde_json::value::RawValue;
 
 use crate::failure::Failure;
 
+/// Longest word that is repeated in a complaint, in characters.
+const NEXT_CHARS: usize = 40;
+
 /// The JSON text of a BODY argument: an object or an array as it stands, anything else as a
-/// string; `-` stands for what stdin holds, without one line break at its end.
-pub(crate) fn json(argument: &str, text_only: bool) -> Result<String, Failure> {
+/// string; `-` stands for what stdin holds, without one line break at its end. `more` is what stood
+/// behind it.
+pub(crate) fn json(argument: &str, more: &[String], text_only: bool) -> Result<String, Failure> {
+    if let Some(next) = more.first() {
+        return Err(Failure::config(format!(
+            "the message ends before {}, and nothing was sent; put all of it in quotes",
+            escape(next, NEXT_CHARS)
+        )));
+    }
     let text = if argument == "-" {
         read_stdin()?
     } else {
@@ -35,12 +46,12 @@ fn read_stdin() -> Result<String, Failure> {
         .read_to_end(&mut bytes)
         .map_err(|error| Failure::failed(format!("cannot read the body from stdin: {error}")))?;
     if bytes.len() > FRAME_BYTES_MAX {
-        return Err(Failure::failed(format!(
+        return Err(Failure::config(format!(
             "the body on stdin is larger than {FRAME_BYTES_MAX} bytes; send a path to a file instead"
         )));
     }
     let text = String::from_utf8(bytes)
-        .map_err(|_| Failure::failed("the body on stdin is not UTF-8 text"))?;
+        .map_err(|_| Failure::config("the body on stdin is not UTF-8 text"))?;
     Ok(text.strip_suffix('\n').map(str::to_owned).unwrap_or(text))
 }
 
@@ -60,14 +71,14 @@ mod tests {
             ("say \"hi\"\n", false, r#""say \"hi\"\n""#),
         ];
         for (argument, text_only, expected) in cases {
-            assert_eq!(json(argument, text_only).unwrap(), expected);
+            assert_eq!(json(argument, &[], text_only).unwrap(), expected);
         }
     }
 
     #[test]
     fn a_message_without_a_text_is_a_mistake() {
         for empty in ["", " \n"] {
-            let why = json(empty, false).unwrap_err().to_string();
+            let why = json(empty, &[], false).unwrap_err().to_string();
             assert!(why.contains("empty"), "{why}");
         }
     }

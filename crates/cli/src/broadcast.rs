@@ -6,7 +6,7 @@ use crate::{body, client, send};
 
 /// Sends one message to everyone who is connected, or lost its connection a moment ago.
 pub(crate) fn run(verb: Broadcast) -> Result<(), Failure> {
-    let body = body::json(&verb.body, verb.outgoing.saying.text)?;
+    let body = body::json(&verb.body, &verb.more, verb.outgoing.saying.text)?;
     let body = send::conversation(&body, &verb.outgoing.saying).write(&body);
     let config = client::config(&verb.outgoing.connection, verb.outgoing.name.clone())?;
     let deadline = client::duration(verb.outgoing.timeout);

@@ -49,7 +49,12 @@ impl fmt::Display for Failure {
 
 impl From<SendError> for Failure {
     fn from(error: SendError) -> Self {
-        Self::failed(error)
+        match error {
+            SendError::InvalidRecipient(_) | SendError::InvalidBody(_) | SendError::TooLarge(_) => {
+                Self::config(error)
+            }
+            _ => Self::failed(error),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use peerbus_adapter::demand::{Demand, Tried};
 use peerbus_adapter::operator::{self, Events, Streamless};
 pub(crate) use peerbus_adapter::operator::{encode, encode_text};
 use peerbus_adapter::paths::Paths;
-use peerbus_adapter::{Flags, Url};
+use peerbus_adapter::{Flags, Url, credentials};
 
 use crate::failure::Failure;
 use crate::{client, output};
@@ -69,6 +69,13 @@ fn reach<T>(
         Err(failed) => failed,
         done => return done,
     };
+    // None is started here for a user whose broker is elsewhere.
+    if usual && let Some(url) = listed()?.filter(|url| !url.is_local()) {
+        return Err(elsewhere(
+            &format!("{} names", Paths::find()?.credentials.display()),
+            &url,
+        ));
+    }
     let starter = match demand {
         Demand::Start(starter) => starter,
         Demand::Never(never) => return Err(Failure::failed(format!("{failed} ({never})"))),
@@ -105,13 +112,24 @@ pub(crate) fn sockets(given: Option<&PathBuf>) -> Result<Vec<PathBuf>, Failure> 
     }
     match named()? {
         Some(Url::Unix(path)) => Ok(vec![path]),
-        Some(url) if !url.is_local() => Err(Failure::config(format!(
-            "PEERBUS_URL names a broker elsewhere ({url}), and this is asked over the Unix socket \
-             of a broker here: run it on that broker's machine, or name the socket of the one that \
-             is meant: --socket PATH"
-        ))),
+        Some(url) if !url.is_local() => Err(elsewhere("PEERBUS_URL names", &url)),
         _ => Ok(Paths::find()?.sockets),
     }
+}
+
+/// The broker that the credentials file names.
+fn listed() -> Result<Option<Url>, Failure> {
+    let credentials = credentials::load(&Paths::find()?.credentials);
+    Ok(credentials.ok().and_then(|credentials| credentials.url))
+}
+
+/// That an operator's request is meant for a broker which only its own machine can ask.
+fn elsewhere(who: &str, url: &Url) -> Failure {
+    Failure::config(format!(
+        "{who} a broker elsewhere ({url}), and this is asked over the Unix socket of a broker here: \
+         run it on that broker's machine, or name the socket of the one that is meant: --socket \
+         PATH. `peerbus status ID --name FROM` asks from here about a message of FROM"
+    ))
 }
 
 /// The broker that `PEERBUS_URL` names.

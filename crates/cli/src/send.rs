@@ -19,7 +19,7 @@ const LOOK_UP: Duration = Duration::from_secs(1);
 
 /// Sends one message and says how far it is known to have got.
 pub(crate) fn run(verb: Send) -> Result<(), Failure> {
-    let body = body::json(&verb.body, verb.outgoing.saying.text)?;
+    let body = body::json(&verb.body, &verb.more, verb.outgoing.saying.text)?;
     let mut talk = conversation(&body, &verb.outgoing.saying);
     if let Some(id) = &verb.reply_to {
         (talk.reply_to, talk.hops) = (Some(id.clone()), talk.hops.max(1));
@@ -33,7 +33,7 @@ pub(crate) fn run(verb: Send) -> Result<(), Failure> {
         };
         let holder = match verb.outgoing.json {
             true => None,
-            false => holder(&bus, &sent, &verb.to).await,
+            false => holder(&bus, &sent).await,
         };
         let to = Some(verb.to.as_str());
         match verb.wait {
@@ -49,13 +49,14 @@ pub(crate) fn run(verb: Send) -> Result<(), Failure> {
     })
 }
 
-/// Whose old name `to` is, if it is one: the broker says to whom it owes the message.
-async fn holder(bus: &Bus, sent: &Sent, to: &str) -> Option<String> {
+/// The name of who has `to`, for a name or an old one, as it was registered: the broker says to whom
+/// it owes the message.
+async fn holder(bus: &Bus, sent: &Sent) -> Option<String> {
     sent.accepted?;
     let receipts = bus.statuses(std::slice::from_ref(&sent.id), LOOK_UP).await;
     let receipts = receipts.ok()?;
     let holder = receipts.iter().find_map(|receipt| receipt.to.as_deref())?;
-    (!holder.eq_ignore_ascii_case(to)).then(|| escape(holder, 64))
+    Some(escape(holder, 64))
 }
 
 /// Why it was not sent, and the names that may have been meant when nobody has this one.
@@ -151,9 +152,14 @@ pub(crate) fn report(
     let text = if outgoing.json {
         as_json(sent, to).to_string()
     } else {
-        sentence(sent, to, holder)
+        let own = outgoing.name.as_deref().unwrap_or_default();
+        sentence(sent, to, holder, own)
     };
-    Ok(output::line(&text)?)
+    match output::line(&text) {
+        // It is sent, whoever reads that.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        done => Ok(done?),
+    }
 }
 
 fn as_json(sent: &Sent, to: Option<&str>) -> Value {
@@ -170,11 +176,13 @@ fn as_json(sent: &Sent, to: Option<&str>) -> Value {
     result
 }
 
-/// How far it got; `holder` is who has the name `to` now, if that is another one.
-fn sentence(sent: &Sent, to: Option<&str>, holder: Option<&str>) -> String {
+/// How far it got; `holder` is who has the name `to` now, and `own` the sender's name.
+fn sentence(sent: &Sent, to: Option<&str>, holder: Option<&str>, own: &str) -> String {
     let id = &sent.id;
     let whose = match (to, holder) {
-        (Some(to), Some(holder)) => format!("{to} is an old name of {holder}; "),
+        (Some(to), Some(holder)) if !to.eq_ignore_ascii_case(holder) => {
+            format!("{to} is an old name of {holder}; ")
+        }
         _ => String::new(),
     };
     let to = holder.or(to);
@@ -183,8 +191,12 @@ fn sentence(sent: &Sent, to: Option<&str>, holder: Option<&str>) -> String {
     };
     let how = match to {
         _ if accepted.duplicate => "when it was sent before; it is not queued twice".to_owned(),
+        Some(to) if to.eq_ignore_ascii_case(own) => {
+            format!("it waits for who receives as {to}, which this command does not")
+        }
         Some(to) if accepted.online == 0 => format!("{whose}{to} is away, it is queued"),
         Some(to) => format!("{whose}{to} is connected"),
+        None if accepted.recipients == 0 => "nobody is there, and nobody gets it".to_owned(),
         None => format!(
             "{} ({} connected)",
             output::plural(u64::from(accepted.recipients), "recipient"),

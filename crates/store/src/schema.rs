@@ -116,7 +116,10 @@ pub(crate) fn migrate(db: &Connection, path: &Path, steps: &[Step]) -> Result<()
             path: path.to_owned(),
             source,
         })?;
-        tracing::info!(path = %path.display(), version = to, "database schema brought up");
+        // A new file has nothing that was brought anywhere.
+        if from > 0 {
+            tracing::info!(path = %path.display(), version = to, "database schema brought up");
+        }
     }
     Ok(())
 }

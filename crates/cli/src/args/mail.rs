@@ -42,6 +42,9 @@ pub(crate) struct Send {
     /// The message: text, or a JSON object or array; `-` reads it from stdin. One that begins with
     /// a dash stands behind `--`
     pub(crate) body: String,
+    /// What stands behind a message without quotes: nothing may
+    #[arg(hide = true)]
+    pub(crate) more: Vec<String>,
     /// The message that this one answers
     #[arg(long, value_name = "ID", value_parser = message_id)]
     pub(crate) reply_to: Option<MessageId>,
@@ -59,6 +62,9 @@ pub(crate) struct Ask {
     /// The question: text, or a JSON object or array; `-` reads it from stdin. One that begins with
     /// a dash stands behind `--`
     pub(crate) body: String,
+    /// What stands behind a message without quotes: nothing may
+    #[arg(hide = true)]
+    pub(crate) more: Vec<String>,
     #[command(flatten)]
     pub(crate) saying: Saying,
     /// Seconds to wait for the answer; exit code 1 if there is none
@@ -76,6 +82,9 @@ pub(crate) struct Broadcast {
     /// The message: text, or a JSON object or array; `-` reads it from stdin. One that begins with
     /// a dash stands behind `--`
     pub(crate) body: String,
+    /// What stands behind a message without quotes: nothing may
+    #[arg(hide = true)]
+    pub(crate) more: Vec<String>,
     #[command(flatten)]
     pub(crate) outgoing: Outgoing,
 }

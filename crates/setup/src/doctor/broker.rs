@@ -69,6 +69,12 @@ async fn reach(bus: &Bus, config: &Config, since: Instant, report: &mut Report) 
         state @ LinkState::Refused { .. } => {
             let remedy = "use this broker's token: the credentials file that its `peerbus serve` \
                           made, or one of its PEERBUS_TOKENS";
+            let remedy = match config.token {
+                Some(_) => format!(
+                    "PEERBUS_TOKEN is set, and wins over the credentials file: unset it, or {remedy}"
+                ),
+                None => remedy.to_owned(),
+            };
             report.failed("token", state.to_string(), remedy);
             None
         }

@@ -86,7 +86,7 @@ fn keys(config: &Config, report: &mut Report) -> bool {
             report.failed(
                 "credentials",
                 format!("there is no {file}"),
-                "run `peerbus serve` once: it makes them; or set PEERBUS_TOKEN and \
+                "run `peerbus serve` once: it makes them, unless it has PEERBUS_TOKENS; or set PEERBUS_TOKEN and \
                  PEERBUS_HMAC_SECRET",
             );
             false

@@ -6,6 +6,7 @@ Exit code 3, with a reason: something is missing here.
 import http.client
 import json
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -76,15 +77,19 @@ class Scenario:
         # A link for another browser, which may ask, but decide nothing from elsewhere.
         self.page.press("Link for another browser")
         shown = self.page.until("document.getElementById('link-shown').textContent.match(/http\\S+/)?.[0]")
-        status, headers, _ = self.http("GET", urlsplit(shown).path)
+        status, headers, text = self.http("GET", urlsplit(shown).path)
         cookie = headers["Set-Cookie"]
         check("HttpOnly" in cookie and "SameSite=Strict" in cookie, "the cookie", cookie)
         cookie = cookie.split(";")[0]
-        check(self.http("GET", "/dashboard/messages", Cookie=cookie)[0] == 200, "the other browser")
+        key = re.search('name="key" content="([0-9a-f]+)"', text)[1]
+        known = {"Cookie": cookie, "X_Peerbus_Key": key}
+        check(self.http("GET", "/dashboard/messages", **known)[0] == 200, "the other browser")
+        # What another program on this machine gets, which the browser is sent to.
+        check(self.http("GET", "/dashboard/messages", Cookie=cookie)[0] == 401, "the cookie alone")
         held = json.dumps({"id": "x", "from": "y", "release": True})
         for origin in ({}, {"Origin": "http://evil.example"}):
-            json_kind = {"Cookie": cookie, "Content_Type": "application/json"}
-            status, _, text = self.http("POST", "/dashboard/held", held, **json_kind, **origin)
+            kind = {"Content_Type": "application/json"}
+            status, _, text = self.http("POST", "/dashboard/held", held, **known, **kind, **origin)
             check(status == 403, "a request from elsewhere", (status, text))
 
     def pill(self, text, state):
@@ -165,7 +170,8 @@ class Scenario:
         self.page.says("the gate `approve` is closed")
         self.page.says(f"`approve = true` in {self.gates}")
         # What the page does not offer the node refuses, too.
-        answer = self.page.do("""fetch("/dashboard/live").then(async (response) => {
+        self.page.do("window.key = { 'X-Peerbus-Key': localStorage.getItem('key') }; 0")
+        answer = self.page.do("""fetch("/dashboard/live", { headers: key }).then(async (response) => {
             const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
             let text = "", asked;
             while (!asked) {
@@ -176,7 +182,7 @@ class Scenario:
             reader.cancel();
             const { request_id, digest } = asked.approvals[0];
             const body = JSON.stringify({ session: asked.key, request_id, digest, decision: "allow" });
-            const headers = { "Content-Type": "application/json" };
+            const headers = { "Content-Type": "application/json", ...key };
             const answer = await fetch("/dashboard/approval", { method: "POST", headers, body });
             return `${answer.status} ${await answer.text()}`;
         })""")
@@ -202,6 +208,13 @@ class Scenario:
         wide = self.page.do("document.documentElement.scrollWidth <= innerWidth")
         check(wide, "a long line makes the page wide", self.page.do("document.documentElement.scrollWidth"))
         self.page.press("← Conversations")
+        # More of that than the broker tells at once.
+        done = self.bus.start("sh", "-c", f"for n in 1 2 3 4 5 6 7 8 9; do '{self.bus.peerbus}' send ada - --name eve < long; done")
+        check(done.wait(timeout=60) == 0, "long messages are sent", done.returncode)
+        self.page.call("Page.reload")
+        self.page.until(f"{LIVE} && document.querySelectorAll('.conversation').length")
+        older = "document.getElementById('older').click()"
+        self.page.until(f"document.body.innerText.includes('bob and ada · 2 messages') || void {older}")
         heads = self.page.do("document.querySelectorAll('h2').length")
         check(heads == 8 and self.page.do("window.hit === undefined"), "what eve wrote became part of the page", heads)
         check(not self.page.complaints(), "the browser complains", self.page.complaints())

@@ -26,8 +26,8 @@ const TEXT_CHARS: usize = 2_000;
 const WHY_CHARS: usize = 600;
 /// A check of the audit chain holds for so long, unless somebody asks for another one.
 const CHECKED_MS: u64 = 60_000;
-/// Messages that are asked for: fewer, where their texts make too long an answer.
-const PAGES: [usize; 3] = [200, 40, 7];
+/// Messages that are asked for at a time.
+const PAGE: usize = 200;
 /// How far back rates are told, and from how many messages at most.
 const RATES_MS: u64 = 3_600_000;
 const RATES_MAX: usize = 2_000;
@@ -82,17 +82,9 @@ impl Source {
         Events::on(stream, None)
     }
 
-    /// A page of messages: as many as fit into an answer.
+    /// A page of messages: fewer, where their texts are long.
     fn page(&self, query: &str) -> Result<Page, String> {
-        let mut why = String::new();
-        for limit in PAGES {
-            let answer = self.get(&format!("/v1/messages?limit={limit}{query}"))?;
-            match serde_json::from_str(&answer) {
-                Ok(page) => return Ok(page),
-                Err(error) => why = format!("the broker's answer is not understood: {error}"),
-            }
-        }
-        Err(why)
+        read(&self.get(&format!("/v1/messages?limit={PAGE}{query}"))?)
     }
 
     /// Everybody that the broker knows.
@@ -133,7 +125,7 @@ impl Source {
     }
 }
 
-fn read(text: &str) -> Result<Value, String> {
+fn read<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_json::from_str(text)
         .map_err(|error| format!("the broker's answer is not understood: {error}"))
 }
@@ -167,11 +159,17 @@ fn as_shown(message: &Told, secret: Option<&Secret>, chars: usize) -> Value {
         "reply_to": said.talk.reply_to.as_ref().map(|id| escape(id.as_str(), NAME_CHARS)),
         "text": text,
         "more": more,
+        "meta": said.talk.meta.iter().map(meta).collect::<Vec<_>>(),
         "hidden": hidden,
         "steps": trail.steps,
         "omitted": trail.omitted,
         "note": trail.note,
     })
+}
+
+/// What a sender says of where its message comes from.
+fn meta((key, value): &(String, String)) -> String {
+    format!("{}: {}", escape(key, NAME_CHARS), escape(value, WHY_CHARS))
 }
 
 /// The first characters of a text, and how many follow.
@@ -249,6 +247,7 @@ async fn ask(
 pub(super) struct Meant {
     before: Option<u64>,
     thread: Option<String>,
+    with: Option<String>,
 }
 
 /// `GET /dashboard/messages`: the newest, or those before one, or a conversation's.
@@ -257,7 +256,12 @@ pub(super) async fn messages(State(app): State<Arc<App>>, Query(meant): Query<Me
     let thread = meant
         .thread
         .map(|id| format!("&thread={}", encode_text(&id)));
-    let query = before.unwrap_or_default() + &thread.unwrap_or_default();
+    let with = meant
+        .with
+        .map(|name| format!("&with={}", encode_text(&name)));
+    let query = [before, thread, with]
+        .map(Option::unwrap_or_default)
+        .concat();
     ask(app, move |source| {
         let page = source.page(&query)?;
         let secret = source.secret();
@@ -283,8 +287,7 @@ pub(super) struct One {
 pub(super) async fn message(State(app): State<Arc<App>>, Query(one): Query<One>) -> Response {
     ask(app, move |source| {
         let target = format!("/v1/messages/{}", encode_text(&one.id));
-        let page: Page = serde_json::from_str(&source.get(&target)?)
-            .map_err(|error| format!("the broker's answer is not understood: {error}"))?;
+        let page: Page = read(&source.get(&target)?)?;
         let found = page.messages.iter().find(|message| message.seq == one.seq);
         let found = found.ok_or("the broker knows this message no more")?;
         let chars = if one.whole { usize::MAX } else { TEXT_CHARS };
@@ -325,4 +328,63 @@ pub(super) async fn audit(
     Query(Anew { anew }): Query<Anew>,
 ) -> Response {
     ask(app, move |source| source.audit(anew)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use peerbus_wire::Envelope;
+
+    use super::*;
+
+    fn accepted(secret: &Secret, body: &str) -> String {
+        let mut envelope = Envelope {
+            protocol_version: "v1".into(),
+            id: "m1".into(),
+            from: "eve".into(),
+            to: "ada".into(),
+            kind: "msg".into(),
+            body: body.into(),
+            ..Envelope::default()
+        };
+        envelope.hmac = secret.sign(&envelope.canonical().unwrap());
+        let hmac = &envelope.hmac;
+        format!(
+            r#"{{"seq":7,"id":"m1","from":"eve","at":5,"envelope":{{"protocol_version":"v1","id":"m1","from":"eve","to":"ada","ts":"","source":"","kind":"msg","body":{body},"hmac":"{hmac}"}}}}"#
+        )
+    }
+
+    #[test]
+    fn a_text_that_is_not_signed_stays_here_and_one_that_is_can_steer_nothing() {
+        let secret = Secret::new(&[7; 32]).unwrap();
+        let body = r#"{"text":"\u202e\u001b[2J<b>pay</b>","meta":{"path":"/\u202e"}}"#;
+        let data = accepted(&secret, body);
+        let (kind, told) = event("accepted", &data, Some(&secret)).unwrap();
+        assert_eq!((kind, &told["seq"]), ("message", &json!(7)));
+        assert_eq!(told["text"], "\\u202e\\u001b[2J<b>pay</b>");
+        assert_eq!(told["meta"][0], "path: /\\u202e");
+        let other = Secret::new(&[8; 32]).unwrap();
+        for secret in [None, Some(&other)] {
+            let (_, told) = event("accepted", &data, secret).unwrap();
+            assert!(told["hidden"].is_string(), "{told}");
+            assert!(!told.to_string().contains("pay"), "{told}");
+        }
+        let long = format!("\"{}\"", "x".repeat(3_000));
+        let (_, told) = event("accepted", &accepted(&secret, &long), Some(&secret)).unwrap();
+        assert_eq!(told["more"], 1_000);
+    }
+
+    #[test]
+    fn a_step_is_told_with_what_shows_it() {
+        let data = r#"{"seq":7,"id":"m1","from":"eve","at":9,"frame":{"protocol_version":"v1","type":"receipts","receipts":[
+            {"id":"m1","state":"acked","to":"ada","at_ms":9,"how":"seen","path":"drain","evidence":"tool_call"}]}}"#;
+        let (kind, told) = event("settled", data, None).unwrap();
+        assert_eq!(kind, "step");
+        let step = &told["step"];
+        assert_eq!(
+            (&step["state"], &step["evidence"]),
+            (&json!("seen"), &json!("tool_call")),
+            "{told}"
+        );
+        assert!(event("settled", "nonsense", None).is_none());
+    }
 }

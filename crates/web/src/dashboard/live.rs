@@ -11,8 +11,8 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
-use peerbus_adapter::operator::Streamless;
-use peerbus_wire::escape;
+use peerbus_adapter::operator::{Events, Streamless};
+use peerbus_wire::{Secret, escape};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::timeout;
@@ -80,22 +80,9 @@ fn follow(source: &Source, to: &Sender<String>) {
     let mut away = None;
     while !to.is_closed() {
         let why = match source.events() {
-            Ok(mut events) => {
-                // Rotated seldom, read again when a broker begins.
-                let secret = source.secret();
-                while let Ok(event) = events.read() {
-                    let happened = match &event {
-                        Some(event) if event.kind == "ready" => Some(("ready", json!({}))),
-                        Some(event) => bus::event(&event.kind, &event.data, secret.as_ref()),
-                        None => None,
-                    };
-                    let there = match happened {
-                        Some((kind, data)) => say(to, kind, &data),
-                        None => !to.is_closed(),
-                    };
-                    if !there {
-                        return;
-                    }
+            Ok(events) => {
+                if !tell(source, events, to) {
+                    return;
                 }
                 away = None;
                 "the broker has ended".to_owned()
@@ -109,6 +96,38 @@ fn follow(source: &Source, to: &Sender<String>) {
         }
         thread::sleep(AGAIN);
     }
+}
+
+/// Tells what comes until the broker ends, or the page has gone: then it is false.
+fn tell(source: &Source, mut events: Events, to: &Sender<String>) -> bool {
+    let mut secret = source.secret();
+    while let Ok(event) = events.read() {
+        let Some(event) = event else {
+            if to.is_closed() {
+                return false;
+            }
+            continue;
+        };
+        let told = |secret: Option<&Secret>| bus::event(&event.kind, &event.data, secret);
+        let mut happened = match event.kind.as_str() {
+            "ready" => Some(("ready", json!({}))),
+            _ => told(secret.as_ref()),
+        };
+        if happened
+            .as_ref()
+            .is_some_and(|(_, data)| data["hidden"].is_string())
+        {
+            // The secret may have been changed.
+            secret = source.secret();
+            happened = told(secret.as_ref());
+        }
+        if let Some((kind, data)) = happened
+            && !say(to, kind, &data)
+        {
+            return false;
+        }
+    }
+    true
 }
 
 /// Tells something whenever it has changed. What only grows older has not.

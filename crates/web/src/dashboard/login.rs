@@ -1,10 +1,12 @@
-//! Who may look: a browser in which a link of this process was opened, while the process lives.
+//! Who may look: a browser in which a link of this process was opened, while the process lives. It
+//! shows a cookie and a key. No script reads the cookie, but a browser sends it to every port of the
+//! host; the key only our own page has.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use peerbus_adapter::credentials::random_hex;
@@ -18,6 +20,8 @@ use crate::answer::Failure;
 
 /// Links that wait to be opened, at most; the oldest go.
 const LINKS_MAX: usize = 8;
+/// The header with the key.
+const KEY: HeaderName = HeaderName::from_static("x-peerbus-key");
 /// How somebody gets in.
 const REMEDY: &str = "start the gateway with `peerbus web --open`: it prints a link that opens the \
                       dashboard once, in one browser. From a browser that is in, \"Link for another \
@@ -27,10 +31,17 @@ const REMEDY: &str = "start the gateway with `peerbus web --open`: it prints a l
 pub(crate) struct Login {
     links: Mutex<VecDeque<TokenHash>>,
     cookie: String,
+    key: String,
 }
 
 fn hash(text: &str) -> Option<TokenHash> {
     Some(TokenHash::of(&Token::parse(text)?))
+}
+
+/// Whether this was shown, in a time that tells nothing.
+fn is(ours: &str, shown: &str) -> bool {
+    let both = hash(ours).zip(hash(shown));
+    both.is_some_and(|(ours, shown)| ours.matches(&shown))
 }
 
 impl Login {
@@ -38,6 +49,7 @@ impl Login {
         Self {
             links: Mutex::default(),
             cookie: random_hex().to_string(),
+            key: random_hex().to_string(),
         }
     }
 
@@ -62,18 +74,23 @@ impl Login {
         found.and_then(|at| links.remove(at)).is_some()
     }
 
-    /// Whether a link was opened where this comes from. Cookies are for a host, whatever the port:
-    /// that is in the name.
-    fn admits(&self, port: u16, headers: &HeaderMap) -> bool {
+    /// Whether a link was opened in the browser that this comes from. Cookies are for a host, whatever
+    /// the port: that is in the name.
+    fn knows(&self, port: u16, headers: &HeaderMap) -> bool {
         let name = cookie_name(port);
         let all = headers.get_all(header::COOKIE).iter();
         let all = all.filter_map(|cookies| cookies.to_str().ok());
         let mut pairs = all.flat_map(|cookies| cookies.split(';'));
         pairs.any(|pair| {
             let shown = pair.trim().split_once('=').filter(|(key, _)| *key == name);
-            let both = shown.and_then(|(_, value)| hash(value).zip(hash(&self.cookie)));
-            both.is_some_and(|(shown, ours)| ours.matches(&shown))
+            shown.is_some_and(|(_, value)| is(&self.cookie, value))
         })
+    }
+
+    /// Whether this comes from the page itself, in such a browser.
+    fn admits(&self, port: u16, headers: &HeaderMap) -> bool {
+        let key = headers.get(KEY).and_then(|key| key.to_str().ok());
+        self.knows(port, headers) && is(&self.key, key.unwrap_or_default())
     }
 }
 
@@ -81,15 +98,15 @@ fn cookie_name(port: u16) -> String {
     format!("peerbus_{port}")
 }
 
-fn is_in(app: &App, headers: &HeaderMap) -> bool {
+fn is_known(app: &App, headers: &HeaderMap) -> bool {
     let port = app.site.address.port();
-    app.dashboard.login.admits(port, headers)
+    app.dashboard.login.knows(port, headers)
 }
 
 /// `GET /`.
 pub(super) async fn page(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
-    if is_in(&app, &headers) {
-        page::index().into_response()
+    if is_known(&app, &headers) {
+        page::index("").into_response()
     } else {
         (StatusCode::UNAUTHORIZED, page::closed()).into_response()
     }
@@ -103,31 +120,29 @@ pub(super) async fn open(
     method: Method,
     headers: HeaderMap,
 ) -> Response {
-    if is_in(&app, &headers) {
-        return Redirect::to("/").into_response();
-    }
     if method != Method::GET || !app.dashboard.login.take(&word) {
-        return (StatusCode::FORBIDDEN, page::used()).into_response();
+        return match is_known(&app, &headers) {
+            true => Redirect::to("/").into_response(),
+            false => (StatusCode::FORBIDDEN, page::used()).into_response(),
+        };
     }
     let secure = if app.site.tls { "; Secure" } else { "" };
-    let cookie = format!(
-        "{}={}; Path=/; HttpOnly; SameSite=Strict{secure}",
-        cookie_name(app.site.address.port()),
-        app.dashboard.login.cookie
-    );
-    ([(header::SET_COOKIE, cookie)], page::index()).into_response()
+    let Login { cookie, key, .. } = &app.dashboard.login;
+    let name = cookie_name(app.site.address.port());
+    let cookie = format!("{name}={cookie}; Path=/; HttpOnly; SameSite=Strict{secure}");
+    ([(header::SET_COOKIE, cookie)], page::index(key)).into_response()
 }
 
-/// `POST /dashboard/link`: one more link.
+/// `POST /dashboard/link`: one more link, for the address by which the page is asked.
 pub(super) async fn link(State(app): State<Arc<App>>) -> Response {
-    let link = format!("{}{}", app.site.url(), app.dashboard.link());
-    axum::Json(json!({ "link": link })).into_response()
+    axum::Json(json!({ "path": app.dashboard.link() })).into_response()
 }
 
 /// Lets through who is in; and what changes something only from the page itself.
 pub(super) async fn only_in(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let headers = request.headers();
-    if !is_in(&app, headers) {
+    let port = app.site.address.port();
+    if !app.dashboard.login.admits(port, headers) {
         let why = format!("the dashboard is closed to this browser: {REMEDY}");
         return Failure::new(StatusCode::UNAUTHORIZED, why).into_response();
     }
@@ -153,12 +168,17 @@ mod tests {
         assert!(!login.take("guess") && !login.take(""));
         assert!(login.take(&word(&one)) && !login.take(&word(&one)));
         assert!(login.take(&word(&two)));
-        let admits = |text: &str| {
-            let value = HeaderValue::from_str(text).unwrap();
-            login.admits(7, &HeaderMap::from_iter([(header::COOKIE, value)]))
+        let asks = |cookie: &str, key: &str| {
+            let [cookie, key] = [cookie, key].map(|text| HeaderValue::from_str(text).unwrap());
+            login.admits(
+                7,
+                &HeaderMap::from_iter([(header::COOKIE, cookie), (KEY, key)]),
+            )
         };
+        let admits = |cookie: &str| asks(cookie, &login.key);
         let good = format!("peerbus_7={}", login.cookie);
         assert!(admits(&good) && admits(&format!("a=b; {good}; c=d")));
+        assert!(!asks(&good, "") && !asks(&good, "guess"), "a cookie alone");
         for bad in ["", "peerbus_7=", "peerbus_7=guess", "x"] {
             assert!(!admits(bad), "{bad}");
         }

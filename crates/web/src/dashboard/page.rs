@@ -19,9 +19,9 @@ const FILES: [(&str, &str, &str); 8] = [
     ("rates.js", JS, include_str!("page/rates.js")),
 ];
 
-/// The dashboard.
-pub(super) fn index() -> Html<&'static str> {
-    Html(include_str!("page/index.html"))
+/// The dashboard. A browser gets the key once, and keeps it.
+pub(super) fn index(key: &str) -> Html<String> {
+    Html(include_str!("page/index.html").replace("KEY", key))
 }
 
 /// What somebody sees who has opened no link.

@@ -1,6 +1,6 @@
 // The page: what it shows, and the stream that tells it what changes.
 
-import { announce, byId, get, post, put } from "./dom.js";
+import { announce, byId, follow, post, put } from "./dom.js";
 import * as messages from "./messages.js";
 import * as people from "./people.js";
 import * as rates from "./rates.js";
@@ -9,7 +9,7 @@ import * as waiting from "./waiting.js";
 // The address of a link that was opened opens nothing any more.
 if (location.pathname !== "/") history.replaceState(null, "", "/" + location.hash);
 
-const words = { live: "Live", wait: "Connecting", away: "Broker away", gone: "Gateway away" };
+const words = { live: "Live", wait: "Connecting", away: "Broker away", gone: "Gateway away", closed: "Closed" };
 
 function state(now, why = "") {
   byId("state").dataset.state = now;
@@ -27,76 +27,75 @@ async function begin() {
     rates.audit(false);
   } catch (error) {
     state("away", `The broker does not answer: ${error.message}`);
+    setTimeout(begin, 2000);
   }
 }
 
-let stream;
-
-function connect() {
-  stream = new EventSource("/dashboard/live");
-  const on = (kind, handle) => stream.addEventListener(kind, (event) => handle(JSON.parse(event.data)));
-  on("ready", begin);
-  on("away", ({ why }) => state("away", `No broker: ${why}. What is shown is from before; this goes on by itself.`));
-  on("message", (message) => {
+const tells = {
+  ready: begin,
+  away: ({ why }) => state("away", `No broker: ${why}. What is shown is from before; this goes on by itself.`),
+  message(message) {
     messages.add(message);
     rates.add(message);
-  });
-  on("step", (told) => {
+  },
+  step(told) {
     messages.step(told);
     rates.step(told);
-  });
-  on("refused", ({ from, reason }) => announce(`The broker refused a message of ${from}: ${reason}`));
-  on("peers", people.peers);
-  on("sessions", ({ sessions }) => {
+  },
+  refused: ({ from, reason }) => announce(`The broker refused a message of ${from}: ${reason}`),
+  peers: people.peers,
+  sessions({ sessions }) {
     people.sessions(sessions);
     waiting.show(sessions);
-  });
-  stream.onerror = async () => {
-    stream.close();
-    const why = await closed();
-    state("gone", why || "The gateway (peerbus web) does not answer. This goes on when it is there.");
-    setTimeout(connect, why ? 15000 : 1000);
-  };
-}
+  },
+};
 
-// Why this browser is not let in, if that is so.
-async function closed() {
+async function connect() {
+  let why = "The gateway (peerbus web) does not answer. This goes on when it is there.";
+  let [now, pause] = ["gone", 1000];
   try {
-    await get("/dashboard/audit");
+    await follow("/dashboard/live", (kind, data) => tells[kind]?.(data));
   } catch (error) {
-    if (error.status === 401) return `${error.message}.`;
+    // A sentence of the gateway's: this browser is not let in, or has too many pages.
+    if (error.status) [why, now, pause] = [`${error.message}.`, "closed", 10000];
   }
-  return "";
+  state(now, why);
+  setTimeout(connect, pause);
 }
 
 const views = ["list", "conversation", "watch"];
 
-// What the address names: `#/c/KEY` is a conversation, `#/s/KEY` a session, another word a section.
+// What the address names: `#/c/KEY` is a conversation, `#/s/KEY` a session, `#/p/NAME` the conversations
+// of a peer, nothing all of them.
 function route(first) {
   const [, kind = "", ...rest] = location.hash.split("/");
   const key = decodeURIComponent(rest.join("/"));
   const shown = { c: "conversation", s: "watch" }[kind] || "list";
   for (const view of views) byId(view).hidden = view !== shown;
   document.body.dataset.view = shown;
-  messages.open(shown === "conversation" ? key : null);
+  messages.open(shown === "conversation" ? key : null, kind === "p" ? key : null);
   people.watch(shown === "watch" ? key : null);
-  for (const link of document.querySelectorAll("nav a")) {
-    if (link.hash === location.hash || (shown !== "list" && link.hash === "#/")) link.setAttribute("aria-current", "true");
-    else link.removeAttribute("aria-current");
-  }
-  const target = byId(kind === "main" ? "main" : `${shown === "list" ? kind || "list" : shown}-title`);
-  if (first || !target) return;
-  target.focus({ preventScroll: true });
-  if (shown === "list" && !kind) scrollTo(0, 0);
-  else target.scrollIntoView({ block: "start" });
+  if (first) return;
+  byId(`${shown}-title`).focus({ preventScroll: true });
+  scrollTo(0, 0);
+}
+
+// Links to a part of the page leave what is looked at as it is.
+for (const link of document.querySelectorAll("[data-to]")) {
+  link.addEventListener("click", (event) => {
+    event.preventDefault();
+    const target = byId(link.dataset.to);
+    target.focus({ preventScroll: true });
+    target.scrollIntoView({ block: "start" });
+  });
 }
 
 addEventListener("hashchange", () => route(false));
 byId("link").addEventListener("click", async () => {
   const shown = byId("link-shown");
   try {
-    const { link } = await post("/dashboard/link", {});
-    put(shown, `Opens this page once, in another browser of this machine: ${link}`);
+    const { path } = await post("/dashboard/link", {});
+    put(shown, `Opens this page once, in another browser: ${location.origin}${path}`);
   } catch (error) {
     put(shown, error.message);
   }

@@ -78,6 +78,12 @@ export function sentence(text) {
 // Whom a message goes to, as people say it.
 export const whom = (name) => (name === "*" ? "everybody" : name || "?");
 
+// What shows that it is this page that asks. It came with the link; other ports of this host, to which
+// a browser sends our cookie, cannot read it.
+const given = document.querySelector("meta[name=key]").content;
+if (given) localStorage.setItem("key", given);
+const KEY = { "X-Peerbus-Key": given || localStorage.getItem("key") || "" };
+
 async function answer(response) {
   const said = await response.json().catch(() => ({}));
   if (!response.ok) {
@@ -89,11 +95,32 @@ async function answer(response) {
 }
 
 export async function get(path) {
-  return answer(await fetch(path));
+  return answer(await fetch(path, { headers: KEY }));
+}
+
+// Reads a stream of events until it ends: `on(kind, data)` for each.
+export async function follow(path, on, signal) {
+  const response = await fetch(path, { headers: KEY, signal });
+  if (!response.ok) await answer(response);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  // A long event comes in many parts, which are put together once.
+  let parts = [];
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    parts.push(value);
+    if (!value.includes("\n")) continue;
+    const events = parts.join("").split("\n\n");
+    parts = [events.pop()];
+    for (const event of events) {
+      const [, kind, data] = event.match(/^event: (.*)\ndata: (.*)$/) || [];
+      if (kind) on(kind, JSON.parse(data));
+    }
+  }
 }
 
 export async function post(path, body) {
-  const headers = { "Content-Type": "application/json" };
+  const headers = { "Content-Type": "application/json", ...KEY };
   return answer(await fetch(path, { method: "POST", headers, body: JSON.stringify(body) }));
 }
 

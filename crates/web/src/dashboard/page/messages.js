@@ -1,13 +1,16 @@
 // Conversations, their messages, and what became of each.
 
-import { byId, clock, count, el, get, keyed, moment, put, sentence, soon, took, whom } from "./dom.js";
+import { announce, byId, clock, count, el, get, keyed, moment, put, sentence, soon, took, whom } from "./dom.js";
 
 // Messages by their number at the broker.
 const all = new Map();
 // Where older ones begin; null: there are none.
 let before = null;
-// The conversation that is open, and the messages whose story is.
+const ALL_MAX = 5000;
+// The conversation that is open, the peer whose conversations are listed, and messages whose story is
+// open.
 let opened = null;
+let peer = null;
 const stories = new Set();
 
 const RANK = ["unknown", "accepted", "refused", "settled", "queued", "forwarded", "delivered", "pushed", "held", "presented", "acked", "seen", "expired", "dead"];
@@ -47,6 +50,9 @@ export function add(message) {
   // A text that was asked for whole stays.
   if (known && !known.more && message.more) Object.assign(message, { text: known.text, more: 0 });
   all.set(message.seq, message);
+  if (!known && loaded && keyOf(message) === opened) announce(`${message.from} wrote`);
+  // The oldest go, and come back when they are asked for.
+  if (all.size > ALL_MAX) all.delete(Math.min(...all.keys()));
   draw();
 }
 
@@ -80,16 +86,26 @@ async function ask(query) {
   return page;
 }
 
+let loaded = false;
+
 export async function load() {
   const page = await ask("");
-  if (before === null) before = page.before;
+  if (!loaded) before = page.before;
+  loaded = true;
   if (opened) await ask(`thread=${encodeURIComponent(opened)}`);
-  byId("list-empty").hidden = all.size > 0;
   draw();
 }
 
+let asking = false;
 byId("older").addEventListener("click", async () => {
-  before = (await ask(`before=${before}`)).before;
+  if (asking) return;
+  asking = true;
+  try {
+    before = (await ask(`before=${before}`)).before;
+  } catch (error) {
+    announce(error.message);
+  }
+  asking = false;
   draw();
 });
 
@@ -160,7 +176,7 @@ function stepItem(message, step) {
   return el("li", { className: TONE[step.state] || "" },
     el("span.word", {}, step.state), step.to && message.to === "*" ? el("span.to", {}, ` at ${step.to}`) : null,
     el("span.says", {}, says),
-    el("span.when", {}, moment(at), later ? ` +${took(later)}` : ""));
+    el("span.when", {}, later ? `+${took(later)}  ` : "", moment(at)));
 }
 
 function messageItem(message) {
@@ -177,13 +193,14 @@ function messageItem(message) {
   });
   return el("li.message", {},
     el("p.head", {}, el("span.who", {}, `${message.from || "?"} → ${whom(message.to)}`), moment(message.at)),
+    message.meta.length ? el("p.about", {}, `It says of itself: ${message.meta.join(" · ")}`) : el("p", { hidden: true }),
     el("div.body", { tabIndex: 0, role: "group", "aria-label": `Text of ${message.from || "?"}` }), whole,
     el("p.foot", {}, el("span.pill"), toggle),
     el("div.story", { id, hidden: true }, el("p.note"), el("ol"), el("p.id", {}, `Message ${message.id}`)));
 }
 
 function fillMessage(item, message) {
-  const [, body, whole, foot, story] = item.children;
+  const [, , body, whole, foot, story] = item.children;
   put(body, said(message));
   body.classList.toggle("hidden-text", Boolean(message.hidden));
   whole.hidden = !message.more;
@@ -199,11 +216,13 @@ function fillMessage(item, message) {
   keyed(story.children[1], message.steps, (one) => [one.state, one.to, one.at, one.path].join(), (one) => stepItem(message, one));
 }
 
-export function open(key) {
+export function open(key, name) {
+  peer = name;
+  draw();
+  if (name) ask(`with=${encodeURIComponent(name)}`).catch(() => {});
   if (key === opened) return;
   opened = key;
   stories.clear();
-  draw();
   if (!key) return;
   const mine = () => [...all.values()].filter((message) => keyOf(message) === key);
   // Of one message the story is what somebody wants to see.
@@ -218,9 +237,15 @@ function drawConversation() {
   keyed(byId("messages"), list, (message) => message.seq, messageItem, fillMessage);
 }
 
+// Whether a peer has to do with a message.
+const has = (message) => [message.from, message.to, ...message.steps.map(({ to }) => to)].includes(peer);
+
 const draw = soon(() => {
-  byId("older").hidden = before === null;
-  if (all.size) byId("list-empty").hidden = true;
-  if (opened) drawConversation();
-  else keyed(byId("conversations"), conversations().slice(0, 300), (it) => it.key, row, fill);
+  if (opened) return drawConversation();
+  const shown = conversations().filter(({ list }) => !peer || list.some(has));
+  byId("older").hidden = before === null || Boolean(peer);
+  byId("list-back").hidden = !peer;
+  put(byId("list-title"), peer ? `Conversations with ${peer}` : "Conversations");
+  byId("list-empty").hidden = !loaded || shown.length > 0;
+  keyed(byId("conversations"), shown.slice(0, 300), (it) => it.key, row, fill);
 });

@@ -1,6 +1,6 @@
 // Who is on the bus, and the sessions of this machine.
 
-import { byId, clock, count, el, keyed, put, span } from "./dom.js";
+import { byId, clock, count, el, follow, keyed, put, span } from "./dom.js";
 
 let known = [];
 let omitted = 0;
@@ -25,20 +25,28 @@ function does(peer) {
 
 function peerItem() {
   return el("li.peer", {},
-    el("span.dot"), el("span.who"), el("span.does"), el("span.about"), el("span.paths"), el("span.pill"));
+    el("span.dot"), el("a.who"), el("span.does"), el("span.about"), el("span.paths"), el("span.pill"));
 }
 
 function fillPeer(item, peer) {
   const [dot, who, doing, about, paths, queue] = item.children;
   dot.className = `dot ${peer.online ? peer.activity || "online" : "away"}`;
   put(who, peer.name);
+  who.href = `#/p/${encodeURIComponent(peer.name)}`;
   put(doing, does(peer));
-  put(about, [peer.project, peer.branch, peer.client].filter(Boolean).join(" · "));
+  put(about, [peer.project, peer.branch, peer.client, ...which(peer)].filter(Boolean).join(" · "));
   put(paths, wakes(peer));
   const waits = peer.unacked || 0;
   queue.hidden = !waits;
   queue.className = "pill wait";
   put(queue, `${waits.toLocaleString()} unseen`);
+}
+
+// What tells a session from others of the same project.
+function which(peer) {
+  const alike = known.filter(({ online, project, branch }) => online && project === peer.project && branch === peer.branch);
+  if (!peer.online || alike.length < 2) return [];
+  return [peer.tty, peer.pid && `process ${peer.pid}`];
 }
 
 function wakes(peer) {
@@ -110,9 +118,12 @@ function show(event) {
   const list = byId("watch-events");
   const at = Date.parse(event.timestamp);
   const [word, text] = said;
+  // Who reads further up stays there.
+  const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
   list.append(el("li", { className: event.type },
     el("span.when", {}, at ? clock(at) : ""), el("span.word", {}, word), el("span.says", {}, text ?? "")));
   while (list.children.length > EVENTS_MAX) list.firstElementChild.remove();
+  if (atEnd) list.scrollTop = list.scrollHeight;
 }
 
 function about() {
@@ -124,19 +135,14 @@ function about() {
 export function watch(key) {
   if (key === watched) return;
   watched = key;
-  stream?.close();
-  stream = null;
+  stream?.abort();
   byId("watch-events").replaceChildren();
   if (!key) return;
   about();
-  const begin = () => {
-    stream = new EventSource(`/dashboard/watch?session=${encodeURIComponent(key)}`);
-    stream.addEventListener("event", (event) => show(JSON.parse(event.data)));
-    stream.addEventListener("over", (event) => {
-      stream.close();
-      const { why } = JSON.parse(event.data);
-      byId("watch-events").append(el("li.over", {}, el("span.says", {}, why)));
-    });
-  };
-  begin();
+  const { signal } = (stream = new AbortController());
+  const over = (why) => byId("watch-events").append(el("li.over", {}, el("span.says", {}, why)));
+  const on = (kind, data) => (kind === "event" ? show(data) : over(data.why));
+  follow(`/dashboard/watch?session=${encodeURIComponent(key)}`, on, signal).catch((error) => {
+    if (!signal.aborted) over(error.message);
+  });
 }

@@ -106,3 +106,4 @@ export async function audit(anew) {
     place.replaceChildren(el("p.problem", {}, error.message), again);
   }
 }
+setInterval(() => audit(false), 5 * MINUTE);

@@ -197,6 +197,11 @@ fn peers_shows_who_is_here_or_is_owed_mail_and_fits_the_terminal() {
     assert!(few.contains("owed") && !few.contains("gone"), "{few}");
     let all = home.run(&["peers", "--all"]).ok();
     assert!(all.contains("gone"), "{all}");
+    let names = home.run(&["names", "list"]).ok();
+    assert!(names.contains("gone") && names.contains("owed"), "{names}");
+    let names: Value =
+        serde_json::from_str(&home.run(&["names", "list", "--json"]).ok()).expect("JSON");
+    assert_eq!(names["names"].as_array().map(Vec::len), Some(3), "{names}");
     let widest = |text: &str| text.lines().map(|line| line.chars().count()).max();
     assert!(
         widest(&all) > Some(75),

@@ -242,7 +242,7 @@ fn leads_back(local: io::Result<SocketAddr>, peer: io::Result<SocketAddr>) -> bo
 }
 
 /// What people call an error.
-fn plain(error: &io::Error) -> String {
+pub(crate) fn plain(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "connection refused".into(),
         io::ErrorKind::NotFound => "no such socket".into(),

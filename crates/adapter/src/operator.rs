@@ -6,6 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::dial::plain;
+
 /// Largest answer that is read, in bytes.
 const ANSWER_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// Largest head of an answer, in bytes.
@@ -61,7 +63,7 @@ pub fn connect(sockets: &[PathBuf]) -> Result<UnixStream, String> {
     for socket in sockets {
         match UnixStream::connect(socket) {
             Ok(stream) => return Ok(stream),
-            Err(error) => failures.push(format!("{} ({error})", socket.display())),
+            Err(error) => failures.push(format!("{} ({})", socket.display(), plain(&error))),
         }
     }
     Err(format!(

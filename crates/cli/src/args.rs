@@ -4,6 +4,7 @@ mod adapter;
 mod history;
 mod install;
 mod mail;
+mod names;
 mod run;
 mod session;
 mod token;
@@ -24,6 +25,7 @@ pub(crate) use self::install::{Files, Install, Uninstall};
 pub(crate) use self::mail::{
     Ask, Broadcast, Held, HeldOne, HeldVerb, Outgoing, Recv, Saying, Send,
 };
+pub(crate) use self::names::{Names, NamesList, NamesRelease, NamesRetire};
 pub(crate) use self::run::{DrivenClient, Run, Transport};
 pub(crate) use self::session::{
     SessionApprove, SessionDeny, SessionInject, SessionNamed, SessionVerb, Until, Which,
@@ -329,35 +331,6 @@ pub(crate) struct AuditAcknowledge {
     #[arg(long, env = "PEERBUS_DB", value_name = "FILE")]
     pub(crate) db: Option<PathBuf>,
     /// The Unix socket of the broker that runs on it
-    #[arg(long, value_name = "PATH")]
-    pub(crate) socket: Option<PathBuf>,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Names {
-    /// Free a name, so that another token may register it; its queue stays
-    Release(NamesRelease),
-    /// End a name for good; its unseen mail goes to a successor, or its senders are told
-    Retire(NamesRetire),
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct NamesRelease {
-    /// The name
-    pub(crate) name: String,
-    /// The broker's Unix socket
-    #[arg(long, value_name = "PATH")]
-    pub(crate) socket: Option<PathBuf>,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct NamesRetire {
-    /// The name
-    pub(crate) name: String,
-    /// Who gets its mail from now on
-    #[arg(long, value_name = "SUCCESSOR")]
-    pub(crate) to: Option<String>,
-    /// The broker's Unix socket
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
 }

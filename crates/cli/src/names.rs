@@ -1,17 +1,33 @@
 //! `peerbus names`.
 
-use peerbus_wire::PeerName;
+use peerbus_mcp::About;
+use peerbus_wire::{PeerName, escape_json};
+use serde_json::json;
 
-use crate::args::{Names, NamesRelease, NamesRetire};
+use crate::args::{Names, NamesList, NamesRelease, NamesRetire};
 use crate::failure::Failure;
-use crate::{operator, output};
+use crate::{operator, output, peers, told};
 
 /// Runs a `names` verb.
 pub(crate) fn run(verb: Names) -> Result<(), Failure> {
     match verb {
+        Names::List(verb) => list(&verb),
         Names::Release(verb) => release(&verb),
         Names::Retire(verb) => retire(&verb),
     }
+}
+
+fn list(verb: &NamesList) -> Result<(), Failure> {
+    let peers = told::peers(verb.socket.as_ref())?;
+    let all: Vec<About> = peers.iter().map(About::new).collect();
+    if verb.json {
+        let text = json!({ "names": all }).to_string();
+        return Ok(output::line(&escape_json(&text))?);
+    }
+    if all.is_empty() {
+        return Ok(output::line("no names")?);
+    }
+    Ok(output::table(peers::HEADER, all.iter().map(peers::row))?)
 }
 
 fn release(verb: &NamesRelease) -> Result<(), Failure> {

@@ -10,7 +10,7 @@ use crate::args::Peers;
 use crate::failure::Failure;
 use crate::{client, operator, output};
 
-const HEADER: [&str; 9] = [
+pub(crate) const HEADER: [&str; 9] = [
     "NAME", "STATE", "UNSEEN", "CLIENT", "PROJECT", "BRANCH", "PROCESS", "WAKE", "ACKS",
 ];
 
@@ -72,7 +72,7 @@ fn broker(verb: &Peers) -> Option<Value> {
     serde_json::from_str(&about).ok()
 }
 
-fn row(peer: &About) -> [String; 9] {
+pub(crate) fn row(peer: &About) -> [String; 9] {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let wake = peer.wake.as_ref().map(|paths| match paths.as_slice() {
         [] => "-".to_owned(),

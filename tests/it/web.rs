@@ -1,6 +1,7 @@
 //! The gateway: what comes in over HTTP reaches peers, and what they answer comes out.
 
 mod dashboard;
+mod hostile;
 mod refused;
 
 use std::io::{Read as _, Write as _};

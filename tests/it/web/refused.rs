@@ -223,7 +223,7 @@ fn a_token_has_its_pace_and_streams_their_number() {
     broker.stop();
 }
 
-fn rest_of(mut stream: TcpStream) -> String {
+pub(super) fn rest_of(mut stream: TcpStream) -> String {
     let mut text = String::new();
     // The connection may be reset behind its answer.
     let _ = stream.read_to_string(&mut text);

@@ -292,6 +292,14 @@ fn a_request_that_is_repeated_is_sent_once_also_after_a_restart() {
     assert_eq!(ask(&gateway, body).accepted(), id);
     assert_eq!(read(&mut bob)["text"], "once");
     assert_eq!(bob.call("bus.inbox", json!({}))["messages"], json!([]));
+    // Nothing is called accepted that was not sent, whatever is remembered.
+    gateway = Gateway::start(&home);
+    let other = ask(&gateway, br#"{"to":"bob","body":"another"}"#).accepted();
+    let heard = read(&mut bob);
+    assert_eq!(
+        (&heard["id"], &heard["text"]),
+        (&json!(other), &json!("another"))
+    );
     broker.stop();
 }
 

@@ -314,12 +314,13 @@ async fn post(caller: &Caller, to: &str, body: &str, key: Option<String>) -> Ans
             .map(Json);
     };
     let hash = &caller.token.hash;
-    let id = id_of(&["id", hash, &key]);
-    let print = id_of(&["request", hash, name.as_str(), body]);
+    // Of all that is sent: where the key's answer is forgotten, another message is not taken for this.
+    let id = id_of(&[hash, &key, name.as_str(), body]);
+    let slot = id_of(&[hash, &key]);
     let cell = caller
         .peer
         .answered
-        .cell(id.as_str(), print.as_str())
+        .cell(slot.as_str(), id.as_str())
         .ok_or_else(|| {
             let why = "this Idempotency-Key was used for another request: choose a new one";
             Failure::new(StatusCode::CONFLICT, why)

@@ -27,6 +27,7 @@ pub(crate) struct Peer {
 
 /// Whoever asks.
 pub(crate) struct Caller {
+    name: String,
     pub(crate) token: WebToken,
     pub(crate) peer: Arc<Peer>,
 }
@@ -43,10 +44,7 @@ impl App {
             Token::parse(token.trim()).filter(|_| scheme.eq_ignore_ascii_case("bearer"))
         });
         let found = shown.and_then(|shown| self.tokens.admit(&shown));
-        let (name, token) = found.ok_or_else(|| {
-            let why = "a token is needed: Authorization: Bearer TOKEN (`peerbus web token add`)";
-            Failure::new(StatusCode::UNAUTHORIZED, why)
-        })?;
+        let (name, token) = found.ok_or_else(nobody)?;
         let peer = self.peer(&name)?;
         let mut pace = peer.pace.lock().unwrap_or_else(PoisonError::into_inner);
         if !pace.admits(Instant::now()) {
@@ -54,7 +52,16 @@ impl App {
             return Err(Failure::new(StatusCode::TOO_MANY_REQUESTS, why).retry_after(1));
         }
         drop(pace);
-        Ok(Caller { token, peer })
+        Ok(Caller { name, token, peer })
+    }
+
+    /// The caller as it is now, after its request took its time to come.
+    pub(crate) fn still(&self, caller: Caller) -> Result<Caller, Failure> {
+        let now = self.tokens.now();
+        let token = now.tokens.get(&caller.name);
+        let token = token.filter(|token| token.hash == caller.token.hash);
+        let token = token.ok_or_else(nobody)?.clone();
+        Ok(Caller { token, ..caller })
     }
 
     /// The peer of a token, joined now if need be.
@@ -119,6 +126,12 @@ impl App {
             peer.bus.close().await;
         }
     }
+}
+
+/// No token, or none that is admitted.
+fn nobody() -> Failure {
+    let why = "a token is needed: Authorization: Bearer TOKEN (`peerbus web token add`)";
+    Failure::new(StatusCode::UNAUTHORIZED, why)
 }
 
 /// How many requests may come now: what a bucket holds that fills evenly.

@@ -52,6 +52,7 @@ struct Message<'a> {
 pub(crate) async fn message(State(app): State<Arc<App>>, request: Request) -> Answer {
     let caller = app.admit(request.headers())?;
     let (key, text) = read(request).await?;
+    let caller = app.still(caller)?;
     let message: Message<'_> = serde_json::from_str(&text).map_err(|error| not_json(&error))?;
     let talk = conversation(&message)?;
     let body = match message.body.get() {
@@ -86,6 +87,7 @@ pub(crate) async fn hook(
     let meta = meta(request.uri(), request.headers(), &caller.token)?;
     let is_json = is_json(request.headers());
     let (key, text) = read(request).await?;
+    let caller = app.still(caller)?;
     if text.trim().is_empty() {
         return Err(bad("the body is empty: send a text or JSON"));
     }

@@ -1,9 +1,36 @@
 //! What those try who mean the gateway no good.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 
-use super::Gateway;
+use serde_json::json;
+
+use super::{Answer, Gateway, agent, bearer, token};
 use crate::support::{Broker, Home, eventually};
+
+#[test]
+fn what_still_comes_with_a_token_that_is_revoked_meanwhile_reaches_nobody() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let ci = token(&home, &["ci"]);
+    let gateway = Gateway::start(&home);
+    let mut bob = agent(&home, "bob");
+    let mut stream = gateway.connect();
+    let head = format!(
+        "POST /hook/bob HTTP/1.1\r\nHost: {}\r\n{}\r\nConnection: close\r\nContent-Length: 4\r\n\
+         Expect: 100-continue\r\n\r\n",
+        gateway.address,
+        bearer(&ci)
+    );
+    stream.write_all(head.as_bytes()).expect("it reads");
+    let mut goes_on = [0; 25];
+    stream.read_exact(&mut goes_on).expect("it is admitted");
+    assert_eq!(&goes_on, b"HTTP/1.1 100 Continue\r\n\r\n");
+    home.run(&["web", "token", "revoke", "ci"]).ok();
+    stream.write_all(b"late").expect("it reads");
+    Answer::read(stream).refused(401, "a token is needed");
+    assert_eq!(bob.call("bus.inbox", json!({}))["messages"], json!([]));
+    broker.stop();
+}
 
 #[test]
 fn who_asks_and_reads_no_answer_keeps_nobody_out_for_long() {

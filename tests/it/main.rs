@@ -36,6 +36,7 @@ mod recv;
 mod rotate;
 mod senders;
 mod sessions;
+mod side_channels;
 mod status;
 mod support;
 mod tls;

@@ -4,6 +4,7 @@ mod adapter;
 mod history;
 mod install;
 mod mail;
+mod mcp;
 mod names;
 mod run;
 mod session;
@@ -25,6 +26,7 @@ pub(crate) use self::install::{Files, Install, Uninstall};
 pub(crate) use self::mail::{
     Ask, Broadcast, Held, HeldOne, HeldVerb, Outgoing, Recv, Saying, Send,
 };
+pub(crate) use self::mcp::{Mcp, McpList, McpShare, McpUse};
 pub(crate) use self::names::{Names, NamesList, NamesRelease, NamesRetire};
 pub(crate) use self::run::{DrivenClient, Run, Transport};
 pub(crate) use self::session::{
@@ -99,6 +101,9 @@ pub(crate) enum Verb {
     Demo,
     /// Take webhooks and messages over HTTP, and show a page with all that happens.
     Web(Web),
+    /// Share an MCP server with peers, or use one that a peer shares.
+    #[command(subcommand)]
+    Mcp(Mcp),
     /// Check the audit chain.
     #[command(subcommand)]
     Audit(Audit),

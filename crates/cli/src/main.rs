@@ -21,6 +21,7 @@ mod inbox;
 mod install;
 mod keygen;
 mod logging;
+mod mcp;
 mod names;
 mod operator;
 mod output;
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
         Verb::Tail(verb) => tail::run(&verb),
         Verb::History(verb) => history::run(verb),
         Verb::Demo => demo::run(),
+        Verb::Mcp(verb) => mcp::run(verb),
         Verb::Web(verb) => web::run(verb),
         Verb::Audit(verb) => audit::run(verb),
         Verb::Backup(verb) => backup::make(verb),

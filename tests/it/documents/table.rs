@@ -15,6 +15,7 @@ pub(super) enum How {
 use How::{By, Not, Runs, Stays};
 
 const CI: &str = ".ci/run";
+const CHANNELS: &str = "tests/it/side_channels.rs";
 const WEB: &str = "tests/it/web.rs";
 const BUS: &str = "tests/web/bus.py";
 const NODES: &str = "tests/it/nodes.rs";
@@ -244,5 +245,18 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
     (
         r#"curl -N -H "Authorization: Bearer $TOKEN" http://127.0.0.1:47822/v1/replies"#,
         By(WEB, "GET /v1/replies"),
+    ),
+    // SIDE_CHANNELS
+    (
+        "peerbus mcp share files --allow serverTools --to 'dev-*' --name host -- mcp-server-filesystem ~/project",
+        By(
+            CHANNELS,
+            "an_official_server_is_shared_and_used_by_an_official_client",
+        ),
+    ),
+    ("peerbus mcp list", Runs),
+    (
+        "claude mcp add host-files -- peerbus mcp use mcp://host/files --name dev-anna",
+        By(CHANNELS, "mcp://host/files"),
     ),
 ];

@@ -55,6 +55,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["mcp", "node", "adapter", "wire", "os", "test-support"],
     ),
     ("peerbus-setup", &["adapter", "agents", "os"]),
+    ("peerbus-side-channel", &["adapter", "core", "wire", "os"]),
     (
         "peerbus-web",
         &[
@@ -82,6 +83,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "wake",
             "driver",
             "setup",
+            "side-channel",
             "web",
             "test-support",
         ],

@@ -1,0 +1,131 @@
+//! `peerbus mcp`: MCP servers that peers share.
+
+use peerbus_adapter::LinkState;
+use peerbus_adapter::signals::Stop;
+use peerbus_core::grant::NamePattern;
+use peerbus_side_channel::{Advert, Set, Share, Used, adverts, is_name, parse, serve, share};
+use peerbus_wire::escape;
+use serde_json::json;
+
+use crate::args::{Mcp, McpList, McpShare, McpUse};
+use crate::failure::Failure;
+use crate::{client, output};
+
+pub(crate) fn run(verb: Mcp) -> Result<(), Failure> {
+    match verb {
+        Mcp::Share(verb) => share_one(verb),
+        Mcp::Use(verb) => use_one(&verb),
+        Mcp::List(verb) => list(&verb),
+    }
+}
+
+fn share_one(verb: McpShare) -> Result<(), Failure> {
+    if !is_name(&verb.name) {
+        let shown = escape(&verb.name, 80);
+        return Err(Failure::config(format!(
+            "\"{shown}\" cannot be a server's name: 1 to 32 of A-Z a-z 0-9 . _ -"
+        )));
+    }
+    let allow = verb.allow.iter().map(|word| set(word));
+    let to = verb.to.iter().map(|text| {
+        NamePattern::parse(text).ok_or_else(|| {
+            let shown = escape(text, 80);
+            Failure::config(format!(
+                "--to \"{shown}\": give a name of peers such as build-*"
+            ))
+        })
+    });
+    let wanted = Share {
+        name: verb.name,
+        allow: allow.collect::<Result<_, _>>()?,
+        to: to.collect::<Result<_, _>>()?,
+        command: verb.command,
+        say: output::say,
+    };
+    let named = std::env::var("PEERBUS_NAME")
+        .ok()
+        .filter(|name| !name.is_empty());
+    let mut config = client::config(&verb.connection, verb.peer.or(named))?;
+    config.ephemeral = true;
+    client::with_bus(config, client::Refused::Fail, async |bus| {
+        let mut stop = Stop::catch()?;
+        // A name that is refused ends the verb.
+        let online = |state: &LinkState| matches!(state, LinkState::Online { .. });
+        let mut link = bus.link();
+        tokio::select! {
+            online = link.wait_for(online) => drop(online),
+            _ = stop.asked() => return Ok(()),
+        }
+        tokio::select! {
+            shared = share(&bus, &wanted) => shared.map_err(Failure::failed),
+            _ = stop.asked() => Ok(()),
+        }
+    })
+}
+
+/// What may be allowed.
+fn set(word: &str) -> Result<Set, Failure> {
+    let known = Set::ALL.map(Set::as_str).join(", ");
+    Set::parse(word).ok_or_else(|| match word {
+        "sampling" => Failure::config(format!(
+            "--allow sampling: no model stands behind it here; of {known} choose others"
+        )),
+        _ => Failure::config(format!(
+            "--allow \"{}\" is none of {known}",
+            escape(word, 80)
+        )),
+    })
+}
+
+fn use_one(verb: &McpUse) -> Result<(), Failure> {
+    let (peer, name) = parse(&verb.uri).map_err(Failure::config)?;
+    let mut config = client::config(&verb.connection, verb.name.clone())?;
+    config.ephemeral = true;
+    let used = Used {
+        peer,
+        name,
+        timeout: client::duration(verb.timeout),
+    };
+    client::with_bus(config, client::Refused::Wait, async |bus| {
+        let mut stop = Stop::catch()?;
+        tokio::select! {
+            () = serve(&bus, used, tokio::io::stdin(), tokio::io::stdout()) => {}
+            _ = stop.asked() => {}
+        }
+        Ok(())
+    })
+}
+
+fn list(verb: &McpList) -> Result<(), Failure> {
+    let config = client::config(&verb.connection, None)?;
+    let peers = client::with_bus(config, client::Refused::Fail, async |bus| {
+        Ok(bus.peers(client::duration(verb.timeout)).await?)
+    })?;
+    let shared: Vec<Advert> = adverts(&peers.entries).collect();
+    for Advert {
+        peer,
+        name,
+        uri,
+        surface,
+    } in &shared
+    {
+        let capabilities = surface.capabilities();
+        let told =
+            json!({ "peer": peer, "name": name, "channel": uri, "capabilities": capabilities });
+        let words = capabilities
+            .as_object()
+            .map(|sets| sets.keys().cloned().collect::<Vec<_>>());
+        output::line(&match verb.json {
+            true => peerbus_wire::escape_json(&told.to_string()),
+            false => format!(
+                "{}  {}",
+                escape(uri, 256),
+                words.unwrap_or_default().join(" ")
+            ),
+        })?;
+    }
+    if shared.is_empty() && !verb.json {
+        output::line("nobody shares an MCP server now")?;
+    }
+    Ok(())
+}

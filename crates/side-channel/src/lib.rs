@@ -1,0 +1,26 @@
+//! `mcp://` channels: a peer shares an MCP server that it runs, as far as it says, and others use it
+//! over the bus. The messages are MCP's own, JSON-RPC 2.0, with one more member: the channel's URI.
+
+mod advert;
+mod host;
+mod lines;
+mod message;
+mod share;
+mod surface;
+mod user;
+
+pub use advert::{Advert, adverts, is_name, parse};
+pub use share::{Share, share};
+pub use surface::{Set, Surface};
+pub use user::{Used, serve};
+
+/// JSON-RPC's own: there is no such method, or it is not served.
+pub(crate) const NOT_FOUND: i64 = -32_601;
+/// The channel is not there (any more).
+pub(crate) const GONE: i64 = -32_001;
+/// Whoever asks may not.
+pub(crate) const REFUSED: i64 = -32_003;
+/// No answer came in time.
+pub(crate) const TIMED_OUT: i64 = -32_004;
+/// The answer does not fit.
+pub(crate) const TOO_LARGE: i64 = -32_005;

@@ -202,6 +202,10 @@ class Scenario:
         self.page.says("Not shown: its signature does not hold")
         self.page.says("\\u202egpj.exe\\u202c \\u001b[2J\\u200b")
         check("pay mallory" not in self.page.text(), "a forged text is shown")
+        # What the broker takes from nobody is told, too.
+        done = self.bus.start(self.bus.peerbus, "send", "nobody", "hello?", "--name", "mallory")
+        check(done.wait(timeout=60) == 1, "a message to nobody", done.returncode)
+        self.page.says("The broker refused a message of mallory")
         self.page.do("[...document.querySelectorAll('.conversation')].find((one) => one.innerText.includes('xxxx')).click()")
         self.page.press("Show 998,007 more characters")
         self.page.until("document.querySelector('.message .body').textContent.endsWith('the end')")

@@ -1,6 +1,6 @@
 // The page: what it shows, and the stream that tells it what changes.
 
-import { announce, byId, follow, post, put } from "./dom.js";
+import { byId, clock, follow, post, put } from "./dom.js";
 import * as messages from "./messages.js";
 import * as people from "./people.js";
 import * as rates from "./rates.js";
@@ -31,6 +31,8 @@ async function begin() {
   }
 }
 
+let refused;
+
 const tells = {
   ready: begin,
   away: ({ why }) => state("away", `No broker: ${why}. What is shown is from before; this goes on by itself.`),
@@ -42,7 +44,13 @@ const tells = {
     messages.step(told);
     rates.step(told);
   },
-  refused: ({ from, reason }) => announce(`The broker refused a message of ${from}: ${reason}`),
+  refused({ from, reason }) {
+    const said = byId("refused");
+    put(said, `${clock(Date.now())} The broker refused a message of ${from}: ${reason}`);
+    said.hidden = false;
+    clearTimeout(refused);
+    refused = setTimeout(() => (said.hidden = true), 60000);
+  },
   peers: people.peers,
   sessions({ sessions }) {
     people.sessions(sessions);

@@ -71,6 +71,7 @@ const asked = new Map();
 function refresh(message) {
   clearTimeout(asked.get(message.seq));
   const ask = async () => {
+    asked.delete(message.seq);
     try {
       add(await get(`/dashboard/message?seq=${message.seq}&id=${encodeURIComponent(message.id)}`));
     } catch {

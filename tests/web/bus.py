@@ -55,7 +55,7 @@ class Bus:
     """The home, and the processes in it."""
 
     def __init__(self, peerbus, home):
-        self.peerbus, self.home, self.children = peerbus, Path(home), []
+        self.peerbus, self.home, self.children = str(Path(peerbus).resolve()), Path(home), []
         self.env = {"HOME": str(home), "PATH": os.environ["PATH"], "PEERBUS_AUTOSTART": "off"}
         self.config = self.home / ".config/peerbus"
 

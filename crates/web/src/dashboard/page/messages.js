@@ -141,15 +141,16 @@ function pill(element, [word, tone]) {
 
 function row({ key }) {
   const link = el("a.conversation", { href: `#/c/${encodeURIComponent(key)}` },
-    el("span.who"), el("span.when"), el("span.text"), el("span.pill"));
+    el("span.who", {}, el("span"), el("span.many")), el("span.when"), el("span.text"), el("span.pill"));
   return el("li", {}, link);
 }
 
 function fill(item, { list, last }) {
   const [who, when, text, state] = item.firstElementChild.children;
-  put(who, between(list) + (list.length > 1 ? ` · ${list.length} messages` : ""));
+  put(who.firstElementChild, between(list));
+  put(who.lastElementChild, list.length > 1 ? ` · ${list.length} messages` : "");
   put(when, clock(last.at));
-  put(text, said(last).slice(0, 240));
+  put(text, (list.length > 1 && !last.hidden ? `${last.from}: ` : "") + said(last).slice(0, 240));
   text.classList.toggle("hidden-text", Boolean(last.hidden));
   pill(state, standing(last));
 }
@@ -177,7 +178,7 @@ function stepItem(message, step) {
   return el("li", { className: TONE[step.state] || "" },
     el("span.word", {}, step.state), step.to && message.to === "*" ? el("span.to", {}, ` at ${step.to}`) : null,
     el("span.says", {}, says),
-    el("span.when", {}, later ? `+${took(later)}  ` : "", moment(at)));
+    el("span.when", {}, later ? el("span", {}, `+${took(later)} `) : null, moment(at)));
 }
 
 function messageItem(message) {

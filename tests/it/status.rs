@@ -117,7 +117,10 @@ const TABLE: &[Row] = &[
             )
         },
         "dead",
-        &["rejected at bob: bob says: \"no\"", "send it anew"],
+        &[
+            "rejected at bob, and is not tried again",
+            "send it anew when the reason is gone: bob says: \"no\"",
+        ],
     ),
     (retired, "expired", &["ended for good", "send it again"]),
     (

@@ -112,8 +112,8 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64) -> String {
             escape(why, REASON_CHARS)
         ),
         Stage::Dead { why } => format!(
-            "it was rejected at {name}: {}; it is not tried again: send it anew when that has \
-             changed",
+            "it was rejected at {name}, and is not tried again; send it anew when the reason is \
+             gone: {}",
             says(to, why)
         ),
         Stage::Accepted(_) | Stage::Refused(_) | Stage::Settled { .. } | Stage::Unknown => {

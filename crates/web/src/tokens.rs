@@ -127,14 +127,11 @@ pub fn peer(name: &str) -> Result<PeerName, String> {
 pub fn read(path: &Path) -> Result<WebFile, String> {
     let failed = |why: String| format!("{} {why}", path.display());
     let unreadable = |error: std::io::Error| failed(format!("cannot be read: {error}"));
-    let opened = match File::open(path) {
+    let opened = match file::open_regular(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(WebFile::default()),
         opened => opened.map_err(unreadable)?,
     };
     let metadata = opened.metadata().map_err(unreadable)?;
-    if !metadata.is_file() {
-        return Err(failed("is not a file".into()));
-    }
     if let Some(mode) = file::exposed_mode(&metadata) {
         let path = path.display();
         return Err(failed(format!(
@@ -233,12 +230,13 @@ fn directory(path: &Path) -> &Path {
     parent.unwrap_or(Path::new("."))
 }
 
-/// What tells one version of a file from another.
+/// What tells one version of a file from another: with when it was changed, its mode included, which
+/// nobody can put back.
 type Stamp = Option<(u64, i64, i64, u64)>;
 
 fn stamp(path: &Path) -> Stamp {
     let found = fs::metadata(path).ok()?;
-    Some((found.ino(), found.mtime(), found.mtime_nsec(), found.len()))
+    Some((found.ino(), found.ctime(), found.ctime_nsec(), found.len()))
 }
 
 /// The tokens as they are now.
@@ -304,6 +302,8 @@ impl Tokens {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     fn token(text: &str) -> Token {
@@ -377,7 +377,15 @@ mod tests {
         .unwrap();
         let tokens = Tokens::open(&path).unwrap();
         assert!(tokens.admit(&token("first-token")).is_some());
+        file::set_mode(&path, 0o644).unwrap();
+        assert_eq!(tokens.admit(&token("first-token")), None);
+        file::set_mode(&path, 0o600).unwrap();
+        assert!(tokens.admit(&token("first-token")).is_some());
         fs::write(&path, "nonsense").unwrap();
+        assert_eq!(tokens.admit(&token("first-token")), None);
+        fs::remove_file(&path).unwrap();
+        let made = Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
         assert_eq!(tokens.admit(&token("first-token")), None);
     }
 }

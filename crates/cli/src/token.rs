@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use peerbus_adapter::credentials::random_hex;
+use peerbus_adapter::hooks::{directories, is_of_an_agent};
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::{Token, wall_ms};
 use peerbus_broker::tokens;
@@ -42,6 +43,9 @@ fn add(verb: &TokenAdd) -> Result<(), Failure> {
         })
     });
     let rights: Vec<_> = rights.collect::<Result<_, _>>()?;
+    if rights.contains(&Right::Approve) {
+        for_people()?;
+    }
     let day_ms = |days| u64::from(days) * 86_400_000;
     let grant = Grant {
         name: name(&verb.name)?,
@@ -64,6 +68,18 @@ fn add(verb: &TokenAdd) -> Result<(), Failure> {
         file.display()
     ));
     tell(&file, &verb.place)
+}
+
+/// Refuses an agent, or what it runs, a token whose words are verdicts: with it the agent could answer
+/// what it asks itself.
+pub(crate) fn for_people() -> Result<(), Failure> {
+    if is_of_an_agent(&directories(&Paths::find()?), std::process::id()) {
+        return Err(Failure::failed(
+            "an agent, or what it runs, may not make a token that may approve: a person makes it, in a \
+             terminal of their own",
+        ));
+    }
+    Ok(())
 }
 
 fn list(verb: &TokenList) -> Result<(), Failure> {

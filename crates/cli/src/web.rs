@@ -16,6 +16,7 @@ use serde_json::json;
 
 use crate::args::{Web, WebTokenAdd, WebTokenVerb, WebVerb};
 use crate::failure::Failure;
+use crate::token::for_people;
 use crate::{audit, client, operator, output};
 
 /// The gateway's token at the broker, and the names of its peers.
@@ -160,6 +161,9 @@ fn token(verb: WebTokenVerb) -> Result<(), Failure> {
 }
 
 fn add(verb: WebTokenAdd) -> Result<(), Failure> {
+    if verb.approve {
+        for_people()?;
+    }
     let file = place()?;
     let peer = tokens::peer(&verb.name).map_err(Failure::config)?;
     let text = random_hex();

@@ -5,7 +5,42 @@ use std::io::{Read as _, Write as _};
 use serde_json::json;
 
 use super::{Answer, Gateway, agent, bearer, token};
+use crate::orphans::Session;
+use crate::sessions::names;
 use crate::support::{Broker, Home, eventually};
+
+#[test]
+fn an_agent_makes_no_token_with_which_it_could_approve() {
+    const RUN: &str = "import subprocess, sys\n\
+                       done = subprocess.run(input().split(), capture_output=True, text=True)\n\
+                       print((done.stdout + done.stderr).replace('\\n', ' '))";
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut bob = Session::start(&home, "bob");
+    eventually("bob is there", || {
+        names(&home).contains(&"bob".to_owned()).then_some(())
+    });
+    let mut below = |args: &str| {
+        let line = format!("{} {args}", env!("CARGO_BIN_EXE_peerbus"));
+        bob.tell(&format!("ask {}", json!([RUN, "", line])));
+        bob.hear("asked")
+    };
+    for args in [
+        "web token add phone --approve",
+        "token add phone --names phone --rights send,approve",
+    ] {
+        let said = below(args);
+        assert!(
+            said.contains("may not make a token that may approve"),
+            "{said}"
+        );
+        // A person may.
+        home.run(&args.split(' ').collect::<Vec<_>>()).ok();
+    }
+    let said = below("web token add ci --to bob");
+    assert!(said.contains("comes from web:ci"), "{said}");
+    broker.stop();
+}
 
 #[test]
 fn what_still_comes_with_a_token_that_is_revoked_meanwhile_reaches_nobody() {

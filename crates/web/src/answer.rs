@@ -7,7 +7,7 @@ use peerbus_wire::escape;
 use serde_json::{Map, Value};
 
 /// Longest part of a sentence that others have a say in, in characters.
-const SAID_CHARS: usize = 200;
+pub(crate) const SAID_CHARS: usize = 200;
 
 /// Why a request is not granted.
 #[derive(Debug)]

@@ -2,14 +2,18 @@
 
 use std::net::SocketAddr;
 
+use axum::body::to_bytes;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use peerbus_os::tcp;
+use peerbus_wire::escape;
 
-use crate::answer::Failure;
+use crate::answer::{Failure, SAID_CHARS};
 
+/// More than a sentence has.
+const SAID_BYTES_MAX: usize = 4_096;
 /// A page of ours runs its own files and nothing else, and stands in no frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                       connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; \
@@ -73,7 +77,7 @@ impl Site {
 pub(crate) async fn guard(State(site): State<Site>, request: Request, next: Next) -> Response {
     let mut response = match site.refusal(request.headers()) {
         Some(why) => Failure::new(StatusCode::FORBIDDEN, why).into_response(),
-        None => next.run(request).await,
+        None => in_json(next.run(request).await).await,
     };
     let headers = response.headers_mut();
     for (name, value) in ALWAYS {
@@ -83,6 +87,23 @@ pub(crate) async fn guard(State(site): State<Site>, request: Request, next: Next
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
     response
+}
+
+/// What was refused before a handler saw it, said as we say it.
+async fn in_json(response: Response) -> Response {
+    let status = response.status();
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    let is_said = kind.is_some_and(|kind| !kind.as_bytes().starts_with(b"text/plain"));
+    if is_said || !(status.is_client_error() || status.is_server_error()) {
+        return response;
+    }
+    let said = to_bytes(response.into_body(), SAID_BYTES_MAX).await;
+    let said = said.unwrap_or_default();
+    let why = match said.is_empty() {
+        true => status.canonical_reason().unwrap_or_default().to_lowercase(),
+        false => escape(&String::from_utf8_lossy(&said), SAID_CHARS),
+    };
+    Failure::new(status, why).into_response()
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Messages in: `POST /hook/PEER` and `POST /v1/messages`. The answer is the broker's receipt.
 
+use std::error::Error as _;
+use std::iter::successors;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -266,7 +268,10 @@ async fn read(request: Request) -> Result<(Option<String>, String), Failure> {
         let why = format!("the body did not come within {} s", BODY.as_secs());
         Failure::new(StatusCode::REQUEST_TIMEOUT, why)
     })?;
-    let bytes = bytes.map_err(|_broken| too_large())?;
+    let bytes = bytes.map_err(|error| match is_broken(&error) {
+        true => bad("the body broke off, or its chunks are none: send all of it"),
+        false => too_large(),
+    })?;
     let text = String::from_utf8(bytes.into()).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         bad(format!(
@@ -274,6 +279,12 @@ async fn read(request: Request) -> Result<(Option<String>, String), Failure> {
         ))
     })?;
     Ok((key, text))
+}
+
+/// Whether a body ended in a way that HTTP does not know; else it was too large.
+fn is_broken(error: &axum::Error) -> bool {
+    let mut causes = successors(error.source(), |&error| error.source());
+    causes.any(|error| error.is::<hyper::Error>())
 }
 
 fn is_key(text: &str) -> bool {

@@ -97,3 +97,27 @@ fn who_asks_and_reads_no_answer_keeps_nobody_out_for_long() {
     drop(all);
     broker.stop();
 }
+
+#[test]
+fn what_is_no_request_is_refused_with_a_sentence_too() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let ci = bearer(&token(&home, &["ci"]));
+    let gateway = Gateway::start(&home);
+    for (line, status, says) in [
+        ("GET /v1/messages/%ff", 400, "UTF-8"),
+        ("GET /open/%ff", 400, "UTF-8"),
+        ("GET /page/nothing.js", 404, "not found"),
+    ] {
+        gateway.ask(line, &[&ci], b"").refused(status, says);
+    }
+    let mut stream = gateway.connect();
+    let head = format!(
+        "POST /hook/bob HTTP/1.1\r\nHost: {}\r\n{ci}\r\nConnection: close\r\n\
+         Transfer-Encoding: chunked\r\n\r\nno number\r\n",
+        gateway.address
+    );
+    stream.write_all(head.as_bytes()).expect("it reads");
+    Answer::read(stream).refused(400, "the body broke off");
+    broker.stop();
+}

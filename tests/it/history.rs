@@ -331,3 +331,61 @@ fn nothing_of_the_history_is_told_over_tcp() {
     }
     broker.stop();
 }
+
+/// A stream of the operator's, from now on or behind a cursor: its lines, the head among them.
+fn events(home: &Home, cursor: Option<&str>) -> Lines {
+    let socket = home.path().join(".local/state/peerbus/peerbus.sock");
+    let mut stream = std::os::unix::net::UnixStream::connect(socket).expect("a broker");
+    let cursor = cursor.map(|cursor| format!("Last-Event-ID: {cursor}\r\n"));
+    let cursor = cursor.unwrap_or_default();
+    let request = format!("GET /v1/events HTTP/1.0\r\nHost: localhost\r\n{cursor}\r\n");
+    std::io::Write::write_all(&mut stream, request.as_bytes()).expect("a request");
+    Lines::of(stream)
+}
+
+/// The cursor of the first event whose data has this text.
+#[track_caller]
+fn cursor_of(lines: &Lines, text: &str) -> String {
+    let mut cursor = String::new();
+    lines.find(text, |line| {
+        if let Some(id) = line.strip_prefix("id: ") {
+            id.clone_into(&mut cursor);
+        }
+        line.contains(text).then_some(())
+    });
+    cursor
+}
+
+#[test]
+fn the_operators_stream_goes_on_behind_a_cursor_or_says_that_it_is_gone() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    drop(Raw::register(&home, &broker, "bob"));
+    let lines = events(&home, None);
+    cursor_of(&lines, "event: ready");
+    let first = send(&home, "alice", "bob", "one", &[]);
+    let cursor = cursor_of(&lines, &first);
+    let second = send(&home, "alice", "bob", "two", &[]);
+    let third = send(&home, "alice", "bob", "three", &[]);
+    cursor_of(&lines, &third);
+    let again = events(&home, Some(&cursor));
+    let mut seen = Vec::new();
+    again.find("what came meanwhile", |line| {
+        let which = [&first, &second, &third]
+            .into_iter()
+            .find(|id| line.contains(*id));
+        seen.extend(which.cloned());
+        (which == Some(&third)).then_some(())
+    });
+    assert!(seen.contains(&second), "{seen:?}");
+    broker.kill();
+    let broker = Broker::start(&home);
+    for cursor in [cursor.as_str(), "nonsense", "7-7"] {
+        let gone = events(&home, Some(cursor));
+        gone.find("410", |line| line.contains(" 410 ").then_some(()));
+        gone.find("from where", |line| {
+            line.contains("go on without one, or from").then_some(())
+        });
+    }
+    broker.stop();
+}

@@ -108,12 +108,30 @@ fn a_new_session_of_the_name_holds_it_too_and_rules_may_change() {
     drop(bob);
     let _bob = session(&home);
     eventually("it is held again", || {
-        home.run(&["held"]).ok().contains(&held).then_some(())
+        home.run(&["held"]).stdout.contains(&held).then_some(())
     });
     rules(&home, r#"["cyd=refuse"]"#);
     broker.stop();
     let broker = Broker::start(&home);
     status(&home, &held, "the recipient takes no mail of this sender");
+    broker.stop();
+}
+
+#[test]
+fn an_agent_that_asks_what_waits_is_told_that_it_may_not_know() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut bob = session(&home);
+    let code = "import subprocess, sys\n\
+        done = subprocess.run([sys.argv[1], 'held', '--json'], capture_output=True, text=True)\n\
+        print(done.returncode, done.stdout.strip(), done.stderr.strip().replace(chr(10), ' '))";
+    let call = serde_json::json!([code, env!("CARGO_BIN_EXE_peerbus"), ""]);
+    bob.tell(&format!("ask {call}"));
+    let said = bob.hear("asked");
+    assert!(
+        said.starts_with("1 ") && said.contains("there may be more"),
+        "{said}"
+    );
     broker.stop();
 }
 

@@ -28,7 +28,13 @@ pub(crate) fn run(verb: &Held) -> Result<(), Failure> {
 }
 
 fn list(json: bool) -> Result<(), Failure> {
-    let waiting = waiting()?;
+    let (waiting, silent) = waiting()?;
+    let all = match silent {
+        0 => Ok(()),
+        _ => Err(Failure::failed(
+            "there may be more: not every session was asked",
+        )),
+    };
     if json {
         let told = |it: &Waiting| {
             let mut message = it.message.clone();
@@ -37,9 +43,10 @@ fn list(json: bool) -> Result<(), Failure> {
             message
         };
         let told: Vec<_> = waiting.iter().map(told).collect();
-        return session::print_json(&json!({ "held": told }));
+        session::print_json(&json!({ "held": told }))?;
+        return all;
     }
-    if waiting.is_empty() {
+    if waiting.is_empty() && all.is_ok() {
         output::line("no mail waits for you")?;
     }
     for it in &waiting {
@@ -65,7 +72,7 @@ fn list(json: bool) -> Result<(), Failure> {
             word("sent_at"),
         ))?;
     }
-    Ok(())
+    all
 }
 
 fn decide(method: &str, meant: &crate::args::HeldOne, json: bool) -> Result<(), Failure> {
@@ -74,7 +81,7 @@ fn decide(method: &str, meant: &crate::args::HeldOne, json: bool) -> Result<(), 
         let of = |name: &String| name.eq_ignore_ascii_case(from);
         it.message["id"] == meant.id && meant.from.as_ref().is_none_or(of)
     };
-    let mut found = waiting()?;
+    let (mut found, _) = waiting()?;
     found.retain(is);
     let id = escape(&meant.id, CELL_CHARS);
     let Some(first) = found.first() else {
@@ -107,9 +114,9 @@ fn decide(method: &str, meant: &crate::args::HeldOne, json: bool) -> Result<(), 
     Ok(())
 }
 
-/// What waits in all sessions. One that does not answer is named.
-fn waiting() -> Result<Vec<Waiting>, Failure> {
-    let mut all = Vec::new();
+/// What waits in all sessions, and how many did not say. Each of those is named.
+fn waiting() -> Result<(Vec<Waiting>, usize), Failure> {
+    let (mut all, mut silent) = (Vec::new(), 0);
     for session in session::sessions()? {
         let asked = session::open(&session).and_then(|mut client| {
             match client.call("session/held", &json!({})) {
@@ -127,11 +134,14 @@ fn waiting() -> Result<Vec<Waiting>, Failure> {
                     });
                 }
             }
-            Err(why) => output::complain(&format!(
-                "the session {} was not asked: {why}",
-                escape(&session.id, CELL_CHARS)
-            )),
+            Err(why) => {
+                silent += 1;
+                output::complain(&format!(
+                    "the session {} was not asked: {why}",
+                    escape(&session.id, CELL_CHARS)
+                ));
+            }
         }
     }
-    Ok(all)
+    Ok((all, silent))
 }

@@ -44,6 +44,9 @@ pub struct SqliteStore {
     pub(crate) reserve: Reserve,
 }
 
+/// Transactions that are begun anew at most, since the WAL became shorter meanwhile.
+const BEGINS_MAX: usize = 100;
+
 impl SqliteStore {
     /// The key of this database's audit chain.
     #[must_use]
@@ -157,13 +160,23 @@ impl Store for SqliteStore {
     }
 
     fn begin(&mut self) -> Result<(), StoreError> {
-        if self.watch.wal_shrank() {
-            self.check()?;
+        for _ in 0..BEGINS_MAX {
+            if self.watch.wal_shrank() {
+                self.check()?;
+            }
+            self.run("opening a transaction", |db| {
+                db.prepare_cached("BEGIN IMMEDIATE")?.execute([])
+            })?;
+            if !self.watch.wal_shrank() {
+                break;
+            }
+            // Somebody emptied it, by the rules or not, before this transaction had the lock.
+            self.run("rolling back", |db| db.execute_batch("ROLLBACK"))?;
         }
-        self.run("opening a transaction", |db| {
-            db.prepare_cached("BEGIN IMMEDIATE")?.execute([])
-        })?;
-        Ok(())
+        match self.db.is_autocommit() {
+            true => Err(self.truncated(true)),
+            false => Ok(()),
+        }
     }
 
     fn commit(&mut self) -> Result<(), StoreError> {

@@ -19,6 +19,9 @@ use crate::{SqliteStore, files, maintain};
 const WAL_HEAD: u64 = 32;
 const FRAME_HEAD: u64 = 24;
 
+/// Looks before a file is taken for one that has lost its end.
+const LOOKS: usize = 5;
+
 /// The files as they were at the last look.
 #[derive(Debug)]
 pub(crate) struct Watch {
@@ -116,15 +119,24 @@ impl SqliteStore {
                  database; nothing is lost, start it again"
             ))
         })?;
-        let more = |has: SqlResult<u64>, than| has.map_or(true, |has| has > than);
-        if database < self.watch.database.len && more(has_bytes(&self.db), database) {
+        if database < self.watch.database.len && self.lacks(&self.watch.database, has_bytes) {
             return Err(self.truncated(false));
         }
-        if wal < self.watch.wal.len && more(wal_needs(&self.db), wal) {
+        if wal < self.watch.wal.len && self.lacks(&self.watch.wal, wal_needs) {
             return Err(self.truncated(true));
         }
         (self.watch.database.len, self.watch.wal.len) = (database, wal);
         Ok(())
+    }
+
+    /// Whether a file is shorter than it must be. Others may write between two looks, by the rules;
+    /// what is lost is lost at each.
+    fn lacks(&self, file: &File, needs: fn(&Connection) -> SqlResult<u64>) -> bool {
+        (0..LOOKS).all(|_| {
+            let needs = needs(&self.db);
+            file.look()
+                .is_ok_and(|has| needs.map_or(true, |needs| needs > has))
+        })
     }
 
     /// What a WAL or a database is called that has lost its end.

@@ -161,3 +161,27 @@ fn settle(store: &mut SqliteStore) {
 fn size(path: &Path) -> u64 {
     fs::metadata(path).unwrap().len()
 }
+
+#[test]
+fn another_program_that_rewrites_all_of_it_is_no_loss_whenever_it_does() {
+    let (_directory, path) = place();
+    let mut store = open(&path);
+    fill(&mut store, 200);
+    let rewriting = {
+        let path = path.clone();
+        std::thread::spawn(move || {
+            let other = rusqlite::Connection::open(path).unwrap();
+            for _ in 0..300 {
+                // Somebody writes at that moment: another time.
+                let _ = other.execute_batch("PRAGMA wal_checkpoint(TRUNCATE); VACUUM");
+            }
+        })
+    };
+    while !rewriting.is_finished() {
+        store.begin().unwrap();
+        store.commit().unwrap();
+        store.check().unwrap();
+    }
+    rewriting.join().unwrap();
+    store.check().unwrap();
+}

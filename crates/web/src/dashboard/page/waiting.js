@@ -2,7 +2,12 @@
 
 import { announce, byId, clock, count, el, keyed, post, put } from "./dom.js";
 
+// Milliseconds for which nothing that has just moved under a pointer counts as meant by it.
+const SETTLES = 700;
+
 let last = 0;
+let keys = "";
+let moved = -Infinity;
 
 export function show(sessions) {
   const approvals = sessions.flatMap((session) => session.approvals.map((request) => ({ session, request })));
@@ -20,6 +25,9 @@ export function show(sessions) {
   const focused = list.contains(document.activeElement);
   byId("waiting").hidden = byId("waits").hidden = !items.length;
   put(byId("waits").firstElementChild, `${count(items.length, "thing waits", "things wait")} for you`);
+  const now = items.map((it) => it.key).join("\n");
+  if (now !== keys) moved = performance.now();
+  keys = now;
   keyed(list, items, (it) => it.key, (it) => (it.request ? approval(it) : held(it)));
   // Whoever decided by keyboard goes on from here.
   if (focused && !list.contains(document.activeElement)) byId(items.length ? "waiting-title" : "list-title").focus();
@@ -32,7 +40,12 @@ export function show(sessions) {
 // A button that asks once, and says what came of it where it stands.
 function deed(label, kind, said, ask) {
   const button = el(`button.${kind}`, { type: "button" }, label);
-  button.addEventListener("click", async () => {
+  button.addEventListener("click", async (event) => {
+    // A key presses what has the focus, wherever that went.
+    if (event.detail && performance.now() - moved < SETTLES) {
+      put(said, "This has just moved here: look again, then press it.");
+      return;
+    }
     const all = [...button.closest(".card").querySelectorAll("button")];
     if (all.some((one) => one.hasAttribute("aria-disabled"))) return;
     // A button that is disabled would lose the focus.

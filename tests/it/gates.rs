@@ -146,8 +146,8 @@ fn caller(mut python: Command, socket: &Path) -> Command {
     python
 }
 
-/// A peer whose token may approve.
-fn approver(home: &Home, name: &str) -> Mcp {
+/// A token for this name that may approve. Made before there is an agent: it makes none.
+fn approving(home: &Home, name: &str) -> String {
     let token = [
         "token",
         "add",
@@ -157,9 +157,13 @@ fn approver(home: &Home, name: &str) -> Mcp {
         "--rights",
         "send,approve",
     ];
-    let token = home.run(&token).ok();
+    home.run(&token).ok().trim().to_owned()
+}
+
+/// A peer with this token.
+fn approver(home: &Home, name: &str, token: &str) -> Mcp {
     let mut command = home.peerbus(&["adapter", "--adapter", "generic", "--name", name]);
-    let mut peer = Mcp::spawn(command.env("PEERBUS_TOKEN", token.trim()));
+    let mut peer = Mcp::spawn(command.env("PEERBUS_TOKEN", token));
     peer.initialize("some-phone");
     peer
 }
@@ -168,6 +172,7 @@ impl World {
     fn new() -> Self {
         let home = Home::new();
         let broker = Broker::start(&home);
+        let tokens = ["phone", "stranger"].map(|name| approving(&home, name));
         let session = Session::start(&home, "bob");
         let listed = eventually("bob is listed", || {
             listed(&home).into_iter().find(|one| one["name"] == "bob")
@@ -182,8 +187,8 @@ impl World {
             other.current_dir("/").uid(NOBODY).gid(NOBODY);
             Caller::start(other)
         });
-        let phone = approver(&home, "phone");
-        let stranger = approver(&home, "stranger");
+        let phone = approver(&home, "phone", &tokens[0]);
+        let stranger = approver(&home, "stranger", &tokens[1]);
         let twin = Mcp::start(&home, "generic", "twin", "some-bot");
         eventually("all are there", || {
             let names = names(&home);

@@ -148,15 +148,8 @@ fn caller(mut python: Command, socket: &Path) -> Command {
 
 /// A token for this name that may approve. Made before there is an agent: it makes none.
 fn approving(home: &Home, name: &str) -> String {
-    let token = [
-        "token",
-        "add",
-        name,
-        "--names",
-        name,
-        "--rights",
-        "send,approve",
-    ];
+    let names = ["--names", name, "--rights", "send,approve"];
+    let token = [&["token", "add", name], &names[..]].concat();
     home.run(&token).ok().trim().to_owned()
 }
 

@@ -171,7 +171,12 @@ fn libc_version(binary: &[u8]) -> Option<u32> {
         let digits: String = digits.take(4).copied().map(char::from).collect();
         digits.parse().ok()
     });
-    minor.max()
+    // Packed relocations are a promise of the loader's, and no symbol.
+    const PACKED: (&[u8], u32) = (b"GLIBC_ABI_DT_RELR", 36);
+    let packed = binary
+        .windows(PACKED.0.len())
+        .any(|window| window == PACKED.0);
+    minor.chain(packed.then_some(PACKED.1)).max()
 }
 
 /// Gives a file its permissions, whatever the umask is.
@@ -187,6 +192,8 @@ mod tests {
     fn a_package_needs_the_newest_c_library_that_its_binary_names() {
         let binary = b"\0GLIBC_2.2.5\0GLIBC_2.34\0GLIBC_2.9\0GLIBC_PRIVATE\0";
         assert_eq!(libc_version(binary), Some(34));
+        let packed = b"\0GLIBC_2.34\0GLIBC_ABI_DT_RELR\0";
+        assert_eq!(libc_version(packed), Some(36));
         let control = control("amd64", binary, 7).unwrap();
         assert!(
             control.contains("\nDepends: libc6 (>= 2.34), libgcc-s1\n"),

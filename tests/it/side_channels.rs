@@ -11,6 +11,17 @@ use crate::support::{Broker, Home, Lines, Mcp, eventually, python};
 /// A server that notes what it is asked, in a shell: the first argument is its log.
 const NOTES: &str = include_str!("side_channels/server.py");
 
+/// Our server's tools, for everybody.
+const OPEN: &[&str] = &[
+    "notes",
+    "--allow",
+    "serverTools",
+    "--to",
+    "*",
+    "--name",
+    "host",
+];
+
 /// `peerbus mcp share`, killed when dropped.
 struct Share {
     child: Child,
@@ -206,16 +217,7 @@ fn a_call_whose_host_dies_is_answered_and_the_next_generation_is_found() {
     let home = Home::new();
     let broker = Broker::start(&home);
     let (server, log) = notes(&home);
-    let args = [
-        "notes",
-        "--allow",
-        "serverTools",
-        "--to",
-        "*",
-        "--name",
-        "host",
-    ];
-    let mut share = Share::start(&home, &args, &strs(&server));
+    let mut share = Share::start(&home, OPEN, &strs(&server));
     let before = share.uri();
     let mut dev = user(&home, "mcp://host/notes", "dev-1");
     let call = |dev: &mut Mcp, tool: &str| dev.request("tools/call", json!({ "name": tool }));
@@ -232,7 +234,7 @@ fn a_call_whose_host_dies_is_answered_and_the_next_generation_is_found() {
             .contains("may have been done"),
         "{error}"
     );
-    let share = Share::start(&home, &args, &strs(&server));
+    let share = Share::start(&home, OPEN, &strs(&server));
     let after = share.uri();
     assert_ne!(before, after);
     assert_eq!(call(&mut dev, "echo")["content"][0]["text"], "echo");
@@ -254,16 +256,7 @@ fn a_change_is_told_to_those_who_use_the_channel() {
     let home = Home::new();
     let broker = Broker::start(&home);
     let (server, _) = notes(&home);
-    let args = [
-        "notes",
-        "--allow",
-        "serverTools",
-        "--to",
-        "*",
-        "--name",
-        "host",
-    ];
-    let share = Share::start(&home, &args, &strs(&server));
+    let share = Share::start(&home, OPEN, &strs(&server));
     share.uri();
     let mut users: Vec<_> = (0..8)
         .map(|n| user(&home, "mcp://host/notes", &format!("dev-{n}")))

@@ -14,6 +14,8 @@ pub use share::{Share, share};
 pub use surface::{Set, Surface};
 pub use user::{Used, serve};
 
+/// The version of MCP that is spoken with servers, and with clients that ask for none of ours.
+pub(crate) const VERSION: &str = "2025-06-18";
 /// JSON-RPC's own: there is no such method, or it is not served.
 pub(crate) const NOT_FOUND: i64 = -32_601;
 /// The channel is not there (any more).

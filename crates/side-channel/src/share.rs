@@ -15,6 +15,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, sleep_until, timeout};
 
+use crate::VERSION;
 use crate::advert;
 use crate::host::{Host, Out};
 use crate::lines;
@@ -30,8 +31,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(10);
 /// How long an answer may wait for the broker.
 const SENDS_WITHIN: Duration = Duration::from_secs(30);
-/// What we speak with the server.
-const VERSION: &str = "2025-06-18";
 
 /// A server to share.
 #[derive(Debug, Clone)]

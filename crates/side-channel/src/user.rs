@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::advert::{Advert, adverts};
 use crate::lines;
 use crate::message::{Kind, Message, Place};
-use crate::{GONE, NOT_FOUND, TIMED_OUT};
+use crate::{GONE, NOT_FOUND, TIMED_OUT, VERSION};
 
 /// How long the shared server may take to show up when the client introduces itself.
 const SHOWS_UP: Duration = Duration::from_secs(10);
@@ -24,9 +24,8 @@ const LOOK_IDLE: Duration = Duration::from_secs(5);
 const TELLS: Duration = Duration::from_secs(2);
 /// What a host may take beyond the time of a call to say that it is over.
 const GRACE: Duration = Duration::from_secs(5);
-/// The versions of MCP that a client may ask for, and the one that it gets otherwise.
+/// The versions of MCP that a client may ask for.
 const VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
-const VERSION: &str = "2025-06-18";
 
 /// A shared server that is used.
 #[derive(Debug, Clone)]

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
 use peerbus_adapter::mailbox::{quote, receipt};
-use peerbus_adapter::{Bus, Event, How, Inbound, Key, NoticeId, Receipt, wall_ms};
+use peerbus_adapter::{Bus, Event, How, Inbound, Key, LinkState, NoticeId, Receipt, wall_ms};
 use peerbus_mcp::Trail;
 use peerbus_wire::{Conversation, escape_json};
 use serde::Serialize;
@@ -124,10 +124,12 @@ impl Replies {
 
     /// Takes from the bus while somebody reads; until then it waits at the broker.
     pub(crate) async fn gather(self: Arc<Self>) {
-        let mut readers = self.readers.subscribe();
+        let (mut readers, mut link) = (self.readers.subscribe(), self.bus.link());
         loop {
-            if readers.wait_for(|readers| *readers > 0).await.is_err() {
-                return;
+            tokio::select! {
+                // Lives as long as self.
+                _some = readers.wait_for(|readers| *readers > 0) => {}
+                _closed = link.wait_for(|link| *link == LinkState::Closed) => return,
             }
             if !self.state().has_room() {
                 // A reader that goes on, or one that leaves, makes some.

@@ -1,5 +1,7 @@
 //! MCP servers that peers share: the official ones, used over the bus.
 
+mod official;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};

@@ -7,6 +7,7 @@
 mod adapter;
 mod audit;
 mod backlog;
+mod channel;
 mod connections;
 mod disk;
 mod history;
@@ -57,6 +58,9 @@ struct Args {
     /// Where the databases are made: on the disk that counts
     #[arg(long, default_value = "target")]
     dir: PathBuf,
+    /// Be the MCP server that is shared
+    #[arg(long, hide = true)]
+    echo: bool,
 }
 
 /// What every scenario needs.
@@ -91,6 +95,9 @@ impl Bench {
 
 fn main() -> Result<()> {
     let args = Args::parse();
+    if args.echo {
+        return channel::echo();
+    }
     let binary = args.binary.canonicalize().with_context(|| {
         format!(
             "no {}; build it with `cargo build --profile dist`",
@@ -163,6 +170,9 @@ async fn scenarios(bench: &mut Bench, only: Option<&str>) -> Result<()> {
     }
     if wanted("demand") {
         adapter::on_demand(bench)?;
+    }
+    if wanted("channel") {
+        channel::beside_direct(bench)?;
     }
     if wanted("audit") {
         audit::verify(bench).await?;

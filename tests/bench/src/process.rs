@@ -195,7 +195,8 @@ impl Cpu {
     }
 }
 
-fn cpu(pid: u32) -> Result<Cpu> {
+/// Time that a process has been running on a processor.
+pub(crate) fn cpu(pid: u32) -> Result<Cpu> {
     let mut cpu = Cpu::default();
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         let task = task?.path();

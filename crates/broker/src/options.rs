@@ -10,6 +10,7 @@ use std::time::Duration;
 use peerbus_core::TokenHash;
 use peerbus_core::broker::Config;
 use peerbus_core::grant::Grant;
+use peerbus_wire::Domain;
 
 use crate::tls::TlsFiles;
 use crate::tokens::TokensError;
@@ -43,6 +44,8 @@ pub struct Options {
     pub times: Times,
     /// Tells how many log lines were lost since the start, for the metrics.
     pub log_lost: Option<fn() -> u64>,
+    /// What the broker is called among others.
+    pub domain: Option<Domain>,
     /// What is kept of mail that ended, if not 7 days of it within 256 MiB.
     pub history: Option<History>,
     /// Changes limits and durations of the core from their defaults.
@@ -79,6 +82,7 @@ impl Options {
             tokens_file: None,
             times: Times::default(),
             log_lost: None,
+            domain: None,
             history: None,
             tune: None,
         }

@@ -283,6 +283,7 @@ fn open_engine(
         history,
         tune,
         origin,
+        domain,
         ..
     } = options;
     let failed = |reason: String| StartError::Database {
@@ -298,6 +299,8 @@ fn open_engine(
     })?;
     let mut config = Config::new(Vec::new(), store.audit_key().clone());
     config.grants = grants;
+    config.epoch = Some(store.witness().life());
+    config.domain = domain;
     if let Some(History { keep, bytes }) = history {
         config.history_ms = u64::try_from(keep.as_millis()).unwrap_or(u64::MAX);
         config.history_bytes = bytes;

@@ -202,6 +202,7 @@ fn weight(frame: &BrokerFrame) -> usize {
     match frame {
         BrokerFrame::Deliver(deliver) => deliver.text().len(),
         BrokerFrame::Receipts(receipts) => FIXED + receipts.len() * RECEIPT,
+        BrokerFrame::Forwarded(messages) => FIXED + messages.len() * RECEIPT,
         BrokerFrame::Renamed(_) | BrokerFrame::Retired(_) => FIXED,
         BrokerFrame::Peers(peers) => {
             let names: usize = peers.names.iter().map(|name| name.len() + 3).sum();
@@ -223,7 +224,8 @@ fn is_answer(receipt: &Receipt) -> bool {
 fn is_spare(frame: &BrokerFrame) -> bool {
     let later = |receipt: &Receipt| {
         let stage = &receipt.stage;
-        stage.is_progress() || matches!(stage, Stage::Delivered | Stage::Acked(_))
+        stage.is_progress()
+            || matches!(stage, Stage::Forwarded | Stage::Delivered | Stage::Acked(_))
     };
     matches!(frame, BrokerFrame::Receipts(receipts) if receipts.iter().all(later))
 }

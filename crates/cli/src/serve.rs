@@ -169,6 +169,7 @@ impl Setup {
         options.tokens_file = Some(verb.tokens.unwrap_or(paths.tokens));
         options.listen = vec![verb.listen];
         options.history = Some(verb.history);
+        options.domain = verb.domain;
         options.insecure = verb.insecure;
         options.tls = verb.tls_cert.zip(verb.tls_key).map(|(cert, key)| TlsFiles {
             cert,

@@ -90,7 +90,7 @@ pub enum Right {
     Operate,
     /// Say yes to what a session of another token asks its user, where its user lets it.
     Approve,
-    /// Speak for the peers of another broker. Nothing asks for it yet.
+    /// Speak for the peers of another domain's broker.
     Bridge,
 }
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use peerbus_wire::{MessageId, Seq, Stage};
+use peerbus_wire::{Mark, MessageId, Seq, Stage};
 
 use crate::audit::{Block, Head};
 pub use crate::delivery_history::DeliveryHistory;
@@ -40,6 +40,40 @@ pub struct PeerRow {
     /// What was delivered to it on connections that ended; `None` while it is connected, and
     /// thereby after a broker that was not stopped.
     pub delivered: Option<Delivered>,
+    /// Of a bridge: how far it is with what it takes, in its own words.
+    pub mark: Option<Mark>,
+}
+
+/// What stands behind the name of a bridge, for what it has forwarded: no name of a peer has a space.
+const FORWARDED: &str = "forwarded";
+
+impl PeerRow {
+    /// The queue of what a bridge has forwarded to a broker of this epoch: no peer, so nobody can
+    /// register it.
+    #[must_use]
+    pub fn forwarded(id: PeerId, bridge: &str, epoch: &Mark, at: Stamp) -> Self {
+        Self {
+            id,
+            name: format!("{bridge} {FORWARDED} {} {}", id.0, epoch.as_str()),
+            owner: None,
+            generated: false,
+            ephemeral: false,
+            online: false,
+            last_seen: at,
+            ending: None,
+            delivered: None,
+            mark: None,
+        }
+    }
+
+    /// The bridge and the epoch, if this is what that has forwarded.
+    #[must_use]
+    pub fn forwarded_by(&self) -> Option<(&str, Mark)> {
+        let mut words = self.name.split(' ');
+        let (bridge, kind, _number, epoch) =
+            (words.next()?, words.next()?, words.next()?, words.next()?);
+        (kind == FORWARDED).then_some((bridge, Mark::parse(epoch)?))
+    }
 }
 
 /// What happens to the mail of a name that has ended.

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use peerbus_wire::{hex, utc};
+use peerbus_wire::{Mark, hex, utc};
 
 use crate::audit::{AuditKey, Hash, Head};
 
@@ -57,6 +57,16 @@ impl Witness {
             epoch: 0,
             missing: None,
         }
+    }
+
+    /// Tells the life of a database apart from others: the same until it loses something, is brought
+    /// back from a backup, or is another one.
+    #[must_use]
+    pub fn life(&self, key: &AuditKey) -> Mark {
+        let Self { epoch, missing, .. } = self;
+        let digest = mac(key, &format!("life {epoch} {missing:?}"));
+        #[expect(clippy::expect_used, reason = "hex digits are a mark")]
+        Mark::parse(&hex::encode(&digest.as_bytes()[..16])).expect("hex digits")
     }
 
     /// The file's text: one line, authenticated.

@@ -95,6 +95,7 @@ impl Load {
                 last_seen: Stamp::default(),
                 ending: None,
                 delivered: None,
+                mark: None,
             })?;
         }
         store.commit()?;

@@ -9,7 +9,7 @@ use peerbus_core::store::{
     AliasRow, Ending, MessageHead, Notice, OwedRow, PeerId, PeerRow, Queued,
 };
 use peerbus_core::{Delivered, NotDelivered, Stamp, TokenHash};
-use peerbus_wire::{EnvelopeHash, MessageId, Seq};
+use peerbus_wire::{EnvelopeHash, Mark, MessageId, Seq};
 use rusqlite::types::Type;
 use rusqlite::{Connection, Error, OptionalExtension as _, Result, Row, Rows};
 
@@ -101,7 +101,7 @@ pub(crate) fn notice(row: &Row<'_>) -> Result<Notice> {
 pub(crate) fn peers(db: &Connection) -> Result<Vec<PeerRow>> {
     let mut statement = db.prepare(
         "SELECT id, name, owner, generated, ephemeral, online, last_seen_ms, ending,
-             delivered, last_seen_steady_ms
+             delivered, last_seen_steady_ms, mark
          FROM peers ORDER BY id",
     )?;
     let rows = statement.query_map([], |row| {
@@ -115,6 +115,7 @@ pub(crate) fn peers(db: &Connection) -> Result<Vec<PeerRow>> {
             last_seen: stamp(row, 6, 9)?,
             ending: row.get::<_, Option<u32>>(7)?.map(ending),
             delivered: delivered(row, 8)?,
+            mark: row.get_ref(10)?.as_str_or_null()?.and_then(Mark::parse),
         })
     })?;
     rows.collect()

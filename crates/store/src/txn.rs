@@ -6,7 +6,7 @@ use peerbus_core::store::{
     AliasRow, DEAD_BYTES, Fate, Forgotten, Inserted, Keep, MessageHead, NewMessage, Notice,
     OwedRow, PeerId, PeerRow, Queued, StoreError, Txn,
 };
-use peerbus_wire::{MessageId, Seq};
+use peerbus_wire::{Mark, MessageId, Seq};
 use rusqlite::{Connection, OptionalExtension as _, Result as SqlResult, params};
 
 use crate::SqliteStore;
@@ -19,13 +19,14 @@ impl Txn for SqliteStore {
         self.run("writing a peer", |db| {
             db.prepare_cached(
                 "INSERT INTO peers(id, name, owner, generated, ephemeral, online, last_seen_ms,
-                     ending, delivered, last_seen_steady_ms)
-                 VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+                     ending, delivered, last_seen_steady_ms, mark)
+                 VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
                  ON CONFLICT(id) DO UPDATE SET name = excluded.name, owner = excluded.owner,
                      generated = excluded.generated, ephemeral = excluded.ephemeral,
                      online = excluded.online, last_seen_ms = excluded.last_seen_ms,
                      ending = excluded.ending, delivered = excluded.delivered,
-                     last_seen_steady_ms = excluded.last_seen_steady_ms",
+                     last_seen_steady_ms = excluded.last_seen_steady_ms,
+                     mark = excluded.mark",
             )?
             .execute(params![
                 row.id.0,
@@ -38,6 +39,7 @@ impl Txn for SqliteStore {
                 row.ending.map(read::ending_number),
                 row.delivered.as_ref().map(ToString::to_string),
                 int(row.last_seen.steady_ms)?,
+                row.mark.as_ref().map(Mark::as_str),
             ])
         })?;
         Ok(())

@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use peerbus_core::audit::{AuditKey, Hash, Head};
 use peerbus_core::witness::{Missing, Witness};
 use peerbus_os::file;
+use peerbus_wire::Mark;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::{files, read};
@@ -97,6 +98,12 @@ impl WitnessFile {
     #[must_use]
     pub fn missing(&self) -> Option<Missing> {
         self.0.state().witness.missing
+    }
+
+    /// Tells the life of the database apart from others.
+    #[must_use]
+    pub fn life(&self) -> Mark {
+        self.0.state().witness.life(&self.0.key)
     }
 
     /// Takes a loss as known to the operator, and gives it.

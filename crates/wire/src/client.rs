@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use crate::PROTOCOL_VERSION;
 use crate::audited::AuditRecord;
 use crate::carry::invalid;
-use crate::envelope::{DecodeError, Parts};
+use crate::domain::Mark;
+use crate::envelope::{Carried, DecodeError, Parts};
 use crate::frame::{Ack, ClientFrame, Presence, Register, Window};
 use crate::ids::{DeliveryKey, Instance, MessageId, Token};
 use crate::json::Type;
@@ -41,7 +42,7 @@ impl ClientFrame {
             return Self::Malformed;
         };
         let Some(kind) = members.frame_type() else {
-            return envelope(bytes, &members);
+            return of_envelope(bytes, &members);
         };
         if kind == "register" {
             return register(&members).map_or(Self::Malformed, Self::Register);
@@ -57,10 +58,12 @@ impl ClientFrame {
                 | "rename"
                 | "retire"
                 | "audit"
+                | "take"
+                | "forwarded"
         );
         let looks_like_envelope = [Member::From, Member::To, Member::Kind].map(|n| members.has(n));
         if !(v1 || ext && looks_like_envelope != [true; 3]) {
-            return envelope(bytes, &members);
+            return of_envelope(bytes, &members);
         }
         if members.string(Member::ProtocolVersion).as_deref() != Some(PROTOCOL_VERSION) {
             return Self::Unusable;
@@ -73,12 +76,7 @@ impl ClientFrame {
     pub fn encode(&self) -> String {
         match self {
             Self::Register(register) => write_register(register),
-            Self::Ack(ack) => {
-                let mut writer = Writer::frame("ack");
-                writer.string("id", ack.key.as_str());
-                write_how(ack.how.as_ref(), &mut writer);
-                writer.finish()
-            }
+            Self::Ack(ack) => write_ack(ack),
             Self::Peers => Writer::frame("peers").finish(),
             Self::Envelope(carried) => carried.text.to_string(),
             Self::Presence(presence) => {
@@ -130,13 +128,46 @@ impl ClientFrame {
                 record.write(&mut writer);
                 writer.finish()
             }
+            Self::Take { mark, envelope } => write_take(mark, envelope.as_ref().ok()),
+            Self::Forwarded { after } => {
+                let mut writer = Writer::frame("forwarded");
+                if let Some(after) = after {
+                    writer.string("after", after.as_str());
+                }
+                writer.finish()
+            }
             Self::Refused { .. } | Self::Unusable | Self::Malformed | Self::Binary => String::new(),
         }
     }
 }
 
+fn write_ack(ack: &Ack) -> String {
+    let mut writer = Writer::frame("ack");
+    writer.string("id", ack.key.as_str());
+    write_how(ack.how.as_ref(), &mut writer);
+    writer.finish()
+}
+
+fn write_take(mark: &Mark, carried: Option<&Carried>) -> String {
+    let Some(carried) = carried else {
+        return String::new();
+    };
+    let mut writer = Writer::frame("take");
+    writer.string("mark", mark.as_str());
+    writer.raw("envelope", &carried.text);
+    writer.finish()
+}
+
+/// An object within a frame as an envelope.
+fn envelope(bytes: &[u8]) -> ClientFrame {
+    match Members::scan(bytes) {
+        Ok((members, Type::Object)) => of_envelope(bytes, &members),
+        _ => ClientFrame::Malformed,
+    }
+}
+
 /// Everything that is no control frame is an attempt at an envelope.
-fn envelope(bytes: &[u8], members: &Members<'_>) -> ClientFrame {
+fn of_envelope(bytes: &[u8], members: &Members<'_>) -> ClientFrame {
     let parts = Parts::of(members, std::str::from_utf8(bytes).is_ok());
     let carried = match members.mistyped {
         Some(member) => Err(invalid(DecodeError::WrongType { member }.to_string())),
@@ -195,6 +226,20 @@ fn control(kind: &str, members: &Members<'_>) -> Option<ClientFrame> {
                 .map(Cow::into_owned),
         },
         "audit" => ClientFrame::Audit(AuditRecord::read(members)?),
+        "take" => ClientFrame::Take {
+            mark: Mark::parse(&members.string(Member::Mark)?)?,
+            envelope: match envelope(members.get(Member::Envelope)?.text) {
+                ClientFrame::Envelope(carried) => Ok(carried),
+                ClientFrame::Refused { id, refusal } => Err((id, refusal)),
+                _ => return None,
+            },
+        },
+        "forwarded" => ClientFrame::Forwarded {
+            after: match members.optional_string(Member::After)? {
+                Some(after) => Some(DeliveryKey::parse(&after)?),
+                None => None,
+            },
+        },
         _ => return None,
     })
 }
@@ -202,7 +247,7 @@ fn control(kind: &str, members: &Members<'_>) -> Option<ClientFrame> {
 /// `None` when a member is missing or unknown.
 fn progress(members: &Members<'_>) -> Option<Stage> {
     members.optional_string(Member::Reason)?;
-    Stage::read(members).filter(Stage::is_progress)
+    Stage::read(members).filter(|stage| stage.is_at_one() && *stage != Stage::Queued)
 }
 
 /// `None` when a member has the wrong type.
@@ -237,6 +282,10 @@ fn register(members: &Members<'_>) -> Option<Register> {
         generated: members.flag(Member::Generated)?,
         window: window(members)?,
         presence,
+        bridge: match members.optional_string(Member::Bridge)? {
+            Some(epoch) => Some(Mark::parse(&epoch)?),
+            None => None,
+        },
     })
 }
 
@@ -271,6 +320,9 @@ fn write_register(register: &Register) -> String {
     }
     if let Some(presence) = &register.presence {
         writer.raw("presence", presence.as_str());
+    }
+    if let Some(epoch) = &register.bridge {
+        writer.string("bridge", epoch.as_str());
     }
     writer.finish()
 }

@@ -55,6 +55,11 @@ pub enum CloseReason {
         /// The names that it may register.
         allowed: String,
     },
+    /// It may not be a bridge, or not to this domain.
+    NoBridge {
+        /// Why, as a clause.
+        why: String,
+    },
     /// The token was revoked while it was connected.
     TokenRevoked,
     /// The token's time is over.
@@ -87,6 +92,7 @@ impl CloseReason {
             | Self::NameInUse
             | Self::NameHeld { .. }
             | Self::NameForbidden { .. }
+            | Self::NoBridge { .. }
             | Self::NameKnown => 1008,
             Self::TooLarge | Self::RegisterTooLarge => 1009,
             Self::GoingAway => 1001,
@@ -127,6 +133,7 @@ impl CloseReason {
                 let allowed = crate::text::cut(allowed, 75);
                 format!("{NAME_FORBIDDEN}{allowed}")
             }
+            Self::NoBridge { why } => format!("cannot bridge: {}", crate::text::cut(why, 100)),
             Self::TokenRevoked => "token was revoked".into(),
             Self::TokenExpired => "token has expired".into(),
             Self::TokenNames => {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::audited::AuditRecord;
+use crate::domain::{Domain, Mark};
 use crate::envelope::{Carried, Decoded};
 use crate::ids::{DeliveryKey, Instance, MessageId, Seq, Token, TokenName};
 use crate::name::PeerName;
@@ -51,7 +52,8 @@ pub enum ClientFrame {
     Progress {
         /// The delivery.
         key: DeliveryKey,
-        /// How far it is: `pushed`, `presented` or `held`.
+        /// How far it is: `pushed`, `presented` or `held`; from a bridge whatever its recipient's
+        /// broker says.
         stage: Stage,
     },
     /// `ext`: this peer goes by another name from now on.
@@ -63,6 +65,18 @@ pub enum ClientFrame {
     Retire {
         /// Who gets the mail, as it came; its senders are told that it expired when there is nobody.
         successor: Option<String>,
+    },
+    /// From a bridge: an envelope of its domain, and how far it is with that.
+    Take {
+        /// What the broker keeps in the transaction that accepts the message.
+        mark: Mark,
+        /// The envelope, or what is wrong with it.
+        envelope: Result<Carried, (Option<MessageId>, Refusal)>,
+    },
+    /// From a bridge: what has it forwarded that has not ended?
+    Forwarded {
+        /// Those after this delivery, in the broker's order.
+        after: Option<DeliveryKey>,
     },
     /// `ext` 2: something was done to this peer's session from outside.
     Audit(AuditRecord),
@@ -100,6 +114,8 @@ pub struct Register {
     pub window: Option<Window>,
     /// Who the client is.
     pub presence: Option<Presence>,
+    /// It is the bridge to another domain, whose broker has this epoch.
+    pub bridge: Option<Mark>,
 }
 
 /// How much a connection may hold unacked. At least one message is always allowed.
@@ -138,6 +154,17 @@ pub enum BrokerFrame {
     Renamed(NameAnswer),
     /// `ext`: the answer to a retirement.
     Retired(NameAnswer),
+    /// To a bridge: what it has forwarded that has not ended, a part of that.
+    Forwarded(Vec<Forwarded>),
+}
+
+/// A message that another broker owes to its recipient.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forwarded {
+    /// The delivery.
+    pub key: DeliveryKey,
+    /// The sender's id for it.
+    pub id: MessageId,
 }
 
 /// What the broker says to a client that wants its name changed or ended.
@@ -162,6 +189,12 @@ pub struct PeersFrame {
     pub peers: Option<Vec<PeerEntry>>,
     /// `peers` was cut at [`crate::limits::PEERS_ENTRIES_MAX`]; this many were left out.
     pub omitted: u32,
+    /// In the handshake ack to an `ext` client: the broker's domain, if it has one.
+    pub domain: Option<Domain>,
+    /// In the handshake ack to a bridge: the broker's epoch.
+    pub epoch: Option<Mark>,
+    /// In the handshake ack to a bridge: the last mark that it gave.
+    pub mark: Option<Mark>,
 }
 
 /// What an `ext` client is told of a peer.
@@ -301,6 +334,8 @@ pub enum Received {
     Renamed(NameAnswer),
     /// `ext`: the answer to a retirement.
     Retired(NameAnswer),
+    /// To a bridge: what it has forwarded that has not ended, a part of that.
+    Forwarded(Vec<Forwarded>),
     /// Anything else: ignored.
     Unknown,
 }

@@ -11,6 +11,7 @@ mod carry;
 mod client;
 mod close;
 mod conversation;
+mod domain;
 mod envelope;
 mod envelope_hash;
 mod frame;
@@ -36,11 +37,12 @@ pub use carry::recipient_of;
 pub use client::control_type;
 pub use close::{CloseReason, NAME_FORBIDDEN};
 pub use conversation::{Conversation, Priority};
+pub use domain::{Domain, Mark};
 pub use envelope::{Address, Carried, DecodeError, Decoded, Envelope, Irregular, Kind};
 pub use envelope_hash::EnvelopeHash;
 pub use frame::{
-    Ack, BrokerFrame, ClientFrame, DeliverFrame, Delivery, NameAnswer, PeerEntry, PeersFrame,
-    Presence, Received, Register, Remarks, Window,
+    Ack, BrokerFrame, ClientFrame, DeliverFrame, Delivery, Forwarded, NameAnswer, PeerEntry,
+    PeersFrame, Presence, Received, Register, Remarks, Window,
 };
 pub use ids::{DeliveryKey, IdError, Instance, MessageId, Seq, Token, TokenName};
 pub use name::{NameError, NameKey, PeerName};

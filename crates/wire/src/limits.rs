@@ -1,5 +1,14 @@
 //! Every bound of the wire in one place, asserted against each other.
 
+/// Longest domain, in bytes.
+pub const DOMAIN_BYTES_MAX: usize = 16;
+
+/// Longest epoch of a broker, and longest mark that a bridge has its broker keep, in bytes.
+pub const MARK_BYTES_MAX: usize = 128;
+
+/// Messages that a broker names in one `forwarded` frame.
+pub const FORWARDED_MAX: usize = 256;
+
 /// Largest WebSocket message in either direction, in bytes.
 pub const FRAME_BYTES_MAX: usize = 1_048_576;
 /// Largest first frame of a client, in bytes: its `register`.

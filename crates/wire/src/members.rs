@@ -59,9 +59,14 @@ pub(crate) enum Member {
     Pid,
     RequestId,
     By,
+    Bridge,
+    Domain,
+    Epoch,
+    Mark,
+    After,
 }
 
-const NAMES: usize = Member::By as usize + 1;
+const NAMES: usize = Member::After as usize + 1;
 /// The nine members of an envelope come first.
 const ENVELOPE: u64 = (1 << (Member::Hmac as u64 + 1)) - 1;
 
@@ -276,4 +281,9 @@ names! {
     Pid "pid",
     RequestId "request_id",
     By "by",
+    Bridge "bridge",
+    Domain "domain",
+    Epoch "epoch",
+    Mark "mark",
+    After "after",
 }

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use crate::PROTOCOL_VERSION;
 use crate::canonical::write_compact;
 use crate::client::{window, write_window};
+use crate::domain::{Domain, Mark};
 use crate::envelope::Envelope;
-use crate::frame::{BrokerFrame, Delivery, NameAnswer, PeerEntry, PeersFrame, Presence, Received};
-use crate::ids::{DeliveryKey, TokenName};
+use crate::frame::{
+    BrokerFrame, Delivery, Forwarded, NameAnswer, PeerEntry, PeersFrame, Presence, Received,
+};
+use crate::ids::{DeliveryKey, MessageId, TokenName};
 use crate::json::{self, Raw, Type};
 use crate::limits::{
     FRAME_BYTES_MAX, NESTING_MAX, PEER_ENTRY_BYTES_MAX, PRESENCE_BYTES_MAX, REASON_BYTES_MAX,
@@ -56,6 +59,16 @@ impl BrokerFrame {
             }
             Self::Renamed(answer) => write_name_answer("renamed", answer).into(),
             Self::Retired(answer) => write_name_answer("retired", answer).into(),
+            Self::Forwarded(messages) => {
+                let mut writer = Writer::frame("forwarded");
+                writer.name("messages").begin(b'[');
+                for Forwarded { key, id } in messages {
+                    writer.begin(b'{').string("key", key.as_str());
+                    writer.string("id", id.as_str()).end(b'}');
+                }
+                writer.end(b']');
+                writer.finish().into()
+            }
         }
     }
 }
@@ -76,6 +89,7 @@ impl Received {
             Some("receipts") => receipts(&members).map(Self::Receipts),
             Some("renamed") => name_answer(&members).map(Self::Renamed),
             Some("retired") => name_answer(&members).map(Self::Retired),
+            Some("forwarded") => forwarded(&members).map(Self::Forwarded),
             _ => None,
         };
         received.unwrap_or(Self::Unknown)
@@ -127,6 +141,14 @@ fn write_peers(frame: &PeersFrame) -> String {
     if let Some(window) = frame.window {
         write_window(window, &mut writer);
     }
+    if let Some(domain) = &frame.domain {
+        writer.string("domain", domain.as_str());
+    }
+    for (name, mark) in [("epoch", &frame.epoch), ("mark", &frame.mark)] {
+        if let Some(mark) = mark {
+            writer.string(name, mark.as_str());
+        }
+    }
     if let Some(peers) = &frame.peers {
         writer.name("peers").begin(b'[');
         for peer in peers {
@@ -170,7 +192,16 @@ fn peers(members: &Members<'_>) -> Option<PeersFrame> {
         window: window(members).flatten(),
         peers,
         omitted: members.number(Member::Omitted, 0).unwrap_or(0),
+        domain: members
+            .string(Member::Domain)
+            .and_then(|text| Domain::parse(&text)),
+        epoch: mark(members, Member::Epoch),
+        mark: mark(members, Member::Mark),
     })
+}
+
+fn mark(members: &Members<'_>, name: Member) -> Option<Mark> {
+    Mark::parse(&members.string(name)?)
 }
 
 /// An entry that cannot be read is left out.
@@ -220,6 +251,18 @@ fn write_name_answer(kind: &str, answer: &NameAnswer) -> String {
         writer.string("reason", &cut(reason, REASON_BYTES_MAX));
     }
     writer.finish()
+}
+
+fn forwarded(members: &Members<'_>) -> Option<Vec<Forwarded>> {
+    let message = |raw: &Raw<'_>| {
+        let members = Members::of(raw)?;
+        Some(Forwarded {
+            key: DeliveryKey::parse(&members.string(Member::Key)?)?,
+            id: MessageId::parse(&members.string(Member::Id)?).ok()?,
+        })
+    };
+    let messages = members.get(Member::Messages)?.elements()?;
+    messages.iter().map(message).collect()
 }
 
 /// Statements that cannot be read, such as those of a later version, are left out.

@@ -104,6 +104,7 @@ impl World {
             generated: false,
             window: None,
             presence: None,
+            bridge: None,
         });
         let goodbye = true;
         for input in [

@@ -86,6 +86,7 @@ impl Script {
                 bytes: 1_048_576,
             }),
             presence: None,
+            bridge: None,
         });
         ctx.acts.push(Act::Text(register.encode()));
         Ok(())
@@ -142,7 +143,10 @@ impl Script {
                     self.say(ctx, &ClientFrame::Ack(Ack { key, how: None }));
                 }
             }
-            Received::Renamed(_) | Received::Retired(_) | Received::Unknown => {}
+            Received::Renamed(_)
+            | Received::Retired(_)
+            | Received::Forwarded(_)
+            | Received::Unknown => {}
         }
         Ok(())
     }

@@ -8,7 +8,9 @@ use super::mutation::Mutation;
 use super::notice::notice_number;
 use super::{Broker, BusEvent, Caller, Cx, Need, Output};
 use crate::audit::Event;
-use crate::store::{DeliveryHistory, FATE_BYTES, Fate, Notice, PeerId, STEP_BYTES, StoreError};
+use crate::store::{
+    DeliveryHistory, FATE_BYTES, Fate, Notice, PeerId, Queued, STEP_BYTES, StoreError, Txn,
+};
 
 /// One message that one recipient has not settled.
 pub(super) struct Delivery {
@@ -33,6 +35,20 @@ pub(super) enum End<'a> {
     Dead(&'a str),
     /// Nobody acked it, and why nobody will.
     Expired(&'a str),
+}
+
+impl From<(PeerId, Queued)> for Delivery {
+    fn from((recipient, message): (PeerId, Queued)) -> Self {
+        Self {
+            seq: message.seq,
+            recipient,
+            sender: message.sender,
+            id: message.id,
+            bytes: message.envelope.len() as u64,
+            recipients: message.recipients,
+            history: DeliveryHistory::default(),
+        }
+    }
 }
 
 impl End<'_> {
@@ -96,8 +112,8 @@ impl Broker {
                 None => return Ok(()),
             },
         };
-        let recipient = caller.peer;
-        self.registry.mark_dirty(recipient);
+        let recipient = self.queue_of(cx.txn, (caller.peer, sender), seq)?;
+        self.registry.mark_dirty(caller.peer);
         if self.mutations.broken(Mutation::AckWithoutEffect) {
             return Ok(());
         }
@@ -129,12 +145,12 @@ impl Broker {
             recipients,
             history,
         } = delivery;
+        let to = self.called(cx.txn, (recipient, sender), seq)?;
         if !cx.txn.delete_delivery((recipient, sender), seq)? {
             return Ok(());
         }
         self.settled(recipient);
         self.not_owed((recipient, sender), bytes);
-        let to = self.registry.name(recipient);
         let stage = end.stage();
         let (event, counted) = match end {
             End::Acked(how) => (
@@ -214,6 +230,20 @@ impl Broker {
         });
     }
 
+    /// Writes what is to be kept of ends.
+    pub(super) fn write_fates(
+        &mut self,
+        steady_ms: u64,
+        txn: &mut dyn Txn,
+    ) -> Result<(), StoreError> {
+        if !self.fates.is_empty() {
+            txn.insert_fates(&self.fates, self.fates_bytes, steady_ms)?;
+            self.fates.clear();
+            self.fates_bytes = 0;
+        }
+        Ok(())
+    }
+
     /// Takes a delivery back from its holder; the name's next connection gets it.
     pub(super) fn release(&mut self, caller: Caller, key: &DeliveryKey) {
         if let Some(seq) = key.seq()
@@ -225,7 +255,7 @@ impl Broker {
     }
 
     /// Keeps the count of a peer's queue.
-    fn settled(&mut self, recipient: PeerId) {
+    pub(super) fn settled(&mut self, recipient: PeerId) {
         if let Some(peer) = self.registry.get_mut(recipient)
             && let Some(pending) = &mut peer.pending
         {

@@ -9,7 +9,7 @@ use peerbus_wire::{
 };
 
 use super::audited::Budget;
-use super::conn::{Conn, Contender, Session};
+use super::conn::{Bridge, Conn, Contender, Session};
 use super::flights::{Flights, share};
 use super::line::Line;
 use super::mutation::Mutation;
@@ -50,7 +50,10 @@ impl Broker {
         let ext = level >= EXT;
         let window = window(ext, &newcomer.register);
         let unfair = self.mutations.broken(Mutation::IgnoreShare);
-        let share = share(window);
+        let share = (ext && !unfair).then(|| share(window));
+        let bridge = Bridge::of(&newcomer);
+        // Between domains messages are numbered in the order in which they were accepted.
+        let share = share.filter(|_| bridge.is_none());
         let lost = takeover && self.mutations.broken(Mutation::TakeoverLoses);
         self.registry.set_conn(peer, Some(conn));
         self.owed.claim(peer, newcomer.grant.token);
@@ -70,13 +73,17 @@ impl Broker {
                 cursor: Seq(0),
                 again,
                 line: Line::new(lost),
-                flights: Flights::new(window, (ext && !unfair).then_some(share)),
+                flights: Flights::new(window, share),
                 exemption_set: false,
                 notice_cursor: 0,
                 notices_out: 0,
                 audits: Budget::default(),
+                bridge: bridge.clone(),
             })),
         );
+        if let Some(bridge) = &bridge {
+            self.bridge_came(cx, peer, bridge)?;
+        }
         if let Some(presence) = newcomer.register.presence.filter(|_| ext) {
             self.set_presence(cx.now, conn, presence);
         }
@@ -98,12 +105,17 @@ impl Broker {
             Some(session) => self.online_names(&session.grant),
             None => Vec::new(),
         };
+        let session = self.conns.session(conn);
+        let bridge = session.filter(|session| session.bridge.is_some());
+        let known = bridge.and_then(|session| self.registry.get(session.peer));
         BrokerFrame::Peers(PeersFrame {
             names,
             ext: ext.then_some(level),
             window: ext.then_some(window),
-            peers: None,
-            omitted: 0,
+            domain: self.config.domain.clone().filter(|_| ext),
+            epoch: bridge.and_then(|_| self.config.epoch.clone()),
+            mark: known.and_then(|known| known.row.mark.clone()),
+            ..PeersFrame::default()
         })
     }
 
@@ -112,6 +124,8 @@ impl Broker {
         let known = self.registry.find(&newcomer.name.key());
         // Whoever registers an old name has it back.
         self.drop_alias(cx, &newcomer.name.key())?;
+        let row = known.and_then(|id| Some(&self.registry.get(id)?.row));
+        let mark = row.and_then(|row| row.mark.clone());
         let id = known.unwrap_or_else(|| {
             let id = PeerId(self.head.next_peer);
             self.head.next_peer += 1;
@@ -127,6 +141,7 @@ impl Broker {
             last_seen: cx.at,
             ending: None,
             delivered: None,
+            mark,
         };
         cx.txn.put_peer(&row)?;
         self.registry.put(row);

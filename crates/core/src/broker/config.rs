@@ -1,5 +1,7 @@
 //! What can be set on a broker.
 
+use peerbus_wire::{Domain, Mark};
+
 use crate::TokenHash;
 use crate::audit::AuditKey;
 use crate::grant::Grant;
@@ -12,6 +14,11 @@ pub struct Config {
     pub grants: Vec<Grant>,
     /// The key of the audit chain.
     pub audit_key: AuditKey,
+    /// What the broker is called among others; without it there are no others.
+    pub domain: Option<Domain>,
+    /// Tells the life of the database apart from others: another one after it was brought back from a
+    /// backup. Only bridges are told.
+    pub epoch: Option<Mark>,
     /// Connections that may be open at once.
     pub connections_max: usize,
     /// Names that may be known, temporary ones apart.
@@ -68,6 +75,8 @@ impl Config {
         Self {
             grants: Grant::numbered("token", tokens),
             audit_key,
+            domain: None,
+            epoch: None,
             connections_max: 16_384,
             peers_max: 100_000,
             ephemeral_max: 1_000,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use peerbus_wire::{Instance, PeerName, Presence, Register, Seq, Window};
+use peerbus_wire::{Domain, Instance, Mark, PeerName, Presence, Register, Seq, Window};
 
 use super::audited::Budget;
 use super::flights::Flights;
@@ -36,6 +36,25 @@ pub(super) struct Contender {
     pub(super) holder_may_answer: bool,
 }
 
+/// What a registered connection bridges to.
+#[derive(Debug, Clone)]
+pub(super) struct Bridge {
+    /// The other domain.
+    pub(super) domain: Domain,
+    /// The epoch of its broker.
+    pub(super) epoch: Mark,
+}
+
+impl Bridge {
+    /// That which a valid registration asks for.
+    pub(super) fn of(newcomer: &Contender) -> Option<Self> {
+        Some(Self {
+            epoch: newcomer.register.bridge.clone()?,
+            domain: newcomer.name.bridged()?,
+        })
+    }
+}
+
 /// A registered connection.
 #[derive(Debug)]
 pub(super) struct Session {
@@ -66,6 +85,8 @@ pub(super) struct Session {
     pub(super) notice_cursor: u64,
     pub(super) notices_out: usize,
     pub(super) audits: Budget,
+    /// It bridges to another domain.
+    pub(super) bridge: Option<Bridge>,
 }
 
 impl Session {

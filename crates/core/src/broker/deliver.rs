@@ -13,7 +13,7 @@ use super::{Broker, BusEvent, ConnId, Cx, Need, Output, Reason};
 use crate::Now;
 use crate::audit::Event;
 use crate::grant::Right;
-use crate::store::{PeerId, Queued, StoreError};
+use crate::store::{DeliveryHistory, PeerId, Queued, StoreError};
 
 /// A message that can be delivered without being read.
 pub(super) struct Fresh<'a> {
@@ -72,6 +72,10 @@ impl Broker {
                 turn.messages,
                 turn.bytes,
             )?;
+            let run = match self.conns.session(conn).is_some_and(|session| session.ext) {
+                true => run,
+                false => self.without_foreign(cx, peer, run)?,
+            };
             let unfit = self.deliver_run(cx.now, conn, &run);
             if let Some(session) = self.conns.session_mut(conn) {
                 let (next, bytes) = unfit.map_or((next, 1), |(seq, bytes)| (Some(seq), bytes));
@@ -156,7 +160,11 @@ impl Broker {
         let bytes = message.frame.text().len();
         let named = (message.id.clone(), message.key.clone());
         let sizes = (message.bytes, session.flights.weight(bytes));
-        let flight = Flight::new((message.sender, message.recipients), named, sizes, now);
+        let abroad = session.bridge.is_some();
+        let mut flight = Flight::new((message.sender, message.recipients), named, sizes, now);
+        if abroad {
+            flight.history = DeliveryHistory::default();
+        }
         session.flights.insert(message.seq, flight, now);
         session.cursor = session.cursor.max(message.seq);
         let (recipient, greeted) = (session.peer, session.greeted);
@@ -174,6 +182,10 @@ impl Broker {
             recipient,
         });
         self.outbox.now(Output::Event(BusEvent::Delivered));
+        if abroad {
+            // Its recipient does not have it yet.
+            return;
+        }
         self.tell_sender(
             now,
             (message.seq, recipient),

@@ -110,6 +110,7 @@ impl Broker {
             name = new;
         }
         may_have(&grant, &name)?;
+        self.check_address(&grant, &name, &register)?;
         self.check_alias(&name, &token, register.ephemeral)?;
         match self
             .registry

@@ -14,9 +14,11 @@ mod check;
 mod config;
 mod conn;
 mod deliver;
+mod domain;
 mod event;
 mod expire;
 mod flights;
+mod forwarded;
 mod grants;
 mod handshake;
 mod history;
@@ -298,15 +300,6 @@ impl Broker {
         txn.append_audit(&block, &self.head)
     }
 
-    fn write_fates(&mut self, steady_ms: u64, txn: &mut dyn Txn) -> Result<(), StoreError> {
-        if !self.fates.is_empty() {
-            txn.insert_fates(&self.fates, self.fates_bytes, steady_ms)?;
-            self.fates.clear();
-            self.fates_bytes = 0;
-        }
-        Ok(())
-    }
-
     /// The commit succeeded: the outputs that waited for it may leave.
     pub fn committed(&mut self) {
         self.durable = Seq(self.head.next_seq - 1);
@@ -414,7 +407,7 @@ impl Broker {
         frame: ClientFrame,
     ) -> Result<(), StoreError> {
         match frame {
-            ClientFrame::Envelope(carried) => self.route(cx, caller, &carried)?,
+            ClientFrame::Envelope(carried) => self.route(cx, caller, &carried, None)?,
             ClientFrame::Refused { id, refusal } => self.refuse(cx.now, caller, id, refusal),
             ClientFrame::Ack(ack) => self.ack(cx, caller, &ack)?,
             ClientFrame::Peers => self.answer_peers(cx, caller)?,
@@ -426,7 +419,7 @@ impl Broker {
             }
             ClientFrame::Release { key } if caller.ext => self.release(caller, &key),
             ClientFrame::Progress { key, stage } if caller.ext => {
-                self.progress(cx.now, caller, &key, stage);
+                self.progress(cx, caller, &key, stage)?;
             }
             ClientFrame::Rename { name } if caller.ext => self.rename(cx, caller, &name)?,
             ClientFrame::Retire { successor } if caller.ext => {
@@ -434,6 +427,12 @@ impl Broker {
             }
             ClientFrame::Audit(record) if caller.audits => {
                 self.audited(cx.now.mono_ms, caller, &record);
+            }
+            ClientFrame::Take { mark, envelope } if caller.ext => {
+                self.take(cx, caller, &mark, envelope)?;
+            }
+            ClientFrame::Forwarded { after } if caller.ext => {
+                self.answer_forwarded(cx, caller, after.as_ref())?;
             }
             ClientFrame::Status { ids } if caller.ext => self.answer_status(cx, caller, &ids)?,
             _ => self.outbox.now(Output::Event(BusEvent::Ignored)),

@@ -56,6 +56,12 @@ pub enum Mutation {
     ForgetOthers,
     /// I12: mail for an unknown name is accepted and dropped.
     AcceptUnknown,
+    /// What a bridge says of how far it is, is not kept.
+    ForgetMark,
+    /// What a bridge has forwarded is owed to nobody.
+    ForwardLoses,
+    /// What was forwarded to a broker that forgot it is not owed again.
+    KeepForwarded,
 }
 
 /// The fault that is switched on, if any.

@@ -83,6 +83,9 @@ impl Broker {
         if let Some(Err(refused)) = session.map(|session| may_have(&session.grant, &name)) {
             return Ok(Err(refused.text()));
         }
+        if let Err(refused) = self.check_bare(&name) {
+            return Ok(Err(refused.text()));
+        }
         if let Some(alias) = self.registry.alias(&name.key()) {
             if alias.peer == peer {
                 self.drop_alias(cx, &name.key())?;

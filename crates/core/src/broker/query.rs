@@ -57,10 +57,9 @@ impl Broker {
         let names = self.online_names(&grant);
         let frame = PeersFrame {
             names,
-            ext: None,
-            window: None,
             peers,
             omitted,
+            ..PeersFrame::default()
         };
         self.outbox
             .barrier(Output::Send(caller.conn, BrokerFrame::Peers(frame)));
@@ -83,10 +82,9 @@ impl Broker {
         names.sort_unstable();
         Ok(BrokerFrame::Peers(PeersFrame {
             names: names.into_iter().map(str::to_owned).collect(),
-            ext: None,
-            window: None,
             peers: Some(entries),
             omitted,
+            ..PeersFrame::default()
         }))
     }
 
@@ -95,7 +93,7 @@ impl Broker {
         let mut names: Vec<_> = self
             .conns
             .sessions()
-            .filter(|(_, s)| self.sight(grant, s.peer) != Sight::Nothing)
+            .filter(|(_, s)| s.bridge.is_none() && self.sight(grant, s.peer) != Sight::Nothing)
             .map(|(_, s)| s.name.as_str().to_owned())
             .collect();
         names.sort_unstable();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use peerbus_wire::{NameKey, PeerName, Presence};
+use peerbus_wire::{Mark, NameKey, PeerName, Presence};
 
 use super::ConnId;
 use crate::store::{AliasRow, Ending, PeerId, PeerRow};
@@ -27,6 +27,13 @@ pub(super) struct Peer {
     pub(super) presence: Option<Presence>,
 }
 
+impl Peer {
+    /// It has the name of a bridge.
+    pub(super) fn bridges(&self) -> bool {
+        self.key.as_str().starts_with("bridge@")
+    }
+}
+
 /// An old name of a peer.
 #[derive(Debug, Clone)]
 pub(super) struct Alias {
@@ -41,9 +48,9 @@ pub(super) struct Alias {
 
 /// A name that has ended and whose queue is not dealt with yet.
 #[derive(Debug)]
-struct Ended {
-    row: PeerRow,
-    ending: Ending,
+pub(super) struct Ended {
+    pub(super) row: PeerRow,
+    pub(super) ending: Ending,
 }
 
 /// The peers of one token.
@@ -69,12 +76,14 @@ const ENDED: &str = " ended ";
 /// Every known peer, by number and by name.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    peers: BTreeMap<PeerId, Peer>,
+    pub(super) peers: BTreeMap<PeerId, Peer>,
     names: BTreeMap<NameKey, PeerId>,
     aliases: BTreeMap<NameKey, Alias>,
     /// The same, by whom they lead to.
     leading_to: BTreeMap<PeerId, ByUse>,
-    ended: BTreeMap<PeerId, Ended>,
+    pub(super) ended: BTreeMap<PeerId, Ended>,
+    /// What each bridge has forwarded, and the epoch of the broker that remembers it.
+    pub(super) forwarded: BTreeMap<NameKey, (PeerRow, Mark)>,
     owned: BTreeMap<TokenHash, Owned>,
     /// How many peers stay when they leave.
     lasting: usize,
@@ -115,6 +124,10 @@ impl Registry {
             if let Some(ending) = row.ending {
                 let ended = Ended { row, ending };
                 registry.ended.insert(ended.row.id, ended);
+                continue;
+            }
+            if row.forwarded_by().is_some() {
+                registry.put_forwarded(row);
                 continue;
             }
             let grace = if row.online { grace_until } else { 0 };
@@ -256,7 +269,7 @@ impl Registry {
             return peer.row.name.clone();
         }
         let ended = self.ended.get(&id).map(|ended| ended.row.name.as_str());
-        let name = ended.and_then(|name| name.split(ENDED).next());
+        let name = ended.and_then(|name| name.split(' ').next());
         name.unwrap_or_default().to_owned()
     }
 

@@ -161,6 +161,7 @@ impl Broker {
         if let Some(newcomer) = newcomer {
             self.deny(newcomer, CloseReason::NameEnded);
         }
+        self.end_forwarded(cx, peer, successor.map_or(Ending::Expire, Ending::Move))?;
         self.pass_aliases(cx, peer, successor)?;
         let ending = successor.map_or(Ending::Expire, Ending::Move);
         for row in self.registry.without_successor(peer, ending) {

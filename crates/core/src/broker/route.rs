@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use peerbus_wire::{
-    Accepted, Address, Carried, DeliverFrame, Receipt, Refusal, RefusalCode, Remarks, Seq, Stage,
+    Accepted, Address, Carried, DeliverFrame, Mark, Receipt, Refusal, RefusalCode, Remarks, Seq,
+    Stage,
 };
 
 use super::mutation::Mutation;
@@ -25,6 +26,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         caller: Caller,
         carried: &Carried,
+        mark: Option<&Mark>,
     ) -> Result<(), StoreError> {
         let sender = caller.peer;
         let may = self.check_from(caller, carried);
@@ -38,21 +40,22 @@ impl Broker {
             }
         }
         let bytes = carried.text.len() as u64;
-        let recipients = self.recipients(cx, sender, &carried.to, bytes)?;
+        let recipients = self.recipients(cx, caller, &carried.to, bytes)?;
         let recipients = recipients.and_then(|recipients| {
             self.check_quota(caller, bytes, &recipients)?;
             Ok(recipients)
         });
-        let recipients = match recipients {
-            Ok(recipients) => recipients,
+        let (recipients, lost) = match recipients {
+            Ok(recipients) => (recipients, None),
             Err(refusal) => {
+                let known = cx.txn.find_message(sender, &carried.id)?.is_some();
                 // A resend must get its receipt again even if the recipient has gone since, or a
-                // quota is used up.
-                if cx.txn.find_message(sender, &carried.id)?.is_none() {
+                // quota is used up. What was taken must not come again for ever.
+                if !known && (mark.is_none() || refusal.code == RefusalCode::Quota) {
                     self.refuse(cx.now, caller, Some(carried.id.clone()), refusal);
                     return Ok(());
                 }
-                Vec::new()
+                (Vec::new(), Some(refusal.reason).filter(|_| !known))
             }
         };
         let here = |peer: &&PeerId| self.registry.conn(**peer).is_some();
@@ -71,7 +74,7 @@ impl Broker {
                     duplicate: true,
                 };
                 self.receipt(caller, carried, accepted, None);
-                return Ok(());
+                return self.keep_mark(cx, sender, mark);
             }
             Inserted::Known { same: false, .. } => {
                 self.refuse(cx.now, caller, Some(carried.id.clone()), id_reused(carried));
@@ -88,7 +91,11 @@ impl Broker {
             duplicate: false,
         };
         self.receipt(caller, carried, accepted, Some(cx.now.wall_ms));
+        self.keep_mark(cx, sender, mark)?;
         let seq = Seq(self.head.next_seq - 1);
+        if let Some(reason) = lost {
+            self.lost(cx, caller, carried, (seq, reason))?;
+        }
         self.tell_taken(cx.now, seq, carried, recipients_count);
         for &recipient in &recipients {
             self.owed.add((recipient, sender), caller.token, bytes);
@@ -152,15 +159,22 @@ impl Broker {
     }
 
     fn check_from(&self, caller: Caller, carried: &Carried) -> Result<(), Refusal> {
-        let Some(name) = self.conns.session(caller.conn).map(|s| &s.name) else {
+        let Some(session) = self.conns.session(caller.conn) else {
             return Ok(());
         };
-        if carried.from == *name || self.mutations.broken(Mutation::TrustFrom) {
+        if self.mutations.broken(Mutation::TrustFrom) {
+            return Ok(());
+        }
+        if let Some(bridge) = &session.bridge {
+            return Self::check_brought(bridge, carried);
+        }
+        let (name, from) = (&session.name, self.sender_here(carried)?);
+        if from == *name {
             return Ok(());
         }
         // What was signed before a rename and was not receipted comes again as it was.
-        let old = self.registry.alias(&carried.from.key());
-        let own = |old: &Alias| old.own && old.peer == caller.peer && old.name == carried.from;
+        let old = self.registry.alias(&from.key());
+        let own = |old: &Alias| old.own && old.peer == caller.peer && old.name == from;
         if old.is_some_and(own) {
             return Ok(());
         }
@@ -182,7 +196,11 @@ impl Broker {
         let Some(session) = self.conns.session(caller.conn) else {
             return Ok(());
         };
-        if session.grant.rights.has(right) || self.mutations.broken(Mutation::IgnoreRights) {
+        let brings = session.bridge.is_some() && right == Right::Send;
+        if brings
+            || session.grant.rights.has(right)
+            || self.mutations.broken(Mutation::IgnoreRights)
+        {
             return Ok(());
         }
         Err(Refusal {
@@ -200,18 +218,21 @@ impl Broker {
     fn recipients(
         &mut self,
         cx: &mut Cx<'_>,
-        sender: PeerId,
+        caller: Caller,
         to: &Address,
         bytes: u64,
     ) -> Result<Result<Vec<PeerId>, Refusal>, StoreError> {
         let name = match to {
-            Address::All => return self.everyone(cx, sender, bytes).map(Ok),
+            Address::All => return self.everyone(cx, caller.peer, bytes).map(Ok),
             Address::Peer(name) => name,
         };
         let key = name.key();
         let known = match self.registry.find(&key) {
             Some(peer) => Some(peer),
-            None => self.old_name(cx, &key)?,
+            None => match self.old_name(cx, &key)? {
+                Some(peer) => Some(peer),
+                None => self.elsewhere(cx, name)?,
+            },
         };
         let Some(peer) = known else {
             if self.mutations.broken(Mutation::AcceptUnknown) {
@@ -219,11 +240,12 @@ impl Broker {
             }
             return Ok(Err(Refusal {
                 code: RefusalCode::UnknownRecipient,
-                reason: format!(
-                    "nobody here is called {name}, or not any more; ask for the list of peers"
-                ),
+                reason: self.nobody(name),
             }));
         };
+        if let Err(refusal) = self.check_way(caller, name, peer) {
+            return Ok(Err(refusal));
+        }
         if self.has_queue_room(cx, peer, bytes)? {
             return Ok(Ok(vec![peer]));
         }
@@ -252,7 +274,7 @@ impl Broker {
     ) -> Result<Vec<PeerId>, StoreError> {
         let here = |(id, peer): (PeerId, &super::registry::Peer)| {
             let registered = peer.conn.is_some() || cx.now.mono_ms < peer.grace_until;
-            (registered && id != sender && !peer.row.ephemeral).then_some(id)
+            (registered && id != sender && !peer.row.ephemeral && !peer.bridges()).then_some(id)
         };
         let candidates: Vec<_> = self.registry.iter().filter_map(here).collect();
         let mut recipients = Vec::with_capacity(candidates.len());

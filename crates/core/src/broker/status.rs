@@ -149,11 +149,16 @@ impl Broker {
             told.push(say(Some(fate.to.to_string()), stage, Some(fate.at_ms)));
         }
         for peer in pending.into_iter().take(RECIPIENTS_MAX) {
-            let to = self.registry.name(peer);
+            let to = self.called(txn, (peer, head.sender), head.seq)?;
             let past = self.recent.get((head.seq, peer));
             let mut history = past.cloned().unwrap_or_default();
             match self.flight(peer, head.seq) {
                 Some(flight) => history.follow(&flight.history),
+                None if self.registry.is_forwarded(peer) => {
+                    if history.steps().is_empty() {
+                        told.push(say(Some(to.clone()), Stage::Forwarded, None));
+                    }
+                }
                 None => queued.push(say(Some(to.clone()), Stage::Queued, None)),
             }
             tell(&head.id, &to, &history, &mut told);
@@ -175,7 +180,25 @@ impl Broker {
     }
 
     /// The holder of a delivery says how far it is.
-    pub(super) fn progress(&mut self, now: Now, caller: Caller, key: &DeliveryKey, step: Stage) {
+    pub(super) fn progress(
+        &mut self,
+        cx: &mut Cx<'_>,
+        caller: Caller,
+        key: &DeliveryKey,
+        step: Stage,
+    ) -> Result<(), StoreError> {
+        let session = self.conns.session(caller.conn);
+        if session.is_some_and(|session| session.bridge.is_some()) {
+            return self.said_abroad(cx, caller, key, step);
+        }
+        match step.is_progress() {
+            true => self.said_here(cx.now, caller, key, step),
+            false => self.outbox.now(Output::Event(BusEvent::Ignored)),
+        }
+        Ok(())
+    }
+
+    fn said_here(&mut self, now: Now, caller: Caller, key: &DeliveryKey, step: Stage) {
         let (Some(seq), Some(session)) = (key.seq(), self.conns.session_mut(caller.conn)) else {
             return;
         };

@@ -67,6 +67,7 @@ impl Session {
             generated: self.config.generated,
             window: Some(self.config.window),
             presence: self.config.presence.clone(),
+            bridge: None,
         }));
         self.presence_changed = false;
         self.credentials = Some(credentials);

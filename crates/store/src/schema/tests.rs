@@ -54,6 +54,7 @@ fn old_database() -> (tempfile::TempDir, PathBuf) {
             last_seen,
             ending: None,
             delivered: None,
+            mark: None,
         })
         .unwrap();
     store.commit().unwrap();

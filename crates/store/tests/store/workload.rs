@@ -178,6 +178,7 @@ impl<T: Target> Work<'_, T> {
                 last_seen: self.at,
                 ending,
                 delivered: None,
+                mark: peerbus_wire::Mark::parse("e.1"),
             },
         };
         self.head.next_peer = self.head.next_peer.max(row.id.0 + 1);

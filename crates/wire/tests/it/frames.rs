@@ -372,5 +372,6 @@ fn v1_register() -> Register {
         generated: false,
         window: None,
         presence: None,
+        bridge: None,
     }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod acceptance;
+mod draw;
 mod frames;
 mod properties;
 mod protocol_md;

@@ -50,6 +50,7 @@ fn every_broker_frame_is_as_we_write_it() {
             }
             Received::Renamed(answer) => BrokerFrame::Renamed(answer).encode(),
             Received::Retired(answer) => BrokerFrame::Retired(answer).encode(),
+            Received::Forwarded(messages) => BrokerFrame::Forwarded(messages).encode(),
             Received::Unknown => panic!("{text}"),
         };
         assert_eq!(&*again, text);

@@ -4,6 +4,7 @@
 
 mod audits;
 mod broadcast;
+mod domains;
 mod ephemeral;
 mod expiry;
 mod handshake;

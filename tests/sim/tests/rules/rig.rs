@@ -8,9 +8,9 @@ use peerbus_core::store::{PeerRow, Store, Txn};
 use peerbus_core::testing::MemoryStore;
 use peerbus_core::{Now, TokenHash};
 use peerbus_wire::{
-    Accepted, Ack, BrokerFrame, ClientFrame, CloseReason, DeliveryKey, Envelope, How, Instance,
-    MessageId, NameAnswer, PROTOCOL_VERSION, PeersFrame, Receipt, Received, Register, Secret, Seq,
-    Stage, Token, Window,
+    Accepted, Ack, BrokerFrame, ClientFrame, CloseReason, DeliveryKey, Envelope, Forwarded, How,
+    Instance, MessageId, NameAnswer, PROTOCOL_VERSION, PeersFrame, Receipt, Received, Register,
+    Secret, Seq, Stage, Token, Window,
 };
 
 /// A token that the broker knows.
@@ -31,6 +31,7 @@ pub(crate) struct Told {
     pub(crate) keys: BTreeMap<u64, DeliveryKey>,
     pub(crate) receipts: Vec<Receipt>,
     pub(crate) names: Vec<NameAnswer>,
+    pub(crate) forwarded: Vec<Forwarded>,
     /// Frames that held receipts.
     pub(crate) receipt_frames: usize,
     pub(crate) pings: usize,
@@ -66,6 +67,7 @@ pub(crate) fn register(name: &str) -> Register {
         generated: false,
         window: None,
         presence: None,
+        bridge: None,
     }
 }
 
@@ -198,6 +200,7 @@ impl Rig {
                 told.receipts.extend(receipts);
             }
             BrokerFrame::Renamed(answer) | BrokerFrame::Retired(answer) => told.names.push(answer),
+            BrokerFrame::Forwarded(messages) => told.forwarded = messages,
         }
     }
 

@@ -1,0 +1,485 @@
+//! Other domains: who is reached through a bridge, what a bridge brings, and what it has forwarded.
+//!
+//! What a bridge has forwarded is owed still, and waits in a queue beside the bridge's own: as long as
+//! the other broker remembers it, which its epoch tells, it is not delivered to the bridge again.
+
+use peerbus_wire::limits::{FORWARDED_MAX, FRAME_BYTES_MAX};
+use peerbus_wire::{
+    Address, BrokerFrame, Carried, CloseReason, DeliveryKey, EXT, Forwarded, Mark, MessageId,
+    PeerName, Refusal, RefusalCode, Register, Seq, Stage, recipient_of,
+};
+
+use super::ack::End;
+use super::conn::Bridge;
+use super::mutation::Mutation;
+use super::{Broker, BusEvent, Caller, Cx, Need, Output};
+use crate::audit::Event;
+use crate::grant::{Grant, Right};
+use crate::store::{DeliveryHistory, Ending, Notice, PeerId, PeerRow, Queued, StoreError, Txn};
+
+impl Broker {
+    /// Whether a connection may be what it says of itself: a bridge, or a peer with this name.
+    pub(super) fn check_address(
+        &self,
+        grant: &Grant,
+        name: &PeerName,
+        register: &Register,
+    ) -> Result<(), CloseReason> {
+        let no = |why: &str| Err(CloseReason::NoBridge { why: why.into() });
+        let Some(own) = &self.config.domain else {
+            return match register.bridge {
+                Some(_) => no("this broker has no domain: start it with --domain"),
+                None => Ok(()),
+            };
+        };
+        if register.bridge.is_none() {
+            return self.check_bare(name);
+        }
+        match name.bridged() {
+            None => no("its name must be bridge@ and the other domain"),
+            Some(other) if other == *own => no("this broker itself has that domain"),
+            Some(_) if register.ext < EXT || register.ephemeral => {
+                no("it must speak the extension, and stay")
+            }
+            Some(_) if !grant.rights.has(Right::Bridge) => no("its token lacks the right `bridge`"),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Whether a name looks like an address, and nobody had it before this broker had a domain.
+    pub(super) fn check_bare(&self, name: &PeerName) -> Result<(), CloseReason> {
+        let key = name.key();
+        let known = self.registry.find(&key).is_some() || self.registry.alias(&key).is_some();
+        let odd = name.as_str().contains('@') && (!known || name.bridged().is_some());
+        match self.config.domain.is_some() && odd {
+            true => Err(CloseReason::InvalidName(peerbus_wire::NameError::Address)),
+            false => Ok(()),
+        }
+    }
+
+    /// The queue behind which a peer is not, but another domain: that of its bridge, or of what the
+    /// bridge has forwarded.
+    pub(super) fn is_abroad(&self, peer: PeerId) -> bool {
+        self.registry.is_forwarded(peer) || self.is_bridge(peer)
+    }
+
+    pub(super) fn is_bridge(&self, peer: PeerId) -> bool {
+        let known = self.registry.get(peer);
+        self.config.domain.is_some() && known.is_some_and(|known| known.bridges())
+    }
+
+    /// Whom mail for an address with a domain is owed to, when nobody here has it for a name.
+    pub(super) fn elsewhere(
+        &mut self,
+        cx: &mut Cx<'_>,
+        name: &PeerName,
+    ) -> Result<Option<PeerId>, StoreError> {
+        let (Some(own), Some((local, domain))) = (&self.config.domain, name.address()) else {
+            return Ok(None);
+        };
+        if domain != *own {
+            let bridge = domain.bridge();
+            return Ok(bridge.and_then(|bridge| self.registry.find(&bridge.key())));
+        }
+        let key = local.key();
+        match self.registry.find(&key) {
+            Some(peer) => Ok(Some(peer)),
+            None => self.old_name(cx, &key),
+        }
+    }
+
+    /// Why nobody is found under a name.
+    pub(super) fn nobody(&self, name: &PeerName) -> String {
+        let other = name
+            .address()
+            .filter(|(_, domain)| self.config.domain.as_ref().is_some_and(|own| own != domain));
+        let Some((_, domain)) = other else {
+            return format!(
+                "nobody here is called {name}, or not any more; ask for the list of peers"
+            );
+        };
+        let joined: Vec<_> = self.registry.bridges().map(|it| it.to_string()).collect();
+        let joined = match joined.is_empty() {
+            true => "no other domain has been joined yet".to_owned(),
+            false => format!("joined are {}", joined.join(", ")),
+        };
+        format!(
+            "the domain {domain} was never joined to this broker, so {name} cannot be reached; {joined}"
+        )
+    }
+
+    /// Whether a message may go between domains as it does.
+    pub(super) fn check_way(
+        &self,
+        caller: Caller,
+        name: &PeerName,
+        recipient: PeerId,
+    ) -> Result<(), Refusal> {
+        let no = |reason: String| {
+            Err(Refusal {
+                code: RefusalCode::Forbidden,
+                reason,
+            })
+        };
+        let comes = self.is_bridge(caller.peer);
+        let goes = self.is_bridge(recipient);
+        let here = self.registry.conn(recipient);
+        let v1 = here
+            .and_then(|conn| self.conns.session(conn))
+            .is_some_and(|it| !it.ext);
+        if comes && goes {
+            return no(format!(
+                "{name} is in a third domain; what comes from one is not passed on to another"
+            ));
+        }
+        if goes && !caller.ext {
+            return no(format!(
+                "{name} is in another domain; a client of version 1 cannot write to one"
+            ));
+        }
+        if comes && v1 {
+            return no(only_v1(name));
+        }
+        Ok(())
+    }
+
+    /// The name that a message's sender has here: of what goes to another domain, what stands before
+    /// the own domain, which must be said.
+    pub(super) fn sender_here(&self, carried: &Carried) -> Result<PeerName, Refusal> {
+        let signed = &carried.from;
+        let (Some(own), Address::Peer(to)) = (&self.config.domain, &carried.to) else {
+            return Ok(signed.clone());
+        };
+        let abroad = to.address().is_some_and(|(_, domain)| domain != *own);
+        let said = signed.address().filter(|(_, domain)| domain == own);
+        match said {
+            Some((local, _)) if abroad => Ok(local),
+            _ if abroad && self.registry.resolve(&to.key()).is_none() => Err(Refusal {
+                code: RefusalCode::From,
+                reason: format!(
+                    "{to} is in another domain, where nobody knows {signed}; sign as {signed}@{own}"
+                ),
+            }),
+            _ => Ok(signed.clone()),
+        }
+    }
+
+    /// Whether what a bridge brings is from its domain.
+    pub(super) fn check_brought(bridge: &Bridge, carried: &Carried) -> Result<(), Refusal> {
+        let domain = carried.from.address().map(|(_, domain)| domain);
+        if domain.as_ref() == Some(&bridge.domain) {
+            return Ok(());
+        }
+        Err(Refusal {
+            code: RefusalCode::From,
+            reason: format!(
+                "from is {} but this is the bridge to {}, which speaks for nobody else",
+                carried.from, bridge.domain
+            ),
+        })
+    }
+
+    /// A bridge brings a message, and says how far it is.
+    pub(super) fn take(
+        &mut self,
+        cx: &mut Cx<'_>,
+        caller: Caller,
+        mark: &Mark,
+        envelope: Result<Carried, (Option<MessageId>, Refusal)>,
+    ) -> Result<(), StoreError> {
+        let session = self.conns.session(caller.conn);
+        if session.is_none_or(|session| session.bridge.is_none()) {
+            self.outbox.now(Output::Event(BusEvent::Ignored));
+            return Ok(());
+        }
+        match envelope {
+            Ok(carried) => self.route(cx, caller, &carried, Some(mark)),
+            Err((id, refusal)) => {
+                self.refuse(cx.now, caller, id, refusal);
+                Ok(())
+            }
+        }
+    }
+
+    /// Keeps what a bridge says of how far it is, in the transaction that accepts its message.
+    pub(super) fn keep_mark(
+        &mut self,
+        cx: &mut Cx<'_>,
+        peer: PeerId,
+        mark: Option<&Mark>,
+    ) -> Result<(), StoreError> {
+        if let Some(mark) = mark
+            && !self.mutations.broken(Mutation::ForgetMark)
+            && let Some(known) = self.registry.get_mut(peer)
+        {
+            known.row.mark = Some(mark.clone());
+            cx.txn.put_peer(&known.row)?;
+            self.outbox.want(Need::Soon);
+        }
+        Ok(())
+    }
+
+    /// A message that was taken reaches nobody: the bridge is told why, until it takes note.
+    pub(super) fn lost(
+        &mut self,
+        cx: &mut Cx<'_>,
+        caller: Caller,
+        carried: &Carried,
+        (seq, reason): (Seq, String),
+    ) -> Result<(), StoreError> {
+        let notice = Notice {
+            number: self.head.next_notice,
+            sender: caller.peer,
+            id: carried.id.clone(),
+            to: recipient_of(&carried.text).to_owned(),
+            dead: true,
+            reason,
+            at: cx.at,
+        };
+        self.notify(cx, (seq, PeerId(0)), notice)
+    }
+
+    /// What came from another domain before its recipient came with version 1 ends: gives the rest.
+    pub(super) fn without_foreign(
+        &mut self,
+        cx: &mut Cx<'_>,
+        peer: PeerId,
+        run: Vec<Queued>,
+    ) -> Result<Vec<Queued>, StoreError> {
+        if run.iter().all(|message| !self.is_bridge(message.sender)) {
+            return Ok(run);
+        }
+        let mut rest = Vec::new();
+        for message in run {
+            if !self.is_bridge(message.sender) {
+                rest.push(message);
+                continue;
+            }
+            let Ok(name) = PeerName::parse(&self.registry.name(peer)) else {
+                continue;
+            };
+            self.finish(cx, (peer, message).into(), End::Dead(&only_v1(&name)))?;
+        }
+        Ok(rest)
+    }
+
+    /// How a recipient is called where its sender is told of a message: by the address that the sender
+    /// wrote to, when it is in another domain.
+    pub(super) fn called(
+        &self,
+        txn: &mut dyn Txn,
+        pair: (PeerId, PeerId),
+        seq: Seq,
+    ) -> Result<String, StoreError> {
+        if !self.is_abroad(pair.0) {
+            return Ok(self.registry.name(pair.0));
+        }
+        let queued = queued(txn, pair, seq)?;
+        Ok(queued.map_or_else(String::new, |it| recipient_of(&it.envelope).to_owned()))
+    }
+
+    /// The queue in which a delivery to a bridge is: its own, or that of what it has forwarded.
+    pub(super) fn queue_of(
+        &self,
+        txn: &mut dyn Txn,
+        pair: (PeerId, PeerId),
+        seq: Seq,
+    ) -> Result<PeerId, StoreError> {
+        let beside = self.registry.forwarded_by(pair.0);
+        match beside {
+            Some((queue, _)) if txn.has_delivery((queue, pair.1), seq)? => Ok(queue),
+            _ => Ok(pair.0),
+        }
+    }
+
+    /// A bridge says how far a message is in its domain.
+    pub(super) fn said_abroad(
+        &mut self,
+        cx: &mut Cx<'_>,
+        caller: Caller,
+        key: &DeliveryKey,
+        step: Stage,
+    ) -> Result<(), StoreError> {
+        let Some(seq) = key.seq() else { return Ok(()) };
+        match &step {
+            Stage::Forwarded => return self.forward(cx, caller, seq),
+            Stage::Acked(how) => {
+                return self.finish_named(cx, caller, key, End::Acked(how.as_ref()));
+            }
+            Stage::Dead { why } => return self.finish_named(cx, caller, key, End::Dead(why)),
+            Stage::Expired { why } => return self.finish_named(cx, caller, key, End::Expired(why)),
+            _ => {}
+        }
+        let (Some((queue, _)), Some(head)) = (
+            self.registry.forwarded_by(caller.peer),
+            cx.txn.message(seq)?,
+        ) else {
+            return Ok(());
+        };
+        let pair = (queue, head.sender);
+        if !cx.txn.has_delivery(pair, seq)? {
+            return Ok(());
+        }
+        let known = self.recent.get((seq, queue));
+        let last = known.and_then(|known| known.steps().last());
+        if last.is_some_and(|(last, _)| *last == step) {
+            return Ok(());
+        }
+        let mut history = DeliveryHistory::default();
+        history.step(&step, cx.now.wall_ms);
+        self.recent.record((seq, queue), history);
+        let to = self.called(cx.txn, pair, seq)?;
+        self.tell_sender(cx.now, (seq, queue), head.sender, &head.id, (to, step));
+        Ok(())
+    }
+
+    /// The broker of the other domain has a message on disk.
+    fn forward(&mut self, cx: &mut Cx<'_>, caller: Caller, seq: Seq) -> Result<(), StoreError> {
+        let Some(session) = self.conns.session_mut(caller.conn) else {
+            return Ok(());
+        };
+        let (Some(bridge), Some(flight)) = (session.bridge.clone(), session.flights.remove(seq))
+        else {
+            return Ok(());
+        };
+        let (own, sender) = (caller.peer, flight.sender);
+        self.registry.mark_dirty(own);
+        let Some(message) = queued(cx.txn, (own, sender), seq)? else {
+            return Ok(());
+        };
+        cx.txn.delete_delivery((own, sender), seq)?;
+        self.settled(own);
+        if self.mutations.broken(Mutation::ForwardLoses) {
+            return Ok(());
+        }
+        let queue = self.queue_beside(cx, own, &bridge)?;
+        cx.txn
+            .insert_delivery((queue, sender), seq, message.steady_ms)?;
+        self.owed.pass(own, queue, message.envelope.len() as u64);
+        self.log.push(&Event::Move {
+            seq,
+            from: own,
+            to: queue,
+        });
+        let mut history = DeliveryHistory::default();
+        history.step(&Stage::Forwarded, cx.now.wall_ms);
+        self.recent.record((seq, queue), history);
+        self.outbox.want(Need::Soon);
+        let to = recipient_of(&message.envelope).to_owned();
+        self.tell_sender(
+            cx.now,
+            (seq, queue),
+            sender,
+            &flight.id,
+            (to, Stage::Forwarded),
+        );
+        Ok(())
+    }
+
+    /// The queue of what a bridge has forwarded, made if there is none.
+    fn queue_beside(
+        &mut self,
+        cx: &mut Cx<'_>,
+        own: PeerId,
+        bridge: &Bridge,
+    ) -> Result<PeerId, StoreError> {
+        if let Some((queue, _)) = self.registry.forwarded_by(own) {
+            return Ok(queue);
+        }
+        let id = PeerId(self.head.next_peer);
+        self.head.next_peer += 1;
+        let name = self.registry.name(own);
+        let row = PeerRow::forwarded(id, &name, &bridge.epoch, cx.at);
+        cx.txn.put_peer(&row)?;
+        self.registry.put_forwarded(row);
+        Ok(id)
+    }
+
+    /// A bridge has come. What it had forwarded to a broker that does not remember it (another epoch)
+    /// is owed by it again.
+    pub(super) fn bridge_came(
+        &mut self,
+        cx: &mut Cx<'_>,
+        own: PeerId,
+        bridge: &Bridge,
+    ) -> Result<(), StoreError> {
+        let beside = self.registry.forwarded_by(own);
+        let stale = beside.is_some_and(|(_, epoch)| *epoch != bridge.epoch);
+        if !stale || self.mutations.broken(Mutation::KeepForwarded) {
+            return Ok(());
+        }
+        self.end_forwarded(cx, own, Ending::Move(own))
+    }
+
+    /// What a bridge has forwarded is dealt with, slice by slice.
+    pub(super) fn end_forwarded(
+        &mut self,
+        cx: &mut Cx<'_>,
+        own: PeerId,
+        ending: Ending,
+    ) -> Result<(), StoreError> {
+        if let Some(row) = self.registry.end_forwarded(own, ending) {
+            cx.txn.put_peer(&row)?;
+            self.outbox.want(Need::Now);
+            self.sweep.pass_now(cx.now);
+        }
+        Ok(())
+    }
+
+    /// Tells a bridge what it has forwarded that has not ended.
+    pub(super) fn answer_forwarded(
+        &mut self,
+        cx: &mut Cx<'_>,
+        caller: Caller,
+        after: Option<&DeliveryKey>,
+    ) -> Result<(), StoreError> {
+        let session = self.conns.session(caller.conn);
+        if session.is_none_or(|session| session.bridge.is_none()) {
+            self.outbox.now(Output::Event(BusEvent::Ignored));
+            return Ok(());
+        }
+        let mut messages = Vec::new();
+        if let Some((queue, _)) = self.registry.forwarded_by(caller.peer) {
+            let after = after.and_then(DeliveryKey::seq);
+            let last = match after {
+                Some(seq) => cx.txn.message(seq)?.map(|head| (head.sender, seq)),
+                None => None,
+            };
+            let mut heads = cx.txn.queue_heads(queue)?;
+            heads.sort_unstable();
+            heads.retain(|(sender, _)| last.is_none_or(|(of, _)| *sender >= of));
+            for (sender, first) in heads {
+                let of_last = last.filter(|(of, _)| *of == sender);
+                let from = of_last.map_or(first, |(_, seq)| Seq(seq.0 + 1).max(first));
+                let room = FORWARDED_MAX - messages.len();
+                if room == 0 {
+                    break;
+                }
+                let end = Seq(u64::MAX);
+                let pair = (queue, sender);
+                let (run, _) = cx.txn.read_run(pair, from, end, room, FRAME_BYTES_MAX)?;
+                messages.extend(run.into_iter().map(|message| Forwarded {
+                    key: message.seq.key(),
+                    id: message.id,
+                }));
+            }
+        }
+        let frame = BrokerFrame::Forwarded(messages);
+        self.outbox.barrier(Output::Send(caller.conn, frame));
+        Ok(())
+    }
+}
+
+fn only_v1(name: &PeerName) -> String {
+    format!("{name} speaks version 1 of the protocol, which knows no other domains")
+}
+
+/// A message as it waits.
+fn queued(
+    txn: &mut dyn Txn,
+    pair: (PeerId, PeerId),
+    seq: Seq,
+) -> Result<Option<Queued>, StoreError> {
+    let (mut run, _) = txn.read_run(pair, seq, Seq(seq.0 + 1), 1, 1)?;
+    Ok(run.pop())
+}

@@ -5,6 +5,7 @@ mod names;
 mod strangers;
 mod trouble;
 mod unasked;
+mod used;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

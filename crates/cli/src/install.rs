@@ -11,25 +11,32 @@ use crate::output;
 
 /// Puts peerbus into an agent's configuration.
 pub(crate) fn run(verb: Install) -> Result<(), Failure> {
-    let request = request(&verb.files, verb.name, verb.allow);
+    let request = Request {
+        name: verb.name,
+        unasked: verb.allow,
+        used_as: verb.used_as,
+        ..request(&verb.files, verb.used)
+    };
     Ok(peerbus_setup::install(request, &mut show)?)
 }
 
 /// Takes peerbus out of it again.
-pub(crate) fn undo(verb: &Uninstall) -> Result<(), Failure> {
-    let request = request(&verb.files, None, false);
+pub(crate) fn undo(verb: Uninstall) -> Result<(), Failure> {
+    let request = request(&verb.files, verb.used);
     Ok(peerbus_setup::uninstall(request, &mut show)?)
 }
 
-fn request(files: &Files, name: Option<String>, unasked: bool) -> Request {
+fn request(files: &Files, used: Vec<String>) -> Request {
     Request {
         agent: files.agent,
         scope: match files.scope.project {
             true => Scope::Project,
             false => Scope::User,
         },
-        name,
-        unasked,
+        name: None,
+        unasked: false,
+        used,
+        used_as: None,
         dry_run: files.dry_run,
     }
 }

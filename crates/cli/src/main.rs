@@ -80,7 +80,7 @@ fn main() -> ExitCode {
         Verb::Session(verb) => session::run(verb),
         Verb::Held(verb) => held::run(&verb),
         Verb::Install(verb) => install::run(verb),
-        Verb::Uninstall(verb) => install::undo(&verb),
+        Verb::Uninstall(verb) => install::undo(verb),
         Verb::Hook(verb) => return hook::run(&verb),
         Verb::Doctor(verb) => doctor::run(verb),
         Verb::Completions(verb) => generate::completions(&verb),

@@ -1,7 +1,7 @@
 //! `peerbus mcp`: MCP servers that peers share.
 
-use peerbus_adapter::LinkState;
 use peerbus_adapter::signals::Stop;
+use peerbus_adapter::{Bus, LinkState};
 use peerbus_core::grant::NamePattern;
 use peerbus_side_channel::{Advert, Set, Share, Used, adverts, is_name, parse, serve, share};
 use peerbus_wire::escape;
@@ -79,7 +79,8 @@ fn set(word: &str) -> Result<Set, Failure> {
 
 fn use_one(verb: &McpUse) -> Result<(), Failure> {
     let (peer, name) = parse(&verb.uri).map_err(Failure::config)?;
-    let mut config = client::config(&verb.connection, verb.name.clone())?;
+    let known_as = verb.name.as_deref().map(completed);
+    let mut config = client::config(&verb.connection, known_as)?;
     config.ephemeral = true;
     let used = Used {
         peer,
@@ -94,6 +95,16 @@ fn use_one(verb: &McpUse) -> Result<(), Failure> {
         }
         Ok(())
     })
+}
+
+/// A name with something made up for a `*` at its end: several processes can be given one name.
+fn completed(name: &str) -> String {
+    let Some(begins) = name.strip_suffix('*') else {
+        return name.to_owned();
+    };
+    let id = Bus::new_id();
+    let id = id.as_str();
+    format!("{begins}{}", &id[id.len() - 6..])
 }
 
 fn list(verb: &McpList) -> Result<(), Failure> {

@@ -256,7 +256,15 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
     ),
     ("peerbus mcp list", Runs),
     (
-        "claude mcp add host-files -- peerbus mcp use mcp://host/files --name dev-anna",
-        By(CHANNELS, "mcp://host/files"),
+        "peerbus install claude-code --use mcp://host/files --as dev-anna",
+        Runs,
+    ),
+    ("peerbus uninstall claude-code --use mcp://host/files", Runs),
+    (
+        "claude mcp add host-files -- peerbus mcp use mcp://host/files --name 'dev-anna-*'",
+        By(
+            "tests/it/install/used.rs",
+            r#"["mcp", "use", URI, "--name", "dev-*"]"#,
+        ),
     ),
 ];

@@ -47,10 +47,19 @@ pub(crate) struct Install {
     /// Let the agent call the bus tools without asking its user
     #[arg(long)]
     pub(crate) allow: bool,
+    /// Add a server that a peer shares: mcp://PEER/NAME (repeatable)
+    #[arg(long = "use", value_name = "URI")]
+    pub(crate) used: Vec<String>,
+    /// Use it under names that begin so, which the other side's --to means
+    #[arg(long = "as", value_name = "NAME", requires = "used")]
+    pub(crate) used_as: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Uninstall {
     #[command(flatten)]
     pub(crate) files: Files,
+    /// Take out this shared server alone (repeatable)
+    #[arg(long = "use", value_name = "URI")]
+    pub(crate) used: Vec<String>,
 }

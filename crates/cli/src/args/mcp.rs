@@ -41,7 +41,8 @@ pub(crate) struct McpShare {
 pub(crate) struct McpUse {
     /// Which: mcp://PEER/NAME
     pub(crate) uri: String,
-    /// The name to use it under, which the other side's --to means
+    /// The name to use it under, which the other side's --to means; each
+    /// process makes up something for a `*` at its end
     #[arg(long, value_name = "PEER")]
     pub(crate) name: Option<String>,
     /// Seconds that a call may take

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use peerbus_adapter::PeerEntry;
 use peerbus_agents::{Agent, Need, Program as Whole, Scope, Sign, claude_code};
 use peerbus_os::file::is_executable;
 use serde_json::Value;
@@ -13,6 +14,7 @@ use super::{Context, silence, version};
 use crate::error::Error;
 use crate::install::config_file::ConfigFile;
 use crate::install::targets::{self, Program, Target, Want, targets};
+use crate::install::used::{self, Shared, Uses};
 use crate::install::{edit, hooks, program};
 
 /// One agent in one place.
@@ -21,6 +23,8 @@ struct Site<'c> {
     agent: &'static Agent,
     scope: Scope,
     project: &'c Path,
+    /// Who is on the bus, if that is known.
+    peers: Option<&'c [PeerEntry]>,
     /// The project's directory is another than this one.
     above: bool,
 }
@@ -31,20 +35,26 @@ impl Site<'_> {
             command: command.to_owned(),
             name: None,
             unasked: false,
+            uses: Uses::default(),
         };
         targets(self.agent, self.scope, self.project, &program)
     }
 
-    fn remedy(&self) -> String {
+    /// The command that installs.
+    fn install(&self) -> String {
         let flag = match self.scope {
             Scope::User => "user",
             Scope::Project => "project",
         };
+        format!("peerbus install {} --{flag}", self.agent.word)
+    }
+
+    fn remedy(&self) -> String {
         let there = match self.above {
             true => format!(" in {}", self.project.display()),
             false => String::new(),
         };
-        format!("`peerbus install {} --{flag}`{there}", self.agent.word)
+        format!("`{}`{there}", self.install())
     }
 
     /// Whether sessions that are started here read this file.
@@ -67,7 +77,11 @@ struct Survey {
 }
 
 /// Looks into every configuration that is there.
-pub(super) fn check(context: &Context, report: &mut Report) -> Result<(), Error> {
+pub(super) fn check(
+    context: &Context,
+    peers: Option<&[PeerEntry]>,
+    report: &mut Report,
+) -> Result<(), Error> {
     let here = targets::project()?;
     let above = targets::above(&here);
     let mut survey = Survey::default();
@@ -82,6 +96,7 @@ pub(super) fn check(context: &Context, report: &mut Report) -> Result<(), Error>
                 agent,
                 scope,
                 project,
+                peers,
                 above,
             };
             survey.look(&site, report);
@@ -171,6 +186,9 @@ impl Survey {
                 let name = part.check_server(server, report);
                 self.names.add(name, word, file.path.display().to_string());
             }
+            for (name, entry, shared) in edit::used(&target.want, &found) {
+                part.check_used(name, entry, &shared, report);
+            }
             match &target.want {
                 Want::Hooks(..) => self.hooked |= part.check_hooks(&found, report),
                 Want::Whole(whole) => part.check_whole(whole, &found, report),
@@ -178,6 +196,12 @@ impl Survey {
             }
         }
     }
+}
+
+/// Whether the agent's user switched a server off.
+fn is_off(entry: &Value) -> bool {
+    entry.get("enabled") == Some(&Value::Bool(false))
+        || entry.get("disabled") == Some(&Value::Bool(true))
 }
 
 /// Our part of a file.
@@ -204,9 +228,7 @@ impl Installed<'_> {
             report.failed(word, format!("{path} starts {why}"), remedy);
             return None;
         }
-        let off = entry.get("enabled") == Some(&Value::Bool(false))
-            || entry.get("disabled") == Some(&Value::Bool(true));
-        if off {
+        if is_off(entry) {
             let says = format!("{path} has peerbus switched off");
             report.warning(word, says, "switch it on there when you want it");
             return None;
@@ -234,6 +256,46 @@ impl Installed<'_> {
             report.ok(word, format!("{path} starts {command}"));
         }
         name
+    }
+
+    /// Checks the entry for a server that a peer shares, and whether it does so now. Whom it shares
+    /// it with, nobody else knows.
+    fn check_used(&self, name: &str, entry: &Value, shared: &Shared, report: &mut Report) {
+        let (path, word, uri) = (self.file.path.display(), self.site.agent.word, shared.uri());
+        let what = format!("{path} uses {uri} ({name})");
+        let command = edit::words(entry).into_iter().next().unwrap_or_default();
+        if let Some((why, remedy)) = self.unusable(&command) {
+            return report.failed(word, format!("{what} and starts {why}"), remedy);
+        }
+        if is_off(entry) {
+            let says = format!("{what}, which is switched off there");
+            return report.warning(word, says, "switch it on there when you want it");
+        }
+        let known_as = edit::argument(entry, "--name");
+        let known_as = known_as.map(|name| used::on_the_bus(&name)).transpose();
+        if let Err(why) = known_as {
+            let install = self.site.install();
+            let remedy = format!("correct the name there, or `{install} --use {uri} --as NAME`");
+            return report.failed(word, format!("{what}: {why}"), remedy);
+        }
+        let Some(peers) = self.site.peers else {
+            return report.ok(word, what);
+        };
+        if peerbus_side_channel::adverts(peers).any(|it| shared.is(&it)) {
+            return report.ok(word, format!("{what}: it is shared now"));
+        }
+        let peer = shared.peer();
+        let here = peers
+            .iter()
+            .any(|it| it.online && it.name.eq_ignore_ascii_case(peer));
+        let why = match here {
+            true => format!("{peer} does not share it now"),
+            false => format!("{peer} is not on the bus now"),
+        };
+        let out = self.site.install().replacen("install", "uninstall", 1);
+        let remedy =
+            format!("`peerbus mcp share` there shares it; `{out} --use {uri}` takes it out here");
+        report.warning(word, format!("{what}: {why}"), remedy);
     }
 
     /// Checks the hooks of a file of settings. Says whether there are any of ours.

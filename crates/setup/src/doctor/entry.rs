@@ -21,7 +21,7 @@ pub(super) fn look(
     install: &str,
 ) -> (Option<String>, Vec<Fault>) {
     let variable = |name: &str| naming::variable(entry, name);
-    let given = argument(entry, "--name").or_else(|| variable("PEERBUS_NAME"));
+    let given = edit::argument(entry, "--name").or_else(|| variable("PEERBUS_NAME"));
     let name = given.map(|name| naming::expanded(&name, variable));
     let (name, mut faults) = match name.transpose() {
         Ok(name) => (name, Vec::new()),
@@ -41,7 +41,7 @@ pub(super) fn look(
 fn settings(context: &Context, entry: &Value) -> Vec<String> {
     let variable = |name: &str| naming::variable(entry, name);
     let flags = Flags {
-        url: argument(entry, "--url"),
+        url: edit::argument(entry, "--url"),
         ..Flags::default()
     };
     let others = |name: &str| variable(name).filter(|_| name != "PEERBUS_NAME");
@@ -51,21 +51,6 @@ fn settings(context: &Context, entry: &Value) -> Vec<String> {
     }
     wrong.extend((context.check_options)(&variable));
     wrong
-}
-
-/// The value of a flag among the arguments that an entry gives.
-fn argument(entry: &Value, flag: &str) -> Option<String> {
-    let mut words = edit::command(entry).unwrap_or_default();
-    let args = entry.get("args").and_then(Value::as_array);
-    let args = args.into_iter().flatten().filter_map(Value::as_str);
-    words.extend(args.map(str::to_owned));
-    let mut words = words.into_iter();
-    let value = words.find_map(|word| match word.strip_prefix(flag)? {
-        "" => Some(None),
-        rest => rest.strip_prefix('=').map(|value| Some(value.to_owned())),
-    })?;
-    let value = value.or_else(|| words.next())?;
-    (!value.is_empty() && !value.contains('$')).then_some(value)
 }
 
 /// Who takes which name.

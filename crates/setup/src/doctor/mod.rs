@@ -47,7 +47,7 @@ pub fn examine(context: &Context) -> Result<Report, Error> {
         Some(config) => broker::check(config, &mut report)?,
         None => None,
     };
-    agents::check(context, &mut report)?;
+    agents::check(context, peers.as_deref(), &mut report)?;
     sessions::check(peers.as_deref(), &mut report);
     Ok(report)
 }

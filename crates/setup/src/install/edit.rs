@@ -9,6 +9,7 @@ use super::config_file::ConfigFile;
 use super::program::NAME;
 use super::record::Done;
 use super::targets::{Target, Want};
+use super::used::{self, Shared, Taken};
 use super::value::ParseError;
 use super::{hooks, json, program, toml, unasked, whole};
 use crate::error::Error;
@@ -62,7 +63,7 @@ pub(crate) fn install(
     let (text, mark) = file.text()?;
     let edited = read(want, text).and_then(|found| {
         check_foreign(want, text, &found)?;
-        Ok((set(want, text)?, found))
+        Ok((set(want, text, &found)?, found))
     });
     let (after, found) = edited.map_err(|error| refusal(&file, &error))?;
     check_unharmed(want, &file, text, &after)?;
@@ -114,7 +115,8 @@ pub(crate) fn uninstall(
                 (None, Some(done)) => done.made.contains(path),
                 (None, None) => true,
             };
-            unset(want, text, may_go).map_err(|error| refusal(&file, &error))?
+            unset(want, text, &servers(want, &found), may_go)
+                .map_err(|error| refusal(&file, &error))?
         }
     };
     check_unharmed(want, &file, text, &after)?;
@@ -126,6 +128,41 @@ pub(crate) fn uninstall(
         after,
         done: None,
         stays,
+    })
+}
+
+/// Plans to take out what is used of others, as far as the target names it; the rest stays.
+pub(crate) fn take_out(
+    target: &Target,
+    file: ConfigFile,
+    done: Option<&Done>,
+) -> Result<Edit, Error> {
+    let want = &target.want;
+    let Want::Server {
+        used: Some(wanted), ..
+    } = want
+    else {
+        return Ok(Edit::none(file, Vec::new()));
+    };
+    let (text, mark) = file.text()?;
+    let found = read(want, text).map_err(|error| refusal(&file, &error))?;
+    let named = used(want, &found).filter(|(_, _, one)| wanted.uses.shared.contains(one));
+    let names: Vec<_> = named.map(|(name, ..)| name.to_owned()).collect();
+    if names.is_empty() {
+        return Ok(Edit::none(file, Vec::new()));
+    }
+    if names.len() == servers(want, &found).len() {
+        return uninstall(target, file, done);
+    }
+    let after = unset(want, text, &names, |_| false).map_err(|error| refusal(&file, &error))?;
+    check_unharmed(want, &file, text, &after)?;
+    let done = done.map(|done| done.updated(text, &after));
+    let after = format!("{mark}{after}");
+    Ok(Edit {
+        file,
+        after: Some(after),
+        done,
+        stays: Vec::new(),
     })
 }
 
@@ -151,26 +188,42 @@ pub(crate) fn read(want: &Want, text: &str) -> Result<Json, ParseError> {
     }
 }
 
-fn set(want: &Want, text: &str) -> Result<String, ParseError> {
+fn set(want: &Want, text: &str, found: &Json) -> Result<String, ParseError> {
     match want {
         Want::Server {
             format,
             table,
             entry,
-        } => match format {
-            Format::Json => json::set(text, table, entry),
-            Format::Toml => toml::set(text, table, entry),
-        },
+            used,
+        } => {
+            let mut entries = vec![(NAME.to_owned(), entry.clone())];
+            if let Some(used) = used {
+                let more = used.entries(found.get(table));
+                let refused =
+                    |Taken { entry, why }: Taken| wrong_server(*format, text, table, &entry, &why);
+                entries.extend(more.map_err(refused)?);
+            }
+            match format {
+                Format::Json => json::set(text, table, &entries),
+                Format::Toml => toml::set(text, table, &entries),
+            }
+        }
         Want::Hooks(wanted, unasked) => hooks::set(text, wanted, *unasked),
         Want::Whole(ours) => Ok(ours.text.to_owned()),
     }
 }
 
-fn unset(want: &Want, text: &str, may_go: impl Fn(&str) -> bool) -> Result<String, ParseError> {
+/// Takes everything of ours out; `names`: the servers.
+fn unset(
+    want: &Want,
+    text: &str,
+    names: &[String],
+    may_go: impl Fn(&str) -> bool,
+) -> Result<String, ParseError> {
     match want {
         Want::Server { format, table, .. } => match format {
-            Format::Json => json::unset(text, table, may_go(table)),
-            Format::Toml => toml::unset(text, table),
+            Format::Json => json::unset(text, table, names, may_go(table)),
+            Format::Toml => toml::unset(text, table, names),
         },
         Want::Hooks(..) => hooks::unset(text, may_go),
         Want::Whole(_) => Ok(String::new()),
@@ -213,6 +266,54 @@ pub(crate) fn entry<'v>(want: &Want, found: &'v Json) -> Option<&'v Json> {
     }
 }
 
+/// Whether one of our servers is in what was read of a target, or one with its name.
+pub(super) fn is_in(want: &Want, found: &Json) -> bool {
+    entry(want, found).is_some() || used(want, found).next().is_some()
+}
+
+/// The servers of others that are used by what was read of a target.
+pub(crate) fn used<'v>(
+    want: &Want,
+    found: &'v Json,
+) -> impl Iterator<Item = (&'v str, &'v Json, Shared)> {
+    let servers = match want {
+        Want::Server { table, .. } => found.get(table),
+        Want::Hooks(..) | Want::Whole(_) => None,
+    };
+    used::among(servers)
+}
+
+/// The names of all servers of ours.
+fn servers(want: &Want, found: &Json) -> Vec<String> {
+    let adapter = entry(want, found).filter(|entry| is_ours(entry));
+    let used = used(want, found).map(|(name, ..)| name.to_owned());
+    adapter
+        .map(|_| NAME.to_owned())
+        .into_iter()
+        .chain(used)
+        .collect()
+}
+
+/// All words of an entry's command line.
+pub(crate) fn words(entry: &Json) -> Vec<String> {
+    let mut words = command(entry).unwrap_or_default();
+    let args = entry.get("args").and_then(Json::as_array);
+    let args = args.into_iter().flatten().filter_map(Json::as_str);
+    words.extend(args.map(str::to_owned));
+    words
+}
+
+/// The value of a flag among the arguments that an entry gives.
+pub(crate) fn argument(entry: &Json, flag: &str) -> Option<String> {
+    let mut words = words(entry).into_iter();
+    let value = words.find_map(|word| match word.strip_prefix(flag)? {
+        "" => Some(None),
+        rest => rest.strip_prefix('=').map(|value| Some(value.to_owned())),
+    })?;
+    let value = value.or_else(|| words.next())?;
+    (!value.is_empty() && !value.contains('$')).then_some(value)
+}
+
 /// What an entry runs: the program, and where they stand in one list its arguments.
 pub(crate) fn command(entry: &Json) -> Option<Vec<String>> {
     match entry.get("command")? {
@@ -226,7 +327,7 @@ fn has_ours(want: &Want, found: &Json) -> bool {
     match want {
         Want::Hooks(..) => !hooks::commands(found).is_empty(),
         Want::Whole(ours) => found == ours.text,
-        Want::Server { .. } => entry(want, found).is_some_and(is_ours),
+        Want::Server { .. } => !servers(want, found).is_empty(),
     }
 }
 
@@ -243,10 +344,20 @@ fn check_foreign(want: &Want, text: &str, found: &Json) -> Result<(), ParseError
     let Want::Server { format, table, .. } = want else {
         return Ok(());
     };
-    match (entry(want, found).is_none_or(is_ours), format) {
-        (true, _) => Ok(()),
-        (false, Format::Json) => Err(json::Document::parse(text)?.wrong_server(table, FOREIGN)),
-        (false, Format::Toml) => Err(toml::wrong_server(text, table, FOREIGN)),
+    match entry(want, found).is_none_or(is_ours) {
+        true => Ok(()),
+        false => Err(wrong_server(*format, text, table, NAME, FOREIGN)),
+    }
+}
+
+/// An error about a server of this name.
+fn wrong_server(format: Format, text: &str, table: &str, name: &str, what: &str) -> ParseError {
+    match format {
+        Format::Json => match json::Document::parse(text) {
+            Ok(document) => document.wrong_server(table, name, what),
+            Err(error) => error,
+        },
+        Format::Toml => toml::wrong_server(text, table, name, what),
     }
 }
 
@@ -255,9 +366,10 @@ fn stripped(want: &Want, text: &str) -> Result<Json, ParseError> {
     let mut found = read(want, text)?;
     let container = match want {
         Want::Server { table, .. } => {
+            let ours = servers(want, &found);
             let servers = found.get_mut(table).and_then(Json::as_object_mut);
-            if let Some(servers) = servers.filter(|all| all.get(NAME).is_some_and(is_ours)) {
-                servers.remove(NAME);
+            if let Some(servers) = servers {
+                servers.retain(|name, _| !ours.contains(name));
             }
             table
         }

@@ -11,6 +11,7 @@ use super::config_file::ConfigFile;
 use super::edit::{self, Edit};
 use super::record::Done;
 use super::targets::{Program, Target, targets};
+use super::used::Uses;
 
 /// Installs into a text and uninstalls again, with and without a record of it. `which` chooses
 /// among the files of all agents.
@@ -25,6 +26,11 @@ pub fn fuzz(which: u8, text: &str) {
             command: "peerbus".into(),
             name: None,
             unasked: true,
+            uses: Uses {
+                shared: Uses::of(&["mcp://host/files".into()]).expect("a URI"),
+                name: None,
+                otherwise: Some("ann".into()),
+            },
         };
         let of = |agent| targets(agent, Scope::User, Path::new("/nowhere"), &program);
         ALL.into_iter().flat_map(of).collect()

@@ -3,7 +3,6 @@
 use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstArray, CstNode, CstObject, CstObjectProp, CstRootNode};
 
-use super::program::NAME;
 use super::value::{ParseError, Value, suits};
 
 /// JSON, comments, and trailing commas.
@@ -89,21 +88,27 @@ impl<'t> Document<'t> {
         ParseError::new(self.text, at, what)
     }
 
-    /// An error about our server.
-    pub(crate) fn wrong_server(&self, table: &str, what: &str) -> ParseError {
+    /// An error about the server of this name.
+    pub(crate) fn wrong_server(&self, table: &str, name: &str, what: &str) -> ParseError {
         let servers = member(&self.top, table).and_then(|servers| servers.object_value());
-        match servers.and_then(|servers| member(&servers, NAME)) {
+        match servers.and_then(|servers| member(&servers, name)) {
             Some(server) => self.wrong(&server, what),
             None => ParseError::new(self.text, 0, what),
         }
     }
 }
 
-/// Puts our server into a table of servers, or brings the one that is there up to date.
-pub(crate) fn set(text: &str, table: &str, entry: &Value) -> Result<String, ParseError> {
+/// Puts servers into a table of servers, or brings those that are there up to date.
+pub(crate) fn set(
+    text: &str,
+    table: &str,
+    entries: &[(String, Value)],
+) -> Result<String, ParseError> {
     let document = Document::parse(text)?;
     let servers = document.object(&document.top, table)?;
-    set_member(&servers, NAME, entry);
+    for (name, entry) in entries {
+        set_member(&servers, name, entry);
+    }
     Ok(document.edited())
 }
 
@@ -126,13 +131,21 @@ pub(crate) fn set_member(object: &CstObject, name: &str, wanted: &Value) {
     }
 }
 
-/// Takes our server out, and its table if that is left empty and may go.
-pub(crate) fn unset(text: &str, table: &str, may_go: bool) -> Result<String, ParseError> {
+/// Takes servers out, and their table if that is left empty and may go.
+pub(crate) fn unset(
+    text: &str,
+    table: &str,
+    names: &[String],
+    may_go: bool,
+) -> Result<String, ParseError> {
     let document = Document::parse(text)?;
     if let Some(servers) = member(&document.top, table)
         && let Some(all) = servers.object_value()
     {
-        let ours = |member: &CstObjectProp| member.decoded_name().as_deref() == Some(NAME);
+        let ours = |member: &CstObjectProp| {
+            let name = member.decoded_name();
+            name.is_some_and(|name| names.contains(&name))
+        };
         for server in all.properties().into_iter().filter(ours) {
             server.remove();
         }

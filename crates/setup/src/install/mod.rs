@@ -16,6 +16,7 @@ pub(crate) mod targets;
 mod tests;
 mod toml;
 pub(crate) mod unasked;
+pub(crate) mod used;
 mod value;
 pub(crate) mod whole;
 mod words;
@@ -32,7 +33,8 @@ use crate::error::Error;
 use config_file::{BOM, ConfigFile};
 use edit::Edit;
 use record::{Done, Record};
-use targets::{Program, Target};
+use targets::{Program, Target, Want};
+use used::Uses;
 
 /// How often a file that somebody else is writing is read anew.
 const ATTEMPTS: usize = 5;
@@ -48,6 +50,12 @@ pub struct Request {
     pub name: Option<String>,
     /// Let the agent call the tools without asking its user.
     pub unasked: bool,
+    /// Servers that peers share, `mcp://PEER/NAME`: an install adds them, an uninstall that names
+    /// some takes out these alone.
+    pub used: Vec<String>,
+    /// How the names on the bus begin under which they are used; `None`: as that of the sessions, else
+    /// of the user.
+    pub used_as: Option<String>,
     /// Only show what would change.
     pub dry_run: bool,
 }
@@ -74,10 +82,16 @@ pub fn install(request: Request, show: Show<'_>) -> Result<(), Error> {
     if let Some(name) = &request.name {
         naming::check(name, scope)?;
     }
-    let program = Program {
+    let shared = Uses::of(&request.used)?;
+    let used_as = request.used_as.clone().or(request.name.clone());
+    if let Some(begins) = used_as.as_ref().filter(|_| !shared.is_empty()) {
+        naming::check_used(begins, scope)?;
+    }
+    let mut program = Program {
         command: program::command(scope)?,
         name: request.name.clone(),
         unasked: request.unasked,
+        uses: Uses::default(),
     };
     if request.unasked && !agent.calls_unasked() {
         let title = agent.title;
@@ -88,6 +102,12 @@ pub fn install(request: Request, show: Show<'_>) -> Result<(), Error> {
     let project = targets::project()?;
     let targets = targets::targets(agent, scope, &project, &program);
     let kept = naming::kept(&targets).filter(|_| program.name.is_none());
+    program.uses = Uses {
+        shared,
+        name: used_as,
+        otherwise: naming::used(kept.as_deref(), scope),
+    };
+    let targets = targets::targets(agent, scope, &project, &program);
     below_the_root(scope, &project, show)?;
     let there = whereabouts(&targets);
     let done = match carry_out(&targets, &request, edit::install, show)? {
@@ -102,7 +122,8 @@ pub fn install(request: Request, show: Show<'_>) -> Result<(), Error> {
         )))?;
     }
     if !request.dry_run {
-        for step in next::steps(agent, scope, &project, &program) {
+        let steps = next::used(&targets).into_iter();
+        for step in steps.chain(next::steps(agent, scope, &project, &program)) {
             show(Line::Note(&format!("- {step}")))?;
         }
     }
@@ -135,15 +156,29 @@ pub fn uninstall(request: Request, show: Show<'_>) -> Result<(), Error> {
         command: program::command(scope).unwrap_or_else(|_| program::NAME.to_owned()),
         name: None,
         unasked: false,
+        uses: Uses {
+            shared: Uses::of(&request.used)?,
+            ..Uses::default()
+        },
     };
     let project = targets::project()?;
-    let targets = targets::targets(agent, scope, &project, &program);
+    let mut targets = targets::targets(agent, scope, &project, &program);
+    let (planner, what): (Planner, _) = match request.used.as_slice() {
+        [] => (edit::uninstall, "nothing of ours".to_owned()),
+        _ => {
+            targets.retain(|target| matches!(target.want, Want::Server { .. }));
+            let shared = program.uses.shared.iter();
+            let uris: Vec<_> = shared.map(used::Shared::uri).collect();
+            (
+                edit::take_out,
+                format!("no entry for {}", uris.join(" or ")),
+            )
+        }
+    };
     below_the_root(scope, &project, show)?;
     let there = whereabouts(&targets);
-    match carry_out(&targets, &request, edit::uninstall, show)? {
-        false => show(Line::Note(&format!(
-            "nothing to do: nothing of ours is {there}"
-        )))?,
+    match carry_out(&targets, &request, planner, show)? {
+        false => show(Line::Note(&format!("nothing to do: {what} is {there}")))?,
         true if request.dry_run => show(Line::Note(DRY))?,
         true => {
             show(Line::Note(&format!(

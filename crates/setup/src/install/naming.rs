@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::edit;
 use super::targets::Target;
+use super::used::{self, Uses};
 use crate::error::Error;
 use crate::text::escape;
 
@@ -30,6 +31,31 @@ pub(super) fn check(name: &str, scope: Scope) -> Result<(), Error> {
         expanded(&filled(name, &OF_THE_PLACE), |_| None).map_err(Error::config)?;
     }
     Ok(())
+}
+
+/// The same for how the names begin of what is used of others.
+pub(super) fn check_used(begins: &str, scope: Scope) -> Result<(), Error> {
+    check(begins, scope)?;
+    let name = Uses::name(begins);
+    let name = match scope {
+        Scope::User => filled(&name, &OF_THE_PLACE),
+        Scope::Project => filled(&name, &PLACEHOLDERS),
+    };
+    let long = |_| {
+        let shown = escape(begins, SHOWN_CHARS);
+        Error::config(format!(
+            "the name \"{shown}\" is too long to begin another: 57 bytes at most"
+        ))
+    };
+    used::on_the_bus(&name).map(drop).map_err(long)
+}
+
+/// How these begin if nobody says: as the sessions' that were named earlier, else as the user is
+/// called.
+pub(super) fn used(kept: Option<&str>, scope: Scope) -> Option<String> {
+    let mut known = kept.into_iter().chain(["{user}"]);
+    let known = known.find(|begins| check_used(begins, scope).is_ok());
+    known.map(str::to_owned)
 }
 
 fn filled(name: &str, words: &[&str]) -> String {

@@ -6,11 +6,39 @@ use peerbus_agents::{Agent, Note, Scope};
 use peerbus_os::file::read_small;
 
 use super::program::NAME;
-use super::targets::Program;
-use super::{naming, program};
+use super::targets::{Program, Target, Want};
+use super::{edit, naming, program, used};
 
 /// A file beside which a note is told has no more bytes.
 const BESIDE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// What the servers of others are called that were asked for, here and on the bus.
+pub(super) fn used(targets: &[Target]) -> Vec<String> {
+    let mut said = Vec::new();
+    for target in targets {
+        let Want::Server {
+            used: Some(wanted), ..
+        } = &target.want
+        else {
+            continue;
+        };
+        let loaded = edit::load(&target.want, &target.path).ok().flatten();
+        let found = loaded.map(|(_, found)| found).unwrap_or_default();
+        for (entry, server, shared) in edit::used(&target.want, &found) {
+            if !wanted.uses.shared.contains(&shared) {
+                continue;
+            }
+            let uri = shared.uri();
+            let name = edit::argument(server, "--name");
+            let to = match name.and_then(|name| used::on_the_bus(&name).ok()) {
+                Some(name) => format!(": its --to has to cover '{name}'"),
+                None => String::new(),
+            };
+            said.push(format!("{uri} is the server {entry}{to}"));
+        }
+    }
+    said
+}
 
 /// What comes next, in sentences.
 pub(super) fn steps(agent: &Agent, scope: Scope, project: &Path, called: &Program) -> Vec<String> {

@@ -6,6 +6,7 @@ use peerbus_agents::{Agent, File, Fixed, Format, Part, Scope, Server, claude_cod
 
 use super::edit;
 use super::hooks::Hook;
+use super::used::{Uses, Wanted};
 use super::value::{Value, fixed, object, texts};
 use super::words::quoted;
 use crate::error::Error;
@@ -42,11 +43,12 @@ pub(crate) struct Target {
 /// Our part of a file.
 #[derive(Debug)]
 pub(crate) enum Want {
-    /// An entry in a table of servers.
+    /// An entry in a table of servers, and one for each of the servers of others that it uses.
     Server {
         format: Format,
         table: &'static str,
         entry: Value,
+        used: Option<Wanted>,
     },
     /// Hooks in Claude Code's settings, and whether it may call the tools unasked. If not, what
     /// stands there about that stays.
@@ -64,6 +66,8 @@ pub(crate) struct Program {
     pub(crate) name: Option<String>,
     /// The agent may call the tools without asking its user.
     pub(crate) unasked: bool,
+    /// What peers share and it uses.
+    pub(crate) uses: Uses,
 }
 
 /// The files of an agent and what is to stand there.
@@ -73,7 +77,7 @@ pub(crate) fn targets(
     project: &Path,
     program: &Program,
 ) -> Vec<Target> {
-    let target = |file: &File| {
+    let target = |file: &'static File| {
         let want = want(agent, file, scope, program);
         let all = file.candidates(scope, project);
         let path = chosen(all, &want)?;
@@ -82,12 +86,17 @@ pub(crate) fn targets(
     agent.files.iter().filter_map(target).collect()
 }
 
-fn want(agent: &Agent, file: &File, scope: Scope, program: &Program) -> Want {
+fn want(agent: &Agent, file: &'static File, scope: Scope, program: &Program) -> Want {
     match &file.part {
         Part::Server(server) => Want::Server {
             format: server.format,
             table: server.table,
             entry: entry(agent, server, program),
+            used: Some(Wanted {
+                form: server,
+                command: program.command.clone(),
+                uses: program.uses.clone(),
+            }),
         },
         Part::Hooks(hooks) => {
             let before = match scope {
@@ -109,19 +118,9 @@ fn want(agent: &Agent, file: &File, scope: Scope, program: &Program) -> Want {
 
 fn entry(agent: &Agent, server: &Server, program: &Program) -> Value {
     let kind = format!("--adapter={}", agent.adapter);
-    let arguments = ["adapter", kind.as_str()];
-    let fixed = |(name, value): &(&str, Fixed)| ((*name).to_owned(), fixed(value));
-    let mut members: Vec<_> = server.before.iter().map(fixed).collect();
-    if server.one_list {
-        let words = [&[program.command.as_str()], &arguments[..]].concat();
-        members.push(("command".to_owned(), texts(&words)));
-    } else {
-        members.push(("command".to_owned(), Value::from(program.command.as_str())));
-        members.push(("args".to_owned(), texts(&arguments)));
-    }
-    members.extend(server.after.iter().map(fixed));
+    let mut members = members(server, &program.command, &["adapter", kind.as_str()]);
     if program.unasked {
-        members.extend(server.unasked.iter().map(fixed));
+        members.extend(server.unasked.iter().map(member));
     }
     if let Some(name) = &program.name {
         let env = object([("PEERBUS_NAME", Value::from(name.as_str()))]);
@@ -130,12 +129,30 @@ fn entry(agent: &Agent, server: &Server, program: &Program) -> Value {
     Value::Object(members)
 }
 
+/// The members of an entry that runs the program with arguments.
+pub(super) fn members(server: &Server, command: &str, arguments: &[&str]) -> Vec<(String, Value)> {
+    let mut members: Vec<_> = server.before.iter().map(member).collect();
+    if server.one_list {
+        let words = [&[command], arguments].concat();
+        members.push(("command".to_owned(), texts(&words)));
+    } else {
+        members.push(("command".to_owned(), Value::from(command)));
+        members.push(("args".to_owned(), texts(arguments)));
+    }
+    members.extend(server.after.iter().map(member));
+    members
+}
+
+fn member((name, value): &(&str, Fixed)) -> (String, Value) {
+    ((*name).to_owned(), fixed(value))
+}
+
 /// Of files that an agent reads all, the one with our part, else the first that is there, else the
 /// last.
 fn chosen(mut all: Vec<PathBuf>, want: &Want) -> Option<PathBuf> {
     let has_ours = |path: &PathBuf| {
         let loaded = edit::load(want, path).ok().flatten();
-        loaded.is_some_and(|(_, found)| edit::entry(want, &found).is_some())
+        loaded.is_some_and(|(_, found)| edit::is_in(want, &found))
     };
     if all.len() > 1 {
         let there = || all.iter().position(|path| path.exists());

@@ -12,18 +12,14 @@ use super::record::Done;
 use super::targets::{Target, Want};
 use super::value::{Value, object, texts};
 
-fn server() -> Target {
+pub(super) fn server() -> Target {
     let entry = object([
         ("command", Value::from("peerbus")),
         ("args", texts(&["adapter", "--adapter=cc"])),
     ]);
     Target {
         path: PathBuf::from("/nowhere/servers.json"),
-        want: Want::Server {
-            format: Format::Json,
-            table: "mcpServers",
-            entry,
-        },
+        want: servers(Format::Json, "mcpServers", entry),
     }
 }
 
@@ -47,26 +43,27 @@ fn settings(program: &str) -> Target {
     }
 }
 
-fn codex() -> Target {
+pub(super) fn codex() -> Target {
     let entry = object([
         ("command", Value::from("peerbus")),
         ("args", texts(&["adapter", "--adapter=generic"])),
     ]);
     Target {
         path: PathBuf::from("/nowhere/config.toml"),
-        want: toml(entry),
+        want: servers(Format::Toml, "mcp_servers", entry),
     }
 }
 
-fn toml(entry: Value) -> Want {
+fn servers(format: Format, table: &'static str, entry: Value) -> Want {
     Want::Server {
-        format: Format::Toml,
-        table: "mcp_servers",
+        format,
+        table,
         entry,
+        used: None,
     }
 }
 
-fn found(target: &Target, text: Option<&str>) -> ConfigFile {
+pub(super) fn found(target: &Target, text: Option<&str>) -> ConfigFile {
     ConfigFile {
         asked: target.path.clone(),
         path: target.path.clone(),
@@ -74,7 +71,7 @@ fn found(target: &Target, text: Option<&str>) -> ConfigFile {
     }
 }
 
-fn install(target: &Target, text: Option<&str>, done: Option<&Done>) -> Edit {
+pub(super) fn install(target: &Target, text: Option<&str>, done: Option<&Done>) -> Edit {
     edit::install(target, found(target, text), done).expect("an install")
 }
 
@@ -84,7 +81,7 @@ fn uninstall(target: &Target, text: &str, done: Option<&Done>) -> Option<String>
 }
 
 /// What holds for every target and every text.
-fn there_and_back(target: &Target, text: Option<&str>) {
+pub(super) fn there_and_back(target: &Target, text: Option<&str>) {
     let first = install(target, text, None);
     let after = first.after.clone().expect("a text");
     let again = install(target, Some(&after), first.done.as_ref());
@@ -171,7 +168,7 @@ fn event() -> impl Strategy<Value = String> {
         .prop_flat_map(|groups| container(["[", "]"], groups))
 }
 
-fn document() -> impl Strategy<Value = String> {
+pub(super) fn document() -> impl Strategy<Value = String> {
     let servers =
         an_object(&["alpha", "beta", "gamma"]).prop_map(|o| format!("\"mcpServers\": {o}"));
     let hooks = (event(), event())
@@ -329,7 +326,7 @@ fn variables_that_a_user_hands_on_stay_handed_on() {
             ("command", Value::from("peerbus")),
             ("env_vars", texts(names)),
         ];
-        let want = toml(object(entry));
+        let want = servers(Format::Toml, "mcp_servers", object(entry));
         Target {
             path: PathBuf::from("/nowhere/config.toml"),
             want,

@@ -3,7 +3,6 @@
 use similar::{ChangeTag, TextDiff};
 use toml_edit::{Array, Document, DocumentMut, InlineTable, Item, Table, TableLike};
 
-use super::program::NAME;
 use super::value::{ParseError, Value, suits};
 
 /// The member with the variables that are handed on: others' may stand among them.
@@ -17,16 +16,27 @@ pub(crate) fn read(text: &str) -> Result<serde_json::Value, ParseError> {
     })
 }
 
-/// Puts our server into a table of servers, or brings the one that is there up to date.
-pub(crate) fn set(text: &str, table: &str, entry: &Value) -> Result<String, ParseError> {
+/// Puts servers into a table of servers, or brings those that are there up to date.
+pub(crate) fn set(
+    text: &str,
+    table: &str,
+    entries: &[(String, Value)],
+) -> Result<String, ParseError> {
     let found = read(text)?;
-    let Value::Object(members) = entry else {
-        return Ok(text.to_owned());
-    };
-    edit(text, table, |servers, _| match servers.get_mut(NAME) {
+    edit(text, table, |servers, _| {
+        for (name, entry) in entries {
+            if let Value::Object(members) = entry {
+                put(servers, name, &found[table][name], members);
+            }
+        }
+    })
+}
+
+fn put(servers: &mut Table, name: &str, found: &serde_json::Value, members: &[(String, Value)]) {
+    match servers.get_mut(name) {
         Some(ours) => {
             if let Some(ours) = ours.as_table_like_mut() {
-                update(ours, &found[table][NAME], members);
+                update(ours, found, members);
             }
         }
         None => {
@@ -34,9 +44,9 @@ pub(crate) fn set(text: &str, table: &str, entry: &Value) -> Result<String, Pars
             for (name, value) in members {
                 ours.insert(name, Item::Value(written(value)));
             }
-            servers.insert(NAME, Item::Table(ours));
+            servers.insert(name, Item::Table(ours));
         }
-    })
+    }
 }
 
 fn update(table: &mut dyn TableLike, found: &serde_json::Value, members: &[(String, Value)]) {
@@ -73,13 +83,15 @@ fn update(table: &mut dyn TableLike, found: &serde_json::Value, members: &[(Stri
     }
 }
 
-/// Takes our server out. A comment above it stays, at the end of the file.
-pub(crate) fn unset(text: &str, table: &str) -> Result<String, ParseError> {
+/// Takes servers out. A comment above one stays, at the end of the file.
+pub(crate) fn unset(text: &str, table: &str, names: &[String]) -> Result<String, ParseError> {
     edit(text, table, |servers, trailing| {
-        if let Some(Item::Table(ours)) = servers.remove(NAME) {
-            let above = ours.decor().prefix().and_then(|text| text.as_str());
-            if let Some(above) = above.filter(|above| above.contains('#')) {
-                *trailing = format!("{above}{trailing}");
+        for name in names.iter().rev() {
+            if let Some(Item::Table(ours)) = servers.remove(name) {
+                let above = ours.decor().prefix().and_then(|text| text.as_str());
+                if let Some(above) = above.filter(|above| above.contains('#')) {
+                    *trailing = format!("{above}{trailing}");
+                }
             }
         }
     })
@@ -140,12 +152,12 @@ fn check_table(text: &str, table: &str) -> Result<(), ParseError> {
     })
 }
 
-/// An error about our server.
-pub(crate) fn wrong_server(text: &str, table: &str, what: &str) -> ParseError {
+/// An error about the server of this name.
+pub(crate) fn wrong_server(text: &str, table: &str, name: &str, what: &str) -> ParseError {
     let document = Document::parse(text).ok();
     let server = document
         .as_ref()
-        .and_then(|document| document.get(table)?.get(NAME));
+        .and_then(|document| document.get(table)?.get(name));
     let at = server.and_then(Item::span).map_or(0, |span| span.start);
     ParseError::new(text, at, what)
 }

@@ -54,7 +54,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "peerbus-driver",
         &["mcp", "node", "adapter", "wire", "os", "test-support"],
     ),
-    ("peerbus-setup", &["adapter", "agents", "os"]),
+    (
+        "peerbus-setup",
+        &["adapter", "agents", "os", "side-channel"],
+    ),
     ("peerbus-side-channel", &["adapter", "core", "wire", "os"]),
     (
         "peerbus-web",

@@ -1,0 +1,355 @@
+//! What peers share (`mcp://PEER/NAME`), as servers of their own in a configuration: each an entry
+//! that runs `peerbus mcp use`.
+
+use peerbus_adapter::PeerName;
+use peerbus_agents::Server;
+use peerbus_side_channel::Advert;
+use serde_json::Value as Json;
+
+use super::program::is_peerbus;
+use super::targets;
+use super::value::Value;
+use super::{edit, naming};
+use crate::error::Error;
+
+/// How the name of such an entry begins.
+const PREFIX: &str = "peerbus-";
+/// Longest name of an entry, in bytes. It stands before the name of each tool, and both together
+/// may have 64 for some models.
+const ENTRY_BYTES_MAX: usize = 40;
+/// Something that is made up for a `*` at the end of a name.
+const SOME: &str = "x00000";
+
+/// A server that a peer shares, whatever its generation.
+#[derive(Debug, Clone)]
+pub(crate) struct Shared {
+    peer: PeerName,
+    name: String,
+}
+
+impl PartialEq for Shared {
+    fn eq(&self, other: &Self) -> bool {
+        self.peer.key() == other.peer.key() && self.name == other.name
+    }
+}
+
+impl Shared {
+    /// Reads `mcp://PEER/NAME`; a generation behind it is left out.
+    pub(crate) fn parse(uri: &str) -> Result<Self, String> {
+        let (peer, name) = peerbus_side_channel::parse(uri)?;
+        Ok(Self { peer, name })
+    }
+
+    /// As it is kept.
+    pub(crate) fn uri(&self) -> String {
+        format!("mcp://{}/{}", self.peer, self.name)
+    }
+
+    /// Who shares it.
+    pub(crate) fn peer(&self) -> &str {
+        self.peer.as_str()
+    }
+
+    /// Whether this is what a peer shows of it.
+    pub(crate) fn is(&self, advert: &Advert) -> bool {
+        self.name == advert.name && advert.peer.eq_ignore_ascii_case(self.peer())
+    }
+
+    /// The name of its entry: letters, digits, `-` and `_`, which every client takes.
+    fn entry(&self) -> String {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+        let words = format!("{PREFIX}{}-{}", self.peer, self.name);
+        let fit = words.chars().map(|c| if plain(c) { c } else { '-' });
+        fit.take(ENTRY_BYTES_MAX).collect()
+    }
+
+    /// The same for one whose name another server's entry has.
+    fn other_entry(&self) -> String {
+        let key = self.uri().to_ascii_lowercase();
+        let hash = blake3::hash(key.as_bytes()).to_hex();
+        let mut entry = self.entry();
+        entry.truncate(ENTRY_BYTES_MAX - 7);
+        format!("{entry}-{}", &hash[..6])
+    }
+}
+
+/// The servers among those of a table that install wrote, or that read as if it had.
+pub(crate) fn among(servers: Option<&Json>) -> impl Iterator<Item = (&str, &Json, Shared)> {
+    let all = servers.and_then(Json::as_object).into_iter().flatten();
+    all.filter_map(|(name, entry)| Some((name.as_str(), entry, of(name, entry)?)))
+}
+
+/// What an entry uses, if it is one of ours.
+pub(crate) fn of(name: &str, entry: &Json) -> Option<Shared> {
+    let words = name.starts_with(PREFIX).then(|| edit::words(entry))?;
+    match words.as_slice() {
+        [program, mcp, verb, uri, ..] if mcp == "mcp" && verb == "use" && is_peerbus(program) => {
+            Shared::parse(uri).ok()
+        }
+        _ => None,
+    }
+}
+
+/// A name as it is on the bus when it is used from here, `*` for what is made up, or why it cannot
+/// be one.
+pub(crate) fn on_the_bus(given: &str) -> Result<String, String> {
+    let Some(begins) = given.strip_suffix('*') else {
+        return naming::expanded(given, |_| None);
+    };
+    let name = naming::expanded(&format!("{begins}{SOME}"), |_| None);
+    let name = name.map_err(|why| why.replace(SOME, "*"))?;
+    let begins = name.strip_suffix(SOME);
+    let cut = || "the name is too long for something behind it".to_owned();
+    begins.map(|begins| format!("{begins}*")).ok_or_else(cut)
+}
+
+/// What is wanted of shared servers.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Uses {
+    /// Those that are to be there, or to go.
+    pub(crate) shared: Vec<Shared>,
+    /// How their names on the bus begin, also of those that are there.
+    pub(crate) name: Option<String>,
+    /// How the names begin of those that are new; `None`: they are made up.
+    pub(crate) otherwise: Option<String>,
+}
+
+impl Uses {
+    /// Reads URIs. A generation is left out.
+    pub(crate) fn of(uris: &[String]) -> Result<Vec<Shared>, Error> {
+        let read = uris.iter().map(|uri| Shared::parse(uri));
+        read.collect::<Result<_, _>>().map_err(Error::config)
+    }
+
+    /// A name that begins so and ends in something that each process makes up: several can run.
+    pub(crate) fn name(begins: &str) -> String {
+        format!("{begins}-*")
+    }
+}
+
+/// The shared servers of one file.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    /// How an entry looks there.
+    pub(crate) form: &'static Server,
+    /// The program.
+    pub(crate) command: String,
+    pub(crate) uses: Uses,
+}
+
+/// An entry that cannot be made, because of one of that name, and why.
+pub(crate) struct Taken {
+    pub(crate) entry: String,
+    pub(crate) why: String,
+}
+
+impl Wanted {
+    /// Every entry that is to be there, given the table of servers: those that are there brought up
+    /// to date, then new ones.
+    pub(crate) fn entries(&self, servers: Option<&Json>) -> Result<Vec<(String, Value)>, Taken> {
+        let mut all = Vec::new();
+        let mut there = Vec::new();
+        for (name, entry, shared) in among(servers) {
+            let mut args = edit::words(entry).split_off(1);
+            let begins = self.uses.name.as_ref();
+            if let Some(begins) = begins.filter(|_| self.uses.shared.contains(&shared)) {
+                rename(&mut args, begins);
+            }
+            all.push((name.to_owned(), self.entry(&args)));
+            there.push(shared);
+        }
+        for shared in &self.uses.shared {
+            if there.contains(shared) {
+                continue;
+            }
+            let mut args = vec!["mcp".to_owned(), "use".to_owned(), shared.uri()];
+            let begins = self.uses.name.as_ref().or(self.uses.otherwise.as_ref());
+            if let Some(begins) = begins {
+                rename(&mut args, begins);
+            }
+            let name = free(shared, servers, &all)?;
+            all.push((name, self.entry(&args)));
+            there.push(shared.clone());
+        }
+        Ok(all)
+    }
+
+    fn entry(&self, args: &[String]) -> Value {
+        let args: Vec<_> = args.iter().map(String::as_str).collect();
+        Value::Object(targets::members(self.form, &self.command, &args))
+    }
+}
+
+/// Sets the name among arguments.
+fn rename(args: &mut Vec<String>, begins: &str) {
+    let name = Uses::name(begins);
+    match args.iter().position(|word| word == "--name") {
+        Some(at) if at + 1 < args.len() => args[at + 1] = name,
+        Some(_) => args.push(name),
+        None => args.extend(["--name".to_owned(), name]),
+    }
+}
+
+/// A name that no other entry has. Two of ours may be called alike; somebody else's is not evaded.
+fn free(
+    shared: &Shared,
+    servers: Option<&Json>,
+    made: &[(String, Value)],
+) -> Result<String, Taken> {
+    let ours = |name: &str| made.iter().any(|(other, _)| other == name);
+    let theirs = |name: &str| !ours(name) && servers.and_then(|all| all.get(name)).is_some();
+    let names = [shared.entry(), shared.other_entry()];
+    let [first, _] = &names;
+    let taken = |entry: &str| Taken {
+        entry: entry.to_owned(),
+        why: format!(
+            "there is a server called {entry} that does not run `peerbus mcp use`: rename or remove it"
+        ),
+    };
+    if theirs(first) {
+        return Err(taken(first));
+    }
+    let mut free = names.iter().filter(|name| !ours(name) && !theirs(name));
+    free.next().cloned().ok_or_else(|| taken(&names[1]))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::super::targets::{Target, Want};
+    use super::super::tests::{codex, document, found, install, server, there_and_back};
+    use super::super::value::plain;
+
+    use super::*;
+
+    fn wanted(uris: &[&str], name: Option<&str>) -> Wanted {
+        let uris: Vec<_> = uris.iter().map(|uri| (*uri).to_owned()).collect();
+        Wanted {
+            form: &Server::USUAL,
+            command: "peerbus".into(),
+            uses: Uses {
+                shared: Uses::of(&uris).expect("URIs"),
+                name: name.map(str::to_owned),
+                otherwise: Some("ann".into()),
+            },
+        }
+    }
+
+    /// The same with a shared server beside the adapter.
+    fn using(mut target: Target) -> Target {
+        if let Want::Server { used, .. } = &mut target.want {
+            *used = Some(wanted(&["mcp://host/files"], None));
+        }
+        target
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn shared_servers_go_in_and_out_with_the_rest_and_alone(text in document()) {
+            there_and_back(&using(server()), Some(&text));
+            let first = install(&server(), Some(&text), None);
+            let after = first.after.expect("a text");
+            let more = install(&using(server()), Some(&after), first.done.as_ref());
+            let text_of_both = more.after.expect("a text");
+            prop_assert!(text_of_both.contains("peerbus-host-files"));
+            let file = found(&server(), Some(&text_of_both));
+            let less = edit::take_out(&using(server()), file, more.done.as_ref()).expect("an edit");
+            let plain = |text: &str| edit::read(&server().want, text.trim_start_matches('\u{feff}')).expect("JSON");
+            let left = less.after.expect("a text");
+            prop_assert_eq!(plain(&left), plain(&after));
+            let file = found(&server(), Some(&left));
+            let back = edit::uninstall(&server(), file, less.done.as_ref()).expect("an edit");
+            prop_assert_eq!(back.after, Some(text));
+        }
+    }
+
+    #[test]
+    fn they_stand_in_tables_of_toml_too() {
+        for text in [
+            "",
+            "x = 1\n",
+            "# a\r\n[mcp_servers.docs]\r\ncommand = \"npx\"\r\n# b\r\n",
+        ] {
+            there_and_back(&using(codex()), Some(text));
+        }
+    }
+
+    fn names(servers: &Json, uris: &[&str]) -> Result<Vec<String>, String> {
+        let entries = wanted(uris, None).entries(Some(servers));
+        let entries = entries.map_err(|taken| taken.why)?;
+        Ok(entries.into_iter().map(|(name, _)| name).collect())
+    }
+
+    #[test]
+    fn an_entry_has_a_name_that_every_client_takes_and_no_other_has() {
+        let long = format!("mcp://{}/files", "p".repeat(64));
+        let cut = format!("peerbus-{}", "p".repeat(32));
+        for (uri, name) in [
+            ("mcp://host/files", "peerbus-host-files"),
+            ("mcp://Host/files/1c0ffee1", "peerbus-Host-files"),
+            ("mcp://a.b@c:d/x.y_z", "peerbus-a-b-c-d-x-y_z"),
+            (&long, &cut),
+        ] {
+            assert_eq!(names(&json!({}), &[uri]), Ok(vec![name.to_owned()]));
+        }
+        let both = names(&json!({}), &["mcp://a-b/c", "mcp://a/b-c", "mcp://A/b-c/1"]);
+        let both = both.expect("names");
+        assert_eq!(both.len(), 2, "{both:?}");
+        assert_eq!(both[0], "peerbus-a-b-c");
+        assert!(both[1].starts_with("peerbus-a-b-c-"), "{both:?}");
+        let longer = names(&json!({}), &[&long, &format!("{long}-2")]).expect("names");
+        assert!(longer.iter().all(|name| name.len() <= 40), "{longer:?}");
+        assert_ne!(longer[0], longer[1]);
+    }
+
+    #[test]
+    fn what_is_somebody_elses_is_not_replaced() {
+        for theirs in [
+            json!({ "command": "npx", "args": ["mcp", "use", "mcp://host/files"] }),
+            json!({ "command": "peerbus", "args": ["adapter"] }),
+            json!({ "command": "sh", "args": ["-c", "peerbus mcp use mcp://host/files"] }),
+            json!({ "url": "https://files.example" }),
+            json!("what?"),
+        ] {
+            let servers = json!({ "peerbus-host-files": theirs });
+            let refused = names(&servers, &["mcp://host/files"]).expect_err("a sentence");
+            assert!(
+                refused.contains("called peerbus-host-files that does not"),
+                "{refused}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_there_keeps_its_name_and_what_its_user_added() {
+        let args = [
+            "mcp",
+            "use",
+            "mcp://host/files/7",
+            "--timeout",
+            "9",
+            "--name",
+            "me-*",
+        ];
+        let servers = json!({ "peerbus-x": { "command": ["/old/peerbus"], "args": args } });
+        let of = |name| {
+            let entries = wanted(&["mcp://HOST/files"], name).entries(Some(&servers));
+            let entries = entries.map_err(|taken| taken.why).expect("entries");
+            let [(name, entry)] = &entries[..] else {
+                panic!("one entry")
+            };
+            (name.clone(), plain(entry))
+        };
+        let (name, entry) = of(None);
+        assert_eq!(
+            (name.as_str(), &entry["command"]),
+            ("peerbus-x", &json!("peerbus"))
+        );
+        assert_eq!(entry["args"], json!(args));
+        assert_eq!(of(Some("dev")).1["args"][6], "dev-*");
+    }
+}

@@ -83,6 +83,11 @@ def claude_code(version):
     return found[0].parent
 
 
+def other_agent(package):
+    """Where another agent is kept: a package such as `@openai/codex@0.169.0`."""
+    return user_cache("peerbus-other-agents") / package.replace("/", "-").lstrip("@")
+
+
 def npm_install(package, prefix, cache):
     need("npm")
     flags = ["--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
@@ -108,7 +113,7 @@ def run(wrapper, directory, binds, **environment):
     """Runs a wrapper with `directory` as its /tmp, in which it binds things at `binds`, and tells
     how it ended."""
     for name in ("bin", "home", "log", "scripts", *binds):
-        (directory / name).mkdir()
+        (directory / name).mkdir(parents=True)
     (directory / "bin" / "peerbus").touch()
     try:
         # When `unshare` is killed, so is all that runs in there.

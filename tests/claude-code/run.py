@@ -13,14 +13,34 @@ on stderr.
 """
 
 import argparse
+import shutil
 import sys
 from pathlib import Path
 
-from isolated import arguments, claude_code, need, python, run, unshare, with_logs
+from isolated import CannotRun, arguments, claude_code, installed, need, other_agent, python, run, unshare, with_logs
 
 VERSION = "2.1.330"
 SCRIPTS = Path(__file__).resolve().parent
-SCENARIOS = ["scenario", "hooks_scenario", "approvals_scenario", "interrupt_scenario", "driver_scenario", "plugin_scenario", "first_scenario"]
+SCENARIOS = ["scenario", "hooks_scenario", "approvals_scenario", "interrupt_scenario", "driver_scenario", "plugin_scenario", "first_scenario", "shared_scenario"]
+
+# Of the machine whose server is shared.
+SERVER = "mcp-server-filesystem"
+
+
+def shared():
+    """What runs beside Claude Code where a server is shared: Codex, and the server."""
+    sys.path.append(str(SCRIPTS.parent / "other-agents"))
+    from agents import AGENTS
+
+    program = shutil.which(SERVER)
+    if program is None:
+        raise CannotRun(f"{SERVER} is not installed")
+    package = AGENTS["codex"].package
+    return {
+        "agents/codex": installed(package, other_agent(package)),
+        # Node finds packages by the name of their directory.
+        "npm/node_modules": next(above for above in Path(program).parents if above.name == "node_modules"),
+    }
 
 
 def main():
@@ -36,8 +56,10 @@ def main():
         cli, newest = claude_code(args.version), claude_code(VERSION)
         namespace = SCRIPTS / "namespace.sh"
         script = f"{args.scenario}.py"
-        wrapper = [namespace, directory, SCRIPTS, cli, newest, args.peerbus, python(), script]
-        return run(wrapper, directory, ["cli", "newest", "repository"])
+        more = shared() if args.scenario == "shared_scenario" else {}
+        bound = [f"{place}={source}" for place, source in more.items()]
+        wrapper = [namespace, directory, SCRIPTS, cli, newest, args.peerbus, python(), script, *bound]
+        return run(wrapper, directory, ["cli", "newest", "repository", *more])
 
     return with_logs("peerbus-claude-code-", args.keep, scenario)
 

@@ -60,6 +60,16 @@ fn a_new_users_first_minute_takes_nothing_but_install_and_a_session() {
     holds(&["--scenario", "first_scenario"]);
 }
 
+#[test]
+fn a_real_cli_reads_a_file_that_the_machine_of_another_agent_shares() {
+    holds(&["--scenario", "shared_scenario"]);
+}
+
+#[test]
+fn an_older_cli_reads_such_a_file_too() {
+    holds(&["--version", "2.1.114", "--scenario", "shared_scenario"]);
+}
+
 /// Runs a scenario, or tells why it cannot be run here. In CI nothing is skipped where npm and
 /// namespaces could be had.
 #[track_caller]

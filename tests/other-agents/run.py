@@ -32,20 +32,19 @@ from isolated import (
     claude_code,
     installed,
     need,
+    other_agent,
     python,
     run,
     unshare,
-    user_cache,
     with_logs,
 )
 
 
 def package(name, cached):
     """The directory of a package."""
-    cache = user_cache("peerbus-other-agents")
-    place = cache / name.replace("/", "-").lstrip("@")
+    place = other_agent(name)
     if cached and not place.is_dir():
-        raise CannotRun(f"{name} is not in {cache}: run tests/other-agents/run.py by hand")
+        raise CannotRun(f"{name} is not in {place.parent}: run tests/other-agents/run.py by hand")
     return installed(name, place)
 
 

@@ -14,7 +14,7 @@ class Screen:
     def __init__(self, command, environment, project):
         Screen.count += 1
         # A server of its own: one that is ending does not take a new session.
-        self.tmux = ["tmux", "-S", f"/tmp/tmux-{self.count}.sock", "-f", "/dev/null"]
+        self.tmux = ["tmux", "-S", f"/tmp/screen-{self.count}.sock", "-f", "/dev/null"]
         session = ["new-session", "-d", "-x", "150", "-y", "50", "-c", str(project)]
         keep = [";", "set-option", "-g", "remain-on-exit", "on"]
         env = os.environ | {"PWD": str(project)} | environment

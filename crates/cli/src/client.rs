@@ -68,7 +68,8 @@ pub(crate) fn with_bus<T, F>(
 where
     F: Future<Output = Result<T, Failure>>,
 {
-    runtime()?.block_on(async {
+    let runtime = runtime()?;
+    let result = runtime.block_on(async {
         let (bus, link): (Bus, Link) = connect(config);
         let driver = tokio::spawn(link.run());
         let result = tokio::select! {
@@ -81,7 +82,10 @@ where
         // The link ends by itself once the bus is closed.
         let _ = driver.await;
         result
-    })
+    });
+    // A verb that reads stdin has a thread that stays in `read`: it must not be waited for.
+    runtime.shutdown_background();
+    result
 }
 
 /// Resolves when waiting is of no use.

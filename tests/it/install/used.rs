@@ -3,6 +3,7 @@
 use std::fs;
 use std::process::{Child, Stdio};
 
+use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::{Broker, Home, Lines, Mcp};
@@ -263,6 +264,19 @@ fn share(home: &Home) -> Shares {
         line.strip_prefix("sharing ").map(str::to_owned)
     });
     Shares(child, said)
+}
+
+#[test]
+fn a_process_that_is_to_stop_stops_while_its_client_still_holds_the_pipe() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut user = Mcp::spawn(&mut home.peerbus(&["mcp", "use", URI, "--name", "dev-*"]));
+        assert_eq!(user.request("ping", json!({})), json!({}));
+        kill_process(user.pid(), signal).expect("our child");
+        assert!(user.wait().success(), "{signal:?}");
+    }
+    broker.stop();
 }
 
 #[test]

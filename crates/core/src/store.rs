@@ -398,6 +398,10 @@ pub trait Txn {
     /// ended of late, the texts.
     fn forget_ended(&mut self, keep: Keep, limit: usize) -> Result<Forgotten, StoreError>;
 
+    /// Puts its hash in the place of a message's text, unless that is owed or kept as dead. Says whether
+    /// it did.
+    fn forget_text(&mut self, seq: Seq) -> Result<bool, StoreError>;
+
     /// The first deliveries by message number whose message was accepted before `before_ms`, at most
     /// `limit`. Stops at the first message that was accepted later.
     fn old_deliveries(

@@ -98,8 +98,8 @@ pub async fn share(bus: &Bus, share: &Share) -> Result<(), String> {
 }
 
 async fn refuse(bus: &Bus, gone: &mut Host, event: Event) {
-    if let Some((from, message)) = heard(bus, event) {
-        for out in gone.hear(&from, message, 0) {
+    if let Some((from, message, age_ms)) = heard(bus, event) {
+        for out in gone.hear(&from, message, (0, age_ms)) {
             if let Out::Client(to, message) = out {
                 send(bus, &to, &message).await;
             }
@@ -134,8 +134,8 @@ async fn serve(bus: &Bus, share: &Share, mut server: Server, first: bool) -> Res
         let out = tokio::select! {
             event = bus.next() => match event {
                 Some(event) => match heard(bus, event) {
-                    Some((from, message)) => {
-                        let out = host.hear(&from, message, now_ms());
+                    Some((from, message, age_ms)) => {
+                        let out = host.hear(&from, message, (now_ms(), age_ms));
                         out.iter().filter_map(|out| done(&from, out)).for_each(|it| (share.say)(&it));
                         out
                     }
@@ -190,14 +190,15 @@ fn done(from: &PeerName, out: &Out) -> Option<String> {
     Some(format!("{from}: {method}{what}"))
 }
 
-/// A message of a peer's, which is acked before anything comes of it: nothing is done twice.
-fn heard(bus: &Bus, event: Event) -> Option<(PeerName, Message)> {
+/// A message of a peer's and its age, which is acked before anything comes of it: nothing is done
+/// twice.
+fn heard(bus: &Bus, event: Event) -> Option<(PeerName, Message, u64)> {
     let Event::Message(message) = event else {
         return None;
     };
     bus.ack(&message.key, How::Pushed { path: "mcp".into() });
     let from = PeerName::parse(&message.from).ok()?;
-    Some((from, Message::parse(&message.body)?))
+    Some((from, Message::parse(&message.body)?, message.age_ms))
 }
 
 async fn hand_out(bus: &Bus, server: &Server, out: Vec<Out>) {

@@ -108,6 +108,25 @@ fn rows(
     Ok(looked_at)
 }
 
+/// A text that is there and not kept as dead, and how many have it.
+const TEXT: &str = "SELECT envelope, recipients FROM messages m
+     WHERE seq = ?1 AND octet_length(envelope) > 22
+     AND NOT EXISTS(SELECT 1 FROM dead WHERE dead.seq = m.seq)";
+const PUT_TEXT: &str = "UPDATE messages SET envelope = ?2 WHERE seq = ?1";
+
+/// Puts its hash in the place of one text, unless somebody is owed it, or the operator keeps it.
+pub(crate) fn text(db: &Connection, seq: Seq) -> Result<bool> {
+    let hash = |row: &Row<'_>| Ok(EnvelopeHash::of(row.get_ref(0)?.as_bytes()?));
+    let mut text = db.prepare_cached(TEXT)?;
+    let found = text.query_row([int(seq.0)?], hash).optional()?;
+    let Some(hash) = found else { return Ok(false) };
+    if is_pending(db, seq)? {
+        return Ok(false);
+    }
+    let mut put = db.prepare_cached(PUT_TEXT)?;
+    Ok(put.execute((int(seq.0)?, hash.as_str()))? == 1)
+}
+
 /// Puts hashes in the place of texts, in rows whose messages must stay.
 fn texts(
     db: &Connection,
@@ -121,11 +140,8 @@ fn texts(
              (SELECT * FROM fates WHERE number > ?3 ORDER BY number LIMIT 1)
          WHERE at_ms < ?1 OR total <= ?2",
     )?;
-    let mut text = db.prepare_cached(
-        "SELECT envelope, recipients FROM messages m WHERE seq = ?1 AND octet_length(envelope) > 22
-         AND NOT EXISTS(SELECT 1 FROM dead WHERE dead.seq = m.seq)",
-    )?;
-    let mut put = db.prepare_cached("UPDATE messages SET envelope = ?2 WHERE seq = ?1")?;
+    let mut text = db.prepare_cached(TEXT)?;
+    let mut put = db.prepare_cached(PUT_TEXT)?;
     let (mut looked_at, mut began) = (0, None);
     while looked_at < ends_max {
         let bounds = (bound(keep.from_ms), over, *texts_gone);

@@ -265,6 +265,10 @@ impl Txn for SqliteStore {
         Ok(forgotten)
     }
 
+    fn forget_text(&mut self, seq: Seq) -> Result<bool, StoreError> {
+        self.run("forgetting a text", |db| forget::text(db, seq))
+    }
+
     fn old_deliveries(
         &mut self,
         before_ms: u64,

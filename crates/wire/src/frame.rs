@@ -6,6 +6,7 @@ use crate::audited::AuditRecord;
 use crate::domain::{Domain, Mark};
 use crate::envelope::{Carried, Decoded};
 use crate::ids::{DeliveryKey, Instance, MessageId, Seq, Token, TokenName};
+use crate::limits::AGE_MS_MIN;
 use crate::name::PeerName;
 use crate::receipt::Receipt;
 use crate::stage::{How, Refusal, Stage};
@@ -262,9 +263,13 @@ impl DeliverFrame {
         } else {
             ""
         };
+        let age = match remarks.age_ms {
+            AGE_MS_MIN.. => format!(r#","age_ms":{}"#, remarks.age_ms),
+            _ => String::new(),
+        };
         Self {
             text: format!(
-                r#"{{"protocol_version":"v1","type":"deliver","delivery_key":"{}"{again}{alias}{token}{approves},"envelope":{envelope}}}"#,
+                r#"{{"protocol_version":"v1","type":"deliver","delivery_key":"{}"{again}{alias}{token}{approves}{age},"envelope":{envelope}}}"#,
                 seq.0
             )
             .into(),
@@ -289,6 +294,9 @@ pub struct Remarks<'a> {
     pub token: Option<&'a TokenName>,
     /// That token has the right to approve.
     pub approves: bool,
+    /// How long ago the message was accepted, in milliseconds of the broker's clock; said from
+    /// [`crate::limits::AGE_MS_MIN`] on.
+    pub age_ms: u64,
 }
 
 /// A received deliver frame, decoded.
@@ -306,6 +314,9 @@ pub struct Delivery {
     pub token: Option<TokenName>,
     /// That token has the right to approve.
     pub approves: bool,
+    /// How long ago the message was accepted, in milliseconds of the broker's clock; 0 when the
+    /// broker does not say.
+    pub age_ms: u64,
 }
 
 impl Delivery {
@@ -317,6 +328,7 @@ impl Delivery {
             alias: self.alias.as_ref(),
             token: self.token.as_ref(),
             approves: self.approves,
+            age_ms: self.age_ms,
         }
     }
 }

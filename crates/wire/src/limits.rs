@@ -72,6 +72,12 @@ pub const META_KEY_BYTES_MAX: usize = 64;
 /// All of them with their keys, in bytes.
 pub const META_BYTES_MAX: usize = 2_048;
 
+/// A message's age is said on delivery from so many milliseconds on.
+pub const AGE_MS_MIN: u64 = 1_000;
+
+/// Digits of the largest number.
+const AGE_DIGITS_MAX: usize = 20;
+
 /// Longest key that a deliver frame has room for whatever the envelope, in bytes: 20 digits.
 pub const SHORT_KEY_BYTES: usize = 20;
 /// What a deliver frame adds around the envelope: the fixed text and such a key.
@@ -81,9 +87,11 @@ pub const DELIVER_OVERHEAD_BYTES: usize =
 /// What a deliver frame for one `ext` recipient may be longer than that, and than a frame: it says
 /// that the message comes again, under which name it was sent, with which token, and whether that may
 /// approve.
-pub const DELIVER_ONE_BYTES: usize = r#","again":true,"for":"","token":"","approves":true"#.len()
-    + NAME_BYTES_MAX
-    + TOKEN_NAME_BYTES_MAX;
+pub const DELIVER_ONE_BYTES: usize =
+    r#","again":true,"for":"","token":"","approves":true,"age_ms":"#.len()
+        + AGE_DIGITS_MAX
+        + NAME_BYTES_MAX
+        + TOKEN_NAME_BYTES_MAX;
 /// Largest carried envelope (canonical form with its `hmac`), in bytes: its deliver frame fits a
 /// frame whoever the recipient is.
 pub const ENVELOPE_BYTES_MAX: usize = FRAME_BYTES_MAX - DELIVER_OVERHEAD_BYTES;

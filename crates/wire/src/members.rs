@@ -64,9 +64,10 @@ pub(crate) enum Member {
     Epoch,
     Mark,
     After,
+    AgeMs,
 }
 
-const NAMES: usize = Member::After as usize + 1;
+const NAMES: usize = Member::AgeMs as usize + 1;
 /// The nine members of an envelope come first.
 const ENVELOPE: u64 = (1 << (Member::Hmac as u64 + 1)) - 1;
 
@@ -286,4 +287,5 @@ names! {
     Epoch "epoch",
     Mark "mark",
     After "after",
+    AgeMs "age_ms",
 }

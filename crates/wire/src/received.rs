@@ -232,6 +232,7 @@ fn delivery(members: &Members<'_>) -> Option<Delivery> {
             .string(Member::Token)
             .and_then(|name| TokenName::parse(&name)),
         approves: members.flag(Member::Approves).unwrap_or(false),
+        age_ms: members.time(Member::AgeMs).unwrap_or(0),
     })
 }
 

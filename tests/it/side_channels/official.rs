@@ -7,7 +7,7 @@ use std::path::Path;
 use peerbus_test_support::message::envelope;
 use serde_json::{Value, json};
 
-use super::{Share, official};
+use super::{Share, official, user};
 use crate::support::{Broker, Home, Raw, eventually, python};
 
 /// What MCP's clients may ask, and the set that it belongs to.
@@ -211,5 +211,47 @@ fn a_channel_is_read_where_it_stands_and_answered_there() {
             .tell(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "channel": uri }));
         assert_eq!(stranger.hear()["error"]["code"], code);
     }
+    broker.stop();
+}
+
+#[test]
+fn what_was_asked_and_answered_is_not_kept() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let Some((share, _)) = everything(&home, "serverTools") else {
+        return;
+    };
+    let uri = share.uri();
+    let mut dev = user(&home, &uri, "dev-1");
+    let secret = "hunter2 and the sea";
+    let call = json!({ "name": "echo", "arguments": { "message": secret } });
+    let answer = dev.request("tools/call", call);
+    assert!(answer.to_string().contains(secret), "{answer}");
+    share.said.find("who called", |line| {
+        line.contains("dev-1: tools/call echo").then_some(())
+    });
+    let db = home.database();
+    let texts = |db: &Path| {
+        let sql = "SELECT envelope FROM messages UNION ALL SELECT entries FROM contents";
+        let db = rusqlite::Connection::open(db).expect("a database");
+        let mut statement = db.prepare(sql).expect("our tables");
+        let texts = statement.query_map([], |row| row.get::<_, String>(0));
+        texts
+            .expect("rows")
+            .collect::<Result<Vec<_>, _>>()
+            .expect("texts")
+    };
+    // The last ack may be on its way.
+    eventually("no text is left", || {
+        let texts = texts(&db);
+        assert!(!texts.is_empty());
+        texts
+            .iter()
+            .all(|text| !text.contains("jsonrpc"))
+            .then_some(())
+    });
+    let history = home.run(&["history", "--json"]).ok();
+    assert!(!history.contains("hunter2"), "{history}");
+    home.run(&["audit", "verify"]).ok();
     broker.stop();
 }

@@ -82,6 +82,8 @@ pub enum Write {
         /// The carried text.
         envelope: Arc<str>,
     },
+    /// A hash took the place of a text.
+    TextGone(Seq),
     /// Messages were deleted.
     MessagesGone(Vec<Seq>),
     /// A debt, and since when.
@@ -354,6 +356,15 @@ impl Txn for Disk {
         self.statement()?;
         let gone = self.inner.forget_ended(keep, limit)?;
         self.gone(&gone);
+        Ok(gone)
+    }
+
+    fn forget_text(&mut self, seq: Seq) -> Result<bool> {
+        self.statement()?;
+        let gone = self.inner.forget_text(seq)?;
+        if gone {
+            self.write(Write::TextGone(seq));
+        }
         Ok(gone)
     }
 

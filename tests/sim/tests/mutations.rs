@@ -86,6 +86,7 @@ fn how_deliveries_ended_is_forgotten() {
 #[test]
 fn i21_a_message_that_is_read_and_gone() {
     caught(broker(Mutation::ForgetTexts), "history");
+    caught(broker(Mutation::KeepFleeting), "history");
 }
 
 #[test]

@@ -179,6 +179,7 @@ impl Broker {
                 alias: alias.as_ref(),
                 token: token.as_ref(),
                 approves: mail.approves,
+                age_ms: 0,
             },
         );
         self.command(Command::Frame(frame.text().to_string()));

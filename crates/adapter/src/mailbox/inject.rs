@@ -49,6 +49,7 @@ impl Draft {
             to: None,
             token: None,
             approves: false,
+            age_ms: 0,
         });
         if mail.bytes > WHOLE_BYTES_MAX {
             return Err(InjectError::Text(format!(

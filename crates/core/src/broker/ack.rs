@@ -51,7 +51,23 @@ impl From<(PeerId, Queued)> for Delivery {
     }
 }
 
-impl End<'_> {
+impl<'a> End<'a> {
+    /// As it is audited, and counted.
+    fn noted(self, seq: Seq, recipient: PeerId) -> (Event<'a>, BusEvent) {
+        match self {
+            Self::Acked(how) => (
+                Event::Ack {
+                    seq,
+                    recipient,
+                    how,
+                },
+                BusEvent::Acked,
+            ),
+            Self::Dead(_) => (Event::Dead { seq, recipient }, BusEvent::Dead),
+            Self::Expired(_) => (Event::Expire { seq, recipient }, BusEvent::Expired),
+        }
+    }
+
     /// As the sender is told it.
     fn stage(self) -> Stage {
         match self {
@@ -152,24 +168,18 @@ impl Broker {
         self.settled(recipient);
         self.not_owed((recipient, sender), bytes);
         let stage = end.stage();
-        let (event, counted) = match end {
-            End::Acked(how) => (
-                Event::Ack {
-                    seq,
-                    recipient,
-                    how,
-                },
-                BusEvent::Acked,
-            ),
-            End::Dead(_) => (Event::Dead { seq, recipient }, BusEvent::Dead),
-            End::Expired(_) => (Event::Expire { seq, recipient }, BusEvent::Expired),
-        };
+        let (event, counted) = end.noted(seq, recipient);
         self.log.push(&event);
         self.outbox.now(Output::Event(counted));
         self.outbox.want(Need::Soon);
         let way = self.recent.take_with((seq, recipient), history);
-        // The copies of a broadcast share one text.
-        let text = bytes / u64::from(recipients.max(1));
+        let text = match !matches!(end, End::Dead(_))
+            && self.forget_fleeting(cx.txn, (recipient, sender), seq)?
+        {
+            true => 0,
+            // The copies of a broadcast share one text.
+            false => bytes / u64::from(recipients.max(1)),
+        };
         self.ended(
             cx.now,
             text + FATE_BYTES + way.steps().len() as u64 * STEP_BYTES,

@@ -1,6 +1,6 @@
 //! Deliveries: in accept order of each sender, within window and share, from the commit on.
 
-use peerbus_wire::limits::EXEMPT_V1_MESSAGES;
+use peerbus_wire::limits::{AGE_MS_MIN, EXEMPT_V1_MESSAGES};
 use peerbus_wire::{
     BrokerFrame, DeliverFrame, DeliveryKey, MessageId, PeerName, Receipt, Remarks, Seq, Stage,
     recipient_of,
@@ -10,10 +10,10 @@ use super::conn::Session;
 use super::flights::Flight;
 use super::mutation::Mutation;
 use super::{Broker, BusEvent, ConnId, Cx, Need, Output, Reason};
-use crate::Now;
 use crate::audit::Event;
 use crate::grant::Right;
 use crate::store::{DeliveryHistory, PeerId, Queued, StoreError};
+use crate::{Now, Stamp};
 
 /// A message that can be delivered without being read.
 pub(super) struct Fresh<'a> {
@@ -76,7 +76,7 @@ impl Broker {
                 true => run,
                 false => self.without_foreign(cx, peer, run)?,
             };
-            let unfit = self.deliver_run(cx.now, conn, &run);
+            let unfit = self.deliver_run(cx.now, cx.at, conn, &run);
             if let Some(session) = self.conns.session_mut(conn) {
                 let (next, bytes) = unfit.map_or((next, 1), |(seq, bytes)| (Some(seq), bytes));
                 session.line.set(sender, next, bytes);
@@ -87,7 +87,13 @@ impl Broker {
     }
 
     /// Delivers messages of one sender; gives the first one that does not fit, and what it counts.
-    fn deliver_run(&mut self, now: Now, conn: ConnId, run: &[Queued]) -> Option<(Seq, usize)> {
+    fn deliver_run(
+        &mut self,
+        now: Now,
+        at: Stamp,
+        conn: ConnId,
+        run: &[Queued],
+    ) -> Option<(Seq, usize)> {
         for message in run {
             let session = self.conns.session(conn)?;
             let Queued {
@@ -96,7 +102,9 @@ impl Broker {
             if session.flights.holds(*seq) {
                 continue;
             }
-            let (frame, key) = self.frame_for(session, (*sender, *seq), id, &message.envelope);
+            let age_ms = at.steady_ms.saturating_sub(message.steady_ms);
+            let of = (*sender, *seq, age_ms);
+            let (frame, key) = self.frame_for(session, of, id, &message.envelope);
             let weight = session.flights.weight(frame.text().len());
             if !session.flights.fits(*sender, weight) {
                 return Some((*seq, weight));
@@ -115,11 +123,12 @@ impl Broker {
         None
     }
 
-    /// The frame in which a message is delivered to this connection, and its key there, on v1.
+    /// The frame in which a message of this age is delivered to this connection, and its key there,
+    /// on v1.
     pub(super) fn frame_for(
         &self,
         session: &Session,
-        (sender, seq): (PeerId, Seq),
+        (sender, seq, age_ms): (PeerId, Seq, u64),
         id: &MessageId,
         envelope: &str,
     ) -> (DeliverFrame, Option<DeliveryKey>) {
@@ -135,6 +144,7 @@ impl Broker {
         let remarks = Remarks {
             again,
             alias: alias.as_ref(),
+            age_ms: if age_ms < AGE_MS_MIN { 0 } else { age_ms },
             ..self.foreign(session, sender)
         };
         (self.deliver_frame(seq, envelope, &remarks), None)

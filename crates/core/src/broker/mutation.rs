@@ -40,6 +40,8 @@ pub enum Mutation {
     ForgetFate,
     /// I21: the text of a message goes as soon as nobody is owed it.
     ForgetTexts,
+    /// The text of what temporary peers said to each other stays.
+    KeepFleeting,
     /// I20: what was read goes on counting against quotas.
     ForgetOwed,
     /// New mail is taken although the disk is nearly full.

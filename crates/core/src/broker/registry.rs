@@ -263,6 +263,13 @@ impl Registry {
         self.peers.iter().map(|(id, peer)| (*id, peer))
     }
 
+    /// Whether a peer is temporary, or was and has left.
+    pub(super) fn is_temporary(&self, id: PeerId) -> bool {
+        let known = self.peers.get(&id).map(|peer| &peer.row);
+        let row = known.or_else(|| Some(&self.ended.get(&id)?.row));
+        row.is_none_or(|row| row.ephemeral)
+    }
+
     /// The name to show for a peer; empty for one that was forgotten.
     pub(super) fn name(&self, id: PeerId) -> String {
         if let Some(peer) = self.peers.get(&id) {

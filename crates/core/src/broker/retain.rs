@@ -2,6 +2,8 @@
 //!
 //! Works in slices, so that nobody waits behind it.
 
+use peerbus_wire::Seq;
+
 use super::expire::SLICE;
 use super::mutation::Mutation;
 use super::{Broker, Cx, Need};
@@ -153,6 +155,23 @@ impl Broker {
         if self.sweep.ended > self.config.history_bytes / OVER_PART {
             self.sweep.forget_soon(now);
         }
+    }
+
+    /// Forgets the text of what a temporary peer said to another one. Says whether it did.
+    pub(super) fn forget_fleeting(
+        &self,
+        txn: &mut dyn Txn,
+        (recipient, sender): (PeerId, PeerId),
+        seq: Seq,
+    ) -> Result<bool, StoreError> {
+        let temporary = |peer| self.registry.is_temporary(peer);
+        if !temporary(recipient)
+            || !temporary(sender)
+            || self.mutations.broken(Mutation::KeepFleeting)
+        {
+            return Ok(false);
+        }
+        txn.forget_text(seq)
     }
 
     /// Forgets one slice of what is kept of mail that ended. Says whether there may be more.

@@ -345,7 +345,7 @@ impl Broker {
             let session = self.conns.session(conn);
             let own = match session {
                 Some(session) if to_old_name || !session.ext => {
-                    Some(self.frame_for(session, (sender, seq), &carried.id, &carried.text))
+                    Some(self.frame_for(session, (sender, seq, 0), &carried.id, &carried.text))
                 }
                 _ => None,
             };

@@ -210,6 +210,7 @@ impl Session {
             to,
             token: delivery.token.as_ref().map(|token| token.as_str().into()),
             approves: delivery.approves && delivery.token.is_some(),
+            age_ms: delivery.age_ms,
         })
     }
 

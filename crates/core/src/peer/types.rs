@@ -180,6 +180,9 @@ pub struct Inbound {
     pub token: Option<String>,
     /// That token has the right to approve what a session asks its user.
     pub approves: bool,
+    /// How long ago it was accepted, in milliseconds of the broker's clock, where that is a second
+    /// or more; 0 otherwise, and at a broker that does not say.
+    pub age_ms: u64,
 }
 
 /// What the host is told, in order.

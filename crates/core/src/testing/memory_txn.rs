@@ -343,6 +343,11 @@ impl Txn for MemoryStore {
         Ok(forgotten)
     }
 
+    fn forget_text(&mut self, seq: Seq) -> Result<bool> {
+        self.is_open()?;
+        Ok(self.drop_text(seq))
+    }
+
     fn old_deliveries(
         &mut self,
         before_ms: u64,

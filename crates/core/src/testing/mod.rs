@@ -52,6 +52,7 @@ macro_rules! txn_methods {
             insert_fates(fates: &[$crate::store::Fate], bytes: u64, steady_ms: u64) -> ();
             fates(seq: ::peerbus_wire::Seq) -> Vec<$crate::store::Fate>;
             forget_ended(keep: $crate::store::Keep, limit: usize) -> $crate::store::Forgotten;
+            forget_text(seq: ::peerbus_wire::Seq) -> bool;
             old_deliveries(
                 before_ms: u64,
                 limit: usize

@@ -74,8 +74,13 @@ impl Host {
         }
     }
 
-    /// A peer sent a message.
-    pub(crate) fn hear(&mut self, from: &PeerName, mut message: Message, now_ms: u64) -> Vec<Out> {
+    /// A peer sent a message, so long ago.
+    pub(crate) fn hear(
+        &mut self,
+        from: &PeerName,
+        mut message: Message,
+        (now_ms, age_ms): (u64, u64),
+    ) -> Vec<Out> {
         let kind = message.kind();
         let (channel, place) = match message.take_channel() {
             Some((channel, place)) => (Some(channel), place),
@@ -111,7 +116,10 @@ impl Host {
             Ok(()) if method == "ping" => {
                 return vec![self.answer(from, place, Message::result(id, &json!({})))];
             }
-            Ok(()) => return self.pass(from, id, place, message, now_ms),
+            Ok(()) => match left(&mut message, age_ms) {
+                Ok(times) => return self.pass(from, (id, place), message, now_ms, times),
+                Err(late) => late,
+            },
             Err(refused) => refused,
         };
         vec![self.answer(from, place, Message::refusal(id, code, &why))]
@@ -146,18 +154,13 @@ impl Host {
     fn pass(
         &mut self,
         from: &PeerName,
-        id: Box<RawValue>,
-        place: Place,
+        (id, place): (Box<RawValue>, Place),
         mut message: Message,
         now_ms: u64,
+        (timeout_ms, left_ms): (u64, u64),
     ) -> Vec<Out> {
         self.last += 1;
         let own = self.last;
-        let timeout_ms = message
-            .timeout_ms
-            .take()
-            .unwrap_or(TIMEOUT_MS)
-            .clamp(1, TIMEOUT_MS_MAX);
         let via = via(&message);
         let mut params = message.members();
         let mut meta = message::object(params.get(META).map(AsRef::as_ref));
@@ -175,7 +178,7 @@ impl Host {
             id,
             place,
             progress: progress.flatten(),
-            until_ms: now_ms.saturating_add(timeout_ms),
+            until_ms: now_ms.saturating_add(left_ms),
             timeout_ms,
         };
         self.open.insert(own, open);
@@ -316,6 +319,20 @@ impl Host {
             message.put_channel(&self.uri, place);
         }
         Out::Client(to.clone(), message)
+    }
+}
+
+/// How long a request may take in all, and what is left of that.
+fn left(message: &mut Message, age_ms: u64) -> Result<(u64, u64), (i64, String)> {
+    let timeout_ms = message.timeout_ms.take().unwrap_or(TIMEOUT_MS);
+    let timeout_ms = timeout_ms.clamp(1, TIMEOUT_MS_MAX);
+    match timeout_ms.saturating_sub(age_ms) {
+        0 => {
+            let [age, time] = [age_ms, timeout_ms].map(|ms| ms.div_ceil(1_000));
+            let why = format!("this came after {age} s, and had {time} s: it was not done");
+            Err((TIMED_OUT, why))
+        }
+        left_ms => Ok((timeout_ms, left_ms)),
     }
 }
 

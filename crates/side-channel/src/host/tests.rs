@@ -102,17 +102,17 @@ proptest! {
         let dev = name("dev-1");
         for (method, set) in REQUESTS {
             let mut host = host(surface(&sets, follows));
-            let out = host.hear(&dev, request(&json!(7), method), 0);
+            let out = host.hear(&dev, request(&json!(7), method), (0, 0));
             match has(set) {
                 true => prop_assert!(matches!(&out[..], [Out::Server(_)]), "{method}: {out:?}"),
                 false => prop_assert_eq!(answer(&out).1, Some(NOT_FOUND), "{}", method),
             }
         }
         let mut host = host(surface(&sets, follows));
-        host.hear(&dev, request(&json!(1), "ping"), 0);
+        host.hear(&dev, request(&json!(1), "ping"), (0, 0));
         for (method, set) in NOTIFICATIONS {
             let told = json!({ "jsonrpc": "2.0", "method": method, "channel": URI });
-            let passed = !host.hear(&dev, message(&told), 0).is_empty();
+            let passed = !host.hear(&dev, message(&told), (0, 0)).is_empty();
             prop_assert_eq!(passed, has(set), "{}", method);
         }
         for (method, set) in CHANGES {
@@ -138,7 +138,7 @@ proptest! {
                 let id = if last % 2 == 0 { json!(asked.entry(client).or_default().len()) } else { json!("0") };
                 let busy = open.iter().any(|(_, of, own)| *of == client && *own == id);
                 if busy { continue }
-                let out = host.hear(&clients[client], request(&id, "tools/call"), last);
+                let out = host.hear(&clients[client], request(&id, "tools/call"), (last, 0));
                 let [Out::Server(passed)] = &out[..] else { panic!("{out:?}") };
                 let own: Value = serde_json::from_str(passed.id.as_ref().unwrap().get()).unwrap();
                 prop_assert!(open.iter().all(|(other, ..)| *other != own));
@@ -165,7 +165,7 @@ proptest! {
                     "jsonrpc": "2.0", "method": "notifications/cancelled", "channel": URI,
                     "params": { "requestId": id },
                 });
-                let out = host.hear(&clients[client], message(&cancel), last);
+                let out = host.hear(&clients[client], message(&cancel), (last, 0));
                 let mine = open.iter().position(|(_, of, one)| *of == client && *one == id);
                 match mine {
                     Some(mine) => {
@@ -189,16 +189,19 @@ fn who_may_not_and_what_is_gone_is_refused_and_the_server_sees_nothing() {
     let call = |channel: Value| {
         message(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "channel": channel }))
     };
-    let (to, code, why) = answer(&host.hear(&name("eve"), call(json!(URI)), 0));
+    let (to, code, why) = answer(&host.hear(&name("eve"), call(json!(URI)), (0, 0)));
     assert_eq!((to.as_str(), code), ("eve", Some(REFUSED)));
     assert!(why.contains("not shared with eve"), "{why}");
     for channel in ["mcp://host/files/0", "", "x\u{1b}[2J"] {
-        let (_, code, why) = answer(&host.hear(&name("dev-1"), call(json!(channel)), 0));
+        let (_, code, why) = answer(&host.hear(&name("dev-1"), call(json!(channel)), (0, 0)));
         assert_eq!(code, Some(GONE));
         assert!(!why.contains('\u{1b}'), "{why}");
     }
     let bare = message(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" }));
-    assert_eq!(answer(&host.hear(&name("dev-1"), bare, 0)).1, Some(GONE));
+    assert_eq!(
+        answer(&host.hear(&name("dev-1"), bare, (0, 0))).1,
+        Some(GONE)
+    );
 }
 
 #[test]
@@ -206,7 +209,7 @@ fn the_channel_is_read_and_written_where_the_client_has_it() {
     let mut host = host(surface(&[Set::Tools], true));
     let params = json!({ "channel": URI, "name": "echo" });
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
-    let out = host.hear(&name("dev-1"), message(&call), 0);
+    let out = host.hear(&name("dev-1"), message(&call), (0, 0));
     let [Out::Server(passed)] = &out[..] else {
         panic!("{out:?}")
     };
@@ -240,7 +243,7 @@ fn progress_is_told_to_the_asker_under_its_own_token() {
         message(&call)
     };
     for (client, token) in [("dev-1", "t"), ("dev-2", "t")] {
-        let out = host.hear(&name(client), call(token), 0);
+        let out = host.hear(&name(client), call(token), (0, 0));
         let [Out::Server(passed)] = &out[..] else {
             panic!("{out:?}")
         };
@@ -263,8 +266,12 @@ fn what_takes_too_long_or_loses_its_server_is_answered_with_that() {
     let mut host = host(surface(&[Set::Tools], false));
     let mut call = request(&json!("a"), "tools/call");
     call.timeout_ms = Some(500);
-    host.hear(&name("dev-1"), call, 1_000);
-    host.hear(&name("dev-2"), request(&json!("b"), "tools/call"), 1_000);
+    host.hear(&name("dev-1"), call, (1_000, 0));
+    host.hear(
+        &name("dev-2"),
+        request(&json!("b"), "tools/call"),
+        (1_000, 0),
+    );
     assert_eq!(host.deadline(), Some(1_500));
     let out = host.late(1_500);
     let [Out::Server(cancelled), Out::Client(to, _)] = &out[..] else {
@@ -292,13 +299,13 @@ fn a_server_asks_nothing_of_clients_and_a_circle_is_refused() {
         let error = answer.error.as_ref().map(|error| error.get().to_owned());
         assert_eq!(error.is_some(), code.is_some());
     }
-    let out = host.hear(&name("dev-1"), request(&json!(1), "tools/list"), 0);
+    let out = host.hear(&name("dev-1"), request(&json!(1), "tools/list"), (0, 0));
     let [Out::Server(passed)] = &out[..] else {
         panic!("{out:?}")
     };
     let mut back = passed.clone();
     back.put_channel(URI, Place::Top);
-    let (_, code, why) = answer(&host.hear(&name("dev-1"), back, 0));
+    let (_, code, why) = answer(&host.hear(&name("dev-1"), back, (0, 0)));
     assert_eq!(code, Some(REFUSED));
     assert!(why.contains("leads back to itself"), "{why}");
 }
@@ -306,7 +313,7 @@ fn a_server_asks_nothing_of_clients_and_a_circle_is_refused() {
 #[test]
 fn an_answer_that_does_not_fit_says_how_large_it_was() {
     let mut host = host(surface(&[Set::Tools], false));
-    host.hear(&name("dev-1"), request(&json!(1), "tools/call"), 0);
+    host.hear(&name("dev-1"), request(&json!(1), "tools/call"), (0, 0));
     let large = "x".repeat(ANSWER_BYTES_MAX);
     let out = host.said(message(
         &json!({ "jsonrpc": "2.0", "id": 1, "result": large }),
@@ -320,12 +327,32 @@ fn an_answer_that_does_not_fit_says_how_large_it_was() {
 fn one_client_does_not_take_all_the_room() {
     let mut host = host(surface(&[Set::Tools], false));
     for id in 0..OPEN_MAX {
-        let out = host.hear(&name("dev-1"), request(&json!(id), "tools/call"), 0);
+        let out = host.hear(&name("dev-1"), request(&json!(id), "tools/call"), (0, 0));
         assert!(matches!(&out[..], [Out::Server(_)]));
     }
-    let (_, code, why) = answer(&host.hear(&name("dev-1"), request(&json!("x"), "tools/call"), 0));
+    let (_, code, why) =
+        answer(&host.hear(&name("dev-1"), request(&json!("x"), "tools/call"), (0, 0)));
     assert_eq!(code, Some(REFUSED));
     assert!(why.contains("64 calls of yours are open"), "{why}");
-    let out = host.hear(&name("dev-2"), request(&json!(0), "tools/call"), 0);
+    let out = host.hear(&name("dev-2"), request(&json!(0), "tools/call"), (0, 0));
     assert!(matches!(&out[..], [Out::Server(_)]));
+}
+
+#[test]
+fn a_call_that_comes_too_late_is_not_done_and_its_age_counts() {
+    let mut host = host(surface(&[Set::Tools], false));
+    let dev = name("dev-1");
+    let call = |timeout_ms: u64| {
+        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {}, "channel": URI, "timeout_ms": timeout_ms });
+        message(&call)
+    };
+    for age_ms in [5_000, 70_000] {
+        let (_, code, why) = answer(&host.hear(&dev, call(5_000), (0, age_ms)));
+        assert_eq!(code, Some(TIMED_OUT));
+        assert!(why.contains("it was not done"), "{why}");
+    }
+    assert_eq!(host.deadline(), None);
+    let out = host.hear(&dev, call(5_000), (100, 4_000));
+    assert!(matches!(out[..], [Out::Server(_)]), "{out:?}");
+    assert_eq!(host.deadline(), Some(1_100));
 }

@@ -159,9 +159,12 @@ fn every_limit_is_listed() {
         ("`path`, `evidence`", vec![l::HOW_BYTES_MAX]),
         ("ids in one `status`", vec![l::STATUS_IDS_MAX]),
         (
-            "what `again`, `for` and `token` add",
+            "what `again`, `for`, `token`, `approves` and `age_ms` add",
             vec![l::DELIVER_ONE_BYTES],
         ),
+        ("domain", vec![l::DOMAIN_BYTES_MAX]),
+        ("epoch, mark", vec![l::MARK_BYTES_MAX]),
+        ("messages in one `forwarded` answer", vec![l::FORWARDED_MAX]),
         ("entries in one `peers` answer", vec![l::PEERS_ENTRIES_MAX]),
         ("frames of one connection", vec![l::FRAMES_UNANSWERED_MAX]),
         (

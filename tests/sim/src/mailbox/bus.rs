@@ -171,6 +171,7 @@ fn mail(key: Key, id: String, letter: &Letter) -> Mail {
             to: None,
             token: None,
             approves: false,
+            age_ms: 0,
         },
         talk,
         bytes: letter.bytes,

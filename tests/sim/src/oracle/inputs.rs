@@ -219,6 +219,29 @@ impl Oracle {
         all().count() as u64 >= max || owed + bytes > self.rules.owed_to_max
     }
 
+    /// The text of what temporary peers said to each other goes when that ends, and no other one does.
+    fn fleeting(&self, peer: PeerId, seq: Seq, writes: &[Write]) -> Verdict {
+        let temporary = |id: PeerId| self.view.peers.get(&id).is_none_or(|row| row.ephemeral);
+        let sender = self
+            .view
+            .messages
+            .get(&seq)
+            .map(|message| message.head.sender);
+        let dead = writes
+            .iter()
+            .any(|write| matches!(write, Write::Dead(_, of) if *of == seq));
+        let gone = writes
+            .iter()
+            .any(|write| matches!(write, Write::TextGone(of) if *of == seq));
+        let both = temporary(peer) && sender.is_some_and(temporary) && !dead;
+        ensure(gone == both, "history", || {
+            format!(
+                "the text of message {}: gone {gone}, of temporary peers {both}",
+                seq.0
+            )
+        })
+    }
+
     /// The writes of the input that was just handled (or of `flush`).
     ///
     /// # Errors
@@ -266,7 +289,10 @@ impl Oracle {
                     Some(heir) => {
                         self.moving.insert((*peer, heir, *seq));
                     }
-                    None => self.settling(now_ms, *peer, *seq)?,
+                    None => {
+                        self.fleeting(*peer, *seq, &writes)?;
+                        self.settling(now_ms, *peer, *seq)?;
+                    }
                 },
                 Write::NoticeGone(sender, number) => {
                     let told = self.any_name(*sender, |name| {

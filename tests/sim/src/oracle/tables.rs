@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use peerbus_core::TokenHash;
 use peerbus_core::store::{AliasRow, Fate, MessageHead, Notice, OwedRow, PeerId, PeerRow};
-use peerbus_wire::{MessageId, Seq};
+use peerbus_wire::{EnvelopeHash, MessageId, Seq};
 
 use crate::disk::Write;
 
@@ -58,6 +58,11 @@ impl Tables {
                     envelope: envelope.clone(),
                 };
                 self.messages.insert(head.seq, message);
+            }
+            Write::TextGone(seq) => {
+                if let Some(message) = self.messages.get_mut(seq) {
+                    message.head.bytes = EnvelopeHash::LETTERS as u64;
+                }
             }
             Write::MessagesGone(seqs) => {
                 for message in seqs.iter().filter_map(|seq| self.messages.remove(seq)) {

@@ -1,7 +1,7 @@
 //! How much a connection may hold.
 
 use peerbus_core::broker::ConnId;
-use peerbus_wire::Register;
+use peerbus_wire::{Received, Register};
 
 use crate::rig::{Rig, SECOND, envelope, ext, window};
 
@@ -177,4 +177,38 @@ fn one_message_that_is_never_acked_costs_no_memory_for_those_that_are() {
     }
     // The rig has the broker check itself after each step.
     assert_eq!(rig.owed("ada"), [1]);
+}
+
+#[test]
+fn how_long_a_message_waited_is_said_from_a_second_on_whatever_the_wall_clock_does() {
+    let mut rig = Rig::new();
+    let alice = rig.ext("alice");
+    let bob = rig.join(Register {
+        window: window(1, 1_000),
+        ..ext("bob", "i")
+    });
+    for id in ["m1", "m2", "m3"] {
+        rig.send(alice, "alice", "bob", id);
+    }
+    let age = |rig: &mut Rig, conn| {
+        let text = rig.take(conn).texts.pop().unwrap();
+        let Received::Deliver(delivery) = Received::parse(text.as_bytes()) else {
+            panic!("{text}")
+        };
+        (delivery.age_ms, text.contains("age_ms"))
+    };
+    assert_eq!(age(&mut rig, bob), (0, false));
+    rig.pass(900);
+    rig.ack(bob, 1);
+    assert_eq!(age(&mut rig, bob), (0, false));
+    rig.ahead_ms = -3_600_000;
+    rig.pass(60_100);
+    rig.ack(bob, 2);
+    assert_eq!(age(&mut rig, bob), (61_000, true));
+    let carol = rig.v1("carol");
+    rig.close(carol, true);
+    rig.send(alice, "alice", "carol", "m4");
+    rig.pass(5_000);
+    let carol = rig.v1("carol");
+    assert_eq!(age(&mut rig, carol), (0, false), "version 1 knows no ages");
 }

@@ -120,6 +120,7 @@ impl Rig {
             to: None,
             token: None,
             approves: false,
+            age_ms: 0,
         };
         let mail = Mail {
             inbound,

@@ -1,10 +1,12 @@
 //! The decisions of peerbus, without I/O, clock or random numbers.
 //!
-//! Three state machines live here: [`broker::Broker`], [`peer::Session`] and [`mailbox::Mailbox`];
+//! Four state machines live here: [`broker::Broker`], [`bridge::Bridge`], [`peer::Session`] and
+//! [`mailbox::Mailbox`];
 //! beside them stands [`events::Log`], which is what it was told. All are driven the same way: hand in one input with the time, then drain every output before the
 //! next input. Whatever happens is a function of the state, the inputs and the times.
 
 pub mod audit;
+pub mod bridge;
 pub mod broker;
 mod delivered;
 mod delivery_history;

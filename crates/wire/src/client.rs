@@ -128,7 +128,11 @@ impl ClientFrame {
                 record.write(&mut writer);
                 writer.finish()
             }
-            Self::Take { mark, envelope } => write_take(mark, envelope.as_ref().ok()),
+            Self::Take {
+                mark,
+                again,
+                envelope,
+            } => write_take(mark, *again, envelope.as_ref().ok()),
             Self::Forwarded { after } => {
                 let mut writer = Writer::frame("forwarded");
                 if let Some(after) = after {
@@ -148,12 +152,15 @@ fn write_ack(ack: &Ack) -> String {
     writer.finish()
 }
 
-fn write_take(mark: &Mark, carried: Option<&Carried>) -> String {
+fn write_take(mark: &Mark, again: bool, carried: Option<&Carried>) -> String {
     let Some(carried) = carried else {
         return String::new();
     };
     let mut writer = Writer::frame("take");
     writer.string("mark", mark.as_str());
+    if again {
+        writer.raw("again", "true");
+    }
     writer.raw("envelope", &carried.text);
     writer.finish()
 }
@@ -228,6 +235,7 @@ fn control(kind: &str, members: &Members<'_>) -> Option<ClientFrame> {
         "audit" => ClientFrame::Audit(AuditRecord::read(members)?),
         "take" => ClientFrame::Take {
             mark: Mark::parse(&members.string(Member::Mark)?)?,
+            again: members.flag(Member::Again)?,
             envelope: match envelope(members.get(Member::Envelope)?.text) {
                 ClientFrame::Envelope(carried) => Ok(carried),
                 ClientFrame::Refused { id, refusal } => Err((id, refusal)),

@@ -71,6 +71,9 @@ pub enum ClientFrame {
     Take {
         /// What the broker keeps in the transaction that accepts the message.
         mark: Mark,
+        /// After a refused one all that follow are refused, too, up to one that says this: what was
+        /// under way must not come before what was refused.
+        again: bool,
         /// The envelope, or what is wrong with it.
         envelope: Result<Carried, (Option<MessageId>, Refusal)>,
     },

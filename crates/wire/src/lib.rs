@@ -6,6 +6,7 @@
 //! specification that this crate implements.
 
 mod audited;
+pub mod bridge;
 mod canonical;
 mod carry;
 mod client;

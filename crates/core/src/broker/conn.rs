@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use peerbus_wire::bridge::UNKNOWN;
 use peerbus_wire::{Domain, Instance, Mark, PeerName, Presence, Register, Seq, Window};
 
 use super::audited::Budget;
@@ -43,14 +44,22 @@ pub(super) struct Bridge {
     pub(super) domain: Domain,
     /// The epoch of its broker.
     pub(super) epoch: Mark,
+    /// What it brought was refused, and what it had under way behind that is, too.
+    pub(super) refused: bool,
 }
 
 impl Bridge {
+    /// It does not know the epoch of the other broker (yet).
+    pub(super) fn knows_nothing(&self) -> bool {
+        self.epoch.as_str() == UNKNOWN
+    }
+
     /// That which a valid registration asks for.
     pub(super) fn of(newcomer: &Contender) -> Option<Self> {
         Some(Self {
             epoch: newcomer.register.bridge.clone()?,
             domain: newcomer.name.bridged()?,
+            refused: false,
         })
     }
 }

@@ -55,6 +55,13 @@ impl Broker {
         let Some(session) = self.conns.session_mut(conn) else {
             return Ok(());
         };
+        if let Some(bridge) = &session.bridge
+            && (bridge.knows_nothing() || self.registry.inherits(peer))
+            && !self.mutations.broken(Mutation::Disorder)
+        {
+            // What it had forwarded and is owed by it again goes first.
+            return Ok(());
+        }
         if !session.line.loaded {
             session.line.load(cx.txn.queue_heads(peer)?);
         }

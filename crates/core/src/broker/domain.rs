@@ -184,15 +184,21 @@ impl Broker {
         &mut self,
         cx: &mut Cx<'_>,
         caller: Caller,
-        mark: &Mark,
+        (mark, again): (&Mark, bool),
         envelope: Result<Carried, (Option<MessageId>, Refusal)>,
     ) -> Result<(), StoreError> {
-        let session = self.conns.session(caller.conn);
-        if session.is_none_or(|session| session.bridge.is_none()) {
+        let session = self.conns.session_mut(caller.conn);
+        let Some(bridge) = session.and_then(|session| session.bridge.as_mut()) else {
             self.outbox.now(Output::Event(BusEvent::Ignored));
             return Ok(());
-        }
+        };
+        bridge.refused &= !again;
+        let behind = bridge.refused && !self.mutations.broken(Mutation::TakeBehind);
         match envelope {
+            Ok(Carried { id, .. }) | Err((Some(id), _)) if behind => {
+                self.refuse(cx.now, caller, Some(id), behind_refused());
+                Ok(())
+            }
             Ok(carried) => self.route(cx, caller, &carried, Some(mark)),
             Err((id, refusal)) => {
                 self.refuse(cx.now, caller, id, refusal);
@@ -405,7 +411,7 @@ impl Broker {
     ) -> Result<(), StoreError> {
         let beside = self.registry.forwarded_by(own);
         let stale = beside.is_some_and(|(_, epoch)| *epoch != bridge.epoch);
-        if !stale || self.mutations.broken(Mutation::KeepForwarded) {
+        if !stale || bridge.knows_nothing() || self.mutations.broken(Mutation::KeepForwarded) {
             return Ok(());
         }
         self.end_forwarded(cx, own, Ending::Move(own))
@@ -467,6 +473,13 @@ impl Broker {
         let frame = BrokerFrame::Forwarded(messages);
         self.outbox.barrier(Output::Send(caller.conn, frame));
         Ok(())
+    }
+}
+
+fn behind_refused() -> Refusal {
+    Refusal {
+        code: RefusalCode::Invalid,
+        reason: "one before it was refused; bring that again first, with `again`".into(),
     }
 }
 

@@ -245,6 +245,10 @@ impl Broker {
         let from = self.registry.name(caller.peer);
         let told = caller.ext && id.is_some();
         let reason = refusal.reason.clone();
+        let session = self.conns.session_mut(caller.conn);
+        if let Some(bridge) = session.and_then(|session| session.bridge.as_mut()) {
+            bridge.refused = true;
+        }
         self.outbox
             .now(Output::Event(BusEvent::Refused { from, reason, told }));
         if let Some(id) = id

@@ -428,8 +428,12 @@ impl Broker {
             ClientFrame::Audit(record) if caller.audits => {
                 self.audited(cx.now.mono_ms, caller, &record);
             }
-            ClientFrame::Take { mark, envelope } if caller.ext => {
-                self.take(cx, caller, &mark, envelope)?;
+            ClientFrame::Take {
+                mark,
+                again,
+                envelope,
+            } if caller.ext => {
+                self.take(cx, caller, (&mark, again), envelope)?;
             }
             ClientFrame::Forwarded { after } if caller.ext => {
                 self.answer_forwarded(cx, caller, after.as_ref())?;

@@ -62,6 +62,10 @@ pub enum Mutation {
     ForgetMark,
     /// What a bridge has forwarded is owed to nobody.
     ForwardLoses,
+    /// What a bridge brings behind a message that was refused is taken.
+    TakeBehind,
+    /// What a bridge is owed again comes as it is found.
+    Disorder,
     /// What was forwarded to a broker that forgot it is not owed again.
     KeepForwarded,
 }

@@ -419,6 +419,12 @@ impl Registry {
         Some((*id, ended.ending, ended.row.ephemeral))
     }
 
+    /// Mail of a name that ended is still to go to `peer`.
+    pub(super) fn inherits(&self, peer: PeerId) -> bool {
+        let to = |ended: &Ended| ended.ending == Ending::Move(peer);
+        self.ended.values().any(to)
+    }
+
     pub(super) fn ended_delivered(&self, id: PeerId) -> Delivered {
         let ended = self.ended.get(&id);
         ended
@@ -427,7 +433,11 @@ impl Registry {
     }
 
     pub(super) fn forget_ended(&mut self, id: PeerId) {
-        self.ended.remove(&id);
+        if let Some(ended) = self.ended.remove(&id)
+            && let Ending::Move(successor) = ended.ending
+        {
+            self.mark_dirty(successor);
+        }
     }
 
     /// The live connection of a peer.

@@ -190,8 +190,9 @@ pub(crate) fn client_frame() -> impl Strategy<Value = ClientFrame> {
         Just(ClientFrame::Peers),
         carried().prop_map(ClientFrame::Envelope),
         presence().prop_map(ClientFrame::Presence),
-        (mark(), carried()).prop_map(|(mark, carried)| ClientFrame::Take {
+        (mark(), any::<bool>(), carried()).prop_map(|(mark, again, carried)| ClientFrame::Take {
             mark,
+            again,
             envelope: Ok(carried),
         }),
         option::of(key()).prop_map(|after| ClientFrame::Forwarded { after }),

@@ -119,6 +119,7 @@ const PURE: &[(&str, &[&str])] = &[
             "data-encoding",
             "hmac",
             "serde",
+            "serde_json",
             "sha2",
             "subtle",
             "thiserror",

@@ -1,8 +1,9 @@
 //! A broker with a domain, and its bridges.
 
 use peerbus_core::TokenHash;
-use peerbus_core::broker::ConnId;
+use peerbus_core::broker::{ConnId, Input};
 use peerbus_core::grant::{Right, Rights};
+use peerbus_wire::bridge::UNKNOWN;
 use peerbus_wire::{ClientFrame, Domain, How, Mark, Register, Seq, Stage, Token};
 
 use crate::rig::{DAY, OTHER_TOKEN, Rig, TOKEN, envelope, ext, register};
@@ -35,9 +36,19 @@ fn bridge(domain: &str, epoch: &str) -> Register {
 
 /// The message of a bridge is brought with this mark.
 fn take(rig: &mut Rig, conn: ConnId, from: &str, to: &str, id: &str, at: &str) {
+    bring(rig, conn, [from, to, id, at], "");
+}
+
+/// The same after one was refused.
+fn take_again(rig: &mut Rig, conn: ConnId, [from, to, id, at]: [&str; 4]) {
+    bring(rig, conn, [from, to, id, at], r#","again":true"#);
+}
+
+fn bring(rig: &mut Rig, conn: ConnId, [from, to, id, at]: [&str; 4], again: &str) {
     let envelope = envelope(from, to, id, "1");
-    let frame =
-        format!(r#"{{"protocol_version":"v1","type":"take","mark":"{at}","envelope":{envelope}}}"#);
+    let frame = format!(
+        r#"{{"protocol_version":"v1","type":"take","mark":"{at}"{again},"envelope":{envelope}}}"#
+    );
     rig.text(conn, &frame);
 }
 
@@ -269,20 +280,50 @@ fn what_a_broker_forgot_is_owed_to_its_bridge_again_in_order() {
     says(&mut rig, beta, 1, Stage::Acked(None));
     rig.close(beta, true);
     rig.restart();
-    let beta = rig.join(bridge("beta", "B2"));
+    // As long as its bridge does not know of whom it speaks, it stays so.
+    let beta = rig.join(bridge("beta", UNKNOWN));
     rig.pass(1_000);
-    let mut again = rig.delivered(beta);
-    again.sort_unstable();
-    assert_eq!(again, [2, 3]);
+    assert_eq!(rig.delivered(beta), [] as [u64; 0]);
+    rig.close(beta, true);
+    let beta = rig.join(bridge("beta", "B2"));
+    let alice = rig.ext("alice");
+    rig.send(alice, "alice@alpha", "bob@beta", "m4");
+    rig.pass(1_000);
+    assert_eq!(rig.delivered(beta), [2, 3, 4]);
     says(&mut rig, beta, 2, Stage::Forwarded);
     rig.close(beta, true);
     let beta = rig.join(bridge("beta", "B2"));
-    assert_eq!(rig.delivered(beta), [3]);
+    assert_eq!(rig.delivered(beta), [3, 4]);
+    rig.close(alice, true);
     // Nobody over there ever says anything: it expires as any mail does.
     rig.pass(31 * DAY);
     let alice = rig.ext("alice");
     let ends = told(&mut rig, alice);
-    assert_eq!(ends, [to("expired", "bob@beta"), to("expired", "bob@beta")]);
+    assert_eq!(ends, vec![to("expired", "bob@beta"); 3]);
+}
+
+#[test]
+fn what_was_under_way_behind_a_refused_message_does_not_come_before_it() {
+    let mut rig = alpha();
+    let bob = rig.ext("bob");
+    let beta = rig.join(bridge("beta", "B1"));
+    let room = |rig: &mut Rig, free: u64| {
+        let total = 1 << 40;
+        rig.input(Input::Space { free, total });
+    };
+    take(&mut rig, beta, "alice@beta", "bob@alpha", "m1", "B1.1");
+    room(&mut rig, 0);
+    take(&mut rig, beta, "alice@beta", "bob@alpha", "m2", "B1.2");
+    room(&mut rig, 1 << 40);
+    take(&mut rig, beta, "alice@beta", "bob@alpha", "m3", "B1.3");
+    let states = told(&mut rig, beta).into_iter().map(|(state, _)| state);
+    let answers: Vec<_> = states.filter(|state| *state != "delivered").collect();
+    assert_eq!(answers, ["accepted", "refused", "refused"]);
+    assert_eq!(rig.row("bridge@beta").unwrap().mark, Some(mark("B1.1")));
+    take_again(&mut rig, beta, ["alice@beta", "bob@alpha", "m2", "B1.2"]);
+    take(&mut rig, beta, "alice@beta", "bob@alpha", "m3", "B1.3");
+    assert_eq!(rig.delivered(bob), [1, 2, 3]);
+    assert_eq!(rig.row("bridge@beta").unwrap().mark, Some(mark("B1.3")));
 }
 
 #[test]
@@ -312,7 +353,7 @@ fn what_is_taken_is_kept_with_its_mark_or_its_bridge_is_told_why_not() {
     assert_eq!(rig.delivered(dave), [] as [u64; 0]);
     // Whoever speaks for others is refused, and no further than before.
     for from in ["alice@gamma", "alice", "bridge@beta@alpha"] {
-        take(&mut rig, beta, from, "bob@alpha", "m5", "B1.5");
+        take_again(&mut rig, beta, [from, "bob@alpha", "m5", "B1.5"]);
         assert!(refused(&mut rig, beta).contains("speaks for nobody else"));
     }
     rig.restart();

@@ -1,0 +1,122 @@
+//! What was forwarded and is not heard of: its home asks, and the other side answers.
+
+use std::collections::BTreeMap;
+
+use peerbus_wire::bridge::{ASK_MAX, ITEMS_MAX, Item, Saying};
+use peerbus_wire::{MessageId, Stage};
+
+use super::mutation::Mutation;
+use super::{Barrier, Bridge, ToBroker};
+
+/// The first question after a start.
+const FIRST_MS: u64 = 2_000;
+/// Between two questions while there is more to ask.
+const NEXT_MS: u64 = 1_000;
+/// Between the last question and the first one of the next round.
+const ROUND_MS: u64 = 60_000;
+
+/// Where the questions are.
+#[derive(Debug, Default)]
+pub(super) struct Asking {
+    due_ms: u64,
+    /// The last number that was asked about in this round.
+    after: Option<u64>,
+}
+
+impl Asking {
+    /// A connection to the own broker begins.
+    pub(super) fn begin(&mut self, now_ms: u64) {
+        self.after = None;
+        self.due_ms = now_ms + FIRST_MS;
+    }
+
+    pub(super) fn due_ms(&self) -> Option<u64> {
+        Some(self.due_ms)
+    }
+}
+
+/// What is asked of the own broker for the other side: number, and the newest that is known.
+#[derive(Debug, Default)]
+pub(super) struct Answering {
+    asked: BTreeMap<MessageId, (u64, Option<(u64, Stage)>)>,
+}
+
+impl Bridge {
+    /// Asks the own broker what it does not know the end of, if that is due.
+    pub(super) fn ask_due(&mut self, now_ms: u64) {
+        if self.asking.due_ms > now_ms || !self.far.is_here() {
+            return;
+        }
+        self.asking.due_ms = now_ms + ROUND_MS;
+        if !self.mutations.broken(Mutation::NeverAsk) {
+            self.order(ToBroker::Forwarded(self.asking.after));
+        }
+    }
+
+    /// Asks the other side about what the own broker named.
+    pub(super) fn ask(&mut self, now_ms: u64, mut messages: Vec<(u64, MessageId)>) {
+        messages.truncate(ASK_MAX);
+        self.asking.after = messages.last().map(|(number, _)| *number);
+        if !messages.is_empty() {
+            self.asking.due_ms = now_ms + NEXT_MS;
+            self.say(Saying::Ask(messages));
+        }
+    }
+
+    /// The other side asks what became of its messages.
+    pub(super) fn asked(&mut self, messages: Vec<(u64, MessageId)>) {
+        if !self.answering.asked.is_empty() {
+            // One question at a time; it is asked again.
+            return;
+        }
+        let taken = self.taking.taken();
+        for (number, id) in messages {
+            if number <= taken && !self.taking.holds(&id) {
+                self.know(id.clone(), number);
+                self.answering.asked.insert(id, (number, None));
+            }
+        }
+        if !self.answering.asked.is_empty() {
+            let ids = self.answering.asked.keys().cloned().collect();
+            self.order(ToBroker::Status(ids));
+            self.ask_barrier(Barrier::Statuses);
+        }
+    }
+
+    /// Whether the own broker was asked about this message and has not answered yet.
+    pub(super) fn is_asked(&self, id: &MessageId) -> bool {
+        self.answering.asked.contains_key(id)
+    }
+
+    /// The own broker says something of a message that it was asked about, in order of time.
+    pub(super) fn collect(&mut self, id: &MessageId, at_ms: Option<u64>, stage: Stage) {
+        let tellable = stage.is_final()
+            || stage.is_progress()
+            || matches!(
+                stage,
+                Stage::Delivered | Stage::Settled { .. } | Stage::Unknown
+            );
+        if let Some((_, newest)) = self.answering.asked.get_mut(id)
+            && tellable
+            && newest.as_ref().is_none_or(|(_, stage)| !stage.is_final())
+        {
+            *newest = Some((at_ms.unwrap_or_default(), stage));
+        }
+    }
+
+    /// The own broker has said all that was asked.
+    pub(super) fn answer(&mut self) {
+        let asked = std::mem::take(&mut self.answering.asked).into_iter();
+        let items: Vec<_> = asked
+            .filter_map(|(id, (number, newest))| {
+                let (at_ms, stage) = newest?;
+                Some(Item::new(number, Some(id), at_ms, stage))
+            })
+            .collect();
+        for items in items.chunks(ITEMS_MAX) {
+            let items = items.to_vec();
+            let answer = true;
+            self.say(Saying::Stages { items, answer });
+        }
+    }
+}

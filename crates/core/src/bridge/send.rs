@@ -1,0 +1,196 @@
+//! What the own broker owes the other domain: sent until the other side confirms it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use peerbus_wire::bridge::{ENVELOPE_BYTES_MAX, Head};
+use peerbus_wire::{MessageId, Stage};
+
+use super::mutation::Mutation;
+use super::take::too_large;
+use super::{Bridge, Event, Output, ToBroker};
+
+/// What is not confirmed is sent again after so long, at first.
+const RESEND_MIN_MS: u64 = 2_000;
+/// And at most after so long.
+const RESEND_MAX_MS: u64 = 30_000;
+/// What is asked for again is sent again at most so often.
+const WANTED_MS: u64 = 500;
+
+/// A message that is not confirmed.
+#[derive(Debug)]
+struct Message {
+    id: MessageId,
+    envelope: Arc<str>,
+}
+
+/// What was sent on this connection to the own broker and is not confirmed, by number.
+#[derive(Debug)]
+pub(super) struct Sending {
+    messages: BTreeMap<u64, Message>,
+    /// The largest number that was delivered on this connection.
+    last: u64,
+    /// The other side has everything up to this number.
+    pub(super) confirmed: u64,
+    due_ms: u64,
+    wait_ms: u64,
+    resent_ms: u64,
+}
+
+impl Default for Sending {
+    fn default() -> Self {
+        Self {
+            messages: BTreeMap::new(),
+            last: 0,
+            confirmed: 0,
+            due_ms: 0,
+            wait_ms: RESEND_MIN_MS,
+            resent_ms: 0,
+        }
+    }
+}
+
+impl Sending {
+    pub(super) fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    pub(super) fn due_ms(&self) -> Option<u64> {
+        (!self.messages.is_empty()).then_some(self.due_ms)
+    }
+
+    /// The other side is there again: what it did not confirm goes again if it does not soon.
+    pub(super) fn again_soon(&mut self, now_ms: u64) {
+        self.wait_ms = RESEND_MIN_MS;
+        self.due_ms = now_ms + self.wait_ms;
+    }
+
+    pub(super) fn holds(&self, number: u64) -> bool {
+        self.messages.contains_key(&number)
+    }
+
+    pub(super) fn id(&self, number: u64) -> Option<&MessageId> {
+        Some(&self.messages.get(&number)?.id)
+    }
+
+    /// It needs not be sent any more.
+    pub(super) fn give_up(&mut self, number: u64) -> bool {
+        self.messages.remove(&number).is_some()
+    }
+}
+
+impl Bridge {
+    /// The own broker delivers a message: it is sent, and held until it is confirmed.
+    pub(super) fn deliver(&mut self, now_ms: u64, number: u64, id: MessageId, envelope: Arc<str>) {
+        if number <= self.sending.last {
+            if !self.sending.holds(number) {
+                // What was sent since says that nothing stands before it: start over, in order.
+                self.register();
+            }
+            return;
+        }
+        self.sending.last = number;
+        if envelope.len() > ENVELOPE_BYTES_MAX {
+            let why = too_large(envelope.len());
+            let stage = Stage::Dead { why };
+            return self.order(ToBroker::Says { number, stage });
+        }
+        if self.sending.messages.is_empty() {
+            self.sending.again_soon(now_ms);
+        }
+        self.sending
+            .messages
+            .insert(number, Message { id, envelope });
+        self.publish(number);
+        self.event(Event::Sent(1));
+    }
+
+    fn publish(&mut self, number: u64) {
+        let (Some(epoch), Some(far)) = (&self.own, &self.far.epoch) else {
+            return;
+        };
+        let before = self.sending.messages.range(..number).next_back();
+        let Some(message) = self.sending.messages.get(&number) else {
+            return;
+        };
+        let head = Head {
+            epoch: epoch.clone(),
+            meant_for: far.clone(),
+            number,
+            after: before.map_or(0, |(number, _)| *number),
+        };
+        self.outputs.push_back(Output::Publish {
+            number,
+            head: head.encode(),
+            envelope: Arc::clone(&message.envelope),
+        });
+    }
+
+    /// Sends everything again that is not confirmed.
+    fn resend(&mut self, now_ms: u64) {
+        if self.mutations.broken(Mutation::NeverResend) {
+            self.sending.due_ms = u64::MAX;
+            return;
+        }
+        let numbers: Vec<_> = self.sending.messages.keys().copied().collect();
+        for number in &numbers {
+            self.publish(*number);
+        }
+        self.sending.resent_ms = now_ms;
+        self.event(Event::Resent(numbers.len() as u64));
+    }
+
+    /// Sends again what was not confirmed in time, while the other side is there.
+    pub(super) fn resend_due(&mut self, now_ms: u64) {
+        let due = self.sending.due_ms().is_some_and(|at| at <= now_ms);
+        if due && self.far.is_here() {
+            self.sending.wait_ms = (2 * self.sending.wait_ms).min(RESEND_MAX_MS);
+            self.sending.due_ms = now_ms + self.sending.wait_ms;
+            self.resend(now_ms);
+        }
+    }
+
+    /// The far broker has everything up to a number on disk.
+    pub(super) fn confirmed(&mut self, now_ms: u64, taken: u64) {
+        self.sending.confirmed = self.sending.confirmed.max(taken);
+        let rest = match taken.checked_add(1) {
+            Some(next) => self.sending.messages.split_off(&next),
+            None => BTreeMap::new(),
+        };
+        let done = std::mem::replace(&mut self.sending.messages, rest);
+        if done.is_empty() {
+            return;
+        }
+        self.sending.again_soon(now_ms);
+        self.event(Event::Confirmed(done.len() as u64));
+        for number in done.into_keys() {
+            let stage = Stage::Forwarded;
+            self.order(ToBroker::Says { number, stage });
+        }
+    }
+
+    /// The other side misses something.
+    pub(super) fn wanted(&mut self, now_ms: u64) {
+        let lately = now_ms < self.sending.resent_ms + WANTED_MS;
+        if self.sending.len() > 0 && !lately {
+            self.sending.due_ms = now_ms + self.sending.wait_ms;
+            self.resend(now_ms);
+        }
+    }
+
+    /// The stream did not take a message.
+    pub(super) fn unpublished(&mut self, now_ms: u64, number: u64, never: Option<String>) {
+        match never {
+            Some(why) => {
+                if self.sending.give_up(number) {
+                    let stage = Stage::Dead { why };
+                    self.order(ToBroker::Says { number, stage });
+                    // What follows said that it comes first.
+                    self.sending.due_ms = now_ms;
+                }
+            }
+            // It goes again when it is due.
+            None => self.event(Event::Waits("the stream takes no message now".into())),
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! What the other domain sent: taken in order, each message once, and acked in the stream when the own
+//! broker has it on disk.
+
+use std::collections::VecDeque;
+
+use peerbus_wire::bridge::{ENVELOPE_BYTES_MAX, Head, Position};
+use peerbus_wire::{
+    Accepted, Address, Carried, Domain, Envelope, MessageId, PeerName, Refusal, RefusalCode, escape,
+};
+
+use super::mutation::Mutation;
+use super::{Bridge, Event, Link, Output, StreamId, ToBroker};
+
+/// Most messages that wait for the own broker's answer.
+pub const TAKES_MAX: usize = 128;
+/// Bytes of envelopes that wait for it, about: one message more may.
+pub const TAKES_BYTES: usize = 4_194_304;
+/// When the own broker has no room now, it is asked again after so long.
+const PAUSE_MS: u64 = 5_000;
+
+/// A message that the own broker was given.
+#[derive(Debug)]
+struct Take {
+    number: u64,
+    id: MessageId,
+    stream: StreamId,
+    bytes: usize,
+    /// One before it was refused, and so is this one.
+    void: bool,
+}
+
+/// How far the messages of the other side were taken.
+#[derive(Debug, Default)]
+pub(super) struct Taking {
+    /// Everything up to this number is on disk, or needs not be taken.
+    taken: u64,
+    /// What the own broker was given, oldest first.
+    takes: VecDeque<Take>,
+    bytes: usize,
+    /// Something came without what stands before it.
+    gap: bool,
+    /// Where that was told last.
+    told_gap: Option<u64>,
+    /// The own broker has no room until then.
+    paused_ms: Option<u64>,
+    /// A take was refused since the last one that said so.
+    again: bool,
+}
+
+impl Taking {
+    /// A connection to the own broker begins, which says that everything up to a number was taken.
+    pub(super) fn begin(&mut self, taken: u64) {
+        *self = Self {
+            taken,
+            ..Self::default()
+        };
+    }
+
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// What will have been taken when the own broker has accepted all that it was given.
+    pub(super) fn expected(&self) -> u64 {
+        self.takes.back().map_or(self.taken, |take| take.number)
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        let void = self.takes.front().is_some_and(|take| take.void);
+        self.takes.len() < TAKES_MAX
+            && self.bytes < TAKES_BYTES
+            && self.paused_ms.is_none()
+            && !void
+    }
+
+    pub(super) fn paused_until(&self) -> Option<u64> {
+        self.paused_ms
+    }
+
+    /// The pause is over, if it is.
+    pub(super) fn wake(&mut self, now_ms: u64) {
+        self.paused_ms = self.paused_ms.filter(|until| *until > now_ms);
+    }
+
+    pub(super) fn take_gap(&mut self) -> bool {
+        std::mem::take(&mut self.gap)
+    }
+
+    pub(super) fn holds(&self, id: &MessageId) -> bool {
+        self.takes.iter().any(|take| take.id == *id)
+    }
+
+    /// Gives up what the own broker has not answered.
+    pub(super) fn give_back(&mut self) -> impl Iterator<Item = StreamId> + use<> {
+        self.bytes = 0;
+        std::mem::take(&mut self.takes)
+            .into_iter()
+            .map(|take| take.stream)
+    }
+
+    fn pop(&mut self) -> Option<Take> {
+        let take = self.takes.pop_front()?;
+        self.bytes -= take.bytes;
+        Some(take)
+    }
+}
+
+impl Bridge {
+    /// A message came from the stream.
+    pub(super) fn came(&mut self, now_ms: u64, stream: StreamId, head: &str, payload: &[u8]) {
+        if self.link != Link::Up {
+            return self.outputs.push_back(Output::Later(stream));
+        }
+        let Some(head) = Head::parse(head) else {
+            self.outputs.push_back(Output::Ack(stream));
+            return self.refused("a message of the stream has no head that can be read");
+        };
+        let stale = self.far.epoch.as_ref() != Some(&head.epoch)
+            || self.own.as_ref() != Some(&head.meant_for);
+        if stale && !self.mutations.broken(Mutation::TakeStale) {
+            // What is owed of it still, its home sends again.
+            self.outputs.push_back(Output::Ack(stream));
+            return self.event(Event::Stale);
+        }
+        let known = head.number <= self.taking.taken;
+        if known && !self.mutations.broken(Mutation::TakeKnown) {
+            self.outputs.push_back(Output::Ack(stream));
+            self.event(Event::Doubled);
+            return self.far.soon(now_ms);
+        }
+        let expected = self.taking.expected();
+        if !known && head.number <= expected {
+            return self.outputs.push_back(Output::Later(stream));
+        }
+        if head.after > expected && !self.mutations.broken(Mutation::IgnoreGap) {
+            return self.missed(now_ms, stream, head.number);
+        }
+        if !self.taking.has_room() {
+            return self.outputs.push_back(Output::Later(stream));
+        }
+        match self.believed(payload) {
+            Ok(carried) if self.is_asked(&carried.id) => {
+                self.outputs.push_back(Output::Later(stream));
+            }
+            Ok(carried) => self.give(now_ms, stream, head.number, carried),
+            Err((id, why)) => {
+                self.outputs.push_back(Output::Ack(stream));
+                self.refused(format!("message {} of the stream: {why}", head.number));
+                self.tell_refused(now_ms, head.number, id, why);
+            }
+        }
+    }
+
+    fn missed(&mut self, now_ms: u64, stream: StreamId, came: u64) {
+        let taken = self.taking.taken;
+        self.taking.gap = true;
+        self.far.soon(now_ms);
+        self.outputs.push_back(Output::Later(stream));
+        if self.taking.told_gap.replace(taken) != Some(taken) {
+            self.event(Event::Gap { taken, came });
+        }
+    }
+
+    /// What was sent, if it is an envelope that the other domain may send to this one.
+    fn believed(&self, payload: &[u8]) -> Result<Carried, (Option<MessageId>, String)> {
+        let decoded = Envelope::decode(payload).map_err(|error| (None, error.to_string()))?;
+        let id = MessageId::parse(&decoded.envelope.id).ok();
+        let carried = decoded.carry().map_err(|no| (id.clone(), no.reason))?;
+        if carried.text.len() > ENVELOPE_BYTES_MAX {
+            return Err((id, too_large(carried.text.len())));
+        }
+        let of = |name: &PeerName, domain: &Domain| {
+            let (_, behind) = name.as_str().rsplit_once('@')?;
+            behind.eq_ignore_ascii_case(domain.as_str()).then_some(())
+        };
+        if of(&carried.from, &self.abroad).is_none() && !self.mutations.broken(Mutation::TrustFrom)
+        {
+            let why = format!(
+                "its sender is {}, which is not of the domain {} that sent it",
+                carried.from, self.abroad
+            );
+            return Err((id, why));
+        }
+        let to = match &carried.to {
+            Address::Peer(to) => to.clone(),
+            Address::All => return Err((id, "a broadcast stays in its domain".into())),
+        };
+        if of(&to, &self.home).is_none() {
+            let why = format!(
+                "its recipient is {to}, which is not of the domain {}",
+                self.home
+            );
+            return Err((id, why));
+        }
+        Ok(carried)
+    }
+
+    /// Gives a message to the own broker.
+    fn give(&mut self, now_ms: u64, stream: StreamId, number: u64, carried: Carried) {
+        let Some(epoch) = self.far.epoch.clone() else {
+            return;
+        };
+        let behind = self.mutations.broken(Mutation::TakeBehind);
+        let again = std::mem::take(&mut self.taking.again) || behind;
+        let bytes = carried.text.len();
+        self.taking.bytes += bytes;
+        self.order(ToBroker::Take {
+            mark: Position { epoch, number }.encode(),
+            again,
+            envelope: carried.clone(),
+        });
+        self.taking.takes.push_back(Take {
+            number,
+            id: carried.id,
+            stream,
+            bytes,
+            void: false,
+        });
+        if self.mutations.broken(Mutation::ConfirmEarly) {
+            self.far.soon(now_ms);
+        }
+        if self.mutations.broken(Mutation::AckEarly) {
+            self.outputs.push_back(Output::Ack(stream));
+        }
+    }
+
+    /// Whether a statement answers the oldest take.
+    pub(super) fn answers_take(&self, id: &MessageId) -> bool {
+        self.taking.takes.front().is_some_and(|take| take.id == *id)
+    }
+
+    /// The own broker has the oldest of what it was given on disk.
+    pub(super) fn accepted(&mut self, now_ms: u64, accepted: Accepted) {
+        let Some(take) = self.taking.pop() else {
+            return;
+        };
+        self.taking.taken = take.number;
+        self.outputs.push_back(Output::Ack(take.stream));
+        self.know(take.id, take.number);
+        self.event(Event::Taken);
+        if accepted.duplicate {
+            self.event(Event::Doubled);
+        }
+        self.far.soon(now_ms);
+    }
+
+    /// The own broker does not take the oldest of what it was given, nor what was behind it.
+    pub(super) fn not_accepted(&mut self, now_ms: u64, refusal: Refusal) {
+        let Some(take) = self.taking.pop() else {
+            return;
+        };
+        if take.void {
+            return self.outputs.push_back(Output::Later(take.stream));
+        }
+        let skip = self.mutations.broken(Mutation::SkipRefused);
+        if skip {
+            self.taking.taken = take.number;
+        }
+        self.taking.again = true;
+        if !self.mutations.broken(Mutation::TakeBehind) {
+            for behind in &mut self.taking.takes {
+                behind.void = true;
+            }
+        }
+        let Refusal { code, reason } = refusal;
+        let passes = [
+            RefusalCode::DiskFull,
+            RefusalCode::Quota,
+            RefusalCode::QueueFull,
+        ];
+        if passes.contains(&code) && !skip {
+            self.outputs.push_back(Output::Later(take.stream));
+            self.taking.paused_ms = Some(now_ms + PAUSE_MS);
+            return self.event(Event::Waits(escape(&reason, 600)));
+        }
+        self.outputs.push_back(Output::Ack(take.stream));
+        self.refused(format!(
+            "message {} of the stream: {}",
+            take.number,
+            escape(&reason, 600)
+        ));
+        self.tell_refused(now_ms, take.number, Some(take.id), reason);
+    }
+}
+
+/// Why a message cannot go to another domain.
+pub(super) fn too_large(bytes: usize) -> String {
+    format!(
+        "message has {bytes} bytes as it is carried, at most {ENVELOPE_BYTES_MAX} go to another \
+         domain: shorten the body or split it"
+    )
+}

@@ -1,0 +1,101 @@
+use super::*;
+
+#[test]
+fn each_message_says_what_stands_before_it_until_that_is_confirmed() {
+    let mut rig = Rig::up(None);
+    rig.deliver([4, 7, 9]);
+    assert_eq!(published(&rig.outs()), [(4, 0), (7, 4), (9, 7)]);
+    rig.hello("B1", 7, false);
+    assert_eq!(says(&rig.outs()), [(4, "forwarded"), (7, "forwarded")]);
+    rig.hello("B1", 7, false);
+    rig.hello("B1", 4, false);
+    assert_eq!(says(&rig.outs()), [], "once is enough");
+    rig.deliver([12]);
+    assert_eq!(published(&rig.outs()), [(12, 9)]);
+    assert_eq!(rig.bridge.unconfirmed(), 2);
+}
+
+#[test]
+fn what_is_not_confirmed_goes_again_later_and_later() {
+    let mut rig = Rig::up(None);
+    rig.deliver([1, 2]);
+    rig.outs();
+    rig.pass_with(2_000, 0);
+    rig.hello("B1", 0, false);
+    assert_eq!(published(&rig.outs()), [(1, 0), (2, 1)]);
+    rig.pass_with(3_000, 0);
+    assert_eq!(published(&rig.outs()), []);
+    rig.hello("B1", 1, false);
+    rig.outs();
+    rig.pass_with(3_000, 1);
+    assert_eq!(published(&rig.outs()), [(2, 0)]);
+}
+
+#[test]
+fn a_gap_over_there_is_filled_at_once() {
+    let mut rig = Rig::up(None);
+    rig.deliver([1, 2, 3]);
+    rig.outs();
+    rig.now_ms = 900;
+    rig.hello("B1", 1, true);
+    let outs = rig.outs();
+    assert_eq!(published(&outs), [(2, 0), (3, 2)]);
+    rig.hello("B1", 1, true);
+    assert_eq!(published(&rig.outs()), [], "it is on its way");
+}
+
+#[test]
+fn an_end_gives_up_what_was_not_confirmed_and_the_rest_closes_up() {
+    let mut rig = Rig::up(None);
+    rig.deliver([1, 2, 3]);
+    rig.outs();
+    let why = "no".to_owned();
+    let dead = Item::new(2, Some(id("m2")), 0, Stage::Dead { why });
+    let items = vec![dead];
+    rig.say(Saying::Stages {
+        items,
+        answer: false,
+    });
+    assert_eq!(says(&rig.outs()), [(2, "dead")]);
+    rig.now_ms = 900;
+    rig.hello("B1", 1, true);
+    assert_eq!(published(&rig.outs()), [(3, 0)]);
+}
+
+#[test]
+fn what_the_stream_never_takes_is_dead_and_the_rest_closes_up() {
+    let mut rig = Rig::up(None);
+    rig.deliver([1, 2]);
+    rig.outs();
+    rig.input(Input::Unpublished {
+        number: 1,
+        never: Some("too large".into()),
+    });
+    let outs = rig.outs();
+    assert_eq!(says(&outs), [(1, "dead")]);
+    assert_eq!(published(&outs), [(2, 0)]);
+    rig.input(Input::Unpublished {
+        number: 2,
+        never: None,
+    });
+    assert_eq!(says(&rig.outs()), []);
+    let large = "x".repeat(peerbus_wire::bridge::ENVELOPE_BYTES_MAX + 1);
+    rig.input(Input::Deliver {
+        number: 3,
+        id: id("m3"),
+        envelope: large.into(),
+    });
+    let outs = rig.outs();
+    assert_eq!((says(&outs), published(&outs)), (vec![(3, "dead")], vec![]));
+}
+
+#[test]
+fn a_number_that_comes_behind_a_larger_one_starts_the_connection_over() {
+    let mut rig = Rig::up(None);
+    rig.deliver([3]);
+    rig.outs();
+    rig.deliver([3]);
+    assert_eq!(rig.outs(), [], "that one is known");
+    rig.deliver([2]);
+    assert_eq!(rig.outs(), [Output::Register("B1".into())]);
+}

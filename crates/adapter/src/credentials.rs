@@ -7,17 +7,24 @@
 //! hmac_secret_also = "…"  # optional, while secrets are rotated: verifies, never signs
 //! url = "…"           # optional: where the broker is
 //! senders = ["…=…"]   # optional: whose mail reaches the agent
+//!
+//! [domains.beta]      # optional: for what goes to that domain and what comes from there
+//! hmac_secret = "…"   # in place of the one above; `hmac_secret_also` likewise
 //! ```
+
+mod rotation;
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use peerbus_core::mailbox::{NoRule, Senders};
-use peerbus_wire::{Secret, Token, escape, hex};
+use peerbus_wire::{Domain, Secret, Token, escape, hex};
 use zeroize::Zeroizing;
 
 use crate::url::Url;
+
+pub use rotation::{retire, retired, rotate, rotated};
 
 /// More than any credentials file has.
 const FILE_BYTES_MAX: u64 = 65_536;
@@ -27,7 +34,8 @@ const FILE_BYTES_MAX: u64 = 65_536;
 pub struct Credentials {
     /// `token`: admits a connection.
     pub token: Token,
-    /// `hmac_secret`: signs and verifies; accepts `hmac_secret_also`.
+    /// `hmac_secret`: signs and verifies; accepts `hmac_secret_also`. Shares with other domains what
+    /// stands in their tables.
     pub secret: Secret,
     /// `url`, optional: where the broker is.
     pub url: Option<Url>,
@@ -95,13 +103,7 @@ pub fn parse(text: &str) -> Result<Credentials, String> {
         let line = before.map_or(1, |before| before.matches('\n').count() + 1);
         format!("is not TOML (line {line}): delete it, and `peerbus serve` makes a new one")
     })?;
-    let member = |name: &str| match table.get(name) {
-        None => Ok(None),
-        Some(toml::Value::String(value)) => Ok(Some(value.as_str())),
-        Some(_) => Err(format!(
-            "has a `{name}` that is no string: put it in quotes"
-        )),
-    };
+    let member = |name: &str| text_of(&table, name).map_err(|()| no_string(name));
     let needed = |name: &str| {
         member(name)?
             .filter(|value| !value.is_empty())
@@ -110,12 +112,10 @@ pub fn parse(text: &str) -> Result<Credentials, String> {
             })
     };
     let token = Token::parse(needed("token")?).ok_or("has a `token` of more than 512 bytes")?;
-    let usable = |name: &str, text: &str| {
-        Secret::new(text.as_bytes()).map_err(|error| format!("has an `{name}` that {error}"))
-    };
-    let mut secret = usable("hmac_secret", needed("hmac_secret")?)?;
-    if let Some(also) = member("hmac_secret_also")? {
-        secret = secret.accepting(&usable("hmac_secret_also", also)?);
+    needed("hmac_secret")?;
+    let mut secret = secret(&table)?;
+    if let Some(domains) = table.get("domains") {
+        secret = sharing(secret, domains)?;
     }
     let url = match member("url")? {
         Some(url) => Some(Url::parse(url).map_err(|error| format!("has a wrong `url`: {error}"))?),
@@ -127,6 +127,59 @@ pub fn parse(text: &str) -> Result<Credentials, String> {
         secret,
         url,
         senders,
+    })
+}
+
+/// A text in a table; an error when it is none.
+fn text_of<'t>(table: &'t toml::Table, name: &str) -> Result<Option<&'t str>, ()> {
+    match table.get(name) {
+        None => Ok(None),
+        Some(toml::Value::String(value)) => Ok(Some(value)),
+        Some(_) => Err(()),
+    }
+}
+
+fn no_string(name: &str) -> String {
+    format!("has a `{name}` that is no string: put it in quotes")
+}
+
+/// The secret of a table, with the one that it accepts, too.
+fn secret(table: &toml::Table) -> Result<Secret, String> {
+    let one = |name: &str| {
+        let Some(text) = text_of(table, name).map_err(|()| no_string(name))? else {
+            return Ok(None);
+        };
+        let usable = Secret::new(text.as_bytes());
+        usable
+            .map(Some)
+            .map_err(|error| format!("has an `{name}` that {error}"))
+    };
+    let secret = one("hmac_secret")?.ok_or("has no `hmac_secret`")?;
+    Ok(match one("hmac_secret_also")? {
+        Some(also) => secret.accepting(&also),
+        None => secret,
+    })
+}
+
+/// The secret at home, with those of the tables of other domains.
+fn sharing(secret: Secret, domains: &toml::Value) -> Result<Secret, String> {
+    let tables = domains
+        .as_table()
+        .ok_or("has a `domains` that is no table: write [domains.NAME]")?;
+    tables.iter().try_fold(secret, |secret, (name, table)| {
+        let shown = escape(name, 40);
+        let domain = Domain::parse(name).ok_or_else(|| {
+            format!(
+                "has [domains.{shown}], which names no domain: that is 1 to 16 of a-z 0-9 -, with a \
+                 letter or a digit at both ends"
+            )
+        })?;
+        let of = |why: String| format!("{why}, in [domains.{shown}]");
+        let table = table
+            .as_table()
+            .ok_or_else(|| format!("has a `domains.{shown}` that is no table"))?;
+        let shared = self::secret(table).map_err(of)?;
+        Ok(secret.sharing(domain, shared))
     })
 }
 
@@ -145,6 +198,17 @@ fn senders(value: &toml::Value) -> Result<Senders, String> {
         .collect::<Option<Vec<_>>>();
     let texts = texts.ok_or_else(|| wrong("what is there"))?;
     Senders::parse(texts).map_err(|NoRule(found)| wrong(&format!("\"{}\"", escape(&found, 80))))
+}
+
+/// The secret that was given, or else that of the file at `path`, with those that the file shares
+/// with other domains.
+#[must_use]
+pub fn secret_of(given: Option<Secret>, path: &Path) -> Option<Secret> {
+    let found = load(path).ok().map(|found| found.secret);
+    match (given, found) {
+        (Some(given), Some(found)) => Some(given.sharing_as(&found)),
+        (given, found) => given.or(found),
+    }
 }
 
 /// Loads the file at `path`. When there is none, makes a token and an HMAC secret and writes them
@@ -191,108 +255,6 @@ fn create(path: &Path) -> std::io::Result<bool> {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-/// Puts a new secret into the file at `path`, and keeps the one that was there as
-/// `hmac_secret_also`. Everything else in it stays.
-///
-/// # Errors
-///
-/// When the file cannot be used or written, or a rotation is under way.
-pub fn rotate(path: &Path) -> Result<(), CredentialsError> {
-    edit(path, rotated)
-}
-
-/// Takes `hmac_secret_also` out of the file at `path`. Everything else in it stays.
-///
-/// # Errors
-///
-/// When the file cannot be used or written, or has none.
-pub fn retire(path: &Path) -> Result<(), CredentialsError> {
-    edit(path, retired)
-}
-
-/// The text of a credentials file with a new secret, as [`rotate`] writes it.
-///
-/// # Errors
-///
-/// What is against it, to be read after the file's name.
-pub fn rotated(text: &str) -> Result<Zeroizing<String>, String> {
-    if parse(text)?.secret.is_rotated() {
-        return Err(
-            "has an `hmac_secret_also`: end that rotation first, with `peerbus secret \
-                    retire`"
-                .into(),
-        );
-    }
-    let fresh = random_hex();
-    let mut edited = Zeroizing::new(String::with_capacity(text.len() + 256));
-    for line in text.split_inclusive('\n') {
-        if let Some(value) = value_of(line, "hmac_secret") {
-            for part in ["hmac_secret = \"", &fresh, "\"\nhmac_secret_also =", value] {
-                edited.push_str(part);
-            }
-        } else {
-            edited.push_str(line);
-        }
-    }
-    let edited = checked(text, edited)?;
-    // What could not be ended is not begun.
-    retired(&edited)?;
-    Ok(edited)
-}
-
-/// The text of a credentials file without `hmac_secret_also`, as [`retire`] writes it.
-///
-/// # Errors
-///
-/// As for [`rotated`].
-pub fn retired(text: &str) -> Result<Zeroizing<String>, String> {
-    if !parse(text)?.secret.is_rotated() {
-        return Err("has no `hmac_secret_also`: there is nothing to retire".into());
-    }
-    let keep = |line: &&str| value_of(line, "hmac_secret_also").is_none();
-    let edited = text.split_inclusive('\n').filter(keep).collect();
-    checked(text, Zeroizing::new(edited))
-}
-
-/// What follows `NAME =` where a line begins so.
-fn value_of<'a>(line: &'a str, name: &str) -> Option<&'a str> {
-    let rest = line.trim_start().strip_prefix(name)?;
-    rest.trim_start().strip_prefix('=')
-}
-
-/// The edited text, if it says what the old one did but for the secrets: a file may be laid out in
-/// ways that are not looked for here.
-fn checked(old: &str, edited: Zeroizing<String>) -> Result<Zeroizing<String>, String> {
-    let old = parse(old)?;
-    let done = parse(&edited).is_ok_and(|new| {
-        let turned = new.secret.is_rotated() != old.secret.is_rotated();
-        let same = new.token == old.token && new.url == old.url;
-        turned && same && new.secret.accepts(&old.secret)
-    });
-    if done {
-        return Ok(edited);
-    }
-    Err("is written in a way that is not changed here: give its members a line each".into())
-}
-
-/// Replaces the file in one step by what `change` makes of its text.
-fn edit(
-    path: &Path,
-    change: fn(&str) -> Result<Zeroizing<String>, String>,
-) -> Result<(), CredentialsError> {
-    // As for everybody who uses it, it must be its owner's alone.
-    load(path)?;
-    let unusable = |why: String| {
-        CredentialsError::Unusable(format!("credentials file {} {why}", path.display()))
-    };
-    let cannot = |error: std::io::Error| unusable(format!("cannot be written: {error}"));
-    // A link to the file stays one.
-    let file = fs::canonicalize(path).map_err(cannot)?;
-    let text = Zeroizing::new(fs::read_to_string(&file).map_err(cannot)?);
-    let edited = change(&text).map_err(unusable)?;
-    peerbus_os::file::replace(&file, edited.as_bytes()).map_err(cannot)
 }
 
 fn directory(path: &Path) -> &Path {
@@ -353,54 +315,6 @@ mod tests {
     }
 
     #[test]
-    fn a_rotation_keeps_the_old_secret_and_all_else_until_it_is_retired() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("kept/credentials.toml");
-        let link = dir.path().join("credentials.toml");
-        load_or_create(&path).unwrap();
-        let old = load(&path).unwrap().secret;
-        let text = fs::read_to_string(&path).unwrap() + "url = \"ws://bus.example:1\" # mine\n";
-        fs::write(&path, &text).unwrap();
-        std::os::unix::fs::symlink(&path, &link).unwrap();
-        let error = retire(&link).unwrap_err().to_string();
-        assert!(error.contains("has no `hmac_secret_also`"), "{error}");
-
-        rotate(&link).unwrap();
-        let found = load(&link).unwrap();
-        assert!(found.secret.accepts(&old) && !old.accepts(&found.secret));
-        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
-        let error = rotate(&link).unwrap_err().to_string();
-        assert!(error.contains("peerbus secret retire"), "{error}");
-
-        retire(&link).unwrap();
-        let found = load(&link).unwrap();
-        assert!(!found.secret.accepts(&old) && !found.secret.is_rotated());
-        let rest = |text: &str| -> Vec<String> {
-            let other = |line: &&str| !line.starts_with("hmac_secret");
-            text.lines().filter(other).map(str::to_owned).collect()
-        };
-        assert_eq!(rest(&fs::read_to_string(&path).unwrap()), rest(&text));
-    }
-
-    #[test]
-    fn a_file_that_is_laid_out_otherwise_is_not_changed() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("credentials.toml");
-        let secret = "s".repeat(32);
-        drop(peerbus_os::file::create_private(&path).unwrap());
-        for text in [
-            format!("token = \"t\"\n\"hmac_secret\" = \"{secret}\"\n"),
-            // Its end could not be taken out again.
-            format!("token = \"t\"\nhmac_secret = \"\"\"\n{secret}\"\"\"\n"),
-        ] {
-            fs::write(&path, &text).unwrap();
-            let error = rotate(&path).unwrap_err().to_string();
-            assert!(error.contains("a line each"), "{error}");
-            assert_eq!(fs::read_to_string(&path).unwrap(), text);
-        }
-    }
-
-    #[test]
     fn errors_name_the_member_and_show_no_secret() {
         let long = "s".repeat(32);
         for (text, says) in [
@@ -427,6 +341,24 @@ mod tests {
             ),
         ] {
             let error = parse(&text).unwrap_err();
+            assert!(error.contains(says), "{error}");
+            assert!(!error.contains("hush") && !error.contains(&long), "{error}");
+        }
+        let shared = |rest: &str| format!("token = \"hush\"\nhmac_secret = \"{long}\"\n{rest}");
+        for (rest, says) in [
+            ("domains = 1", "has a `domains` that is no table"),
+            ("[domains]\nbeta = 1", "a `domains.beta` that is no table"),
+            (
+                "[domains.Beta]",
+                "has [domains.Beta], which names no domain",
+            ),
+            ("[domains.beta]", "has no `hmac_secret`, in [domains.beta]"),
+            (
+                "[domains.beta]\nhmac_secret = \"hush\"",
+                "has an `hmac_secret` that must be at least 32 bytes, got 4, in [domains.beta]",
+            ),
+        ] {
+            let error = parse(&shared(rest)).unwrap_err();
             assert!(error.contains(says), "{error}");
             assert!(!error.contains("hush") && !error.contains(&long), "{error}");
         }

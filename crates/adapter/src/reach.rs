@@ -182,9 +182,10 @@ pub(crate) fn credentials(config: &Config) -> Result<Credentials, CredentialsErr
             None
         };
         let url = found.and_then(|found| found.url);
+        let shared = file::secret_of(Some(secret.clone()), path);
         return Ok(Credentials {
             token: token.clone(),
-            secret: secret.clone(),
+            secret: shared.unwrap_or_else(|| secret.clone()),
             url,
             senders: config.senders.clone(),
         });
@@ -194,7 +195,7 @@ pub(crate) fn credentials(config: &Config) -> Result<Credentials, CredentialsErr
         found.token = token.clone();
     }
     if let Some(secret) = secret {
-        found.secret = secret.clone();
+        found.secret = secret.clone().sharing_as(&found.secret);
     }
     if let Some(senders) = &config.senders {
         found.senders = Some(senders.clone());

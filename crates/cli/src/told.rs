@@ -21,17 +21,16 @@ const COLUMNS: usize = 80;
 pub(crate) fn secret(file: Option<&Path>) -> Option<Secret> {
     let env = |name: &str| std::env::var(name).ok().filter(|secret| !secret.is_empty());
     let given = |name: &str| Secret::new(env(name)?.as_bytes()).ok();
-    if let Some(secret) = given("PEERBUS_HMAC_SECRET") {
-        return Some(match given("PEERBUS_HMAC_SECRET_ALSO") {
+    let secret =
+        given("PEERBUS_HMAC_SECRET").map(|secret| match given("PEERBUS_HMAC_SECRET_ALSO") {
             Some(also) => secret.accepting(&also),
             None => secret,
         });
+    match (file, Paths::find()) {
+        (Some(file), _) => credentials::secret_of(secret, file),
+        (None, Ok(paths)) => credentials::secret_of(secret, &paths.credentials),
+        (None, Err(_)) => secret,
     }
-    let file: PathBuf = match file {
-        Some(file) => file.to_owned(),
-        None => Paths::find().ok()?.credentials,
-    };
-    Some(credentials::load(&file).ok()?.secret)
 }
 
 /// Asks the broker for messages.

@@ -1,5 +1,6 @@
 //! HMAC-SHA256 over the canonical form.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -8,19 +9,24 @@ use sha2::Sha256;
 use subtle::{Choice, ConstantTimeEq};
 use zeroize::Zeroizing;
 
+use crate::domain::Domain;
 use crate::envelope::Envelope;
 use crate::hex;
 use crate::limits::SECRET_BYTES_MIN;
+use crate::name::PeerName;
 
 /// The secret that senders sign and recipients verify with: the bytes of a string, at least
 /// [`crate::limits::SECRET_BYTES_MIN`] of them. While secrets are rotated it accepts what was
-/// signed with another one, too. `Debug` never shows it; erased when the last clone is dropped.
+/// signed with another one, too. With other domains it may share secrets of their own. `Debug` never
+/// shows it; erased when the last clone is dropped.
 #[derive(Clone)]
 pub struct Secret(Arc<Keys>);
 
+#[derive(Clone)]
 struct Keys {
     key: Zeroizing<Vec<u8>>,
     also: Option<Zeroizing<Vec<u8>>>,
+    domains: BTreeMap<Domain, Secret>,
 }
 
 impl Secret {
@@ -34,16 +40,63 @@ impl Secret {
             return Err(SecretError::TooShort { bytes: bytes.len() });
         }
         let key = Zeroizing::new(bytes.to_vec());
-        Ok(Self(Arc::new(Keys { key, also: None })))
+        Ok(Self(Arc::new(Keys {
+            key,
+            also: None,
+            domains: BTreeMap::new(),
+        })))
     }
 
     /// This secret, accepting what was signed with `other`, too. It never signs with that one.
     #[must_use]
-    pub fn accepting(self, other: &Self) -> Self {
-        Self(Arc::new(Keys {
-            key: self.0.key.clone(),
-            also: Some(other.0.key.clone()),
-        }))
+    pub fn accepting(mut self, other: &Self) -> Self {
+        Arc::make_mut(&mut self.0).also = Some(other.0.key.clone());
+        self
+    }
+
+    /// This secret, with another one for what goes to `domain` and what comes from there.
+    #[must_use]
+    pub fn sharing(mut self, domain: Domain, other: Self) -> Self {
+        Arc::make_mut(&mut self.0).domains.insert(domain, other);
+        self
+    }
+
+    /// This secret, sharing with other domains what `other` shares with them.
+    #[must_use]
+    pub fn sharing_as(mut self, other: &Self) -> Self {
+        let domains = other.0.domains.clone();
+        Arc::make_mut(&mut self.0).domains = domains;
+        self
+    }
+
+    /// Whether `other` shares the same secrets with the same domains.
+    #[must_use]
+    pub fn shares_as(&self, other: &Self) -> bool {
+        let same = |ours: &Self, theirs: &Self| ours.accepts(theirs) && theirs.accepts(ours);
+        let domains = || self.domains().zip(other.domains());
+        self.domains().count() == other.domains().count()
+            && domains().all(|((ours, a), (theirs, b))| ours == theirs && same(a, b))
+    }
+
+    /// The secrets that are shared with other domains.
+    pub fn domains(&self) -> impl Iterator<Item = (&Domain, &Self)> {
+        self.0.domains.iter()
+    }
+
+    /// What signs a message from `from` to `to`: between two addresses the secret of the sender's
+    /// domain, or else of the recipient's, where there is one; this secret otherwise. At both ends
+    /// it is the same, though each knows only the other's domain by a secret.
+    #[must_use]
+    pub fn between(&self, from: &str, to: &str) -> &Self {
+        if self.0.domains.is_empty() {
+            return self;
+        }
+        let domain = |name: &str| Some(PeerName::parse(name).ok()?.address()?.1);
+        let (Some(from), Some(to)) = (domain(from), domain(to)) else {
+            return self;
+        };
+        let shared = |domain| self.0.domains.get(domain);
+        shared(&from).or_else(|| shared(&to)).unwrap_or(self)
     }
 
     /// Whether what `other` signs verifies here.
@@ -58,13 +111,14 @@ impl Secret {
         self.0.also.is_some()
     }
 
-    /// The signature of `canonical`: 64 lower-case hex digits.
+    /// The signature of `canonical`: 64 lower-case hex digits. See [`Secret::between`].
     #[must_use]
     pub fn sign(&self, canonical: &[u8]) -> String {
         hex::encode(&mac(&self.0.key, canonical))
     }
 
-    /// Checks the envelope's `hmac` (hex in either case) in constant time.
+    /// Checks the envelope's `hmac` (hex in either case) in constant time, with the secret of the
+    /// domains that it is between.
     ///
     /// # Errors
     ///
@@ -72,7 +126,8 @@ impl Secret {
     pub fn verify(&self, envelope: &Envelope) -> Result<(), VerifyError> {
         let claimed = hex::decode(&envelope.hmac).ok_or(VerifyError::NotHex)?;
         let canonical = envelope.canonical().map_err(|_| VerifyError::Body)?;
-        if self.is_key(|key| mac(key, &canonical).ct_eq(&claimed)) {
+        let secret = self.between(&envelope.from, &envelope.to);
+        if secret.is_key(|key| mac(key, &canonical).ct_eq(&claimed)) {
             Ok(())
         } else {
             Err(VerifyError::Mismatch)
@@ -123,4 +178,43 @@ pub enum VerifyError {
     /// The body has no canonical form.
     #[error("body is not valid JSON")]
     Body,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret(byte: u8) -> Secret {
+        Secret::new(&[byte; 32]).unwrap()
+    }
+
+    fn domain(text: &str) -> Domain {
+        Domain::parse(text).unwrap()
+    }
+
+    #[test]
+    fn two_domains_that_share_a_secret_use_it_between_them_and_for_nothing_else() {
+        let (home, away, shared) = (secret(1), secret(2), secret(3));
+        let alpha = home.clone().sharing(domain("beta"), shared.clone());
+        let beta = away.clone().sharing(domain("alpha"), shared.clone());
+        let is = |ours: &Secret, from: &str, to: &str, other: &Secret| {
+            let found = ours.between(from, to);
+            assert!(found.accepts(other) && other.accepts(found), "{from} {to}");
+        };
+        for ours in [&alpha, &beta] {
+            is(ours, "alice@alpha", "bob@beta", &shared);
+            is(ours, "bob@beta", "Alice@ALPHA", &shared);
+        }
+        is(&alpha, "alice", "bob", &home);
+        is(&alpha, "alice", "carol@alpha", &home);
+        is(&alpha, "alice", "*", &home);
+        is(&alpha, "bob@beta", "alice", &home);
+        is(&alpha, "x@gamma", "alice@alpha", &home);
+        is(&beta, "x@gamma", "bob@beta", &away);
+        assert!(!format!("{alpha:?}").contains('3'));
+        let rotated = shared.clone().accepting(&secret(4));
+        let alpha = alpha.sharing(domain("beta"), rotated);
+        assert!(!alpha.is_rotated() && !alpha.accepts(&secret(4)));
+        assert!(alpha.between("a@beta", "b@alpha").accepts(&secret(4)));
+    }
 }

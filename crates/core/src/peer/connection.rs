@@ -190,6 +190,7 @@ impl Session {
             ext,
             since_ms: now.mono_ms,
         };
+        self.domain = frame.domain.clone().filter(|_| ext);
         self.takes_audits = frame.ext.is_some_and(|level| level >= EXT_AUDIT);
         if !self.takes_audits {
             self.audits.clear();

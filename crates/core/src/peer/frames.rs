@@ -1,8 +1,8 @@
 //! Frames: what comes from the broker, and what goes to it.
 
 use peerbus_wire::{
-    Ack, Address, ClientFrame, Delivery, DeliveryKey, How, Kind, Receipt, Received, Secret, Stage,
-    VerifyError, control_type,
+    Ack, Address, ClientFrame, Delivery, DeliveryKey, How, Kind, PeerName, Receipt, Received,
+    Secret, Stage, VerifyError, control_type,
 };
 
 use super::inbox::{Arrival, Fingerprint};
@@ -88,7 +88,8 @@ impl Session {
         }
         loop {
             let secret = &self.credentials.as_ref()?.secret;
-            match self.outbox.next(&self.config.name, secret)? {
+            let (name, domain) = (&self.config.name, self.domain.as_ref());
+            match self.outbox.next(name, domain, secret)? {
                 Ok(carried) => return Some(ClientFrame::Envelope(carried)),
                 Err((id, refusal)) => self.settle(id, Err(Unsent::Refused(refusal))),
             }
@@ -190,7 +191,7 @@ impl Session {
             Address::Peer(to) if to.key() == self.config.name.key() => (Kind::Msg, None),
             // The broker says that the name leads here.
             Address::Peer(to) if alias.is_some_and(|alias| alias.key() == to.key()) => {
-                (Kind::Msg, Some(to.as_str().into()))
+                (Kind::Msg, self.old_name(to))
             }
             Address::Peer(to) => {
                 let name = &self.config.name;
@@ -212,6 +213,15 @@ impl Session {
             approves: delivery.approves && delivery.token.is_some(),
             age_ms: delivery.age_ms,
         })
+    }
+
+    /// What this peer was called by who wrote to `to`, if that is not its name or its address.
+    fn old_name(&self, to: &PeerName) -> Option<String> {
+        let here = to
+            .address()
+            .filter(|(_, domain)| self.domain.as_ref() == Some(domain));
+        let name = here.map_or_else(|| to.clone(), |(name, _)| name);
+        (name.key() != self.config.name.key()).then(|| name.as_str().into())
     }
 
     pub(super) fn ack_delivery(&mut self, key: DeliveryKey, how: Option<How>) {

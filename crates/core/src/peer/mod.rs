@@ -37,7 +37,7 @@ mod types;
 
 use std::collections::VecDeque;
 
-use peerbus_wire::{AuditRecord, ClientFrame, Delivery, PeerName};
+use peerbus_wire::{AuditRecord, ClientFrame, Delivery, Domain, PeerName};
 
 pub use connection::IN_USE_MS;
 #[cfg(feature = "mutations")]
@@ -83,6 +83,8 @@ pub struct Session {
     presence_changed: bool,
     /// The broker takes audit records, as far as is known.
     takes_audits: bool,
+    /// The broker's domain, as it said last.
+    domain: Option<Domain>,
     audits: VecDeque<AuditRecord>,
     registered: Option<Event>,
     inbox: Inbox,
@@ -139,6 +141,7 @@ impl Session {
             pinged: false,
             presence_changed: false,
             takes_audits: true,
+            domain: None,
             audits: VecDeque::new(),
             registered: None,
             inbox: Inbox::default(),
@@ -211,6 +214,19 @@ impl Session {
     #[must_use]
     pub fn name(&self) -> &PeerName {
         &self.config.name
+    }
+
+    /// The domain of the broker, as it said when it was connected last.
+    #[must_use]
+    pub fn domain(&self) -> Option<&Domain> {
+        self.domain.as_ref()
+    }
+
+    /// The other domain to which mail for `to` goes. `None`: it stays at this broker, which may
+    /// know somebody of that name.
+    #[must_use]
+    pub fn abroad(&self, to: &PeerName) -> Option<Domain> {
+        outbox::abroad(self.domain.as_ref(), to)
     }
 
     /// What was counted.

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use peerbus_wire::{
-    Address, Carried, Decoded, Envelope, MessageId, PROTOCOL_VERSION, PeerName, Refusal, Secret,
+    Address, Carried, Decoded, Domain, Envelope, MessageId, PROTOCOL_VERSION, PeerName, Refusal,
+    RefusalCode, Secret,
 };
 
 use super::types::{Draft, Overloaded, Unsent};
@@ -88,23 +89,33 @@ impl Outbox {
         Ok(())
     }
 
-    /// The next message to put on the wire, signed under `from`, or as it was signed
-    /// the first time; `Err` for one that cannot be sent under this name, which is dropped.
+    /// The next message to put on the wire, signed as it was the first time, or under `own`: to
+    /// another domain than the broker's own with that behind it. `Err` for one that cannot be sent
+    /// under this name, which is dropped.
     pub(super) fn next(
         &mut self,
-        from: &PeerName,
+        own: &PeerName,
+        domain: Option<&Domain>,
         secret: &Secret,
     ) -> Option<Result<Carried, (MessageId, Refusal)>> {
         if self.on_wire >= ON_WIRE_MAX {
             return None;
         }
         let entry = self.entries.get_mut(self.on_wire)?;
-        let left = entry.left.clone().unwrap_or_else(|| Left {
-            from: from.clone(),
-            secret: secret.clone(),
+        let left = entry.left.clone().map_or_else(
+            || {
+                let from = sender(own, domain, &entry.draft.to)?;
+                let secret = secret.clone();
+                Ok(Left { from, secret })
+            },
+            Ok,
+        );
+        let signed = left.and_then(|left| {
+            let carried = sign(&entry.draft, &left.from, &left.secret)?;
+            Ok((carried, left))
         });
-        Some(match sign(&entry.draft, &left.from, &left.secret) {
-            Ok(carried) => {
+        Some(match signed {
+            Ok((carried, left)) => {
                 entry.left = Some(left);
                 self.on_wire += 1;
                 Ok(carried)
@@ -261,6 +272,29 @@ impl Outbox {
     }
 }
 
+/// The other domain to which mail for `to` goes, from a broker with this one.
+pub(super) fn abroad(domain: Option<&Domain>, to: &PeerName) -> Option<Domain> {
+    let (own, (_, other)) = (domain?, to.address()?);
+    (other != *own).then_some(other)
+}
+
+/// Who a message to `to` is from: in another domain nobody knows a name of this one.
+fn sender(own: &PeerName, domain: Option<&Domain>, to: &Address) -> Result<PeerName, Refusal> {
+    let (Some(domain), Address::Peer(to)) = (domain, to) else {
+        return Ok(own.clone());
+    };
+    if abroad(Some(domain), to).is_none() {
+        return Ok(own.clone());
+    }
+    domain.address(own).ok_or_else(|| Refusal {
+        code: RefusalCode::From,
+        reason: format!(
+            "{to} is in another domain, where {own} would be {own}@{domain}, which is too long for \
+             a name; take a shorter one"
+        ),
+    })
+}
+
 /// Makes the envelope: the same draft, name and secret give the same bytes.
 fn sign(draft: &Draft, from: &PeerName, secret: &Secret) -> Result<Carried, Refusal> {
     let (to, kind) = match &draft.to {
@@ -279,6 +313,7 @@ fn sign(draft: &Draft, from: &PeerName, secret: &Secret) -> Result<Carried, Refu
         hmac: String::new(),
     };
     // A body without a canonical form is refused by `carry`, in a sentence.
+    let secret = secret.between(&envelope.from, &envelope.to);
     envelope.hmac = secret.sign(&envelope.canonical().unwrap_or_default());
     Decoded {
         envelope,

@@ -56,8 +56,7 @@ impl Source {
 
     /// The secret as it is now.
     pub(super) fn secret(&self) -> Option<Secret> {
-        let file = || Some(credentials::load(&self.config.credentials).ok()?.secret);
-        self.config.secret.clone().or_else(file)
+        credentials::secret_of(self.config.secret.clone(), &self.config.credentials)
     }
 
     pub(super) fn get(&self, target: &str) -> Result<String, String> {

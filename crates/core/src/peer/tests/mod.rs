@@ -1,6 +1,7 @@
 //! Sessions driven by hand.
 
 mod connection;
+mod domains;
 mod queries;
 mod receiving;
 mod sending;

@@ -1,0 +1,203 @@
+//! Another secret in the credentials file, and later none but that.
+
+use std::fs;
+use std::path::Path;
+
+use zeroize::Zeroizing;
+
+use super::{CredentialsError, load, parse, random_hex};
+
+/// Puts a new secret into the file at `path`, and keeps the one that was there as
+/// `hmac_secret_also`. Everything else in it stays.
+///
+/// # Errors
+///
+/// When the file cannot be used or written, or a rotation is under way.
+pub fn rotate(path: &Path) -> Result<(), CredentialsError> {
+    edit(path, rotated)
+}
+
+/// Takes `hmac_secret_also` out of the file at `path`. Everything else in it stays.
+///
+/// # Errors
+///
+/// When the file cannot be used or written, or has none.
+pub fn retire(path: &Path) -> Result<(), CredentialsError> {
+    edit(path, retired)
+}
+
+/// The text of a credentials file with a new secret, as [`rotate`] writes it.
+///
+/// # Errors
+///
+/// What is against it, to be read after the file's name.
+pub fn rotated(text: &str) -> Result<Zeroizing<String>, String> {
+    if parse(text)?.secret.is_rotated() {
+        return Err(
+            "has an `hmac_secret_also`: end that rotation first, with `peerbus secret \
+                    retire`"
+                .into(),
+        );
+    }
+    let fresh = random_hex();
+    let mut edited = Zeroizing::new(String::with_capacity(text.len() + 256));
+    let (own, tables) = own_lines(text);
+    for line in own.split_inclusive('\n') {
+        if let Some(value) = value_of(line, "hmac_secret") {
+            for part in ["hmac_secret = \"", &fresh, "\"\nhmac_secret_also =", value] {
+                edited.push_str(part);
+            }
+        } else {
+            edited.push_str(line);
+        }
+    }
+    edited.push_str(tables);
+    let edited = checked(text, edited)?;
+    // What could not be ended is not begun.
+    retired(&edited)?;
+    Ok(edited)
+}
+
+/// The text of a credentials file without `hmac_secret_also`, as [`retire`] writes it.
+///
+/// # Errors
+///
+/// As for [`rotated`].
+pub fn retired(text: &str) -> Result<Zeroizing<String>, String> {
+    if !parse(text)?.secret.is_rotated() {
+        return Err("has no `hmac_secret_also`: there is nothing to retire".into());
+    }
+    let keep = |line: &&str| value_of(line, "hmac_secret_also").is_none();
+    let (own, tables) = own_lines(text);
+    let mut edited = Zeroizing::new(String::with_capacity(text.len()));
+    edited.extend(own.split_inclusive('\n').filter(keep));
+    edited.push_str(tables);
+    checked(text, edited)
+}
+
+/// The lines before the first table, and the rest.
+fn own_lines(text: &str) -> (&str, &str) {
+    let mut end = 0;
+    let before = |line: &&str| !line.trim_start().starts_with('[');
+    for line in text.split_inclusive('\n').take_while(before) {
+        end += line.len();
+    }
+    text.split_at(end)
+}
+
+/// What follows `NAME =` where a line begins so.
+fn value_of<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    let rest = line.trim_start().strip_prefix(name)?;
+    rest.trim_start().strip_prefix('=')
+}
+
+/// The edited text, if it says what the old one did but for the secrets: a file may be laid out in
+/// ways that are not looked for here.
+fn checked(old: &str, edited: Zeroizing<String>) -> Result<Zeroizing<String>, String> {
+    let old = parse(old)?;
+    let done = parse(&edited).is_ok_and(|new| {
+        let turned = new.secret.is_rotated() != old.secret.is_rotated();
+        let same = new.token == old.token && new.url == old.url;
+        let same = same && new.secret.shares_as(&old.secret);
+        turned && same && new.secret.accepts(&old.secret)
+    });
+    if done {
+        return Ok(edited);
+    }
+    Err("is written in a way that is not changed here: give its members a line each".into())
+}
+
+/// Replaces the file in one step by what `change` makes of its text.
+fn edit(
+    path: &Path,
+    change: fn(&str) -> Result<Zeroizing<String>, String>,
+) -> Result<(), CredentialsError> {
+    // As for everybody who uses it, it must be its owner's alone.
+    load(path)?;
+    let unusable = |why: String| {
+        CredentialsError::Unusable(format!("credentials file {} {why}", path.display()))
+    };
+    let cannot = |error: std::io::Error| unusable(format!("cannot be written: {error}"));
+    // A link to the file stays one.
+    let file = fs::canonicalize(path).map_err(cannot)?;
+    let text = Zeroizing::new(fs::read_to_string(&file).map_err(cannot)?);
+    let edited = change(&text).map_err(unusable)?;
+    peerbus_os::file::replace(&file, edited.as_bytes()).map_err(cannot)
+}
+
+#[cfg(test)]
+mod tests {
+    use peerbus_wire::Secret;
+
+    use super::super::load_or_create;
+    use super::*;
+
+    #[test]
+    fn a_rotation_keeps_the_old_secret_and_all_else_until_it_is_retired() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kept/credentials.toml");
+        let link = dir.path().join("credentials.toml");
+        load_or_create(&path).unwrap();
+        let old = load(&path).unwrap().secret;
+        let text = fs::read_to_string(&path).unwrap() + "url = \"ws://bus.example:1\" # mine\n";
+        fs::write(&path, &text).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let error = retire(&link).unwrap_err().to_string();
+        assert!(error.contains("has no `hmac_secret_also`"), "{error}");
+
+        rotate(&link).unwrap();
+        let found = load(&link).unwrap();
+        assert!(found.secret.accepts(&old) && !old.accepts(&found.secret));
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        let error = rotate(&link).unwrap_err().to_string();
+        assert!(error.contains("peerbus secret retire"), "{error}");
+
+        retire(&link).unwrap();
+        let found = load(&link).unwrap();
+        assert!(!found.secret.accepts(&old) && !found.secret.is_rotated());
+        let rest = |text: &str| -> Vec<String> {
+            let other = |line: &&str| !line.starts_with("hmac_secret");
+            text.lines().filter(other).map(str::to_owned).collect()
+        };
+        assert_eq!(rest(&fs::read_to_string(&path).unwrap()), rest(&text));
+    }
+
+    #[test]
+    fn a_file_that_is_laid_out_otherwise_is_not_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("credentials.toml");
+        let secret = "s".repeat(32);
+        drop(peerbus_os::file::create_private(&path).unwrap());
+        for text in [
+            format!("token = \"t\"\n\"hmac_secret\" = \"{secret}\"\n"),
+            // Its end could not be taken out again.
+            format!("token = \"t\"\nhmac_secret = \"\"\"\n{secret}\"\"\"\n"),
+        ] {
+            fs::write(&path, &text).unwrap();
+            let error = rotate(&path).unwrap_err().to_string();
+            assert!(error.contains("a line each"), "{error}");
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn a_domain_may_have_a_secret_of_its_own_which_no_rotation_of_the_other_touches() {
+        let (home, beta) = ("h".repeat(32), "b".repeat(32));
+        let text = format!(
+            "token = \"t\"\nhmac_secret = \"{home}\"\n\n[domains.beta]\nhmac_secret = \"{beta}\"\n"
+        );
+        let is = |text: &str| {
+            let found = parse(text).unwrap().secret;
+            let beta = Secret::new(beta.as_bytes()).unwrap();
+            let between = |from, to| found.between(from, to).accepts(&beta);
+            assert!(between("a@alpha", "b@beta") && between("b@beta", "a@alpha"));
+            assert!(!between("a", "b") && !between("a@alpha", "b@gamma"));
+            found
+        };
+        let old = is(&text);
+        let edited = rotated(&text).unwrap();
+        let found = is(&edited);
+        assert!(found.is_rotated() && found.accepts(&old) && !old.accepts(&found));
+        assert!(!is(&retired(&edited).unwrap()).accepts(&old));
+    }
+}

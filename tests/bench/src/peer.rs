@@ -149,6 +149,11 @@ pub(crate) fn parse_delivery(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest =
         text.strip_prefix(br#"{"protocol_version":"v1","type":"deliver","delivery_key":""#)?;
     let (key, rest) = quoted(rest)?;
+    let rest = match rest.strip_prefix(br#","age_ms":"#) {
+        // It has waited for a second or longer.
+        Some(age) => age.get(age.iter().position(|digit| !digit.is_ascii_digit())?..)?,
+        None => rest,
+    };
     let rest = rest.strip_prefix(br#","envelope":{"protocol_version":"v1","id":""#)?;
     let (id, _) = quoted(rest)?;
     Some((key, id))

@@ -16,6 +16,7 @@ mod demand;
 mod disk;
 mod doctor;
 mod documents;
+
 mod driver;
 mod gates;
 mod governor;
@@ -24,6 +25,7 @@ mod hooks;
 mod hostile;
 mod identity;
 mod install;
+mod joined;
 mod lifecycle;
 mod logging;
 mod mcp;

@@ -35,7 +35,7 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// An open WebSocket.
-pub(crate) type Socket = WebSocketStream<Box<dyn Stream>>;
+pub type Socket = WebSocketStream<Box<dyn Stream>>;
 
 /// Where a broker may be, in the order in which to try. Any program can listen on a TCP port, so a
 /// token from the file goes only to sockets, which belong to this user; one from the environment
@@ -162,6 +162,19 @@ pub async fn reach(url: &Url, tls: &TlsFiles) -> Result<Box<dyn Stream>, String>
         Failure::Absent(why) => why,
         Failure::Unusable(why) => why.to_string(),
     })
+}
+
+/// Opens a WebSocket to what is at `url`. Waits without a bound.
+///
+/// # Errors
+///
+/// A sentence that says why that failed.
+pub async fn open_socket(url: &Url, tls: &TlsFiles) -> Result<Socket, String> {
+    let opened = open(url, tls).await.map_err(|failure| match failure {
+        Failure::Absent(why) => why,
+        Failure::Unusable(why) => why.to_string(),
+    });
+    Ok(opened?.0)
 }
 
 async fn connect(url: &Url, tls: &TlsFiles) -> Result<Box<dyn Stream>, Failure> {

@@ -101,6 +101,9 @@ pub(crate) enum Verb {
     Demo,
     /// Take webhooks and messages over HTTP, and show a page with all that happens.
     Web(Web),
+    /// Join this machine's broker to those of other domains, over NATS JetStream.
+    #[command(disable_help_flag = true)]
+    Bridge(Bridge),
     /// Share an MCP server with peers, or use one that a peer shares.
     #[command(subcommand)]
     Mcp(Mcp),
@@ -165,6 +168,14 @@ impl Connection {
             credentials: self.credentials.clone(),
         }
     }
+}
+
+/// What goes to `peerbus-bridge`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Bridge {
+    /// Options of peerbus-bridge; --help shows them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) args: Vec<std::ffi::OsString>,
 }
 
 #[derive(Debug, clap::Args)]

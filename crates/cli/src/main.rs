@@ -8,6 +8,7 @@ mod ask;
 mod audit;
 mod backup;
 mod body;
+mod bridge;
 mod broadcast;
 mod client;
 mod demo;
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
         Verb::History(verb) => history::run(verb),
         Verb::Demo => demo::run(),
         Verb::Mcp(verb) => mcp::run(verb),
+        Verb::Bridge(verb) => bridge::run(&verb),
         Verb::Web(verb) => web::run(verb),
         Verb::Audit(verb) => audit::run(verb),
         Verb::Backup(verb) => backup::make(verb),

@@ -70,6 +70,25 @@ fn add(verb: &TokenAdd) -> Result<(), Failure> {
     tell(&file, &verb.place)
 }
 
+/// Has the broker of this user admit a token of a program's own: as it is here, and no other one of its
+/// name.
+pub(crate) fn admit(wanted: &Grant) -> Result<(), Failure> {
+    let admits = Paths::find()?.tokens;
+    let known = tokens::read(&admits).map_err(Failure::config)?;
+    if known.contains(wanted) {
+        return Ok(());
+    }
+    if known.iter().any(|grant| grant.name == wanted.name) {
+        tokens::revoke(&admits, &wanted.name).map_err(Failure::config)?;
+    }
+    tokens::add(&admits, wanted).map_err(Failure::config)?;
+    let real = admits.canonicalize().map_err(Failure::failed)?;
+    let target = format!("/tokens/reload?file={}", operator::encode(&real));
+    // A broker that is away reads the file when it starts, one that runs within a second.
+    let _known = operator::request(None, "POST", &target);
+    Ok(())
+}
+
 /// Refuses an agent, or what it runs, a token whose words are verdicts: with it the agent could answer
 /// what it asks itself.
 pub(crate) fn for_people() -> Result<(), Failure> {

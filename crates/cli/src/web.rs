@@ -6,7 +6,6 @@ use peerbus_adapter::credentials::{self, random_hex};
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::signals::Stop;
 use peerbus_adapter::{Config, Token};
-use peerbus_broker::tokens as grants;
 use peerbus_core::TokenHash;
 use peerbus_core::grant::{Grant, NAMES_DEFAULT, NamePattern, Quotas, Right, Rights};
 use peerbus_web::tokens::{self, BusToken, WebFile, WebToken};
@@ -16,7 +15,7 @@ use serde_json::json;
 
 use crate::args::{Web, WebTokenAdd, WebTokenVerb, WebVerb};
 use crate::failure::Failure;
-use crate::token::for_people;
+use crate::token::{admit, for_people};
 use crate::{audit, client, operator, output};
 
 /// The gateway's token at the broker, and the names of its peers.
@@ -117,20 +116,7 @@ fn join(file: &Path, credentials: &Path) -> Result<(), Failure> {
             "{file} has a bus token that cannot be one: delete the lines of [bus]"
         ))
     })?;
-    let admits = Paths::find()?.tokens;
-    let known = grants::read(&admits).map_err(Failure::config)?;
-    if known.contains(&wanted) {
-        return Ok(());
-    }
-    if known.iter().any(|grant| grant.name == wanted.name) {
-        grants::revoke(&admits, &wanted.name).map_err(Failure::config)?;
-    }
-    grants::add(&admits, &wanted).map_err(Failure::config)?;
-    let real = admits.canonicalize().map_err(Failure::failed)?;
-    let target = format!("/tokens/reload?file={}", operator::encode(&real));
-    // A broker that is away reads the file when it starts, one that runs within a second.
-    let _known = operator::request(None, "POST", &target);
-    Ok(())
+    admit(&wanted)
 }
 
 fn grant(token: TokenHash, approve: bool) -> Option<Grant> {

@@ -41,6 +41,23 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
     (r#"peerbus send bob "hello from the shell""#, Runs),
     ("peerbus install claude-code", Runs),
     ("peerbus doctor", Runs),
+    // DOMAINS
+    (
+        "peerbus bridge account --domain alpha --domain beta",
+        By("tests/domains/accounts.rs", "account::write"),
+    ),
+    (
+        "peerbus bridge setup --nats tls://nats.example.org --creds peerbus-nats/_setup.nk --domain alpha --domain beta",
+        By("tests/domains/accounts.rs", "set_up"),
+    ),
+    (
+        "peerbus serve --domain alpha",
+        By("tests/it/joined.rs", r#""serve", "--domain""#),
+    ),
+    (
+        "peerbus bridge --nats tls://nats.example.org --creds alpha.nk",
+        By("tests/it/joined.rs", r#""bridge", "--nats""#),
+    ),
     // CONTRIBUTING
     ("cargo build", By(CI, "cargo clippy --locked --workspace")),
     ("cargo test --workspace", By(CI, "cargo test --workspace")),

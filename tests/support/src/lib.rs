@@ -11,6 +11,7 @@
 
 pub mod mcp;
 pub mod message;
+pub mod nats;
 pub mod peer;
 pub mod power;
 pub mod preload;

@@ -60,6 +60,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("peerbus-side-channel", &["adapter", "core", "wire", "os"]),
     (
+        "peerbus-bridge",
+        &["adapter", "core", "wire", "os", "test-support"],
+    ),
+    (
         "peerbus-web",
         &[
             "mcp",

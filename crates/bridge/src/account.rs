@@ -1,0 +1,179 @@
+//! Who may do what in NATS: one account, a key for each domain, and one that sets up the stream.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nkeys::KeyPair;
+use peerbus_os::{dir, file};
+
+use crate::subject;
+
+/// The name of the key that makes the stream and its consumers. No domain has an underscore.
+const SETUP: &str = "_setup";
+/// What nats-server includes.
+const ACCOUNTS: &str = "accounts.conf";
+/// Ending of the files that have keys.
+const SEED: &str = "nk";
+/// Longest file with a key that is read, in bytes.
+const SEED_BYTES_MAX: u64 = 256;
+
+/// What was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Accounts {
+    /// The file for nats-server to include.
+    pub accounts: PathBuf,
+    /// The key that sets up the stream.
+    pub setup: PathBuf,
+    /// The key of each domain.
+    pub domains: BTreeMap<String, PathBuf>,
+}
+
+/// Writes keys for `domains` into `dir`, and the account that binds each of them to its domain. Keys
+/// that are there are kept, those of other domains, too.
+///
+/// # Errors
+///
+/// A sentence about the file that cannot be read or written, or is no key.
+pub fn write(dir: &Path, domains: &[String]) -> Result<Accounts, String> {
+    dir::ensure_private(dir).map_err(|error| says(dir, &error))?;
+    let mut keys = known(dir)?;
+    for name in domains.iter().map(String::as_str).chain([SETUP]) {
+        if !keys.contains_key(name) {
+            keys.insert(name.to_owned(), make(dir, name)?);
+        }
+    }
+    let accounts = dir.join(ACCOUNTS);
+    let text = config(&keys);
+    file::replace(&accounts, text.as_bytes()).map_err(|error| says(&accounts, &error))?;
+    let place = |name: &str| dir.join(name).with_extension(SEED);
+    let own = keys.keys().filter(|name| *name != SETUP);
+    Ok(Accounts {
+        accounts,
+        setup: place(SETUP),
+        domains: own.map(|name| (name.clone(), place(name))).collect(),
+    })
+}
+
+/// The key in a file.
+///
+/// # Errors
+///
+/// A sentence: it cannot be read, others can read it, or it is none.
+pub fn seed(path: &Path) -> Result<String, String> {
+    let metadata = fs::metadata(path).map_err(|error| says(path, &error))?;
+    if let Some(mode) = file::exposed_mode(&metadata) {
+        let path = path.display();
+        return Err(format!(
+            "{path} can be read by others (mode {mode:03o}): chmod 600 {path}"
+        ));
+    }
+    let text = file::read_small(path, SEED_BYTES_MAX);
+    let text = text.map(|text| text.trim().to_owned());
+    text.filter(|text| KeyPair::from_seed(text).is_ok())
+        .ok_or_else(|| {
+            format!(
+                "{} has no key of a user: `peerbus bridge account` makes one",
+                path.display()
+            )
+        })
+}
+
+/// The public keys of those whose seeds are in the directory, by name.
+fn known(dir: &Path) -> Result<BTreeMap<String, String>, String> {
+    let mut keys = BTreeMap::new();
+    for entry in fs::read_dir(dir).map_err(|error| says(dir, &error))? {
+        let path = entry.map_err(|error| says(dir, &error))?.path();
+        if path.extension().is_none_or(|ending| ending != SEED) {
+            continue;
+        }
+        let Some(name) = path.file_stem().and_then(|name| name.to_str()) else {
+            continue;
+        };
+        let pair = KeyPair::from_seed(&seed(&path)?).map_err(|error| says(&path, &error))?;
+        keys.insert(name.to_owned(), pair.public_key());
+    }
+    Ok(keys)
+}
+
+/// Makes a key, and gives its public half.
+fn make(dir: &Path, name: &str) -> Result<String, String> {
+    let pair = KeyPair::new_user();
+    let path = dir.join(name).with_extension(SEED);
+    let seed = pair.seed().map_err(|error| says(&path, &error))?;
+    file::replace_private(&path, format!("{seed}\n").as_bytes())
+        .map_err(|error| says(&path, &error))?;
+    Ok(pair.public_key())
+}
+
+fn says(path: &Path, error: &dyn std::fmt::Display) -> String {
+    format!("{}: {error}", path.display())
+}
+
+/// What nats-server is told of them.
+fn config(keys: &BTreeMap<String, String>) -> String {
+    let mut users = String::new();
+    for (name, key) in keys {
+        let user = match name.as_str() {
+            SETUP => {
+                format!("      # Makes the stream and its consumers.\n      {{ nkey: {key} }}\n")
+            }
+            domain => format!(
+                "      # The bridge of {domain}.\n      {{ nkey: {key}, permissions: {{\n        \
+                 publish: {{ allow: {} }}\n        subscribe: {{ allow: {} }}\n      }} }}\n",
+                list(&subject::may_publish(domain)),
+                list(&subject::may_subscribe(domain)),
+            ),
+        };
+        users.push_str(&user);
+    }
+    format!(
+        "# Written by `peerbus bridge account`. Lay it beside the configuration of nats-server, and\n\
+         # have that say: include accounts.conf\n\
+         # A message of peerbus may have more than the 1 MiB that NATS lets through by default.\n\
+         max_payload: {}\n\naccounts {{\n  PEERBUS {{\n    jetstream: enabled\n    users: [\n{users}    ]\n  }}\n}}\n",
+        crate::PAYLOAD_BYTES_MAX
+    )
+}
+
+fn list(subjects: &[String]) -> String {
+    let quoted: Vec<_> = subjects.iter().map(|it| format!("\"{it}\"")).collect();
+    format!("[{}]", quoted.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_are_there_are_kept_and_those_of_new_domains_added() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("nats");
+        let first = write(&dir, &["alpha".into()]).unwrap();
+        let alpha = seed(&first.domains["alpha"]).unwrap();
+        let second = write(&dir, &["beta".into()]).unwrap();
+        assert_eq!(seed(&second.domains["alpha"]).unwrap(), alpha);
+        let text = fs::read_to_string(&second.accounts).unwrap();
+        for pair in [
+            &second.domains["alpha"],
+            &second.domains["beta"],
+            &second.setup,
+        ] {
+            let public = KeyPair::from_seed(&seed(pair).unwrap())
+                .unwrap()
+                .public_key();
+            assert_eq!(text.matches(&public).count(), 1, "{text}");
+        }
+        assert!(!text.contains(&alpha), "{text}");
+    }
+
+    #[test]
+    fn a_key_that_others_can_read_and_what_is_none_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("alpha.nk");
+        file::replace_private(&path, b"secret").unwrap();
+        assert!(seed(&path).unwrap_err().contains("has no key of a user"));
+        file::set_mode(&path, 0o644).unwrap();
+        assert!(seed(&path).unwrap_err().contains("chmod 600"));
+    }
+}

@@ -1,0 +1,331 @@
+//! The joint to one other domain: the machine of `peerbus_core::bridge`, and what it moves.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_nats::jetstream::{self, AckKind, Context};
+use async_nats::{Client, HeaderMap};
+use peerbus_core::bridge::{Bridge, Event, Input, Output, StreamId, WINDOW};
+use peerbus_wire::bridge::HEAD;
+use peerbus_wire::{ClientFrame, Domain, Instance, Mark, Presence, Received};
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use crate::home::{Broker, Home, registration};
+use crate::nats::whole;
+use crate::subject;
+
+/// Pauses between attempts to reach the own broker.
+const RETRY: Duration = Duration::from_millis(250);
+const RETRY_MAX: Duration = Duration::from_secs(5);
+/// A message of the stream that had no room comes again after so long.
+const LATER: Duration = Duration::from_millis(500);
+/// How often it is shown what was counted, if that changed.
+const SHOWN: Duration = Duration::from_secs(5);
+
+/// What comes from NATS for one joint.
+pub(crate) enum FromNats {
+    /// A message of the stream.
+    Mail(Box<jetstream::Message>),
+    /// What the other bridge says.
+    Back(Vec<u8>),
+}
+
+/// What all joints of a bridge share.
+pub(crate) struct Common {
+    pub(crate) own: Domain,
+    pub(crate) client: Client,
+    pub(crate) context: Context,
+    pub(crate) broker: Broker,
+    /// Tells this process apart.
+    pub(crate) instance: Instance,
+}
+
+/// What an operator is shown of a joint.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+struct Counts {
+    unconfirmed: usize,
+    sent: u64,
+    resent: u64,
+    taken: u64,
+    doubled: u64,
+    refused: u64,
+    away: bool,
+}
+
+/// One joint under way.
+struct Joint {
+    common: Arc<Common>,
+    other: Domain,
+    machine: Bridge,
+    begun: Instant,
+    home: Option<Home>,
+    /// With which epoch to register, when, and the pause after that fails.
+    register: Option<(String, Instant, Duration)>,
+    /// Messages of the stream that are not acked, and the last one's number.
+    mails: BTreeMap<StreamId, jetstream::Message>,
+    last: u64,
+    /// Publications that failed.
+    failed: (mpsc::Sender<Input>, mpsc::Receiver<Input>),
+    counts: Counts,
+    shown: Counts,
+}
+
+/// Joins the own broker to another domain until `from` is closed.
+pub(crate) async fn run(common: Arc<Common>, other: Domain, mut from: mpsc::Receiver<FromNats>) {
+    let machine = Bridge::new(common.own.clone(), other.clone(), 0);
+    let mut joint = Joint {
+        common,
+        other,
+        machine,
+        begun: Instant::now(),
+        home: None,
+        register: None,
+        mails: BTreeMap::new(),
+        last: 0,
+        failed: mpsc::channel(1_024),
+        counts: Counts::default(),
+        shown: Counts::default(),
+    };
+    let mut show = tokio::time::interval(SHOWN);
+    loop {
+        joint.act().await;
+        let due = joint.due();
+        let register = joint.register.as_ref().map(|(_, at, _)| *at);
+        let input = tokio::select! {
+            came = from.recv() => match came {
+                Some(FromNats::Back(bytes)) => Some(Input::Outside(bytes)),
+                Some(FromNats::Mail(mail)) => joint.mail(*mail).await,
+                None => return,
+            },
+            heard = heard(&mut joint.home) => match heard {
+                Some(frame) => Input::received(frame),
+                None => {
+                    joint.home = None;
+                    Some(Input::Lost)
+                }
+            },
+            failed = joint.failed.1.recv() => failed,
+            () = until(register) => joint.try_register().await,
+            () = until(due) => Some(Input::Tick),
+            _ = show.tick() => {
+                joint.show().await;
+                None
+            }
+        };
+        if let Some(input) = input {
+            joint.machine.handle(joint.now_ms(), input);
+        }
+    }
+}
+
+async fn heard(home: &mut Option<Home>) -> Option<Received> {
+    match home {
+        Some(home) => home.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep(at.saturating_duration_since(Instant::now())).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Joint {
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn due(&self) -> Option<Instant> {
+        let due = Duration::from_millis(self.machine.poll_timeout()?);
+        Some(self.begun + due)
+    }
+
+    /// Does what the machine wants.
+    async fn act(&mut self) {
+        while let Some(output) = self.machine.poll_output() {
+            match output {
+                Output::Register(epoch) => {
+                    self.home = None;
+                    self.register = Some((epoch, Instant::now(), RETRY));
+                }
+                Output::Broker(frame) => {
+                    if let (Some(home), Some(frame)) = (&self.home, frame.frame())
+                        && !home.send(&frame).await
+                    {
+                        self.home = None;
+                        self.machine.handle(self.now_ms(), Input::Lost);
+                    }
+                }
+                Output::Publish {
+                    number,
+                    head,
+                    envelope,
+                } => self.publish(number, &head, &envelope).await,
+                Output::Ack(id) => self.answer(id, AckKind::Ack).await,
+                Output::Later(id) => self.answer(id, AckKind::Nak(Some(LATER))).await,
+                Output::Outside(text) => {
+                    let to = subject::back(self.other.as_str(), self.common.own.as_str());
+                    if let Err(error) = self.common.client.publish(to, text.into()).await {
+                        tracing::debug!(domain = %self.other, %error, "not told");
+                    }
+                }
+                Output::Event(event) => self.note(event),
+            }
+        }
+        self.counts.unconfirmed = self.machine.unconfirmed();
+    }
+
+    /// Puts a message into the stream, in its turn; says so when that did not take it.
+    async fn publish(&self, number: u64, head: &str, envelope: &str) {
+        let to = subject::mail(self.other.as_str(), self.common.own.as_str());
+        let mut headers = HeaderMap::new();
+        headers.insert(HEAD, head);
+        let payload = envelope.to_owned().into();
+        let begun = self
+            .common
+            .context
+            .publish_with_headers(to, headers, payload);
+        let kept = match begun.await {
+            Ok(kept) => kept,
+            Err(error) => {
+                let failed = Input::Unpublished {
+                    number,
+                    never: never(&whole(&error)),
+                };
+                // Nobody is there any more to be told.
+                let _ = self.failed.0.try_send(failed);
+                return;
+            }
+        };
+        let failed = self.failed.0.clone();
+        tokio::spawn(async move {
+            if let Err(error) = kept.await {
+                let why = whole(&error);
+                tracing::debug!(%why, "the stream did not take a message");
+                let never = never(&why);
+                // Nobody is there any more to be told.
+                let _ = failed.send(Input::Unpublished { number, never }).await;
+            }
+        });
+    }
+
+    async fn answer(&mut self, id: StreamId, kind: AckKind) {
+        if let Some(mail) = self.mails.remove(&id)
+            && let Err(error) = mail.ack_with(kind).await
+        {
+            tracing::debug!(domain = %self.other, %error, "the stream was not answered");
+        }
+    }
+
+    /// A message of the stream, if there is room for it.
+    async fn mail(&mut self, mail: jetstream::Message) -> Option<Input> {
+        self.last += 1;
+        let stream = StreamId(self.last);
+        let head = mail.headers.as_ref().and_then(|headers| headers.get(HEAD));
+        let head = head.map_or_else(String::new, |head| head.as_str().to_owned());
+        let payload = mail.payload.to_vec();
+        self.mails.insert(stream, mail);
+        if !self.machine.has_room() {
+            self.answer(stream, AckKind::Nak(Some(LATER))).await;
+            return None;
+        }
+        Some(Input::Stream {
+            stream,
+            head,
+            payload,
+        })
+    }
+
+    /// Registers with the own broker, or tries again later.
+    async fn try_register(&mut self) -> Option<Input> {
+        let (epoch, _, pause) = self.register.take()?;
+        let name = self.other.bridge()?;
+        let with = (&self.common.instance, Some(WINDOW));
+        let register = registration(
+            &self.common.broker,
+            name.as_str(),
+            with,
+            Mark::parse(&epoch),
+        );
+        match Home::register(&self.common.broker, register).await {
+            Ok((home, answer)) => {
+                self.home = Some(home);
+                self.shown = Counts::default();
+                Input::received(answer).or(Some(Input::Lost))
+            }
+            Err(why) => {
+                tracing::warn!(domain = %self.other, %why, "the own broker does not take the bridge");
+                let next = (pause * 2).min(RETRY_MAX);
+                self.register = Some((epoch, Instant::now() + pause, next));
+                None
+            }
+        }
+    }
+
+    fn note(&mut self, event: Event) {
+        let domain = &self.other;
+        let counts = &mut self.counts;
+        match event {
+            Event::NewEpoch(_) => tracing::info!(%domain, "joined; what it does not have is sent"),
+            Event::OwnEpoch(_) => {
+                tracing::warn!(%domain, "the own broker was brought back from a backup")
+            }
+            Event::Sent(more) => counts.sent += more,
+            Event::Resent(more) => counts.resent += more,
+            Event::Taken => counts.taken += 1,
+            Event::Doubled | Event::Stale => counts.doubled += 1,
+            Event::Refused(why) => {
+                counts.refused += 1;
+                tracing::warn!(%domain, %why, "refused");
+            }
+            Event::Waits(why) => tracing::warn!(%domain, %why, "the own broker takes nothing now"),
+            Event::Away { .. } => {
+                counts.away = true;
+                tracing::warn!(%domain, "away; what goes there waits here");
+            }
+            Event::Back => {
+                counts.away = false;
+                tracing::info!(%domain, "there again");
+            }
+            Event::Gap { taken, came } => tracing::debug!(%domain, taken, came, "a gap"),
+            Event::Crowded(more) => tracing::debug!(%domain, more, "statements were left out"),
+            Event::Confirmed(_) => {}
+        }
+    }
+
+    /// Shows what was counted, by the bridge's presence at its broker.
+    async fn show(&mut self) {
+        let Some(home) = &self.home else { return };
+        if self.shown == self.counts {
+            return;
+        }
+        self.shown = self.counts.clone();
+        let Counts {
+            unconfirmed,
+            sent,
+            resent,
+            taken,
+            doubled,
+            refused,
+            away,
+        } = &self.counts;
+        let presence = json!({
+            "client": "bridge", "domain": self.other.as_str(), "away": away, "unconfirmed": unconfirmed,
+            "sent": sent, "resent": resent, "taken": taken, "doubled": doubled, "refused": refused,
+        });
+        if let Some(presence) = Presence::parse(&presence.to_string()) {
+            home.send(&ClientFrame::Presence(presence)).await;
+        }
+    }
+}
+
+/// Why a message can never be published, if that is so.
+fn never(why: &str) -> Option<String> {
+    let large = why.contains("payload") && why.contains("max") || why.contains("message size");
+    large.then(|| "it is larger than NATS lets through; raise its max_payload".to_owned())
+}

@@ -1,0 +1,200 @@
+//! `peerbus-bridge`, which `peerbus bridge` runs.
+//!
+//! Exit codes: 0 done, 1 failed, 2 usage or configuration, 101 a bug.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use peerbus_adapter::{Config, Flags, Url};
+use peerbus_bridge::nats::{self, Server};
+use peerbus_bridge::{Broker, account, run};
+use peerbus_wire::{Domain, Instance};
+use tracing_subscriber::EnvFilter;
+
+/// Join this machine's broker to those of other domains over NATS JetStream
+#[derive(Debug, Parser)]
+#[command(
+    name = "peerbus bridge",
+    version,
+    args_conflicts_with_subcommands = true
+)]
+struct Line {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Make a key for each domain, and the account for nats-server to include
+    Account(Account),
+    /// Make the stream, and a consumer for each domain
+    Setup(Setup),
+}
+
+#[derive(Debug, Args)]
+struct Account {
+    /// A domain that gets a key (repeatable); keys that are there are kept
+    #[arg(long = "domain", value_name = "NAME", required = true, value_parser = domain)]
+    domains: Vec<Domain>,
+    /// Where keys and account are written
+    #[arg(long, value_name = "DIR", default_value = "peerbus-nats")]
+    dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct Setup {
+    #[command(flatten)]
+    server: ServerArgs,
+    /// A domain that gets a consumer (repeatable)
+    #[arg(long = "domain", value_name = "NAME", required = true, value_parser = domain)]
+    domains: Vec<Domain>,
+    /// How many servers of a cluster keep each message
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    replicas: usize,
+}
+
+#[derive(Debug, Args)]
+struct ServerArgs {
+    /// Where NATS is: nats://HOST:PORT or tls://HOST:PORT, several parted by commas
+    #[arg(long, value_name = "URL", default_value = "nats://127.0.0.1:4222")]
+    nats: String,
+    /// The key or the credentials to connect with
+    #[arg(long, value_name = "FILE")]
+    creds: Option<PathBuf>,
+    /// Authorities to trust in place of the system's (PEM)
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+}
+
+impl From<ServerArgs> for Server {
+    fn from(args: ServerArgs) -> Self {
+        Self {
+            url: args.nats,
+            creds: args.creds,
+            ca: args.ca,
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let line = Line::parse();
+    let done = match line.verb {
+        Some(Verb::Account(verb)) => make_keys(&verb),
+        Some(Verb::Setup(verb)) => set_up(verb),
+        None => bridge(line.server),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            complain(&why);
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn domain(text: &str) -> Result<Domain, String> {
+    Domain::parse(text).ok_or_else(|| {
+        "expected 1 to 16 of a-z 0-9 -, with a letter or a digit at both ends".into()
+    })
+}
+
+/// Joins the broker that the environment names.
+fn bridge(server: ServerArgs) -> Result<(), String> {
+    let filter = EnvFilter::try_from_env("PEERBUS_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .init();
+    let config = Config::resolve(&Flags::default()).map_err(|error| error.to_string())?;
+    let socket = || config.sockets.iter().find(|path| path.exists()).cloned();
+    let url = config.url.clone().or_else(|| socket().map(Url::Unix));
+    let broker = Broker {
+        url: url
+            .ok_or("no broker is running here: start one with `peerbus serve --domain NAME`")?,
+        tls: config.tls,
+        token: config
+            .token
+            .ok_or("set PEERBUS_TOKEN to a token with the right `bridge`")?,
+    };
+    let server = Server::from(server);
+    let instance = Instance::from_entropy(rand::random());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| error.to_string())?;
+    runtime.block_on(async {
+        tokio::select! {
+            ended = run::run(broker, &server, instance) => ended,
+            stopped = stop() => stopped,
+        }
+    })
+}
+
+/// Waits until the process is to end. What was accepted is at the brokers.
+async fn stop() -> Result<(), String> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut signals = Vec::new();
+    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+        signals.push(signal(kind).map_err(|error| error.to_string())?);
+    }
+    let [terminate, interrupt] = &mut signals[..] else {
+        return Ok(());
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+fn names(domains: &[Domain]) -> Vec<String> {
+    domains.iter().map(Domain::to_string).collect()
+}
+
+fn make_keys(verb: &Account) -> Result<(), String> {
+    let made = account::write(&verb.dir, &names(&verb.domains))?;
+    say(&format!(
+        "for nats-server:  include {}",
+        made.accounts.display()
+    ));
+    say(&format!(
+        "for setup:        --creds {}",
+        made.setup.display()
+    ));
+    for (domain, key) in &made.domains {
+        say(&format!("for {domain}: --creds {}", key.display()));
+    }
+    Ok(())
+}
+
+fn set_up(verb: Setup) -> Result<(), String> {
+    let server = Server::from(verb.server);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| error.to_string())?;
+    runtime.block_on(async {
+        let client = server.connect(None).await?;
+        nats::set_up(&client, &names(&verb.domains), verb.replicas).await
+    })?;
+    say(&format!(
+        "the stream is there, for {}",
+        names(&verb.domains).join(", ")
+    ));
+    Ok(())
+}
+
+fn say(text: &str) {
+    // Whoever closed stdout does not want to know.
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+fn complain(text: &str) {
+    // There is nobody else to tell.
+    let _ = writeln!(std::io::stderr(), "peerbus bridge: {text}");
+}

@@ -1,0 +1,227 @@
+//! The connection to NATS, and what must be there.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::{self, AckPolicy};
+use async_nats::jetstream::stream::{self, DiscardPolicy, RetentionPolicy};
+use async_nats::jetstream::{self, Context};
+use async_nats::{Client, ConnectOptions, Event};
+
+use crate::{account, subject};
+
+/// How long NATS may take to answer.
+const ANSWERS: Duration = Duration::from_secs(5);
+/// Messages from one domain to another that the stream keeps.
+const MESSAGES_MAX: i64 = 100_000;
+/// How long a message that was handed out may stay unacked until it is handed out again.
+const ACK_WAIT: Duration = Duration::from_secs(30);
+/// Messages that are handed out and not acked.
+const UNACKED_MAX: i64 = 4_096;
+
+/// Where NATS is, and as whom.
+#[derive(Debug, Clone)]
+pub struct Server {
+    /// `nats://HOST:PORT` or `tls://HOST:PORT`; several are parted by commas.
+    pub url: String,
+    /// A file with a key (`.nk`) or with credentials as `nsc` writes them. Without one everybody is
+    /// trusted, so it must be this machine.
+    pub creds: Option<PathBuf>,
+    /// Authorities to trust in place of the system's.
+    pub ca: Option<PathBuf>,
+}
+
+impl Server {
+    /// Connects as the bridge of a domain, or as the one that sets up.
+    ///
+    /// # Errors
+    ///
+    /// A sentence: what is missing, or what NATS said.
+    pub async fn connect(&self, domain: Option<&str>) -> Result<Client, String> {
+        let mut options = match &self.creds {
+            Some(path) => with(path).await?,
+            None if self.is_here() => ConnectOptions::new(),
+            None => {
+                return Err(format!(
+                    "{} is not this machine: name the bridge's key with --creds, as `peerbus \
+                     bridge account` writes it",
+                    self.url
+                ));
+            }
+        };
+        if let Some(ca) = &self.ca {
+            options = options.add_root_certificates(ca.clone());
+        }
+        if let Some(domain) = domain {
+            options = options.custom_inbox_prefix(subject::inbox(domain));
+        }
+        let options = options
+            .name("peerbus-bridge")
+            .request_timeout(Some(ANSWERS))
+            .event_callback(|event| async move { said(&event) });
+        let connected = options.connect(self.url.as_str()).await;
+        connected.map_err(|error| format!("no NATS at {}: {}", self.url, whole(&error)))
+    }
+
+    /// Whether every host is a loopback address.
+    fn is_here(&self) -> bool {
+        let host = |url: &str| {
+            let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+            let host = rest.rsplit_once(':').map_or(rest, |(host, _)| host);
+            let host = host.trim_matches(['[', ']']);
+            host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+        };
+        self.url.split(',').all(|url| host(url.trim()))
+    }
+}
+
+async fn with(path: &Path) -> Result<ConnectOptions, String> {
+    let text = peerbus_os::file::read_small(path, 65_536).unwrap_or_default();
+    if text.contains("BEGIN NATS USER JWT") {
+        let read = ConnectOptions::with_credentials_file(path).await;
+        return read.map_err(|error| format!("{}: {error}", path.display()));
+    }
+    Ok(ConnectOptions::with_nkey(account::seed(path)?))
+}
+
+fn said(event: &Event) {
+    match event {
+        Event::Connected => tracing::info!("connected to NATS"),
+        Event::Disconnected => tracing::warn!("NATS is away"),
+        other => tracing::warn!(event = %other, "NATS says"),
+    }
+}
+
+/// An error with its causes.
+pub(crate) fn whole(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        next = cause.source();
+    }
+    text
+}
+
+/// Makes the stream, and a consumer for each domain. What is there already stays, if it is as it must be.
+///
+/// # Errors
+///
+/// A sentence: NATS has no JetStream, the key may not do it, or the stream has another layout.
+pub async fn set_up(client: &Client, domains: &[String], replicas: usize) -> Result<(), String> {
+    let context = jetstream::new(client.clone());
+    let wanted = layout(replicas);
+    let made = context.get_or_create_stream(wanted.clone()).await;
+    let made = made.map_err(|error| format!("the stream cannot be made: {}", whole(&error)))?;
+    let found = &made.cached_info().config;
+    if found.subjects != wanted.subjects
+        || found.retention != wanted.retention
+        || found.discard != wanted.discard
+    {
+        let name = subject::STREAM;
+        return Err(format!(
+            "the stream {name} has another layout: it must keep {} as a work queue that refuses what is too much; \
+             remove it (`nats stream rm {name}`), or use another account",
+            subject::all_mail()
+        ));
+    }
+    for domain in domains {
+        let made = made
+            .get_or_create_consumer(domain, consumer_of(domain))
+            .await;
+        made.map_err(|error| format!("the consumer {domain} cannot be made: {}", whole(&error)))?;
+    }
+    Ok(())
+}
+
+fn layout(replicas: usize) -> stream::Config {
+    stream::Config {
+        name: subject::STREAM.into(),
+        description: Some("messages of peerbus between domains".into()),
+        subjects: vec![subject::all_mail()],
+        retention: RetentionPolicy::WorkQueue,
+        discard: DiscardPolicy::New,
+        discard_new_per_subject: true,
+        max_messages_per_subject: MESSAGES_MAX,
+        num_replicas: replicas,
+        ..stream::Config::default()
+    }
+}
+
+fn consumer_of(domain: &str) -> consumer::pull::Config {
+    consumer::pull::Config {
+        durable_name: Some(domain.into()),
+        filter_subject: subject::mail(domain, "*"),
+        ack_policy: AckPolicy::Explicit,
+        ack_wait: ACK_WAIT,
+        max_ack_pending: UNACKED_MAX,
+        ..consumer::pull::Config::default()
+    }
+}
+
+/// The consumer of a domain.
+///
+/// # Errors
+///
+/// A sentence: it is missing, of another layout, or the key may not use it.
+pub async fn consumer(
+    context: &Context,
+    domain: &str,
+) -> Result<consumer::Consumer<consumer::pull::Config>, String> {
+    let found = context
+        .get_consumer_from_stream(domain, subject::STREAM)
+        .await;
+    let found: consumer::Consumer<consumer::pull::Config> = found.map_err(|error| {
+        format!(
+            "the stream {} has no consumer {domain} for this key: `peerbus bridge setup` makes it ({})",
+            subject::STREAM,
+            whole(&error)
+        )
+    })?;
+    let config = &found.cached_info().config;
+    let wanted = consumer_of(domain);
+    if config.filter_subject != wanted.filter_subject || config.ack_policy != AckPolicy::Explicit {
+        return Err(format!(
+            "the consumer {domain} takes \"{}\" and not \"{}\": remove it, and run `peerbus bridge setup`",
+            config.filter_subject, wanted.filter_subject
+        ));
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_key_only_this_machine_is_trusted() {
+        let here = |url: &str| {
+            Server {
+                url: url.into(),
+                creds: None,
+                ca: None,
+            }
+            .is_here()
+        };
+        for url in [
+            "nats://127.0.0.1:4222",
+            "localhost:4222",
+            "nats://[::1]:4222",
+            "127.0.0.1:1,127.0.0.1:2",
+        ] {
+            assert!(here(url), "{url}");
+        }
+        for url in [
+            "nats://10.0.0.1:4222",
+            "tls://example.org",
+            "127.0.0.1:1,example.org:2",
+            "nats://localhost.example.org:1",
+        ] {
+            assert!(!here(url), "{url}");
+        }
+    }
+}

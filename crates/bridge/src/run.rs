@@ -1,0 +1,179 @@
+//! A bridge under way: one joint for each domain that is heard of.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::Client;
+use async_nats::jetstream;
+use async_nats::jetstream::consumer::pull::Stream as Mails;
+use futures_util::StreamExt as _;
+use peerbus_wire::{Domain, Instance, Received};
+use tokio::sync::mpsc;
+
+use crate::home::{Broker, Home, registration};
+use crate::joint::{self, Common, FromNats};
+use crate::nats::{self, Server};
+use crate::subject::{self, Kind};
+
+/// How often a bridge says that it is there.
+const HERE: Duration = Duration::from_secs(5);
+/// What waits for one joint.
+const HELD: usize = 256;
+/// Other domains that are joined, at most.
+const DOMAINS_MAX: usize = 256;
+/// A message that had no room comes again after so long.
+const LATER: Duration = Duration::from_millis(500);
+
+/// Joins the broker to every domain that is heard of, until the connection to NATS is closed for good.
+///
+/// # Errors
+///
+/// A sentence: the broker has no domain, or does not take the bridge; NATS is away, or not set up.
+pub async fn run(broker: Broker, server: &Server, instance: Instance) -> Result<(), String> {
+    let own = domain_of(&broker, &instance).await?;
+    let client = server.connect(Some(own.as_str())).await?;
+    if server.creds.is_none() {
+        tracing::warn!("no key is used: everybody who reaches this NATS is trusted");
+    }
+    let context = jetstream::new(client.clone());
+    let mut mails = mails(server, &client, &own).await?;
+    let subscribe = |subject: String| client.subscribe(subject);
+    let told = subscribe(subject::back(own.as_str(), "*")).await;
+    let here = subscribe(subject::here("*")).await;
+    let (told, here) = told
+        .and_then(|told| Ok((told, here?)))
+        .map_err(|error| nats::whole(&error))?;
+    let mut outside = futures_util::stream::select(told, here);
+    tracing::info!(domain = %own, nats = %server.url, "the bridge is up");
+    let common = Arc::new(Common {
+        own,
+        client,
+        context,
+        broker,
+        instance,
+    });
+    let mut joints = Joints {
+        common: Arc::clone(&common),
+        all: BTreeMap::new(),
+    };
+    let mut announce = tokio::time::interval(HERE);
+    loop {
+        tokio::select! {
+            mail = mails.next() => match mail {
+                Some(Ok(mail)) => joints.mail(mail).await,
+                ended => {
+                    let why = ended.and_then(Result::err).map(|error| nats::whole(&error));
+                    tracing::warn!(why, "the stream does not answer");
+                    tokio::time::sleep(LATER).await;
+                    match self::mails(server, &common.client, &common.own).await {
+                        Ok(again) => mails = again,
+                        Err(why) => tracing::warn!(%why, "the stream cannot be used"),
+                    }
+                }
+            },
+            heard = outside.next() => match heard {
+                Some(message) => joints.told(&message.subject, message.payload.to_vec()),
+                None => return Err("the connection to NATS was closed".into()),
+            },
+            _ = announce.tick() => {
+                let subject = subject::here(common.own.as_str());
+                if let Err(error) = common.client.publish(subject, Vec::new().into()).await {
+                    tracing::debug!(%error, "not announced");
+                }
+            }
+        }
+    }
+}
+
+/// The messages of the stream for a domain. Without a key the stream is made if there is none.
+async fn mails(server: &Server, client: &Client, own: &Domain) -> Result<Mails, String> {
+    if server.creds.is_none() {
+        nats::set_up(client, &[own.to_string()], 1).await?;
+    }
+    let context = jetstream::new(client.clone());
+    let consumer = nats::consumer(&context, own.as_str()).await?;
+    let mails = consumer.messages().await;
+    mails.map_err(|error| nats::whole(&error))
+}
+
+/// The domain of a broker, which it says to everybody who registers.
+async fn domain_of(broker: &Broker, instance: &Instance) -> Result<Domain, String> {
+    let name = format!(
+        "bridge-{}",
+        &instance.expose()[..8.min(instance.expose().len())]
+    );
+    let register = registration(broker, &name, (instance, None), None);
+    let at = &broker.url;
+    let (_home, answer) = Home::register(broker, register)
+        .await
+        .map_err(|why| format!("cannot use the broker at {at}: {why}"))?;
+    match answer {
+        Received::Peers(peers) => peers.domain.ok_or_else(|| {
+            format!("the broker at {at} has no domain: start it with `peerbus serve --domain NAME`")
+        }),
+        _ => Err(format!("what is at {at} is no broker")),
+    }
+}
+
+/// The joints to other domains.
+struct Joints {
+    common: Arc<Common>,
+    all: BTreeMap<Domain, mpsc::Sender<FromNats>>,
+}
+
+impl Joints {
+    /// The joint to a domain, made if there is none.
+    fn to(&mut self, other: &str) -> Option<&mpsc::Sender<FromNats>> {
+        let other = Domain::parse(other).filter(|other| *other != self.common.own)?;
+        if !self.all.contains_key(&other) {
+            if self.all.len() >= DOMAINS_MAX {
+                return None;
+            }
+            let (to, from) = mpsc::channel(HELD);
+            tokio::spawn(joint::run(Arc::clone(&self.common), other.clone(), from));
+            self.all.insert(other.clone(), to);
+        }
+        self.all.get(&other)
+    }
+
+    async fn mail(&mut self, mail: jetstream::Message) {
+        let own = self.common.own.clone();
+        let subject = mail.subject.clone();
+        let sender = match subject::sender(&subject, own.as_str()) {
+            Some((Kind::Mail, sender)) => sender,
+            _ => "",
+        };
+        let refused = match self.to(sender) {
+            Some(joint) => match joint.try_send(FromNats::Mail(Box::new(mail))) {
+                Ok(()) => return,
+                Err(mpsc::error::TrySendError::Full(FromNats::Mail(mail))) => {
+                    mail.ack_with(jetstream::AckKind::Nak(Some(LATER))).await
+                }
+                Err(_) => return,
+            },
+            // Of nobody that could be answered.
+            None => mail.ack().await,
+        };
+        if let Err(error) = refused {
+            tracing::debug!(%error, "the stream was not answered");
+        }
+    }
+
+    /// Something came outside the stream. What has no room gets lost, and is said again.
+    fn told(&mut self, subject: &str, payload: Vec<u8>) {
+        let own = self.common.own.clone();
+        match subject::sender(subject, own.as_str()) {
+            Some((Kind::Back, sender)) => {
+                if let Some(joint) = self.to(sender) {
+                    // It is said again.
+                    let _ = joint.try_send(FromNats::Back(payload));
+                }
+            }
+            Some((Kind::Here, sender)) => {
+                self.to(sender);
+            }
+            _ => {}
+        }
+    }
+}

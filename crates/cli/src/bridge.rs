@@ -1,0 +1,93 @@
+//! `peerbus bridge`: runs `peerbus-bridge`, which is a program of its own.
+
+use std::env;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+use peerbus_adapter::credentials;
+use peerbus_adapter::kept_token;
+use peerbus_adapter::paths::Paths;
+use peerbus_core::TokenHash;
+use peerbus_core::grant::{Grant, NAMES_DEFAULT, NamePattern, Quotas, Right, Rights};
+use peerbus_wire::TokenName;
+
+use crate::args::Bridge;
+use crate::failure::Failure;
+use crate::operator;
+use crate::token::admit;
+
+/// The program.
+const PROGRAM: &str = "peerbus-bridge";
+/// The bridges' token at the broker, and the names that it may have.
+const TOKEN: &str = "bridge";
+const NAMES: &str = "bridge*";
+
+/// Becomes `peerbus-bridge`, with a token of its own for the broker of this user.
+pub(crate) fn run(verb: &Bridge) -> Result<(), Failure> {
+    let program = program().ok_or_else(|| {
+        Failure::config(format!(
+            "{PROGRAM} is not installed: it comes with the packages, and from the sources with \
+             `cargo install --path crates/bridge`"
+        ))
+    })?;
+    let mut command = Command::new(program);
+    command.args(&verb.args);
+    if joins(&verb.args) && env::var_os("PEERBUS_TOKEN").is_none() {
+        let paths = Paths::find()?;
+        let known = credentials::load(&paths.credentials).is_ok_and(|found| found.url.is_some());
+        if env::var_os("PEERBUS_URL").is_some() || known {
+            return Err(Failure::config(
+                "the broker is another one than this user's: set PEERBUS_TOKEN to a token of it \
+                 with the right `bridge` and names `bridge*`",
+            ));
+        }
+        // So that there is a broker, and one that learns of the token.
+        operator::request(None, "GET", "/broker").and_then(operator::Answer::ok)?;
+        let file = paths.config_dir.join("bridge-token");
+        let token = kept_token(&file);
+        let token =
+            token.map_err(|error| Failure::config(format!("{}: {error}", file.display())))?;
+        admit(&grant(TokenHash::of(&token)).ok_or_else(|| Failure::failed("no grant"))?)?;
+        command.env("PEERBUS_TOKEN", token.expose());
+    }
+    Err(Failure::failed(command.exec()))
+}
+
+/// Whether these are the arguments of a bridge, and not of another verb.
+fn joins(args: &[OsString]) -> bool {
+    let other = [
+        "account",
+        "setup",
+        "help",
+        "--help",
+        "-h",
+        "--version",
+        "-V",
+    ];
+    !args.iter().any(|arg| other.iter().any(|word| arg == word))
+}
+
+/// The program beside this one, or on the path.
+fn program() -> Option<PathBuf> {
+    let beside = env::current_exe().ok();
+    let beside = beside.and_then(|own| Some(own.parent()?.to_owned()));
+    let path = env::var_os("PATH").unwrap_or_default();
+    let all = beside.into_iter().chain(env::split_paths(&path));
+    all.map(|dir| dir.join(PROGRAM)).find(|it| it.is_file())
+}
+
+fn grant(token: TokenHash) -> Option<Grant> {
+    Some(Grant {
+        name: TokenName::parse(TOKEN)?,
+        token,
+        names: vec![NamePattern::parse(NAMES)?],
+        expires_ms: None,
+        rights: Rights::of([Right::Bridge]),
+        quotas: Quotas {
+            names: NAMES_DEFAULT,
+            ..Quotas::default()
+        },
+    })
+}

@@ -8,6 +8,7 @@
 
 mod client;
 mod disk;
+mod domains;
 mod draw;
 mod events;
 mod failure;
@@ -28,6 +29,7 @@ mod transport;
 mod world;
 
 pub use disk::{Audit, Backend, Disk, DiskFault, Write};
+pub use domains::{DomainOptions, DomainReport, run_domains};
 pub use events::run_events;
 pub use failure::{Failure, Verdict};
 pub use mailbox::{MailboxOptions, MailboxReport, run_mailbox};

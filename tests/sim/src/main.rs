@@ -1,14 +1,16 @@
 //! Runs the world of one seed: `peerbus-sim --seed N [--count N] [--trace]`; with `--mailbox` one
 //! of the mailbox, with `--calm` one without trouble; with
 //! `--mailboxes` one whose sessions keep their mail in mailboxes; with `--events` one of a
-//! session's events.
+//! session's events; with `--domains` one of domains and their bridges.
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use peerbus_sim::{MailboxOptions, Options, run, run_events, run_mailbox};
+use peerbus_sim::{
+    DomainOptions, MailboxOptions, Options, run, run_domains, run_events, run_mailbox,
+};
 
-const USAGE: &str = "usage: peerbus-sim --seed N [--count N] [--trace] [--mailboxes | --mailbox [--calm] | --events]";
+const USAGE: &str = "usage: peerbus-sim --seed N [--count N] [--trace] [--mailboxes | --mailbox [--calm] | --events | --domains]";
 
 /// What the command line says.
 struct Args {
@@ -19,6 +21,7 @@ struct Args {
     calm: bool,
     mailboxes: bool,
     events: bool,
+    domains: bool,
 }
 
 /// What came of a world, in words.
@@ -76,6 +79,20 @@ fn live(seed: u64, args: &Args) -> Told {
             lines: report.lines,
         };
     }
+    if args.domains {
+        let report = run_domains(
+            seed,
+            DomainOptions {
+                trace,
+                ..DomainOptions::default()
+            },
+        );
+        return Told {
+            failed: report.failure.is_some(),
+            sentence: format!("{}\n{} steps", report.sentence(), report.steps),
+            lines: report.lines,
+        };
+    }
     if args.events {
         let lived = run_events(seed, None);
         let sentence = match &lived {
@@ -115,6 +132,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Args, String> {
         calm: false,
         mailboxes: false,
         events: false,
+        domains: false,
     };
     let mut seeded = false;
     while let Some(arg) = args.next() {
@@ -133,6 +151,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Args, String> {
             "--mailbox" => parsed.mailbox = true,
             "--mailboxes" => parsed.mailboxes = true,
             "--events" => parsed.events = true,
+            "--domains" => parsed.domains = true,
             "--calm" => parsed.calm = true,
             _ => return Err(format!("unknown argument {arg:?}")),
         }

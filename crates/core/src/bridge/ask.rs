@@ -1,6 +1,6 @@
 //! What was forwarded and is not heard of: its home asks, and the other side answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use peerbus_wire::bridge::{ASK_MAX, ITEMS_MAX, Item, Saying};
 use peerbus_wire::{MessageId, Stage};
@@ -15,19 +15,49 @@ const NEXT_MS: u64 = 1_000;
 /// Between the last question and the first one of the next round.
 const ROUND_MS: u64 = 60_000;
 
+/// Why a message is dead that was taken for nobody, when its notice is gone.
+const FOR_NOBODY: &str = "the other broker took it for nobody; why is not known there any more";
+
 /// Where the questions are.
 #[derive(Debug, Default)]
 pub(super) struct Asking {
     due_ms: u64,
     /// The last number that was asked about in this round.
     after: Option<u64>,
+    /// What the last question was about.
+    page: BTreeSet<u64>,
+    /// How many rounds there were on this connection.
+    round: u64,
+    /// The next round begins soon.
+    again: bool,
 }
 
 impl Asking {
     /// A connection to the own broker begins.
     pub(super) fn begin(&mut self, now_ms: u64) {
-        self.after = None;
-        self.due_ms = now_ms + FIRST_MS;
+        *self = Self {
+            due_ms: now_ms + FIRST_MS,
+            ..Self::default()
+        };
+    }
+
+    /// The last question was about this message.
+    pub(super) fn is_about(&self, number: u64) -> bool {
+        self.page.contains(&number)
+    }
+
+    pub(super) fn round(&self) -> u64 {
+        self.round
+    }
+
+    /// There is something to be found out.
+    pub(super) fn hurry(&mut self, now_ms: u64) {
+        self.due_ms = self.due_ms.min(now_ms + NEXT_MS);
+    }
+
+    /// One round was not enough.
+    pub(super) fn again(&mut self) {
+        self.again = true;
     }
 
     pub(super) fn due_ms(&self) -> Option<u64> {
@@ -57,10 +87,18 @@ impl Bridge {
     pub(super) fn ask(&mut self, now_ms: u64, mut messages: Vec<(u64, MessageId)>) {
         messages.truncate(ASK_MAX);
         self.asking.after = messages.last().map(|(number, _)| *number);
-        if !messages.is_empty() {
-            self.asking.due_ms = now_ms + NEXT_MS;
-            self.say(Saying::Ask(messages));
+        if messages.is_empty() {
+            self.asking.round += 1;
+            self.all_placed(self.asking.round - 1);
+            if std::mem::take(&mut self.asking.again) {
+                self.asking.hurry(now_ms);
+            }
+            return;
         }
+        self.asking.due_ms = now_ms + NEXT_MS;
+        self.asking.page = messages.iter().map(|(number, _)| *number).collect();
+        self.placed(&messages);
+        self.say(Saying::Ask(messages));
     }
 
     /// The other side asks what became of its messages.
@@ -69,9 +107,8 @@ impl Bridge {
             // One question at a time; it is asked again.
             return;
         }
-        let taken = self.taking.taken();
         for (number, id) in messages {
-            if number <= taken && !self.taking.holds(&id) {
+            if !self.taking.holds(&id) {
                 self.know(id.clone(), number);
                 self.answering.asked.insert(id, (number, None));
             }
@@ -90,6 +127,12 @@ impl Bridge {
 
     /// The own broker says something of a message that it was asked about, in order of time.
     pub(super) fn collect(&mut self, id: &MessageId, at_ms: Option<u64>, stage: Stage) {
+        let stage = match stage {
+            Stage::Accepted(accepted) if accepted.recipients == 0 => Stage::Dead {
+                why: FOR_NOBODY.into(),
+            },
+            stage => stage,
+        };
         let tellable = stage.is_final()
             || stage.is_progress()
             || matches!(

@@ -99,7 +99,7 @@ impl Bridge {
                     self.wanted(now_ms);
                 }
             }
-            Saying::Stages { items, answer } => self.pass_on(items, answer),
+            Saying::Stages { items, answer } => self.pass_on(now_ms, items, answer),
             Saying::Noted(told) => self.noted(&told),
             Saying::Ask(messages) => self.asked(messages),
         }

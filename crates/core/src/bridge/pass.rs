@@ -1,15 +1,18 @@
 //! What the other side says of messages: passed on to the own broker, and noted when it is on disk.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use peerbus_wire::Stage;
 use peerbus_wire::bridge::{ITEMS_MAX, Item, Saying, Told};
+use peerbus_wire::{MessageId, Stage};
 
 use super::mutation::Mutation;
 use super::{Barrier, Bridge, Event, ToBroker};
 
 /// Most ends that wait to be on disk. More are not noted, and come again.
 const ENDS_MAX: usize = 4_096;
+
+/// Most ends without a number that are kept. More come again.
+const UNPLACED_MAX: usize = 1_024;
 
 /// Ends that were passed on.
 #[derive(Debug, Default)]
@@ -20,41 +23,92 @@ pub(super) struct Passing {
     fresh: usize,
     /// The own broker was asked to say when those before them are on disk.
     asked: bool,
+    /// Ends whose number the other side does not know (any more), by id, and in which round of
+    /// questions they came.
+    unplaced: BTreeMap<MessageId, (Item, u64)>,
+}
+
+impl Passing {
+    /// An end waits to be on disk.
+    fn wait(&mut self, told: Told) {
+        self.ends.push_back(told);
+        self.fresh += 1;
+    }
 }
 
 impl Bridge {
     /// The other side says what became of messages; an answer to a question is not noted.
-    pub(super) fn pass_on(&mut self, items: Vec<Item>, answer: bool) {
+    pub(super) fn pass_on(&mut self, now_ms: u64, items: Vec<Item>, answer: bool) {
         let mut noted = Vec::new();
+        let early = self.mutations.broken(Mutation::NoteEarly);
         for item in items {
+            let number = item.told.number;
+            if number == 0 {
+                // Ids are each sender's own: only of what was forwarded one is known to be meant.
+                match item.told.end && !answer {
+                    true => self.keep_unplaced(now_ms, item),
+                    false => noted.push(item.told),
+                }
+                continue;
+            }
             let Item { told, stage } = item;
             if told.end && self.passing.ends.len() >= ENDS_MAX {
                 self.event(Event::Crowded(1));
                 continue;
             }
-            self.pass_one(&told, stage);
-            let early = self.mutations.broken(Mutation::NoteEarly);
-            if answer || told.number == 0 && told.end {
-                // What is asked about, and what is not known by its number, is asked about again.
-                if !answer {
-                    noted.push(told);
-                }
-            } else if told.end && !early {
-                self.passing.ends.push_back(told);
-                self.passing.fresh += 1;
-            } else {
-                noted.push(told);
+            self.pass_one(number, &told, stage);
+            match told.end && !answer && !early {
+                true => self.passing.wait(told),
+                false if answer => {}
+                false => noted.push(told),
             }
         }
         self.note(noted);
         self.see_ends();
     }
 
-    fn pass_one(&mut self, told: &Told, stage: Stage) {
-        let number = told.number;
-        if number == 0 {
+    /// Keeps an end until the own broker has said whether it still owes the message.
+    fn keep_unplaced(&mut self, now_ms: u64, item: Item) {
+        let Some(id) = item.told.id.clone() else {
+            return;
+        };
+        let (known, round) = (&mut self.passing.unplaced, self.asking.round());
+        if known.len() >= UNPLACED_MAX || known.contains_key(&id) {
             return;
         }
+        known.insert(id, (item, round));
+        self.asking.hurry(now_ms);
+    }
+
+    /// The own broker names what it has forwarded: now the number is known.
+    pub(super) fn placed(&mut self, messages: &[(u64, MessageId)]) {
+        for (number, id) in messages {
+            if let Some((item, _)) = self.passing.unplaced.remove(id) {
+                let Item { told, stage } = item;
+                self.pass_one(*number, &told, stage);
+                self.passing.wait(told);
+            }
+        }
+        self.see_ends();
+    }
+
+    /// The own broker has named all that it has forwarded since a round began: what was kept before
+    /// that, was not named and does not wait here to be confirmed has ended.
+    pub(super) fn all_placed(&mut self, round: u64) {
+        let (passing, sending) = (&mut self.passing, &self.sending);
+        let ended: Vec<_> = passing
+            .unplaced
+            .extract_if(.., |id, (_, of)| *of < round && !sending.has(id))
+            .map(|(_, (item, _))| item.told)
+            .collect();
+        let more = !passing.unplaced.is_empty();
+        self.note(ended);
+        if more {
+            self.asking.again();
+        }
+    }
+
+    fn pass_one(&mut self, number: u64, told: &Told, stage: Stage) {
         if let Some(id) = self.sending.id(number)
             && told.id.as_ref().is_some_and(|said| said != id)
         {
@@ -63,9 +117,10 @@ impl Bridge {
             ));
         }
         let stage = match stage {
-            // The far broker took it and does not know how it ended, or not any more.
+            // The far broker had it, or it would not have been asked about, and does not know (any
+            // more) how it ended.
             Stage::Unknown | Stage::Settled { .. } => {
-                if number > self.sending.confirmed || self.sending.holds(number) {
+                if !self.asking.is_about(number) || self.sending.holds(number) {
                     return;
                 }
                 Stage::Acked(None)

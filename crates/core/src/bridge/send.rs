@@ -30,8 +30,6 @@ pub(super) struct Sending {
     messages: BTreeMap<u64, Message>,
     /// The largest number that was delivered on this connection.
     last: u64,
-    /// The other side has everything up to this number.
-    pub(super) confirmed: u64,
     due_ms: u64,
     wait_ms: u64,
     resent_ms: u64,
@@ -42,7 +40,6 @@ impl Default for Sending {
         Self {
             messages: BTreeMap::new(),
             last: 0,
-            confirmed: 0,
             due_ms: 0,
             wait_ms: RESEND_MIN_MS,
             resent_ms: 0,
@@ -71,6 +68,11 @@ impl Sending {
 
     pub(super) fn id(&self, number: u64) -> Option<&MessageId> {
         Some(&self.messages.get(&number)?.id)
+    }
+
+    /// A message of this id is not confirmed.
+    pub(super) fn has(&self, id: &MessageId) -> bool {
+        self.messages.values().any(|message| message.id == *id)
     }
 
     /// It needs not be sent any more.
@@ -152,7 +154,6 @@ impl Bridge {
 
     /// The far broker has everything up to a number on disk.
     pub(super) fn confirmed(&mut self, now_ms: u64, taken: u64) {
-        self.sending.confirmed = self.sending.confirmed.max(taken);
         let rest = match taken.checked_add(1) {
             Some(next) => self.sending.messages.split_off(&next),
             None => BTreeMap::new(),

@@ -155,7 +155,9 @@ impl Bridge {
         let taken = self.taking.taken;
         self.taking.gap = true;
         self.far.soon(now_ms);
-        self.outputs.push_back(Output::Later(stream));
+        // Its home sends it again behind what is missing. Left there it could fill the stream, so that
+        // this finds no room.
+        self.outputs.push_back(Output::Ack(stream));
         if self.taking.told_gap.replace(taken) != Some(taken) {
             self.event(Event::Gap { taken, came });
         }
@@ -252,9 +254,9 @@ impl Bridge {
         if take.void {
             return self.outputs.push_back(Output::Later(take.stream));
         }
-        let skip = self.mutations.broken(Mutation::SkipRefused);
-        if skip {
+        if self.mutations.broken(Mutation::SkipRefused) {
             self.taking.taken = take.number;
+            return self.outputs.push_back(Output::Ack(take.stream));
         }
         self.taking.again = true;
         if !self.mutations.broken(Mutation::TakeBehind) {
@@ -268,7 +270,7 @@ impl Bridge {
             RefusalCode::Quota,
             RefusalCode::QueueFull,
         ];
-        if passes.contains(&code) && !skip {
+        if passes.contains(&code) {
             self.outputs.push_back(Output::Later(take.stream));
             self.taking.paused_ms = Some(now_ms + PAUSE_MS);
             return self.event(Event::Waits(escape(&reason, 600)));

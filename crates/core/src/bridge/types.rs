@@ -78,7 +78,7 @@ pub enum Output {
         /// Its payload.
         envelope: Arc<str>,
     },
-    /// Ack a message of the stream: it is not needed there any more.
+    /// Ack a message of the stream: it is not needed there any more, or its home sends it again.
     Ack(StreamId),
     /// Give a message of the stream back: it can be taken later.
     Later(StreamId),

@@ -100,6 +100,20 @@ fn restore<K: Ord, V>(table: &mut BTreeMap<K, V>, key: K, old: Option<V>) {
 }
 
 impl MemoryStore {
+    /// A store that holds this, such as one that was brought back from a backup.
+    #[must_use]
+    pub fn of(tables: Tables) -> Self {
+        let messages = tables.messages.iter();
+        let ids = messages.map(|(seq, it)| ((it.head.sender, it.head.id.clone()), *seq));
+        let owed = tables.deliveries.keys();
+        Self {
+            ids: ids.collect(),
+            owed: owed.map(|(peer, _, seq)| (*seq, *peer)).collect(),
+            tables,
+            ..Self::default()
+        }
+    }
+
     /// What it holds, with the writes of the open transaction.
     #[must_use]
     pub fn tables(&self) -> &Tables {

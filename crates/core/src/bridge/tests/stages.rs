@@ -140,7 +140,7 @@ fn a_question_is_answered_with_what_the_broker_knows() {
     rig.say(Saying::Ask(
         ask.map(|(number, of)| (number, id(of))).to_vec(),
     ));
-    let ids = ["b3", "b4", "b5"].map(id).to_vec();
+    let ids = ["b3", "b4", "b5", "b6"].map(id).to_vec();
     let status = Output::Broker(ToBroker::Status(ids));
     assert_eq!(rig.outs(), [status, Output::Broker(ToBroker::Barrier)]);
     rig.accept("b3");
@@ -149,9 +149,15 @@ fn a_question_is_answered_with_what_the_broker_knows() {
     rig.receipt("b4", None, Stage::Unknown);
     rig.accept("b5");
     rig.receipt("b5", None, Stage::Queued);
+    let nobody = Accepted {
+        recipients: 0,
+        online: 0,
+        duplicate: false,
+    };
+    rig.receipt("b6", None, Stage::Accepted(nobody));
     assert_eq!(told(rig.said()), []);
     rig.input(Input::Barrier);
-    let answers = [(3, "acked", true), (4, "unknown", true)];
+    let answers = [(3, "acked", true), (4, "unknown", true), (6, "dead", true)];
     assert_eq!(
         told(rig.said()),
         answers,
@@ -163,10 +169,10 @@ fn a_question_is_answered_with_what_the_broker_knows() {
 }
 
 #[test]
-fn what_is_not_known_over_there_ended_if_it_was_taken() {
+fn what_is_not_known_over_there_ended_if_it_was_forwarded() {
     let mut rig = Rig::up(None);
-    rig.deliver([1, 2]);
-    rig.hello("B1", 1, false);
+    rig.deliver([2]);
+    rig.input(Input::Forwarded(vec![(1, id("m1"))]));
     rig.outs();
     let item = |number: u64| Item::new(number, Some(id(&format!("m{number}"))), 0, Stage::Unknown);
     let items = vec![item(1), item(2), item(3)];
@@ -176,4 +182,32 @@ fn what_is_not_known_over_there_ended_if_it_was_taken() {
     assert_eq!(says(&outs), [(1, "acked")]);
     let stage = Stage::Acked(None);
     assert_eq!(outs[0], Output::Broker(ToBroker::Says { number: 1, stage }));
+}
+
+#[test]
+fn an_end_without_a_number_is_placed_by_what_was_forwarded_or_is_old_news() {
+    let mut rig = Rig::up(None);
+    // It has the same id, and is another one.
+    rig.deliver([1]);
+    rig.outs();
+    let end = Item::new(0, Some(id("m1")), 7, seen());
+    let old = Item::new(0, Some(id("m0")), 6, seen());
+    let items = vec![end.clone(), old.clone()];
+    let answer = false;
+    rig.say(Saying::Stages { items, answer });
+    assert_eq!(rig.outs(), []);
+    rig.pass_with(3_000, 0);
+    rig.out.clear();
+    rig.input(Input::Forwarded(vec![(9, id("m1"))]));
+    assert_eq!(says(rig.out.make_contiguous()), [(9, "acked")]);
+    rig.out.clear();
+    rig.input(Input::Barrier);
+    assert_eq!(rig.said(), [Saying::Noted(vec![end.told])]);
+    rig.hello("B1", 1, false);
+    rig.outs();
+    // One round began after the other one came.
+    rig.input(Input::Forwarded(Vec::new()));
+    assert_eq!(rig.said(), []);
+    rig.input(Input::Forwarded(Vec::new()));
+    assert_eq!(rig.said(), [Saying::Noted(vec![old.told])]);
 }

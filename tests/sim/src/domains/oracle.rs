@@ -1,0 +1,272 @@
+//! What was promised, and whether it came true.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use peerbus_core::store::PeerId;
+use peerbus_core::testing::Tables;
+use peerbus_wire::{Envelope, How, MessageId, Seq, Stage};
+
+use super::home::Home;
+use crate::failure::{Failure, Verdict, ensure};
+
+/// A message by its sender's bare name and its id.
+pub(super) type Key = (String, String);
+
+/// What is known of a message.
+#[derive(Debug, Default)]
+pub(super) struct Letter {
+    pub(super) home: usize,
+    /// The domain that it is for.
+    pub(super) far: usize,
+    /// The recipient's bare name.
+    pub(super) to: String,
+    /// Its place among all that was accepted; 0: it was not.
+    pub(super) order: u64,
+    /// Its broker was brought back from a backup that does not have it.
+    pub(super) excused: bool,
+    /// Somebody else uses its id, or nobody has the name in its `to`.
+    pub(super) hopeless: bool,
+    /// The far broker has it on disk, or had.
+    pub(super) landed: bool,
+    /// A broker gave it to a connection of its recipient.
+    pub(super) delivered: bool,
+    /// Its recipient got it, first then and last then.
+    pub(super) got_ms: Option<(u64, u64)>,
+    /// What its recipient said of it.
+    pub(super) said: Vec<Stage>,
+    /// Its sender was told that it is lost.
+    pub(super) told_lost: bool,
+}
+
+impl Letter {
+    /// What a domain that lies does with its own mail, or says of mail that is for it, is its own.
+    fn concerns(&self, liar: Option<usize>) -> bool {
+        let of = |liar| liar == self.far || liar == self.home;
+        self.home != self.far && liar.is_some_and(of)
+    }
+}
+
+/// Everything that was promised.
+#[derive(Debug, Default)]
+pub(super) struct Oracle {
+    pub(super) letters: BTreeMap<Key, Letter>,
+    pub(super) accepted: u64,
+    /// The order of the last first delivery of each sender to each recipient.
+    pub(super) last: BTreeMap<(String, String), u64>,
+    /// Marks that were seen: by home and far domain, the epoch and its number.
+    pub(super) marks: BTreeMap<(usize, String), (String, u64)>,
+    /// Some broker was brought back from a backup.
+    pub(super) restored: bool,
+    pub(super) expires: bool,
+    pub(super) liar: Option<usize>,
+    /// What the world got to see.
+    pub(super) seen: BTreeSet<&'static str>,
+}
+
+/// Sender's bare name and id of an envelope.
+pub(super) fn key_of(envelope: &Envelope) -> Key {
+    let from = envelope.from.split('@').next().unwrap_or_default();
+    (from.to_owned(), envelope.id.clone())
+}
+
+impl Oracle {
+    /// A peer is about to send a message.
+    pub(super) fn sends(&mut self, key: Key, letter: Letter) {
+        self.letters.insert(key, letter);
+    }
+
+    /// Looks at what a broker has committed.
+    pub(super) fn look(&mut self, at: usize, home: &mut Home) -> Verdict {
+        let tables = home.store.tables();
+        let fresh = tables.messages.range(Seq(home.looked.0 + 1)..);
+        let mut last = home.looked;
+        for (seq, stored) in fresh {
+            last = *seq;
+            let Ok(decoded) = Envelope::decode(stored.envelope.as_bytes()) else {
+                continue;
+            };
+            let key = key_of(&decoded.envelope);
+            let Some(letter) = self.letters.get_mut(&key) else {
+                return Err(Failure::new("from", format!("nobody sent {key:?}")));
+            };
+            if letter.home == at {
+                self.accepted += 1;
+                letter.order = self.accepted;
+            } else {
+                letter.landed = true;
+                // Its recipient has not registered yet, or the database is older than that.
+                let here = tables.peers.values().any(|row| row.name == letter.to);
+                letter.hopeless |= !here;
+                self.seen.insert("crossed");
+            }
+        }
+        for row in tables.peers.values() {
+            let Some(mark) = row.mark.as_ref() else {
+                continue;
+            };
+            let Some((epoch, number)) = mark.as_str().rsplit_once(':') else {
+                continue;
+            };
+            let number: u64 = number.parse().unwrap_or_default();
+            let known = self.marks.entry((at, row.name.clone())).or_default();
+            let back = known.0 == epoch && number < known.1;
+            ensure(!back, "mark", || {
+                format!("{} of {at} goes back from {known:?} to {number}", row.name)
+            })?;
+            *known = (epoch.to_owned(), number);
+        }
+        home.looked = last;
+        Ok(())
+    }
+
+    /// A broker was brought back from a backup.
+    pub(super) fn restored(&mut self, at: usize, tables: &Tables) {
+        self.restored = true;
+        self.seen.insert("restored");
+        self.marks.retain(|(home, _), _| *home != at);
+        let has = |key: &Key| {
+            let of = |stored: &peerbus_core::testing::Stored| {
+                let decoded = Envelope::decode(stored.envelope.as_bytes());
+                decoded.is_ok_and(|it| key_of(&it.envelope) == *key)
+            };
+            tables.messages.values().any(of)
+        };
+        for (key, letter) in &mut self.letters {
+            if letter.home == at && letter.order > 0 && !has(key) {
+                letter.excused = true;
+            }
+        }
+    }
+
+    /// A broker gives a message to a connection of its recipient.
+    pub(super) fn delivers(&mut self, home: usize, key: &Key) {
+        if let Some(letter) = self.letters.get_mut(key).filter(|it| it.far == home) {
+            letter.delivered = true;
+        }
+    }
+
+    /// A peer got a message.
+    pub(super) fn gets(
+        &mut self,
+        now_ms: u64,
+        (peer, from): (&str, &str),
+        key: &Key,
+        again: bool,
+        restored_ms: Option<u64>,
+    ) -> Verdict {
+        let Some(letter) = self.letters.get_mut(key) else {
+            return Err(Failure::new("from", format!("{peer} got {key:?}")));
+        };
+        let lies = letter.concerns(self.liar);
+        // A broker that was brought back owes again what had ended since its backup.
+        let late = self.restored && (letter.told_lost || self.expires);
+        let named = from.split_once('@').map(|(_, domain)| domain);
+        let own = super::home::NAMES[letter.home];
+        ensure(named.is_none_or(|domain| domain == own), "from", || {
+            format!("{peer} got a message of {from}, who is of {own}")
+        })?;
+        ensure(letter.to == peer, "to", || {
+            format!("{peer} got {key:?}, which is for {}", letter.to)
+        })?;
+        if let Some((_, last)) = letter.got_ms {
+            let forgot = restored_ms.is_some_and(|at| at >= last);
+            ensure(again || forgot || lies, "once", || {
+                format!("{peer} got {key:?} as new again")
+            })?;
+            self.seen
+                .insert(if again { "again" } else { "after restore" });
+            letter.got_ms = letter.got_ms.map(|(first, _)| (first, now_ms));
+            return Ok(());
+        }
+        letter.got_ms = Some((now_ms, now_ms));
+        let order = letter.order;
+        let pair = (key.0.clone(), peer.to_owned());
+        let last = self.last.entry(pair).or_default();
+        ensure(*last < order || lies || late, "order", || {
+            format!("{peer} got {key:?} after a later one of the same sender")
+        })?;
+        *last = order;
+        Ok(())
+    }
+
+    /// A recipient says something of a message.
+    pub(super) fn says(&mut self, key: &Key, stage: &Stage) {
+        if let Some(letter) = self.letters.get_mut(key) {
+            letter.said.push(stage.clone());
+        }
+    }
+
+    /// A sender is told something.
+    pub(super) fn told(&mut self, key: &Key, stage: &Stage) -> Verdict {
+        let (restored, expires) = (self.restored, self.expires);
+        let Some(letter) = self.letters.get_mut(key) else {
+            return Ok(());
+        };
+        let abroad = letter.home != letter.far;
+        let liar = letter.concerns(self.liar);
+        letter.told_lost |= stage.is_lost();
+        if abroad {
+            self.seen.insert(match stage {
+                Stage::Acked(Some(How::Seen { .. })) => "seen",
+                stage => stage.word(),
+            });
+        }
+        let said = letter.said.contains(stage);
+        let true_ = match stage {
+            Stage::Forwarded => letter.landed,
+            // A broker says so of a connection that ends in the same moment, too.
+            Stage::Delivered => letter.delivered || letter.landed || !abroad,
+            Stage::Acked(None) => said || restored && letter.delivered,
+            Stage::Pushed { .. } | Stage::Held { .. } | Stage::Presented { .. } => said,
+            Stage::Acked(Some(_)) => said,
+            Stage::Dead { .. } => said || letter.hopeless,
+            Stage::Expired { .. } => expires,
+            _ => true,
+        };
+        ensure(true_ || liar, "stage", || {
+            format!("{key:?} is said to be {stage:?}: {letter:?}")
+        })
+    }
+
+    /// Nothing is owed any more: what was accepted was got, or its sender knows that it was not.
+    pub(super) fn finish(&self, homes: &[Home]) -> Verdict {
+        for (key, letter) in &self.letters {
+            let liar = letter.concerns(self.liar);
+            if letter.order == 0 || letter.excused || liar || letter.got_ms.is_some() {
+                continue;
+            }
+            ensure(letter.told_lost, "lost", || {
+                let end = ended(&homes[letter.home], key);
+                format!("nobody got {key:?}, which ended as {end:?}: {letter:?}")
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a message of this number or id is owed to another domain.
+pub(super) fn owed_abroad(tables: &Tables, number: u64, id: Option<&MessageId>) -> bool {
+    let is_it = |seq: &Seq| match id {
+        Some(id) => tables.messages.get(seq).is_some_and(|it| it.head.id == *id),
+        None => seq.0 == number,
+    };
+    let abroad = |peer: &PeerId| {
+        let row = tables.peers.get(peer);
+        row.is_some_and(|row| row.name.contains('@') || row.name.contains(' '))
+    };
+    let mut owed = tables.deliveries.keys();
+    owed.any(|(peer, _, seq)| is_it(seq) && abroad(peer))
+}
+
+/// How a message ended at home.
+fn ended(home: &Home, key: &Key) -> Option<Stage> {
+    let tables = home.store.tables();
+    let mut all = tables.fates.values().flat_map(|row| &row.fates);
+    let of = |seq: &Seq| {
+        let stored = tables.messages.get(seq);
+        let decoded = stored.and_then(|it| Envelope::decode(it.envelope.as_bytes()).ok());
+        decoded.is_some_and(|it| key_of(&it.envelope) == *key)
+    };
+    let fate = all.find(|fate| of(&fate.seq))?;
+    Some(Stage::clone(&fate.stage))
+}

@@ -1,0 +1,207 @@
+//! Worlds of domains: every promise holds in each of them, and the oracle notices when one is broken on
+//! purpose.
+
+use peerbus_core::bridge::Mutation;
+use peerbus_core::broker;
+use peerbus_sim::{DomainOptions, run_domains};
+
+/// Worlds of one test. The tests run side by side.
+const WORLDS: u64 = 1_000;
+
+/// Seeds in which a fault must show.
+const SEEDS: u64 = 400;
+
+fn worlds(first: u64) {
+    for seed in first..first + WORLDS {
+        let report = run_domains(seed, DomainOptions::default());
+        assert!(report.failure.is_none(), "{}", report.sentence());
+    }
+}
+
+#[test]
+fn domain_worlds_from_0() {
+    worlds(0);
+}
+
+#[test]
+fn domain_worlds_from_1000() {
+    worlds(1_000);
+}
+
+/// A world that never gets somewhere proves nothing about it.
+#[test]
+fn domain_worlds_see_everything() {
+    let seen: Vec<_> = (0..300)
+        .flat_map(|seed| run_domains(seed, DomainOptions::default()).seen)
+        .collect();
+    for word in [
+        "crossed",
+        "broker died",
+        "restored",
+        "new epoch",
+        "own epoch",
+        "resent",
+        "doubled",
+        "gap",
+        "stale",
+        "not believed",
+        "waits",
+        "away",
+        "back",
+        "stream full",
+        "again",
+        "after restore",
+        "forwarded",
+        "delivered",
+        "pushed",
+        "acked",
+        "seen",
+        "dead",
+        "expired",
+    ] {
+        assert!(seen.contains(&word), "no world has seen: {word}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_domain_world() {
+    for seed in 0..30 {
+        let keep = DomainOptions {
+            trace: true,
+            ..DomainOptions::default()
+        };
+        let first = run_domains(seed, keep);
+        let second = run_domains(seed, DomainOptions::default());
+        assert_eq!(
+            (&first.hash, first.steps),
+            (&second.hash, second.steps),
+            "seed {seed}"
+        );
+        assert!(!first.lines.is_empty(), "seed {seed} has a trace");
+    }
+}
+
+/// Breaks a rule and expects one of `rules` in the first failure of some seed.
+fn caught(options: DomainOptions, rules: &[&str]) {
+    let mut failures = (0..SEEDS).filter_map(|seed| run_domains(seed, options).failure);
+    let failure = failures.next();
+    let found = failure.as_ref().map(|failure| failure.rule);
+    assert!(
+        found.is_some_and(|found| rules.contains(&found)),
+        "{options:?}: {failure:?}"
+    );
+}
+
+fn bridge(mutation: Mutation, rules: &[&str]) {
+    let options = DomainOptions {
+        mutation: Some(mutation),
+        ..DomainOptions::default()
+    };
+    caught(options, rules);
+}
+
+fn home(mutation: broker::Mutation, rules: &[&str]) {
+    let options = DomainOptions {
+        broker_mutation: Some(mutation),
+        ..DomainOptions::default()
+    };
+    caught(options, rules);
+}
+
+#[test]
+fn a_bridge_that_takes_what_comes_without_what_stands_before_it() {
+    bridge(Mutation::IgnoreGap, &["stage", "order", "lost"]);
+}
+
+#[test]
+fn a_bridge_that_confirms_what_is_not_on_disk() {
+    bridge(Mutation::ConfirmEarly, &["stage", "lost"]);
+}
+
+#[test]
+fn a_bridge_that_acks_the_stream_for_what_is_not_on_disk() {
+    bridge(Mutation::AckEarly, &["ack"]);
+}
+
+#[test]
+fn a_bridge_that_takes_what_was_sent_in_another_life() {
+    bridge(Mutation::TakeStale, &["order", "lost", "stage", "mark"]);
+}
+
+#[test]
+fn a_bridge_that_takes_again_what_is_known() {
+    bridge(Mutation::TakeKnown, &["ack", "mark"]);
+}
+
+#[test]
+fn a_bridge_that_goes_on_as_if_the_far_broker_remembered() {
+    bridge(Mutation::IgnoreEpoch, &["lost", "liveness", "stage"]);
+}
+
+#[test]
+fn a_bridge_that_sends_nothing_again() {
+    bridge(Mutation::NeverResend, &["liveness"]);
+}
+
+#[test]
+fn a_bridge_that_believes_any_sender() {
+    bridge(Mutation::TrustFrom, &["from"]);
+}
+
+#[test]
+fn a_bridge_that_notes_an_end_before_it_is_on_disk() {
+    bridge(Mutation::NoteEarly, &["noted"]);
+}
+
+#[test]
+fn a_bridge_that_acks_a_notice_before_it_is_noted() {
+    bridge(Mutation::AckNotices, &["notice"]);
+}
+
+#[test]
+fn a_bridge_that_says_what_became_of_a_message_only_once() {
+    bridge(Mutation::NeverAsk, &["liveness"]);
+}
+
+#[test]
+fn a_bridge_that_passes_over_what_is_refused() {
+    bridge(Mutation::SkipRefused, &["ack", "stage", "lost"]);
+}
+
+#[test]
+fn a_bridge_that_takes_what_follows_a_refused_message() {
+    bridge(Mutation::TakeBehind, &["stage", "lost", "order"]);
+}
+
+#[test]
+fn a_bridge_that_says_more_than_it_was_told() {
+    bridge(Mutation::Exaggerate, &["stage"]);
+}
+
+#[test]
+fn a_broker_that_gives_a_bridge_its_mail_in_any_order() {
+    home(broker::Mutation::Disorder, &["order", "lost", "stage"]);
+}
+
+#[test]
+fn a_broker_that_takes_what_follows_a_refused_message() {
+    home(broker::Mutation::TakeBehind, &["order", "lost", "stage"]);
+}
+
+#[test]
+fn a_broker_that_forgets_how_far_its_bridge_is() {
+    home(broker::Mutation::ForgetMark, &["ack", "lost", "liveness"]);
+}
+
+#[test]
+fn a_broker_that_owes_nobody_what_was_forwarded() {
+    home(broker::Mutation::ForwardLoses, &["lost", "liveness"]);
+}
+
+#[test]
+fn a_broker_that_thinks_a_restored_one_remembers() {
+    home(
+        broker::Mutation::KeepForwarded,
+        &["stage", "lost", "liveness"],
+    );
+}

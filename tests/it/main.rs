@@ -16,7 +16,7 @@ mod demand;
 mod disk;
 mod doctor;
 mod documents;
-
+mod domains;
 mod driver;
 mod gates;
 mod governor;

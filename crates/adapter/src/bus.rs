@@ -8,7 +8,9 @@ use peerbus_core::peer::{
     Session, Status, Unsent,
 };
 use peerbus_wire::limits::STATUS_IDS_MAX;
-use peerbus_wire::{Accepted, Address, AuditRecord, How, MessageId, PeerEntry, Presence, Receipt};
+use peerbus_wire::{
+    Accepted, Address, AuditRecord, Domain, How, MessageId, PeerEntry, PeerName, Presence, Receipt,
+};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
@@ -52,6 +54,8 @@ pub struct Peers {
     pub omitted: u32,
     /// The broker told more than names.
     pub ext: bool,
+    /// The broker's own domain, if it has one.
+    pub domain: Option<Domain>,
 }
 
 impl Bus {
@@ -78,6 +82,31 @@ impl Bus {
     pub fn name(&self) -> String {
         self.shared()
             .with(|session, _| session.name().as_str().to_owned())
+    }
+
+    /// The domain of the broker, as it said when it was connected last.
+    #[must_use]
+    pub fn domain(&self) -> Option<Domain> {
+        self.shared().with(|session, _| session.domain().cloned())
+    }
+
+    /// The other domain to which mail for `to` goes. `None`: it stays at this broker.
+    #[must_use]
+    pub fn abroad(&self, to: &str) -> Option<Domain> {
+        let to = PeerName::parse(to).ok()?;
+        self.shared().with(|session, _| session.abroad(&to))
+    }
+
+    /// The name in `to` without the broker's own domain, if that stands behind it.
+    #[must_use]
+    pub fn at_home(&self, to: &str) -> String {
+        let address = PeerName::parse(to).ok().and_then(|to| to.address());
+        match address {
+            Some((name, domain)) if self.domain().as_ref() == Some(&domain) => {
+                name.as_str().to_owned()
+            }
+            _ => to.to_owned(),
+        }
     }
 
     /// Sends `body` (JSON text) to the peer `to` and waits until it is accepted or refused, or,
@@ -227,6 +256,7 @@ impl Bus {
             entries: roster.peers,
             omitted: roster.omitted,
             ext: roster.ext,
+            domain: self.domain(),
         })
     }
 

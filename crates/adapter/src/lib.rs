@@ -34,6 +34,7 @@ mod conn;
 pub mod credentials;
 pub mod demand;
 mod dial;
+pub mod domains;
 mod error;
 pub mod hooks;
 pub mod inbox;
@@ -70,8 +71,8 @@ pub use link::{Link, LinkEnd, connect};
 pub use peerbus_agents as agents;
 pub use peerbus_core::peer::{Event, Held, IN_USE_MS, Inbound, Key, NoticeId, Refused};
 pub use peerbus_wire::{
-    Accepted, AuditAction, AuditRecord, How, Kind, PeerEntry, PeerName, Presence, Receipt, Refusal,
-    RefusalCode, Secret, Stage, Token, Window,
+    Accepted, AuditAction, AuditRecord, Domain, How, Kind, PeerEntry, PeerName, Presence, Receipt,
+    Refusal, RefusalCode, Secret, Stage, Token, Window,
 };
 pub use similar::similar;
 pub use state::{LinkState, refusal};

@@ -13,5 +13,5 @@ pub(crate) fn run(verb: Broadcast) -> Result<(), Failure> {
     let sent = client::with_bus(config, client::Refused::Fail, async |bus| {
         Ok(bus.broadcast(&body, deadline).await?)
     })?;
-    send::report(&sent, None, None, &verb.outgoing)
+    send::report(&sent, None, &verb.outgoing)
 }

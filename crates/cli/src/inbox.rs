@@ -31,7 +31,7 @@ pub(crate) fn run(verb: &Inbox) -> Result<(), Failure> {
         let receipts = receipts(message, &name);
         let stage = reached(receipts.iter()).into_values().next();
         let stage = stage.map_or(&Stage::Queued, |receipt| &receipt.stage);
-        let trail = Trail::new(&message.id, &receipts, wall_ms()).with_peers(&peers);
+        let trail = Trail::among(&message.id, &receipts, wall_ms(), &peers);
         if verb.json {
             let mut told = message.json(secret.as_ref());
             told["state"] = told::word(stage).into();

@@ -1,6 +1,7 @@
 //! `peerbus peers`.
 
 use peerbus_adapter::demand::came_to_be;
+use peerbus_adapter::domains::Joined;
 use peerbus_adapter::text::span;
 use peerbus_adapter::{PeerEntry, Url, credentials};
 use peerbus_mcp::About;
@@ -21,20 +22,37 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
     let answer = client::with_bus(config, client::Refused::Fail, async |bus| {
         Ok(bus.peers(deadline).await?)
     })?;
-    let own = |peer: &&PeerEntry| peer.name == answer.me;
+    let bridge = |peer: &PeerEntry| answer.domain.is_some() && Joined::is_bridge(peer);
+    let own = |peer: &&PeerEntry| peer.name == answer.me || bridge(peer);
     let others = answer.entries.iter().filter(|peer| !own(peer));
     let others: Vec<About> = others.map(About::new).collect();
+    let joined = match answer.domain {
+        Some(_) => Joined::all(&answer.entries),
+        None => Vec::new(),
+    };
     let broker = broker(&verb);
     if verb.json {
         let mut told = json!({ "peers": others, "omitted": answer.omitted });
         if let Some(broker) = broker {
             told["broker"] = broker;
         }
+        if let Some(domain) = &answer.domain {
+            told["domain"] = domain.as_str().into();
+            told["domains"] = joined.iter().map(as_json).collect();
+        }
         let text = told.to_string();
         return Ok(output::line(&peerbus_wire::escape_json(&text))?);
     }
     if let Some(says) = broker.and_then(|broker| came_to_be(&broker.to_string())) {
         output::say(&format!("broker: {says}"));
+    }
+    if let Some(domain) = &answer.domain {
+        output::say(&format!(
+            "domain: {domain}; from elsewhere a peer is NAME@{domain}"
+        ));
+        for joined in &joined {
+            output::say(&domain_line(joined));
+        }
     }
     let known = others.len();
     let here = |peer: &About| peer.online || peer.unacked.is_some_and(|waits| waits > 0);
@@ -57,6 +75,27 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
         output::say(&format!("… and {} more", answer.omitted));
     }
     Ok(())
+}
+
+fn as_json(joined: &Joined) -> Value {
+    let mut told = json!({ "domain": joined.domain.as_str(), "reachable": true });
+    if let Some(trouble) = joined.trouble() {
+        (told["reachable"], told["note"]) = (false.into(), trouble.into());
+    }
+    told
+}
+
+/// Another domain, and whether mail gets there.
+fn domain_line(joined: &Joined) -> String {
+    let domain = &joined.domain;
+    let waiting = joined.waiting.filter(|waiting| *waiting > 0);
+    let waiting = waiting.map_or_else(String::new, |n| {
+        format!("; {} for it", output::plural(n, "message"))
+    });
+    match joined.trouble() {
+        None => format!("domain: {domain} is joined, a peer there is NAME@{domain}{waiting}"),
+        Some(trouble) => format!("domain: {trouble}{waiting}"),
+    }
 }
 
 /// What the broker says of itself, where it is asked over a Unix socket.

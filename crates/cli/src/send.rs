@@ -1,7 +1,9 @@
 //! `peerbus send`.
 
 use peerbus_adapter::text::is_proven;
-use peerbus_adapter::{Bus, How, RefusalCode, SendError, Sent, Stage, similar, wall_ms};
+use peerbus_adapter::{
+    Bus, Domain, How, RefusalCode, SendError, Sent, Stage, domains, similar, wall_ms,
+};
 use peerbus_mcp::{Trail, reached};
 use peerbus_wire::{Conversation, escape};
 use serde_json::{Value, json};
@@ -13,6 +15,9 @@ use crate::{body, client, output};
 
 /// How often the broker is asked whether a message was seen.
 const LOOK: Duration = Duration::from_millis(500);
+
+/// Longest reason of the broker's that is repeated, in characters.
+const REASON_CHARS: usize = 300;
 
 /// How long it may take to look for names like an unknown one.
 const LOOK_UP: Duration = Duration::from_secs(1);
@@ -35,18 +40,34 @@ pub(crate) fn run(verb: Send) -> Result<(), Failure> {
             true => None,
             false => holder(&bus, &sent).await,
         };
-        let to = Some(verb.to.as_str());
+        let to = To {
+            given: verb.to.clone(),
+            name: bus.at_home(&verb.to),
+            abroad: bus.abroad(&verb.to),
+            holder,
+        };
         match verb.wait {
-            None => report(&sent, to, holder.as_deref(), &verb.outgoing),
+            None => report(&sent, Some(&to), &verb.outgoing),
             Some(limit) => {
                 if !verb.outgoing.json {
-                    report(&sent, to, holder.as_deref(), &verb.outgoing)?;
+                    report(&sent, Some(&to), &verb.outgoing)?;
                 }
                 let (far, trail) = watch(&bus, &sent.id, client::duration(limit)).await?;
                 tell(&verb, &sent, far.as_ref(), &trail)
             }
         }
     })
+}
+
+/// Whom a message is for.
+pub(crate) struct To {
+    given: String,
+    /// The same without the broker's own domain.
+    name: String,
+    /// The other domain to which it goes.
+    abroad: Option<Domain>,
+    /// Who has the name now, if that is known.
+    holder: Option<String>,
 }
 
 /// The name of who has `to`, for a name or an old one, as it was registered: the broker says to whom
@@ -61,18 +82,27 @@ async fn holder(bus: &Bus, sent: &Sent) -> Option<String> {
 
 /// Why it was not sent, and the names that may have been meant when nobody has this one.
 pub(crate) async fn unsent(bus: &Bus, to: &str, error: SendError) -> Failure {
-    match &error {
-        SendError::Refused(refusal) if refusal.code == RefusalCode::UnknownRecipient => {}
+    let refusal = match &error {
+        SendError::Refused(refusal) if refusal.code == RefusalCode::UnknownRecipient => refusal,
         _ => return error.into(),
+    };
+    if bus.abroad(to).is_some() {
+        let hint = domains::unknown(to, bus.domain().as_ref()).unwrap_or_default();
+        let reason = escape(&refusal.reason, REASON_CHARS);
+        return Failure::failed(format!("{reason}; {hint}"));
     }
-    let others = match bus.peers(LOOK_UP).await {
+    let others: Vec<String> = match bus.peers(LOOK_UP).await {
         Err(_) => Vec::new(),
         Ok(peers) => {
             let others = peers.entries.into_iter().map(|peer| peer.name);
             others.filter(|name| *name != peers.me).collect()
         }
     };
-    Failure::failed(nobody(to, &others))
+    let nobody = nobody(to, &others);
+    Failure::failed(match domains::unknown(to, bus.domain().as_ref()) {
+        Some(hint) => format!("{nobody} ({hint})"),
+        None => nobody,
+    })
 }
 
 /// That no peer has a name, and which of those that there are may have been meant.
@@ -142,18 +172,13 @@ fn tell(verb: &Send, sent: &Sent, far: Option<&Stage>, trail: &Trail) -> Result<
     Err(Failure::failed(format!("not {missing}: {}", trail.note)))
 }
 
-/// Prints the result of a send or a broadcast. For `holder` see [`sentence`].
-pub(crate) fn report(
-    sent: &Sent,
-    to: Option<&str>,
-    holder: Option<&str>,
-    outgoing: &Outgoing,
-) -> Result<(), Failure> {
+/// Prints the result of a send or a broadcast.
+pub(crate) fn report(sent: &Sent, to: Option<&To>, outgoing: &Outgoing) -> Result<(), Failure> {
     let text = if outgoing.json {
-        as_json(sent, to).to_string()
+        as_json(sent, to.map(|to| to.given.as_str())).to_string()
     } else {
         let own = outgoing.name.as_deref().unwrap_or_default();
-        sentence(sent, to, holder, own)
+        sentence(sent, to, own)
     };
     match output::line(&text) {
         // It is sent, whoever reads that.
@@ -176,9 +201,12 @@ fn as_json(sent: &Sent, to: Option<&str>) -> Value {
     result
 }
 
-/// How far it got; `holder` is who has the name `to` now, and `own` the sender's name.
-fn sentence(sent: &Sent, to: Option<&str>, holder: Option<&str>, own: &str) -> String {
+/// How far it got; `own` is the sender's name.
+fn sentence(sent: &Sent, to: Option<&To>, own: &str) -> String {
     let id = &sent.id;
+    let abroad = to.and_then(|to| to.abroad.as_ref());
+    let holder = to.and_then(|to| to.holder.as_deref());
+    let to = to.map(|to| to.name.as_str());
     let whose = match (to, holder) {
         (Some(to), Some(holder)) if !to.eq_ignore_ascii_case(holder) => {
             format!("{to} is an old name of {holder}; ")
@@ -187,7 +215,12 @@ fn sentence(sent: &Sent, to: Option<&str>, holder: Option<&str>, own: &str) -> S
     };
     let to = holder.or(to);
     let Some(accepted) = sent.accepted else {
-        return format!("written {id} (a v1 broker: whether it was accepted cannot be known)");
+        let known = "a v1 broker: whether it was accepted cannot be known";
+        let domains = match to.and_then(|to| domains::unknown(to, None)) {
+            Some(_) => ", and it knows no other domains",
+            None => "",
+        };
+        return format!("written {id} ({known}{domains})");
     };
     let how = match to {
         _ if accepted.duplicate => "when it was sent before; it is not queued twice".to_owned(),
@@ -202,6 +235,13 @@ fn sentence(sent: &Sent, to: Option<&str>, holder: Option<&str>, own: &str) -> S
             output::plural(u64::from(accepted.recipients), "recipient"),
             accepted.online
         ),
+    };
+    let how = match abroad {
+        Some(domain) if !accepted.duplicate && accepted.online == 0 => {
+            format!("{domain} cannot be reached now, it is queued")
+        }
+        Some(domain) if !accepted.duplicate => format!("it goes to {domain}"),
+        _ => how,
     };
     let mark = if accepted.duplicate { ',' } else { ';' };
     format!("accepted {id}: on disk{mark} {how}")

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use peerbus_adapter::{Peers, Receipt, Stage, Url, credentials, wall_ms};
-use peerbus_mcp::{Step, Trail};
+use peerbus_mcp::{Step, Trail, depends_on_peers};
 use peerbus_wire::{MessageId, PeerName, escape, escape_json};
 use serde_json::json;
 
@@ -70,19 +70,16 @@ fn show_text(said: &Said) -> Result<(), Failure> {
 
 /// How far each message got, and who of those that have it waits for its user.
 fn trails(verb: &Status, way: Way, messages: &[Message]) -> Vec<Trail> {
-    let new = |message: &Message| Trail::new(&verb.id, &message.receipts, wall_ms());
-    let trails: Vec<_> = messages.iter().map(new).collect();
-    if !trails.iter().any(Trail::is_open) {
-        return trails;
-    }
+    let depends = |message: &Message| depends_on_peers(&verb.id, &message.receipts);
     let peers = match way {
+        _ if !messages.iter().any(depends) => Ok(Vec::new()),
         Way::Operator(socket) => told::peers(socket.as_ref()),
         Way::Sender(url) => peers(verb, &url).map(|peers| peers.entries),
     };
     // Without them the rest is known all the same.
     let peers = peers.unwrap_or_default();
-    let told = trails.into_iter();
-    told.map(|trail| trail.with_peers(&peers)).collect()
+    let new = |message: &Message| Trail::among(&verb.id, &message.receipts, wall_ms(), &peers);
+    messages.iter().map(new).collect()
 }
 
 /// The peers that a broker knows.

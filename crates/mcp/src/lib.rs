@@ -29,4 +29,4 @@ pub use rpc::{Gone, Host, Notes};
 pub use run::{run, run_over};
 pub use spelling::{Spelling, UnknownSpelling};
 pub use tools::is_tool;
-pub use trail::{Step, Trail, reached};
+pub use trail::{Step, Trail, depends_on_peers, reached};

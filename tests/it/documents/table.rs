@@ -190,6 +190,7 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
         "docker compose -f deploy/compose.yaml up --build --detach",
         Not("it needs a Docker daemon, and the network"),
     ),
+    ("peerbus serve --domain alpha", Stays("listening on")),
     ("peerbus serve --history 30d,1G", Stays("listening on")),
     ("peerbus serve --history 0", Stays("listening on")),
     ("peerbus history --with bob --since 2h", Runs),

@@ -1,5 +1,6 @@
 //! What the scenarios stand on.
 
+pub(crate) mod bridge;
 mod broker;
 mod home;
 mod lines;

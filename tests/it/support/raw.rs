@@ -82,6 +82,17 @@ impl Raw {
         self.runtime.block_on(self.socket.next())
     }
 
+    /// The text of the next frame.
+    pub(crate) fn next_text(&mut self) -> String {
+        loop {
+            match self.runtime.block_on(self.socket.next_raw()) {
+                Some(Message::Text(text)) => return text.to_string(),
+                Some(Message::Ping(_) | Message::Pong(_)) => {}
+                other => panic!("expected a frame, got {other:?}"),
+            }
+        }
+    }
+
     /// The next answer to an envelope.
     pub(crate) fn answer(&mut self) -> Value {
         loop {

@@ -153,6 +153,10 @@ impl Broker {
             let past = self.recent.get((head.seq, peer));
             let mut history = past.cloned().unwrap_or_default();
             match self.flight(peer, head.seq) {
+                // A bridge has it, and the other domain perhaps not.
+                Some(_) if self.is_bridge(peer) => {
+                    queued.push(say(Some(to.clone()), Stage::Queued, None));
+                }
                 Some(flight) => history.follow(&flight.history),
                 None if self.registry.is_forwarded(peer) => {
                     if history.steps().is_empty() {

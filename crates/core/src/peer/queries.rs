@@ -94,7 +94,9 @@ impl Queries {
             if let Question::Statuses { ids, statements } = &mut query.question
                 && ids.contains(&receipt.id)
             {
-                if statements.len() < STATEMENTS_MAX && !statements.contains(receipt) {
+                // What was told meanwhile stands in the answer where it belongs.
+                statements.retain(|known| known != receipt);
+                if statements.len() < STATEMENTS_MAX {
                     statements.push(receipt.clone());
                 }
                 return true;

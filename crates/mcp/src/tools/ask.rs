@@ -56,7 +56,10 @@ pub(crate) fn tool() -> Tool {
         input: json!({
             "type": "object",
             "properties": {
-                "to": { "type": "string", "description": "The peer's name." },
+                "to": {
+                    "type": "string",
+                    "description": "The peer's name; NAME@DOMAIN in another domain."
+                },
                 "body": { "description": "The question: plain text, or any JSON value." },
                 "timeout_s": {
                     "type": "integer",
@@ -78,7 +81,11 @@ pub(crate) fn tool() -> Tool {
 
 async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     let (to, body) = (arguments.string("to")?, body(arguments)?);
-    if to.eq_ignore_ascii_case(&context.bus.name()) {
+    if context
+        .bus
+        .at_home(&to)
+        .eq_ignore_ascii_case(&context.bus.name())
+    {
         return Err(format!(
             "not asked: you are {} yourself",
             context.bus.name()

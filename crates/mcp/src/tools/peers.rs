@@ -1,6 +1,7 @@
 //! `bus.peers`
 
 use peerbus_adapter::PeerEntry;
+use peerbus_adapter::domains::Joined;
 use serde::Serialize;
 use serde_json::json;
 
@@ -21,6 +22,16 @@ struct Output {
     /// This session's own name.
     #[serde(rename = "self")]
     me: String,
+    /// The domain of this session's broker: from other domains its peers are NAME@DOMAIN. Absent:
+    /// it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    domain: Option<String>,
+    /// The other domains that were joined to it. A peer there is NAME@DOMAIN; who is there is not
+    /// known here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<Other>")]
+    domains: Vec<Other>,
     /// Names of the other peers that are connected.
     peers: Vec<String>,
     /// More about peers, connected or away. Absent behind a v1 broker, which knows no more.
@@ -31,6 +42,30 @@ struct Output {
     omitted: u32,
     /// What the lists do not say.
     note: String,
+}
+
+/// Another domain.
+#[derive(Serialize, JsonSchema)]
+struct Other {
+    /// Its name.
+    domain: String,
+    /// Mail gets there now; otherwise it waits here.
+    reachable: bool,
+    /// Why it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    note: Option<String>,
+}
+
+impl Other {
+    fn of(joined: &Joined) -> Self {
+        let note = joined.trouble();
+        Self {
+            domain: joined.domain.to_string(),
+            reachable: note.is_none(),
+            note,
+        }
+    }
 }
 
 pub(crate) fn tool() -> Tool {
@@ -56,8 +91,11 @@ async fn call(context: &Context<'_>, _arguments: &Arguments) -> Result<Reply, St
         .peers(DEADLINE)
         .await
         .map_err(|error| error.to_string())?;
-    let others: Vec<PeerEntry> = peers
-        .entries
+    let (bridges, entries): (Vec<_>, Vec<_>) = match &peers.domain {
+        Some(_) => peers.entries.into_iter().partition(Joined::is_bridge),
+        None => (Vec::new(), peers.entries),
+    };
+    let others: Vec<PeerEntry> = entries
         .into_iter()
         .filter(|entry| !entry.name.eq_ignore_ascii_case(&peers.me))
         .collect();
@@ -68,6 +106,8 @@ async fn call(context: &Context<'_>, _arguments: &Arguments) -> Result<Reply, St
     let left_out = details.as_ref().map_or(0, |told| total - told.len());
     done(&Output {
         me: peers.me,
+        domain: peers.domain.map(|domain| domain.to_string()),
+        domains: Joined::all(&bridges).iter().map(Other::of).collect(),
         peers: names,
         omitted: peers.omitted + u32::try_from(left_out).unwrap_or(u32::MAX),
         note: note(details.as_deref(), total),

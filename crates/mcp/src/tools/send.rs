@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerbus_adapter::{Accepted, Bus, RefusalCode, SendError, Sent, similar};
+use peerbus_adapter::{Accepted, Bus, Domain, RefusalCode, SendError, Sent, domains, similar};
 use peerbus_wire::Conversation;
 use serde::Serialize;
 use serde_json::json;
@@ -42,7 +42,7 @@ pub(crate) fn tool() -> Tool {
             "properties": {
                 "to": {
                     "type": "string",
-                    "description": "The peer's name."
+                    "description": "The peer's name; NAME@DOMAIN in another domain."
                 },
                 "body": {
                     "description": "The message: plain text, or any JSON value."
@@ -85,7 +85,7 @@ pub(super) async fn deliver(
         sent: true,
         known: Known::from(&sent),
         to: to.to_owned(),
-        note: note(&sent, to),
+        note: note(&sent, to, context.bus.abroad(to).as_ref()),
     })
 }
 
@@ -95,22 +95,32 @@ pub(super) fn is_nobody(error: &SendError) -> bool {
         if refusal.code == RefusalCode::UnknownRecipient)
 }
 
-fn note(sent: &Sent, to: &str) -> String {
-    match sent.accepted {
-        Some(accepted) if accepted.duplicate => {
+fn note(sent: &Sent, to: &str, abroad: Option<&Domain>) -> String {
+    match (sent.accepted, abroad) {
+        (Some(accepted), _) if accepted.duplicate => {
             format!("accepted before under this id; not queued for {to} again")
         }
-        Some(Accepted { online: 0, .. }) => format!(
+        (Some(Accepted { online: 0, .. }), Some(domain)) => format!(
+            "accepted by the broker, on disk; {domain} cannot be reached now: the message waits and \
+             goes on by itself when it can"
+        ),
+        (Some(_), Some(domain)) => format!(
+            "accepted by the broker, on disk, to go to {domain}; the bus status tool says when \
+             {domain} has it; not known to be read"
+        ),
+        (Some(Accepted { online: 0, .. }), None) => format!(
             "accepted by the broker, on disk; {to} is away: the message waits and is delivered \
              when {to} is back"
         ),
-        Some(_) => format!(
+        (Some(_), None) => format!(
             "accepted by the broker, on disk; {to} is connected and is being sent it; not known \
              to be read"
         ),
-        None => "written to a broker of peerbus v1, which confirms nothing: \
-            whether it was stored, or is ever delivered, is not known"
-            .to_owned(),
+        (None, _) => {
+            "written to a broker of peerbus v1, which confirms nothing and knows no other \
+            domains: whether it was stored, or is ever delivered, is not known"
+                .to_owned()
+        }
     }
 }
 
@@ -125,6 +135,8 @@ pub(super) async fn unsent(bus: &Bus, to: &str, error: &SendError) -> String {
     };
     let names: Vec<String> = peers.entries.into_iter().map(|entry| entry.name).collect();
     let found = similar(&names, to);
+    let hint = domains::unknown(to, peers.domain.as_ref());
+    let sentence = hint.map_or_else(|| sentence.clone(), |hint| format!("{sentence}; {hint}"));
     if found.is_empty() {
         return sentence;
     }
@@ -146,9 +158,15 @@ mod tests {
             online,
             duplicate: false,
         };
-        assert!(note(&sent(Some(online(0))), "bob").contains("bob is away"));
-        assert!(note(&sent(Some(online(1))), "bob").contains("not known to be read"));
-        let written = note(&sent(None), "bob");
+        let near = |sent: &Sent| note(sent, "bob", None);
+        assert!(near(&sent(Some(online(0)))).contains("bob is away"));
+        assert!(near(&sent(Some(online(1)))).contains("not known to be read"));
+        let beta = Domain::parse("beta");
+        for (here, says) in [(0, "beta cannot be reached now"), (1, "to go to beta")] {
+            let note = note(&sent(Some(online(here))), "bob@beta", beta.as_ref());
+            assert!(note.contains(says) && !note.contains("connected"), "{note}");
+        }
+        let written = near(&sent(None));
         assert!(
             written.contains("not known") && !written.contains("accepted"),
             "{written}"

@@ -8,7 +8,7 @@ use super::{Context, DEADLINE, Tool, done, talk};
 use crate::arguments::Arguments;
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
-use crate::trail::Trail;
+use crate::trail::{Trail, depends_on_peers};
 
 const NAME: &str = "bus.status";
 
@@ -25,8 +25,8 @@ struct Output {
 pub(crate) fn tool() -> Tool {
     Tool {
         title: "How far a message got",
-        description: "Tells how far messages that you sent got, with times: accepted, delivered, \
-            pushed, presented, seen, or why not. Only `seen` means that the peer's model got it.",
+        description: "Tells how far messages that you sent got, with times: accepted, forwarded (to \
+            another domain), delivered, pushed, presented, seen, or why not. Only `seen` means that the peer's model got it.",
         input: json!({
             "type": "object",
             "properties": {
@@ -53,16 +53,19 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
     let receipts = context.bus.statuses(&ids, DEADLINE).await;
     let receipts = receipts.map_err(|error| error.to_string())?;
     let now_ms = wall_ms();
-    let trails = ids.iter().map(|id| Trail::new(id, &receipts, now_ms));
-    let mut messages: Vec<Trail> = trails.collect();
-    // How far the messages got is known without it.
-    if messages.iter().any(Trail::is_open)
-        && let Ok(peers) = context.bus.peers(DEADLINE).await
-    {
-        let told = messages.into_iter();
-        messages = told.map(|trail| trail.with_peers(&peers.entries)).collect();
-    }
-    done(&Output { messages })
+    let depends = ids.iter().any(|id| depends_on_peers(id, &receipts));
+    // How far the messages got is known without them.
+    let peers = match depends {
+        true => context.bus.peers(DEADLINE).await.ok(),
+        false => None,
+    };
+    let peers = peers.map_or_else(Vec::new, |peers| peers.entries);
+    let trails = ids
+        .iter()
+        .map(|id| Trail::among(id, &receipts, now_ms, &peers));
+    done(&Output {
+        messages: trails.collect(),
+    })
 }
 
 fn ids(arguments: &Arguments) -> Result<Vec<String>, String> {

@@ -6,7 +6,8 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use peerbus_adapter::{How, PeerEntry, Receipt, Stage, rfc3339};
+use peerbus_adapter::domains::Joined;
+use peerbus_adapter::{How, PeerEntry, PeerName, Receipt, Stage, rfc3339};
 use peerbus_wire::escape;
 use serde::Serialize;
 
@@ -33,9 +34,6 @@ pub struct Trail {
     pub omitted: usize,
     /// The same as a sentence.
     pub note: String,
-    /// Those that have it and have not acked it.
-    #[serde(skip)]
-    open: Vec<String>,
 }
 
 /// One step.
@@ -45,7 +43,7 @@ pub struct Step {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub at: Option<String>,
-    /// What: `accepted`, `queued`, `delivered`, `pushed`, `presented`, `held`, `seen`, `acked`
+    /// What: `accepted`, `queued`, `forwarded` (to another domain), `delivered`, `pushed`, `presented`, `held`, `seen`, `acked`
     /// (by what, its peer does not say), `expired`, `dead`, `refused`, `settled`, `unknown`.
     pub state: &'static str,
     /// At whom.
@@ -75,33 +73,29 @@ impl Trail {
     /// wall clock.
     #[must_use]
     pub fn new(id: &str, receipts: &[Receipt], now_ms: u64) -> Self {
+        Self::among(id, receipts, now_ms, &[])
+    }
+
+    /// As [`Trail::new`], with what the list of peers tells: who of those that have not acked the
+    /// message waits for its user, and whether the domain to which it goes can be reached.
+    #[must_use]
+    pub fn among(id: &str, receipts: &[Receipt], now_ms: u64, peers: &[PeerEntry]) -> Self {
         let own = || receipts.iter().filter(|receipt| receipt.id.as_str() == id);
         let total = own().count();
-        Self {
-            id: id.to_owned(),
-            steps: own().take(STEPS_MAX).map(step).collect(),
-            omitted: total.saturating_sub(STEPS_MAX),
-            note: sentence::of(own(), now_ms),
-            open: open(own()),
-        }
-    }
-
-    /// Whether somebody has the message and has not acked it: what that peer does may say why.
-    #[must_use]
-    pub const fn is_open(&self) -> bool {
-        !self.open.is_empty()
-    }
-
-    /// Adds to the sentence who of those that have not acked the message waits for its user.
-    #[must_use]
-    pub fn with_peers(mut self, peers: &[PeerEntry]) -> Self {
-        let open = peers.iter().filter(|peer| self.open.contains(&peer.name));
+        let open = open(own());
+        let open = peers.iter().filter(|peer| open.contains(&peer.name));
         let waits = open
             .map(About::new)
             .filter(|peer| peer.activity == Some("waiting"));
         let waits: Vec<About> = waits.collect();
-        self.note.push_str(&sentence::waiting(&waits));
-        self
+        let joined = |name: &str| Joined::to(peers, name);
+        let note = sentence::of(own(), now_ms, &joined) + &sentence::waiting(&waits);
+        Self {
+            id: id.to_owned(),
+            steps: own().take(STEPS_MAX).map(step).collect(),
+            omitted: total.saturating_sub(STEPS_MAX),
+            note,
+        }
     }
 
     /// When the broker says nothing of the message `id`, for the reason in `note`.
@@ -111,7 +105,6 @@ impl Trail {
             steps: Vec::new(),
             omitted: 0,
             note,
-            open: Vec::new(),
         }
     }
 }
@@ -137,6 +130,17 @@ pub fn reached<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> BTreeMap<&'a 
     all
 }
 
+/// Whether the list of peers may say more of a message: somebody has it and has not acked it, or it
+/// is not at its recipient yet, who may be in another domain.
+#[must_use]
+pub fn depends_on_peers(id: &str, receipts: &[Receipt]) -> bool {
+    let own = || receipts.iter().filter(|receipt| receipt.id.as_str() == id);
+    let far = |name: &str| PeerName::parse(name).is_ok_and(|name| name.address().is_some());
+    let mut each = reached(own()).into_iter();
+    !open(own()).is_empty() || each.any(|(name, receipt)| far(name) && !receipt.stage.is_final())
+}
+
+/// Those that have it and have not acked it.
 fn open<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> Vec<String> {
     let has = |stage: &Stage| {
         matches!(

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use peerbus_adapter::{How, Receipt, Stage};
+use peerbus_adapter::domains::Joined;
+use peerbus_adapter::{How, PeerName, Receipt, Stage};
 use peerbus_wire::escape;
 
 use peerbus_adapter::text::{proof, says, span, word};
@@ -13,11 +14,19 @@ use crate::about::About;
 /// Most peers that a sentence names.
 const NAMES_MAX: usize = 5;
 
-/// The sentence about a message whose receipts these are, in order of time.
-pub(super) fn of<'a>(receipts: impl Iterator<Item = &'a Receipt> + Clone, now_ms: u64) -> String {
+/// The sentence about a message whose receipts these are, in order of time. `joined` says in which
+/// other domain a name is.
+pub(super) fn of<'a>(
+    receipts: impl Iterator<Item = &'a Receipt> + Clone,
+    now_ms: u64,
+    joined: &dyn Fn(&str) -> Option<Joined>,
+) -> String {
     let each = reached(receipts.clone());
     if let Some((to, receipt)) = each.first_key_value().filter(|_| each.len() == 1) {
         let name = escape(to, NAME_CHARS);
+        if let Some(joined) = joined(to).filter(|_| !receipt.stage.is_final()) {
+            return abroad(&joined, &name, receipt, now_ms);
+        }
         let here = |receipt: &Receipt| matches!(&receipt.stage, Stage::Accepted(a) if a.online > 0);
         if receipt.stage == Stage::Queued && receipts.clone().any(here) {
             return format!(
@@ -56,6 +65,33 @@ pub(super) fn of<'a>(receipts: impl Iterator<Item = &'a Receipt> + Clone, now_ms
     }
 }
 
+/// The sentence about a recipient in another domain.
+fn abroad(joined: &Joined, name: &str, receipt: &Receipt, now_ms: u64) -> String {
+    let domain = &joined.domain;
+    match (&receipt.stage, joined.trouble()) {
+        (Stage::Queued, None) => {
+            format!("it waits at this broker for {domain}, which has not confirmed it yet")
+        }
+        (Stage::Queued, Some(trouble)) => {
+            format!("it waits at this broker: {trouble}; it goes on by itself when that is over")
+        }
+        (stage, trouble) => {
+            let known = match (stage, receipt.at_ms) {
+                // The list of peers is of those here.
+                (Stage::Delivered, Some(at_ms)) => format!(
+                    "{name}'s adapter got it {} and has not shown it to the model yet",
+                    ago(at_ms, now_ms)
+                ),
+                _ => at_one(name, receipt, now_ms),
+            };
+            match trouble {
+                None => known,
+                Some(trouble) => format!("{known}; {trouble}, so nothing newer is known"),
+            }
+        }
+    }
+}
+
 /// The sentence about one recipient, whose name is fit to be shown.
 fn at_one(name: &str, receipt: &Receipt, now_ms: u64) -> String {
     let to = receipt.to.as_deref().unwrap_or_default();
@@ -70,7 +106,13 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64) -> String {
             )
         }
         Stage::Forwarded => {
-            format!("another broker has it{ago} and owes it to {name}: ask there how far it is")
+            let there = PeerName::parse(to).ok().and_then(|to| to.address());
+            let there = there.map_or("another domain".into(), |(_, domain)| domain.to_string());
+            let has = if ago.is_empty() { "has" } else { "got" };
+            format!(
+                "{there} {has} it{ago}: the broker there owes it to {name}, and tells here what \
+                 becomes of it"
+            )
         }
         Stage::Delivered => format!(
             "{name}'s adapter got it{ago} and has not shown it to the model yet: the list of peers \
@@ -127,7 +169,7 @@ fn at_many(each: &BTreeMap<&str, &Receipt>) -> String {
     let mut groups = BTreeMap::<(usize, &str), Vec<&str>>::new();
     for (name, Receipt { stage, .. }) in each {
         let what = match stage {
-            Stage::Forwarded => "at another broker, for",
+            Stage::Forwarded => "at the broker of another domain, for",
             Stage::Delivered => "with the adapter of",
             Stage::Pushed { .. } => "pushed, and not known to be read, to",
             Stage::Held { .. } => "held back at",

@@ -11,14 +11,17 @@ const NOW: u64 = 1_763_769_640_000;
 type Said = (Option<String>, Stage);
 
 fn trail(states: Vec<Said>) -> Trail {
+    Trail::new("m1", &receipts(states), NOW)
+}
+
+fn receipts(states: Vec<Said>) -> Vec<Receipt> {
     let count = states.len() as u64;
     let receipt = |(n, (to, stage)): (u64, Said)| Receipt {
         at_ms: Some(NOW - 40_000 - 1_000 * (count - 1 - n)),
         to,
         ..Receipt::new(MessageId::parse("m1").unwrap(), stage)
     };
-    let receipts: Vec<_> = (0..).zip(states).map(receipt).collect();
-    Trail::new("m1", &receipts, NOW)
+    (0..).zip(states).map(receipt).collect()
 }
 
 /// Said of bob.
@@ -64,7 +67,7 @@ fn the_sentence_says_what_is_known() {
         ),
         (
             at(Stage::Forwarded),
-            "another broker has it 40 s ago and owes it to bob: ask there",
+            "another domain got it 40 s ago: the broker there owes it to bob, and",
         ),
         (
             at(Stage::Delivered),
@@ -116,12 +119,13 @@ fn who_has_not_acked_because_a_dialog_is_open_is_named() {
         (Stage::Presented { path: path() }, true),
         (Stage::Acked(None), false),
     ] {
-        let trail = || trail(vec![at(stage.clone())]);
-        assert_eq!(trail().is_open(), open, "{stage:?}");
-        let note = |online, activity| trail().with_peers(&[entry("bob", online, activity)]).note;
+        let receipts = receipts(vec![at(stage.clone())]);
+        assert_eq!(depends_on_peers("m1", &receipts), open, "{stage:?}");
+        let among = |peers: &[PeerEntry]| Trail::among("m1", &receipts, NOW, peers).note;
+        let note = |online, activity| among(&[entry("bob", online, activity)]);
         assert_eq!(note(true, "waiting").ends_with(dialog), open, "{stage:?}");
         for note in [note(true, "busy"), note(false, "waiting")] {
-            assert_eq!(note, trail().note);
+            assert_eq!(note, among(&[]));
         }
     }
     let alice = (Some("alice".into()), Stage::Delivered);
@@ -129,17 +133,80 @@ fn who_has_not_acked_because_a_dialog_is_open_is_named() {
         entry("alice", true, "waiting"),
         entry("bob", true, "waiting"),
     ];
-    let note = trail(vec![alice, at(Stage::Delivered)])
-        .with_peers(&both)
-        .note;
+    let among = |states| Trail::among("m1", &receipts(states), NOW, &both).note;
+    let note = among(vec![alice, at(Stage::Delivered)]);
     assert!(
         note.ends_with("a dialog is open there: alice for 4 min, bob"),
         "{note}"
     );
-    let alice = trail(vec![(Some("alice".into()), Stage::Delivered)]);
-    let note = alice.with_peers(&both).note;
+    let note = among(vec![(Some("alice".into()), Stage::Delivered)]);
     let since = "; alice says that it waits for its user, for 4 min: a dialog is open there";
     assert!(note.ends_with(since), "{note}");
+}
+
+#[test]
+fn what_goes_to_another_domain_says_who_has_it_and_whether_that_can_be_reached() {
+    let bridge = |online, activity: &str| PeerEntry {
+        name: "bridge@beta".into(),
+        online,
+        away_s: Some(if online { 0 } else { 300 }),
+        activity_s: online.then_some(240),
+        presence: Presence::parse(&format!(r#"{{"activity":"{activity}"}}"#)),
+        ..PeerEntry::default()
+    };
+    let (open, gone) = (bridge(true, "idle"), bridge(false, "idle"));
+    let deaf = bridge(true, "waiting");
+    let bob = |stage| (Some("bob@beta".to_owned()), stage);
+    let note = |stage: &Stage, peers: &[PeerEntry]| {
+        let receipts = receipts(vec![accepted(1), bob(stage.clone())]);
+        assert_eq!(depends_on_peers("m1", &receipts), !stage.is_final());
+        Trail::among("m1", &receipts, NOW, peers).note
+    };
+    let not_here = "beta cannot be reached: its bridge is not connected to this broker, for 5 min";
+    let not_there = "beta cannot be reached: its bridge does not hear the broker there, for 4 min";
+    let got = "beta got it 40 s ago: the broker there owes it to bob@beta, and tells here what becomes of it";
+    let waits = |why: &str| {
+        format!("it waits at this broker: {why}; it goes on by itself when that is over")
+    };
+    let old = |what: &str, why: &str| format!("{what}; {why}, so nothing newer is known");
+    let adapter = "bob@beta's adapter got it 40 s ago and has not shown";
+    for (stage, peer, says) in [
+        (
+            Stage::Queued,
+            &open,
+            "it waits at this broker for beta, which has not confirmed it yet".into(),
+        ),
+        (Stage::Queued, &gone, waits(not_here)),
+        (Stage::Queued, &deaf, waits(not_there)),
+        (Stage::Forwarded, &open, got.to_owned()),
+        (Stage::Forwarded, &gone, old(got, not_here)),
+        (Stage::Delivered, &open, adapter.to_owned()),
+        (
+            Stage::Acked(None),
+            &gone,
+            "bob@beta acked it 40 s ago; not proven".to_owned(),
+        ),
+    ] {
+        let note = note(&stage, std::slice::from_ref(peer));
+        assert!(note.starts_with(&says), "{note}");
+    }
+    let late = note(&Stage::Delivered, &[deaf]);
+    assert!(
+        late.ends_with(&format!("{not_there}, so nothing newer is known")),
+        "{late}"
+    );
+    // Who has that for a name is no other domain's.
+    let here = [gone, entry_named("bob@beta")];
+    assert!(!note(&Stage::Queued, &here).contains("domain"));
+    assert_eq!(note(&Stage::Forwarded, &[]), got);
+}
+
+fn entry_named(name: &str) -> PeerEntry {
+    PeerEntry {
+        name: name.into(),
+        online: true,
+        ..PeerEntry::default()
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use peerbus_adapter::{
 };
 
 use super::report::Report;
-use super::{asleep, elsewhere, health};
+use super::{asleep, domains, elsewhere, health};
 use crate::error::Error;
 
 /// How long anything may take.
@@ -34,6 +34,10 @@ pub(super) fn check(config: Config, report: &mut Report) -> Result<Option<Vec<Pe
             told = peers.ok().map(|peers| peers.entries);
             let peers = told.as_deref().unwrap_or_default();
             asleep::check(peers, report);
+            let domain = bus.domain();
+            domains::check(domain.as_ref(), peers, report);
+            let secret = credentials::secret_of(config.secret.clone(), &config.credentials);
+            domains::check_secrets(domain.as_ref(), peers, secret.as_ref(), report);
             name(&config, peers, report).await;
         }
         bus.close().await;

@@ -3,6 +3,7 @@
 mod agents;
 mod asleep;
 mod broker;
+mod domains;
 mod elsewhere;
 mod entry;
 mod health;

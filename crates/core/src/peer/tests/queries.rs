@@ -51,6 +51,29 @@ fn peers_queries_are_answered_in_order() {
 }
 
 #[test]
+fn what_is_told_while_a_question_is_under_way_stands_in_the_answer_in_its_place() {
+    let mut rig = Rig::online(true);
+    rig.session.query_statuses(vec![id("m1")], 60_000).unwrap();
+    rig.wire();
+    rig.receipt("m1", Stage::Forwarded, None);
+    rig.receipt("m1", Stage::Queued, None);
+    rig.receipt("m1", Stage::Forwarded, None);
+    rig.receive(&peers(&[]));
+    let replies = rig.replies();
+    let [
+        Reply::Answered {
+            outcome: Ok(Answer::Statuses(told)),
+            ..
+        },
+    ] = &*replies
+    else {
+        panic!("{replies:?}")
+    };
+    let states: Vec<_> = told.iter().map(|receipt| &receipt.stage).collect();
+    assert_eq!(states, [&Stage::Queued, &Stage::Forwarded]);
+}
+
+#[test]
 fn a_v1_broker_tells_names_between_deliveries() {
     let mut rig = Rig::online(false);
     rig.session.query_peers(60_000).unwrap();

@@ -1,0 +1,182 @@
+//! Other domains, as far as the list of peers tells of them: each has a bridge among the peers.
+
+use peerbus_wire::{Domain, PeerEntry, PeerName};
+use serde_json::Value;
+
+use crate::text::span;
+
+/// A domain that was joined to this broker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Joined {
+    /// Its name.
+    pub domain: Domain,
+    /// Whether mail gets there now.
+    pub way: Way,
+    /// Messages for it that have not ended yet and that it does not have; `None`: not known.
+    pub waiting: Option<u64>,
+}
+
+/// Whether mail gets to another domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Its bridge is connected and says nothing else.
+    Open,
+    /// Its bridge is not connected, for so many seconds if that is known: mail waits at this broker.
+    NoBridge(Option<u64>),
+    /// Its bridge does not hear the other broker, for so many seconds if that is known.
+    Silent(Option<u64>),
+}
+
+impl Joined {
+    /// The domains that were joined to a broker with these peers, in order.
+    #[must_use]
+    pub fn all(peers: &[PeerEntry]) -> Vec<Self> {
+        let mut all: Vec<Self> = peers.iter().filter_map(Self::of).collect();
+        all.sort_by(|one, other| one.domain.cmp(&other.domain));
+        all
+    }
+
+    /// The domain in which `name` is, unless one of the peers has that for a name.
+    #[must_use]
+    pub fn to(peers: &[PeerEntry], name: &str) -> Option<Self> {
+        let (_, domain) = PeerName::parse(name).ok()?.address()?;
+        let here = |peer: &PeerEntry| peer.name.eq_ignore_ascii_case(name);
+        if peers.iter().any(here) {
+            return None;
+        }
+        let all = peers.iter().filter_map(Self::of);
+        all.into_iter().find(|joined| joined.domain == domain)
+    }
+
+    /// Whether a peer is none but the way to another domain.
+    #[must_use]
+    pub fn is_bridge(peer: &PeerEntry) -> bool {
+        PeerName::parse(&peer.name).is_ok_and(|name| name.bridged().is_some())
+    }
+
+    fn of(peer: &PeerEntry) -> Option<Self> {
+        let domain = PeerName::parse(&peer.name).ok()?.bridged()?;
+        let way = match peer.online {
+            false => Way::NoBridge(peer.away_s),
+            true if waits(peer) => Way::Silent(peer.activity_s),
+            true => Way::Open,
+        };
+        let waiting = peer.unacked;
+        Some(Self {
+            domain,
+            way,
+            waiting,
+        })
+    }
+
+    /// That mail does not get there now, why, and since when; `None` when nothing is against it.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        let since = |seconds: Option<u64>| {
+            seconds.map_or_else(String::new, |it| format!(", for {}", span(it)))
+        };
+        let domain = &self.domain;
+        match self.way {
+            Way::Open => None,
+            Way::NoBridge(seconds) => Some(format!(
+                "{domain} cannot be reached: its bridge is not connected to this broker{}",
+                since(seconds)
+            )),
+            Way::Silent(seconds) => Some(format!(
+                "{domain} cannot be reached: its bridge does not hear the broker there{}",
+                since(seconds)
+            )),
+        }
+    }
+}
+
+/// A bridge that waits for the other side says so as a session that waits for its user does.
+fn waits(peer: &PeerEntry) -> bool {
+    let said = peer.presence.as_ref().map_or("{}", |said| said.as_str());
+    let said: Value = serde_json::from_str(said).unwrap_or_default();
+    said["activity"] == "waiting"
+}
+
+/// What may be behind it when nobody has a name, if that looks like an address; `own` is the
+/// broker's domain.
+#[must_use]
+pub fn unknown(name: &str, own: Option<&Domain>) -> Option<String> {
+    let (local, domain) = PeerName::parse(name).ok()?.address()?;
+    Some(match own {
+        None => format!(
+            "if {domain} is meant as another domain: this broker has none of its own and reaches no \
+             other; its operator starts it with `--domain`"
+        ),
+        Some(own) if domain == *own => {
+            format!("{domain} is this broker's own domain: it knows no {local}")
+        }
+        Some(_) => format!("the operator of this broker can join {domain} to it by a bridge"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use peerbus_wire::Presence;
+
+    use super::*;
+
+    fn peer(name: &str, online: bool, activity: &str) -> PeerEntry {
+        PeerEntry {
+            name: name.into(),
+            online,
+            away_s: Some(if online { 0 } else { 300 }),
+            activity_s: online.then_some(40),
+            presence: Presence::parse(&format!(r#"{{"activity":"{activity}"}}"#)),
+            ..PeerEntry::default()
+        }
+    }
+
+    #[test]
+    fn a_domain_is_reached_while_its_bridge_is_here_and_hears_the_other_side() {
+        let peers = [
+            peer("bob", true, "waiting"),
+            peer("bridge@gamma", true, "waiting"),
+            peer("bridge@beta", false, "waiting"),
+            peer("Bridge@delta", true, "idle"),
+            peer("old@beta", true, "idle"),
+        ];
+        let all = Joined::all(&peers);
+        let told: Vec<_> = all.iter().map(|it| (it.domain.as_str(), it.way)).collect();
+        let expected = [
+            ("beta", Way::NoBridge(Some(300))),
+            ("delta", Way::Open),
+            ("gamma", Way::Silent(Some(40))),
+        ];
+        assert_eq!(told, expected);
+        let trouble: Vec<_> = all.iter().map(Joined::trouble).collect();
+        assert_eq!(
+            trouble,
+            [
+                Some(
+                    "beta cannot be reached: its bridge is not connected to this broker, for 5 min"
+                        .into()
+                ),
+                None,
+                Some(
+                    "gamma cannot be reached: its bridge does not hear the broker there, for 40 s"
+                        .into()
+                ),
+            ]
+        );
+        let to = |name| Joined::to(&peers, name).map(|it| it.domain.to_string());
+        assert_eq!(to("bob@BETA").as_deref(), Some("beta"));
+        for here in ["Old@beta", "bob", "bob@omega", "bridge@beta"] {
+            assert_eq!(to(here), None, "{here}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_nobody_has_says_what_to_do() {
+        let alpha = Domain::parse("alpha");
+        let says = |name, own: Option<&Domain>| unknown(name, own).unwrap_or_default();
+        assert!(says("bob@beta", None).contains("starts it with `--domain`"));
+        assert!(says("bob@beta", alpha.as_ref()).contains("can join beta to it by a bridge"));
+        assert!(says("bob@alpha", alpha.as_ref()).ends_with("own domain: it knows no bob"));
+        assert_eq!(unknown("bob", None), None);
+    }
+}

@@ -315,7 +315,8 @@ impl Joint {
             away,
         } = &self.counts;
         let presence = json!({
-            "client": "bridge", "domain": self.other.as_str(), "away": away, "unconfirmed": unconfirmed,
+            "client": "bridge", "domain": self.other.as_str(), "unconfirmed": unconfirmed,
+            "activity": if *away { "waiting" } else { "idle" },
             "sent": sent, "resent": resent, "taken": taken, "doubled": doubled, "refused": refused,
         });
         if let Some(presence) = Presence::parse(&presence.to_string()) {

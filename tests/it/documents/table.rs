@@ -51,10 +51,6 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
         By("tests/domains/accounts.rs", "set_up"),
     ),
     (
-        "peerbus serve --domain alpha",
-        By("tests/it/joined.rs", r#""serve", "--domain""#),
-    ),
-    (
         "peerbus bridge --nats tls://nats.example.org --creds alpha.nk",
         By("tests/it/joined.rs", r#""bridge", "--nats""#),
     ),

@@ -1,7 +1,7 @@
 //! Other domains: who is reached through a bridge, what a bridge brings, and what it has forwarded.
 //!
-//! What a bridge has forwarded is owed still, and waits in a queue beside the bridge's own: as long as
-//! the other broker remembers it, which its epoch tells, it is not delivered to the bridge again.
+//! What a bridge has forwarded is owed still, in a queue beside the bridge's own: as long as the other
+//! broker remembers it, which its epoch tells, it is not delivered to the bridge again.
 
 use peerbus_wire::limits::{FORWARDED_MAX, FRAME_BYTES_MAX};
 use peerbus_wire::{
@@ -12,6 +12,7 @@ use peerbus_wire::{
 use super::ack::End;
 use super::conn::Bridge;
 use super::mutation::Mutation;
+use super::registry::Peer;
 use super::{Broker, BusEvent, Caller, Cx, Need, Output};
 use crate::audit::Event;
 use crate::grant::{Grant, Right};
@@ -57,15 +58,13 @@ impl Broker {
         }
     }
 
-    /// The queue behind which a peer is not, but another domain: that of its bridge, or of what the
-    /// bridge has forwarded.
+    /// The queue of a bridge, or of what it has forwarded.
     pub(super) fn is_abroad(&self, peer: PeerId) -> bool {
         self.registry.is_forwarded(peer) || self.is_bridge(peer)
     }
 
     pub(super) fn is_bridge(&self, peer: PeerId) -> bool {
-        let known = self.registry.get(peer);
-        self.config.domain.is_some() && known.is_some_and(|known| known.bridges())
+        self.config.domain.is_some() && self.registry.get(peer).is_some_and(Peer::bridges)
     }
 
     /// Whom mail for an address with a domain is owed to, when nobody here has it for a name.
@@ -115,6 +114,9 @@ impl Broker {
         name: &PeerName,
         recipient: PeerId,
     ) -> Result<(), Refusal> {
+        if self.config.domain.is_none() {
+            return Ok(());
+        }
         let no = |reason: String| {
             Err(Refusal {
                 code: RefusalCode::Forbidden,

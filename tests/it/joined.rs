@@ -79,12 +79,11 @@ impl Machine {
 
     /// Waits until the bridge to another domain is there.
     fn joined(&self, other: &str) {
-        let bridge = format!("bridge@{other}");
         eventually("the domain is joined", || {
             let peers = self.home.run(&["peers", "--json"]).ok();
             let peers: Value = serde_json::from_str(&peers).expect("JSON");
-            let all = peers["peers"].as_array()?;
-            let there = |peer: &Value| peer["name"] == *bridge && peer["online"] == true;
+            let all = peers["domains"].as_array()?;
+            let there = |domain: &Value| domain["domain"] == other && domain["reachable"] == true;
             all.iter().any(there).then_some(())
         });
     }

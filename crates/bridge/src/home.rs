@@ -15,6 +15,8 @@ use tokio_tungstenite::tungstenite::Message;
 const HELD: usize = 256;
 /// How long the broker may take to answer a registration.
 const ANSWERS: Duration = Duration::from_secs(15);
+/// How long a goodbye may take.
+const GOODBYE: Duration = Duration::from_secs(2);
 /// After so long without a word of the broker, which pings those that are silent, it is gone.
 const SILENCE: Duration = Duration::from_secs(75);
 
@@ -33,7 +35,7 @@ pub struct Broker {
 pub(crate) struct Home {
     to: mpsc::Sender<String>,
     from: mpsc::Receiver<Received>,
-    tasks: [JoinHandle<()>; 2],
+    reading: JoinHandle<()>,
 }
 
 impl Home {
@@ -70,11 +72,9 @@ impl Home {
         let (to, out) = mpsc::channel(HELD);
         let (into, from) = mpsc::channel(HELD);
         let (sink, stream) = socket.split();
-        let tasks = [
-            tokio::spawn(write(sink, out)),
-            tokio::spawn(read(stream, into)),
-        ];
-        Ok((Self { to, from, tasks }, answer))
+        tokio::spawn(write(sink, out));
+        let reading = tokio::spawn(read(stream, into));
+        Ok((Self { to, from, reading }, answer))
     }
 
     /// Sends a frame; `false` when the connection has ended.
@@ -90,9 +90,7 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        for task in &self.tasks {
-            task.abort();
-        }
+        self.reading.abort();
     }
 }
 
@@ -145,4 +143,6 @@ async fn write(mut socket: SplitSink<Socket, Message>, mut out: mpsc::Receiver<S
             return;
         }
     }
+    // Who says goodbye is forgotten, or counts as away, at once. The broker may be gone.
+    let _ = timeout(GOODBYE, socket.close()).await;
 }

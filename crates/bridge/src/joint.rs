@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::{self, AckKind, Context};
 use async_nats::{Client, HeaderMap};
 use peerbus_core::bridge::{Bridge, Event, Input, Output, StreamId, WINDOW};
@@ -193,22 +194,18 @@ impl Joint {
         let kept = match begun.await {
             Ok(kept) => kept,
             Err(error) => {
-                let failed = Input::Unpublished {
-                    number,
-                    never: never(&whole(&error)),
-                };
-                // Nobody is there any more to be told.
-                let _ = self.failed.0.try_send(failed);
+                let never = never(error.kind());
+                // What is not told is sent again all the same, only later.
+                let _ = self.failed.0.try_send(Input::Unpublished { number, never });
                 return;
             }
         };
         let failed = self.failed.0.clone();
         tokio::spawn(async move {
             if let Err(error) = kept.await {
-                let why = whole(&error);
-                tracing::debug!(%why, "the stream did not take a message");
-                let never = never(&why);
-                // Nobody is there any more to be told.
+                tracing::debug!(why = whole(&error), "the stream did not take a message");
+                let never = never(error.kind());
+                // The joint has ended.
                 let _ = failed.send(Input::Unpublished { number, never }).await;
             }
         });
@@ -326,7 +323,7 @@ impl Joint {
 }
 
 /// Why a message can never be published, if that is so.
-fn never(why: &str) -> Option<String> {
-    let large = why.contains("payload") && why.contains("max") || why.contains("message size");
+fn never(kind: PublishErrorKind) -> Option<String> {
+    let large = kind == PublishErrorKind::MaxPayloadExceeded;
     large.then(|| "it is larger than NATS lets through; raise its max_payload".to_owned())
 }

@@ -1,6 +1,6 @@
 //! `peerbus-bridge`, which `peerbus bridge` runs.
 //!
-//! Exit codes: 0 done, 1 failed, 2 usage or configuration, 101 a bug.
+//! Exit codes: 0 done, 1 failed, 2 usage, 101 a bug.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -91,7 +91,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             complain(&why);
-            ExitCode::from(2)
+            ExitCode::FAILURE
         }
     }
 }
@@ -104,7 +104,8 @@ fn domain(text: &str) -> Result<Domain, String> {
 
 /// Joins the broker that the environment names.
 fn bridge(server: ServerArgs) -> Result<(), String> {
-    let filter = EnvFilter::try_from_env("PEERBUS_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_from_env("PEERBUS_LOG")
+        .unwrap_or_else(|_| EnvFilter::new("info,async_nats=warn"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -28,8 +28,8 @@ const NAMES: &str = "bridge*";
 pub(crate) fn run(verb: &Bridge) -> Result<(), Failure> {
     let program = program().ok_or_else(|| {
         Failure::config(format!(
-            "{PROGRAM} is not installed: it comes with the packages, and from the sources with \
-             `cargo install --path crates/bridge`"
+            "{PROGRAM} is not installed: `cargo install --path crates/bridge` builds it from the \
+             sources"
         ))
     })?;
     let mut command = Command::new(program);

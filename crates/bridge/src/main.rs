@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use peerbus_adapter::signals::Stop;
 use peerbus_adapter::{Config, Flags, Url};
 use peerbus_bridge::nats::{self, Server};
 use peerbus_bridge::{Broker, account, run};
@@ -38,7 +39,7 @@ enum Verb {
 #[derive(Debug, Args)]
 struct Account {
     /// A domain that gets a key (repeatable); keys that are there are kept
-    #[arg(long = "domain", value_name = "NAME", required = true, value_parser = domain)]
+    #[arg(long = "domain", value_name = "NAME", required = true)]
     domains: Vec<Domain>,
     /// Where keys and account are written
     #[arg(long, value_name = "DIR", default_value = "peerbus-nats")]
@@ -50,7 +51,7 @@ struct Setup {
     #[command(flatten)]
     server: ServerArgs,
     /// A domain that gets a consumer (repeatable)
-    #[arg(long = "domain", value_name = "NAME", required = true, value_parser = domain)]
+    #[arg(long = "domain", value_name = "NAME", required = true)]
     domains: Vec<Domain>,
     /// How many servers of a cluster keep each message
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -96,12 +97,6 @@ fn main() -> ExitCode {
     }
 }
 
-fn domain(text: &str) -> Result<Domain, String> {
-    Domain::parse(text).ok_or_else(|| {
-        "expected 1 to 16 of a-z 0-9 -, with a letter or a digit at both ends".into()
-    })
-}
-
 /// Joins the broker that the environment names.
 fn bridge(server: ServerArgs) -> Result<(), String> {
     let filter = EnvFilter::try_from_env("PEERBUS_LOG")
@@ -129,28 +124,13 @@ fn bridge(server: ServerArgs) -> Result<(), String> {
         .build()
         .map_err(|error| error.to_string())?;
     runtime.block_on(async {
+        let mut stop = Stop::catch().map_err(|error| error.to_string())?;
         tokio::select! {
             ended = run::run(broker, &server, instance) => ended,
-            stopped = stop() => stopped,
+            // What was accepted is at the brokers.
+            _ = stop.asked() => Ok(()),
         }
     })
-}
-
-/// Waits until the process is to end. What was accepted is at the brokers.
-async fn stop() -> Result<(), String> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut signals = Vec::new();
-    for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
-        signals.push(signal(kind).map_err(|error| error.to_string())?);
-    }
-    let [terminate, interrupt] = &mut signals[..] else {
-        return Ok(());
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
 }
 
 fn names(domains: &[Domain]) -> Vec<String> {

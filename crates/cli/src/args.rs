@@ -33,7 +33,7 @@ pub(crate) use self::session::{
     SessionApprove, SessionDeny, SessionInject, SessionNamed, SessionVerb, Until, Which,
 };
 pub(crate) use self::token::{TokenAdd, TokenList, TokenRevoke, TokenVerb, TokensFile};
-use self::values::{domain, listen_address, on_or_off, seconds};
+use self::values::{listen_address, on_or_off, seconds};
 pub(crate) use self::web::{Web, WebTokenAdd, WebTokenVerb, WebVerb};
 
 /// A durable, signed message bus for AI coding agents.
@@ -238,7 +238,7 @@ pub(crate) struct Serve {
     )]
     pub(crate) history: peerbus_broker::History,
     /// What this broker is called among those of other machines, such as `office`
-    #[arg(long, env = "PEERBUS_DOMAIN", value_name = "NAME", value_parser = domain)]
+    #[arg(long, env = "PEERBUS_DOMAIN", value_name = "NAME")]
     pub(crate) domain: Option<peerbus_wire::Domain>,
     /// Go to the background, with a log in the state directory, and end when nobody is connected
     /// for a while; WHO needs it is said where somebody asks

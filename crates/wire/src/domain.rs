@@ -1,6 +1,7 @@
 //! Domains: brokers of several machines, and addresses that name one of them.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::limits::{DOMAIN_BYTES_MAX, MARK_BYTES_MAX};
@@ -44,6 +45,19 @@ impl Domain {
         PeerName::parse(&format!("{name}@{self}")).ok()
     }
 }
+
+impl FromStr for Domain {
+    type Err = NoDomain;
+
+    fn from_str(text: &str) -> Result<Self, NoDomain> {
+        Self::parse(text).ok_or(NoDomain)
+    }
+}
+
+/// A text is no domain. The message states the rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("expected 1 to 16 of a-z 0-9 -, with a letter or a digit at both ends")]
+pub struct NoDomain;
 
 impl fmt::Display for Domain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

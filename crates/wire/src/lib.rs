@@ -38,7 +38,7 @@ pub use carry::recipient_of;
 pub use client::control_type;
 pub use close::{CloseReason, NAME_FORBIDDEN};
 pub use conversation::{Conversation, Priority};
-pub use domain::{Domain, Mark};
+pub use domain::{Domain, Mark, NoDomain};
 pub use envelope::{Address, Carried, DecodeError, Decoded, Envelope, Irregular, Kind};
 pub use envelope_hash::EnvelopeHash;
 pub use frame::{

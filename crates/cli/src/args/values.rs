@@ -17,13 +17,6 @@ pub(super) fn listen_address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// The name of a broker among others.
-pub(super) fn domain(text: &str) -> Result<peerbus_wire::Domain, String> {
-    peerbus_wire::Domain::parse(text).ok_or_else(|| {
-        "expected 1 to 16 of a-z 0-9 -, with a letter or a digit at both ends".into()
-    })
-}
-
 /// The value of a variable for a flag; an empty one is off.
 pub(super) fn on_or_off(text: &str) -> Result<bool, String> {
     match text {

@@ -10,14 +10,17 @@
 //!
 //! [domains.beta]      # optional: for what goes to that domain and what comes from there
 //! hmac_secret = "…"   # in place of the one above; `hmac_secret_also` likewise
+//! allow = ["alice@beta -> bob"]  # who there may write to whom here; without it, everybody
 //! ```
 
 mod rotation;
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use peerbus_core::bridge::Allow;
 use peerbus_core::mailbox::{NoRule, Senders};
 use peerbus_wire::{Domain, Secret, Token, escape, hex};
 use zeroize::Zeroizing;
@@ -41,6 +44,8 @@ pub struct Credentials {
     pub url: Option<Url>,
     /// `senders`, optional: whose mail reaches the agent.
     pub senders: Option<Senders>,
+    /// `allow` in the tables of other domains: who there may write to whom here.
+    pub allow: BTreeMap<Domain, Allow>,
 }
 
 /// Why there are no credentials to be had from a file.
@@ -114,8 +119,24 @@ pub fn parse(text: &str) -> Result<Credentials, String> {
     let token = Token::parse(needed("token")?).ok_or("has a `token` of more than 512 bytes")?;
     needed("hmac_secret")?;
     let mut secret = secret(&table)?;
-    if let Some(domains) = table.get("domains") {
-        secret = sharing(secret, domains)?;
+    let mut allow = BTreeMap::new();
+    for (domain, table) in domains(&table)? {
+        let of = |why: String| format!("{why}, in [domains.{domain}]");
+        // A rule that is misspelt would let everybody in.
+        let known = ["hmac_secret", "hmac_secret_also", "allow"];
+        if let Some(odd) = table.keys().find(|name| !known.contains(&name.as_str())) {
+            let odd = escape(odd, 40);
+            return Err(of(format!("has a `{odd}`, which is none of {}", known.join(", "))));
+        }
+        let rules = table.get("allow").map(self::allow);
+        // A table is for the secret, unless it has something else.
+        if rules.is_none() || table.contains_key("hmac_secret") {
+            let shared = self::secret(table).map_err(of)?;
+            secret = secret.sharing(domain.clone(), shared);
+        }
+        if let Some(rules) = rules {
+            allow.insert(domain.clone(), rules.map_err(of)?);
+        }
     }
     let url = match member("url")? {
         Some(url) => Some(Url::parse(url).map_err(|error| format!("has a wrong `url`: {error}"))?),
@@ -127,6 +148,7 @@ pub fn parse(text: &str) -> Result<Credentials, String> {
         secret,
         url,
         senders,
+        allow,
     })
 }
 
@@ -161,12 +183,15 @@ fn secret(table: &toml::Table) -> Result<Secret, String> {
     })
 }
 
-/// The secret at home, with those of the tables of other domains.
-fn sharing(secret: Secret, domains: &toml::Value) -> Result<Secret, String> {
-    let tables = domains
+/// The tables of other domains.
+fn domains(table: &toml::Table) -> Result<Vec<(Domain, &toml::Table)>, String> {
+    let Some(tables) = table.get("domains") else {
+        return Ok(Vec::new());
+    };
+    let tables = tables
         .as_table()
         .ok_or("has a `domains` that is no table: write [domains.NAME]")?;
-    tables.iter().try_fold(secret, |secret, (name, table)| {
+    let each = tables.iter().map(|(name, table)| {
         let shown = escape(name, 40);
         let domain = Domain::parse(name).ok_or_else(|| {
             format!(
@@ -174,13 +199,29 @@ fn sharing(secret: Secret, domains: &toml::Value) -> Result<Secret, String> {
                  letter or a digit at both ends"
             )
         })?;
-        let of = |why: String| format!("{why}, in [domains.{shown}]");
         let table = table
             .as_table()
             .ok_or_else(|| format!("has a `domains.{shown}` that is no table"))?;
-        let shared = self::secret(table).map_err(of)?;
-        Ok(secret.sharing(domain, shared))
-    })
+        Ok((domain, table))
+    });
+    each.collect()
+}
+
+/// The rules of another domain.
+fn allow(value: &toml::Value) -> Result<Allow, String> {
+    let wrong = |found: &str| {
+        format!(
+            "has a wrong `allow`: {found} is no rule; write allow = [\"alice -> bob\", \"ci-* -> *\"], \
+             sender -> recipient"
+        )
+    };
+    let texts = texts(value).ok_or_else(|| wrong("what is there"))?;
+    Allow::parse(texts).map_err(|found| wrong(&format!("\"{}\"", escape(found, 80))))
+}
+
+/// An array of texts; `None`: it is something else.
+fn texts(value: &toml::Value) -> Option<Vec<&str>> {
+    value.as_array()?.iter().map(toml::Value::as_str).collect()
 }
 
 /// The rules in an array of texts.
@@ -191,12 +232,7 @@ fn senders(value: &toml::Value) -> Result<Senders, String> {
              \"ci-*=hold\", \"*=refuse\"] (allow, hold, refuse or drop)"
         )
     };
-    let texts = value.as_array().ok_or_else(|| wrong("what is there"))?;
-    let texts = texts
-        .iter()
-        .map(toml::Value::as_str)
-        .collect::<Option<Vec<_>>>();
-    let texts = texts.ok_or_else(|| wrong("what is there"))?;
+    let texts = texts(value).ok_or_else(|| wrong("what is there"))?;
     Senders::parse(texts).map_err(|NoRule(found)| wrong(&format!("\"{}\"", escape(&found, 80))))
 }
 
@@ -315,6 +351,19 @@ mod tests {
     }
 
     #[test]
+    fn a_table_of_another_domain_may_say_who_is_let_in_and_nothing_else() {
+        let home = "s".repeat(32);
+        let text = format!(
+            "token = \"t\"\nhmac_secret = \"{home}\"\n[domains.beta]\nallow = [\"alice -> bob\"]\n\
+             [domains.gamma]\nhmac_secret = \"{home}\""
+        );
+        let found = parse(&text).unwrap();
+        let beta = Domain::parse("beta").unwrap();
+        assert_eq!(found.allow.keys().collect::<Vec<_>>(), [&beta]);
+        assert_eq!(found.secret.domains().count(), 1);
+    }
+
+    #[test]
     fn errors_name_the_member_and_show_no_secret() {
         let long = "s".repeat(32);
         for (text, says) in [
@@ -353,6 +402,14 @@ mod tests {
                 "has [domains.Beta], which names no domain",
             ),
             ("[domains.beta]", "has no `hmac_secret`, in [domains.beta]"),
+            (
+                "[domains.beta]\nallow = [\"a -> b\", \"b\"]",
+                "has a wrong `allow`: \"b\" is no rule; write allow = [",
+            ),
+            (
+                "[domains.beta]\nalow = []",
+                "has a `alow`, which is none of hmac_secret, hmac_secret_also, allow, in [domains.beta]",
+            ),
             (
                 "[domains.beta]\nhmac_secret = \"hush\"",
                 "has an `hmac_secret` that must be at least 32 bytes, got 4, in [domains.beta]",

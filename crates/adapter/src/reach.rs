@@ -1,6 +1,7 @@
 //! One attempt to connect: with which credentials, where, and to a broker that is started if there
 //! is none and one may be.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -188,6 +189,7 @@ pub(crate) fn credentials(config: &Config) -> Result<Credentials, CredentialsErr
             secret: shared.unwrap_or_else(|| secret.clone()),
             url,
             senders: config.senders.clone(),
+            allow: BTreeMap::new(),
         });
     }
     let mut found = file::load(path)?;

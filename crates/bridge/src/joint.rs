@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::{self, AckKind, Context};
 use async_nats::{Client, HeaderMap};
-use peerbus_core::bridge::{Bridge, Event, Input, Output, StreamId, WINDOW};
+use peerbus_core::bridge::{Allow, Bridge, Event, Input, Output, StreamId, WINDOW};
 use peerbus_wire::bridge::HEAD;
-use peerbus_wire::{ClientFrame, Domain, Instance, Mark, Presence, Received};
+use peerbus_wire::{
+    AuditAction, AuditRecord, ClientFrame, Domain, Instance, Mark, MessageId, Presence, Received,
+};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
@@ -40,6 +42,8 @@ pub(crate) struct Common {
     pub(crate) client: Client,
     pub(crate) context: Context,
     pub(crate) broker: Broker,
+    /// Who of a domain may write to whom here; of one that is not named, everybody to everybody.
+    pub(crate) allow: BTreeMap<Domain, Allow>,
     /// Tells this process apart.
     pub(crate) instance: Instance,
 }
@@ -76,7 +80,8 @@ struct Joint {
 
 /// Joins the own broker to another domain until `from` is closed.
 pub(crate) async fn run(common: Arc<Common>, other: Domain, mut from: mpsc::Receiver<FromNats>) {
-    let machine = Bridge::new(common.own.clone(), other.clone(), 0);
+    let allow = common.allow.get(&other).cloned();
+    let machine = Bridge::new(common.own.clone(), other.clone(), 0).allowing(allow);
     let mut joint = Joint {
         common,
         other,
@@ -175,7 +180,11 @@ impl Joint {
                         tracing::debug!(domain = %self.other, %error, "not told");
                     }
                 }
-                Output::Event(event) => self.note(event),
+                Output::Event(event) => {
+                    if let (Some(record), Some(home)) = (self.note(event), &self.home) {
+                        home.send(&ClientFrame::Audit(record)).await;
+                    }
+                }
             }
         }
         self.counts.unconfirmed = self.machine.unconfirmed();
@@ -264,7 +273,8 @@ impl Joint {
         }
     }
 
-    fn note(&mut self, event: Event) {
+    /// Counts and logs what happened. Gives what the broker's audit chain is to have of it.
+    fn note(&mut self, event: Event) -> Option<AuditRecord> {
         let domain = &self.other;
         let counts = &mut self.counts;
         match event {
@@ -276,9 +286,14 @@ impl Joint {
             Event::Resent(more) => counts.resent += more,
             Event::Taken => counts.taken += 1,
             Event::Doubled | Event::Stale => counts.doubled += 1,
-            Event::Refused(why) => {
+            Event::Refused { id, why } => {
                 counts.refused += 1;
-                tracing::warn!(%domain, %why, "refused");
+                tracing::warn!(%domain, id = id.as_ref().map(MessageId::as_str), %why, "refused");
+                return Some(AuditRecord {
+                    request_id: id.map_or_else(String::new, |id| id.to_string()),
+                    source: why,
+                    ..AuditRecord::new(AuditAction::Admit, "refused")
+                });
             }
             Event::Waits(why) => tracing::warn!(%domain, %why, "the own broker takes nothing now"),
             Event::Away { .. } => {
@@ -293,6 +308,7 @@ impl Joint {
             Event::Crowded(more) => tracing::debug!(%domain, more, "statements were left out"),
             Event::Confirmed(_) => {}
         }
+        None
     }
 
     /// Shows what was counted, by the bridge's presence at its broker.

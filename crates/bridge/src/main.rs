@@ -2,16 +2,18 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 usage, 101 a bug.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use peerbus_adapter::credentials::{self, CredentialsError};
 use peerbus_adapter::signals::Stop;
 use peerbus_adapter::{Config, Flags, Url};
 use peerbus_bridge::nats::{self, Server};
 use peerbus_bridge::{Broker, account, run};
-use peerbus_wire::{Domain, Instance};
+use peerbus_wire::Domain;
 use tracing_subscriber::EnvFilter;
 
 /// Join this machine's broker to those of other domains over NATS JetStream
@@ -117,8 +119,12 @@ fn bridge(server: ServerArgs) -> Result<(), String> {
             .token
             .ok_or("set PEERBUS_TOKEN to a token with the right `bridge`")?,
     };
+    let allow = match credentials::load(&config.credentials) {
+        Ok(found) => found.allow,
+        Err(CredentialsError::Missing(_)) => BTreeMap::new(),
+        Err(error) => return Err(error.to_string()),
+    };
     let server = Server::from(server);
-    let instance = Instance::from_entropy(rand::random());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -126,7 +132,7 @@ fn bridge(server: ServerArgs) -> Result<(), String> {
     runtime.block_on(async {
         let mut stop = Stop::catch().map_err(|error| error.to_string())?;
         tokio::select! {
-            ended = run::run(broker, &server, instance) => ended,
+            ended = run::run(broker, &server, allow) => ended,
             // What was accepted is at the brokers.
             _ = stop.asked() => Ok(()),
         }

@@ -8,6 +8,7 @@ use async_nats::Client;
 use async_nats::jetstream;
 use async_nats::jetstream::consumer::pull::Stream as Mails;
 use futures_util::StreamExt as _;
+use peerbus_core::bridge::Allow;
 use peerbus_wire::{Domain, Instance, Received};
 use tokio::sync::mpsc;
 
@@ -25,12 +26,17 @@ const DOMAINS_MAX: usize = 256;
 /// A message that had no room comes again after so long.
 const LATER: Duration = Duration::from_millis(500);
 
-/// Joins the broker to every domain that is heard of, until the connection to NATS is closed for good.
+/// Joins the broker to every domain that is heard of, lets in what `allow` says, until the connection to NATS is closed for good.
 ///
 /// # Errors
 ///
 /// A sentence: the broker has no domain, or does not take the bridge; NATS is away, or not set up.
-pub async fn run(broker: Broker, server: &Server, instance: Instance) -> Result<(), String> {
+pub async fn run(
+    broker: Broker,
+    server: &Server,
+    allow: BTreeMap<Domain, Allow>,
+) -> Result<(), String> {
+    let instance = Instance::from_entropy(rand::random());
     let own = domain_of(&broker, &instance).await?;
     let client = server.connect(Some(own.as_str())).await?;
     if server.creds.is_none() {
@@ -51,6 +57,7 @@ pub async fn run(broker: Broker, server: &Server, instance: Instance) -> Result<
         client,
         context,
         broker,
+        allow,
         instance,
     });
     let mut joints = Joints {

@@ -1,11 +1,12 @@
-//! What a peer says was done to its session from outside: a record for the broker's audit chain.
+//! What a peer says was done to its session from outside, and a bridge of what it did not let in: a
+//! record for the broker's audit chain.
 
 use crate::limits::AUDIT_TEXT_BYTES_MAX;
 use crate::members::{Member, Members};
 use crate::text::cut;
 use crate::writer::Writer;
 
-/// What somebody did, or tried to do, to a session.
+/// What somebody did, or tried to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuditAction {
     /// A text was put in.
@@ -16,11 +17,19 @@ pub enum AuditAction {
     Approve,
     /// The client was told to work otherwise: another model, another mode, or to end.
     Control,
+    /// A message from another domain was not let in.
+    Admit,
 }
 
 impl AuditAction {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Inject, Self::Interrupt, Self::Approve, Self::Control];
+    pub const ALL: [Self; 5] = [
+        Self::Inject,
+        Self::Interrupt,
+        Self::Approve,
+        Self::Control,
+        Self::Admit,
+    ];
 
     /// Its word.
     #[must_use]
@@ -30,6 +39,7 @@ impl AuditAction {
             Self::Interrupt => "interrupt",
             Self::Approve => "approve",
             Self::Control => "control",
+            Self::Admit => "admit",
         }
     }
 }
@@ -46,9 +56,10 @@ pub struct AuditRecord {
     pub uid: Option<u32>,
     /// That process' number, where the system told.
     pub pid: Option<u32>,
-    /// What the program that asked calls itself; empty: it did not say.
+    /// What the program that asked calls itself, or for [`AuditAction::Admit`] why not; empty: it did
+    /// not say.
     pub source: String,
-    /// The request that was decided; empty: none.
+    /// The request that was decided, or the message's id; empty: none.
     pub request_id: String,
     /// Who decided it: `terminal`, `node`, `peer:NAME`, `timeout`, `client`; empty: nobody.
     pub by: String,

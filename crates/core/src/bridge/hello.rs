@@ -66,7 +66,7 @@ impl Bridge {
         } = match Outside::parse(bytes) {
             Ok(outside) => outside,
             Err(why) => {
-                return self.refused(format!("a message outside of the stream: {why}"));
+                return self.refused(None, format!("a message outside of the stream: {why}"));
             }
         };
         let hello = matches!(saying, Saying::Hello { .. });

@@ -37,6 +37,7 @@
 //! what comes from the stream, at most [`TAKES_MAX`] messages and [`TAKES_BYTES`] wait for the broker;
 //! [`TELLS_MAX`] statements wait for the other side, and [`KNOWN_MAX`] numbers are remembered for ids.
 
+mod allow;
 mod ask;
 mod hello;
 mod mutation;
@@ -51,8 +52,9 @@ mod types;
 use std::collections::VecDeque;
 
 use peerbus_wire::bridge::{Epoch, Outside, Position, Saying, UNKNOWN};
-use peerbus_wire::{Domain, Window};
+use peerbus_wire::{Domain, MessageId, Window};
 
+pub use allow::Allow;
 use ask::{Answering, Asking};
 use hello::Far;
 #[cfg(feature = "mutations")]
@@ -97,6 +99,8 @@ enum Barrier {
 pub struct Bridge {
     home: Domain,
     abroad: Domain,
+    /// Who over there may write to whom here; `None`: everybody to everybody.
+    allow: Option<Allow>,
     link: Link,
     /// The own broker's epoch, as last told.
     own: Option<Epoch>,
@@ -120,6 +124,7 @@ impl Bridge {
         Self {
             home,
             abroad,
+            allow: None,
             link: Link::Asked(None),
             own: None,
             far: Far::new(now_ms),
@@ -133,6 +138,12 @@ impl Bridge {
             outputs: VecDeque::from([Output::Register(UNKNOWN.into())]),
             mutations: Mutations::default(),
         }
+    }
+
+    /// The same, that takes only what these rules let in.
+    #[must_use]
+    pub fn allowing(self, allow: Option<Allow>) -> Self {
+        Self { allow, ..self }
     }
 
     /// Takes one input. `now_ms` never goes back.
@@ -276,8 +287,9 @@ impl Bridge {
         self.outputs.push_back(Output::Event(event));
     }
 
-    fn refused(&mut self, why: impl Into<String>) {
-        self.event(Event::Refused(why.into()));
+    fn refused(&mut self, id: Option<MessageId>, why: impl Into<String>) {
+        let why = why.into();
+        self.event(Event::Refused { id, why });
     }
 
     /// Says something to the other bridge, once both epochs are known.

@@ -112,9 +112,8 @@ impl Bridge {
         if let Some(id) = self.sending.id(number)
             && told.id.as_ref().is_some_and(|said| said != id)
         {
-            return self.refused(format!(
-                "it says of message {number} what is about another one"
-            ));
+            let why = format!("it says of message {number} what is about another one");
+            return self.refused(told.id.clone(), why);
         }
         let stage = match stage {
             // The far broker had it, or it would not have been asked about, and does not know (any

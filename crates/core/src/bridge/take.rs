@@ -113,7 +113,7 @@ impl Bridge {
         }
         let Some(head) = Head::parse(head) else {
             self.outputs.push_back(Output::Ack(stream));
-            return self.refused("a message of the stream has no head that can be read");
+            return self.refused(None, "it has no head that can be read");
         };
         let stale = self.far.epoch.as_ref() != Some(&head.epoch)
             || self.own.as_ref() != Some(&head.meant_for);
@@ -145,7 +145,7 @@ impl Bridge {
             Ok(carried) => self.give(now_ms, stream, head.number, carried),
             Err((id, why)) => {
                 self.outputs.push_back(Output::Ack(stream));
-                self.refused(format!("message {} of the stream: {why}", head.number));
+                self.refused(id.clone(), why.clone());
                 self.tell_refused(now_ms, head.number, id, why);
             }
         }
@@ -191,6 +191,14 @@ impl Bridge {
             let why = format!(
                 "its recipient is {to}, which is not of the domain {}",
                 self.home
+            );
+            return Err((id, why));
+        }
+        let allow = self.allow.as_ref();
+        if allow.is_some_and(|allow| !allow.admits(&carried.from, &to)) {
+            let why = format!(
+                "{} may not write to {to}: what {} lets in from {} does not name the two",
+                carried.from, self.home, self.abroad
             );
             return Err((id, why));
         }
@@ -276,11 +284,7 @@ impl Bridge {
             return self.event(Event::Waits(escape(&reason, 600)));
         }
         self.outputs.push_back(Output::Ack(take.stream));
-        self.refused(format!(
-            "message {} of the stream: {}",
-            take.number,
-            escape(&reason, 600)
-        ));
+        self.refused(Some(take.id.clone()), escape(&reason, 600));
         self.tell_refused(now_ms, take.number, Some(take.id), reason);
     }
 }

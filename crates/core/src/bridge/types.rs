@@ -149,7 +149,12 @@ pub enum Event {
     Stale,
     /// Something of the other side's was not believed, for this reason. Untrusted: a reason may quote
     /// names that are valid peer names, nothing else.
-    Refused(String),
+    Refused {
+        /// The message's id, if it is about one and has one.
+        id: Option<MessageId>,
+        /// The reason.
+        why: String,
+    },
     /// The own broker takes no message now, for this reason; it is tried again.
     Waits(String),
     /// The other bridge has not been heard of since this time, on the machine's clock. Nothing is

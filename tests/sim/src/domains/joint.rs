@@ -118,7 +118,7 @@ impl World {
             }
         }
         let dropped =
-            |output: &Output| matches!(output, Output::Event(Told::Refused(_) | Told::Stale));
+            |output: &Output| matches!(output, Output::Event(Told::Refused { .. } | Told::Stale));
         let drops = outputs.iter().any(dropped);
         for output in outputs {
             match output {
@@ -164,7 +164,7 @@ impl World {
             Told::Doubled => "doubled",
             Told::Gap { .. } => "gap",
             Told::Stale => "stale",
-            Told::Refused(_) => "not believed",
+            Told::Refused { .. } => "not believed",
             Told::Waits(_) => "waits",
             Told::Away { .. } => "away",
             Told::Back => "back",

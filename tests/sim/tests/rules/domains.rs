@@ -6,6 +6,7 @@ use peerbus_core::grant::{Right, Rights};
 use peerbus_wire::bridge::UNKNOWN;
 use peerbus_wire::{ClientFrame, Domain, How, Mark, Register, Seq, Stage, Token};
 
+use crate::retire::retire;
 use crate::rig::{DAY, OTHER_TOKEN, Rig, TOKEN, envelope, ext, register};
 
 fn mark(text: &str) -> Mark {
@@ -385,4 +386,14 @@ fn one_that_comes_with_version_1_gets_nothing_from_elsewhere() {
     let bob = rig.v1("bob");
     assert_eq!(rig.delivered(bob), [2]);
     assert_eq!(told(&mut rig, beta), [to("dead", "bob")]);
+}
+
+#[test]
+fn a_bridge_is_nobodys_successor() {
+    let mut rig = alpha();
+    let (ada, _bob) = (rig.ext("ada"), rig.ext("bob"));
+    rig.join(bridge("beta", "B1"));
+    rig.send(ada, "ada", "bob", "m1");
+    let why = retire(&mut rig, "bob", Some("bridge@beta")).unwrap_err();
+    assert!(why.contains("is a bridge to another domain"), "{why}");
 }

@@ -5,7 +5,7 @@ use peerbus_wire::{ClientFrame, PeerName, Receipt, Stage};
 
 use crate::rig::{Rig, SECOND, ext, register};
 
-fn retire(rig: &mut Rig, name: &str, to: Option<&str>) -> Result<(), String> {
+pub(crate) fn retire(rig: &mut Rig, name: &str, to: Option<&str>) -> Result<(), String> {
     let parse = |name: &str| PeerName::parse(name).unwrap();
     let command = Command::Retire {
         name: parse(name),

@@ -121,6 +121,29 @@ fn a_message_that_is_not_the_other_domains_to_send_ends_dead() {
 }
 
 #[test]
+fn who_is_not_let_in_is_told_and_nobody_else_waits_for_that() {
+    let mut rig = Rig::up(None);
+    rig.bridge.allow = Some(Allow::parse(["bob -> alice", "ci-* -> *"]).unwrap());
+    let cases = [
+        ("bob@beta", "alice@alpha", true),
+        ("ci-7@beta", "carol@alpha", true),
+        ("bob@beta", "carol@alpha", false),
+        ("mallory@beta", "alice@alpha", false),
+    ];
+    for (number, (from, to, goes)) in (1..).zip(cases) {
+        let text = envelope(from, to, "b");
+        rig.stream_text(("B1", "A1"), number, 0, text.as_bytes());
+        let outs: Vec<_> = rig.out.drain(..).collect();
+        assert_eq!(takes(&outs).len(), usize::from(goes), "{from} {to}");
+        let why = format!("{from} may not write to {to}: ");
+        let told = |it: &Output| matches!(it, Output::Outside(text) if text.contains(&why));
+        assert_eq!(outs.iter().any(told), !goes, "{from} {to}: {outs:?}");
+        let noted = |it: &Output| matches!(it, Output::Event(Event::Refused { id: Some(_), why: said }) if said.starts_with(&why));
+        assert_eq!(outs.iter().any(noted), !goes, "{from} {to}");
+    }
+}
+
+#[test]
 fn what_the_broker_has_no_room_for_is_tried_again_before_what_follows() {
     let mut rig = Rig::up(None);
     rig.stream(1, 0);

@@ -296,6 +296,68 @@ fn clients_of_version_1_stay_at_home_and_nobody_gets_a_name_or_a_bridge_that_is_
 }
 
 #[test]
+fn a_broker_has_the_domain_of_the_credentials_unless_it_is_told_another() {
+    let home = Home::new();
+    Broker::start(&home).stop();
+    let text = fs::read_to_string(home.credentials()).expect("credentials");
+    let write = |more: &str| {
+        fs::write(home.credentials(), format!("{text}{more}\n")).expect("they can be written");
+    };
+    let domain_of = |args: &[&str]| {
+        let broker = Broker::start_with(&home, args);
+        let peers = home.run(&["peers", "--json"]).ok();
+        broker.stop();
+        let peers: Value = serde_json::from_str(&peers).expect("JSON");
+        peers["domain"].clone()
+    };
+    assert_eq!(domain_of(&[]), Value::Null);
+    write(r#"domain = "office""#);
+    assert_eq!(domain_of(&[]), "office");
+    assert_eq!(domain_of(&["--domain", "alpha"]), "alpha");
+    write(r#"domain = "Office 3""#);
+    let said = home.run(&["serve"]).fails(2);
+    assert!(
+        said.contains("has a wrong `domain`: Office 3 names no domain"),
+        "{said}"
+    );
+}
+
+#[test]
+fn metrics_tell_how_mail_gets_to_each_domain() {
+    let (home, broker) = domain("alpha");
+    let token = token(&home);
+    let mut bridge = Bridge::join(&broker, &token, "beta", "B1");
+    drop(Bridge::join(&broker, &token, "delta", "D1"));
+    let presence = json!({ "client": "bridge", "resent": 3, "doubled": 2, "taken": "many" });
+    bridge.raw.say(
+        &json!({ "protocol_version": "v1", "type": "presence", "presence": presence }).to_string(),
+    );
+    bridge.settle();
+    home.run(&["send", "bob@beta", "hi", "--name", "alice"])
+        .ok();
+    let metrics = || {
+        let mut curl = home.command("curl");
+        curl.args(["--silent", &format!("http://{}/metrics", broker.address)]);
+        String::from_utf8(curl.output().expect("curl").stdout).expect("text")
+    };
+    let text = eventually("the bridge to delta is gone", || {
+        let text = metrics();
+        text.contains(r#"peerbus_domain_up{domain="delta"} 0"#)
+            .then_some(text)
+    });
+    for line in [
+        r#"peerbus_domain_up{domain="beta"} 1"#,
+        r#"peerbus_domain_waiting{domain="beta"} 1"#,
+        r#"peerbus_domain_waiting{domain="delta"} 0"#,
+        r#"peerbus_domain_resent_total{domain="beta"} 3"#,
+        r#"peerbus_domain_doubled_total{domain="beta"} 2"#,
+        r#"peerbus_domain_taken_total{domain="beta"} 0"#,
+    ] {
+        assert!(text.lines().any(|it| it == line), "{line}: {text}");
+    }
+}
+
+#[test]
 fn the_lists_of_peers_and_the_doctor_tell_of_domains_and_of_names_that_look_like_addresses() {
     let home = Home::new();
     let broker = Broker::start(&home);

@@ -1,5 +1,6 @@
 //! Two brokers with a domain each, joined by bridges over a real nats-server.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
@@ -215,4 +216,42 @@ fn what_waits_crosses_once_and_in_order_whoever_is_killed() {
         }
         assert_eq!(shown, sent, "round {round}");
     }
+}
+
+#[test]
+fn a_domain_lets_in_whom_its_rules_name_and_keeps_who_was_not() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let Some(nats) = Nats::start(dir.path(), None) else {
+        return;
+    };
+    let alpha = Machine::start("alpha", &nats);
+    let mut beta = Machine::start("beta", &nats);
+    beta.kill_bridge();
+    let file = beta.home.credentials();
+    let mut text = fs::read_to_string(&file).expect("credentials");
+    text.push_str("\n[domains.alpha]\nallow = [\"alice -> bob\"]\n");
+    fs::write(&file, text).expect("credentials can be written");
+    beta.start_bridge(&nats);
+    alpha.joined("beta");
+    beta.joined("alpha");
+    let (mut alice, mut bob) = (alpha.peer("alice"), beta.peer("bob"));
+    let _carol = beta.peer("carol");
+    alice.send("carol@beta", "m1");
+    let dead = alice.raw.receipt("dead");
+    let why = dead["reason"].as_str().expect("a reason");
+    assert!(
+        why.contains("alice@alpha may not write to carol@beta"),
+        "{why}"
+    );
+    alice.send("bob@beta", "m2");
+    assert_eq!(bob.take().1, "m2");
+    let record = eventually("it stands in the audit chain", || {
+        let kept = beta.home.run(&["audit", "sessions"]).ok();
+        let mut lines = kept.lines().map(ToOwned::to_owned);
+        lines.find(|line| line.contains("admit refused"))
+    });
+    assert!(
+        record.contains("bridge@alpha") && record.contains("request_id m1"),
+        "{record}"
+    );
 }

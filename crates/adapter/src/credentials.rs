@@ -7,6 +7,7 @@
 //! hmac_secret_also = "…"  # optional, while secrets are rotated: verifies, never signs
 //! url = "…"           # optional: where the broker is
 //! senders = ["…=…"]   # optional: whose mail reaches the agent
+//! domain = "…"        # optional: what the broker of this user is called among those of other machines
 //!
 //! [domains.beta]      # optional: for what goes to that domain and what comes from there
 //! hmac_secret = "…"   # in place of the one above; `hmac_secret_also` likewise
@@ -44,6 +45,8 @@ pub struct Credentials {
     pub url: Option<Url>,
     /// `senders`, optional: whose mail reaches the agent.
     pub senders: Option<Senders>,
+    /// `domain`, optional: that of the broker of this user.
+    pub domain: Option<Domain>,
     /// `allow` in the tables of other domains: who there may write to whom here.
     pub allow: BTreeMap<Domain, Allow>,
 }
@@ -126,7 +129,10 @@ pub fn parse(text: &str) -> Result<Credentials, String> {
         let known = ["hmac_secret", "hmac_secret_also", "allow"];
         if let Some(odd) = table.keys().find(|name| !known.contains(&name.as_str())) {
             let odd = escape(odd, 40);
-            return Err(of(format!("has a `{odd}`, which is none of {}", known.join(", "))));
+            return Err(of(format!(
+                "has a `{odd}`, which is none of {}",
+                known.join(", ")
+            )));
         }
         let rules = table.get("allow").map(self::allow);
         // A table is for the secret, unless it has something else.
@@ -142,12 +148,20 @@ pub fn parse(text: &str) -> Result<Credentials, String> {
         Some(url) => Some(Url::parse(url).map_err(|error| format!("has a wrong `url`: {error}"))?),
         None => None,
     };
+    let domain = match member("domain")? {
+        Some(name) => Some(
+            Domain::parse(name)
+                .ok_or_else(|| format!("has a wrong `domain`: {} {NO_DOMAIN}", escape(name, 40)))?,
+        ),
+        None => None,
+    };
     let senders = table.get("senders").map(senders).transpose()?;
     Ok(Credentials {
         token,
         secret,
         url,
         senders,
+        domain,
         allow,
     })
 }
@@ -183,6 +197,10 @@ fn secret(table: &toml::Table) -> Result<Secret, String> {
     })
 }
 
+/// What is wrong with a text that stands where a domain should.
+const NO_DOMAIN: &str =
+    "names no domain: that is 1 to 16 of a-z 0-9 -, with a letter or a digit at both ends";
+
 /// The tables of other domains.
 fn domains(table: &toml::Table) -> Result<Vec<(Domain, &toml::Table)>, String> {
     let Some(tables) = table.get("domains") else {
@@ -193,12 +211,8 @@ fn domains(table: &toml::Table) -> Result<Vec<(Domain, &toml::Table)>, String> {
         .ok_or("has a `domains` that is no table: write [domains.NAME]")?;
     let each = tables.iter().map(|(name, table)| {
         let shown = escape(name, 40);
-        let domain = Domain::parse(name).ok_or_else(|| {
-            format!(
-                "has [domains.{shown}], which names no domain: that is 1 to 16 of a-z 0-9 -, with a \
-                 letter or a digit at both ends"
-            )
-        })?;
+        let domain = Domain::parse(name)
+            .ok_or_else(|| format!("has [domains.{shown}], which {NO_DOMAIN}"))?;
         let table = table
             .as_table()
             .ok_or_else(|| format!("has a `domains.{shown}` that is no table"))?;

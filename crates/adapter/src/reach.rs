@@ -189,6 +189,7 @@ pub(crate) fn credentials(config: &Config) -> Result<Credentials, CredentialsErr
             secret: shared.unwrap_or_else(|| secret.clone()),
             url,
             senders: config.senders.clone(),
+            domain: None,
             allow: BTreeMap::new(),
         });
     }

@@ -232,6 +232,7 @@ impl<S: Durable> Engine<S> {
         Ok(match request {
             Request::Status(seqs) => input::Answer::Status(self.broker.histories_of(&seqs, txn)?),
             Request::Peers => input::Answer::Peers(self.broker.all_peers(now, txn)?),
+            Request::Joined => input::Answer::Joined(self.broker.joined(now, txn)?),
             Request::Watch(watched) => {
                 self.broker.watch(watched);
                 input::Answer::Done(Ok(()))

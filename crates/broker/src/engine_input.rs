@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::Duration;
 
-use peerbus_core::broker::{Command, Denied, Input, MessageHistory};
+use peerbus_core::broker::{Command, Denied, Input, Joined, MessageHistory};
 use peerbus_core::grant::Grant;
 use peerbus_wire::{BrokerFrame, Seq};
 use tokio::sync::{Semaphore, oneshot};
@@ -54,6 +54,8 @@ pub(crate) enum Request {
     Status(Vec<Seq>),
     /// Who is there.
     Peers,
+    /// The domains that were joined.
+    Joined,
     /// Whether what happens to each message is to be told.
     Watch(bool),
     /// A slice of what ended until then, or until now, is to be deleted.
@@ -69,6 +71,7 @@ pub(crate) enum Request {
 pub(crate) enum Answer {
     Status(Vec<MessageHistory>),
     Peers(BrokerFrame),
+    Joined(Vec<Joined>),
     /// Until when, and whether there is more.
     Purged(u64, bool),
     Done(Result<(), Denied>),

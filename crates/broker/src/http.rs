@@ -1,6 +1,7 @@
 //! HTTP: the upgrade to WebSocket on any path, health, metrics, and the operator's requests.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
@@ -13,9 +14,11 @@ use peerbus_os::tcp::names_loopback;
 use peerbus_store::WitnessFile;
 use peerbus_wire::limits::FRAME_BYTES_MAX;
 use serde_json::json;
+use tokio::time::timeout;
 
 use crate::connection;
 use crate::control;
+use crate::engine_input::{self, Answer};
 use crate::listener::{Site, Via};
 use crate::operator;
 use crate::shared::{Phase, Shared};
@@ -24,6 +27,8 @@ use crate::shared::{Phase, Shared};
 const READ_BUFFER_BYTES: usize = 2_048;
 /// Bytes that gather before they are written without a flush.
 const WRITE_BUFFER_BYTES: usize = 8_192;
+/// How long the engine may take to say how other domains are reached.
+const ANSWERS: Duration = Duration::from_secs(1);
 /// An engine that has not looked up for this long counts as stuck.
 const STUCK_MS: u64 = 10_000;
 
@@ -182,6 +187,13 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
     const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     let (connections, peers) = (shared.connections(), shared.health.peers());
     let log_lost = shared.log_lost.map_or(0, |log_lost| log_lost());
+    if shared.has_domain {
+        // Metrics are asked for when something is wrong, too.
+        let asked = operator::ask(&shared, engine_input::Request::Joined);
+        if let Ok(Some(Answer::Joined(joined))) = timeout(ANSWERS, asked).await {
+            shared.metrics.set_joined(&joined);
+        }
+    }
     match shared.metrics.text(connections, peers, log_lost) {
         Ok(text) => ([(header::CONTENT_TYPE, TYPE)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use peerbus_core::broker::BusEvent;
+use peerbus_core::broker::{BusEvent, Joined};
+use peerbus_wire::Presence;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -11,6 +12,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+use serde_json::Value;
 
 /// A broker's metrics.
 pub(crate) struct Metrics {
@@ -46,6 +48,30 @@ pub(crate) struct Metrics {
     log_lost: Counter,
     connections: Gauge<i64>,
     peers: Gauge<i64>,
+    domains: Domains,
+}
+
+/// How mail gets to each domain that was joined. What bridges count begins anew with each of them.
+#[derive(Default)]
+struct Domains {
+    up: Family<Other, Gauge>,
+    waiting: Family<Other, Gauge>,
+    counted: [Family<Other, Counter>; 5],
+}
+
+/// What bridges say in their presence that they counted, and what that is.
+const COUNTED: [(&str, &str); 5] = [
+    ("sent", "Messages sent to a domain"),
+    ("resent", "Messages sent to a domain again"),
+    ("taken", "Messages taken from a domain"),
+    ("doubled", "Messages that came from a domain again"),
+    ("refused", "Messages of a domain that were not let in"),
+];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Other {
+    /// Its name.
+    domain: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -105,6 +131,7 @@ impl Metrics {
             log_lost: counter(r, "log_lines_lost", "Log lines that nobody took"),
             connections: Gauge::default(),
             peers: Gauge::default(),
+            domains: Domains::default(),
             registry: Registry::default(),
         };
         r.register(
@@ -123,6 +150,7 @@ impl Metrics {
             metrics.connections.clone(),
         );
         r.register("peers", "Connected peers", metrics.peers.clone());
+        metrics.domains.register(r);
         Self {
             registry,
             ..metrics
@@ -166,6 +194,14 @@ impl Metrics {
         }
     }
 
+    /// Takes how mail gets to each domain.
+    pub(crate) fn set_joined(&self, all: &[Joined]) {
+        self.domains.clear();
+        for joined in all {
+            self.domains.set(joined);
+        }
+    }
+
     /// The text that `/metrics` answers.
     pub(crate) fn text(
         &self,
@@ -180,6 +216,49 @@ impl Metrics {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(text)
+    }
+}
+
+impl Domains {
+    fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "domain_up",
+            "Whether mail gets to a domain: 1 or 0",
+            self.up.clone(),
+        );
+        registry.register(
+            "domain_waiting",
+            "Messages for a domain that it does not have yet",
+            self.waiting.clone(),
+        );
+        for ((word, help), counter) in COUNTED.iter().zip(&self.counted) {
+            registry.register(format!("domain_{word}"), *help, counter.clone());
+        }
+    }
+
+    fn clear(&self) {
+        self.up.clear();
+        self.waiting.clear();
+        for counter in &self.counted {
+            counter.clear();
+        }
+    }
+
+    fn set(&self, joined: &Joined) {
+        let said = joined.presence.as_ref().map_or("{}", Presence::as_str);
+        let said: Value = serde_json::from_str(said).unwrap_or_default();
+        let other = Other {
+            domain: joined.domain.to_string(),
+        };
+        let up = joined.online && said["activity"] != "waiting";
+        self.up.get_or_create(&other).set(i64::from(up));
+        let waiting = i64::try_from(joined.waiting).unwrap_or(i64::MAX);
+        self.waiting.get_or_create(&other).set(waiting);
+        for ((word, _), counter) in COUNTED.iter().zip(&self.counted) {
+            let count = said[word].as_u64().unwrap_or_default();
+            let counter = counter.get_or_create(&other);
+            counter.inner().store(count, Ordering::Relaxed);
+        }
     }
 }
 

@@ -172,7 +172,7 @@ async fn command(shared: &Shared, command: Command) -> Response {
     }
 }
 
-async fn ask(shared: &Shared, request: Request) -> Option<Answer> {
+pub(crate) async fn ask(shared: &Shared, request: Request) -> Option<Answer> {
     let (sender, answer) = oneshot::channel();
     shared
         .engine

@@ -328,6 +328,7 @@ fn open_engine(
     shared.log_lost = log_lost;
     shared.tokens = watched;
     shared.life.origin = origin;
+    shared.has_domain = config.domain.is_some();
     shared.witness = Some(store.witness().clone());
     let shared = Arc::new(shared);
     #[cfg_attr(

@@ -39,6 +39,8 @@ pub(crate) struct Shared {
     /// Tells how many log lines were lost.
     pub(crate) log_lost: Option<fn() -> u64>,
     pub(crate) life: Life,
+    /// Other domains can be joined.
+    pub(crate) has_domain: bool,
     /// The disk is nearly full: who speaks v1 is not read from.
     full: watch::Sender<bool>,
     cut: AtomicUsize,
@@ -65,6 +67,7 @@ impl Shared {
             witness: None,
             log_lost: None,
             life: Life::default(),
+            has_domain: false,
             full: watch::Sender::new(false),
             cut: AtomicUsize::new(0),
         }

@@ -310,7 +310,8 @@ pub(crate) struct Status {
 pub(crate) enum Audit {
     /// Verify the whole chain; names the first break
     Verify(AuditVerify),
-    /// Print what peers said was done to their sessions: texts put in, interrupts, approvals, control
+    /// Print what peers said was done to their sessions (texts put in, interrupts, approvals, control), and what
+    /// bridges did not let in
     Sessions(AuditVerify),
     /// Take it as known that the database lost what its witness saw, so that nothing fails for it any more
     Acknowledge(AuditAcknowledge),

@@ -13,7 +13,7 @@ use peerbus_adapter::{Token, credentials, paths::Paths};
 use peerbus_broker::{Options, Origin, Report, Running, TlsFiles, start};
 use peerbus_core::TokenHash;
 use peerbus_core::grant::Grant;
-use peerbus_wire::{TokenName, escape};
+use peerbus_wire::{Domain, TokenName, escape};
 
 use crate::args::Serve;
 use crate::failure::Failure;
@@ -154,7 +154,7 @@ struct Setup {
 impl Setup {
     fn find(verb: Serve, given: Vec<OwnedFd>) -> Result<Self, Failure> {
         let paths = Paths::find()?;
-        let (tokens, credentials) = tokens(verb.credentials.unwrap_or(paths.credentials))?;
+        let (tokens, credentials, domain) = tokens(verb.credentials.unwrap_or(paths.credentials))?;
         if std::env::var_os("PEERBUS_HMAC_SECRET").is_some_and(|secret| !secret.is_empty()) {
             output::say(
                 "PEERBUS_HMAC_SECRET is set and ignored: the broker has no use for the secret",
@@ -169,7 +169,7 @@ impl Setup {
         options.tokens_file = Some(verb.tokens.unwrap_or(paths.tokens));
         options.listen = vec![verb.listen];
         options.history = Some(verb.history);
-        options.domain = verb.domain;
+        options.domain = verb.domain.or(domain);
         options.insecure = verb.insecure;
         options.tls = verb.tls_cert.zip(verb.tls_key).map(|(cert, key)| TlsFiles {
             cert,
@@ -215,8 +215,8 @@ fn named(name: &str, tokens: Vec<TokenHash>) -> Vec<Grant> {
 const GUESSED_BYTES: usize = 16;
 
 /// Hashes of the tokens of `PEERBUS_TOKENS`; without it, of the credentials file, which is made if
-/// need be.
-fn tokens(file: PathBuf) -> Result<(Vec<TokenHash>, Option<PathBuf>), Failure> {
+/// need be, that file, and the domain that it names.
+fn tokens(file: PathBuf) -> Result<(Vec<TokenHash>, Option<PathBuf>, Option<Domain>), Failure> {
     let list = match std::env::var("PEERBUS_TOKENS") {
         Ok(list) => Some(list),
         Err(std::env::VarError::NotPresent) => None,
@@ -234,7 +234,8 @@ fn tokens(file: PathBuf) -> Result<(Vec<TokenHash>, Option<PathBuf>), Failure> {
         if made {
             output::say(&format!("made new credentials in {}", file.display()));
         }
-        return Ok((vec![TokenHash::of(&credentials.token)], Some(file)));
+        let tokens = vec![TokenHash::of(&credentials.token)];
+        return Ok((tokens, Some(file), credentials.domain));
     }
     if let Some(short) = given.iter().map(|token| token.len()).min()
         && short < GUESSED_BYTES
@@ -255,6 +256,7 @@ fn tokens(file: PathBuf) -> Result<(Vec<TokenHash>, Option<PathBuf>), Failure> {
             .into_iter()
             .map(hash)
             .collect::<Result<_, Failure>>()?,
+        None,
         None,
     ))
 }

@@ -21,7 +21,11 @@ impl Allow {
             let pattern = |side: &str| NamePattern::parse(side.trim()).ok_or(text);
             Ok((pattern(from)?, pattern(to)?))
         };
-        texts.into_iter().map(rule).collect::<Result<_, _>>().map(Self)
+        texts
+            .into_iter()
+            .map(rule)
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 
     /// Whether a message with these addresses is let in.

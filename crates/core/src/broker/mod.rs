@@ -42,6 +42,7 @@ pub use self::config::Config;
 pub use self::event::BusEvent;
 #[cfg(feature = "mutations")]
 pub use self::mutation::Mutation;
+pub use self::query::Joined;
 pub use self::retire::{Command, Denied};
 pub use self::status::MessageHistory;
 

@@ -3,13 +3,26 @@
 use std::sync::Arc;
 
 use peerbus_wire::limits::PEERS_ENTRIES_MAX;
-use peerbus_wire::{BrokerFrame, PeerEntry, PeersFrame};
+use peerbus_wire::{BrokerFrame, Domain, PeerEntry, PeersFrame, Presence};
 
 use super::registry::Peer;
 use super::{Broker, Caller, Cx, Output};
 use crate::Now;
 use crate::grant::{Grant, Right};
 use crate::store::{PeerId, StoreError, Txn};
+
+/// How mail gets to another domain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Joined {
+    /// The domain.
+    pub domain: Domain,
+    /// Its bridge is connected.
+    pub online: bool,
+    /// Messages for it that it does not have yet.
+    pub waiting: u64,
+    /// What its bridge says of itself.
+    pub presence: Option<Presence>,
+}
 
 /// What a token may know of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,6 +99,34 @@ impl Broker {
             omitted,
             ..PeersFrame::default()
         }))
+    }
+
+    /// The domains that were joined, in order of their names.
+    ///
+    /// # Errors
+    ///
+    /// Only when storage failed.
+    pub fn joined(&mut self, now: Now, txn: &mut dyn Txn) -> Result<Vec<Joined>, StoreError> {
+        let cx = &mut self.cx(now, txn);
+        let mut domains: Vec<_> = self.registry.bridges().collect();
+        domains.sort();
+        let mut all = Vec::new();
+        for domain in domains {
+            let bridge = domain
+                .bridge()
+                .and_then(|name| self.registry.find(&name.key()));
+            let Some(bridge) = bridge else { continue };
+            let waiting = self.pending(cx, bridge)?;
+            let conn = self.registry.conn(bridge);
+            let session = conn.and_then(|conn| self.conns.session(conn));
+            all.push(Joined {
+                domain,
+                online: session.is_some(),
+                waiting,
+                presence: session.and_then(|session| session.presence.clone()),
+            });
+        }
+        Ok(all)
     }
 
     /// Names of the connected peers of which a token may know, sorted.

@@ -129,7 +129,9 @@ impl Broker {
             let why = format!("{name} is temporary; a successor must be one that stays");
             Err(Denied::Unfit(why))
         } else if self.is_abroad(successor) {
-            let why = format!("{name} is a bridge to another domain; a successor must be a peer of this one");
+            let why = format!(
+                "{name} is a bridge to another domain; a successor must be a peer of this one"
+            );
             Err(Denied::Unfit(why))
         } else if own && row.owner != owner {
             let why = format!("{name} belongs to another token; a successor must be of the same");

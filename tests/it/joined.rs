@@ -219,6 +219,47 @@ fn what_waits_crosses_once_and_in_order_whoever_is_killed() {
 }
 
 #[test]
+fn who_is_in_another_domain_can_be_asked() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let Some(nats) = Nats::start(dir.path(), None) else {
+        return;
+    };
+    let (alpha, beta) = (
+        Machine::start("alpha", &nats),
+        Machine::start("beta", &nats),
+    );
+    let _bob = beta.peer("bob");
+    drop(beta.peer("carol"));
+    alpha.joined("beta");
+    let told = eventually("beta tells who is there", || {
+        let told = alpha
+            .home
+            .run(&["peers", "--domain", "beta", "--json"])
+            .ok();
+        let told: Value = serde_json::from_str(&told).expect("JSON");
+        (told["peers"] != json!([])).then_some(told)
+    });
+    let peers = told["peers"].as_array().expect("a list").iter();
+    let peers: Vec<_> = peers.map(|it| (&it["name"], &it["online"])).collect();
+    assert_eq!(
+        peers,
+        [
+            (&json!("bob@beta"), &json!(true)),
+            (&json!("carol@beta"), &json!(false))
+        ]
+    );
+    let note = told["note"].as_str().expect("a sentence");
+    assert!(note.starts_with("as beta told "), "{note}");
+    let said = alpha.home.run(&["peers", "--domain", "gamma"]).fails(1);
+    assert!(
+        said.contains("the domain gamma was never joined to this broker; joined are beta"),
+        "{said}"
+    );
+    let said = alpha.home.run(&["peers", "--domain", "alpha"]).fails(1);
+    assert!(said.contains("alpha is this broker's own domain"), "{said}");
+}
+
+#[test]
 fn a_domain_lets_in_whom_its_rules_name_and_keeps_who_was_not() {
     let dir = tempfile::tempdir().expect("a directory");
     let Some(nats) = Nats::start(dir.path(), None) else {

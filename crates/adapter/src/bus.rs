@@ -52,6 +52,8 @@ pub struct Peers {
     pub entries: Vec<PeerEntry>,
     /// So many more were left out.
     pub omitted: u32,
+    /// Of another domain: so many milliseconds ago its bridge told this; `None`: nothing is known.
+    pub age_ms: Option<u64>,
     /// The broker told more than names.
     pub ext: bool,
     /// The broker's own domain, if it has one.
@@ -247,11 +249,29 @@ impl Bus {
     ///
     /// When there is no answer within `deadline`, with what the link is doing.
     pub async fn peers(&self, deadline: Duration) -> Result<Peers, BusError> {
-        let asked = |session: &mut Session, until_ms| session.query_peers(until_ms);
+        self.peers_in(None, deadline).await
+    }
+
+    /// Asks the broker who is in a domain, as the bridge to that last told.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Bus::peers`].
+    pub async fn peers_of(&self, domain: Domain, deadline: Duration) -> Result<Peers, BusError> {
+        self.peers_in(Some(domain), deadline).await
+    }
+
+    async fn peers_in(
+        &self,
+        domain: Option<Domain>,
+        deadline: Duration,
+    ) -> Result<Peers, BusError> {
+        let asked = |session: &mut Session, until_ms| session.query_peers_of(domain, until_ms);
         let Answer::Peers(roster) = self.query(asked, deadline).await? else {
             return Err(BusError::Closed);
         };
         Ok(Peers {
+            age_ms: roster.age_ms,
             me: self.name(),
             entries: roster.peers,
             omitted: roster.omitted,

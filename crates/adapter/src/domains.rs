@@ -1,8 +1,12 @@
 //! Other domains, as far as the list of peers tells of them: each has a bridge among the peers.
 
+use std::time::Duration;
+
 use peerbus_wire::{Domain, PeerEntry, PeerName};
 use serde_json::Value;
 
+use crate::bus::Bus;
+use crate::error::BusError;
 use crate::text::span;
 
 /// A domain that was joined to this broker.
@@ -87,6 +91,65 @@ impl Joined {
                 since(seconds)
             )),
         }
+    }
+}
+
+/// Who is in another domain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct There {
+    /// The peers, by the addresses that they have here.
+    pub peers: Vec<PeerEntry>,
+    /// So many more were left out.
+    pub omitted: u32,
+    /// A sentence: how old this is, and whether the domain can be reached.
+    pub note: String,
+}
+
+impl There {
+    /// Asks the broker who is in another domain.
+    ///
+    /// # Errors
+    ///
+    /// A sentence: the broker does not answer, or knows no such domain.
+    pub async fn ask(bus: &Bus, domain: &Domain, deadline: Duration) -> Result<Self, String> {
+        let said = |error: BusError| error.to_string();
+        let known = bus.peers(deadline).await.map_err(said)?;
+        let joined = match &known.domain {
+            None => return Err("this broker has no domain, and reaches no other".into()),
+            Some(own) if own == domain => {
+                return Err(format!(
+                    "{domain} is this broker's own domain: leave it out"
+                ));
+            }
+            Some(_) => Joined::all(&known.entries),
+        };
+        let Some(to) = joined.iter().find(|joined| joined.domain == *domain) else {
+            let names: Vec<_> = joined.iter().map(|it| it.domain.as_str()).collect();
+            let names = match names.is_empty() {
+                true => "none is".to_owned(),
+                false => format!("joined are {}", names.join(", ")),
+            };
+            return Err(format!(
+                "the domain {domain} was never joined to this broker; {names}"
+            ));
+        };
+        let told = bus.peers_of(domain.clone(), deadline).await.map_err(said)?;
+        let age = told.age_ms.map_or_else(
+            || format!("{domain} has not told yet who is there"),
+            |ms| format!("as {domain} told {} ago", span(ms / 1_000)),
+        );
+        let addressed = |peer: PeerEntry| PeerEntry {
+            name: format!("{}@{domain}", peer.name),
+            ..peer
+        };
+        Ok(Self {
+            peers: told.entries.into_iter().map(addressed).collect(),
+            omitted: told.omitted,
+            note: match to.trouble() {
+                Some(trouble) => format!("{age}; {trouble}"),
+                None => age,
+            },
+        })
     }
 }
 

@@ -18,6 +18,7 @@ use tokio::time::sleep;
 
 use crate::home::{Broker, Home, registration};
 use crate::nats::whole;
+use crate::roster::{self, Roster};
 use crate::subject;
 
 /// Pauses between attempts to reach the own broker.
@@ -34,6 +35,8 @@ pub(crate) enum FromNats {
     Mail(Box<jetstream::Message>),
     /// What the other bridge says.
     Back(Vec<u8>),
+    /// It says that it is there, and who is with it.
+    Here(Vec<u8>),
 }
 
 /// What all joints of a bridge share.
@@ -44,6 +47,8 @@ pub(crate) struct Common {
     pub(crate) broker: Broker,
     /// Who of a domain may write to whom here; of one that is not named, everybody to everybody.
     pub(crate) allow: BTreeMap<Domain, Allow>,
+    /// Who is at home.
+    pub(crate) roster: Roster,
     /// Tells this process apart.
     pub(crate) instance: Instance,
 }
@@ -103,11 +108,15 @@ pub(crate) async fn run(common: Arc<Common>, other: Domain, mut from: mpsc::Rece
         let input = tokio::select! {
             came = from.recv() => match came {
                 Some(FromNats::Back(bytes)) => Some(Input::Outside(bytes)),
+                Some(FromNats::Here(payload)) => {
+                    joint.tell(roster::read(&payload)).await;
+                    None
+                }
                 Some(FromNats::Mail(mail)) => joint.mail(*mail).await,
                 None => return,
             },
             heard = heard(&mut joint.home) => match heard {
-                Some(frame) => Input::received(frame),
+                Some(frame) => joint.received(frame),
                 None => {
                     joint.home = None;
                     Some(Input::Lost)
@@ -118,6 +127,10 @@ pub(crate) async fn run(common: Arc<Common>, other: Domain, mut from: mpsc::Rece
             () = until(due) => Some(Input::Tick),
             _ = show.tick() => {
                 joint.show().await;
+                if joint.common.roster.is_due() {
+                    let own = joint.common.own.clone();
+                    joint.tell(Some(ClientFrame::PeersOf(own))).await;
+                }
                 None
             }
         };
@@ -151,6 +164,24 @@ impl Joint {
         Some(self.begun + due)
     }
 
+    /// What the own broker says, as far as it is for the machine.
+    fn received(&self, frame: Received) -> Option<Input> {
+        match frame {
+            Received::Peers(peers) if peers.ext.is_none() && peers.domain.is_some() => {
+                self.common.roster.set(peers.peers.unwrap_or_default());
+                None
+            }
+            frame => Input::received(frame),
+        }
+    }
+
+    /// Tells the own broker something that it can do without.
+    async fn tell(&self, frame: Option<ClientFrame>) {
+        if let (Some(home), Some(frame)) = (&self.home, frame) {
+            home.send(&frame).await;
+        }
+    }
+
     /// Does what the machine wants.
     async fn act(&mut self) {
         while let Some(output) = self.machine.poll_output() {
@@ -181,9 +212,8 @@ impl Joint {
                     }
                 }
                 Output::Event(event) => {
-                    if let (Some(record), Some(home)) = (self.note(event), &self.home) {
-                        home.send(&ClientFrame::Audit(record)).await;
-                    }
+                    let record = self.note(event);
+                    self.tell(record.map(ClientFrame::Audit)).await;
                 }
             }
         }

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use crate::home::{Broker, Home, registration};
 use crate::joint::{self, Common, FromNats};
 use crate::nats::{self, Server};
+use crate::roster::Roster;
 use crate::subject::{self, Kind};
 
 /// How often a bridge says that it is there.
@@ -58,6 +59,7 @@ pub async fn run(
         context,
         broker,
         allow,
+        roster: Roster::default(),
         instance,
     });
     let mut joints = Joints {
@@ -85,7 +87,8 @@ pub async fn run(
             },
             _ = announce.tick() => {
                 let subject = subject::here(common.own.as_str());
-                if let Err(error) = common.client.publish(subject, Vec::new().into()).await {
+                let who = common.roster.text();
+                if let Err(error) = common.client.publish(subject, who.into()).await {
                     tracing::debug!(%error, "not announced");
                 }
             }
@@ -178,7 +181,10 @@ impl Joints {
                 }
             }
             Some((Kind::Here, sender)) => {
-                self.to(sender);
+                if let Some(joint) = self.to(sender) {
+                    // It is said again.
+                    let _ = joint.try_send(FromNats::Here(payload));
+                }
             }
             _ => {}
         }

@@ -270,7 +270,7 @@ impl Answer {
     pub(crate) fn to(frame: &ClientFrame) -> Self {
         match frame {
             ClientFrame::Envelope(_) | ClientFrame::Refused { id: Some(_), .. } => Self::Receipt,
-            ClientFrame::Peers => Self::Peers,
+            ClientFrame::Peers | ClientFrame::PeersOf(_) => Self::Peers,
             ClientFrame::Status { .. } => Self::Status,
             _ => Self::None,
         }

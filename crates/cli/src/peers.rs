@@ -1,9 +1,9 @@
 //! `peerbus peers`.
 
 use peerbus_adapter::demand::came_to_be;
-use peerbus_adapter::domains::Joined;
+use peerbus_adapter::domains::{Joined, There};
 use peerbus_adapter::text::span;
-use peerbus_adapter::{PeerEntry, Url, credentials};
+use peerbus_adapter::{Domain, PeerEntry, Url, credentials};
 use peerbus_mcp::About;
 use serde_json::{Value, json};
 
@@ -17,6 +17,9 @@ pub(crate) const HEADER: [&str; 9] = [
 
 /// Prints who is there, or is owed mail.
 pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
+    if let Some(domain) = &verb.domain {
+        return there(&verb, domain);
+    }
     let config = client::config(&verb.connection, None)?;
     let deadline = client::duration(verb.timeout);
     let answer = client::with_bus(config, client::Refused::Fail, async |bus| {
@@ -54,9 +57,14 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
             output::say(&domain_line(joined));
         }
     }
-    let known = others.len();
+    show(&verb, others, answer.omitted)
+}
+
+/// Prints peers as a table.
+fn show(verb: &Peers, all: Vec<About>, omitted: u32) -> Result<(), Failure> {
+    let known = all.len();
     let here = |peer: &About| peer.online || peer.unacked.is_some_and(|waits| waits > 0);
-    let shown: Vec<_> = others
+    let shown: Vec<_> = all
         .into_iter()
         .filter(|peer| verb.all || here(peer))
         .collect();
@@ -71,10 +79,29 @@ pub(crate) fn run(verb: Peers) -> Result<(), Failure> {
             "{more} more, away and owed nothing: `peerbus peers --all`"
         ));
     }
-    if answer.omitted > 0 {
-        output::say(&format!("… and {} more", answer.omitted));
+    if omitted > 0 {
+        output::say(&format!("… and {omitted} more"));
     }
     Ok(())
+}
+
+/// Prints who is in another domain.
+fn there(verb: &Peers, domain: &Domain) -> Result<(), Failure> {
+    let config = client::config(&verb.connection, None)?;
+    let deadline = client::duration(verb.timeout);
+    let there = client::with_bus(config, client::Refused::Fail, async |bus| {
+        There::ask(&bus, domain, deadline)
+            .await
+            .map_err(Failure::failed)
+    })?;
+    let all: Vec<_> = there.peers.iter().map(About::new).collect();
+    if verb.json {
+        let told = json!({ "peers": all, "omitted": there.omitted, "note": there.note });
+        let text = told.to_string();
+        return Ok(output::line(&peerbus_wire::escape_json(&text))?);
+    }
+    output::say(&there.note);
+    show(verb, all, there.omitted)
 }
 
 fn as_json(joined: &Joined) -> Value {

@@ -5,16 +5,17 @@ use std::borrow::Cow;
 use crate::PROTOCOL_VERSION;
 use crate::audited::AuditRecord;
 use crate::carry::invalid;
-use crate::domain::Mark;
+use crate::domain::{Domain, Mark};
 use crate::envelope::{Carried, DecodeError, Parts};
 use crate::frame::{Ack, ClientFrame, Presence, Register, Window};
 use crate::ids::{DeliveryKey, Instance, MessageId, Token};
 use crate::json::Type;
 use crate::limits::{
-    FRAME_BYTES_MAX, REASON_BYTES_MAX, STATUS_IDS_MAX, WINDOW_BYTES_DEFAULT,
+    FRAME_BYTES_MAX, PEERS_ENTRIES_MAX, REASON_BYTES_MAX, STATUS_IDS_MAX, WINDOW_BYTES_DEFAULT,
     WINDOW_MESSAGES_DEFAULT,
 };
 use crate::members::{Member, Members};
+use crate::received::{entry, write_entries};
 use crate::stage::{Stage, how, write_how};
 use crate::text::cut;
 use crate::writer::Writer;
@@ -60,6 +61,7 @@ impl ClientFrame {
                 | "audit"
                 | "take"
                 | "forwarded"
+                | "roster"
         );
         let looks_like_envelope = [Member::From, Member::To, Member::Kind].map(|n| members.has(n));
         if !(v1 || ext && looks_like_envelope != [true; 3]) {
@@ -78,6 +80,16 @@ impl ClientFrame {
             Self::Register(register) => write_register(register),
             Self::Ack(ack) => write_ack(ack),
             Self::Peers => Writer::frame("peers").finish(),
+            Self::PeersOf(domain) => {
+                let mut writer = Writer::frame("peers");
+                writer.string("domain", domain.as_str());
+                writer.finish()
+            }
+            Self::Roster(peers) => {
+                let mut writer = Writer::frame("roster");
+                write_entries(peers, &mut writer);
+                writer.finish()
+            }
             Self::Envelope(carried) => carried.text.to_string(),
             Self::Presence(presence) => {
                 let mut writer = Writer::frame("presence");
@@ -200,7 +212,16 @@ fn control(kind: &str, members: &Members<'_>) -> Option<ClientFrame> {
             key: key()?,
             how: how(members),
         }),
-        "peers" => ClientFrame::Peers,
+        // A barrier, whatever stands in it.
+        "peers" => match members.string(Member::Domain) {
+            Some(domain) => Domain::parse(&domain).map_or(ClientFrame::Peers, ClientFrame::PeersOf),
+            None => ClientFrame::Peers,
+        },
+        "roster" => {
+            let entries = members.get(Member::Peers)?.elements()?;
+            let known = entries.iter().take(PEERS_ENTRIES_MAX);
+            ClientFrame::Roster(known.filter_map(entry).collect())
+        }
         "presence" => ClientFrame::Presence(Presence::of(&members.get(Member::Presence)?)?),
         "reject" => {
             let reason = members.optional_string(Member::Reason)?.unwrap_or_default();

@@ -20,6 +20,11 @@ pub enum ClientFrame {
     Ack(Ack),
     /// Asks for the list of peers; also a barrier.
     Peers,
+    /// `ext`: asks for the peers of a domain: this broker's own, or another, as far as its bridge told.
+    PeersOf(Domain),
+    /// `ext`, from a bridge: the peers of its domain, at most
+    /// [`crate::limits::PEERS_ENTRIES_MAX`]. It takes the place of what it told before.
+    Roster(Vec<PeerEntry>),
     /// An envelope that satisfies every rule that needs no state.
     Envelope(Carried),
     /// An envelope that does not. The id is there when one could be read.
@@ -193,8 +198,12 @@ pub struct PeersFrame {
     pub peers: Option<Vec<PeerEntry>>,
     /// `peers` was cut at [`crate::limits::PEERS_ENTRIES_MAX`]; this many were left out.
     pub omitted: u32,
-    /// In the handshake ack to an `ext` client: the broker's domain, if it has one.
+    /// In the handshake ack to an `ext` client: the broker's domain, if it has one. In an answer to
+    /// [`ClientFrame::PeersOf`]: the domain of these peers.
     pub domain: Option<Domain>,
+    /// In an answer about another domain: so many milliseconds ago its bridge told this; `None`: it
+    /// has not, and nothing is known.
+    pub age_ms: Option<u64>,
     /// In the handshake ack to a bridge: the broker's epoch.
     pub epoch: Option<Mark>,
     /// In the handshake ack to a bridge: the last mark that it gave.

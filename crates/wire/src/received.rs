@@ -149,26 +149,11 @@ fn write_peers(frame: &PeersFrame) -> String {
             writer.string(name, mark.as_str());
         }
     }
+    if let Some(age_ms) = frame.age_ms {
+        writer.number("age_ms", age_ms);
+    }
     if let Some(peers) = &frame.peers {
-        writer.name("peers").begin(b'[');
-        for peer in peers {
-            writer.begin(b'{').string("name", &peer.name);
-            writer.raw("online", if peer.online { "true" } else { "false" });
-            if let Some(unacked) = peer.unacked {
-                writer.number("unacked", unacked);
-            }
-            if let Some(away_s) = peer.away_s {
-                writer.number("away_s", away_s);
-            }
-            if let Some(activity_s) = peer.activity_s {
-                writer.number("activity_s", activity_s);
-            }
-            if let Some(presence) = &peer.presence {
-                writer.raw("presence", presence.as_str());
-            }
-            writer.end(b'}');
-        }
-        writer.end(b']');
+        write_entries(peers, &mut writer);
     }
     if frame.omitted > 0 {
         writer.number("omitted", frame.omitted.into());
@@ -176,12 +161,35 @@ fn write_peers(frame: &PeersFrame) -> String {
     writer.finish()
 }
 
+/// The member `peers`.
+pub(crate) fn write_entries(peers: &[PeerEntry], writer: &mut Writer) {
+    writer.name("peers").begin(b'[');
+    for peer in peers {
+        writer.begin(b'{').string("name", &peer.name);
+        writer.raw("online", if peer.online { "true" } else { "false" });
+        if let Some(unacked) = peer.unacked {
+            writer.number("unacked", unacked);
+        }
+        if let Some(away_s) = peer.away_s {
+            writer.number("away_s", away_s);
+        }
+        if let Some(activity_s) = peer.activity_s {
+            writer.number("activity_s", activity_s);
+        }
+        if let Some(presence) = &peer.presence {
+            writer.raw("presence", presence.as_str());
+        }
+        writer.end(b'}');
+    }
+    writer.end(b']');
+}
+
 fn peers(members: &Members<'_>) -> Option<PeersFrame> {
     let list = |name| members.get(name).map(|raw| raw.elements());
     let name = |raw: &Raw<'_>| Some(raw.string()?.text.into_owned());
     let names = list(Member::Names).unwrap_or(Some(Vec::new()))?;
     let peers = match list(Member::Peers) {
-        Some(entries) => Some(entries?.iter().filter_map(peer).collect()),
+        Some(entries) => Some(entries?.iter().filter_map(entry).collect()),
         None => None,
     };
     Some(PeersFrame {
@@ -195,6 +203,7 @@ fn peers(members: &Members<'_>) -> Option<PeersFrame> {
         domain: members
             .string(Member::Domain)
             .and_then(|text| Domain::parse(&text)),
+        age_ms: members.get(Member::AgeMs).and_then(|raw| raw.unsigned()),
         epoch: mark(members, Member::Epoch),
         mark: mark(members, Member::Mark),
     })
@@ -205,7 +214,7 @@ fn mark(members: &Members<'_>, name: Member) -> Option<Mark> {
 }
 
 /// An entry that cannot be read is left out.
-fn peer(raw: &Raw<'_>) -> Option<PeerEntry> {
+pub(crate) fn entry(raw: &Raw<'_>) -> Option<PeerEntry> {
     let members = Members::of(raw)?;
     let number = |name| members.get(name).and_then(|raw| raw.unsigned());
     Some(PeerEntry {

@@ -179,6 +179,8 @@ impl Input {
                 epoch: Epoch::parse(peers.epoch?.as_str())?,
                 mark: peers.mark.map(|mark| mark.as_str().to_owned()),
             },
+            // Who is where is no barrier, and nothing for the machine.
+            Received::Peers(peers) if peers.domain.is_some() => return None,
             Received::Peers(_) => Self::Barrier,
             Received::Deliver(delivery) => {
                 let Carried { id, text, .. } = delivery.envelope.carry().ok()?;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use peerbus_wire::bridge::UNKNOWN;
-use peerbus_wire::{Domain, Instance, Mark, PeerName, Presence, Register, Seq, Window};
+use peerbus_wire::{Domain, Instance, Mark, PeerEntry, PeerName, Presence, Register, Seq, Window};
 
 use super::audited::Budget;
 use super::flights::Flights;
@@ -46,6 +46,8 @@ pub(super) struct Bridge {
     pub(super) epoch: Mark,
     /// What it brought was refused, and what it had under way behind that is, too.
     pub(super) refused: bool,
+    /// The peers over there as it last told, and when, on the monotonic clock.
+    pub(super) roster: Option<(Arc<[PeerEntry]>, u64)>,
 }
 
 impl Bridge {
@@ -60,6 +62,7 @@ impl Bridge {
             epoch: newcomer.register.bridge.clone()?,
             domain: newcomer.name.bridged()?,
             refused: false,
+            roster: None,
         })
     }
 }

@@ -411,7 +411,11 @@ impl Broker {
             ClientFrame::Envelope(carried) => self.route(cx, caller, &carried, None)?,
             ClientFrame::Refused { id, refusal } => self.refuse(cx.now, caller, id, refusal),
             ClientFrame::Ack(ack) => self.ack(cx, caller, &ack)?,
-            ClientFrame::Peers => self.answer_peers(cx, caller)?,
+            ClientFrame::PeersOf(domain) if caller.ext => {
+                self.answer_peers_of(cx, caller, domain)?;
+            }
+            ClientFrame::Peers | ClientFrame::PeersOf(_) => self.answer_peers(cx, caller)?,
+            ClientFrame::Roster(peers) if caller.ext => self.keep_roster(cx.now, caller, peers),
             ClientFrame::Presence(presence) if caller.ext => {
                 self.set_presence(cx.now, caller.conn, presence);
             }

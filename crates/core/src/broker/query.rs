@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use peerbus_wire::limits::PEERS_ENTRIES_MAX;
-use peerbus_wire::{BrokerFrame, Domain, PeerEntry, PeersFrame, Presence};
+use peerbus_wire::{BrokerFrame, Domain, PeerEntry, PeerName, PeersFrame, Presence};
 
 use super::registry::Peer;
-use super::{Broker, Caller, Cx, Output};
+use super::{Broker, BusEvent, Caller, Cx, Output};
 use crate::Now;
 use crate::grant::{Grant, Right};
 use crate::store::{PeerId, StoreError, Txn};
@@ -77,6 +77,76 @@ impl Broker {
         self.outbox
             .barrier(Output::Send(caller.conn, BrokerFrame::Peers(frame)));
         Ok(())
+    }
+
+    /// Answers who is in a domain, once everything before it is committed.
+    pub(super) fn answer_peers_of(
+        &mut self,
+        cx: &mut Cx<'_>,
+        caller: Caller,
+        domain: Domain,
+    ) -> Result<(), StoreError> {
+        let Some(session) = self.conns.session(caller.conn) else {
+            return Ok(());
+        };
+        let (grant, bridges) = (Arc::clone(&session.grant), session.bridge.is_some());
+        let mut frame = PeersFrame::default();
+        if self.config.domain.as_ref() == Some(&domain) {
+            let sight = |broker: &Self, peer: PeerId| match broker.is_abroad(peer) {
+                true => Sight::Nothing,
+                false if bridges => Sight::All,
+                false => broker.sight(&grant, peer),
+            };
+            let (entries, omitted) = self.entries(cx, sight)?;
+            (frame.peers, frame.omitted) = (Some(entries), omitted);
+        } else {
+            let told = self.roster(&domain);
+            frame.age_ms = told.map(|(_, at)| cx.now.mono_ms.saturating_sub(*at));
+            let all = told.map_or(&[][..], |(peers, _)| peers);
+            let shown = |peer: &PeerEntry| match grant.rights {
+                rights if rights.has(Right::Observe) => Some(peer.clone()),
+                rights if rights.has(Right::Send) || rights.has(Right::Broadcast) => {
+                    let presence = None;
+                    Some(PeerEntry {
+                        presence,
+                        ..peer.clone()
+                    })
+                }
+                _ => None,
+            };
+            frame.peers = Some(all.iter().filter_map(shown).collect());
+        }
+        frame.domain = Some(domain);
+        self.outbox
+            .barrier(Output::Send(caller.conn, BrokerFrame::Peers(frame)));
+        Ok(())
+    }
+
+    /// Who is in another domain, as its bridge last told, and when.
+    fn roster(&self, domain: &Domain) -> Option<&(Arc<[PeerEntry]>, u64)> {
+        let bridge = self.registry.find(&domain.bridge()?.key())?;
+        let session = self.conns.session(self.registry.conn(bridge)?)?;
+        session.bridge.as_ref()?.roster.as_ref()
+    }
+
+    /// A bridge tells who is in its domain. Of what is no peer's name there nothing is kept.
+    pub(super) fn keep_roster(&mut self, now: Now, caller: Caller, peers: Vec<PeerEntry>) {
+        let session = self.conns.session_mut(caller.conn);
+        let Some(bridge) = session.and_then(|session| session.bridge.as_mut()) else {
+            self.outbox.now(Output::Event(BusEvent::Ignored));
+            return;
+        };
+        let told = |peer: PeerEntry| {
+            let name = PeerName::parse(&peer.name).ok()?;
+            (!name.as_str().contains('@')).then(|| PeerEntry {
+                name: peer.name,
+                online: peer.online,
+                presence: peer.presence,
+                ..PeerEntry::default()
+            })
+        };
+        let peers = peers.into_iter().filter_map(told).collect();
+        bridge.roster = Some((peers, now.mono_ms));
     }
 
     /// The peers as the operator sees them: all of each.

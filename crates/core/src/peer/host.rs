@@ -1,6 +1,6 @@
 //! What the host wants.
 
-use peerbus_wire::{AuditRecord, ClientFrame, How, MessageId, Presence, Stage};
+use peerbus_wire::{AuditRecord, ClientFrame, Domain, How, MessageId, Presence, Stage};
 
 use super::mutation::Mutation;
 use super::{AUDITS_MAX, Draft, Event, Key, NoticeId, Overloaded, Phase, QueryId, Session, Unsent};
@@ -28,7 +28,20 @@ impl Session {
     ///
     /// When too many queries wait already.
     pub fn query_peers(&mut self, deadline_ms: u64) -> Result<QueryId, Overloaded> {
-        let query = self.queries.ask(None, deadline_ms)?;
+        self.query_peers_of(None, deadline_ms)
+    }
+
+    /// Likewise, who is in a domain: that of the broker, or another, as far as its bridge told.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Session::query_peers`].
+    pub fn query_peers_of(
+        &mut self,
+        domain: Option<Domain>,
+        deadline_ms: u64,
+    ) -> Result<QueryId, Overloaded> {
+        let query = self.queries.ask_peers(domain, deadline_ms)?;
         if self.is_over() {
             self.replies.extend(self.queries.close());
         }
@@ -49,7 +62,7 @@ impl Session {
         deadline_ms: u64,
     ) -> Result<QueryId, Overloaded> {
         ids.truncate(peerbus_wire::limits::STATUS_IDS_MAX);
-        let query = self.queries.ask(Some(ids), deadline_ms)?;
+        let query = self.queries.ask_statuses(ids, deadline_ms)?;
         if self.is_over() {
             self.replies.extend(self.queries.close());
         } else if matches!(self.phase, Phase::Online { ext: false, .. }) {

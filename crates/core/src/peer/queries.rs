@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use peerbus_wire::{ClientFrame, MessageId, PeersFrame, Receipt};
+use peerbus_wire::{ClientFrame, Domain, MessageId, PeersFrame, Receipt};
 
 use super::types::{Answer, Overloaded, QueryFailure, QueryId, Reply, Roster};
 
@@ -16,7 +16,8 @@ const STATEMENTS_MAX: usize = 16_384;
 
 #[derive(Debug)]
 enum Question {
-    Peers,
+    /// Who is there; in a domain, if one is named.
+    Peers(Option<Domain>),
     Statuses {
         ids: Vec<MessageId>,
         statements: Vec<Receipt>,
@@ -41,12 +42,26 @@ pub(super) struct Queries {
 }
 
 impl Queries {
-    /// Asks; `ids` are the messages to ask about, `None` asks for the peers.
-    pub(super) fn ask(
+    /// Asks who is there; in a domain, if one is named.
+    pub(super) fn ask_peers(
         &mut self,
-        ids: Option<Vec<MessageId>>,
+        domain: Option<Domain>,
         deadline_ms: u64,
     ) -> Result<QueryId, Overloaded> {
+        self.ask(Question::Peers(domain), deadline_ms)
+    }
+
+    /// Asks what became of messages.
+    pub(super) fn ask_statuses(
+        &mut self,
+        ids: Vec<MessageId>,
+        deadline_ms: u64,
+    ) -> Result<QueryId, Overloaded> {
+        let statements = Vec::new();
+        self.ask(Question::Statuses { ids, statements }, deadline_ms)
+    }
+
+    fn ask(&mut self, question: Question, deadline_ms: u64) -> Result<QueryId, Overloaded> {
         if self.waiting.len() >= QUERIES_MAX {
             return Err(Overloaded {
                 waiting: self.waiting.len(),
@@ -54,13 +69,6 @@ impl Queries {
             });
         }
         let id = self.number();
-        let question = match ids {
-            None => Question::Peers,
-            Some(ids) => Question::Statuses {
-                ids,
-                statements: Vec::new(),
-            },
-        };
         self.waiting.push_back(Query {
             id,
             question,
@@ -81,7 +89,8 @@ impl Queries {
         let query = self.waiting.get(self.sent)?;
         self.sent += 1;
         Some(match &query.question {
-            Question::Peers => vec![ClientFrame::Peers],
+            Question::Peers(None) => vec![ClientFrame::Peers],
+            Question::Peers(Some(domain)) => vec![ClientFrame::PeersOf(domain.clone())],
             Question::Statuses { ids, .. } => {
                 vec![ClientFrame::Status { ids: ids.clone() }, ClientFrame::Peers]
             }
@@ -113,7 +122,7 @@ impl Queries {
         self.sent -= 1;
         let query = self.waiting.pop_front().filter(|query| !query.told)?;
         let answer = match query.question {
-            Question::Peers => Answer::Peers(Roster::of(frame, ext)),
+            Question::Peers(_) => Answer::Peers(Roster::of(frame, ext)),
             Question::Statuses { statements, .. } => Answer::Statuses(statements),
         };
         Some(Reply::Answered {
@@ -135,7 +144,7 @@ impl Queries {
 
     /// The broker has no receipts: nothing can be asked about messages.
     pub(super) fn refuse_statuses(&mut self) -> Vec<Reply> {
-        let of_peers = |query: &Query| matches!(query.question, Question::Peers);
+        let of_peers = |query: &Query| matches!(query.question, Question::Peers(_));
         let (kept, refused) = std::mem::take(&mut self.waiting)
             .into_iter()
             .partition(|query| of_peers(query));
@@ -213,6 +222,7 @@ impl Roster {
         Self {
             peers,
             omitted: frame.omitted,
+            age_ms: frame.age_ms,
             ext,
         }
     }

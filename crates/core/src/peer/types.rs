@@ -287,6 +287,8 @@ pub struct Roster {
     pub peers: Vec<PeerEntry>,
     /// So many more were left out.
     pub omitted: u32,
+    /// Of another domain: so many milliseconds ago its bridge told this; `None`: nothing is known.
+    pub age_ms: Option<u64>,
     /// The broker speaks our extension.
     pub ext: bool,
 }

@@ -1,7 +1,7 @@
 //! `bus.peers`
 
-use peerbus_adapter::PeerEntry;
-use peerbus_adapter::domains::Joined;
+use peerbus_adapter::domains::{Joined, There};
+use peerbus_adapter::{Domain, PeerEntry};
 use serde::Serialize;
 use serde_json::json;
 
@@ -27,8 +27,8 @@ struct Output {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     domain: Option<String>,
-    /// The other domains that were joined to it. A peer there is NAME@DOMAIN; who is there is not
-    /// known here.
+    /// The other domains that were joined to it. A peer there is NAME@DOMAIN; ask with `domain` who
+    /// is there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<Other>")]
     domains: Vec<Other>,
@@ -74,7 +74,10 @@ pub(crate) fn tool() -> Tool {
         description: "Lists the peers on the peerbus: this session's own name (`self`), who is \
             connected (`peers`), and what is known of each, those away included (`details`). \
             Messages to a peer that is away wait for it.",
-        input: json!({ "type": "object", "properties": {} }),
+        input: json!({ "type": "object", "properties": {
+            "domain": { "type": "string", "description": "Lists the peers of this other domain, \
+                one of `domains`, as it last told." },
+        } }),
         output: crate::rpc::output_schema::<Output>(),
         read_only: true,
         idempotent: true,
@@ -85,7 +88,11 @@ pub(crate) fn tool() -> Tool {
     }
 }
 
-async fn call(context: &Context<'_>, _arguments: &Arguments) -> Result<Reply, String> {
+async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
+    if arguments.json("domain").is_some_and(|it| it != "null") {
+        let domain = arguments.string("domain")?.parse::<Domain>();
+        return there(context, domain.map_err(|error| error.to_string())?).await;
+    }
     let peers = context
         .bus
         .peers(DEADLINE)
@@ -112,6 +119,23 @@ async fn call(context: &Context<'_>, _arguments: &Arguments) -> Result<Reply, St
         omitted: peers.omitted + u32::try_from(left_out).unwrap_or(u32::MAX),
         note: note(details.as_deref(), total),
         details,
+    })
+}
+
+/// Who is in another domain.
+async fn there(context: &Context<'_>, domain: Domain) -> Result<Reply, String> {
+    let there = There::ask(context.bus, &domain, DEADLINE).await?;
+    let online = there.peers.iter().filter(|entry| entry.online);
+    let details = details(&there.peers);
+    let left_out = there.peers.len() - details.len();
+    done(&Output {
+        me: context.bus.name(),
+        domain: context.bus.domain().map(|own| own.to_string()),
+        domains: Vec::new(),
+        peers: online.map(|entry| entry.name.clone()).collect(),
+        omitted: there.omitted + u32::try_from(left_out).unwrap_or(u32::MAX),
+        details: Some(details),
+        note: there.note,
     })
 }
 

@@ -188,6 +188,8 @@ pub(crate) fn client_frame() -> impl Strategy<Value = ClientFrame> {
         register().prop_map(ClientFrame::Register),
         (key(), option::of(how())).prop_map(|(key, how)| ClientFrame::Ack(Ack { key, how })),
         Just(ClientFrame::Peers),
+        Just(ClientFrame::PeersOf(Domain::parse("beta").unwrap())),
+        vec(entry(), 0..4).prop_map(ClientFrame::Roster),
         carried().prop_map(ClientFrame::Envelope),
         presence().prop_map(ClientFrame::Presence),
         (mark(), any::<bool>(), carried()).prop_map(|(mark, again, carried)| ClientFrame::Take {
@@ -205,8 +207,8 @@ pub(crate) fn client_frame() -> impl Strategy<Value = ClientFrame> {
     ]
 }
 
-pub(crate) fn peers_frame() -> impl Strategy<Value = PeersFrame> {
-    let entry = (
+fn entry() -> impl Strategy<Value = PeerEntry> {
+    (
         any::<String>(),
         any::<bool>(),
         option::of(any::<u64>()),
@@ -223,28 +225,33 @@ pub(crate) fn peers_frame() -> impl Strategy<Value = PeersFrame> {
                 activity_s,
                 presence,
             },
-        );
+        )
+}
+
+pub(crate) fn peers_frame() -> impl Strategy<Value = PeersFrame> {
     let names = vec(any::<String>(), 0..4);
     (
         names,
         option::of(any::<u32>()),
         option::of(window()),
-        option::of(vec(entry, 0..4)),
+        option::of(vec(entry(), 0..4)),
         any::<u32>(),
         (
             option::of("[a-z0-9]{1,16}"),
             option::of(mark()),
             option::of(mark()),
+            option::of(0..1_u64 << 50),
         ),
     )
         .prop_map(
-            |(names, ext, window, peers, omitted, (domain, epoch, mark))| PeersFrame {
+            |(names, ext, window, peers, omitted, (domain, epoch, mark, age_ms))| PeersFrame {
                 names,
                 ext,
                 window,
                 peers,
                 omitted,
                 domain: domain.and_then(|domain| Domain::parse(&domain)),
+                age_ms,
                 epoch,
                 mark,
             },

@@ -4,7 +4,9 @@ use peerbus_core::TokenHash;
 use peerbus_core::broker::{ConnId, Input};
 use peerbus_core::grant::{Right, Rights};
 use peerbus_wire::bridge::UNKNOWN;
-use peerbus_wire::{ClientFrame, Domain, How, Mark, Register, Seq, Stage, Token};
+use peerbus_wire::{
+    ClientFrame, Domain, How, Mark, PeerEntry, Presence, Register, Seq, Stage, Token,
+};
 
 use crate::retire::retire;
 use crate::rig::{DAY, OTHER_TOKEN, Rig, TOKEN, envelope, ext, register};
@@ -396,4 +398,43 @@ fn a_bridge_is_nobodys_successor() {
     rig.send(ada, "ada", "bob", "m1");
     let why = retire(&mut rig, "bob", Some("bridge@beta")).unwrap_err();
     assert!(why.contains("is a bridge to another domain"), "{why}");
+}
+
+/// Name and presence of each peer in the answer about a domain, and how old that is.
+fn there(rig: &mut Rig, conn: ConnId, domain: &str) -> (Vec<(String, bool)>, Option<u64>) {
+    rig.frame(conn, ClientFrame::PeersOf(Domain::parse(domain).unwrap()));
+    let peers = rig.take(conn).peers.pop().unwrap();
+    assert_eq!(peers.domain, Domain::parse(domain));
+    let all = peers.peers.unwrap().into_iter();
+    let all = all.map(|peer| (peer.name, peer.presence.is_some()));
+    (all.collect(), peers.age_ms)
+}
+
+#[test]
+fn who_is_in_another_domain_is_what_its_bridge_told_last() {
+    let mut rig = alpha();
+    let alice = rig.ext("alice");
+    assert_eq!(there(&mut rig, alice, "beta"), (vec![], None));
+    let beta = rig.join(bridge("beta", "B1"));
+    let entry = |name: &str| PeerEntry {
+        name: name.into(),
+        unacked: Some(7),
+        presence: Presence::parse("{}"),
+        ..PeerEntry::default()
+    };
+    let told = ["bob", "bob@gamma", "b\u{1b}[2J", ""].map(entry).to_vec();
+    rig.frame(beta, ClientFrame::Roster(told));
+    rig.pass(2_500);
+    let bob = |more| (vec![("bob".to_owned(), more)], Some(2_500));
+    assert_eq!(there(&mut rig, alice, "beta"), bob(true));
+    // A bridge is told who is here, although its token may not observe.
+    assert_eq!(
+        there(&mut rig, beta, "alpha").0,
+        [("alice".to_owned(), false)]
+    );
+    // Nobody else speaks for a domain, and a bridge that is gone for nobody.
+    rig.frame(alice, ClientFrame::Roster(vec![entry("eve")]));
+    assert_eq!(there(&mut rig, alice, "beta"), bob(true));
+    rig.close(beta, true);
+    assert_eq!(there(&mut rig, alice, "beta"), (vec![], None));
 }

@@ -33,6 +33,7 @@ fn peers_queries_are_answered_in_order() {
     };
     rig.receive(&BrokerFrame::Peers(frame));
     let roster = Roster {
+        age_ms: None,
         peers: vec![entry],
         omitted: 2,
         ext: true,

@@ -1,0 +1,108 @@
+//! Who is at home, as other domains are told.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use peerbus_wire::{ClientFrame, PeerEntry, Presence};
+use serde_json::{Map, Value};
+
+/// How often the own broker is asked.
+const ASKED: Duration = Duration::from_secs(15);
+/// What others are told of a peer's own description.
+const TOLD: [&str; 2] = ["client", "activity"];
+/// Longest text of it, in bytes; longer ones are left out.
+const TEXT_BYTES_MAX: usize = 80;
+
+/// The list, shared by all joints. It is empty until the own broker was asked.
+#[derive(Debug, Default)]
+pub(crate) struct Roster(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    text: String,
+    asked: Option<Instant>,
+}
+
+impl Roster {
+    /// Whether the own broker is to be asked now. Who is told so asks.
+    pub(crate) fn is_due(&self) -> bool {
+        let mut inner = self.lock();
+        let due = inner.asked.is_none_or(|asked| asked.elapsed() >= ASKED);
+        if due {
+            inner.asked = Some(Instant::now());
+        }
+        due
+    }
+
+    /// The own broker told.
+    pub(crate) fn set(&self, peers: Vec<PeerEntry>) {
+        let peers = peers.iter().filter(|peer| !peer.name.contains('@'));
+        let frame = ClientFrame::Roster(peers.map(told).collect());
+        self.lock().text = frame.encode();
+    }
+
+    /// As it goes to the other domains: a `roster` frame, or nothing yet.
+    pub(crate) fn text(&self) -> String {
+        self.lock().text.clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// What others are told of a peer.
+fn told(peer: &PeerEntry) -> PeerEntry {
+    let said = peer.presence.as_ref().map_or("{}", Presence::as_str);
+    let mut said: Map<String, Value> = serde_json::from_str(said).unwrap_or_default();
+    said.retain(|name, value| {
+        let short = value.as_str().is_some_and(|it| it.len() <= TEXT_BYTES_MAX);
+        short && TOLD.contains(&name.as_str())
+    });
+    PeerEntry {
+        name: peer.name.clone(),
+        online: peer.online,
+        presence: Presence::parse(&Value::Object(said).to_string()),
+        ..PeerEntry::default()
+    }
+}
+
+/// What another domain told, if it is such a list.
+pub(crate) fn read(payload: &[u8]) -> Option<ClientFrame> {
+    let frame = ClientFrame::parse(payload);
+    matches!(frame, ClientFrame::Roster(_)).then_some(frame)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_are_told_names_who_is_there_and_little_else() {
+        let roster = Roster::default();
+        assert!(roster.is_due() && !roster.is_due());
+        assert!(read(roster.text().as_bytes()).is_none());
+        let presence = r#"{"client":"claude-code","activity":"idle","pid":7,"project":"secret"}"#;
+        let peer = |name: &str| PeerEntry {
+            name: name.into(),
+            online: true,
+            unacked: Some(3),
+            presence: Presence::parse(presence),
+            ..PeerEntry::default()
+        };
+        roster.set(vec![peer("bob"), peer("bridge@beta")]);
+        let Some(ClientFrame::Roster(told)) = read(roster.text().as_bytes()) else {
+            panic!("{}", roster.text());
+        };
+        let expected = PeerEntry {
+            name: "bob".into(),
+            online: true,
+            presence: Presence::parse(r#"{"activity":"idle","client":"claude-code"}"#),
+            ..PeerEntry::default()
+        };
+        assert_eq!(told, [expected]);
+        assert!(read(br#"{"protocol_version":"v1","type":"peers"}"#).is_none());
+    }
+}

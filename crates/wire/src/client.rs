@@ -6,6 +6,7 @@ use crate::PROTOCOL_VERSION;
 use crate::audited::AuditRecord;
 use crate::carry::invalid;
 use crate::domain::{Domain, Mark};
+use crate::entry::{entry, write_entries};
 use crate::envelope::{Carried, DecodeError, Parts};
 use crate::frame::{Ack, ClientFrame, Presence, Register, Window};
 use crate::ids::{DeliveryKey, Instance, MessageId, Token};
@@ -15,7 +16,6 @@ use crate::limits::{
     WINDOW_MESSAGES_DEFAULT,
 };
 use crate::members::{Member, Members};
-use crate::received::{entry, write_entries};
 use crate::stage::{Stage, how, write_how};
 use crate::text::cut;
 use crate::writer::Writer;

@@ -13,6 +13,7 @@ mod client;
 mod close;
 mod conversation;
 mod domain;
+mod entry;
 mod envelope;
 mod envelope_hash;
 mod frame;

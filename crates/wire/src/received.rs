@@ -6,10 +6,9 @@ use crate::PROTOCOL_VERSION;
 use crate::canonical::write_compact;
 use crate::client::{window, write_window};
 use crate::domain::{Domain, Mark};
+use crate::entry::{entry, write_entries};
 use crate::envelope::Envelope;
-use crate::frame::{
-    BrokerFrame, Delivery, Forwarded, NameAnswer, PeerEntry, PeersFrame, Presence, Received,
-};
+use crate::frame::{BrokerFrame, Delivery, Forwarded, NameAnswer, PeersFrame, Presence, Received};
 use crate::ids::{DeliveryKey, MessageId, TokenName};
 use crate::json::{self, Raw, Type};
 use crate::limits::{
@@ -161,29 +160,6 @@ fn write_peers(frame: &PeersFrame) -> String {
     writer.finish()
 }
 
-/// The member `peers`.
-pub(crate) fn write_entries(peers: &[PeerEntry], writer: &mut Writer) {
-    writer.name("peers").begin(b'[');
-    for peer in peers {
-        writer.begin(b'{').string("name", &peer.name);
-        writer.raw("online", if peer.online { "true" } else { "false" });
-        if let Some(unacked) = peer.unacked {
-            writer.number("unacked", unacked);
-        }
-        if let Some(away_s) = peer.away_s {
-            writer.number("away_s", away_s);
-        }
-        if let Some(activity_s) = peer.activity_s {
-            writer.number("activity_s", activity_s);
-        }
-        if let Some(presence) = &peer.presence {
-            writer.raw("presence", presence.as_str());
-        }
-        writer.end(b'}');
-    }
-    writer.end(b']');
-}
-
 fn peers(members: &Members<'_>) -> Option<PeersFrame> {
     let list = |name| members.get(name).map(|raw| raw.elements());
     let name = |raw: &Raw<'_>| Some(raw.string()?.text.into_owned());
@@ -211,22 +187,6 @@ fn peers(members: &Members<'_>) -> Option<PeersFrame> {
 
 fn mark(members: &Members<'_>, name: Member) -> Option<Mark> {
     Mark::parse(&members.string(name)?)
-}
-
-/// An entry that cannot be read is left out.
-pub(crate) fn entry(raw: &Raw<'_>) -> Option<PeerEntry> {
-    let members = Members::of(raw)?;
-    let number = |name| members.get(name).and_then(|raw| raw.unsigned());
-    Some(PeerEntry {
-        name: members.string(Member::Name)?.into_owned(),
-        online: members.flag(Member::Online)?,
-        unacked: number(Member::Unacked),
-        away_s: number(Member::AwayS),
-        activity_s: number(Member::ActivityS),
-        presence: members
-            .get(Member::Presence)
-            .and_then(|raw| Presence::of(&raw)),
-    })
 }
 
 fn delivery(members: &Members<'_>) -> Option<Delivery> {

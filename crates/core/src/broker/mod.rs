@@ -411,11 +411,9 @@ impl Broker {
             ClientFrame::Envelope(carried) => self.route(cx, caller, &carried, None)?,
             ClientFrame::Refused { id, refusal } => self.refuse(cx.now, caller, id, refusal),
             ClientFrame::Ack(ack) => self.ack(cx, caller, &ack)?,
-            ClientFrame::PeersOf(domain) if caller.ext => {
-                self.answer_peers_of(cx, caller, domain)?;
-            }
-            ClientFrame::Peers | ClientFrame::PeersOf(_) => self.answer_peers(cx, caller)?,
-            ClientFrame::Roster(peers) if caller.ext => self.keep_roster(cx.now, caller, peers),
+            ClientFrame::Peers => self.answer_peers(cx, caller)?,
+            ClientFrame::PeersOf(domain) => self.answer_peers_of(cx, caller, domain)?,
+            ClientFrame::Roster(peers) => self.keep_roster(cx.now, caller, peers),
             ClientFrame::Presence(presence) if caller.ext => {
                 self.set_presence(cx.now, caller.conn, presence);
             }
@@ -437,11 +435,9 @@ impl Broker {
                 mark,
                 again,
                 envelope,
-            } if caller.ext => {
-                self.take(cx, caller, (&mark, again), envelope)?;
-            }
-            ClientFrame::Forwarded { after } if caller.ext => {
-                self.answer_forwarded(cx, caller, after.as_ref())?;
+            } => self.take(cx, caller, (&mark, again), envelope)?,
+            ClientFrame::Forwarded { after } => {
+                self.answer_forwarded(cx, caller, after.as_ref())?
             }
             ClientFrame::Status { ids } if caller.ext => self.answer_status(cx, caller, &ids)?,
             _ => self.outbox.now(Output::Event(BusEvent::Ignored)),

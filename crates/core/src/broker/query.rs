@@ -86,6 +86,10 @@ impl Broker {
         caller: Caller,
         domain: Domain,
     ) -> Result<(), StoreError> {
+        // For version 1 it is a barrier, whatever stands in it.
+        if !caller.ext {
+            return self.answer_peers(cx, caller);
+        }
         let Some(session) = self.conns.session(caller.conn) else {
             return Ok(());
         };

@@ -154,7 +154,8 @@ struct Setup {
 impl Setup {
     fn find(verb: Serve, given: Vec<OwnedFd>) -> Result<Self, Failure> {
         let paths = Paths::find()?;
-        let (tokens, credentials, domain) = tokens(verb.credentials.unwrap_or(paths.credentials))?;
+        let (tokens, kept) = tokens(verb.credentials.unwrap_or(paths.credentials))?;
+        let (credentials, domain) = kept.unzip();
         if std::env::var_os("PEERBUS_HMAC_SECRET").is_some_and(|secret| !secret.is_empty()) {
             output::say(
                 "PEERBUS_HMAC_SECRET is set and ignored: the broker has no use for the secret",
@@ -169,7 +170,7 @@ impl Setup {
         options.tokens_file = Some(verb.tokens.unwrap_or(paths.tokens));
         options.listen = vec![verb.listen];
         options.history = Some(verb.history);
-        options.domain = verb.domain.or(domain);
+        options.domain = verb.domain.or(domain.flatten());
         options.insecure = verb.insecure;
         options.tls = verb.tls_cert.zip(verb.tls_key).map(|(cert, key)| TlsFiles {
             cert,
@@ -214,9 +215,12 @@ fn named(name: &str, tokens: Vec<TokenHash>) -> Vec<Grant> {
 /// at the rate at which wrong tokens are answered.
 const GUESSED_BYTES: usize = 16;
 
+/// A credentials file, and the domain that it gives the broker.
+type Kept = (PathBuf, Option<Domain>);
+
 /// Hashes of the tokens of `PEERBUS_TOKENS`; without it, of the credentials file, which is made if
-/// need be, that file, and the domain that it names.
-fn tokens(file: PathBuf) -> Result<(Vec<TokenHash>, Option<PathBuf>, Option<Domain>), Failure> {
+/// need be.
+fn tokens(file: PathBuf) -> Result<(Vec<TokenHash>, Option<Kept>), Failure> {
     let list = match std::env::var("PEERBUS_TOKENS") {
         Ok(list) => Some(list),
         Err(std::env::VarError::NotPresent) => None,
@@ -235,7 +239,7 @@ fn tokens(file: PathBuf) -> Result<(Vec<TokenHash>, Option<PathBuf>, Option<Doma
             output::say(&format!("made new credentials in {}", file.display()));
         }
         let tokens = vec![TokenHash::of(&credentials.token)];
-        return Ok((tokens, Some(file), credentials.domain));
+        return Ok((tokens, Some((file, credentials.domain))));
     }
     if let Some(short) = given.iter().map(|token| token.len()).min()
         && short < GUESSED_BYTES
@@ -256,7 +260,6 @@ fn tokens(file: PathBuf) -> Result<(Vec<TokenHash>, Option<PathBuf>, Option<Doma
             .into_iter()
             .map(hash)
             .collect::<Result<_, Failure>>()?,
-        None,
         None,
     ))
 }

@@ -76,92 +76,66 @@ impl ClientFrame {
     /// The frame's text. `Malformed`, `Binary` and `Refused` have none and give an empty one.
     #[must_use]
     pub fn encode(&self) -> String {
+        let write = |kind: &str, members: &dyn Fn(&mut Writer)| {
+            let mut writer = Writer::frame(kind);
+            members(&mut writer);
+            writer.finish()
+        };
         match self {
             Self::Register(register) => write_register(register),
-            Self::Ack(ack) => write_ack(ack),
-            Self::Peers => Writer::frame("peers").finish(),
-            Self::PeersOf(domain) => {
-                let mut writer = Writer::frame("peers");
+            Self::Ack(ack) => write("ack", &|writer| {
+                writer.string("id", ack.key.as_str());
+                write_how(ack.how.as_ref(), writer);
+            }),
+            Self::Peers => write("peers", &|_| {}),
+            Self::PeersOf(domain) => write("peers", &|writer| {
                 writer.string("domain", domain.as_str());
-                writer.finish()
-            }
-            Self::Roster(peers) => {
-                let mut writer = Writer::frame("roster");
-                write_entries(peers, &mut writer);
-                writer.finish()
-            }
+            }),
+            Self::Roster(peers) => write("roster", &|writer| write_entries(peers, writer)),
             Self::Envelope(carried) => carried.text.to_string(),
-            Self::Presence(presence) => {
-                let mut writer = Writer::frame("presence");
+            Self::Presence(presence) => write("presence", &|writer| {
                 writer.raw("presence", presence.as_str());
-                writer.finish()
-            }
-            Self::Reject { key, reason } => {
-                let mut writer = Writer::frame("reject");
-                writer
-                    .string("id", key.as_str())
-                    .string("reason", &cut(reason, REASON_BYTES_MAX));
-                writer.finish()
-            }
-            Self::Release { key } => {
-                let mut writer = Writer::frame("release");
+            }),
+            Self::Reject { key, reason } => write("reject", &|writer| {
+                let reason = cut(reason, REASON_BYTES_MAX);
+                writer.string("id", key.as_str()).string("reason", &reason);
+            }),
+            Self::Release { key } => write("release", &|writer| {
                 writer.string("id", key.as_str());
-                writer.finish()
-            }
-            Self::Status { ids } => {
-                let mut writer = Writer::frame("status");
+            }),
+            Self::Status { ids } => write("status", &|writer| {
                 writer.name("ids").begin(b'[');
                 for id in ids {
                     writer.element(id.as_str());
                 }
                 writer.end(b']');
-                writer.finish()
-            }
-            Self::Progress { key, stage } => {
-                let mut writer = Writer::frame("progress");
+            }),
+            Self::Progress { key, stage } => write("progress", &|writer| {
                 writer.string("id", key.as_str());
-                stage.write(None, &mut writer);
-                writer.finish()
-            }
-            Self::Rename { name } => {
-                let mut writer = Writer::frame("rename");
+                stage.write(None, writer);
+            }),
+            Self::Rename { name } => write("rename", &|writer| {
                 writer.string("name", name);
-                writer.finish()
-            }
-            Self::Retire { successor } => {
-                let mut writer = Writer::frame("retire");
+            }),
+            Self::Retire { successor } => write("retire", &|writer| {
                 if let Some(successor) = successor {
                     writer.string("successor", successor);
                 }
-                writer.finish()
-            }
-            Self::Audit(record) => {
-                let mut writer = Writer::frame("audit");
-                record.write(&mut writer);
-                writer.finish()
-            }
+            }),
+            Self::Audit(record) => write("audit", &|writer| record.write(writer)),
             Self::Take {
                 mark,
                 again,
                 envelope,
             } => write_take(mark, *again, envelope.as_ref().ok()),
-            Self::Forwarded { after } => {
-                let mut writer = Writer::frame("forwarded");
+            Self::Forwarded { after } => write("forwarded", &|writer| {
                 if let Some(after) = after {
                     writer.string("after", after.as_str());
                 }
-                writer.finish()
-            }
+            }),
             Self::Refused { .. } | Self::Unusable | Self::Malformed | Self::Binary => String::new(),
         }
     }
-}
-
-fn write_ack(ack: &Ack) -> String {
-    let mut writer = Writer::frame("ack");
-    writer.string("id", ack.key.as_str());
-    write_how(ack.how.as_ref(), &mut writer);
-    writer.finish()
 }
 
 fn write_take(mark: &Mark, again: bool, carried: Option<&Carried>) -> String {

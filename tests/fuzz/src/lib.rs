@@ -42,6 +42,7 @@ impl Target {
 pub const TARGETS: &[Target] = &[
     Target::new("client_frame", wire::client_frame, 20_000),
     Target::new("broker_frame", wire::broker_frame, 20_000),
+    Target::new("bridge", wire::bridge, 20_000),
     Target::new("envelope", wire::envelope, 20_000),
     Target::new("canonical", wire::canonical, 20_000),
     Target::new("mcp_lines", agent::mcp_lines, 500),

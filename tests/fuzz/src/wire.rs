@@ -1,5 +1,6 @@
 //! The bytes of the wire.
 
+use peerbus_wire::bridge::{Head, OUTSIDE_BYTES_MAX, Outside, Position};
 use peerbus_wire::limits::DECODE_NESTING_MAX;
 use peerbus_wire::{ClientFrame, Conversation, Decoded, Envelope, Fields, Received};
 use serde::de::IgnoredAny;
@@ -51,6 +52,26 @@ pub(crate) fn broker_frame(bytes: &[u8]) {
             }
         }
         _ => {}
+    }
+}
+
+/// What bridges say to each other: in the first line the head of a message in the stream and a mark, then what
+/// goes outside of it.
+pub(crate) fn bridge(bytes: &[u8]) {
+    let mut lines = bytes.splitn(2, |byte| *byte == b'\n');
+    let mut next = || lines.next().unwrap_or_default();
+    let line = String::from_utf8_lossy(next());
+    if let Some(head) = Head::parse(&line) {
+        assert_eq!(head.encode(), line, "one way to write it");
+    }
+    if let Some(position) = Position::parse(&line) {
+        assert_eq!(position.encode(), line, "one way to write it");
+    }
+    if let Ok(outside) = Outside::parse(next()) {
+        let text = outside.encode();
+        assert!(text.len() <= OUTSIDE_BYTES_MAX, "{} bytes", text.len());
+        let again = Outside::parse(text.as_bytes()).expect("what was written");
+        assert_eq!(again, outside, "written and read anew");
     }
 }
 

@@ -130,6 +130,11 @@ fn any_bytes_as_a_broker_frame() {
 }
 
 #[test]
+fn any_bytes_as_what_bridges_say() {
+    run("bridge");
+}
+
+#[test]
 fn any_bytes_as_an_envelope() {
     run("envelope");
 }

@@ -7,7 +7,7 @@ use async_nats::jetstream::{self, Message};
 use async_nats::{Client, HeaderMap};
 use futures_util::StreamExt as _;
 use peerbus_bridge::account::{self, Accounts};
-use peerbus_bridge::nats::{Server, consumer, set_up};
+use peerbus_bridge::nats::{Bound, Server, bound, consumer, set_up};
 use peerbus_bridge::subject::{self, Kind};
 use tokio::time::timeout;
 
@@ -40,12 +40,16 @@ impl World {
         Some(world)
     }
 
-    async fn with(&self, key: &Path, domain: Option<&str>) -> Client {
-        let server = Server {
+    fn server(&self, key: &Path) -> Server {
+        Server {
             url: self.nats.url(),
             creds: Some(key.to_owned()),
             ca: None,
-        };
+        }
+    }
+
+    async fn with(&self, key: &Path, domain: Option<&str>) -> Client {
+        let server = self.server(key);
         server.connect(domain).await.expect("the key is known")
     }
 
@@ -122,6 +126,20 @@ async fn a_key_is_bound_to_its_domain() {
     for mut heard in overheard {
         let heard = timeout(SILENCE, heard.next()).await.ok().flatten();
         assert!(heard.is_none(), "{heard:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_bridge_knows_whether_its_key_may_do_more_than_it_needs() {
+    let Some(world) = World::start().await else {
+        return;
+    };
+    for (key, is) in [
+        (&world.accounts.domains["alpha"], Bound::Bound),
+        (&world.accounts.setup, Bound::Wide),
+    ] {
+        let client = world.with(key, Some("alpha")).await;
+        assert_eq!(bound(&world.server(key), &client).await, is, "{key:?}");
     }
 }
 

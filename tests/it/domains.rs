@@ -366,7 +366,8 @@ fn the_lists_of_peers_and_the_doctor_tell_of_domains_and_of_names_that_look_like
     let broker = Broker::start_with(&home, &["--domain", "alpha"]);
     share(&home, "gamma", PAIR);
     let token = token(&home);
-    let bridge = Bridge::join(&broker, &token, "beta", "B1");
+    let mut bridge = Bridge::join(&broker, &token, "beta", "B1");
+    bridge.raw.say(r#"{"protocol_version":"v1","type":"presence","presence":{"client":"bridge","key":"wide"}}"#);
     drop(Bridge::join(&broker, &token, "delta", "D1"));
     let mut alice = peer(&home, "alice");
     let told = eventually("the bridge to delta is gone", || {
@@ -402,6 +403,7 @@ fn the_lists_of_peers_and_the_doctor_tell_of_domains_and_of_names_that_look_like
     for line in [
         "this broker is alpha: from elsewhere its peers are NAME@alpha",
         "beta is joined, and its bridge is connected",
+        "the bridge's key may do more in NATS than a bridge needs",
         "delta cannot be reached",
         "the peer old@beta of this broker has a name that looks like an address",
         "`peerbus names retire old@beta`",

@@ -18,6 +18,19 @@ pub struct Joined {
     pub way: Way,
     /// Messages for it that have not ended yet and that it does not have; `None`: not known.
     pub waiting: Option<u64>,
+    /// What keeps others from speaking for domains in NATS.
+    pub key: Key,
+}
+
+/// What a bridge says of its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Key {
+    /// Nothing, or that it is bound to its domain.
+    Bound,
+    /// It may do more than a bridge needs.
+    Wide,
+    /// There is none.
+    None,
 }
 
 /// Whether mail gets to another domain.
@@ -60,16 +73,24 @@ impl Joined {
 
     fn of(peer: &PeerEntry) -> Option<Self> {
         let domain = PeerName::parse(&peer.name).ok()?.bridged()?;
+        let said = said(peer);
         let way = match peer.online {
             false => Way::NoBridge(peer.away_s),
-            true if waits(peer) => Way::Silent(peer.activity_s),
+            // As a session says that it waits for its user.
+            true if said["activity"] == "waiting" => Way::Silent(peer.activity_s),
             true => Way::Open,
+        };
+        let key = match said["key"].as_str() {
+            Some("wide") => Key::Wide,
+            Some("none") => Key::None,
+            _ => Key::Bound,
         };
         let waiting = peer.unacked;
         Some(Self {
             domain,
             way,
             waiting,
+            key,
         })
     }
 
@@ -153,11 +174,10 @@ impl There {
     }
 }
 
-/// A bridge that waits for the other side says so as a session that waits for its user does.
-fn waits(peer: &PeerEntry) -> bool {
+/// What a bridge says of itself.
+fn said(peer: &PeerEntry) -> Value {
     let said = peer.presence.as_ref().map_or("{}", |said| said.as_str());
-    let said: Value = serde_json::from_str(said).unwrap_or_default();
-    said["activity"] == "waiting"
+    serde_json::from_str(said).unwrap_or_default()
 }
 
 /// What may be behind it when nobody has a name, if that looks like an address; `own` is the

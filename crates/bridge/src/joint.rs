@@ -1,7 +1,7 @@
 //! The joint to one other domain: the machine of `peerbus_core::bridge`, and what it moves.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::context::PublishErrorKind;
@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use crate::home::{Broker, Home, registration};
-use crate::nats::whole;
+use crate::nats::{Bound, whole};
 use crate::roster::{self, Roster};
 use crate::subject;
 
@@ -47,10 +47,23 @@ pub(crate) struct Common {
     pub(crate) broker: Broker,
     /// Who of a domain may write to whom here; of one that is not named, everybody to everybody.
     pub(crate) allow: BTreeMap<Domain, Allow>,
+    /// How far the key is bound, once that is known.
+    pub(crate) bound: OnceLock<Bound>,
     /// Who is at home.
     pub(crate) roster: Roster,
     /// Tells this process apart.
     pub(crate) instance: Instance,
+}
+
+impl Common {
+    /// Says that this domain is there, and who is in it.
+    pub(crate) async fn announce(&self) {
+        let subject = subject::here(self.own.as_str());
+        let who = self.roster.text();
+        if let Err(error) = self.client.publish(subject, who.into()).await {
+            tracing::debug!(%error, "not announced");
+        }
+    }
 }
 
 /// What an operator is shown of a joint.
@@ -63,6 +76,7 @@ struct Counts {
     doubled: u64,
     refused: u64,
     away: bool,
+    key: Option<&'static str>,
 }
 
 /// One joint under way.
@@ -127,7 +141,7 @@ pub(crate) async fn run(common: Arc<Common>, other: Domain, mut from: mpsc::Rece
             () = until(due) => Some(Input::Tick),
             _ = show.tick() => {
                 joint.show().await;
-                if joint.common.roster.is_due() {
+                if joint.home.is_some() && joint.common.roster.is_due() {
                     let own = joint.common.own.clone();
                     joint.tell(Some(ClientFrame::PeersOf(own))).await;
                 }
@@ -343,6 +357,7 @@ impl Joint {
 
     /// Shows what was counted, by the bridge's presence at its broker.
     async fn show(&mut self) {
+        self.counts.key = self.common.bound.get().and_then(|bound| bound.word());
         let Some(home) = &self.home else { return };
         if self.shown == self.counts {
             return;
@@ -356,11 +371,12 @@ impl Joint {
             doubled,
             refused,
             away,
+            key,
         } = &self.counts;
         let presence = json!({
             "client": "bridge", "domain": self.other.as_str(), "unconfirmed": unconfirmed,
             "activity": if *away { "waiting" } else { "idle" },
-            "sent": sent, "resent": resent, "taken": taken, "doubled": doubled, "refused": refused,
+            "sent": sent, "resent": resent, "taken": taken, "doubled": doubled, "refused": refused, "key": key,
         });
         if let Some(presence) = Presence::parse(&presence.to_string()) {
             home.send(&ClientFrame::Presence(presence)).await;

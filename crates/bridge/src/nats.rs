@@ -20,6 +20,10 @@ const ACK_WAIT: Duration = Duration::from_secs(30);
 /// Messages that are handed out and not acked.
 const UNACKED_MAX: i64 = 4_096;
 
+/// What no bridge needs: all of the stream.
+const PROBED: Duration = Duration::from_secs(2);
+const PROBE: &str = "$JS.API.STREAM.INFO.PEERBUS";
+
 /// Where NATS is, and as whom.
 #[derive(Debug, Clone)]
 pub struct Server {
@@ -85,8 +89,45 @@ async fn with(path: &Path) -> Result<ConnectOptions, String> {
     Ok(ConnectOptions::with_nkey(account::seed(path)?))
 }
 
+/// How far a bridge's key is bound to its domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    /// It may do what a bridge needs.
+    Bound,
+    /// It may do more: it was asked for what no bridge needs, and that was answered.
+    Wide,
+    /// There is none.
+    None,
+}
+
+impl Bound {
+    /// The word for it in the bridge's presence; `None`: all is well.
+    pub(crate) fn word(self) -> Option<&'static str> {
+        match self {
+            Self::Bound => None,
+            Self::Wide => Some("wide"),
+            Self::None => Some("none"),
+        }
+    }
+}
+
+/// Finds out how far the key is bound, by a question that no bridge needs to ask. No answer takes 2
+/// seconds.
+pub async fn bound(server: &Server, client: &Client) -> Bound {
+    if server.creds.is_none() {
+        return Bound::None;
+    }
+    let asked = client.request(PROBE, Vec::new().into());
+    match tokio::time::timeout(PROBED, asked).await {
+        Ok(Ok(_)) => Bound::Wide,
+        _ => Bound::Bound,
+    }
+}
+
 fn said(event: &Event) {
     match event {
+        // As it should be.
+        Event::ServerError(error) if error.to_string().contains(PROBE) => {}
         Event::Connected => tracing::info!("connected to NATS"),
         Event::Disconnected => tracing::warn!("NATS is away"),
         other => tracing::warn!(event = %other, "NATS says"),

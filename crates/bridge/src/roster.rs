@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use peerbus_wire::{ClientFrame, PeerEntry, Presence};
 use serde_json::{Map, Value};
+use tokio::sync::Notify;
 
 /// How often the own broker is asked.
 const ASKED: Duration = Duration::from_secs(15);
@@ -15,7 +16,10 @@ const TEXT_BYTES_MAX: usize = 80;
 
 /// The list, shared by all joints. It is empty until the own broker was asked.
 #[derive(Debug, Default)]
-pub(crate) struct Roster(Mutex<Inner>);
+pub(crate) struct Roster {
+    inner: Mutex<Inner>,
+    news: Notify,
+}
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -38,7 +42,16 @@ impl Roster {
     pub(crate) fn set(&self, peers: Vec<PeerEntry>) {
         let peers = peers.iter().filter(|peer| !peer.name.contains('@'));
         let frame = ClientFrame::Roster(peers.map(told).collect());
-        self.lock().text = frame.encode();
+        let text = frame.encode();
+        let old = std::mem::replace(&mut self.lock().text, text.clone());
+        if old != text {
+            self.news.notify_one();
+        }
+    }
+
+    /// Waits until the list is another one.
+    pub(crate) async fn news(&self) {
+        self.news.notified().await;
     }
 
     /// As it goes to the other domains: a `roster` frame, or nothing yet.
@@ -47,7 +60,7 @@ impl Roster {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
-        self.0
+        self.inner
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }

@@ -1,7 +1,7 @@
 //! A bridge under way: one joint for each domain that is heard of.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_nats::Client;
@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use crate::home::{Broker, Home, registration};
 use crate::joint::{self, Common, FromNats};
-use crate::nats::{self, Server};
+use crate::nats::{self, Bound, Server};
 use crate::roster::Roster;
 use crate::subject::{self, Kind};
 
@@ -40,9 +40,6 @@ pub async fn run(
     let instance = Instance::from_entropy(rand::random());
     let own = domain_of(&broker, &instance).await?;
     let client = server.connect(Some(own.as_str())).await?;
-    if server.creds.is_none() {
-        tracing::warn!("no key is used: everybody who reaches this NATS is trusted");
-    }
     let context = jetstream::new(client.clone());
     let mut mails = mails(server, &client, &own).await?;
     let subscribe = |subject: String| client.subscribe(subject);
@@ -60,12 +57,26 @@ pub async fn run(
         broker,
         allow,
         roster: Roster::default(),
+        bound: OnceLock::new(),
         instance,
     });
     let mut joints = Joints {
         common: Arc::clone(&common),
         all: BTreeMap::new(),
     };
+    let (asked, at) = (server.clone(), Arc::clone(&common));
+    tokio::spawn(async move {
+        let bound = nats::bound(&asked, &at.client).await;
+        match bound {
+            Bound::Bound => {}
+            Bound::Wide => tracing::warn!("the key may do more in NATS than a bridge needs"),
+            Bound::None => {
+                tracing::warn!("no key is used: everybody who reaches this NATS is trusted")
+            }
+        }
+        // Whoever asked first told it.
+        let _ = at.bound.set(bound);
+    });
     let mut announce = tokio::time::interval(HERE);
     loop {
         tokio::select! {
@@ -85,13 +96,8 @@ pub async fn run(
                 Some(message) => joints.told(&message.subject, message.payload.to_vec()),
                 None => return Err("the connection to NATS was closed".into()),
             },
-            _ = announce.tick() => {
-                let subject = subject::here(common.own.as_str());
-                let who = common.roster.text();
-                if let Err(error) = common.client.publish(subject, who.into()).await {
-                    tracing::debug!(%error, "not announced");
-                }
-            }
+            _ = announce.tick() => common.announce().await,
+            () = common.roster.news() => common.announce().await,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Other domains: the way to each, and names here that look like addresses there.
 
-use peerbus_adapter::domains::Joined;
+use peerbus_adapter::domains::{Joined, Key};
 use peerbus_adapter::{Domain, PeerEntry, PeerName, Secret};
 
 use super::report::Report;
@@ -30,6 +30,7 @@ pub(super) fn check(own: Option<&Domain>, peers: &[PeerEntry], report: &mut Repo
             ),
         }
     }
+    check_keys(own, peers, report);
     let odd = |peer: &&PeerEntry| {
         let name = PeerName::parse(&peer.name).ok();
         name.is_some_and(|name| name.address().is_some() && name.bridged().is_none())
@@ -50,6 +51,25 @@ pub(super) fn check(own: Option<&Domain>, peers: &[PeerEntry], report: &mut Repo
     if more > 0 {
         let says = format!("{more} more names of this broker look like addresses");
         report.warning("domain", says, "`peerbus peers --all` shows them");
+    }
+}
+
+/// Says whether this broker's bridges are bound to its domain in NATS. They share a process and a key.
+fn check_keys(own: &Domain, peers: &[PeerEntry], report: &mut Report) {
+    let joined = Joined::all(peers);
+    let keys = || joined.iter().map(|joined| joined.key);
+    if keys().any(|key| key == Key::None) {
+        report.warning(
+            "domain",
+            "the bridge uses no key: whoever reaches its NATS can send as any domain",
+            "`peerbus bridge account` makes one for each domain",
+        );
+    } else if keys().any(|key| key == Key::Wide) {
+        report.warning(
+            "domain",
+            "the bridge's key may do more in NATS than a bridge needs",
+            format!("use the one that `peerbus bridge account` wrote for {own}, and include its accounts.conf as it is"),
+        );
     }
 }
 

@@ -3,3 +3,4 @@
 #![expect(clippy::expect_used, reason = "a scenario fails by panicking")]
 
 mod accounts;
+mod deployed;

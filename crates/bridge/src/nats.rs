@@ -64,7 +64,8 @@ impl Server {
             .name("peerbus-bridge")
             .request_timeout(Some(ANSWERS))
             .event_callback(|event| async move { said(&event) });
-        let connected = options.connect(self.url.as_str()).await;
+        let servers: Vec<_> = self.servers().collect();
+        let connected = options.connect(servers).await;
         connected.map_err(|error| format!("no NATS at {}: {}", self.url, whole(&error)))
     }
 
@@ -76,7 +77,11 @@ impl Server {
             let host = host.trim_matches(['[', ']']);
             host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
         };
-        self.url.split(',').all(|url| host(url.trim()))
+        self.servers().all(host)
+    }
+
+    fn servers(&self) -> impl Iterator<Item = &str> {
+        self.url.split(',').map(str::trim)
     }
 }
 

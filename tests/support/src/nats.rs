@@ -13,7 +13,10 @@ pub struct Nats {
     program: PathBuf,
     dir: PathBuf,
     address: SocketAddr,
-    child: Child,
+    /// What it is told beside its configuration.
+    arguments: Vec<String>,
+    environment: Vec<(&'static str, String)>,
+    child: Option<Child>,
 }
 
 impl Nats {
@@ -21,26 +24,60 @@ impl Nats {
     /// and why on stdout: it is not installed, which only `.ci/run` has to see to.
     pub fn start(dir: &Path, accounts: Option<&Path>) -> Option<Self> {
         let program = program()?;
+        let address = free();
+        let text = "jetstream { store_dir: $NATS_DIR }\ninclude accounts.conf\n";
+        let mut server = Self::new((program, dir), address, text, accounts);
+        server.run();
+        server.listens();
+        Some(server)
+    }
+
+    /// Starts three that are one, of the configuration in `deploy`.
+    pub fn cluster(dir: &Path, accounts: Option<&Path>) -> Option<[Self; 3]> {
+        let program = program()?;
+        let conf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/nats/nats.conf");
+        let text = fs::read_to_string(conf).expect("our file");
+        let routes = [(); 3].map(|()| format!("nats://{}", free()));
+        let list = format!("{routes:?}");
+        let mut nodes = [0, 1, 2].map(|at| {
+            let dir = dir.join(format!("nats-{at}"));
+            let mut node = Self::new((program.clone(), &dir), free(), &text, accounts);
+            node.arguments
+                .extend(["--cluster".into(), routes[at].clone()]);
+            node.environment.push(("NATS_NAME", format!("nats-{at}")));
+            node.environment.push(("NATS_ROUTES", list.clone()));
+            node
+        });
+        nodes.iter_mut().for_each(Self::run);
+        nodes.iter().for_each(Self::listens);
+        Some(nodes)
+    }
+
+    fn new(
+        (program, dir): (PathBuf, &Path),
+        address: SocketAddr,
+        text: &str,
+        accounts: Option<&Path>,
+    ) -> Self {
         fs::create_dir_all(dir).expect("a directory");
-        // Taken anew by the server; whoever else wants a port of its own asks the system, too.
-        let free = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = free.local_addr().expect("it is bound");
-        drop(free);
-        let store = dir.join("store");
-        let mut text = format!("listen: {address}\njetstream {{ store_dir: {store:?} }}\n");
-        if let Some(accounts) = accounts {
-            // It looks for what it includes beside its configuration.
-            fs::copy(accounts, dir.join("accounts.conf")).expect("our file");
-            text.push_str("include accounts.conf\n");
+        // It looks for what it includes beside its configuration.
+        let included = dir.join("accounts.conf");
+        match accounts {
+            Some(accounts) => fs::copy(accounts, included).map(|_| ()),
+            None => fs::write(included, ""),
         }
+        .expect("our file");
         fs::write(dir.join("server.conf"), text).expect("our file");
-        let child = run(&program, dir, address);
-        Some(Self {
+        let (ip, port) = (address.ip().to_string(), address.port().to_string());
+        let store = format!("{:?}", dir.join("store"));
+        Self {
             program,
             dir: dir.to_owned(),
             address,
-            child,
-        })
+            arguments: vec!["--addr".into(), ip, "--port".into(), port],
+            environment: vec![("NATS_DIR", store)],
+            child: None,
+        }
     }
 
     /// Where it listens.
@@ -48,45 +85,65 @@ impl Nats {
         format!("nats://{}", self.address)
     }
 
+    /// Its process, while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
     /// Kills it, and starts it again on what it had on disk, or with nothing.
     pub fn restart(&mut self, forgets: bool) {
-        self.end();
+        self.kill();
         if forgets {
             fs::remove_dir_all(self.dir.join("store")).expect("its store");
         }
-        self.child = run(&self.program, &self.dir, self.address);
+        self.run();
+        self.listens();
     }
 
-    fn end(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    /// Kills it.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // It may have ended already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Starts it, and does not wait until it listens.
+    fn run(&mut self) {
+        let mut options = fs::File::options();
+        let log = options.create(true).append(true).open(self.dir.join("log"));
+        let child = Command::new(&self.program)
+            .arg("-c")
+            .arg(self.dir.join("server.conf"))
+            .args(&self.arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log.expect("our file"))
+            .spawn();
+        self.child = Some(child.expect("nats-server starts"));
+    }
+
+    fn listens(&self) {
+        let start = Instant::now();
+        while TcpStream::connect(self.address).is_err() {
+            assert!(start.elapsed() < PATIENCE, "nats-server does not listen");
+            std::thread::yield_now();
+        }
     }
 }
 
 impl Drop for Nats {
     fn drop(&mut self) {
-        self.end();
+        self.kill();
     }
 }
 
-fn run(program: &Path, dir: &Path, address: SocketAddr) -> Child {
-    let mut options = fs::File::options();
-    let log = options.create(true).append(true).open(dir.join("log"));
-    let child = Command::new(program)
-        .arg("-c")
-        .arg(dir.join("server.conf"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(log.expect("our file"))
-        .spawn()
-        .expect("nats-server starts");
-    let start = Instant::now();
-    while TcpStream::connect(address).is_err() {
-        assert!(start.elapsed() < PATIENCE, "nats-server does not listen");
-        std::thread::yield_now();
-    }
-    child
+/// A free port. It is taken anew by the server; whoever else wants a port of its own asks the system, too.
+fn free() -> SocketAddr {
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+    free.local_addr().expect("it is bound")
 }
 
 #[expect(clippy::print_stdout, reason = "a test that is skipped says why")]

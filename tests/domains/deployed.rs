@@ -1,0 +1,62 @@
+//! The three servers that `deploy/nats` describes.
+
+use std::path::Path;
+use std::time::Instant;
+
+use async_nats::Client;
+use async_nats::jetstream;
+use futures_util::StreamExt as _;
+use peerbus_bridge::account;
+use peerbus_bridge::nats::{Server, consumer, set_up};
+use peerbus_bridge::subject;
+use peerbus_test_support::PATIENCE;
+use peerbus_test_support::nats::Nats;
+
+async fn connect(nodes: &[Nats], key: &Path, domain: Option<&str>) -> Client {
+    let urls: Vec<_> = nodes.iter().map(Nats::url).collect();
+    let server = Server {
+        url: urls.join(","),
+        creds: Some(key.to_owned()),
+        ca: None,
+    };
+    server.connect(domain).await.expect("the key is known")
+}
+
+#[tokio::test]
+async fn what_one_of_three_servers_took_is_there_without_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let domains = ["alpha", "beta"].map(str::to_owned);
+    let keys = account::write(&dir.path().join("keys"), &domains).expect("our directory");
+    let Some(mut nodes) = Nats::cluster(dir.path(), Some(&keys.accounts)) else {
+        return;
+    };
+    let admin = connect(&nodes, &keys.setup, None).await;
+    let start = Instant::now();
+    // They elect one of them first.
+    while let Err(why) = set_up(&admin, &domains, 3).await {
+        assert!(start.elapsed() < PATIENCE, "{why}");
+    }
+    let alpha = connect(&nodes, &keys.domains["alpha"], Some("alpha")).await;
+    let context = jetstream::new(alpha);
+    let to = subject::mail("beta", "alpha");
+    let kept = loop {
+        let sent = context.publish(to.clone(), "hello".into()).await;
+        match sent.expect("it left").await {
+            Ok(kept) => break kept,
+            Err(why) => assert!(start.elapsed() < PATIENCE, "{why}"),
+        }
+    };
+    assert_eq!(kept.sequence, 1);
+    nodes[0].kill();
+    let beta = connect(&nodes[1..], &keys.domains["beta"], Some("beta")).await;
+    let context = jetstream::new(beta);
+    let mut mails = loop {
+        let found = consumer(&context, "beta").await;
+        match found {
+            Ok(found) => break found.messages().await.expect("a stream"),
+            Err(why) => assert!(start.elapsed() < PATIENCE, "{why}"),
+        }
+    };
+    let mail = mails.next().await.expect("it goes on").expect("a message");
+    assert_eq!(&*mail.payload, b"hello");
+}

@@ -93,6 +93,8 @@ struct Joint {
     last: u64,
     /// Publications that failed.
     failed: (mpsc::Sender<Input>, mpsc::Receiver<Input>),
+    /// The stream does not take messages.
+    full: bool,
     counts: Counts,
     shown: Counts,
 }
@@ -111,6 +113,7 @@ pub(crate) async fn run(common: Arc<Common>, other: Domain, mut from: mpsc::Rece
         mails: BTreeMap::new(),
         last: 0,
         failed: mpsc::channel(1_024),
+        full: false,
         counts: Counts::default(),
         shown: Counts::default(),
     };
@@ -350,7 +353,12 @@ impl Joint {
             }
             Event::Gap { taken, came } => tracing::debug!(%domain, taken, came, "a gap"),
             Event::Crowded(more) => tracing::debug!(%domain, more, "statements were left out"),
-            Event::Confirmed(_) => {}
+            Event::Full => {
+                if !std::mem::replace(&mut self.full, true) {
+                    tracing::warn!(%domain, "the stream takes no message now");
+                }
+            }
+            Event::Confirmed(_) => self.full = false,
         }
         None
     }

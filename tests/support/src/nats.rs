@@ -27,7 +27,7 @@ impl Nats {
         let address = free();
         let text = "jetstream { store_dir: $NATS_DIR }\ninclude accounts.conf\n";
         let mut server = Self::new((program, dir), address, text, accounts);
-        server.run();
+        server.start_again();
         server.listens();
         Some(server)
     }
@@ -48,7 +48,7 @@ impl Nats {
             node.environment.push(("NATS_ROUTES", list.clone()));
             node
         });
-        nodes.iter_mut().for_each(Self::run);
+        nodes.iter_mut().for_each(Self::start_again);
         nodes.iter().for_each(Self::listens);
         Some(nodes)
     }
@@ -94,10 +94,15 @@ impl Nats {
     pub fn restart(&mut self, forgets: bool) {
         self.kill();
         if forgets {
-            fs::remove_dir_all(self.dir.join("store")).expect("its store");
+            self.forget();
         }
-        self.run();
+        self.start_again();
         self.listens();
+    }
+
+    /// Removes what it has on disk.
+    pub fn forget(&mut self) {
+        fs::remove_dir_all(self.dir.join("store")).expect("its store");
     }
 
     /// Kills it.
@@ -110,7 +115,7 @@ impl Nats {
     }
 
     /// Starts it, and does not wait until it listens.
-    fn run(&mut self) {
+    pub fn start_again(&mut self) {
         let mut options = fs::File::options();
         let log = options.create(true).append(true).open(self.dir.join("log"));
         let child = Command::new(&self.program)

@@ -191,7 +191,7 @@ impl Bridge {
                 }
             }
             // It goes again when it is due.
-            None => self.event(Event::Waits("the stream takes no message now".into())),
+            None => self.event(Event::Full),
         }
     }
 }

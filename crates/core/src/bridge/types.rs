@@ -157,6 +157,8 @@ pub enum Event {
     },
     /// The own broker takes no message now, for this reason; it is tried again.
     Waits(String),
+    /// The stream did not take a message; it is sent again.
+    Full,
     /// The other bridge has not been heard of since this time, on the machine's clock. Nothing is
     /// given up.
     Away {

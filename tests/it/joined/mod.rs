@@ -1,0 +1,168 @@
+//! Two brokers with a domain each, joined by bridges over a real nats-server.
+
+mod ledger;
+mod machine;
+mod member;
+mod rounds;
+
+use std::fs;
+
+use peerbus_test_support::message::envelope;
+use peerbus_test_support::nats::Nats;
+use serde_json::{Value, json};
+
+use crate::support::{Raw, eventually};
+use machine::Machine;
+
+/// A machine whose bridge uses no key.
+fn machine(domain: &'static str, nats: &Nats) -> Machine {
+    Machine::start(domain, &["--nats", &nats.url()])
+}
+
+/// A peer that speaks the wire itself.
+struct Peer {
+    raw: Raw,
+    secret: String,
+    address: String,
+}
+
+impl Peer {
+    fn at(machine: &Machine, name: &str) -> Self {
+        Self {
+            raw: Raw::register(&machine.home, machine.broker(), name),
+            secret: machine.home.credential("hmac_secret"),
+            address: format!("{name}@{}", machine.domain),
+        }
+    }
+
+    fn send(&mut self, to: &str, id: &str) {
+        let text = envelope(&self.secret, id, &self.address, to, r#""hello""#);
+        self.raw.say(&text);
+        let answer = self.raw.answer();
+        assert_eq!(answer["state"], "accepted", "{answer}");
+    }
+
+    /// The next message: from whom, and its id. It is acked as seen.
+    fn take(&mut self) -> (String, String, bool) {
+        let frame = self.raw.delivery();
+        let ack = json!({
+            "protocol_version": "v1", "type": "ack", "id": frame["delivery_key"],
+            "how": "seen", "path": "test", "evidence": "transcript",
+        });
+        self.raw.say(&ack.to_string());
+        let text = |member: &str| {
+            frame["envelope"][member]
+                .as_str()
+                .expect("a text")
+                .to_owned()
+        };
+        (text("from"), text("id"), frame["again"] == true)
+    }
+}
+
+#[test]
+fn a_message_crosses_and_that_it_was_seen_comes_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let Some(nats) = Nats::start(dir.path(), None) else {
+        return;
+    };
+    let (alpha, beta) = (machine("alpha", &nats), machine("beta", &nats));
+    alpha.joined("beta");
+    beta.joined("alpha");
+    let (mut alice, mut bob) = (Peer::at(&alpha, "alice"), Peer::at(&beta, "bob"));
+    alice.send("bob@beta", "m1");
+    assert_eq!(bob.take(), ("alice@alpha".into(), "m1".into(), false));
+    let acked = alice.raw.receipt("acked");
+    assert_eq!(
+        (&acked["how"], &acked["to"]),
+        (&json!("seen"), &json!("bob@beta"))
+    );
+    let history = alpha.home.run(&["history", "--json"]).ok();
+    let steps = history.matches(r#""to":"bob@beta""#).count();
+    assert!(
+        history.contains(r#""state":"forwarded""#) && steps > 2,
+        "{history}"
+    );
+    // The way back is the same one.
+    bob.send("alice@alpha", "m1");
+    assert_eq!(alice.take().0, "bob@beta");
+    alice.send("nobody@beta", "m2");
+    let dead = alice.raw.receipt("dead");
+    assert!(dead["reason"].to_string().contains("nobody"), "{dead}");
+}
+
+#[test]
+fn who_is_in_another_domain_can_be_asked() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let Some(nats) = Nats::start(dir.path(), None) else {
+        return;
+    };
+    let (alpha, beta) = (machine("alpha", &nats), machine("beta", &nats));
+    let _bob = Peer::at(&beta, "bob");
+    drop(Peer::at(&beta, "carol"));
+    alpha.joined("beta");
+    let told = eventually("beta tells who is there", || {
+        let told = alpha
+            .home
+            .run(&["peers", "--domain", "beta", "--json"])
+            .ok();
+        let told: Value = serde_json::from_str(&told).expect("JSON");
+        (told["peers"] != json!([])).then_some(told)
+    });
+    let peers = told["peers"].as_array().expect("a list").iter();
+    let peers: Vec<_> = peers.map(|it| (&it["name"], &it["online"])).collect();
+    assert_eq!(
+        peers,
+        [
+            (&json!("bob@beta"), &json!(true)),
+            (&json!("carol@beta"), &json!(false))
+        ]
+    );
+    let note = told["note"].as_str().expect("a sentence");
+    assert!(note.starts_with("as beta told "), "{note}");
+    let said = alpha.home.run(&["peers", "--domain", "gamma"]).fails(1);
+    assert!(
+        said.contains("the domain gamma was never joined to this broker; joined are beta"),
+        "{said}"
+    );
+    let said = alpha.home.run(&["peers", "--domain", "alpha"]).fails(1);
+    assert!(said.contains("alpha is this broker's own domain"), "{said}");
+}
+
+#[test]
+fn a_domain_lets_in_whom_its_rules_name_and_keeps_who_was_not() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let Some(nats) = Nats::start(dir.path(), None) else {
+        return;
+    };
+    let alpha = machine("alpha", &nats);
+    let mut beta = machine("beta", &nats);
+    beta.kill_bridge();
+    let file = beta.home.credentials();
+    let mut text = fs::read_to_string(&file).expect("credentials");
+    text.push_str("\n[domains.alpha]\nallow = [\"alice -> bob\"]\n");
+    fs::write(&file, text).expect("credentials can be written");
+    beta.start_bridge();
+    alpha.joined("beta");
+    beta.joined("alpha");
+    let (mut alice, mut bob) = (Peer::at(&alpha, "alice"), Peer::at(&beta, "bob"));
+    let _carol = Peer::at(&beta, "carol");
+    alice.send("carol@beta", "m1");
+    let dead = alice.raw.receipt("dead");
+    let why = dead["reason"].as_str().expect("a reason");
+    assert!(
+        why.contains("alice@alpha may not write to carol@beta"),
+        "{why}"
+    );
+    alice.send("bob@beta", "m2");
+    assert_eq!(bob.take().1, "m2");
+    let record = eventually("it stands in the audit chain", || {
+        let kept = beta.home.run(&["audit", "sessions"]).ok();
+        let mut lines = kept.lines().map(ToOwned::to_owned);
+        lines.find(|line| line.contains("admit refused"))
+    });
+    assert!(
+        record.contains("bridge@alpha") && record.contains("request_id m1"),
+        "{record}"
+    );
+}

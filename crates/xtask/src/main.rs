@@ -23,6 +23,8 @@ usage: cargo xtask <verb>
   sim [ARGS…]         run the simulation (`--seed N` reproduces one world)
   chaos [--minutes N] [--seed N] [--only MIX]
                       make trouble for real processes under load and tell whether a promise broke
+  chaos --rounds N [--seed N]
+                      the same for three domains that a cluster of NATS joins
   chaos --broken      the same with binaries that break a promise: each must be noticed
   fuzz [TARGET] --minutes N
                       fuzz one target, or each, guided by coverage

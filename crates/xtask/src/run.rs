@@ -77,6 +77,7 @@ pub(crate) fn chaos(args: &[String]) -> Result<ExitCode> {
             "--minutes" => "PEERBUS_CHAOS_MINUTES",
             "--seed" => "PEERBUS_CHAOS_SEED",
             "--only" => "PEERBUS_CHAOS_ONLY",
+            "--rounds" => "PEERBUS_CHAOS_ROUNDS",
             _ => bail!("chaos does not know `{flag}`"),
         };
         let value = rest
@@ -86,10 +87,21 @@ pub(crate) fn chaos(args: &[String]) -> Result<ExitCode> {
             let number = value.parse::<u64>();
             number.with_context(|| format!("{flag} takes a number, got `{value}`"))?;
         }
-        if flag == "--minutes" {
-            test = "chaos::every_promise";
+        match flag.as_str() {
+            "--minutes" => test = "chaos::every_promise",
+            "--rounds" => test = "joined::rounds",
+            _ => {}
         }
         cargo.env(variable, value);
+    }
+    if test == "joined::rounds" {
+        // It lies beside the binary that is tested.
+        let built = self::cargo()
+            .args(["build", "--package", "peerbus-bridge"])
+            .status()?;
+        if !built.success() {
+            bail!("peerbus-bridge was not built");
+        }
     }
     finish(cargo.args([test, "--", "--nocapture", "--test-threads=1"]))
 }

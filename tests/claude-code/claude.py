@@ -49,8 +49,9 @@ class Claude:
 
     count = 0
 
-    def __init__(self, project, api_url, log, *arguments):
+    def __init__(self, project, api_url, log, *arguments, home=None):
         Claude.count += 1
+        self.home = home or Path.home()
         # A server of its own: one that is ending does not take a new session.
         self.tmux = ["tmux", "-S", f"/tmp/tmux-{self.count}.sock", "-f", "/dev/null"]
         self.debug = Path(log) / f"claude-debug-{self.count}.txt"
@@ -60,7 +61,8 @@ class Claude:
         program = " ".join([PROGRAM, *arguments])
         command = f"{program} --debug-file {self.debug}; echo $? > {self.status}"
         keep = [";", "set-option", "-g", "remain-on-exit", "on"]
-        subprocess.run([*self.tmux, *session, command, *keep], env=environment(api_url), check=True)
+        around = environment(api_url) | {"HOME": str(self.home)}
+        subprocess.run([*self.tmux, *session, command, *keep], env=around, check=True)
 
     def _tmux(self, *arguments):
         done = subprocess.run([*self.tmux, *arguments], check=True, capture_output=True, text=True)
@@ -80,7 +82,7 @@ class Claude:
 
     def activity(self):
         """What the session does, as the CLI's own file says: idle, busy or waiting."""
-        files = (Path.home() / ".claude" / "sessions").glob("*.json")
+        files = (self.home / ".claude" / "sessions").glob("*.json")
         try:
             return " ".join(json.loads(file.read_text())["status"] for file in files)
         except (OSError, ValueError, KeyError):

@@ -21,7 +21,7 @@ from isolated import CannotRun, arguments, claude_code, installed, need, other_a
 
 VERSION = "2.1.330"
 SCRIPTS = Path(__file__).resolve().parent
-SCENARIOS = ["scenario", "hooks_scenario", "approvals_scenario", "interrupt_scenario", "driver_scenario", "plugin_scenario", "first_scenario", "shared_scenario"]
+SCENARIOS = ["scenario", "hooks_scenario", "approvals_scenario", "interrupt_scenario", "driver_scenario", "plugin_scenario", "first_scenario", "shared_scenario", "domains_scenario"]
 
 # Of the machine whose server is shared.
 SERVER = "mcp-server-filesystem"
@@ -43,6 +43,16 @@ def shared():
     }
 
 
+def joined(peerbus):
+    """What runs beside Claude Code where brokers are joined: nats-server, and the bridge beside peerbus."""
+    nats = shutil.which("nats-server")
+    if nats is None:
+        raise CannotRun("nats-server is not installed")
+    if not peerbus.with_name("peerbus-bridge").is_file():
+        raise CannotRun(f"peerbus-bridge is not beside {peerbus}")
+    return {"nats": Path(nats).parent, "programs": peerbus.parent}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("peerbus")
@@ -56,7 +66,8 @@ def main():
         cli, newest = claude_code(args.version), claude_code(VERSION)
         namespace = SCRIPTS / "namespace.sh"
         script = f"{args.scenario}.py"
-        more = shared() if args.scenario == "shared_scenario" else {}
+        beside = {"shared_scenario": shared, "domains_scenario": lambda: joined(args.peerbus)}
+        more = beside.get(args.scenario, dict)()
         bound = [f"{place}={source}" for place, source in more.items()]
         wrapper = [namespace, directory, SCRIPTS, cli, newest, args.peerbus, python(), script, *bound]
         return run(wrapper, directory, ["cli", "newest", "repository", *more])

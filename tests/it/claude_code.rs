@@ -70,6 +70,11 @@ fn an_older_cli_reads_such_a_file_too() {
     holds(&["--version", "2.1.114", "--scenario", "shared_scenario"]);
 }
 
+#[test]
+fn sessions_of_two_machines_wake_each_other_and_are_told_what_was_seen() {
+    holds(&["--scenario", "domains_scenario"]);
+}
+
 /// Runs a scenario, or tells why it cannot be run here. In CI nothing is skipped where npm and
 /// namespaces could be had.
 #[track_caller]

@@ -93,6 +93,8 @@ struct Joint {
     last: u64,
     /// Publications that failed.
     failed: (mpsc::Sender<Input>, mpsc::Receiver<Input>),
+    /// Who is over there, as it last told.
+    there: Vec<u8>,
     /// The stream does not take messages.
     full: bool,
     counts: Counts,
@@ -113,6 +115,7 @@ pub(crate) async fn run(common: Arc<Common>, other: Domain, mut from: mpsc::Rece
         mails: BTreeMap::new(),
         last: 0,
         failed: mpsc::channel(1_024),
+        there: Vec::new(),
         full: false,
         counts: Counts::default(),
         shown: Counts::default(),
@@ -126,7 +129,8 @@ pub(crate) async fn run(common: Arc<Common>, other: Domain, mut from: mpsc::Rece
             came = from.recv() => match came {
                 Some(FromNats::Back(bytes)) => Some(Input::Outside(bytes)),
                 Some(FromNats::Here(payload)) => {
-                    joint.tell(roster::read(&payload)).await;
+                    joint.there = payload;
+                    joint.tell(roster::read(&joint.there)).await;
                     None
                 }
                 Some(FromNats::Mail(mail)) => joint.mail(*mail).await,
@@ -144,10 +148,7 @@ pub(crate) async fn run(common: Arc<Common>, other: Domain, mut from: mpsc::Rece
             () = until(due) => Some(Input::Tick),
             _ = show.tick() => {
                 joint.show().await;
-                if joint.home.is_some() && joint.common.roster.is_due() {
-                    let own = joint.common.own.clone();
-                    joint.tell(Some(ClientFrame::PeersOf(own))).await;
-                }
+                joint.ask_who_is_here().await;
                 None
             }
         };
@@ -189,6 +190,14 @@ impl Joint {
                 None
             }
             frame => Input::received(frame),
+        }
+    }
+
+    /// Asks the own broker who is at home, if that was not done lately.
+    async fn ask_who_is_here(&self) {
+        if self.home.is_some() && self.common.roster.is_due() {
+            let own = self.common.own.clone();
+            self.tell(Some(ClientFrame::PeersOf(own))).await;
         }
     }
 
@@ -308,6 +317,8 @@ impl Joint {
         match Home::register(&self.common.broker, register).await {
             Ok((home, answer)) => {
                 self.home = Some(home);
+                self.tell(roster::read(&self.there)).await;
+                self.ask_who_is_here().await;
                 self.shown = Counts::default();
                 Input::received(answer).or(Some(Input::Lost))
             }

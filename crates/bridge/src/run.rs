@@ -93,7 +93,14 @@ pub async fn run(
                 }
             },
             heard = outside.next() => match heard {
-                Some(message) => joints.told(&message.subject, message.payload.to_vec()),
+                Some(message) => {
+                    let known = joints.all.len();
+                    joints.told(&message.subject, message.payload.to_vec());
+                    if joints.all.len() > known {
+                        // It need not wait to hear of this one.
+                        common.announce().await;
+                    }
+                }
                 None => return Err("the connection to NATS was closed".into()),
             },
             _ = announce.tick() => common.announce().await,

@@ -1,6 +1,6 @@
 //! A peer that writes, acks what it is shown, and comes back when its broker does.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::{SinkExt as _, StreamExt as _};
 use peerbus_test_support::message::envelope;
 use peerbus_test_support::socket::{Socket, registration};
+use peerbus_wire::limits::STATUS_IDS_MAX;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -37,6 +38,8 @@ struct Life {
     texts: mpsc::Receiver<(String, String)>,
     /// What was not accepted yet: ids and texts.
     open: VecDeque<(String, String)>,
+    /// What was accepted and has not ended, as far as this one was told.
+    under_way: BTreeSet<String>,
 }
 
 impl Member {
@@ -53,6 +56,7 @@ impl Member {
             ledger: Arc::clone(ledger),
             texts: come,
             open: VecDeque::new(),
+            under_way: BTreeSet::new(),
         };
         on.spawn(life.run());
         Self {
@@ -102,6 +106,12 @@ impl Life {
         for (_, text) in &self.open {
             socket.ws.feed(Message::text(text.clone())).await.ok()?;
         }
+        // What ended while the broker was away it tells who asks.
+        let ids: Vec<_> = self.under_way.iter().collect();
+        for ids in ids.chunks(STATUS_IDS_MAX) {
+            let ask = json!({ "protocol_version": "v1", "type": "status", "ids": ids });
+            socket.ws.feed(Message::text(ask.to_string())).await.ok()?;
+        }
         socket.ws.flush().await.ok()?;
         loop {
             tokio::select! {
@@ -129,6 +139,10 @@ impl Life {
             let (id, state) = (text(&receipt["id"]), text(&receipt["state"]));
             self.ledger.told(&id, &state, receipt["how"] == "seen");
             self.open.retain(|(open, _)| *open != id);
+            match ["acked", "dead"].contains(&&*state) {
+                true => self.under_way.remove(&id),
+                false => self.under_way.insert(id),
+            };
         }
         if frame["type"] != "deliver" {
             return None;

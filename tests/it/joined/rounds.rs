@@ -152,7 +152,7 @@ impl World {
             let from = self.members.choose(&mut self.rng).expect("there are some");
             let to = self.members.choose(&mut self.rng).expect("there are some");
             let domain = |member: &Member| member.address.split('@').next_back().map(str::to_owned);
-            let nobody = self.written % 50 == 0 && domain(from) != domain(to);
+            let nobody = self.written.is_multiple_of(50) && domain(from) != domain(to);
             let to = match nobody {
                 true => to.address.replacen('p', "nobody-", 1),
                 false => to.address.clone(),

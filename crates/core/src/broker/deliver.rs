@@ -158,8 +158,11 @@ impl Broker {
     }
 
     /// The token that a sender's name belongs to, where that is not the session's own, and whether
-    /// it may approve.
+    /// it may approve. A name of another domain belongs to none here, and approves nothing.
     pub(super) fn foreign(&self, session: &Session, sender: PeerId) -> Remarks<'_> {
+        if self.is_bridge(sender) {
+            return Remarks::default();
+        }
         let owner = self.registry.get(sender).and_then(|peer| peer.row.owner);
         let owner = owner.filter(|owner| *owner != session.grant.token);
         let grant = owner.and_then(|owner| self.grants.get(&owner));

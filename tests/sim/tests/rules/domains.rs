@@ -438,3 +438,23 @@ fn who_is_in_another_domain_is_what_its_bridge_told_last() {
     rig.close(beta, true);
     assert_eq!(there(&mut rig, alice, "beta"), (vec![], None));
 }
+
+#[test]
+fn what_comes_from_another_domain_is_of_no_token_and_approves_nothing() {
+    let mut rig = Rig::with(|config| {
+        config.domain = Domain::parse("alpha");
+        for grant in &mut config.grants {
+            grant.rights = Rights::of([Right::Bridge, Right::Approve, Right::Send]);
+        }
+    });
+    let alice = rig.ext("alice");
+    let beta = rig.join(bridge("beta", "B1"));
+    take(&mut rig, beta, "bob@beta", "alice@alpha", "m1", "B1:1");
+    let [text] = &rig.take(alice).texts[..] else {
+        panic!("one message");
+    };
+    assert!(
+        !text.contains("\"token\"") && !text.contains("approves"),
+        "{text}"
+    );
+}

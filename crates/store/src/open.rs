@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use peerbus_core::audit::Head;
 use peerbus_os::{dir, file};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::contents::Progress;
@@ -236,6 +237,8 @@ fn create_file(path: &Path) -> io::Result<()> {
 /// Sets the connection up and gives the journal mode that it got.
 fn configure(db: &Connection) -> rusqlite::Result<String> {
     db.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    // Otherwise what has a `LIMIT ?` is planned anew with each value, which costs more than it does.
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     // Takes effect in a new database only, and there only before the first page is written.
     db.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     let journal =

@@ -25,9 +25,9 @@ struct Letter {
 #[derive(Debug)]
 struct Restore {
     domain: String,
-    /// Before the backup began, and after the restore.
+    /// Before the backup began, and when the broker that went on had been killed.
     backup: Instant,
-    done: Instant,
+    killed: Instant,
 }
 
 #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ fn domain(address: &str) -> &str {
 
 impl Restore {
     fn forgot(&self, address: &str, at: Instant) -> bool {
-        domain(address) == self.domain && (self.backup..=self.done).contains(&at)
+        domain(address) == self.domain && (self.backup..=self.killed).contains(&at)
     }
 }
 
@@ -63,9 +63,15 @@ impl Book {
         self.restores.iter().any(|one| one.forgot(address, at))
     }
 
-    fn restored(&self, address: &str) -> bool {
-        let domain = domain(address);
-        self.restores.iter().any(|one| one.domain == domain)
+    /// A broker forgot something while this was under way.
+    fn was_under_way(&self, letter: &Letter) -> bool {
+        let ends = letter.ended.as_ref().map(|(_, at)| *at);
+        self.restores.iter().any(|one| {
+            let of = [&letter.from, &letter.to].map(|it| domain(it));
+            let before = letter.accepted.is_none_or(|at| at <= one.killed);
+            let after = ends.is_none_or(|at| at >= one.backup);
+            of.contains(&&*one.domain) && before && after
+        })
     }
 
     /// What is missing of a letter.
@@ -119,12 +125,11 @@ impl Book {
         let Some(letter) = self.letters.get(id) else {
             return Err("a receipt for what nobody wrote".into());
         };
-        let (far, home) = (self.restored(&letter.to), self.restored(&letter.from));
         match state {
             "acked" if letter.shown.is_none() => {
                 return Err("its sender was told that it was acked, and it was not shown".into());
             }
-            "acked" if !seen && !far && !home => {
+            "acked" if !seen && !self.was_under_way(letter) => {
                 return Err("acked, and not seen".into());
             }
             "expired" | "refused" => return Err(format!("its sender was told {state}")),
@@ -188,12 +193,12 @@ impl Ledger {
         self.news.notify_all();
     }
 
-    /// A broker was brought back.
-    pub(super) fn restored(&self, domain: &str, backup: Instant) {
+    /// A broker was killed, to come back from this backup.
+    pub(super) fn restores(&self, domain: &str, backup: Instant) {
         self.lock().restores.push(Restore {
             domain: domain.into(),
             backup,
-            done: Instant::now(),
+            killed: Instant::now(),
         });
     }
 

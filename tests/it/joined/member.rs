@@ -107,7 +107,8 @@ impl Life {
             socket.ws.feed(Message::text(text.clone())).await.ok()?;
         }
         // What ended while the broker was away it tells who asks.
-        let ids: Vec<_> = self.under_way.iter().collect();
+        let open = self.open.iter().map(|(id, _)| id);
+        let ids: Vec<_> = self.under_way.iter().chain(open).collect();
         for ids in ids.chunks(STATUS_IDS_MAX) {
             let ask = json!({ "protocol_version": "v1", "type": "status", "ids": ids });
             socket.ws.feed(Message::text(ask.to_string())).await.ok()?;
@@ -138,7 +139,9 @@ impl Life {
         for receipt in frame["receipts"].as_array().into_iter().flatten() {
             let (id, state) = (text(&receipt["id"]), text(&receipt["state"]));
             self.ledger.told(&id, &state, receipt["how"] == "seen");
-            self.open.retain(|(open, _)| *open != id);
+            if state != "unknown" {
+                self.open.retain(|(open, _)| *open != id);
+            }
             match ["acked", "dead"].contains(&&*state) {
                 true => self.under_way.remove(&id),
                 false => self.under_way.insert(id),

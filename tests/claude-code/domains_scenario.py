@@ -95,23 +95,32 @@ def join(alpha, beta):
     alpha.runs("nats-server", "-c", str(config))
     setup = ["bridge", "setup", "--nats", NATS, "--creds", str(KEYS / "_setup.nk"), *domains]
 
-    def is_set_up():
-        done = subprocess.run(["peerbus", *setup], env=alpha.environment, capture_output=True)
-        return done.returncode == 0
-
-    eventually("the stream is made", is_set_up)
+    works("the stream is made", alpha, *setup)
     for machine in (alpha, beta):
         machine.runs("peerbus", "serve", "--listen", "127.0.0.1:0")
         key = str(KEYS / f"{machine.domain}.nk")
-        eventually("the broker answers", lambda: alive(machine))
+        works("the broker answers", machine, "peers")
         machine.runs("peerbus", "bridge", "--nats", NATS, "--creds", key)
     eventually("alpha has joined beta", lambda: alpha.has_joined("beta"))
     eventually("beta has joined alpha", lambda: beta.has_joined("alpha"))
 
 
-def alive(machine):
-    done = subprocess.run(["peerbus", "peers"], env=machine.environment, capture_output=True)
-    return done.returncode == 0
+def works(what, machine, *arguments):
+    """Runs a command until it succeeds, and says what it said last when it never does."""
+    failed = []
+
+    def tried():
+        try:
+            machine.peerbus(*arguments)
+        except AssertionError as error:
+            failed.append(error)
+            return False
+        return True
+
+    try:
+        eventually(what, tried)
+    except AssertionError as error:
+        raise AssertionError(f"{error}; {failed[-1]}") from None
 
 
 def alice(request):
@@ -188,7 +197,8 @@ def main():
         sessions.extend([session, other])
         a_message_wakes_the_other_machine(alpha, beta, session, other)
         identity = the_answer_wakes_the_first(alpha, session)
-        eventually("seen comes back for the answer, too", lambda: has(steps(beta, identity), "seen"))
+        told = eventually("seen comes back for the answer, too", lambda: has(steps(beta, identity), "seen "))
+        check("and how the answer was seen", "seen       alice@alpha  by socket" in told, told)
         the_model_can_ask_who_is_there(alpha, session)
         for one in (session, other):
             one.quit()

@@ -29,10 +29,11 @@ const LATER: Duration = Duration::from_millis(500);
 /// How often it is shown what was counted, if that changed.
 const SHOWN: Duration = Duration::from_secs(5);
 
-/// What comes from NATS for one joint.
+/// A message of the stream.
+pub(crate) type Mail = Box<jetstream::Message>;
+
+/// What comes from NATS for one joint, beside the stream.
 pub(crate) enum FromNats {
-    /// A message of the stream.
-    Mail(Box<jetstream::Message>),
     /// What the other bridge says.
     Back(Vec<u8>),
     /// It says that it is there, and who is with it.
@@ -101,8 +102,14 @@ struct Joint {
     shown: Counts,
 }
 
-/// Joins the own broker to another domain until `from` is closed.
-pub(crate) async fn run(common: Arc<Common>, other: Domain, mut from: mpsc::Receiver<FromNats>) {
+/// Joins the own broker to another domain until `from` is closed. Messages of the stream are taken from
+/// `mails` while there is room for them.
+pub(crate) async fn run(
+    common: Arc<Common>,
+    other: Domain,
+    mut mails: mpsc::Receiver<Mail>,
+    mut from: mpsc::Receiver<FromNats>,
+) {
     let allow = common.allow.get(&other).cloned();
     let machine = Bridge::new(common.own.clone(), other.clone(), 0).allowing(allow);
     let mut joint = Joint {
@@ -133,9 +140,9 @@ pub(crate) async fn run(common: Arc<Common>, other: Domain, mut from: mpsc::Rece
                     joint.tell(roster::read(&joint.there)).await;
                     None
                 }
-                Some(FromNats::Mail(mail)) => joint.mail(*mail).await,
                 None => return,
             },
+            Some(mail) = mails.recv(), if joint.machine.takes() => joint.mail(*mail).await,
             heard = heard(&mut joint.home) => match heard {
                 Some(frame) => joint.received(frame),
                 None => {

@@ -11,16 +11,18 @@ use futures_util::StreamExt as _;
 use peerbus_core::bridge::Allow;
 use peerbus_wire::{Domain, Instance, Received};
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 
 use crate::home::{Broker, Home, registration};
-use crate::joint::{self, Common, FromNats};
+use crate::joint::{self, Common, FromNats, Mail};
 use crate::nats::{self, Bound, Server};
 use crate::roster::Roster;
 use crate::subject::{self, Kind};
 
 /// How often a bridge says that it is there.
 const HERE: Duration = Duration::from_secs(5);
-/// What waits for one joint.
+/// What waits for one joint: of the stream, and beside it.
+const MAILS_HELD: usize = 64;
 const HELD: usize = 256;
 /// Other domains that are joined, at most.
 const DOMAINS_MAX: usize = 256;
@@ -64,24 +66,14 @@ pub async fn run(
         common: Arc::clone(&common),
         all: BTreeMap::new(),
     };
-    let (asked, at) = (server.clone(), Arc::clone(&common));
-    tokio::spawn(async move {
-        let bound = nats::bound(&asked, &at.client).await;
-        match bound {
-            Bound::Bound => {}
-            Bound::Wide => tracing::warn!("the key may do more in NATS than a bridge needs"),
-            Bound::None => {
-                tracing::warn!("no key is used: everybody who reaches this NATS is trusted")
-            }
-        }
-        // Whoever asked first told it.
-        let _ = at.bound.set(bound);
-    });
+    tokio::spawn(look_at_the_key(server.clone(), Arc::clone(&common)));
     let mut announce = tokio::time::interval(HERE);
+    // A message for a joint that has no room yet. Its broker is the one of all joints.
+    let mut waiting: Option<Waiting> = None;
     loop {
         tokio::select! {
-            mail = mails.next() => match mail {
-                Some(Ok(mail)) => joints.mail(mail).await,
+            mail = mails.next(), if waiting.is_none() => match mail {
+                Some(Ok(mail)) => waiting = joints.mail(mail).await,
                 ended => {
                     let why = ended.and_then(Result::err).map(|error| nats::whole(&error));
                     tracing::warn!(why, "the stream does not answer");
@@ -92,6 +84,7 @@ pub async fn run(
                     }
                 }
             },
+            () = hand_over(&mut waiting) => waiting = None,
             heard = outside.next() => match heard {
                 Some(message) => {
                     let known = joints.all.len();
@@ -107,6 +100,20 @@ pub async fn run(
             () = common.roster.news() => common.announce().await,
         }
     }
+}
+
+/// Finds out, once, how far the key is bound to its domain.
+async fn look_at_the_key(server: Server, common: Arc<Common>) {
+    let bound = nats::bound(&server, &common.client).await;
+    match bound {
+        Bound::Bound => {}
+        Bound::Wide => tracing::warn!("the key may do more in NATS than a bridge needs"),
+        Bound::None => {
+            tracing::warn!("no key is used: everybody who reaches this NATS is trusted");
+        }
+    }
+    // Nobody else sets it.
+    let _ = common.bound.set(bound);
 }
 
 /// The messages of the stream for a domain. Without a key the stream is made if there is none.
@@ -139,47 +146,67 @@ async fn domain_of(broker: &Broker, instance: &Instance) -> Result<Domain, Strin
     }
 }
 
+/// A message, and the joint that it is for.
+type Waiting = (mpsc::Sender<Mail>, Mail);
+
+/// Hands a message over once there is room for it.
+async fn hand_over(waiting: &mut Option<Waiting>) {
+    let Some((joint, _)) = waiting else {
+        return std::future::pending().await;
+    };
+    let room = joint.clone().reserve_owned().await;
+    if let (Ok(room), Some((_, mail))) = (room, waiting.take()) {
+        room.send(mail);
+    }
+}
+
+/// What leads to a joint: for messages of the stream, and for the rest.
+struct To {
+    mails: mpsc::Sender<Mail>,
+    rest: mpsc::Sender<FromNats>,
+}
+
 /// The joints to other domains.
 struct Joints {
     common: Arc<Common>,
-    all: BTreeMap<Domain, mpsc::Sender<FromNats>>,
+    all: BTreeMap<Domain, To>,
 }
 
 impl Joints {
     /// The joint to a domain, made if there is none.
-    fn to(&mut self, other: &str) -> Option<&mpsc::Sender<FromNats>> {
+    fn to(&mut self, other: &str) -> Option<&To> {
         let other = Domain::parse(other).filter(|other| *other != self.common.own)?;
         if !self.all.contains_key(&other) {
             if self.all.len() >= DOMAINS_MAX {
                 return None;
             }
-            let (to, from) = mpsc::channel(HELD);
-            tokio::spawn(joint::run(Arc::clone(&self.common), other.clone(), from));
-            self.all.insert(other.clone(), to);
+            let (rest, from) = mpsc::channel(HELD);
+            let (mails, come) = mpsc::channel(MAILS_HELD);
+            let common = Arc::clone(&self.common);
+            tokio::spawn(joint::run(common, other.clone(), come, from));
+            self.all.insert(other.clone(), To { mails, rest });
         }
         self.all.get(&other)
     }
 
-    async fn mail(&mut self, mail: jetstream::Message) {
+    /// A message of the stream. Gives it back if its joint has no room for it yet.
+    async fn mail(&mut self, mail: jetstream::Message) -> Option<Waiting> {
         let own = self.common.own.clone();
         let subject = mail.subject.clone();
         let sender = match subject::sender(&subject, own.as_str()) {
             Some((Kind::Mail, sender)) => sender,
             _ => "",
         };
-        let refused = match self.to(sender) {
-            Some(joint) => match joint.try_send(FromNats::Mail(Box::new(mail))) {
-                Ok(()) => return,
-                Err(mpsc::error::TrySendError::Full(FromNats::Mail(mail))) => {
-                    mail.ack_with(jetstream::AckKind::Nak(Some(LATER))).await
-                }
-                Err(_) => return,
-            },
+        let Some(joint) = self.to(sender) else {
             // Of nobody that could be answered.
-            None => mail.ack().await,
+            if let Err(error) = mail.ack().await {
+                tracing::debug!(%error, "the stream was not answered");
+            }
+            return None;
         };
-        if let Err(error) = refused {
-            tracing::debug!(%error, "the stream was not answered");
+        match joint.mails.try_send(Box::new(mail)) {
+            Err(TrySendError::Full(mail)) => Some((joint.mails.clone(), mail)),
+            _ => None,
         }
     }
 
@@ -190,13 +217,13 @@ impl Joints {
             Some((Kind::Back, sender)) => {
                 if let Some(joint) = self.to(sender) {
                     // It is said again.
-                    let _ = joint.try_send(FromNats::Back(payload));
+                    let _ = joint.rest.try_send(FromNats::Back(payload));
                 }
             }
             Some((Kind::Here, sender)) => {
                 if let Some(joint) = self.to(sender) {
                     // It is said again.
-                    let _ = joint.try_send(FromNats::Here(payload));
+                    let _ = joint.rest.try_send(FromNats::Here(payload));
                 }
             }
             _ => {}

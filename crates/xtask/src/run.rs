@@ -37,8 +37,8 @@ pub(crate) fn bench(args: &[String]) -> Result<ExitCode> {
     } else {
         ("dist", "dist")
     };
-    // Two packages, one after the other: together their features would be joined.
-    for package in ["peerbus", "peerbus-bench"] {
+    // One after the other: together their features would be joined.
+    for package in ["peerbus", "peerbus-bridge", "peerbus-bench"] {
         let built = finish(cargo().args(["build", "--profile", profile, "--package", package]))?;
         if built != ExitCode::SUCCESS {
             return Ok(built);

@@ -130,12 +130,25 @@ pub(crate) async fn latencies(
     samples: u64,
 ) -> Result<Vec<Duration>> {
     let (from, to) = (format!("ping{run}"), format!("pong{run}"));
-    let mut receiver = Peer::join(address, token, &to, Speech::Ext).await?;
+    let receiver = Peer::join(address, token, &to, Speech::Ext).await?;
+    let sender = Peer::join(address, token, &from, Speech::Ext).await?;
+    let frames = (0..samples)
+        .map(|n| envelope(&from, &to, run, n, crate::BODY_BYTES))
+        .collect();
+    pings(sender, receiver, frames).await
+}
+
+/// The same for any two peers.
+pub(crate) async fn pings(
+    sender: Peer,
+    mut receiver: Peer,
+    frames: Vec<Vec<u8>>,
+) -> Result<Vec<Duration>> {
     let Peer {
         mut reader,
         mut writer,
         ..
-    } = Peer::join(address, token, &from, Speech::Ext).await?;
+    } = sender;
     // Receipts are read beside, as an adapter does.
     let receipts = tokio::spawn(async move {
         while let Ok((kind, _)) = reader.next().await {
@@ -144,9 +157,6 @@ pub(crate) async fn latencies(
             }
         }
     });
-    let frames: Vec<_> = (0..samples)
-        .map(|n| envelope(&from, &to, run, n, crate::BODY_BYTES))
-        .collect();
     let mut times = Vec::with_capacity(frames.len());
     for (n, frame) in frames.iter().enumerate() {
         let start = Instant::now();
@@ -162,6 +172,20 @@ pub(crate) async fn latencies(
     drop(writer);
     receipts.abort();
     Ok(times)
+}
+
+/// All at once from one peer to another.
+pub(crate) async fn flow(sender: Peer, receiver: Peer, frames: Vec<Vec<u8>>) -> Result<Flow> {
+    let deliveries = frames.len() as u64;
+    let start = Instant::now();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(send_all(sender, frames));
+    tasks.spawn(receive(receiver, deliveries));
+    join(tasks).await?;
+    Ok(Flow {
+        deliveries,
+        took: start.elapsed(),
+    })
 }
 
 /// Sends every frame; with receipts, until the last one is there.

@@ -10,6 +10,7 @@ mod backlog;
 mod channel;
 mod connections;
 mod disk;
+mod domains;
 mod history;
 mod hostile;
 mod limits;
@@ -173,6 +174,9 @@ async fn scenarios(bench: &mut Bench, only: Option<&str>) -> Result<()> {
     }
     if wanted("channel") {
         channel::beside_direct(bench)?;
+    }
+    if wanted("domains") {
+        domains::beside_nats(bench).await?;
     }
     if wanted("audit") {
         audit::verify(bench).await?;

@@ -144,18 +144,17 @@ pub(crate) fn envelope(from: &str, to: &str, run: u32, number: u64, body_bytes: 
     canonical
 }
 
+/// How the envelope in a deliver frame begins.
+const ENVELOPE: &[u8] = br#","envelope":{"protocol_version":"v1","id":""#;
+
 /// The key and the message id of a deliver frame, which our broker spells in one way only.
 pub(crate) fn parse_delivery(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest =
         text.strip_prefix(br#"{"protocol_version":"v1","type":"deliver","delivery_key":""#)?;
     let (key, rest) = quoted(rest)?;
-    let rest = match rest.strip_prefix(br#","age_ms":"#) {
-        // It has waited for a second or longer.
-        Some(age) => age.get(age.iter().position(|digit| !digit.is_ascii_digit())?..)?,
-        None => rest,
-    };
-    let rest = rest.strip_prefix(br#","envelope":{"protocol_version":"v1","id":""#)?;
-    let (id, _) = quoted(rest)?;
+    // How old it is, and for which name it came, may stand between.
+    let at = find(rest, ENVELOPE)?;
+    let (id, _) = quoted(&rest[at + ENVELOPE.len()..])?;
     Some((key, id))
 }
 

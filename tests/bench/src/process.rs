@@ -15,6 +15,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::tls;
 
 pub(crate) const TOKEN: &str = "bench-token";
+/// A token for bridges.
+pub(crate) const BRIDGE_TOKEN: &str = "bench-bridge-token";
 /// A token whose peers may send so many messages a second.
 pub(crate) const PACED: &str = "paced-token";
 pub(crate) const PACED_PER_SECOND: u32 = 1_000;
@@ -37,6 +39,13 @@ impl Broker {
             Command::new(binary).args(["serve", "--listen", listen]),
             dir,
         )
+    }
+
+    /// Starts one that has a domain.
+    pub(crate) fn start_in(binary: &Path, dir: &Path, domain: &str) -> Result<Self> {
+        let mut command = Command::new(binary);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--domain", domain]);
+        Self::spawn(&mut command, dir)
     }
 
     /// Starts one that speaks TLS.
@@ -154,7 +163,7 @@ fn tokens_file(dir: &Path) -> Result<PathBuf> {
         let token = Token::parse(token).context("a short text is a token")?;
         anyhow::Ok(hex::encode(&TokenHash::of(&token).0))
     };
-    let (hash, paced) = (hash(TOKEN)?, hash(PACED)?);
+    let [hash, paced, bridge] = [hash(TOKEN)?, hash(PACED)?, hash(BRIDGE_TOKEN)?];
     let path = dir.join("tokens.toml");
     let mut options = std::fs::OpenOptions::new();
     let mut file = options
@@ -166,7 +175,8 @@ fn tokens_file(dir: &Path) -> Result<PathBuf> {
     writeln!(
         file,
         "[bench]\nhash = \"{hash}\"\nrights = [\"send\", \"broadcast\", \"observe\"]\nmax_names = 50000\n\
-         [paced]\nhash = \"{paced}\"\nrights = [\"send\"]\nmax_per_second = {PACED_PER_SECOND}"
+         [paced]\nhash = \"{paced}\"\nrights = [\"send\"]\nmax_per_second = {PACED_PER_SECOND}\n\
+         [bridge]\nhash = \"{bridge}\"\nrights = [\"bridge\"]\nnames = [\"bridge*\"]"
     )?;
     Ok(path)
 }

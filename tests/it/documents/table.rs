@@ -52,7 +52,7 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
     ),
     (
         "peerbus bridge --nats tls://nats.example.org --creds alpha.nk",
-        By("tests/it/joined.rs", r#""bridge", "--nats""#),
+        By("tests/it/joined/mod.rs", r#""--nats""#),
     ),
     // CONTRIBUTING
     ("cargo build", By(CI, "cargo clippy --locked --workspace")),
@@ -63,6 +63,7 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
         By("tests/sim/src/main.rs", "--seed"),
     ),
     ("cargo xtask chaos --minutes 30", Not(MINUTES)),
+    ("cargo xtask chaos --rounds 50", Not(MINUTES)),
     ("cargo xtask chaos --broken", Not(MINUTES)),
     ("cargo xtask fuzz url --minutes 10", Not(MINUTES)),
     ("cargo xtask package deb", By(CI, "cargo xtask package deb")),

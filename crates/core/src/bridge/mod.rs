@@ -175,6 +175,7 @@ impl Bridge {
             self.resend_due(now_ms);
             self.tell_due(now_ms);
             self.ask_due(now_ms);
+            self.see_ends(now_ms);
         }
         self.hello_due(now_ms);
     }
@@ -196,6 +197,7 @@ impl Bridge {
             self.sending.due_ms().filter(|_| here),
             self.telling.due_ms().filter(|_| here),
             self.asking.due_ms().filter(|_| here),
+            self.passing.due_ms().filter(|_| up),
             self.taking.paused_until(),
         ];
         all.into_iter().flatten().min()
@@ -205,6 +207,12 @@ impl Bridge {
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.link == Link::Up && self.taking.has_room()
+    }
+
+    /// Whether messages of the stream are to be handed in or given back now, and not to wait.
+    #[must_use]
+    pub fn takes(&self) -> bool {
+        self.link != Link::Up || self.taking.has_room()
     }
 
     /// So many messages were sent and are not confirmed.

@@ -95,7 +95,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "test-support",
         ],
     ),
-    ("peerbus-bench", &["core", "wire", "store"]),
+    ("peerbus-bench", &["core", "wire", "store", "test-support"]),
     (
         "peerbus-fuzz",
         &[
@@ -205,7 +205,8 @@ fn check_one(package: &Package) -> Vec<Violation> {
                 let remedy = "see the drawing of crates in docs/ARCHITECTURE.md";
                 found.push(violation(what, remedy));
             }
-            Some(_) if !dev && name == SUPPORT => {
+            // The bench runs what tests run.
+            Some(_) if !dev && name == SUPPORT && package.name != "peerbus-bench" => {
                 found.push(violation(what, "move it to dev-dependencies"));
             }
             None if !dev && listed(PURE).is_some_and(|pure| !pure.contains(&&**name)) => {

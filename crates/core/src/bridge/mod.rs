@@ -175,7 +175,6 @@ impl Bridge {
             self.resend_due(now_ms);
             self.tell_due(now_ms);
             self.ask_due(now_ms);
-            self.see_ends(now_ms);
         }
         self.hello_due(now_ms);
     }
@@ -197,7 +196,6 @@ impl Bridge {
             self.sending.due_ms().filter(|_| here),
             self.telling.due_ms().filter(|_| here),
             self.asking.due_ms().filter(|_| here),
-            self.passing.due_ms().filter(|_| up),
             self.taking.paused_until(),
         ];
         all.into_iter().flatten().min()

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// What a broker said before it was killed is read within this.
+const READ_ON: Duration = Duration::from_secs(1);
+
 /// A message.
 #[derive(Debug)]
 struct Letter {
@@ -53,7 +56,7 @@ fn domain(address: &str) -> &str {
 
 impl Restore {
     fn forgot(&self, address: &str, at: Instant) -> bool {
-        domain(address) == self.domain && (self.backup..=self.killed).contains(&at)
+        domain(address) == self.domain && (self.backup..=self.killed + READ_ON).contains(&at)
     }
 }
 

@@ -97,7 +97,7 @@ impl Bridge {
         }
         self.asking.due_ms = now_ms + NEXT_MS;
         self.asking.page = messages.iter().map(|(number, _)| *number).collect();
-        self.placed(&messages);
+        self.placed(now_ms, &messages);
         self.say(Saying::Ask(messages));
     }
 

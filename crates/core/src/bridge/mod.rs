@@ -90,6 +90,8 @@ enum Link {
 enum Barrier {
     /// So many ends that were passed on before it.
     Ends(usize),
+    /// The end of this message, which the other side did not take.
+    GivenUp(u64),
     /// The statuses that were asked for before it.
     Statuses,
 }
@@ -166,15 +168,16 @@ impl Bridge {
                 envelope,
             } => self.deliver(now_ms, number, id, envelope),
             Input::Receipts(receipts) => self.receipts(now_ms, receipts),
-            Input::Barrier => self.barrier(),
+            Input::Barrier => self.barrier(now_ms),
             Input::Forwarded(messages) => self.ask(now_ms, messages),
-            Input::Unpublished { number, never } => self.unpublished(now_ms, number, never),
+            Input::Unpublished { number, never } => self.unpublished(number, never),
         }
         self.look_away(now_ms);
         if self.link == Link::Up {
             self.resend_due(now_ms);
             self.tell_due(now_ms);
             self.ask_due(now_ms);
+            self.see_ends(now_ms);
         }
         self.hello_due(now_ms);
     }
@@ -196,6 +199,7 @@ impl Bridge {
             self.sending.due_ms().filter(|_| here),
             self.telling.due_ms().filter(|_| here),
             self.asking.due_ms().filter(|_| here),
+            self.passing.due_ms().filter(|_| up),
             self.taking.paused_until(),
         ];
         all.into_iter().flatten().min()
@@ -272,9 +276,10 @@ impl Bridge {
         self.register();
     }
 
-    fn barrier(&mut self) {
+    fn barrier(&mut self, now_ms: u64) {
         match self.barriers.pop_front() {
             Some(Barrier::Ends(count)) => self.note_ends(count),
+            Some(Barrier::GivenUp(number)) => self.given_up(now_ms, number),
             Some(Barrier::Statuses) => self.answer(),
             None => {}
         }

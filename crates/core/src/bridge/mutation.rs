@@ -33,6 +33,8 @@ pub enum Mutation {
     SkipRefused,
     /// What is under way behind a refused message is sent on as if nothing were.
     TakeBehind,
+    /// What was not taken is passed over before its end is on disk at home.
+    GiveUpEarly,
     /// A message that was delivered over there is said to be seen.
     Exaggerate,
 }

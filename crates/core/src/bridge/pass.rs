@@ -11,6 +11,10 @@ use super::{Barrier, Bridge, Event, ToBroker};
 /// Most ends that wait to be on disk. More are not noted, and come again.
 const ENDS_MAX: usize = 4_096;
 
+/// Ends are seen to the disk so many at once, or after so long: each time costs the own broker a commit.
+const SEEN_AT_ONCE: usize = 256;
+const SEEN_AFTER_MS: u64 = 50;
+
 /// Most ends without a number that are kept. More come again.
 const UNPLACED_MAX: usize = 1_024;
 
@@ -21,6 +25,8 @@ pub(super) struct Passing {
     ends: VecDeque<Told>,
     /// So many of them were passed on since the last barrier.
     fresh: usize,
+    /// When the own broker is asked about these at the latest.
+    due_ms: Option<u64>,
     /// The own broker was asked to say when those before them are on disk.
     asked: bool,
     /// Ends whose number the other side does not know (any more), by id, and in which round of
@@ -30,9 +36,15 @@ pub(super) struct Passing {
 
 impl Passing {
     /// An end waits to be on disk.
-    fn wait(&mut self, told: Told) {
+    fn wait(&mut self, now_ms: u64, told: Told) {
         self.ends.push_back(told);
         self.fresh += 1;
+        self.due_ms.get_or_insert(now_ms + SEEN_AFTER_MS);
+    }
+
+    /// When the own broker is to be asked, if it was not.
+    pub(super) fn due_ms(&self) -> Option<u64> {
+        self.due_ms.filter(|_| !self.asked)
     }
 }
 
@@ -58,13 +70,12 @@ impl Bridge {
             }
             self.pass_one(number, &told, stage);
             match told.end && !answer && !early {
-                true => self.passing.wait(told),
+                true => self.passing.wait(now_ms, told),
                 false if answer => {}
                 false => noted.push(told),
             }
         }
         self.note(noted);
-        self.see_ends();
     }
 
     /// Keeps an end until the own broker has said whether it still owes the message.
@@ -81,15 +92,14 @@ impl Bridge {
     }
 
     /// The own broker names what it has forwarded: now the number is known.
-    pub(super) fn placed(&mut self, messages: &[(u64, MessageId)]) {
+    pub(super) fn placed(&mut self, now_ms: u64, messages: &[(u64, MessageId)]) {
         for (number, id) in messages {
             if let Some((item, _)) = self.passing.unplaced.remove(id) {
                 let Item { told, stage } = item;
                 self.pass_one(*number, &told, stage);
-                self.passing.wait(told);
+                self.passing.wait(now_ms, told);
             }
         }
-        self.see_ends();
     }
 
     /// The own broker has named all that it has forwarded since a round began: what was kept before
@@ -126,7 +136,10 @@ impl Bridge {
             }
             stage => stage,
         };
-        if self.sending.give_up(number) && !told.end {
+        if matches!(stage, Stage::Dead { .. }) && self.sending.holds(number) {
+            return self.give_up(number, stage);
+        }
+        if self.sending.forget(number) && !told.end {
             // Whoever says so has it.
             let stage = Stage::Forwarded;
             self.order(ToBroker::Says { number, stage });
@@ -134,9 +147,11 @@ impl Bridge {
         self.order(ToBroker::Says { number, stage });
     }
 
-    /// Asks the own broker to say when the ends are on disk.
-    fn see_ends(&mut self) {
-        if self.passing.fresh > 0 && !self.passing.asked {
+    /// Asks the own broker to say when the ends are on disk, once it is time.
+    pub(super) fn see_ends(&mut self, now_ms: u64) {
+        let due = self.passing.due_ms().is_some_and(|at| at <= now_ms);
+        if due || (self.passing.fresh >= SEEN_AT_ONCE && !self.passing.asked) {
+            self.passing.due_ms = None;
             self.passing.asked = true;
             let count = std::mem::take(&mut self.passing.fresh);
             self.ask_barrier(Barrier::Ends(count));
@@ -149,7 +164,6 @@ impl Bridge {
         let count = count.min(self.passing.ends.len());
         let ends = self.passing.ends.drain(..count).collect();
         self.note(ends);
-        self.see_ends();
     }
 
     fn note(&mut self, told: Vec<Told>) {

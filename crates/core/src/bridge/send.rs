@@ -8,7 +8,7 @@ use peerbus_wire::{MessageId, Stage};
 
 use super::mutation::Mutation;
 use super::take::too_large;
-use super::{Bridge, Event, Output, ToBroker};
+use super::{Barrier, Bridge, Event, Output, ToBroker};
 
 /// What is not confirmed is sent again after so long, at first.
 const RESEND_MIN_MS: u64 = 2_000;
@@ -76,7 +76,7 @@ impl Sending {
     }
 
     /// It needs not be sent any more.
-    pub(super) fn give_up(&mut self, number: u64) -> bool {
+    pub(super) fn forget(&mut self, number: u64) -> bool {
         self.messages.remove(&number).is_some()
     }
 }
@@ -180,18 +180,34 @@ impl Bridge {
     }
 
     /// The stream did not take a message.
-    pub(super) fn unpublished(&mut self, now_ms: u64, number: u64, never: Option<String>) {
+    pub(super) fn unpublished(&mut self, number: u64, never: Option<String>) {
         match never {
             Some(why) => {
-                if self.sending.give_up(number) {
-                    let stage = Stage::Dead { why };
-                    self.order(ToBroker::Says { number, stage });
-                    // What follows said that it comes first.
-                    self.sending.due_ms = now_ms;
+                if self.sending.holds(number) {
+                    self.give_up(number, Stage::Dead { why });
                 }
             }
             // It goes again when it is due.
             None => self.event(Event::Full),
+        }
+    }
+
+    /// A message was not taken, and will not be. Until that is on disk at home nothing is sent that
+    /// passes over it: after a crash it would be sent again, and what was taken since would seem to
+    /// confirm it.
+    pub(super) fn give_up(&mut self, number: u64, stage: Stage) {
+        self.order(ToBroker::Says { number, stage });
+        if self.mutations.broken(Mutation::GiveUpEarly) {
+            self.sending.forget(number);
+        }
+        self.ask_barrier(Barrier::GivenUp(number));
+    }
+
+    /// The end of a message that was not taken is on disk.
+    pub(super) fn given_up(&mut self, now_ms: u64, number: u64) {
+        if self.sending.forget(number) {
+            // What follows said that it comes first.
+            self.sending.due_ms = now_ms;
         }
     }
 }

@@ -56,9 +56,14 @@ fn an_end_gives_up_what_was_not_confirmed_and_the_rest_closes_up() {
         items,
         answer: false,
     });
-    assert_eq!(says(&rig.outs()), [(2, "dead")]);
+    let outs = rig.outs();
+    assert_eq!(says(&outs), [(2, "dead")]);
+    assert_eq!(outs.last(), Some(&Output::Broker(ToBroker::Barrier)));
     rig.now_ms = 900;
     rig.hello("B1", 1, true);
+    let again = published(&rig.outs());
+    assert_eq!(again, [(2, 0), (3, 2)], "its end may not be on disk");
+    rig.input(Input::Barrier);
     assert_eq!(published(&rig.outs()), [(3, 0)]);
 }
 
@@ -72,8 +77,9 @@ fn what_the_stream_never_takes_is_dead_and_the_rest_closes_up() {
         never: Some("too large".into()),
     });
     let outs = rig.outs();
-    assert_eq!(says(&outs), [(1, "dead")]);
-    assert_eq!(published(&outs), [(2, 0)]);
+    assert_eq!((says(&outs), published(&outs)), (vec![(1, "dead")], vec![]));
+    rig.input(Input::Barrier);
+    assert_eq!(published(&rig.outs()), [(2, 0)]);
     rig.input(Input::Unpublished {
         number: 2,
         never: None,

@@ -339,6 +339,12 @@ pub trait Txn {
     /// Whether there is such a delivery.
     fn has_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<bool, StoreError>;
 
+    /// The message of this delivery, as it waits.
+    fn delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<Option<Queued>, StoreError> {
+        let (mut run, _) = self.read_run(pair, seq, Seq(seq.0 + 1), 1, 1)?;
+        Ok(run.pop())
+    }
+
     /// Messages pending for `recipient`, by sender and number: at most `messages`, and no more once
     /// `bytes` of text are reached (so at least one when there is one).
     fn read_queue(

@@ -171,6 +171,10 @@ impl Txn for SqliteStore {
         })
     }
 
+    fn delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<Option<Queued>, StoreError> {
+        self.run("reading a delivery", |db| read::delivery(db, pair, seq))
+    }
+
     fn read_queue(
         &mut self,
         recipient: PeerId,

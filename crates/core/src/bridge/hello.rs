@@ -7,8 +7,8 @@ use super::{Bridge, Event, Link, Output};
 
 /// How often a bridge says that it is here, in milliseconds.
 const HELLO_MS: u64 = 3_000;
-/// What is to be confirmed waits so long for company.
-const SOON_MS: u64 = 10;
+/// What is to be said waits so long for company.
+pub(super) const SOON_MS: u64 = 10;
 /// The other bridge is away when it was not heard of for so long.
 const AWAY_MS: u64 = 15_000;
 
@@ -46,7 +46,8 @@ impl Far {
         Some(self.hello_ms)
     }
 
-    pub(super) fn greeted(&mut self, now_ms: u64) {
+    /// The next hello is due now.
+    pub(super) fn at_once(&mut self, now_ms: u64) {
         self.hello_ms = now_ms;
     }
 
@@ -125,17 +126,18 @@ impl Bridge {
         self.far.hello_ms = now_ms + HELLO_MS;
         let up = self.link == Link::Up;
         let early = self.mutations.broken(Mutation::ConfirmEarly);
+        let gap = up && self.taking.take_gap();
         let taken = if early {
             self.taking.expected()
         } else {
-            self.taking.taken()
+            self.taking.confirmed(gap)
         };
         let outside = Outside {
             epoch: own,
             meant_for: self.far.epoch.clone().filter(|_| up),
             saying: Saying::Hello {
                 taken: if up { taken } else { 0 },
-                gap: up && self.taking.take_gap(),
+                gap,
             },
         };
         self.outputs.push_back(Output::Outside(outside.encode()));

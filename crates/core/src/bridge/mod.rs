@@ -70,7 +70,7 @@ pub use types::{Event, Input, Output, StreamId, ToBroker};
 
 /// The window that a bridge asks its broker for.
 pub const WINDOW: Window = Window {
-    messages: 1_024,
+    messages: 4_096,
     bytes: 4_194_304,
 };
 
@@ -175,6 +175,7 @@ impl Bridge {
         self.look_away(now_ms);
         if self.link == Link::Up {
             self.resend_due(now_ms);
+            self.turn_due(now_ms);
             self.tell_due(now_ms);
             self.ask_due(now_ms);
             self.see_ends(now_ms);
@@ -201,6 +202,7 @@ impl Bridge {
             self.asking.due_ms().filter(|_| here),
             self.passing.due_ms().filter(|_| up),
             self.taking.paused_until(),
+            self.taking.turn_at().filter(|_| up),
         ];
         all.into_iter().flatten().min()
     }
@@ -248,7 +250,7 @@ impl Bridge {
         let of_far = position.filter(|it| Some(&it.epoch) == self.far.epoch.as_ref());
         self.taking.begin(of_far.map_or(0, |it| it.number));
         self.asking.begin(now_ms);
-        self.far.greeted(now_ms);
+        self.far.at_once(now_ms);
     }
 
     /// Asks for a connection to the own broker. What was under way on the last one is void.
@@ -258,6 +260,7 @@ impl Bridge {
         self.passing = Passing::default();
         self.answering = Answering::default();
         self.barriers.clear();
+        self.outputs.extend(self.taking.take_acks());
         let later = self.taking.give_back().map(Output::Later);
         self.outputs.extend(later);
         let epoch = self.far.epoch.as_ref().map_or(UNKNOWN, Epoch::as_str);

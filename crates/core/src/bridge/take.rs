@@ -12,11 +12,13 @@ use super::mutation::Mutation;
 use super::{Bridge, Event, Link, Output, StreamId, ToBroker};
 
 /// Most messages that wait for the own broker's answer.
-pub const TAKES_MAX: usize = 128;
+pub const TAKES_MAX: usize = 512;
 /// Bytes of envelopes that wait for it, about: one message more may.
 pub const TAKES_BYTES: usize = 4_194_304;
 /// When the own broker has no room now, it is asked again after so long.
 const PAUSE_MS: u64 = 5_000;
+/// What was taken is confirmed after one to two times so long.
+pub(super) const TURN_MS: u64 = 50;
 
 /// A message that the own broker was given.
 #[derive(Debug)]
@@ -34,6 +36,13 @@ struct Take {
 pub(super) struct Taking {
     /// Everything up to this number is on disk, or needs not be taken.
     taken: u64,
+    /// What of it is confirmed.
+    confirmed: u64,
+    /// What of it is confirmed at the next turn, and when that is.
+    ripe: u64,
+    turn_ms: Option<u64>,
+    /// What is acked in the stream then.
+    acks: Vec<StreamId>,
     /// What the own broker was given, oldest first.
     takes: VecDeque<Take>,
     bytes: usize,
@@ -52,12 +61,22 @@ impl Taking {
     pub(super) fn begin(&mut self, taken: u64) {
         *self = Self {
             taken,
+            confirmed: taken,
+            ripe: taken,
             ..Self::default()
         };
     }
 
-    pub(super) fn taken(&self) -> u64 {
-        self.taken
+    /// Up to which number messages are confirmed now: where something is missing, all that were taken.
+    pub(super) fn confirmed(&mut self, gap: bool) -> u64 {
+        if gap {
+            self.confirmed = self.taken;
+        }
+        self.confirmed
+    }
+
+    pub(super) fn turn_at(&self) -> Option<u64> {
+        self.turn_ms
     }
 
     /// What will have been taken when the own broker has accepted all that it was given.
@@ -88,6 +107,11 @@ impl Taking {
 
     pub(super) fn holds(&self, id: &MessageId) -> bool {
         self.takes.iter().any(|take| take.id == *id)
+    }
+
+    /// What is to be acked in the stream.
+    pub(super) fn take_acks(&mut self) -> impl Iterator<Item = Output> + use<> {
+        std::mem::take(&mut self.acks).into_iter().map(Output::Ack)
     }
 
     /// Gives up what the own broker has not answered.
@@ -245,13 +269,31 @@ impl Bridge {
             return;
         };
         self.taking.taken = take.number;
-        self.outputs.push_back(Output::Ack(take.stream));
+        self.taking.acks.push(take.stream);
+        self.taking.turn_ms.get_or_insert(now_ms + TURN_MS);
         self.know(take.id, take.number);
         self.event(Event::Taken);
         if accepted.duplicate {
             self.event(Event::Doubled);
         }
-        self.far.soon(now_ms);
+    }
+
+    /// Acks in the stream what was taken, and confirms what had been when this was done last: most has
+    /// ended until then, which is all that its home needs to hear.
+    pub(super) fn turn_due(&mut self, now_ms: u64) {
+        if self.taking.turn_ms.is_none_or(|at| at > now_ms) {
+            return;
+        }
+        let taking = &mut self.taking;
+        if taking.ripe > taking.confirmed {
+            taking.confirmed = taking.ripe;
+            self.far.at_once(now_ms);
+        }
+        taking.ripe = taking.taken;
+        let more = taking.ripe > taking.confirmed;
+        taking.turn_ms = more.then_some(now_ms + TURN_MS);
+        let acks = taking.take_acks();
+        self.outputs.extend(acks);
     }
 
     /// The own broker does not take the oldest of what it was given, nor what was behind it.

@@ -1,11 +1,13 @@
 //! What the own broker says of messages that were taken: told to their home until it has noted it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use peerbus_wire::bridge::{ITEMS_MAX, Item, Saying, Told};
 use peerbus_wire::{DeliveryKey, MessageId, Receipt, Stage};
 
 use super::mutation::Mutation;
+use super::hello::SOON_MS;
+use super::take::TURN_MS;
 use super::{Bridge, Event, ToBroker};
 
 /// Most statements that wait to be noted. What does not fit, the other side asks for.
@@ -33,7 +35,7 @@ type TellKey = (Option<MessageId>, u64);
 #[derive(Debug, Default)]
 pub(super) struct Telling {
     tells: BTreeMap<TellKey, Tell>,
-    known: BTreeMap<MessageId, u64>,
+    known: HashMap<MessageId, u64>,
     /// The ids in `known`, oldest first.
     order: VecDeque<MessageId>,
     due_ms: Option<u64>,
@@ -112,6 +114,8 @@ impl Bridge {
     ) {
         let item = Item::new(number, id, 0, Stage::Dead { why });
         self.tell((None, number), now_ms, item, None);
+        // What follows waits for it.
+        self.telling.due_ms = Some(now_ms);
     }
 
     fn tell(&mut self, key: TellKey, now_ms: u64, item: Item, notice: Option<DeliveryKey>) {
@@ -128,14 +132,17 @@ impl Bridge {
             None if tells.len() >= TELLS_MAX => return self.event(Event::Crowded(1)),
             _ => {}
         }
+        // The end may follow: then nobody needs to hear of the way.
+        let wait_ms = if item.told.end { SOON_MS } else { TURN_MS };
+        let due_ms = now_ms + wait_ms;
         let tell = Tell {
             item,
             notice,
-            due_ms: now_ms,
+            due_ms,
             wait_ms: REPEAT_MIN_MS,
         };
         tells.insert(key, tell);
-        self.telling.due_ms = Some(now_ms);
+        self.telling.due_ms = Some(self.telling.due_ms.map_or(due_ms, |at| at.min(due_ms)));
     }
 
     /// Tells what is due.
@@ -146,7 +153,7 @@ impl Bridge {
         let never = self.mutations.broken(Mutation::NeverAsk);
         let mut items = Vec::new();
         for tell in self.telling.tells.values_mut() {
-            if tell.due_ms <= now_ms {
+            if tell.due_ms <= now_ms + SOON_MS {
                 tell.due_ms = if never {
                     u64::MAX
                 } else {

@@ -111,37 +111,34 @@ impl Broker {
         let Some(seq) = named else {
             return Ok(());
         };
-        let (sender, id, bytes, recipients, history) = match session.flights.remove(seq) {
-            Some(flight) => (
-                flight.sender,
-                flight.id,
-                flight.envelope_bytes,
-                flight.recipients,
-                flight.history,
-            ),
-            // Delivered on an earlier connection of the name.
+        let delivery = match session.flights.remove(seq) {
+            Some(flight) => Delivery {
+                seq,
+                recipient: caller.peer,
+                sender: flight.sender,
+                id: flight.id,
+                bytes: flight.envelope_bytes,
+                recipients: flight.recipients,
+                history: flight.history,
+            },
+            // Delivered on an earlier connection of the name, or forwarded.
             None => match cx.txn.message(seq)? {
-                Some(head) => {
-                    let history = DeliveryHistory::default();
-                    (head.sender, head.id, head.bytes, head.recipients, history)
-                }
+                Some(head) => Delivery {
+                    seq,
+                    recipient: self.queue_of(cx.txn, (caller.peer, head.sender), seq)?,
+                    sender: head.sender,
+                    id: head.id,
+                    bytes: head.bytes,
+                    recipients: head.recipients,
+                    history: DeliveryHistory::default(),
+                },
                 None => return Ok(()),
             },
         };
-        let recipient = self.queue_of(cx.txn, (caller.peer, sender), seq)?;
         self.registry.mark_dirty(caller.peer);
         if self.mutations.broken(Mutation::AckWithoutEffect) {
             return Ok(());
         }
-        let delivery = Delivery {
-            seq,
-            recipient,
-            sender,
-            id,
-            bytes,
-            recipients,
-            history,
-        };
         self.finish(cx, delivery, end)
     }
 

@@ -212,19 +212,15 @@ impl Broker {
     /// Keeps what a bridge says of how far it is, in the transaction that accepts its message.
     pub(super) fn keep_mark(
         &mut self,
-        cx: &mut Cx<'_>,
         peer: PeerId,
         mark: Option<&Mark>,
-    ) -> Result<(), StoreError> {
+    ) {
         if let Some(mark) = mark
             && !self.mutations.broken(Mutation::ForgetMark)
-            && let Some(known) = self.registry.get_mut(peer)
         {
-            known.row.mark = Some(mark.clone());
-            cx.txn.put_peer(&known.row)?;
+            self.registry.mark(peer, mark.clone());
             self.outbox.want(Need::Soon);
         }
-        Ok(())
     }
 
     /// A message that was taken reaches nobody: the bridge is told why, until it takes note.
@@ -282,7 +278,7 @@ impl Broker {
         if !self.is_abroad(pair.0) {
             return Ok(self.registry.name(pair.0));
         }
-        let queued = queued(txn, pair, seq)?;
+        let queued = txn.delivery(pair, seq)?;
         Ok(queued.map_or_else(String::new, |it| recipient_of(&it.envelope).to_owned()))
     }
 
@@ -325,9 +321,9 @@ impl Broker {
             return Ok(());
         };
         let pair = (queue, head.sender);
-        if !cx.txn.has_delivery(pair, seq)? {
+        let Some(message) = cx.txn.delivery(pair, seq)? else {
             return Ok(());
-        }
+        };
         let known = self.recent.get((seq, queue));
         let last = known.and_then(|known| known.steps().last());
         if last.is_some_and(|(last, _)| *last == step) {
@@ -336,7 +332,7 @@ impl Broker {
         let mut history = DeliveryHistory::default();
         history.step(&step, cx.now.wall_ms);
         self.recent.record((seq, queue), history);
-        let to = self.called(cx.txn, pair, seq)?;
+        let to = recipient_of(&message.envelope).to_owned();
         self.tell_sender(cx.now, (seq, queue), head.sender, &head.id, (to, step));
         Ok(())
     }
@@ -352,7 +348,7 @@ impl Broker {
         };
         let (own, sender) = (caller.peer, flight.sender);
         self.registry.mark_dirty(own);
-        let Some(message) = queued(cx.txn, (own, sender), seq)? else {
+        let Some(message) = cx.txn.delivery((own, sender), seq)? else {
             return Ok(());
         };
         cx.txn.delete_delivery((own, sender), seq)?;
@@ -487,14 +483,4 @@ fn behind_refused() -> Refusal {
 
 fn only_v1(name: &PeerName) -> String {
     format!("{name} speaks version 1 of the protocol, which knows no other domains")
-}
-
-/// A message as it waits.
-fn queued(
-    txn: &mut dyn Txn,
-    pair: (PeerId, PeerId),
-    seq: Seq,
-) -> Result<Option<Queued>, StoreError> {
-    let (mut run, _) = txn.read_run(pair, seq, Seq(seq.0 + 1), 1, 1)?;
-    Ok(run.pop())
 }

@@ -3,7 +3,7 @@
 use peerbus_wire::{Domain, Mark, PeerName};
 
 use super::registry::{Ended, Registry};
-use crate::store::{Ending, PeerId, PeerRow};
+use crate::store::{Ending, PeerId, PeerRow, StoreError, Txn};
 
 impl Registry {
     /// The domains to which a bridge has come.
@@ -28,6 +28,24 @@ impl Registry {
                 .is_some_and(|it| it.row.forwarded_by().is_some())
         };
         self.forwarded.values().any(|(row, _)| row.id == id) || ended()
+    }
+
+    /// Keeps a bridge's mark, which is to be written.
+    pub(super) fn mark(&mut self, bridge: PeerId, mark: Mark) {
+        if let Some(known) = self.peers.get_mut(&bridge) {
+            known.row.mark = Some(mark);
+            self.marked.insert(bridge);
+        }
+    }
+
+    /// Writes the marks that the transaction has changed: once, however many messages they are of.
+    pub(super) fn write_marks(&mut self, txn: &mut dyn Txn) -> Result<(), StoreError> {
+        while let Some(bridge) = self.marked.pop_first() {
+            if let Some(known) = self.peers.get(&bridge) {
+                txn.put_peer(&known.row)?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes the row of what a bridge has forwarded.

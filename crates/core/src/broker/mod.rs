@@ -292,12 +292,12 @@ impl Broker {
         let at = self.stamp(now);
         self.write_fates(at.steady_ms, txn)?;
         self.owed.write(txn)?;
+        self.registry.write_marks(txn)?;
         if self.log.is_empty() && !self.sweep.block_due {
             return Ok(());
         }
         self.sweep.sealed(at);
-        let key = &self.config.audit_key;
-        let block = self.log.seal(key, &mut self.head, at);
+        let block = self.log.seal(&self.config.audit_key, &mut self.head, at);
         txn.append_audit(&block, &self.head)
     }
 

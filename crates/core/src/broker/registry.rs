@@ -84,6 +84,8 @@ pub(super) struct Registry {
     pub(super) ended: BTreeMap<PeerId, Ended>,
     /// What each bridge has forwarded, and the epoch of the broker that remembers it.
     pub(super) forwarded: BTreeMap<NameKey, (PeerRow, Mark)>,
+    /// Bridges whose marks this transaction has changed.
+    pub(super) marked: BTreeSet<PeerId>,
     owned: BTreeMap<TokenHash, Owned>,
     /// How many peers stay when they leave.
     lasting: usize,

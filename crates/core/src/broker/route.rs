@@ -74,7 +74,8 @@ impl Broker {
                     duplicate: true,
                 };
                 self.receipt(caller, carried, accepted, None);
-                return self.keep_mark(cx, sender, mark);
+                self.keep_mark(sender, mark);
+                return Ok(());
             }
             Inserted::Known { same: false, .. } => {
                 self.refuse(cx.now, caller, Some(carried.id.clone()), id_reused(carried));
@@ -91,7 +92,7 @@ impl Broker {
             duplicate: false,
         };
         self.receipt(caller, carried, accepted, Some(cx.now.wall_ms));
-        self.keep_mark(cx, sender, mark)?;
+        self.keep_mark(sender, mark);
         let seq = Seq(self.head.next_seq - 1);
         if let Some(reason) = lost {
             self.lost(cx, caller, carried, (seq, reason))?;

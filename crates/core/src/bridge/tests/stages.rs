@@ -40,8 +40,12 @@ fn taken() -> Rig {
 fn a_stage_is_told_until_it_is_noted_and_the_newest_stands_for_all() {
     let mut rig = taken();
     rig.receipt("b3", None, Stage::Delivered);
+    rig.pass(10);
     assert_eq!(told(rig.said()), [(3, "delivered", false)]);
+    rig.receipt("b3", None, Stage::Delivered);
     rig.receipt("b3", None, seen());
+    assert_eq!(told(rig.said()), [], "it waits for company");
+    rig.pass(10);
     assert_eq!(told(rig.said()), [(3, "acked", false)]);
     rig.pass_with(2_000, 0);
     assert_eq!(told(rig.said()), [(3, "acked", false)]);
@@ -62,6 +66,8 @@ fn a_notice_is_acked_when_the_home_has_noted_it() {
     let why = "rejected".to_owned();
     let dead = Stage::Dead { why };
     rig.receipt("b3", Some("n4"), dead.clone());
+    // With others that come soon after it.
+    rig.pass(10);
     assert!(!rig.out.contains(&notice("n4")));
     assert_eq!(told(rig.said()), [(3, "dead", false)]);
     let item = Item::new(3, Some(id("b3")), 7, dead);
@@ -165,6 +171,7 @@ fn a_question_is_answered_with_what_the_broker_knows() {
     );
     // From now on its number is known.
     rig.receipt("b5", None, Stage::Delivered);
+    rig.pass(10);
     assert_eq!(told(rig.said()), [(5, "delivered", false)]);
 }
 

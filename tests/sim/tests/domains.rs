@@ -11,7 +11,7 @@ use peerbus_sim::{DomainOptions, run_domains};
 const WORLDS: u64 = 1_000;
 
 /// Seeds in which a fault must show.
-const SEEDS: u64 = 400;
+const SEEDS: u64 = 600;
 
 fn worlds(first: u64) {
     for seed in first..first + WORLDS {
@@ -182,7 +182,7 @@ fn a_bridge_that_passes_over_what_its_home_may_send_again() {
         ..DomainOptions::default()
     };
     // A crash just in the moment between the two is rare: in one of these worlds.
-    caught(13_200..13_600, options, &["stage"]);
+    caught(17_600..17_800, options, &["stage"]);
 }
 
 #[test]

@@ -200,6 +200,13 @@ impl World {
     }
 
     fn bridge_says(&mut self, joint: usize, frame: ToBroker) -> Verdict {
+        let dead =
+            matches!(&frame, ToBroker::Says { stage, .. } if matches!(stage, Stage::Dead { .. }));
+        if dead && self.plan.home_crashes > 0 && self.rng.chance(100) {
+            // About when it comes to the disk.
+            let soon = self.rng.range(1, 100);
+            self.after(soon, Event::Crash(self.joints[joint].home));
+        }
         if let ToBroker::Take { envelope, .. } = &frame {
             let (abroad, from) = (NAMES[self.joints[joint].abroad], envelope.from.as_str());
             ensure(from.ends_with(&format!("@{abroad}")), "from", || {

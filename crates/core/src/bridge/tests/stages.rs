@@ -40,6 +40,8 @@ fn taken() -> Rig {
 fn a_stage_is_told_until_it_is_noted_and_the_newest_stands_for_all() {
     let mut rig = taken();
     rig.receipt("b3", None, Stage::Delivered);
+    rig.pass(40);
+    assert_eq!(told(rig.said()), [], "its end may follow");
     rig.pass(10);
     assert_eq!(told(rig.said()), [(3, "delivered", false)]);
     rig.receipt("b3", None, Stage::Delivered);
@@ -171,7 +173,7 @@ fn a_question_is_answered_with_what_the_broker_knows() {
     );
     // From now on its number is known.
     rig.receipt("b5", None, Stage::Delivered);
-    rig.pass(10);
+    rig.pass(50);
     assert_eq!(told(rig.said()), [(5, "delivered", false)]);
 }
 

@@ -21,11 +21,14 @@ fn the_stream_is_acked_and_the_home_told_when_the_broker_has_it_on_disk() {
     rig.pass(20);
     assert_eq!(rig.hellos(), None);
     rig.accept("b3");
-    rig.pass(20);
+    rig.pass(50);
     assert!(rig.out.contains(&ack(3)) && !rig.out.contains(&ack(5)));
-    assert_eq!(rig.hellos(), Some((3, false)));
+    assert_eq!(rig.hellos(), None, "its end may come first");
     rig.accept("b5");
-    rig.pass(20);
+    rig.pass(50);
+    assert!(rig.out.contains(&ack(5)));
+    assert_eq!(rig.hellos(), Some((3, false)));
+    rig.pass(50);
     assert_eq!(rig.hellos(), Some((5, false)));
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use peerbus_core::peer::Draft;
-use peerbus_wire::{Address, MessageId, PeerName, RefusalCode, utc};
+use peerbus_wire::{Address, GroupName, MessageId, PeerName, RefusalCode, utc};
 
 use crate::error::SendError;
 
@@ -16,9 +16,20 @@ pub(crate) fn recipient(to: &str) -> Result<Address, SendError> {
         let why = "\"*\" is everybody, not a peer: use broadcast for all, or name one peer";
         return Err(SendError::InvalidRecipient(why.into()));
     }
+    if to.starts_with('#') {
+        return group(to).map(Address::Group);
+    }
     PeerName::parse(to).map(Address::Peer).map_err(|error| {
         let shown: String = to.chars().take(80).flat_map(char::escape_debug).collect();
         SendError::InvalidRecipient(format!("\"{shown}\" is no peer's name: {error}"))
+    })
+}
+
+/// Checks a group's name, with or without its `#`.
+pub(crate) fn group(text: &str) -> Result<GroupName, SendError> {
+    GroupName::parse(text).map_err(|error| {
+        let shown: String = text.chars().take(80).flat_map(char::escape_debug).collect();
+        SendError::InvalidRecipient(format!("\"{shown}\" is no group: {error}"))
     })
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use peerbus_core::mailbox::{NoRule, Senders};
 use peerbus_wire::limits::{WINDOW_BYTES_DEFAULT, WINDOW_MESSAGES_DEFAULT};
-use peerbus_wire::{PeerName, Secret, Token, Window, escape};
+use peerbus_wire::{GroupName, PeerName, Secret, Token, Window, escape};
 use serde_json::{Map, Value};
 
 use crate::demand::Demand;
@@ -69,6 +69,8 @@ pub struct Config {
     pub window: Window,
     /// How this peer describes itself at first.
     pub presence: Option<Map<String, Value>>,
+    /// Groups to join.
+    pub groups: Vec<GroupName>,
     /// Where names of sessions are kept; `None`: they are not.
     pub sessions: Option<Sessions>,
     /// The client's session that this process serves.
@@ -163,6 +165,7 @@ impl Config {
                 bytes: WINDOW_BYTES_DEFAULT,
             },
             presence: None,
+            groups: Vec::new(),
             sessions,
             session: Sessions::id(env),
         })

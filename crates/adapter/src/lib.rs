@@ -36,6 +36,7 @@ pub mod demand;
 mod dial;
 pub mod domains;
 mod error;
+pub mod groups;
 pub mod hooks;
 pub mod inbox;
 mod kept;

@@ -71,6 +71,7 @@ pub fn connect(config: Config) -> (Bus, Link) {
         ephemeral: config.ephemeral,
         window: config.window,
         presence,
+        groups: config.groups.clone(),
     };
     let clock = Clock::start();
     #[cfg_attr(

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use peerbus_adapter::mailbox::WakeList;
 use peerbus_adapter::paths::Paths;
-use peerbus_adapter::{Config, connect};
+use peerbus_adapter::{Config, connect, groups};
 use peerbus_mcp::{Exit, Options};
 
 use crate::args::{Adapter, AdapterKind};
@@ -20,6 +20,7 @@ pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
     let flags = verb.connection.flags(verb.name);
     let mut config = Config::resolve(&flags)?;
     config.demand = client::demand(&flags)?;
+    config.groups = groups::own(|name| std::env::var(name).ok())?;
     let options = Options::read(|name| std::env::var(name).ok()).map_err(Failure::config)?;
     // Says at once what is wrong with it, whichever the kind of adapter.
     let wake = wake_list(|name| std::env::var(name).ok()).map_err(Failure::config)?;

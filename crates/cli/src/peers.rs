@@ -11,8 +11,8 @@ use crate::args::Peers;
 use crate::failure::Failure;
 use crate::{client, operator, output};
 
-pub(crate) const HEADER: [&str; 9] = [
-    "NAME", "STATE", "UNSEEN", "CLIENT", "PROJECT", "BRANCH", "PROCESS", "WAKE", "ACKS",
+pub(crate) const HEADER: [&str; 10] = [
+    "NAME", "STATE", "UNSEEN", "CLIENT", "PROJECT", "BRANCH", "PROCESS", "WAKE", "ACKS", "GROUPS",
 ];
 
 /// Prints who is there, or is owed mail.
@@ -138,7 +138,7 @@ fn broker(verb: &Peers) -> Option<Value> {
     serde_json::from_str(&about).ok()
 }
 
-pub(crate) fn row(peer: &About) -> [String; 9] {
+pub(crate) fn row(peer: &About) -> [String; 10] {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let wake = peer.wake.as_ref().map(|paths| match paths.as_slice() {
         [] => "-".to_owned(),
@@ -154,6 +154,7 @@ pub(crate) fn row(peer: &About) -> [String; 9] {
         process(peer),
         text(&wake),
         peer.acks.unwrap_or_default().to_owned(),
+        peer.groups.join(" "),
     ]
 }
 

@@ -23,7 +23,8 @@ const YEAR_S: f64 = 31_536_000.0;
 
 /// Prints messages, as NDJSON unless a person looks on, and acks each one after it was written.
 pub(crate) fn run(verb: Recv) -> Result<(), Failure> {
-    let config = client::config(&verb.connection, Some(verb.name.clone()))?;
+    let mut config = client::config(&verb.connection, Some(verb.name.clone()))?;
+    config.groups.clone_from(&verb.group);
     if !verb.take {
         let unnamed = client::config(&verb.connection, None)?;
         client::with_bus(unnamed, client::Refused::Wait, async |bus| {
@@ -198,6 +199,7 @@ pub(crate) fn line(message: &Inbound) -> Result<String, Failure> {
         ts: &message.ts,
         reply_to: talk.reply_to.as_ref().map(MessageId::as_str),
         thread: talk.thread.as_deref(),
+        group: message.group.as_deref(),
         token: message.token.as_deref(),
         priority: talk.priority.as_str(),
         body: body(&message.body)?,
@@ -224,6 +226,8 @@ struct Line<'a> {
     kind: &'a str,
     source: &'a str,
     ts: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reply_to: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]

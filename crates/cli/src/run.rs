@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use peerbus_adapter::paths::Paths;
-use peerbus_adapter::{Config, LinkState, connect};
+use peerbus_adapter::{Config, LinkState, connect, groups};
 use peerbus_driver::{Choice, Ended, Settings};
 use peerbus_mcp::Options;
 use tokio::sync::watch;
@@ -44,6 +44,7 @@ pub(crate) fn run(verb: Run) -> Result<(), Failure> {
     let mut config = Config::resolve(&flags)?;
     config.demand = client::demand(&flags)?;
     let variable = |name: &str| std::env::var(name).ok();
+    config.groups = groups::own(variable)?;
     let options = Options::read(variable).map_err(Failure::config)?;
     let wake = adapter::wake_list(variable).map_err(Failure::config)?;
     let us = std::env::current_exe().map_err(Failure::failed)?;

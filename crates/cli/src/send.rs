@@ -36,7 +36,7 @@ pub(crate) fn run(verb: Send) -> Result<(), Failure> {
             Ok(sent) => sent,
             Err(error) => return Err(unsent(&bus, &verb.to, error).await),
         };
-        let holder = match verb.outgoing.json {
+        let holder = match verb.outgoing.json || verb.to.starts_with('#') {
             true => None,
             false => holder(&bus, &sent).await,
         };
@@ -86,6 +86,9 @@ pub(crate) async fn unsent(bus: &Bus, to: &str, error: SendError) -> Failure {
         SendError::Refused(refusal) if refusal.code == RefusalCode::UnknownRecipient => refusal,
         _ => return error.into(),
     };
+    if to.starts_with('#') {
+        return Failure::failed(escape(&refusal.reason, REASON_CHARS));
+    }
     if bus.abroad(to).is_some() {
         let hint = domains::unknown(to, bus.domain().as_ref()).unwrap_or_default();
         let reason = escape(&refusal.reason, REASON_CHARS);
@@ -224,6 +227,11 @@ fn sentence(sent: &Sent, to: Option<&To>, own: &str) -> String {
     };
     let how = match to {
         _ if accepted.duplicate => "when it was sent before; it is not queued twice".to_owned(),
+        Some(to) if to.starts_with('#') => format!(
+            "for {} of {to} ({} connected)",
+            output::plural(u64::from(accepted.recipients), "member"),
+            accepted.online
+        ),
         Some(to) if to.eq_ignore_ascii_case(own) => {
             format!("it waits for who receives as {to}, which this command does not")
         }

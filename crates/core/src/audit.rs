@@ -44,6 +44,13 @@ pub enum Event<'a> {
         /// The hash of its envelope.
         hash: &'a EnvelopeHash,
     },
+    /// A message for a group is owed to this member.
+    Owe {
+        /// The message.
+        seq: Seq,
+        /// The member.
+        recipient: PeerId,
+    },
     /// A recipient's connection was given a message. Best effort: may be lost in a crash.
     Deliver {
         /// The message.
@@ -230,7 +237,8 @@ pub struct Log {
 impl Log {
     /// Adds an event as one line: a letter, then its members separated by spaces.
     ///
-    /// `A seq sender id recipients hash` (no hash in older blocks), `D seq recipient`,
+    /// `A seq sender id recipients hash` (no hash in older blocks), `O seq recipient` (to a member of a
+    /// group), `D seq recipient`,
     /// `K seq recipient [how path evidence]`, `E seq recipient`, `X seq recipient`, `R peer name`,
     /// `T peer`, `F peer` (freed by the operator), `N peer name` (renamed), `V peer [successor]`
     /// (ended), `M seq from to`, `Z peer` (forgotten), `S peer name action outcome uid pid by
@@ -249,6 +257,7 @@ impl Log {
                 let (seq, sender, hash) = (seq.0, sender.0, hash.as_str());
                 writeln!(out, "A {seq} {sender} {id} {recipients} {hash}")
             }
+            Event::Owe { seq, recipient } => writeln!(out, "O {} {}", seq.0, recipient.0),
             Event::Deliver { seq, recipient } => writeln!(out, "D {} {}", seq.0, recipient.0),
             Event::Ack {
                 seq,

@@ -3,9 +3,10 @@
 //! All writes of one batch of inputs happen in one transaction; its outputs leave after the
 //! commit. The core numbers peers, messages and notices itself, so a store only keeps rows.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use peerbus_wire::{Mark, MessageId, Seq, Stage};
+use peerbus_wire::{GroupName, Mark, MessageId, Seq, Stage};
 
 use crate::audit::{Block, Head};
 pub use crate::delivery_history::DeliveryHistory;
@@ -42,6 +43,8 @@ pub struct PeerRow {
     pub delivered: Option<Delivered>,
     /// Of a bridge: how far it is with what it takes, in its own words.
     pub mark: Option<Mark>,
+    /// The groups of which it is a member: at most [`peerbus_wire::limits::GROUPS_MAX`].
+    pub groups: BTreeSet<GroupName>,
 }
 
 /// What stands behind the name of a bridge, for what it has forwarded: no name of a peer has a space.
@@ -63,6 +66,7 @@ impl PeerRow {
             ending: None,
             delivered: None,
             mark: None,
+            groups: BTreeSet::new(),
         }
     }
 

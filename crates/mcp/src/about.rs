@@ -43,6 +43,10 @@ pub struct About {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub branch: Option<String>,
+    /// Groups of which it is a member: those that had room here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<String>")]
+    pub groups: Vec<String>,
     /// The process of its program. Absent, like the next two: not known, or it is away.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "u64")]
@@ -99,6 +103,7 @@ impl About {
             client: client.or_else(|| short("adapter")),
             project: short("project"),
             branch: short("branch"),
+            groups: entry.groups.iter().map(ToString::to_string).collect(),
             pid: said
                 .get("pid")
                 .and_then(Value::as_u64)
@@ -149,6 +154,7 @@ mod tests {
             unacked: Some(3),
             away_s: Some(90),
             activity_s: Some(240),
+            groups: Vec::new(),
             presence: Presence::parse(presence),
         })
     }

@@ -96,6 +96,7 @@ impl Load {
                 ending: None,
                 delivered: None,
                 mark: None,
+                groups: Default::default(),
             })?;
         }
         store.commit()?;

@@ -1,7 +1,7 @@
 //! From rows to the core's types, and the reads that take more than one statement.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 use peerbus_core::audit::{Block, Head};
@@ -9,7 +9,7 @@ use peerbus_core::store::{
     AliasRow, Ending, MessageHead, Notice, OwedRow, PeerId, PeerRow, Queued,
 };
 use peerbus_core::{Delivered, NotDelivered, Stamp, TokenHash};
-use peerbus_wire::{EnvelopeHash, Mark, MessageId, Seq};
+use peerbus_wire::{EnvelopeHash, GroupName, Mark, MessageId, Seq};
 use rusqlite::types::Type;
 use rusqlite::{Connection, Error, OptionalExtension as _, Result, Row, Rows};
 
@@ -101,7 +101,7 @@ pub(crate) fn notice(row: &Row<'_>) -> Result<Notice> {
 pub(crate) fn peers(db: &Connection) -> Result<Vec<PeerRow>> {
     let mut statement = db.prepare(
         "SELECT id, name, owner, generated, ephemeral, online, last_seen_ms, ending,
-             delivered, last_seen_steady_ms, mark
+             delivered, last_seen_steady_ms, mark, groups
          FROM peers ORDER BY id",
     )?;
     let rows = statement.query_map([], |row| {
@@ -116,9 +116,18 @@ pub(crate) fn peers(db: &Connection) -> Result<Vec<PeerRow>> {
             ending: row.get::<_, Option<u32>>(7)?.map(ending),
             delivered: delivered(row, 8)?,
             mark: row.get_ref(10)?.as_str_or_null()?.and_then(Mark::parse),
+            groups: groups(row.get_ref(11)?.as_str()?),
         })
     })?;
     rows.collect()
+}
+
+/// Group names, separated by spaces.
+fn groups(text: &str) -> BTreeSet<GroupName> {
+    let names = text.split_ascii_whitespace();
+    names
+        .filter_map(|name| GroupName::parse(name).ok())
+        .collect()
 }
 
 fn delivered(row: &Row<'_>, column: usize) -> Result<Option<Delivered>> {

@@ -14,7 +14,7 @@ pub(crate) type Step = fn(&Connection) -> rusqlite::Result<()>;
 /// never changed; a new version is a new step at the end.
 pub(crate) const STEPS: &[Step] = &[
     version_1, version_2, version_3, version_4, version_5, version_6, version_7, version_8,
-    version_9, version_10,
+    version_9, version_10, version_11,
 ];
 
 /// Why a file's schema is not ours to use. Nothing was changed.
@@ -344,6 +344,11 @@ fn version_9(db: &Connection) -> rusqlite::Result<()> {
 fn version_10(db: &Connection) -> rusqlite::Result<()> {
     // How far a bridge is with what it takes, in its own words.
     db.execute_batch("ALTER TABLE peers ADD COLUMN mark TEXT;")
+}
+
+fn version_11(db: &Connection) -> rusqlite::Result<()> {
+    // The groups of which a peer is a member, separated by spaces.
+    db.execute_batch("ALTER TABLE peers ADD COLUMN groups TEXT NOT NULL DEFAULT '';")
 }
 
 #[cfg(test)]

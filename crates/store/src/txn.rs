@@ -6,7 +6,7 @@ use peerbus_core::store::{
     AliasRow, DEAD_BYTES, Fate, Forgotten, Inserted, Keep, MessageHead, NewMessage, Notice,
     OwedRow, PeerId, PeerRow, Queued, StoreError, Txn,
 };
-use peerbus_wire::{Mark, MessageId, Seq};
+use peerbus_wire::{GroupName, Mark, MessageId, Seq};
 use rusqlite::{Connection, OptionalExtension as _, Result as SqlResult, params};
 
 use crate::SqliteStore;
@@ -19,14 +19,14 @@ impl Txn for SqliteStore {
         self.run("writing a peer", |db| {
             db.prepare_cached(
                 "INSERT INTO peers(id, name, owner, generated, ephemeral, online, last_seen_ms,
-                     ending, delivered, last_seen_steady_ms, mark)
-                 VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+                     ending, delivered, last_seen_steady_ms, mark, groups)
+                 VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
                  ON CONFLICT(id) DO UPDATE SET name = excluded.name, owner = excluded.owner,
                      generated = excluded.generated, ephemeral = excluded.ephemeral,
                      online = excluded.online, last_seen_ms = excluded.last_seen_ms,
                      ending = excluded.ending, delivered = excluded.delivered,
                      last_seen_steady_ms = excluded.last_seen_steady_ms,
-                     mark = excluded.mark",
+                     mark = excluded.mark, groups = excluded.groups",
             )?
             .execute(params![
                 row.id.0,
@@ -40,6 +40,7 @@ impl Txn for SqliteStore {
                 row.delivered.as_ref().map(ToString::to_string),
                 int(row.last_seen.steady_ms)?,
                 row.mark.as_ref().map(Mark::as_str),
+                groups(row),
             ])
         })?;
         Ok(())
@@ -450,4 +451,10 @@ pub(crate) fn write_head(db: &Connection, head: &Head) -> SqlResult<usize> {
         int(head.next_notice)?,
         head.mac,
     ))
+}
+
+/// The groups of a peer, as they are stored.
+fn groups(row: &PeerRow) -> String {
+    let names: Vec<_> = row.groups.iter().map(GroupName::as_str).collect();
+    names.join(" ")
 }

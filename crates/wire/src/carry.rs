@@ -6,6 +6,7 @@ use crate::PROTOCOL_VERSION;
 use crate::canonical::{Fields, capacity, write_open};
 use crate::envelope::{Address, Carried, Decoded, Irregular, Parts};
 use crate::envelope_hash::EnvelopeHash;
+use crate::group::GroupName;
 use crate::hex;
 use crate::ids::MessageId;
 use crate::json;
@@ -146,6 +147,10 @@ fn address(kind: &str, to: &str) -> Result<Address, Refusal> {
         ("msg", "*") => Err(invalid(
             "kind \"msg\" goes to one peer, got to \"*\": use kind \"broadcast\" for all".into(),
         )),
+        ("msg", _) if to.starts_with('#') => match GroupName::parse(to) {
+            Ok(group) => Ok(Address::Group(group)),
+            Err(error) => Err(invalid(format!("invalid recipient {}: {error}", quote(to)))),
+        },
         ("msg", _) => match PeerName::parse(to) {
             Ok(name) => Ok(Address::Peer(name)),
             Err(NameError::Reserved) => Err(invalid(format!(

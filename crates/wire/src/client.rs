@@ -6,14 +6,14 @@ use crate::PROTOCOL_VERSION;
 use crate::audited::AuditRecord;
 use crate::carry::invalid;
 use crate::domain::{Domain, Mark};
-use crate::entry::{entry, write_entries};
+use crate::entry::{entry, groups, write_entries, write_groups};
 use crate::envelope::{Carried, DecodeError, Parts};
 use crate::frame::{Ack, ClientFrame, Presence, Register, Window};
 use crate::ids::{DeliveryKey, Instance, MessageId, Token};
 use crate::json::Type;
 use crate::limits::{
-    FRAME_BYTES_MAX, PEERS_ENTRIES_MAX, REASON_BYTES_MAX, STATUS_IDS_MAX, WINDOW_BYTES_DEFAULT,
-    WINDOW_MESSAGES_DEFAULT,
+    FRAME_BYTES_MAX, GROUPS_MAX, PEERS_ENTRIES_MAX, REASON_BYTES_MAX, STATUS_IDS_MAX,
+    WINDOW_BYTES_DEFAULT, WINDOW_MESSAGES_DEFAULT,
 };
 use crate::members::{Member, Members};
 use crate::stage::{Stage, how, write_how};
@@ -90,6 +90,10 @@ impl ClientFrame {
             Self::Peers => write("peers", &|_| {}),
             Self::PeersOf(domain) => write("peers", &|writer| {
                 writer.string("domain", domain.as_str());
+            }),
+            Self::Regroup { join, leave } => write("peers", &|writer| {
+                write_groups("join", join, writer);
+                write_groups("leave", leave, writer);
             }),
             Self::Roster(peers) => write("roster", &|writer| write_entries(peers, writer)),
             Self::Envelope(carried) => carried.text.to_string(),
@@ -187,9 +191,12 @@ fn control(kind: &str, members: &Members<'_>) -> Option<ClientFrame> {
             how: how(members),
         }),
         // A barrier, whatever stands in it.
-        "peers" => match members.string(Member::Domain) {
-            Some(domain) => Domain::parse(&domain).map_or(ClientFrame::Peers, ClientFrame::PeersOf),
-            None => ClientFrame::Peers,
+        "peers" => match (members.string(Member::Domain), regroup(members)) {
+            (_, Some(regroup)) => regroup,
+            (Some(domain), _) => {
+                Domain::parse(&domain).map_or(ClientFrame::Peers, ClientFrame::PeersOf)
+            }
+            _ => ClientFrame::Peers,
         },
         "roster" => {
             let entries = members.get(Member::Peers)?.elements()?;
@@ -245,6 +252,17 @@ fn control(kind: &str, members: &Members<'_>) -> Option<ClientFrame> {
         },
         _ => return None,
     })
+}
+
+/// `None` when nothing that can be read is to be joined or left.
+fn regroup(members: &Members<'_>) -> Option<ClientFrame> {
+    let of = |name| match members.get(name) {
+        Some(_) => groups(members, name).filter(|groups| groups.len() <= GROUPS_MAX),
+        None => Some(Vec::new()),
+    };
+    let (join, leave) = (of(Member::Join)?, of(Member::Leave)?);
+    let any = members.has(Member::Join) || members.has(Member::Leave);
+    any.then_some(ClientFrame::Regroup { join, leave })
 }
 
 /// `None` when a member is missing or unknown.

@@ -1,6 +1,7 @@
 //! What is told of peers: the member `peers`.
 
 use crate::frame::{PeerEntry, Presence};
+use crate::group::GroupName;
 use crate::json::Raw;
 use crate::members::{Member, Members};
 use crate::writer::Writer;
@@ -20,12 +21,30 @@ pub(crate) fn write_entries(peers: &[PeerEntry], writer: &mut Writer) {
         if let Some(activity_s) = peer.activity_s {
             writer.number("activity_s", activity_s);
         }
+        if !peer.groups.is_empty() {
+            write_groups("groups", &peer.groups, writer);
+        }
         if let Some(presence) = &peer.presence {
             writer.raw("presence", presence.as_str());
         }
         writer.end(b'}');
     }
     writer.end(b']');
+}
+
+/// A member with groups.
+pub(crate) fn write_groups(name: &str, groups: &[GroupName], writer: &mut Writer) {
+    writer.name(name).begin(b'[');
+    for group in groups {
+        writer.element(group.as_str());
+    }
+    writer.end(b']');
+}
+
+/// The groups in a member; `None` when it is not there, or one of them is no group's name.
+pub(crate) fn groups(members: &Members<'_>, name: Member) -> Option<Vec<GroupName>> {
+    let group = |raw: &Raw<'_>| GroupName::parse(&raw.string()?.text).ok();
+    members.get(name)?.elements()?.iter().map(group).collect()
 }
 
 /// An entry that cannot be read is left out.
@@ -38,6 +57,7 @@ pub(crate) fn entry(raw: &Raw<'_>) -> Option<PeerEntry> {
         unacked: number(Member::Unacked),
         away_s: number(Member::AwayS),
         activity_s: number(Member::ActivityS),
+        groups: groups(&members, Member::Groups).unwrap_or_default(),
         presence: members
             .get(Member::Presence)
             .and_then(|raw| Presence::of(&raw)),

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::envelope_hash::EnvelopeHash;
+use crate::group::GroupName;
 use crate::ids::MessageId;
 use crate::json::{SyntaxError, Type};
 use crate::members::{Member, Members};
@@ -86,6 +87,8 @@ pub enum Kind {
 pub enum Address {
     /// One peer (`kind` is `msg`).
     Peer(PeerName),
+    /// Everyone in a group (`kind` is `msg`, `to` is `#` and its name).
+    Group(GroupName),
     /// Everyone (`kind` is `broadcast`, `to` is `*`).
     All,
 }

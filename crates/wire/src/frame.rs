@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::audited::AuditRecord;
 use crate::domain::{Domain, Mark};
 use crate::envelope::{Carried, Decoded};
+use crate::group::GroupName;
 use crate::ids::{DeliveryKey, Instance, MessageId, Seq, Token, TokenName};
 use crate::limits::AGE_MS_MIN;
 use crate::name::PeerName;
@@ -22,6 +23,14 @@ pub enum ClientFrame {
     Peers,
     /// `ext`: asks for the peers of a domain: this broker's own, or another, as far as its bridge told.
     PeersOf(Domain),
+    /// `ext`: joins groups and leaves groups, and asks for the list of peers as they are then; at most
+    /// [`crate::limits::GROUPS_MAX`] of each.
+    Regroup {
+        /// Groups to be a member of.
+        join: Vec<GroupName>,
+        /// Groups not to be a member of.
+        leave: Vec<GroupName>,
+    },
     /// `ext`, from a bridge: the peers of its domain, at most
     /// [`crate::limits::PEERS_ENTRIES_MAX`]. It takes the place of what it told before.
     Roster(Vec<PeerEntry>),
@@ -204,6 +213,10 @@ pub struct PeersFrame {
     /// In an answer about another domain: so many milliseconds ago its bridge told this; `None`: it
     /// has not, and nothing is known.
     pub age_ms: Option<u64>,
+    /// In the answer to [`ClientFrame::Regroup`]: the groups of which this peer is a member now.
+    pub groups: Option<Vec<GroupName>>,
+    /// In the answer to [`ClientFrame::Regroup`]: why nothing was joined or left.
+    pub reason: Option<String>,
     /// In the handshake ack to a bridge: the broker's epoch.
     pub epoch: Option<Mark>,
     /// In the handshake ack to a bridge: the last mark that it gave.
@@ -224,6 +237,9 @@ pub struct PeerEntry {
     /// Seconds since `activity` in its presence last changed on this connection; `None` where it is
     /// away or says nothing of that.
     pub activity_s: Option<u64>,
+    /// The groups of which it is a member, as far as [`crate::limits::ENTRY_GROUPS_BYTES_MAX`] has room
+    /// for them; none where the client may not know.
+    pub groups: Vec<GroupName>,
     /// Its own description. Untrusted.
     pub presence: Option<Presence>,
 }

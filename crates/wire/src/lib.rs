@@ -17,6 +17,7 @@ mod entry;
 mod envelope;
 mod envelope_hash;
 mod frame;
+mod group;
 pub mod hex;
 mod ids;
 mod json;
@@ -46,6 +47,7 @@ pub use frame::{
     Ack, BrokerFrame, ClientFrame, DeliverFrame, Delivery, Forwarded, NameAnswer, PeerEntry,
     PeersFrame, Presence, Received, Register, Remarks, Window,
 };
+pub use group::{GroupName, NoGroup};
 pub use ids::{DeliveryKey, IdError, Instance, MessageId, Seq, Token, TokenName};
 pub use name::{NameError, NameKey, PeerName};
 pub use receipt::Receipt;

@@ -44,6 +44,8 @@ pub const REASON_BYTES_MAX: usize = 512;
 pub const HOW_BYTES_MAX: usize = 64;
 /// Longest text in an audit record, in bytes; longer ones are cut with `…`.
 pub const AUDIT_TEXT_BYTES_MAX: usize = 96;
+/// Most groups of one peer, and most in one `peers` frame that joins or leaves them.
+pub const GROUPS_MAX: usize = 64;
 /// Most ids in one `status` request.
 pub const STATUS_IDS_MAX: usize = 256;
 /// Most entries in one `peers` answer; the answer says when there were more.
@@ -105,7 +107,11 @@ const _: () = assert!(WINDOW_MESSAGES_DEFAULT <= WINDOW_MESSAGES_MAX);
 const _: () = assert!(WINDOW_BYTES_DEFAULT <= WINDOW_BYTES_MAX);
 const _: () = assert!(WINDOW_BYTES_DEFAULT as usize >= FRAME_BYTES_MAX);
 const _: () = assert!(NESTING_MAX < DECODE_NESTING_MAX);
+/// What the groups of one entry of a `peers` answer take at most, in bytes: those that do not fit are
+/// left out.
+pub const ENTRY_GROUPS_BYTES_MAX: usize = 240;
 /// Longest entry of a `peers` answer: numbers and member names take less than 192 bytes.
-pub(crate) const PEER_ENTRY_BYTES_MAX: usize = PRESENCE_BYTES_MAX + NAME_BYTES_MAX + 192;
+pub(crate) const PEER_ENTRY_BYTES_MAX: usize =
+    PRESENCE_BYTES_MAX + NAME_BYTES_MAX + 192 + ENTRY_GROUPS_BYTES_MAX;
 const _: () = assert!(PEERS_ENTRIES_MAX * PEER_ENTRY_BYTES_MAX < FRAME_BYTES_MAX * 3 / 4);
 const _: () = assert!(STATUS_IDS_MAX * (ID_BYTES_MAX + 3) + 1_024 < FRAME_BYTES_MAX);

@@ -65,9 +65,12 @@ pub(crate) enum Member {
     Mark,
     After,
     AgeMs,
+    Join,
+    Leave,
+    Groups,
 }
 
-const NAMES: usize = Member::AgeMs as usize + 1;
+const NAMES: usize = Member::Groups as usize + 1;
 /// The nine members of an envelope come first.
 const ENVELOPE: u64 = (1 << (Member::Hmac as u64 + 1)) - 1;
 
@@ -288,4 +291,7 @@ names! {
     Mark "mark",
     After "after",
     AgeMs "age_ms",
+    Join "join",
+    Leave "leave",
+    Groups "groups",
 }

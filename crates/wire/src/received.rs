@@ -6,7 +6,7 @@ use crate::PROTOCOL_VERSION;
 use crate::canonical::write_compact;
 use crate::client::{window, write_window};
 use crate::domain::{Domain, Mark};
-use crate::entry::{entry, write_entries};
+use crate::entry::{entry, groups, write_entries, write_groups};
 use crate::envelope::Envelope;
 use crate::frame::{BrokerFrame, Delivery, Forwarded, NameAnswer, PeersFrame, Presence, Received};
 use crate::ids::{DeliveryKey, MessageId, TokenName};
@@ -151,6 +151,12 @@ fn write_peers(frame: &PeersFrame) -> String {
     if let Some(age_ms) = frame.age_ms {
         writer.number("age_ms", age_ms);
     }
+    if let Some(groups) = &frame.groups {
+        write_groups("groups", groups, &mut writer);
+    }
+    if let Some(reason) = &frame.reason {
+        writer.string("reason", &cut(reason, REASON_BYTES_MAX));
+    }
     if let Some(peers) = &frame.peers {
         write_entries(peers, &mut writer);
     }
@@ -180,6 +186,10 @@ fn peers(members: &Members<'_>) -> Option<PeersFrame> {
             .string(Member::Domain)
             .and_then(|text| Domain::parse(&text)),
         age_ms: members.get(Member::AgeMs).and_then(|raw| raw.unsigned()),
+        groups: groups(members, Member::Groups),
+        reason: members
+            .string(Member::Reason)
+            .map(|reason| cut(&reason, REASON_BYTES_MAX).into_owned()),
         epoch: mark(members, Member::Epoch),
         mark: mark(members, Member::Mark),
     })

@@ -1,7 +1,8 @@
 //! What hosts say and to whom, drawn at random.
 
-use peerbus_wire::{Address, PeerName, Stage};
+use peerbus_wire::{Address, GroupName, PeerName, Stage};
 
+use crate::plan::Plan;
 use crate::rng::Rng;
 
 /// How far a message is said to be.
@@ -19,10 +20,29 @@ pub(crate) fn step(rng: &mut Rng) -> Stage {
     }
 }
 
+/// One of few groups.
+fn group(rng: &mut Rng) -> GroupName {
+    let name = format!("g{}", rng.index(4));
+    #[expect(
+        clippy::expect_used,
+        reason = "a letter and a digit make a group's name"
+    )]
+    GroupName::parse(&name).expect("a group")
+}
+
+/// Groups to join or leave: at most one.
+pub(crate) fn groups(rng: &mut Rng, plan: &Plan) -> Vec<GroupName> {
+    let any = plan.groups && rng.chance(500);
+    any.then(|| group(rng)).into_iter().collect()
+}
+
 /// Whom a message is for: mostly somebody who exists.
-pub(crate) fn target(rng: &mut Rng, names: &[String], broadcast: u64) -> Address {
-    if rng.chance(broadcast) {
+pub(crate) fn target(rng: &mut Rng, names: &[String], plan: &Plan) -> Address {
+    if rng.chance(plan.broadcast) {
         return Address::All;
+    }
+    if plan.groups && rng.chance(150) {
+        return Address::Group(group(rng));
     }
     let known = names.get(rng.index(names.len()));
     let unknown = format!("nobody-{}", rng.index(5));

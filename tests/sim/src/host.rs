@@ -13,7 +13,7 @@ use peerbus_wire::{
 };
 
 use crate::client::{Act, Ctx};
-use crate::draw::{body, step, target};
+use crate::draw::{body, groups, step, target};
 use crate::failure::{Failure, Verdict, ensure};
 use crate::host_mailbox::HostMailbox;
 use crate::oracle::Surfaced;
@@ -77,6 +77,7 @@ impl Host {
             ephemeral: birth.ephemeral,
             window: Window { messages, bytes },
             presence: Presence::parse(r#"{"client":"sim"}"#),
+            groups: groups(rng, ctx.plan),
         };
         let mono_zero = rng.range(0, 1 << 40);
         let now = Now {
@@ -331,7 +332,7 @@ impl Host {
         };
         let draft = Draft {
             id: message_id,
-            to: target(ctx.rng, ctx.names, ctx.plan.broadcast),
+            to: target(ctx.rng, ctx.names, ctx.plan),
             ts: "2026-01-01T00:00:00Z".into(),
             source: "sim".into(),
             body: body(ctx.rng, ctx.proc, number),
@@ -341,7 +342,7 @@ impl Host {
         if let Some(mailbox) = &mut self.mailbox {
             let to = match &draft.to {
                 Address::Peer(name) => Some(name.key()),
-                Address::All => None,
+                Address::Group(_) | Address::All => None,
             };
             mailbox.sent(now.mono_ms, to.as_ref(), &id);
         }
@@ -420,13 +421,12 @@ impl Host {
         let deadline = self.now(ctx).mono_ms + 10_000;
         let asked = if ctx.rng.chance(500) {
             self.session.query_peers(deadline)
+        } else if ctx.plan.groups && ctx.rng.chance(500) {
+            let both = (groups(ctx.rng, ctx.plan), groups(ctx.rng, ctx.plan));
+            self.session.regroup(both, deadline)
         } else {
-            let ids = self
-                .numbers
-                .keys()
-                .take(20)
-                .filter_map(|id| MessageId::parse(id).ok());
-            let ids = ids.collect();
+            let ids = self.numbers.keys().take(20);
+            let ids = ids.filter_map(|id| MessageId::parse(id).ok()).collect();
             self.session.query_statuses(ids, deadline)
         };
         self.queries += usize::from(asked.is_ok());

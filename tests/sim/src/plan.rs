@@ -35,6 +35,8 @@ pub(crate) struct Plan {
     pub(crate) act_ms: u64,
     /// Chance that an act sends.
     pub(crate) send: u64,
+    /// There are groups.
+    pub(crate) groups: bool,
     /// Chance that a message is a broadcast.
     pub(crate) broadcast: u64,
     /// Chance that a host is lazy: it takes nothing until all is healed.
@@ -115,6 +117,7 @@ impl Plan {
             busy_ms,
             act_ms: 2 + busy_ms / rng.range(20, 120),
             send: rng.range(200, 900),
+            groups: rng.chance(400),
             broadcast: rng.pick(&[0, 50, 300]),
             lazy: rng.pick(&[0, 0, 200, 500]),
             ack_now: rng.pick(&[0, 500, 900, 1_000]),

@@ -196,12 +196,13 @@ impl Script {
             return Ok(());
         }
         if ctx.rng.chance(ctx.plan.send) {
-            let to = target(ctx.rng, ctx.names, ctx.plan.broadcast);
+            let to = target(ctx.rng, ctx.names, ctx.plan);
             let (to, kind) = match &to {
-                peerbus_wire::Address::Peer(name) => (name.as_str(), "msg"),
-                peerbus_wire::Address::All => ("*", "broadcast"),
+                peerbus_wire::Address::Peer(name) => (name.as_str().to_owned(), "msg"),
+                peerbus_wire::Address::Group(group) => (group.to_string(), "msg"),
+                peerbus_wire::Address::All => ("*".to_owned(), "broadcast"),
             };
-            let envelope = self.envelope(ctx, to, kind);
+            let envelope = self.envelope(ctx, &to, kind);
             self.send(ctx, envelope, Wrote::Genuine);
         }
         if ctx.rng.chance(100) {

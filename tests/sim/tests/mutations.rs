@@ -6,7 +6,7 @@ use peerbus_core::peer;
 use peerbus_sim::{Options, run};
 
 /// Seeds in which a fault must show.
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 200;
 
 /// Breaks a rule and expects `rule` in the first failure of some seed. A failure of another rule
 /// would mean that the oracle blames the wrong one.
@@ -45,6 +45,16 @@ fn session(mutation: peer::Mutation) -> Options {
 #[test]
 fn i1_outputs_that_leave_before_the_commit() {
     caught(broker(Mutation::ReleaseEarly), "I1");
+}
+
+#[test]
+fn a_message_for_a_group_that_passes_a_member_over() {
+    caught(broker(Mutation::SkipMember), "broadcast");
+}
+
+#[test]
+fn a_membership_that_is_not_written_down() {
+    caught(broker(Mutation::ForgetGroups), "group");
 }
 
 #[test]

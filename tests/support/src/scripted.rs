@@ -369,6 +369,7 @@ fn answer(frame: ClientFrame, ext: bool, note: &impl Fn(Seen), answers: &Shared)
                 unacked: Some(0),
                 away_s: Some(if online { 0 } else { 60 }),
                 activity_s: online.then_some(180),
+                groups: Vec::new(),
                 presence: answers.lock().unwrap().presence.get(name).cloned(),
             };
             let entries = vec![entry("bob", true), entry("me", true), entry("zoe", false)];
@@ -382,7 +383,7 @@ fn answer(frame: ClientFrame, ext: bool, note: &impl Fn(Seen), answers: &Shared)
         ClientFrame::Envelope(carried) => {
             let known = match &carried.to {
                 Address::Peer(name) => name.as_str() == "bob",
-                Address::All => true,
+                Address::Group(_) | Address::All => true,
             };
             let stage = if known {
                 accepted(0)

@@ -47,6 +47,7 @@ impl Draft {
             body: serde_json::Value::from(text).to_string(),
             again: false,
             to: None,
+            group: None,
             token: None,
             approves: false,
             age_ms: 0,

@@ -287,6 +287,7 @@ fn message(mail: &Mail, whole: bool) -> (String, Vec<Attribute>) {
     say("reply_to", talk.reply_to.as_ref().map(MessageId::as_str));
     say("thread", talk.thread.as_deref());
     say("sent_to", inbound.to.as_deref());
+    say("group", inbound.group.as_deref());
     say("token", inbound.token.as_deref());
     let own = |(key, _): &&(String, String)| !OURS.contains(&key.as_str());
     let said = |(key, value): &(String, String)| (key.clone().into(), quote::attribute(value));

@@ -59,6 +59,9 @@ pub(crate) fn line(mail: &Mail, how: Line) -> String {
     if let Some(to) = &inbound.to {
         let _ = write!(line, " (sent to {})", plain(to));
     }
+    if let Some(group) = &inbound.group {
+        let _ = write!(line, " (to the group #{})", plain(group));
+    }
     if let Some(token) = &inbound.token {
         let _ = write!(line, " (token {})", plain(token));
     }

@@ -1,6 +1,6 @@
 //! What sends and receives messages.
 
-use peerbus_wire::{MessageId, Priority};
+use peerbus_wire::{GroupName, MessageId, Priority};
 
 use super::{Connection, seconds};
 
@@ -94,6 +94,9 @@ pub(crate) struct Recv {
     /// Name to receive as
     #[arg(long, value_name = "NAME")]
     pub(crate) name: String,
+    /// Join this group first, to get from now on what is sent to it
+    #[arg(long, value_name = "GROUP", value_parser = GroupName::parse)]
+    pub(crate) group: Vec<GroupName>,
     /// Stop after so many messages
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,

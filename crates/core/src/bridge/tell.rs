@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use peerbus_wire::bridge::{ITEMS_MAX, Item, Saying, Told};
 use peerbus_wire::{DeliveryKey, MessageId, Receipt, Stage};
 
-use super::mutation::Mutation;
 use super::hello::SOON_MS;
+use super::mutation::Mutation;
 use super::take::TURN_MS;
 use super::{Bridge, Event, ToBroker};
 

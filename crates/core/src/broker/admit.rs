@@ -126,6 +126,9 @@ impl Broker {
         self.drop_alias(cx, &newcomer.name.key())?;
         let row = known.and_then(|id| Some(&self.registry.get(id)?.row));
         let mark = row.and_then(|row| row.mark.clone());
+        // Those of one token are not another's.
+        let same = row.filter(|row| row.owner == Some(newcomer.grant.token));
+        let groups = same.map(|row| row.groups.clone());
         let id = known.unwrap_or_else(|| {
             let id = PeerId(self.head.next_peer);
             self.head.next_peer += 1;
@@ -142,6 +145,7 @@ impl Broker {
             ending: None,
             delivered: None,
             mark,
+            groups: groups.unwrap_or_default(),
         };
         cx.txn.put_peer(&row)?;
         self.registry.put(row);

@@ -141,7 +141,7 @@ impl Broker {
     ) -> (DeliverFrame, Option<DeliveryKey>) {
         let to = recipient_of(envelope);
         if !session.ext {
-            let copy = (to == "*").then_some(&session.name);
+            let copy = (to == "*" || to.starts_with('#')).then_some(&session.name);
             let key = session.flights.v1_key(seq, id, copy, envelope.len());
             let frame = DeliverFrame::keyed(&key, &self.carried(envelope));
             return (frame, Some(key));

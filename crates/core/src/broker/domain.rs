@@ -210,11 +210,7 @@ impl Broker {
     }
 
     /// Keeps what a bridge says of how far it is, in the transaction that accepts its message.
-    pub(super) fn keep_mark(
-        &mut self,
-        peer: PeerId,
-        mark: Option<&Mark>,
-    ) {
+    pub(super) fn keep_mark(&mut self, peer: PeerId, mark: Option<&Mark>) {
         if let Some(mark) = mark
             && !self.mutations.broken(Mutation::ForgetMark)
         {

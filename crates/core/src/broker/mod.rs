@@ -20,6 +20,7 @@ mod expire;
 mod flights;
 mod forwarded;
 mod grants;
+mod groups;
 mod handshake;
 mod history;
 mod line;
@@ -413,6 +414,7 @@ impl Broker {
             ClientFrame::Ack(ack) => self.ack(cx, caller, &ack)?,
             ClientFrame::Peers => self.answer_peers(cx, caller)?,
             ClientFrame::PeersOf(domain) => self.answer_peers_of(cx, caller, domain)?,
+            ClientFrame::Regroup { join, leave } => self.regroup(cx, caller, (join, &leave))?,
             ClientFrame::Roster(peers) => self.keep_roster(cx.now, caller, peers),
             ClientFrame::Presence(presence) if caller.ext => {
                 self.set_presence(cx.now, caller.conn, presence);

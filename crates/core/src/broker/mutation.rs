@@ -62,6 +62,10 @@ pub enum Mutation {
     ForgetMark,
     /// What a bridge has forwarded is owed to nobody.
     ForwardLoses,
+    /// A member of a group is passed over.
+    SkipMember,
+    /// Who joins a group is not written down.
+    ForgetGroups,
     /// What a bridge brings behind a message that was refused is taken.
     TakeBehind,
     /// What a bridge is owed again comes as it is found.

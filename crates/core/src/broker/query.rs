@@ -53,12 +53,25 @@ impl Broker {
         cx: &mut Cx<'_>,
         caller: Caller,
     ) -> Result<(), StoreError> {
+        if let Some(frame) = self.peers_frame(cx, caller)? {
+            self.outbox
+                .barrier(Output::Send(caller.conn, BrokerFrame::Peers(frame)));
+        }
+        Ok(())
+    }
+
+    /// What a client is told of peers; nothing once it is gone.
+    pub(super) fn peers_frame(
+        &mut self,
+        cx: &mut Cx<'_>,
+        caller: Caller,
+    ) -> Result<Option<PeersFrame>, StoreError> {
         let Some(grant) = self
             .conns
             .session(caller.conn)
             .map(|s| Arc::clone(&s.grant))
         else {
-            return Ok(());
+            return Ok(None);
         };
         let (peers, omitted) = if caller.ext {
             let sight = |broker: &Self, peer: PeerId| broker.sight(&grant, peer);
@@ -68,15 +81,12 @@ impl Broker {
             (None, 0)
         };
         let names = self.online_names(&grant);
-        let frame = PeersFrame {
+        Ok(Some(PeersFrame {
             names,
             peers,
             omitted,
             ..PeersFrame::default()
-        };
-        self.outbox
-            .barrier(Output::Send(caller.conn, BrokerFrame::Peers(frame)));
-        Ok(())
+        }))
     }
 
     /// Answers who is in a domain, once everything before it is committed.
@@ -261,6 +271,7 @@ impl Broker {
                 activity_s: session
                     .and_then(|session| session.activity_since)
                     .map(|since| cx.now.mono_ms.saturating_sub(since) / 1_000),
+                groups: peer.groups_shown(),
                 presence: match session {
                     Some(session) => session.presence.clone(),
                     None => peer.presence.clone(),

@@ -168,6 +168,9 @@ impl Broker {
         }
         self.end_forwarded(cx, peer, successor.map_or(Ending::Expire, Ending::Move))?;
         self.pass_aliases(cx, peer, successor)?;
+        if let Some(row) = successor.and_then(|to| self.registry.pass_groups(peer, to)) {
+            cx.txn.put_peer(row)?;
+        }
         let ending = successor.map_or(Ending::Expire, Ending::Move);
         for row in self.registry.without_successor(peer, ending) {
             cx.txn.put_peer(&row)?;

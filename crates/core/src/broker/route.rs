@@ -8,6 +8,7 @@ use peerbus_wire::{
     Stage,
 };
 
+use super::groups::Members;
 use super::mutation::Mutation;
 use super::registry::Alias;
 use super::{Broker, BusEvent, Caller, Cx, Need, Output};
@@ -41,12 +42,16 @@ impl Broker {
         }
         let bytes = carried.text.len() as u64;
         let recipients = self.recipients(cx, caller, &carried.to, bytes)?;
-        let recipients = recipients.and_then(|recipients| {
-            self.check_quota(caller, bytes, &recipients)?;
-            Ok(recipients)
+        let recipients = recipients.and_then(|members| {
+            self.check_quota(caller, bytes, &members.owed)?;
+            Ok(members)
         });
+        let mut full = Vec::new();
         let (recipients, lost) = match recipients {
-            Ok(recipients) => (recipients, None),
+            Ok(members) => {
+                full = members.full;
+                (members.owed, None)
+            }
             Err(refusal) => {
                 let known = cx.txn.find_message(sender, &carried.id)?.is_some();
                 // A resend must get its receipt again even if the recipient has gone since, or a
@@ -98,8 +103,12 @@ impl Broker {
             self.lost(cx, caller, carried, (seq, reason))?;
         }
         self.tell_taken(cx.now, seq, carried, recipients_count);
+        self.tell_full(cx, caller, (&carried.id, seq), &full)?;
         for &recipient in &recipients {
             self.owed.add((recipient, sender), caller.token, bytes);
+            if matches!(carried.to, Address::Group(_)) {
+                self.log.push(&Event::Owe { seq, recipient });
+            }
         }
         self.enqueue(cx, seq, sender, carried, &recipients)
     }
@@ -194,6 +203,7 @@ impl Broker {
         let (right, whom) = match to {
             Address::All => (Right::Broadcast, "to all"),
             Address::Peer(_) => (Right::Send, "to a peer"),
+            Address::Group(_) => (Right::Send, "to a group"),
         };
         let Some(session) = self.conns.session(caller.conn) else {
             return Ok(());
@@ -223,9 +233,14 @@ impl Broker {
         caller: Caller,
         to: &Address,
         bytes: u64,
-    ) -> Result<Result<Vec<PeerId>, Refusal>, StoreError> {
+    ) -> Result<Result<Members, Refusal>, StoreError> {
+        let only = |owed| Members {
+            owed,
+            full: Vec::new(),
+        };
         let name = match to {
-            Address::All => return self.everyone(cx, caller.peer, bytes).map(Ok),
+            Address::All => return Ok(Ok(only(self.everyone(cx, caller.peer, bytes)?))),
+            Address::Group(group) => return self.members(cx, caller, group, bytes),
             Address::Peer(name) => name,
         };
         let key = name.key();
@@ -238,7 +253,7 @@ impl Broker {
         };
         let Some(peer) = known else {
             if self.mutations.broken(Mutation::AcceptUnknown) {
-                return Ok(Ok(Vec::new()));
+                return Ok(Ok(only(Vec::new())));
             }
             return Ok(Err(Refusal {
                 code: RefusalCode::UnknownRecipient,
@@ -249,7 +264,7 @@ impl Broker {
             return Ok(Err(refusal));
         }
         if self.has_queue_room(cx, peer, bytes)? {
-            return Ok(Ok(vec![peer]));
+            return Ok(Ok(only(vec![peer])));
         }
         let full = match self.has_byte_room(peer, bytes) {
             true => format!("{} messages", self.queue_max(peer)),
@@ -275,7 +290,7 @@ impl Broker {
         bytes: u64,
     ) -> Result<Vec<PeerId>, StoreError> {
         let here = |(id, peer): (PeerId, &super::registry::Peer)| {
-            let registered = peer.conn.is_some() || cx.now.mono_ms < peer.grace_until;
+            let registered = peer.is_registered(cx.now.mono_ms);
             (registered && id != sender && !peer.row.ephemeral && !peer.bridges()).then_some(id)
         };
         let candidates: Vec<_> = self.registry.iter().filter_map(here).collect();
@@ -297,7 +312,7 @@ impl Broker {
         }
     }
 
-    fn has_queue_room(
+    pub(super) fn has_queue_room(
         &mut self,
         cx: &mut Cx<'_>,
         peer: PeerId,
@@ -342,7 +357,7 @@ impl Broker {
             let Some(conn) = peer.conn else { continue };
             let to_old_name = match &carried.to {
                 Address::Peer(to) => !to.as_str().eq_ignore_ascii_case(&peer.row.name),
-                Address::All => false,
+                Address::All | Address::Group(_) => false,
             };
             let session = self.conns.session(conn);
             let own = match session {

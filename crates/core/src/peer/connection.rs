@@ -208,6 +208,13 @@ impl Session {
         };
         let name = self.config.name.as_str().into();
         self.registered = Some(Event::Registered { name, ext });
+        let groups = self.config.groups.clone();
+        if ext && !groups.is_empty() && self.queries.skip_next() {
+            self.control.push_back(ClientFrame::Regroup {
+                join: groups,
+                leave: Vec::new(),
+            });
+        }
         if !ext {
             self.replies.extend(self.queries.refuse_statuses());
             let failure = QueryFailure::NotSupported;

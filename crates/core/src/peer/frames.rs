@@ -188,6 +188,7 @@ impl Session {
         let alias = delivery.alias.as_ref();
         let (kind, to) = match &carried.to {
             Address::All => (Kind::Broadcast, None),
+            Address::Group(_) => (Kind::Msg, None),
             Address::Peer(to) if to.key() == self.config.name.key() => (Kind::Msg, None),
             // The broker says that the name leads here.
             Address::Peer(to) if alias.is_some_and(|alias| alias.key() == to.key()) => {
@@ -199,6 +200,10 @@ impl Session {
                 return Err(Unfit::Form(why));
             }
         };
+        let group = match &carried.to {
+            Address::Group(group) => Some(group.as_str().into()),
+            _ => None,
+        };
         Ok(Inbound {
             key: Key::of(&carried.from.key(), &carried.id),
             id: carried.id.as_str().into(),
@@ -209,6 +214,7 @@ impl Session {
             body: body_of(&carried.text).into(),
             again: delivery.again,
             to,
+            group,
             token: delivery.token.as_ref().map(|token| token.as_str().into()),
             approves: delivery.approves && delivery.token.is_some(),
             age_ms: delivery.age_ms,

@@ -1,6 +1,6 @@
 //! What the host wants.
 
-use peerbus_wire::{AuditRecord, ClientFrame, Domain, How, MessageId, Presence, Stage};
+use peerbus_wire::{AuditRecord, ClientFrame, Domain, GroupName, How, MessageId, Presence, Stage};
 
 use super::mutation::Mutation;
 use super::{AUDITS_MAX, Draft, Event, Key, NoticeId, Overloaded, Phase, QueryId, Session, Unsent};
@@ -42,6 +42,27 @@ impl Session {
         deadline_ms: u64,
     ) -> Result<QueryId, Overloaded> {
         let query = self.queries.ask_peers(domain, deadline_ms)?;
+        if self.is_over() {
+            self.replies.extend(self.queries.close());
+        }
+        Ok(query)
+    }
+
+    /// Joins groups and leaves groups, all of them or none. Answered like [`Session::query_peers`], with
+    /// the groups of which this peer is a member then. Of each list what is beyond
+    /// [`peerbus_wire::limits::GROUPS_MAX`] is left out.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Session::query_peers`].
+    pub fn regroup(
+        &mut self,
+        (mut join, mut leave): (Vec<GroupName>, Vec<GroupName>),
+        deadline_ms: u64,
+    ) -> Result<QueryId, Overloaded> {
+        join.truncate(peerbus_wire::limits::GROUPS_MAX);
+        leave.truncate(peerbus_wire::limits::GROUPS_MAX);
+        let query = self.queries.ask_regroup(join, leave, deadline_ms)?;
         if self.is_over() {
             self.replies.extend(self.queries.close());
         }

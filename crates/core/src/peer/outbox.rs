@@ -298,14 +298,15 @@ fn sender(own: &PeerName, domain: Option<&Domain>, to: &Address) -> Result<PeerN
 /// Makes the envelope: the same draft, name and secret give the same bytes.
 fn sign(draft: &Draft, from: &PeerName, secret: &Secret) -> Result<Carried, Refusal> {
     let (to, kind) = match &draft.to {
-        Address::Peer(name) => (name.as_str(), "msg"),
-        Address::All => ("*", "broadcast"),
+        Address::Peer(name) => (name.as_str().to_owned(), "msg"),
+        Address::Group(group) => (group.to_string(), "msg"),
+        Address::All => ("*".to_owned(), "broadcast"),
     };
     let mut envelope = Envelope {
         protocol_version: PROTOCOL_VERSION.into(),
         id: draft.id.as_str().into(),
         from: from.as_str().into(),
-        to: to.into(),
+        to,
         ts: draft.ts.clone(),
         source: draft.source.clone(),
         kind: kind.into(),

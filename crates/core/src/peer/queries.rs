@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use peerbus_wire::{ClientFrame, Domain, MessageId, PeersFrame, Receipt};
+use peerbus_wire::{ClientFrame, Domain, GroupName, MessageId, PeersFrame, Receipt};
 
 use super::types::{Answer, Overloaded, QueryFailure, QueryId, Reply, Roster};
 
@@ -18,6 +18,8 @@ const STATEMENTS_MAX: usize = 16_384;
 enum Question {
     /// Who is there; in a domain, if one is named.
     Peers(Option<Domain>),
+    /// Groups to join, groups to leave, and who is there then.
+    Regroup(Vec<GroupName>, Vec<GroupName>),
     Statuses {
         ids: Vec<MessageId>,
         statements: Vec<Receipt>,
@@ -49,6 +51,16 @@ impl Queries {
         deadline_ms: u64,
     ) -> Result<QueryId, Overloaded> {
         self.ask(Question::Peers(domain), deadline_ms)
+    }
+
+    /// Joins groups and leaves groups.
+    pub(super) fn ask_regroup(
+        &mut self,
+        join: Vec<GroupName>,
+        leave: Vec<GroupName>,
+        deadline_ms: u64,
+    ) -> Result<QueryId, Overloaded> {
+        self.ask(Question::Regroup(join, leave), deadline_ms)
     }
 
     /// Asks what became of messages.
@@ -84,6 +96,23 @@ impl Queries {
         QueryId(self.last)
     }
 
+    /// The broker will answer something first that nobody waits for. Says whether there is room for it;
+    /// only before anything else was asked on this connection.
+    pub(super) fn skip_next(&mut self) -> bool {
+        if self.waiting.len() >= QUERIES_MAX || self.sent > 0 {
+            return false;
+        }
+        let id = self.number();
+        self.waiting.push_front(Query {
+            id,
+            question: Question::Peers(None),
+            deadline_ms: u64::MAX,
+            told: true,
+        });
+        self.sent = 1;
+        true
+    }
+
     /// The frames of the next query that was not sent.
     pub(super) fn next(&mut self) -> Option<Vec<ClientFrame>> {
         let query = self.waiting.get(self.sent)?;
@@ -91,6 +120,10 @@ impl Queries {
         Some(match &query.question {
             Question::Peers(None) => vec![ClientFrame::Peers],
             Question::Peers(Some(domain)) => vec![ClientFrame::PeersOf(domain.clone())],
+            Question::Regroup(join, leave) => {
+                let (join, leave) = (join.clone(), leave.clone());
+                vec![ClientFrame::Regroup { join, leave }]
+            }
             Question::Statuses { ids, .. } => {
                 vec![ClientFrame::Status { ids: ids.clone() }, ClientFrame::Peers]
             }
@@ -122,7 +155,7 @@ impl Queries {
         self.sent -= 1;
         let query = self.waiting.pop_front().filter(|query| !query.told)?;
         let answer = match query.question {
-            Question::Peers(_) => Answer::Peers(Roster::of(frame, ext)),
+            Question::Peers(_) | Question::Regroup(..) => Answer::Peers(Roster::of(frame, ext)),
             Question::Statuses { statements, .. } => Answer::Statuses(statements),
         };
         Some(Reply::Answered {
@@ -144,7 +177,7 @@ impl Queries {
 
     /// The broker has no receipts: nothing can be asked about messages.
     pub(super) fn refuse_statuses(&mut self) -> Vec<Reply> {
-        let of_peers = |query: &Query| matches!(query.question, Question::Peers(_));
+        let of_peers = |query: &Query| !matches!(query.question, Question::Statuses { .. });
         let (kept, refused) = std::mem::take(&mut self.waiting)
             .into_iter()
             .partition(|query| of_peers(query));
@@ -213,6 +246,7 @@ impl Roster {
             unacked: None,
             away_s: Some(0),
             activity_s: None,
+            groups: Vec::new(),
             presence: None,
         };
         let peers = match frame.peers {
@@ -223,6 +257,8 @@ impl Roster {
             peers,
             omitted: frame.omitted,
             age_ms: frame.age_ms,
+            groups: frame.groups,
+            reason: frame.reason,
             ext,
         }
     }

@@ -1,8 +1,8 @@
 //! What goes into a [`Session`](super::Session) and what comes out of it.
 
 use peerbus_wire::{
-    Accepted, Address, Instance, Kind, MessageId, PeerEntry, PeerName, Presence, Receipt, Refusal,
-    Secret, Token, Window,
+    Accepted, Address, GroupName, Instance, Kind, MessageId, PeerEntry, PeerName, Presence,
+    Receipt, Refusal, Secret, Token, Window,
 };
 
 /// What a session is made with.
@@ -20,6 +20,8 @@ pub struct Config {
     pub window: Window,
     /// How the peer describes itself.
     pub presence: Option<Presence>,
+    /// Groups to join whenever it has registered: at most [`peerbus_wire::limits::GROUPS_MAX`].
+    pub groups: Vec<GroupName>,
 }
 
 /// What a connection needs besides its bytes.
@@ -176,6 +178,8 @@ pub struct Inbound {
     pub again: bool,
     /// The name that it was sent to, where that is not this peer's present one.
     pub to: Option<String>,
+    /// The group that it was sent to, without the `#`.
+    pub group: Option<String>,
     /// The token of the sender, as the broker calls it, where that is another one than this peer's.
     pub token: Option<String>,
     /// That token has the right to approve what a session asks its user.
@@ -289,6 +293,11 @@ pub struct Roster {
     pub omitted: u32,
     /// Of another domain: so many milliseconds ago its bridge told this; `None`: nothing is known.
     pub age_ms: Option<u64>,
+    /// The answer to [`regroup`](super::Session::regroup): the groups of which this peer is a member, or
+    /// `None` from a broker that knows no groups.
+    pub groups: Option<Vec<GroupName>>,
+    /// Likewise: why nothing was joined or left.
+    pub reason: Option<String>,
     /// The broker speaks our extension.
     pub ext: bool,
 }

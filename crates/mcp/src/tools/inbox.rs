@@ -83,6 +83,10 @@ struct Message<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     sent_to: Option<&'a str>,
+    /// The group that it was sent to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    group: Option<&'a str>,
     /// The bus token of its sender, where that is another one than this session's.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
@@ -326,6 +330,7 @@ fn head(mail: &Mail) -> Message<'_> {
         thread: mail.talk.thread.as_deref(),
         meta: quote::meta(mail),
         sent_to: inbound.to.as_deref(),
+        group: inbound.group.as_deref(),
         token: inbound.token.as_deref(),
         shown_before: false,
         held: None,

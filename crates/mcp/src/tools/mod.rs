@@ -4,6 +4,7 @@ mod ack;
 mod ask;
 mod broadcast;
 pub(crate) mod drain;
+mod groups;
 mod inbox;
 mod peers;
 mod rename;
@@ -116,7 +117,7 @@ pub fn is_tool(name: &str) -> bool {
 
 /// Every tool.
 pub(crate) fn all() -> &'static [Tool] {
-    static ALL: LazyLock<[Tool; 10]> = LazyLock::new(|| {
+    static ALL: LazyLock<[Tool; 12]> = LazyLock::new(|| {
         [
             send::tool(),
             reply::tool(),
@@ -125,6 +126,8 @@ pub(crate) fn all() -> &'static [Tool] {
             broadcast::tool(),
             peers::tool(),
             rename::tool(),
+            groups::join(),
+            groups::leave(),
             inbox::tool(),
             ack::tool(),
             drain::tool(),

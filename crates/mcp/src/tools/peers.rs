@@ -174,6 +174,7 @@ mod tests {
             unacked: Some(0),
             away_s: Some(0),
             activity_s: None,
+            groups: Vec::new(),
             presence: Presence::parse(&presence),
         };
         let all: Vec<_> = (0..1_000).map(entry).collect();

@@ -42,7 +42,7 @@ pub(crate) fn tool() -> Tool {
             "properties": {
                 "to": {
                     "type": "string",
-                    "description": "The peer's name; NAME@DOMAIN in another domain."
+                    "description": "The peer's name; NAME@DOMAIN in another domain; #GROUP for every other member of a group."
                 },
                 "body": {
                     "description": "The message: plain text, or any JSON value."
@@ -108,6 +108,12 @@ fn note(sent: &Sent, to: &str, abroad: Option<&Domain>) -> String {
             "accepted by the broker, on disk, to go to {domain}; the bus status tool says when \
              {domain} has it; not known to be read"
         ),
+        (Some(accepted), None) if to.starts_with('#') => format!(
+            "accepted by the broker, on disk, for {} of {to}, of whom {} are connected; not known to be \
+             read",
+            members(accepted.recipients),
+            accepted.online
+        ),
         (Some(Accepted { online: 0, .. }), None) => format!(
             "accepted by the broker, on disk; {to} is away: the message waits and is delivered \
              when {to} is back"
@@ -124,10 +130,17 @@ fn note(sent: &Sent, to: &str, abroad: Option<&Domain>) -> String {
     }
 }
 
+fn members(count: u32) -> String {
+    match count {
+        1 => "1 member".to_owned(),
+        count => format!("{count} members"),
+    }
+}
+
 /// [`failure`], and the names that may have been meant when nobody has this one.
 pub(super) async fn unsent(bus: &Bus, to: &str, error: &SendError) -> String {
     let sentence = failure(error);
-    if !is_nobody(error) {
+    if !is_nobody(error) || to.starts_with('#') {
         return sentence;
     }
     let Ok(peers) = bus.peers(LOOK_UP).await else {

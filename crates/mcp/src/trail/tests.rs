@@ -108,6 +108,7 @@ fn who_has_not_acked_because_a_dialog_is_open_is_named() {
         unacked: Some(1),
         away_s: Some(0),
         activity_s: (name == "alice").then_some(240),
+        groups: Vec::new(),
         presence: Presence::parse(&format!(r#"{{"activity":"{activity}"}}"#)),
     };
     let dialog = "; bob says that it waits for its user: a dialog is open there";

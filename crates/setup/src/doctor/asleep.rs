@@ -66,6 +66,7 @@ mod tests {
             unacked: None,
             away_s: Some(0),
             activity_s: None,
+            groups: Vec::new(),
             presence: Presence::parse(&presence.to_string()),
         }
     }

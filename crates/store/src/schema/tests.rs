@@ -55,6 +55,7 @@ fn old_database() -> (tempfile::TempDir, PathBuf) {
             ending: None,
             delivered: None,
             mark: None,
+            groups: Default::default(),
         })
         .unwrap();
     store.commit().unwrap();

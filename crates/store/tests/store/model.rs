@@ -11,7 +11,7 @@ use peerbus_core::store::{
 use peerbus_core::testing::{FateRow, MemoryStore, Stored, Tables};
 use peerbus_core::{Stamp, TokenHash};
 use peerbus_store::SqliteStore;
-use peerbus_wire::{Mark, MessageId, Received, Seq};
+use peerbus_wire::{GroupName, Mark, MessageId, Received, Seq};
 use rusqlite::{Connection, OpenFlags, Row};
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -201,6 +201,10 @@ fn peers(db: &Connection) -> BTreeMap<PeerId, PeerRow> {
             }),
             delivered: get::<Option<String>>(row, "delivered").map(|text| text.parse().unwrap()),
             mark: get::<Option<String>>(row, "mark").and_then(|text| Mark::parse(&text)),
+            groups: get::<String>(row, "groups")
+                .split_ascii_whitespace()
+                .filter_map(|name| GroupName::parse(name).ok())
+                .collect(),
         };
         (id, peer)
     })

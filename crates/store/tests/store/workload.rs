@@ -179,6 +179,7 @@ impl<T: Target> Work<'_, T> {
                 ending,
                 delivered: None,
                 mark: peerbus_wire::Mark::parse("e.1"),
+                groups: peerbus_wire::GroupName::parse("g1").into_iter().collect(),
             },
         };
         self.head.next_peer = self.head.next_peer.max(row.id.0 + 1);

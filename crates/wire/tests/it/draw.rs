@@ -2,8 +2,8 @@
 
 use peerbus_wire::{
     Accepted, Ack, BrokerFrame, Carried, ClientFrame, Decoded, DeliverFrame, DeliveryKey, Domain,
-    Envelope, How, Instance, Mark, MessageId, PeerEntry, PeersFrame, Presence, Receipt, Refusal,
-    RefusalCode, Register, Seq, Stage, Token, Window,
+    Envelope, GroupName, How, Instance, Mark, MessageId, PeerEntry, PeersFrame, Presence, Receipt,
+    Refusal, RefusalCode, Register, Seq, Stage, Token, Window,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -189,6 +189,7 @@ pub(crate) fn client_frame() -> impl Strategy<Value = ClientFrame> {
         (key(), option::of(how())).prop_map(|(key, how)| ClientFrame::Ack(Ack { key, how })),
         Just(ClientFrame::Peers),
         Just(ClientFrame::PeersOf(Domain::parse("beta").unwrap())),
+        (groups(), groups()).prop_map(|(join, leave)| ClientFrame::Regroup { join, leave }),
         vec(entry(), 0..4).prop_map(ClientFrame::Roster),
         carried().prop_map(ClientFrame::Envelope),
         presence().prop_map(ClientFrame::Presence),
@@ -207,6 +208,13 @@ pub(crate) fn client_frame() -> impl Strategy<Value = ClientFrame> {
     ]
 }
 
+fn groups() -> impl Strategy<Value = Vec<GroupName>> {
+    vec("[a-z0-9][a-z0-9._-]{0,15}", 0..4).prop_map(|names| {
+        let group = |name: &String| GroupName::parse(name).unwrap();
+        names.iter().map(group).collect()
+    })
+}
+
 fn entry() -> impl Strategy<Value = PeerEntry> {
     (
         any::<String>(),
@@ -214,15 +222,17 @@ fn entry() -> impl Strategy<Value = PeerEntry> {
         option::of(any::<u64>()),
         option::of(any::<u64>()),
         option::of(any::<u64>()),
+        groups(),
         option::of(presence()),
     )
         .prop_map(
-            |(name, online, unacked, away_s, activity_s, presence)| PeerEntry {
+            |(name, online, unacked, away_s, activity_s, groups, presence)| PeerEntry {
                 name,
                 online,
                 unacked,
                 away_s,
                 activity_s,
+                groups,
                 presence,
             },
         )
@@ -242,10 +252,21 @@ pub(crate) fn peers_frame() -> impl Strategy<Value = PeersFrame> {
             option::of(mark()),
             option::of(0..1_u64 << 50),
         ),
+        (option::of(groups()), option::of("[a-z ]{0,80}")),
     )
         .prop_map(
-            |(names, ext, window, peers, omitted, (domain, epoch, mark, age_ms))| PeersFrame {
+            |(
                 names,
+                ext,
+                window,
+                peers,
+                omitted,
+                (domain, epoch, mark, age_ms),
+                (groups, reason),
+            )| PeersFrame {
+                names,
+                groups,
+                reason,
                 ext,
                 window,
                 peers,

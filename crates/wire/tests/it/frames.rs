@@ -2,8 +2,8 @@
 
 use peerbus_wire::limits::{FRAME_BYTES_MAX, PEERS_ENTRIES_MAX, STATUS_IDS_MAX};
 use peerbus_wire::{
-    Ack, AuditAction, AuditRecord, BrokerFrame, ClientFrame, DeliverFrame, DeliveryKey, How,
-    Instance, PeerEntry, PeersFrame, Presence, Receipt, Received, Register, Seq, Stage, Token,
+    Ack, AuditAction, AuditRecord, BrokerFrame, ClientFrame, DeliverFrame, DeliveryKey, GroupName,
+    How, Instance, PeerEntry, PeersFrame, Presence, Receipt, Received, Register, Seq, Stage, Token,
     Window,
 };
 
@@ -137,6 +137,7 @@ fn broker_frames_are_spelled_so() {
         unacked: Some(3),
         away_s: Some(0),
         activity_s: Some(90),
+        groups: vec![GroupName::parse("#shop").unwrap()],
         presence: Presence::parse("{}"),
     };
     let carol = PeerEntry {
@@ -145,6 +146,7 @@ fn broker_frames_are_spelled_so() {
         unacked: None,
         away_s: Some(60),
         activity_s: None,
+        groups: Vec::new(),
         presence: None,
     };
     let answer = PeersFrame {
@@ -168,7 +170,7 @@ fn broker_frames_are_spelled_so() {
             answer,
             concat!(
                 r#"{"protocol_version":"v1","type":"peers","names":["alice","bob"],"#,
-                r#""peers":[{"name":"bob","online":true,"unacked":3,"away_s":0,"activity_s":90,"presence":{}},"#,
+                r#""peers":[{"name":"bob","online":true,"unacked":3,"away_s":0,"activity_s":90,"groups":["shop"],"presence":{}},"#,
                 r#"{"name":"carol","online":false,"away_s":60}],"omitted":2}"#
             ),
         ),
@@ -225,9 +227,10 @@ fn a_list_of_very_many_peers_fits_a_frame() {
         unacked: Some(u64::MAX),
         away_s: Some(u64::MAX),
         activity_s: Some(u64::MAX),
+        groups: Vec::new(),
         presence: presence.clone(),
     };
-    for (entries, at_least) in [(0, 15_000), (PEERS_ENTRIES_MAX, 5_000)] {
+    for (entries, at_least) in [(0, 15_000), (PEERS_ENTRIES_MAX, 4_000)] {
         let frame = PeersFrame {
             names: names.clone(),
             peers: Some(names.iter().take(entries).map(entry).collect()),

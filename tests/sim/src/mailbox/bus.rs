@@ -169,6 +169,7 @@ fn mail(key: Key, id: String, letter: &Letter) -> Mail {
             body: String::new(),
             again: false,
             to: None,
+            group: None,
             token: None,
             approves: false,
             age_ms: 0,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use peerbus_core::audit::{Block, chain};
 use peerbus_core::broker::ConnId;
 use peerbus_core::store::{MessageHead, PeerId};
-use peerbus_wire::{Envelope, Seq, Stage};
+use peerbus_wire::{Envelope, Seq, Stage, recipient_of};
 
 use super::{Accepted, End, Oracle};
 use crate::disk::Write;
@@ -18,6 +18,8 @@ struct Said {
     accepted: BTreeMap<Seq, u32>,
     ended: BTreeMap<(PeerId, Seq), End>,
     moved: BTreeSet<(PeerId, PeerId, Seq)>,
+    /// Members of a group that were owed a message.
+    members: BTreeSet<(PeerId, Seq)>,
 }
 
 impl Said {
@@ -45,6 +47,7 @@ impl Said {
                     }
                     !self.moved.insert((peer(), to, seq))
                 }
+                "O" => !self.members.insert((peer(), seq)),
                 "D" | "R" | "T" | "F" | "Z" | "N" | "V" | "S" | "U" => false,
                 _ => true,
             };
@@ -79,11 +82,12 @@ impl Oracle {
         ensure(own, "I10", || {
             format!("{id} from {from:?} was accepted on a connection of {name:?}")
         })?;
-        let known = to == "*" || self.view.resolve(to).is_some();
+        let known = to == "*" || to.starts_with('#') || self.view.resolve(to).is_some();
         ensure(known, "I12", || {
             format!("{id} to {to:?} was accepted: nobody ever had the name")
         })?;
-        ensure(to == "*" || head.recipients == 1, "I12", || {
+        let many = to == "*" || to.starts_with('#');
+        ensure(many || head.recipients == 1, "I12", || {
             format!(
                 "{id} to {to:?} was accepted for {} recipients",
                 head.recipients
@@ -140,12 +144,16 @@ impl Oracle {
             ..Said::default()
         };
         let mut said = Said::default();
+        let mut for_groups = BTreeSet::new();
         let mut owed: BTreeMap<Seq, BTreeSet<PeerId>> = BTreeMap::new();
         for write in &writes {
             self.durable.apply(write);
             match write {
-                Write::Message { head, .. } => {
+                Write::Message { head, envelope } => {
                     done.accepted.insert(head.seq, head.recipients);
+                    if recipient_of(envelope).starts_with('#') {
+                        for_groups.insert(head.seq);
+                    }
                 }
                 Write::Owed(peer, seq, _) => {
                     if moving
@@ -155,6 +163,9 @@ impl Oracle {
                         continue;
                     }
                     owed.entry(*seq).or_default().insert(*peer);
+                    if for_groups.contains(seq) {
+                        done.members.insert((*peer, *seq));
+                    }
                 }
                 Write::Settled(peer, seq) => {
                     if moving

@@ -76,7 +76,9 @@ impl Oracle {
         let seq = seq.or_else(|| self.ever.get(&author).copied())?;
         let name = model.claim.as_ref().map(|claim| claim.name.as_str());
         let form = match envelope.to.as_str() {
-            "*" => format!("{}|{}", envelope.id, name.unwrap_or_default()),
+            to if to == "*" || to.starts_with('#') => {
+                format!("{}|{}", envelope.id, name.unwrap_or_default())
+            }
             _ => envelope.id.clone(),
         };
         let key = delivery.key.as_str();

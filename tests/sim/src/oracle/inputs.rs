@@ -3,11 +3,15 @@
 use peerbus_core::TokenHash;
 use peerbus_core::broker::{ConnId, Input};
 use peerbus_core::store::{Ending, PeerId, PeerRow};
-use peerbus_wire::{Ack, Address, Carried, ClientFrame, DeliveryKey, EXT_AUDIT, RefusalCode, Seq};
+use peerbus_wire::{
+    Ack, Address, Carried, ClientFrame, DeliveryKey, EXT_AUDIT, GroupName, RefusalCode, Seq,
+    recipient_of,
+};
 
 use super::{End, Oracle};
 use crate::disk::Write;
 use crate::failure::{Verdict, ensure};
+use crate::plan::{TOKEN, token};
 
 /// Messages that may be owed to an ephemeral peer.
 const EPHEMERAL_QUEUE_MAX: u64 = 4_096;
@@ -104,7 +108,19 @@ impl Oracle {
                     model.awaiting.push((carried.id.clone(), expect));
                 }
             }
-            ClientFrame::Peers => {
+            ClientFrame::Regroup { join, leave } if model.ext => {
+                let before = std::mem::take(&mut model.unconfirmed);
+                model.barriers.push_back(before);
+                if let Some(row) = self.view.peers.get(&peer) {
+                    let mut groups = row.groups.clone();
+                    if !row.ephemeral {
+                        groups.extend(join.iter().cloned());
+                        groups.retain(|group| !leave.contains(group));
+                    }
+                    self.regrouping = Some((peer, groups));
+                }
+            }
+            ClientFrame::Peers | ClientFrame::Regroup { .. } => {
                 let before = std::mem::take(&mut model.unconfirmed);
                 model.barriers.push_back(before);
             }
@@ -182,6 +198,15 @@ impl Oracle {
         let bytes = carried.text.len() as u64;
         let copies = match &carried.to {
             Address::All => self.reach(now_ms, sender, bytes).len() as u64,
+            Address::Group(group) => match self.members(now_ms, sender, group) {
+                members if members.is_empty() => {
+                    return Expect::Refused(RefusalCode::UnknownRecipient);
+                }
+                members => match self.with_room(members, bytes).len() {
+                    0 => return Expect::Refused(RefusalCode::QueueFull),
+                    copies => copies as u64,
+                },
+            },
             Address::Peer(to) => match self.view.resolve(to.as_str()) {
                 None => return Expect::Refused(RefusalCode::UnknownRecipient),
                 Some(to) if self.is_full(to, bytes) => {
@@ -249,7 +274,7 @@ impl Oracle {
     /// When they break a promise.
     pub fn writes(&mut self, now_ms: u64, input: Option<&Input>, writes: Vec<Write>) -> Verdict {
         let conn = self.handling.take();
-        let before = self.broadcast_reach(now_ms, &writes);
+        let before = self.expected_reach(now_ms, &writes);
         let steady_ms = self.clock.steady_ms(now_ms);
         for write in &writes {
             match write {
@@ -260,6 +285,7 @@ impl Oracle {
                 Write::Owed(_, seq, since_ms) => self.dated(self.since(*seq), *since_ms)?,
                 Write::Audit(block) => self.dated(steady_ms, block.at.steady_ms)?,
                 Write::Notice(notice) => self.dated(steady_ms, notice.at.steady_ms)?,
+                Write::Peer(row) if self.regroups(row) => {}
                 Write::Peer(row) if row.ending.is_some() => {
                     if self.online.remove(&row.id) {
                         self.last_online.insert(row.id, steady_ms);
@@ -308,6 +334,13 @@ impl Oracle {
             self.view.apply(write);
         }
         self.check_reach(before, &writes)?;
+        if let Some((peer, expected)) = self.regrouping.take() {
+            let row = self.view.peers.get(&peer);
+            let groups = row.map(|row| &row.groups);
+            ensure(groups == Some(&expected), "group", || {
+                format!("{peer:?} is in {groups:?}, and wanted to be in {expected:?}")
+            })?;
+        }
         if matches!(input, Some(Input::Tick)) {
             self.nothing_late(now_ms)?;
         }
@@ -380,28 +413,67 @@ impl Oracle {
         }
     }
 
-    /// Whom a broadcast must reach, if one was stored just now.
-    fn broadcast_reach(&self, now_ms: u64, writes: &[Write]) -> Option<Vec<PeerId>> {
-        let (sender, bytes) = writes.iter().find_map(|write| match write {
-            Write::Message { head, envelope } if envelope.contains(r#","kind":"broadcast","#) => {
-                Some((head.sender, envelope.len() as u64))
-            }
+    /// Nothing about this peer changes but its groups.
+    fn regroups(&self, row: &PeerRow) -> bool {
+        let old = self.view.peers.get(&row.id);
+        old.filter(|old| old.groups != row.groups)
+            .is_some_and(|old| {
+                let groups = old.groups.clone();
+                *old == PeerRow {
+                    groups,
+                    ..row.clone()
+                }
+            })
+    }
+
+    /// Whom a broadcast or a message for a group must reach, if one was stored just now.
+    fn expected_reach(&self, now_ms: u64, writes: &[Write]) -> Option<Vec<PeerId>> {
+        let (sender, envelope) = writes.iter().find_map(|write| match write {
+            Write::Message { head, envelope } => Some((head.sender, envelope)),
             _ => None,
         })?;
-        Some(self.reach(now_ms, sender, bytes))
+        let bytes = envelope.len() as u64;
+        if envelope.contains(r#","kind":"broadcast","#) {
+            return Some(self.reach(now_ms, sender, bytes));
+        }
+        let to = recipient_of(envelope).strip_prefix('#')?;
+        let members = self.members(now_ms, sender, &GroupName::parse(to).ok()?);
+        Some(self.with_room(members, bytes))
+    }
+
+    /// Who is in a group of a sender's token besides the sender.
+    fn members(&self, now_ms: u64, sender: PeerId, group: &GroupName) -> Vec<PeerId> {
+        // Nobody else may send.
+        let owner = Some(TokenHash::of(&token(TOKEN)));
+        let member = |row: &&PeerRow| {
+            row.id != sender
+                && !row.ephemeral
+                && row.ending.is_none()
+                && row.owner == owner
+                && row.groups.contains(group)
+                && (!row.generated || self.is_here(now_ms, row.id))
+        };
+        let peers = self.view.peers.values().filter(member);
+        peers.map(|row| row.id).collect()
+    }
+
+    fn with_room(&self, mut peers: Vec<PeerId>, bytes: u64) -> Vec<PeerId> {
+        peers.retain(|peer| !self.is_full(*peer, bytes));
+        peers
+    }
+
+    /// It is registered, or its connection broke a moment ago.
+    fn is_here(&self, now_ms: u64, peer: PeerId) -> bool {
+        self.online.contains(&peer) || self.grace.get(&peer).is_some_and(|until| now_ms < *until)
     }
 
     /// Whom a broadcast of so many bytes reaches now.
     fn reach(&self, now_ms: u64, sender: PeerId, bytes: u64) -> Vec<PeerId> {
-        let here = |peer: &PeerId| {
-            self.online.contains(peer) || self.grace.get(peer).is_some_and(|until| now_ms < *until)
-        };
         let peers = self.view.peers.values();
-        let reached = peers.filter(|row| row.id != sender && !row.ephemeral && here(&row.id));
-        reached
-            .map(|row| row.id)
-            .filter(|peer| !self.is_full(*peer, bytes))
-            .collect()
+        let here =
+            |row: &&PeerRow| row.id != sender && !row.ephemeral && self.is_here(now_ms, row.id);
+        let reached = peers.filter(here).map(|row| row.id).collect();
+        self.with_room(reached, bytes)
     }
 
     fn check_reach(&self, expected: Option<Vec<PeerId>>, writes: &[Write]) -> Verdict {
@@ -415,7 +487,7 @@ impl Oracle {
         let mut owed: Vec<_> = owed.collect();
         owed.sort_unstable();
         ensure(owed == expected, "broadcast", || {
-            format!("a broadcast reached {owed:?}, registered were {expected:?}")
+            format!("a message for many reached {owed:?}, and was for {expected:?}")
         })
     }
 }

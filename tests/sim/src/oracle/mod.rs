@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use peerbus_core::audit::{AuditKey, Verifier};
 use peerbus_core::broker::ConnId;
 use peerbus_core::store::{Fate, MessageHead, OwedRow, PeerId, PeerRow};
-use peerbus_wire::{DeliveryKey, How, MessageId, Register, Seq, Window};
+use peerbus_wire::{DeliveryKey, GroupName, How, MessageId, Register, Seq, Window};
 
 pub use self::hosts::{ProcId, Surfaced};
 pub(crate) use self::inputs::Expect;
@@ -135,6 +135,8 @@ pub struct Oracle {
     pub(crate) inherited: BTreeSet<(PeerId, Seq)>,
     pub(crate) conns: BTreeMap<ConnId, ConnModel>,
     pub(crate) handling: Option<ConnId>,
+    /// The groups in which a peer must be once the broker has handled this.
+    regrouping: Option<(PeerId, BTreeSet<GroupName>)>,
     /// The broker knows that its disk is nearly full.
     pub(crate) full: bool,
     /// Why debts may be settled in the open transaction.
@@ -179,6 +181,7 @@ impl Oracle {
             released: BTreeSet::new(),
             conns: BTreeMap::new(),
             handling: None,
+            regrouping: None,
             full: false,
             causes: BTreeMap::new(),
             claims: BTreeMap::new(),
@@ -212,6 +215,7 @@ impl Oracle {
         self.left.values_mut().for_each(|conn| *conn = None);
         self.grace.clear();
         self.handling = None;
+        self.regrouping = None;
         self.full = false;
     }
 

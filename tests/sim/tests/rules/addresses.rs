@@ -63,6 +63,7 @@ impl Side {
                 bytes: 1_048_576,
             },
             presence: None,
+            groups: Vec::new(),
         };
         // They have nothing in common but what the two domains share.
         let shared = Secret::new(&[b'p'; 32]).unwrap();

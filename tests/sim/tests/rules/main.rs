@@ -8,6 +8,7 @@ mod broadcast;
 mod domains;
 mod ephemeral;
 mod expiry;
+mod groups;
 mod handshake;
 mod history;
 mod keys;

@@ -118,6 +118,7 @@ impl Rig {
             body: "\"hello\"".into(),
             again,
             to: None,
+            group: None,
             token: None,
             approves: false,
             age_ms: 0,

@@ -106,6 +106,7 @@ impl Rig {
                 bytes: 1_048_576,
             },
             presence: None,
+            groups: Vec::new(),
         };
         let mut rig = Self {
             session: Session::new(config, Now::default(), 7),

@@ -24,6 +24,7 @@ fn peers_queries_are_answered_in_order() {
         unacked: Some(3),
         away_s: Some(9),
         activity_s: None,
+        groups: Vec::new(),
         presence: None,
     };
     let frame = PeersFrame {
@@ -34,6 +35,8 @@ fn peers_queries_are_answered_in_order() {
     rig.receive(&BrokerFrame::Peers(frame));
     let roster = Roster {
         age_ms: None,
+        groups: None,
+        reason: None,
         peers: vec![entry],
         omitted: 2,
         ext: true,

@@ -1,0 +1,257 @@
+//! Groups: who is in one, and to whom mail for one is owed.
+//!
+//! A group is a token's own: peers of another one neither see it nor write to it.
+
+use std::collections::BTreeSet;
+
+use peerbus_wire::limits::{ENTRY_GROUPS_BYTES_MAX, GROUPS_MAX};
+use peerbus_wire::{BrokerFrame, GroupName, MessageId, Refusal, RefusalCode, Seq};
+
+use super::mutation::Mutation;
+use super::registry::{Peer, Registry};
+use super::{Broker, Caller, Cx, Need, Output};
+use crate::TokenHash;
+use crate::store::{Notice, PeerId, PeerRow, StoreError};
+
+/// Groups of all tokens.
+const ALL_MAX: usize = 10_000;
+
+/// Groups that a refusal names.
+const NAMED_MAX: usize = 20;
+
+/// Whom a message for a group is owed to, and members that have no room for it.
+#[derive(Debug)]
+pub(super) struct Members {
+    pub(super) owed: Vec<PeerId>,
+    pub(super) full: Vec<PeerId>,
+}
+
+impl Broker {
+    /// A peer joins groups and leaves groups: all of them, or none.
+    pub(super) fn regroup(
+        &mut self,
+        cx: &mut Cx<'_>,
+        caller: Caller,
+        (join, leave): (Vec<GroupName>, &[GroupName]),
+    ) -> Result<(), StoreError> {
+        // For version 1 it is a barrier, whatever stands in it.
+        if !caller.ext {
+            return self.answer_peers(cx, caller);
+        }
+        let reason = match self.check_groups(caller.peer, &join) {
+            Ok(()) => {
+                self.put_groups(cx, caller.peer, join, leave)?;
+                None
+            }
+            Err(why) => Some(why),
+        };
+        let groups = self.registry.get(caller.peer).map(|peer| &peer.row.groups);
+        let groups = groups.map(|groups| groups.iter().cloned().collect());
+        let Some(mut frame) = self.peers_frame(cx, caller)? else {
+            return Ok(());
+        };
+        (frame.groups, frame.reason) = (groups, reason);
+        self.outbox
+            .barrier(Output::Send(caller.conn, BrokerFrame::Peers(frame)));
+        Ok(())
+    }
+
+    /// Why a peer cannot join these.
+    fn check_groups(&self, peer: PeerId, join: &[GroupName]) -> Result<(), String> {
+        let Some(known) = self.registry.get(peer) else {
+            return Err("this peer is not known any more".into());
+        };
+        let groups = &known.row.groups;
+        let new: BTreeSet<_> = join.iter().filter(|name| !groups.contains(name)).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        if known.row.ephemeral || known.bridges() {
+            return Err(
+                "a temporary peer is in no group: register under a name to join one".into(),
+            );
+        }
+        if groups.len() + new.len() > GROUPS_MAX {
+            return Err(format!(
+                "a peer is in at most {GROUPS_MAX} groups, and this would be in {}: leave some",
+                groups.len() + new.len()
+            ));
+        }
+        let all = self.registry.groups();
+        let fresh = |name: &&&GroupName| !all.contains(&(known.row.owner, (**name).clone()));
+        if all.len() + new.iter().filter(fresh).count() > ALL_MAX {
+            return Err(format!(
+                "this broker has {} groups, and {ALL_MAX} is the most: join one that exists",
+                all.len()
+            ));
+        }
+        Ok(())
+    }
+
+    fn put_groups(
+        &mut self,
+        cx: &mut Cx<'_>,
+        peer: PeerId,
+        join: Vec<GroupName>,
+        leave: &[GroupName],
+    ) -> Result<(), StoreError> {
+        let Some(known) = self.registry.get_mut(peer) else {
+            return Ok(());
+        };
+        let groups = &mut known.row.groups;
+        let before = groups.clone();
+        groups.extend(join);
+        groups.retain(|name| !leave.contains(name));
+        if *groups != before && !self.mutations.broken(Mutation::ForgetGroups) {
+            cx.txn.put_peer(&known.row)?;
+            self.outbox.want(Need::Soon);
+        }
+        Ok(())
+    }
+
+    /// Whom a message of a sender's for a group is owed to: each member but the sender. One whose name
+    /// was made up is a member while it is registered.
+    pub(super) fn members(
+        &mut self,
+        cx: &mut Cx<'_>,
+        caller: Caller,
+        group: &GroupName,
+        bytes: u64,
+    ) -> Result<Result<Members, Refusal>, StoreError> {
+        let owner = self.conns.session(caller.conn).map(|s| s.grant.token);
+        let now_ms = cx.now.mono_ms;
+        let all: Vec<_> = self
+            .registry
+            .of_token(owner)
+            .filter(|(id, peer)| *id != caller.peer && peer.row.groups.contains(group))
+            .filter(|(_, peer)| !peer.row.generated || peer.is_registered(now_ms))
+            .map(|(id, _)| id)
+            .collect();
+        if all.is_empty() {
+            return Ok(Err(Refusal {
+                code: RefusalCode::UnknownRecipient,
+                reason: self.nobody_in(owner, group),
+            }));
+        }
+        let mut members = Members {
+            owed: Vec::with_capacity(all.len()),
+            full: Vec::new(),
+        };
+        for peer in all {
+            match self.has_queue_room(cx, peer, bytes)? {
+                true => members.owed.push(peer),
+                false => members.full.push(peer),
+            }
+        }
+        if members.owed.is_empty() {
+            return Ok(Err(Refusal {
+                code: RefusalCode::QueueFull,
+                reason: format!(
+                    "the queue of every member of {group} is full; send again when one has read some"
+                ),
+            }));
+        }
+        if self.mutations.broken(Mutation::SkipMember) {
+            members.owed.pop();
+        }
+        Ok(Ok(members))
+    }
+
+    fn nobody_in(&self, owner: Option<TokenHash>, group: &GroupName) -> String {
+        let peers = self.registry.of_token(owner);
+        let all: BTreeSet<_> = peers.flat_map(|(_, peer)| &peer.row.groups).collect();
+        let named: Vec<_> = all
+            .iter()
+            .take(NAMED_MAX)
+            .map(ToString::to_string)
+            .collect();
+        let more = all.len().saturating_sub(NAMED_MAX);
+        let there_are = match (named.as_slice(), more) {
+            ([], _) => "there are no groups".to_owned(),
+            (named, 0) => format!("there are {}", named.join(", ")),
+            (named, more) => format!("there are {} and {more} more", named.join(", ")),
+        };
+        format!("nobody else is in {group} now; {there_are}")
+    }
+
+    /// The sender of a message for a group is told who has no room for it, until it takes note.
+    pub(super) fn tell_full(
+        &mut self,
+        cx: &mut Cx<'_>,
+        caller: Caller,
+        (id, seq): (&MessageId, Seq),
+        full: &[PeerId],
+    ) -> Result<(), StoreError> {
+        for &member in full {
+            let to = self.registry.name(member);
+            let reason = format!("the queue of {to} is full; it did not get this one");
+            let notice = Notice {
+                number: self.head.next_notice,
+                sender: caller.peer,
+                id: id.clone(),
+                to,
+                dead: false,
+                reason,
+                at: cx.at,
+            };
+            self.notify(cx, (seq, member), notice)?;
+        }
+        Ok(())
+    }
+}
+
+impl Peer {
+    /// It is connected, or its connection broke a moment ago.
+    pub(super) fn is_registered(&self, now_ms: u64) -> bool {
+        self.conn.is_some() || now_ms < self.grace_until
+    }
+
+    /// Its groups, as far as an entry of a `peers` answer has room for them.
+    pub(super) fn groups_shown(&self) -> Vec<GroupName> {
+        let mut room = ENTRY_GROUPS_BYTES_MAX - r#""groups":[],"#.len();
+        let fits = |group: &&GroupName| {
+            let bytes = group.as_str().len() + 3;
+            let fits = bytes <= room;
+            room = room.saturating_sub(bytes);
+            fits
+        };
+        self.row.groups.iter().take_while(fits).cloned().collect()
+    }
+}
+
+impl Registry {
+    /// Every group that has a member, with its token.
+    fn groups(&self) -> BTreeSet<(Option<TokenHash>, GroupName)> {
+        let of = |peer: &Peer| {
+            let owner = peer.row.owner;
+            let groups: Vec<_> = peer.row.groups.iter().cloned().collect();
+            groups.into_iter().map(move |group| (owner, group))
+        };
+        self.peers.values().flat_map(of).collect()
+    }
+
+    /// The peers of a token that stay when they leave.
+    fn of_token(&self, token: Option<TokenHash>) -> impl Iterator<Item = (PeerId, &Peer)> {
+        let owned = token.and_then(|token| self.owned(&token));
+        let ids = owned.into_iter().flat_map(|owned| &owned.lasting);
+        ids.filter_map(|id| Some((*id, self.peers.get(id)?)))
+    }
+
+    /// Who gets the mail of a name that ended is in its groups from then on; gives its row, which is
+    /// to be written.
+    pub(super) fn pass_groups(&mut self, from: PeerId, to: PeerId) -> Option<&PeerRow> {
+        let groups = self.peers.get(&from)?.row.groups.clone();
+        let heir = self.peers.get_mut(&to).filter(|heir| !heir.row.ephemeral)?;
+        let room = GROUPS_MAX.saturating_sub(heir.row.groups.len());
+        let new: Vec<_> = groups
+            .difference(&heir.row.groups)
+            .take(room)
+            .cloned()
+            .collect();
+        if new.is_empty() {
+            return None;
+        }
+        heir.row.groups.extend(new);
+        Some(&heir.row)
+    }
+}

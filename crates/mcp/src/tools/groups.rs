@@ -1,0 +1,74 @@
+//! `bus.join` and `bus.leave`
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{Context, DEADLINE, Tool, done};
+use crate::arguments::Arguments;
+use crate::reply::Reply;
+use crate::rpc::schemars::{self, JsonSchema};
+
+/// The result.
+#[derive(Serialize, JsonSchema)]
+struct Output {
+    /// The groups of which this session is a member now.
+    groups: Vec<String>,
+    /// What that means.
+    note: String,
+}
+
+fn input() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "group": { "type": "string", "description": "1-64 of a-z 0-9 . _ -, with or without a #" }
+        },
+        "required": ["group"]
+    })
+}
+
+pub(crate) fn join() -> Tool {
+    Tool {
+        title: "Join a group",
+        description: "Makes this session a member of a group on the peerbus: from now on it gets what \
+            peers send to #GROUP. It is a member of the group of its project from the start.",
+        input: input(),
+        output: crate::rpc::output_schema::<Output>(),
+        idempotent: true,
+        open_world: true,
+        ..Tool::new("bus.join", |context, arguments| {
+            Box::pin(call(context, arguments, true))
+        })
+    }
+}
+
+pub(crate) fn leave() -> Tool {
+    Tool {
+        title: "Leave a group",
+        description: "Ends this session's membership of a group on the peerbus. What was sent to the \
+            group before still arrives.",
+        input: input(),
+        output: crate::rpc::output_schema::<Output>(),
+        idempotent: true,
+        open_world: true,
+        ..Tool::new("bus.leave", |context, arguments| {
+            Box::pin(call(context, arguments, false))
+        })
+    }
+}
+
+async fn call(context: &Context<'_>, arguments: &Arguments, joins: bool) -> Result<Reply, String> {
+    let group = [arguments.string("group")?];
+    let (join, leave) = match joins {
+        true => (&group[..], &[][..]),
+        false => (&[][..], &group[..]),
+    };
+    let groups = context.bus.regroup(join, leave, DEADLINE).await;
+    let groups = groups.map_err(|error| format!("not done: {error}"))?;
+    let groups: Vec<_> = groups.iter().map(ToString::to_string).collect();
+    let note = match groups.as_slice() {
+        [] => "you are in no group now".to_owned(),
+        groups => format!("you are in {} now", groups.join(", ")),
+    };
+    done(&Output { groups, note })
+}

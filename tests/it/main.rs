@@ -20,6 +20,7 @@ mod domains;
 mod driver;
 mod gates;
 mod governor;
+mod groups;
 mod history;
 mod hooks;
 mod hostile;

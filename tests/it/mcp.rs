@@ -195,7 +195,7 @@ fn dots_are_shown_only_to_clients_that_take_them_and_both_spellings_are_accepted
             .map(|t| t["name"].clone())
             .collect();
         assert!(names.contains(&json!(expected)), "{client}: {names:?}");
-        assert_eq!(names.len(), 10, "{client}: {names:?}");
+        assert_eq!(names.len(), 12, "{client}: {names:?}");
         mcp.call("bus.peers", json!({}));
         mcp.call("bus_peers", json!({}));
         mcp.close();

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 
-TOOLS = [f"bus.{verb}" for verb in "send reply ask status broadcast peers rename inbox ack".split()]
+TOOLS = [f"bus.{verb}" for verb in "send reply ask status broadcast peers rename join leave inbox ack".split()]
 PATIENCE_S = 60
 
 

@@ -22,7 +22,7 @@ except ImportError as missing:
     print(f"the MCP SDK is not installed: {missing}", file=sys.stderr)
     sys.exit(3)
 
-TOOLS = [f"bus.{verb}" for verb in "send reply ask status broadcast peers rename inbox ack".split()]
+TOOLS = [f"bus.{verb}" for verb in "send reply ask status broadcast peers rename join leave inbox ack".split()]
 PATIENCE_S = 30
 CHANNEL = "notifications/claude/channel"
 

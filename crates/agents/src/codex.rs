@@ -38,7 +38,7 @@ pub(crate) const AGENT: Agent = Agent {
 };
 
 /// What it must hand on of its environment, which it otherwise cleans.
-const HANDED_ON: [&str; 20] = [
+const HANDED_ON: [&str; 21] = [
     "CODEX_HOME",
     "XDG_CONFIG_HOME",
     "XDG_STATE_HOME",
@@ -48,6 +48,7 @@ const HANDED_ON: [&str; 20] = [
     "PEERBUS_CLIENT_CERT",
     "PEERBUS_CLIENT_KEY",
     "PEERBUS_NAME",
+    "PEERBUS_GROUPS",
     "PEERBUS_TOKEN",
     "PEERBUS_HMAC_SECRET",
     "PEERBUS_HMAC_SECRET_ALSO",

@@ -19,6 +19,11 @@ const LOOK: Duration = Duration::from_millis(500);
 pub(crate) fn run(verb: Ask) -> Result<(), Failure> {
     let body = body::json(&verb.body, &verb.more, verb.saying.text)?;
     let body = send::conversation(&body, &verb.saying).write(&body);
+    if verb.to.starts_with('#') {
+        let why =
+            "a question goes to one peer, and that is a group: `peerbus send` reaches all of it";
+        return Err(Failure::config(why));
+    }
     let config = client::config(&verb.connection, None)?;
     client::with_bus(config, client::Refused::Fail, async |bus| {
         let mut stop = Stop::catch()?;

@@ -5,14 +5,15 @@ use peerbus_adapter::domains::{Joined, There};
 use peerbus_adapter::text::span;
 use peerbus_adapter::{Domain, PeerEntry, Url, credentials};
 use peerbus_mcp::About;
+use peerbus_wire::GroupName;
 use serde_json::{Value, json};
 
 use crate::args::Peers;
 use crate::failure::Failure;
 use crate::{client, operator, output};
 
-pub(crate) const HEADER: [&str; 10] = [
-    "NAME", "STATE", "UNSEEN", "CLIENT", "PROJECT", "BRANCH", "PROCESS", "WAKE", "ACKS", "GROUPS",
+pub(crate) const HEADER: [&str; 9] = [
+    "NAME", "STATE", "UNSEEN", "CLIENT", "PROJECT", "BRANCH", "PROCESS", "WAKE", "ACKS",
 ];
 
 /// Prints who is there, or is owed mail.
@@ -138,7 +139,7 @@ fn broker(verb: &Peers) -> Option<Value> {
     serde_json::from_str(&about).ok()
 }
 
-pub(crate) fn row(peer: &About) -> [String; 10] {
+pub(crate) fn row(peer: &About) -> [String; 9] {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let wake = peer.wake.as_ref().map(|paths| match paths.as_slice() {
         [] => "-".to_owned(),
@@ -149,13 +150,29 @@ pub(crate) fn row(peer: &About) -> [String; 10] {
         state(peer),
         peer.unacked.map(|n| n.to_string()).unwrap_or_default(),
         text(&peer.client),
-        text(&peer.project),
+        project(peer),
         text(&peer.branch),
         process(peer),
         text(&wake),
         peer.acks.unwrap_or_default().to_owned(),
-        peer.groups.join(" "),
     ]
+}
+
+/// What it works on, and its groups but that of the project.
+fn project(peer: &About) -> String {
+    let of_project = peer.project.as_deref().and_then(GroupName::near);
+    let of_project = of_project.map(|group| group.to_string());
+    let others = peer
+        .groups
+        .iter()
+        .filter(|group| Some(*group) != of_project.as_ref());
+    let all: Vec<&str> = peer
+        .project
+        .iter()
+        .chain(others)
+        .map(String::as_str)
+        .collect();
+    all.join(" ")
 }
 
 /// Which of several sessions in one place it is: the process, and its terminal.

@@ -60,22 +60,26 @@ pub(crate) async fn pairs(
     })
 }
 
-/// One broadcaster, `receivers` receivers, `each` broadcasts.
+/// One sender to many: to all, or to a group of which all receivers are members; `each` messages.
 pub(crate) async fn fan_out(
     address: SocketAddr,
     token: &str,
-    run: u32,
+    (run, to): (u32, &str),
     receivers: usize,
     each: u64,
 ) -> Result<Flow> {
     let from = format!("caster{run}");
     let mut peers = Vec::new();
     for n in 0..receivers {
-        peers.push(Peer::join(address, token, &format!("f{run}-{n}"), Speech::Ext).await?);
+        let mut peer = Peer::join(address, token, &format!("f{run}-{n}"), Speech::Ext).await?;
+        if to.starts_with('#') {
+            peer.regroup(to).await?;
+        }
+        peers.push(peer);
     }
     let sender = Peer::join(address, token, &from, Speech::Ext).await?;
     let frames: Vec<_> = (0..each)
-        .map(|n| envelope(&from, "*", run, n, crate::BODY_BYTES))
+        .map(|n| envelope(&from, to, run, n, crate::BODY_BYTES))
         .collect();
     let start = Instant::now();
     let mut tasks = JoinSet::new();

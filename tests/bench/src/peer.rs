@@ -76,6 +76,19 @@ impl Peer {
         Ok(peer)
     }
 
+    /// Joins a group.
+    pub(crate) async fn regroup(&mut self, group: &str) -> Result<()> {
+        let group = group.trim_start_matches('#');
+        let frame = format!(r#"{{"protocol_version":"v1","type":"peers","join":["{group}"]}}"#);
+        self.writer.queue(frame.as_bytes());
+        self.writer.flush().await?;
+        let (kind, text) = self.reader.next().await?;
+        if kind != Kind::Text || !String::from_utf8_lossy(text).contains(r#","groups":[""#) {
+            bail!("not joined: {}", String::from_utf8_lossy(text));
+        }
+        Ok(())
+    }
+
     /// Waits until everything before is handled and committed; deliveries on the way are dropped.
     pub(crate) async fn barrier(&mut self) -> Result<()> {
         self.writer

@@ -146,13 +146,23 @@ pub(crate) async fn fan_out(bench: &mut Bench) -> Result<()> {
     ] {
         let home = bench.home()?;
         let broker = Broker::start(&bench.binary, home.path(), LISTEN)?;
-        let mut rates = Vec::new();
+        let (mut rates, mut ratios) = (Vec::new(), Vec::new());
         for run in 0..bench.runs as u32 {
             let each = bench.count(each);
-            let flow = load::fan_out(broker.address, TOKEN, run, receivers, each).await?;
-            rates.push(flow.per_second());
+            let all = load::fan_out(broker.address, TOKEN, (run, "*"), receivers, each).await?;
+            rates.push(all.per_second());
+            let group = format!("#run{run}");
+            let of_it =
+                load::fan_out(broker.address, TOKEN, (run + 500, &group), receivers, each).await?;
+            ratios.push(of_it.per_second() / all.per_second());
         }
         broker.stop()?;
+        bench.report.add(
+            &format!("fan-out to a group of {receivers} / to all"),
+            "x",
+            ratios,
+            Bar::None,
+        );
         bench.report.add(
             &format!("fan-out to {receivers}, deliveries"),
             "/s",

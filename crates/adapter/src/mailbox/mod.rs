@@ -314,6 +314,9 @@ impl Mailbox {
 
     /// The agent sent the message `id` to this peer.
     pub fn sent(&self, to: &str, id: &str, thread: Option<&str>) {
+        if to.starts_with('#') {
+            return self.sent_to_all(thread);
+        }
         let Ok(to) = PeerName::parse(to) else { return };
         self.with(|state, now_ms| state.machine.sent(now_ms, &to.key(), id, thread));
     }

@@ -37,7 +37,7 @@ pub(crate) struct Outgoing {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Send {
-    /// The peer to send to
+    /// The peer to send to, or `#GROUP`, in quotes, for every other member of a group
     pub(crate) to: String,
     /// The message: text, or a JSON object or array; `-` reads it from stdin. One that begins with
     /// a dash stands behind `--`

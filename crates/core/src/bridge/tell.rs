@@ -1,6 +1,6 @@
 //! What the own broker says of messages that were taken: told to their home until it has noted it.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use peerbus_wire::bridge::{ITEMS_MAX, Item, Saying, Told};
 use peerbus_wire::{DeliveryKey, MessageId, Receipt, Stage};
@@ -35,7 +35,7 @@ type TellKey = (Option<MessageId>, u64);
 #[derive(Debug, Default)]
 pub(super) struct Telling {
     tells: BTreeMap<TellKey, Tell>,
-    known: HashMap<MessageId, u64>,
+    known: BTreeMap<MessageId, u64>,
     /// The ids in `known`, oldest first.
     order: VecDeque<MessageId>,
     due_ms: Option<u64>,

@@ -111,16 +111,23 @@ impl Broker {
         let Some(seq) = named else {
             return Ok(());
         };
+        let abroad = session.bridge.is_some();
         let delivery = match session.flights.remove(seq) {
-            Some(flight) => Delivery {
-                seq,
-                recipient: caller.peer,
-                sender: flight.sender,
-                id: flight.id,
-                bytes: flight.envelope_bytes,
-                recipients: flight.recipients,
-                history: flight.history,
-            },
+            Some(mut flight) => {
+                if abroad && !matches!(end, End::Dead(_)) {
+                    // Whoever says so of another domain has it on disk there.
+                    flight.history.step(&Stage::Forwarded, cx.now.wall_ms);
+                }
+                Delivery {
+                    seq,
+                    recipient: caller.peer,
+                    sender: flight.sender,
+                    id: flight.id,
+                    bytes: flight.envelope_bytes,
+                    recipients: flight.recipients,
+                    history: flight.history,
+                }
+            }
             // Delivered on an earlier connection of the name, or forwarded.
             None => match cx.txn.message(seq)? {
                 Some(head) => Delivery {

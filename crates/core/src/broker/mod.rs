@@ -416,9 +416,7 @@ impl Broker {
             ClientFrame::PeersOf(domain) => self.answer_peers_of(cx, caller, domain)?,
             ClientFrame::Regroup { join, leave } => self.regroup(cx, caller, (join, &leave))?,
             ClientFrame::Roster(peers) => self.keep_roster(cx.now, caller, peers),
-            ClientFrame::Presence(presence) if caller.ext => {
-                self.set_presence(cx.now, caller.conn, presence);
-            }
+            ClientFrame::Presence(it) if caller.ext => self.set_presence(cx.now, caller.conn, it),
             ClientFrame::Reject { key, reason } if caller.ext => {
                 self.finish_named(cx, caller, &key, End::Dead(&reason))?;
             }

@@ -87,30 +87,41 @@ impl Broker {
                 return Ok(());
             }
         }
-        let recipients_count = count(recipients.len());
+        self.keep_mark(sender, mark);
+        let seq = Seq(self.head.next_seq - 1);
         self.outbox.now(Output::Event(BusEvent::Accepted {
-            recipients: recipients_count,
+            recipients: count(recipients.len()),
         }));
         let accepted = Accepted {
-            recipients: recipients_count,
+            recipients: count(recipients.len()),
             online,
             duplicate: false,
         };
         self.receipt(caller, carried, accepted, Some(cx.now.wall_ms));
-        self.keep_mark(sender, mark);
-        let seq = Seq(self.head.next_seq - 1);
         if let Some(reason) = lost {
             self.lost(cx, caller, carried, (seq, reason))?;
         }
-        self.tell_taken(cx.now, seq, carried, recipients_count);
         self.tell_full(cx, caller, (&carried.id, seq), &full)?;
-        for &recipient in &recipients {
+        self.owe(cx, caller, (seq, carried), &recipients)
+    }
+
+    /// A message is owed to each of these from now on.
+    fn owe(
+        &mut self,
+        cx: &mut Cx<'_>,
+        caller: Caller,
+        (seq, carried): (Seq, &Carried),
+        recipients: &[PeerId],
+    ) -> Result<(), StoreError> {
+        let (sender, bytes) = (caller.peer, carried.text.len() as u64);
+        self.tell_taken(cx.now, seq, carried, count(recipients.len()));
+        for &recipient in recipients {
             self.owed.add((recipient, sender), caller.token, bytes);
             if matches!(carried.to, Address::Group(_)) {
                 self.log.push(&Event::Owe { seq, recipient });
             }
         }
-        self.enqueue(cx, seq, sender, carried, &recipients)
+        self.enqueue(cx, seq, sender, carried, recipients)
     }
 
     /// Tells whoever watches the broker of a message.

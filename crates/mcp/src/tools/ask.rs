@@ -81,6 +81,12 @@ pub(crate) fn tool() -> Tool {
 
 async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     let (to, body) = (arguments.string("to")?, body(arguments)?);
+    if to.starts_with('#') {
+        return Err(format!(
+            "not asked: {} is a group, and one peer answers; ask a peer by name, or use the bus send tool",
+            peerbus_wire::escape(&to, 80)
+        ));
+    }
     if context
         .bus
         .at_home(&to)

@@ -53,6 +53,10 @@ pub(super) struct Message<'a> {
     from: &'a str,
     /// `msg`: to this peer; `broadcast`: to all.
     kind: &'static str,
+    /// The group that it was sent to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    group: Option<String>,
     /// What kind of program sent it.
     source: &'a str,
     /// The sender's clock.
@@ -183,6 +187,7 @@ pub(super) fn message(inbound: &Inbound, shown_before: bool) -> Result<Message<'
         id: &inbound.id,
         from: &inbound.from,
         kind: quote::kind(inbound.kind),
+        group: inbound.group.clone(),
         source: &inbound.source,
         ts: &inbound.ts,
         shown_before,

@@ -4,14 +4,13 @@ use peerbus_core::TokenHash;
 use peerbus_core::broker::{ConnId, Input};
 use peerbus_core::store::{Ending, PeerId, PeerRow};
 use peerbus_wire::{
-    Ack, Address, Carried, ClientFrame, DeliveryKey, EXT_AUDIT, GroupName, RefusalCode, Seq,
-    recipient_of,
+    Ack, Address, AuditRecord, Carried, ClientFrame, DeliveryKey, EXT_AUDIT, GroupName,
+    RefusalCode, Seq, recipient_of,
 };
 
 use super::{End, Oracle};
 use crate::disk::Write;
 use crate::failure::{Verdict, ensure};
-use crate::plan::{TOKEN, token};
 
 /// Messages that may be owed to an ephemeral peer.
 const EPHEMERAL_QUEUE_MAX: u64 = 4_096;
@@ -111,27 +110,13 @@ impl Oracle {
             ClientFrame::Regroup { join, leave } if model.ext => {
                 let before = std::mem::take(&mut model.unconfirmed);
                 model.barriers.push_back(before);
-                if let Some(row) = self.view.peers.get(&peer) {
-                    let mut groups = row.groups.clone();
-                    if !row.ephemeral {
-                        groups.extend(join.iter().cloned());
-                        groups.retain(|group| !leave.contains(group));
-                    }
-                    self.regrouping = Some((peer, groups));
-                }
+                self.regroup(peer, join, leave);
             }
             ClientFrame::Peers | ClientFrame::Regroup { .. } => {
                 let before = std::mem::take(&mut model.unconfirmed);
                 model.barriers.push_back(before);
             }
-            ClientFrame::Audit(record) => {
-                let level = model.claim.as_ref().map_or(0, |claim| claim.ext);
-                match self.full {
-                    _ if level < EXT_AUDIT => {}
-                    true => self.audits.counted(peer),
-                    false => self.audits.given(now_ms, conn, peer, record),
-                }
-            }
+            ClientFrame::Audit(record) => self.audit(now_ms, conn, peer, record),
             ClientFrame::Refused {
                 id: Some(id),
                 refusal,
@@ -141,6 +126,16 @@ impl Oracle {
                     .push((id.clone(), Expect::Refused(refusal.code)));
             }
             _ => {}
+        }
+    }
+
+    fn audit(&mut self, now_ms: u64, conn: ConnId, peer: PeerId, record: &AuditRecord) {
+        let claim = self.conn(conn).claim.as_ref();
+        let level = claim.map_or(0, |claim| claim.ext);
+        match self.full {
+            _ if level < EXT_AUDIT => {}
+            true => self.audits.counted(peer),
+            false => self.audits.given(now_ms, conn, peer, record),
         }
     }
 
@@ -334,13 +329,7 @@ impl Oracle {
             self.view.apply(write);
         }
         self.check_reach(before, &writes)?;
-        if let Some((peer, expected)) = self.regrouping.take() {
-            let row = self.view.peers.get(&peer);
-            let groups = row.map(|row| &row.groups);
-            ensure(groups == Some(&expected), "group", || {
-                format!("{peer:?} is in {groups:?}, and wanted to be in {expected:?}")
-            })?;
-        }
+        self.regrouped()?;
         if matches!(input, Some(Input::Tick)) {
             self.nothing_late(now_ms)?;
         }
@@ -413,19 +402,6 @@ impl Oracle {
         }
     }
 
-    /// Nothing about this peer changes but its groups.
-    fn regroups(&self, row: &PeerRow) -> bool {
-        let old = self.view.peers.get(&row.id);
-        old.filter(|old| old.groups != row.groups)
-            .is_some_and(|old| {
-                let groups = old.groups.clone();
-                *old == PeerRow {
-                    groups,
-                    ..row.clone()
-                }
-            })
-    }
-
     /// Whom a broadcast or a message for a group must reach, if one was stored just now.
     fn expected_reach(&self, now_ms: u64, writes: &[Write]) -> Option<Vec<PeerId>> {
         let (sender, envelope) = writes.iter().find_map(|write| match write {
@@ -441,29 +417,13 @@ impl Oracle {
         Some(self.with_room(members, bytes))
     }
 
-    /// Who is in a group of a sender's token besides the sender.
-    fn members(&self, now_ms: u64, sender: PeerId, group: &GroupName) -> Vec<PeerId> {
-        // Nobody else may send.
-        let owner = Some(TokenHash::of(&token(TOKEN)));
-        let member = |row: &&PeerRow| {
-            row.id != sender
-                && !row.ephemeral
-                && row.ending.is_none()
-                && row.owner == owner
-                && row.groups.contains(group)
-                && (!row.generated || self.is_here(now_ms, row.id))
-        };
-        let peers = self.view.peers.values().filter(member);
-        peers.map(|row| row.id).collect()
-    }
-
-    fn with_room(&self, mut peers: Vec<PeerId>, bytes: u64) -> Vec<PeerId> {
+    pub(super) fn with_room(&self, mut peers: Vec<PeerId>, bytes: u64) -> Vec<PeerId> {
         peers.retain(|peer| !self.is_full(*peer, bytes));
         peers
     }
 
     /// It is registered, or its connection broke a moment ago.
-    fn is_here(&self, now_ms: u64, peer: PeerId) -> bool {
+    pub(super) fn is_here(&self, now_ms: u64, peer: PeerId) -> bool {
         self.online.contains(&peer) || self.grace.get(&peer).is_some_and(|until| now_ms < *until)
     }
 

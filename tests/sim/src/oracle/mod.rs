@@ -7,6 +7,7 @@ mod audits;
 mod clock;
 mod commit;
 mod deliver;
+mod groups;
 mod hosts;
 mod inputs;
 mod outputs;

@@ -1,8 +1,9 @@
 //! Groups, between real adapters and on the command line.
 
+use peerbus_test_support::message::envelope;
 use serde_json::{Value, json};
 
-use crate::support::{Broker, Home, Mcp, eventually};
+use crate::support::{Broker, Home, Mcp, Raw, eventually};
 
 /// An agent's session that works on the project `shop`.
 fn agent(home: &Home, name: &str) -> Mcp {
@@ -91,5 +92,74 @@ fn a_session_joins_and_leaves_and_a_shell_does_likewise() {
         (&line["group"], &line["body"]),
         (&json!("reviewers"), &json!("again"))
     );
+    broker.stop();
+}
+
+/// Members of a group, and messages for it, in so many rounds that each begin with a killed broker.
+const MEMBERS: usize = 100;
+const MESSAGES: usize = 1_000;
+const ROUNDS: usize = 5;
+
+/// Joins a group, and leaves the connection.
+fn joins(home: &Home, broker: &Broker, name: &str) {
+    let mut raw = Raw::register(home, broker, name);
+    raw.say(r#"{"protocol_version":"v1","type":"peers","join":["crowd"]}"#);
+    while raw.next()["groups"] != json!(["crowd"]) {}
+}
+
+/// Sends these until each is accepted for every member.
+fn sends(caster: &mut Raw, secret: &str, ids: &[String]) {
+    for id in ids {
+        caster.say(&envelope(secret, id, "caster", "#crowd", "1"));
+    }
+    let mut accepted = 0;
+    while accepted < ids.len() {
+        let frame = caster.next();
+        for receipt in frame["receipts"].as_array().expect("receipts") {
+            assert_eq!(receipt["state"], "accepted", "{receipt}");
+            assert_eq!(receipt["recipients"], MEMBERS, "{receipt}");
+            accepted += 1;
+        }
+    }
+}
+
+/// The ids of what waits for a member, as they come.
+fn reads(home: &Home, broker: &Broker, name: &str) -> Vec<String> {
+    let mut raw = Raw::register(home, broker, name);
+    let read = |_| {
+        let delivery = raw.delivery();
+        let key = &delivery["delivery_key"];
+        let ack = json!({ "protocol_version": "v1", "type": "ack", "id": key });
+        raw.say(&ack.to_string());
+        delivery["envelope"]["id"].as_str().map(str::to_owned)
+    };
+    (0..MESSAGES).filter_map(read).collect()
+}
+
+#[test]
+fn a_group_of_a_hundred_gets_everything_in_order_from_a_broker_that_is_killed() {
+    let home = Home::new();
+    let mut broker = Broker::start(&home);
+    let names: Vec<_> = (0..MEMBERS).map(|n| format!("m{n}")).collect();
+    for name in &names {
+        joins(&home, &broker, name);
+    }
+    let secret = home.credential("hmac_secret");
+    let ids: Vec<_> = (0..MESSAGES).map(|n| format!("{n:06}")).collect();
+    for round in ids.chunks(MESSAGES / ROUNDS) {
+        let mut caster = Raw::register(&home, &broker, "caster");
+        // Of some it is confirmed that they were taken; of the others nobody knows.
+        for id in round {
+            caster.say(&envelope(&secret, id, "caster", "#crowd", "1"));
+        }
+        caster.receipt("accepted");
+        broker.kill();
+        broker = Broker::start(&home);
+        let mut caster = Raw::register(&home, &broker, "caster");
+        sends(&mut caster, &secret, round);
+    }
+    for name in &names {
+        assert_eq!(reads(&home, &broker, name), ids, "{name}");
+    }
     broker.stop();
 }

@@ -12,6 +12,12 @@ fn agent(home: &Home, name: &str) -> Mcp {
     let mut command = home.peerbus(&["adapter", "--adapter", "generic", "--name", name]);
     let mut mcp = Mcp::spawn(command.current_dir(project));
     mcp.initialize("some-bot");
+    mcp
+}
+
+/// One that is on the bus.
+fn here(home: &Home, name: &str) -> Mcp {
+    let mut mcp = agent(home, name);
     mcp.call("bus.peers", json!({}));
     mcp
 }
@@ -28,7 +34,7 @@ fn drained(mcp: &mut Mcp) -> Value {
 fn everyone_in_a_project_gets_what_is_sent_to_it_and_who_is_away_later() {
     let home = Home::new();
     let broker = Broker::start(&home);
-    let [mut alice, mut bob, cyd] = ["alice", "bob", "cyd"].map(|name| agent(&home, name));
+    let [mut alice, mut bob, cyd] = ["alice", "bob", "cyd"].map(|name| here(&home, name));
     let listed = bob.call("bus.peers", json!({}));
     assert_eq!(listed["details"][0]["groups"], json!(["#shop"]), "{listed}");
     cyd.close();
@@ -51,7 +57,7 @@ fn everyone_in_a_project_gets_what_is_sent_to_it_and_who_is_away_later() {
 fn a_session_joins_and_leaves_and_a_shell_does_likewise() {
     let home = Home::new();
     let broker = Broker::start(&home);
-    let [mut alice, mut bob] = ["alice", "bob"].map(|name| agent(&home, name));
+    let [mut alice, mut bob] = ["alice", "bob"].map(|name| here(&home, name));
     let why = alice.call_fails("bus.send", json!({ "to": "#reviewers", "body": "?" }));
     assert!(
         why.contains("nobody else is in #reviewers now; there are #shop"),

@@ -32,9 +32,9 @@ pub struct Push {
 pub type Attribute = (Cow<'static, str>, String);
 
 /// Keys of ours that no sender's word takes the place of.
-const OURS: [&str; 14] = [
-    "from", "source", "msg_id", "kind", "reply_to", "thread", "sent_to", "token", "push", "repeat",
-    "waiting", "receipts", "self", "user",
+const OURS: [&str; 15] = [
+    "from", "source", "msg_id", "kind", "reply_to", "thread", "sent_to", "group", "token", "push",
+    "repeat", "waiting", "receipts", "self", "user",
 ];
 
 /// A message from the bus, with what the mailbox has to know of it.

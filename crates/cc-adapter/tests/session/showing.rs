@@ -309,6 +309,11 @@ async fn a_message_alone_is_one_line_with_what_is_known_of_it() {
     for (mail, content, wanted) in [
         (Mail::new("\"hi\""), said, plain.clone()),
         (
+            Mail::new(r#"{"text":"hi","meta":{"group":"forged","sent_to":"forged"}}"#),
+            said,
+            plain.clone(),
+        ),
+        (
             Mail::new(r#"{"text":"hi","reply_to":"q1","thread":"t1"}"#),
             said,
             answer,

@@ -77,8 +77,8 @@ impl Broker {
                 groups.len() + new.len()
             ));
         }
-        let all = self.registry.groups();
-        let fresh = |name: &&&GroupName| !all.contains(&(known.row.owner, (**name).clone()));
+        let all = &self.registry.groups;
+        let fresh = |name: &&&GroupName| !all.contains_key(&(known.row.owner, (**name).clone()));
         if all.len() + new.iter().filter(fresh).count() > ALL_MAX {
             return Err(format!(
                 "this broker has {} groups, and {ALL_MAX} is the most: join one that exists",
@@ -95,16 +95,18 @@ impl Broker {
         join: Vec<GroupName>,
         leave: &[GroupName],
     ) -> Result<(), StoreError> {
-        let Some(known) = self.registry.get_mut(peer) else {
+        let Some(known) = self.registry.get(peer) else {
             return Ok(());
         };
-        let groups = &mut known.row.groups;
-        let before = groups.clone();
-        groups.extend(join);
-        groups.retain(|name| !leave.contains(name));
-        if *groups != before && !self.mutations.broken(Mutation::ForgetGroups) {
-            cx.txn.put_peer(&known.row)?;
-            self.outbox.want(Need::Soon);
+        let mut row = known.row.clone();
+        row.groups.extend(join);
+        row.groups.retain(|name| !leave.contains(name));
+        if row.groups != known.row.groups {
+            if !self.mutations.broken(Mutation::ForgetGroups) {
+                cx.txn.put_peer(&row)?;
+                self.outbox.want(Need::Soon);
+            }
+            self.registry.put(row);
         }
         Ok(())
     }
@@ -158,13 +160,10 @@ impl Broker {
     }
 
     fn nobody_in(&self, owner: Option<TokenHash>, group: &GroupName) -> String {
-        let peers = self.registry.of_token(owner);
-        let all: BTreeSet<_> = peers.flat_map(|(_, peer)| &peer.row.groups).collect();
-        let named: Vec<_> = all
-            .iter()
-            .take(NAMED_MAX)
-            .map(ToString::to_string)
-            .collect();
+        let all = self.registry.groups.keys().filter(|(of, _)| *of == owner);
+        let all: Vec<_> = all.map(|(_, group)| group).collect();
+        let named = all.iter().take(NAMED_MAX).map(ToString::to_string);
+        let named: Vec<_> = named.collect();
         let more = all.len().saturating_sub(NAMED_MAX);
         let there_are = match (named.as_slice(), more) {
             ([], _) => "there are no groups".to_owned(),
@@ -220,14 +219,26 @@ impl Peer {
 }
 
 impl Registry {
-    /// Every group that has a member, with its token.
-    fn groups(&self) -> BTreeSet<(Option<TokenHash>, GroupName)> {
-        let of = |peer: &Peer| {
-            let owner = peer.row.owner;
-            let groups: Vec<_> = peer.row.groups.iter().cloned().collect();
-            groups.into_iter().map(move |group| (owner, group))
-        };
-        self.peers.values().flat_map(of).collect()
+    /// A row is taken in: its groups count.
+    pub(super) fn count_groups(&mut self, row: &PeerRow) {
+        for group in &row.groups {
+            *self.groups.entry((row.owner, group.clone())).or_default() += 1;
+        }
+    }
+
+    /// A row is given up.
+    pub(super) fn uncount_groups(&mut self, row: &PeerRow) {
+        for group in &row.groups {
+            let key = (row.owner, group.clone());
+            let left = self
+                .groups
+                .get(&key)
+                .map_or(0, |size| size.saturating_sub(1));
+            match left {
+                0 => self.groups.remove(&key),
+                left => self.groups.insert(key, left),
+            };
+        }
     }
 
     /// The peers of a token that stay when they leave.
@@ -240,18 +251,17 @@ impl Registry {
     /// Who gets the mail of a name that ended is in its groups from then on; gives its row, which is
     /// to be written.
     pub(super) fn pass_groups(&mut self, from: PeerId, to: PeerId) -> Option<&PeerRow> {
-        let groups = self.peers.get(&from)?.row.groups.clone();
-        let heir = self.peers.get_mut(&to).filter(|heir| !heir.row.ephemeral)?;
+        let groups = &self.peers.get(&from)?.row.groups;
+        let heir = self.peers.get(&to).filter(|heir| !heir.row.ephemeral)?;
         let room = GROUPS_MAX.saturating_sub(heir.row.groups.len());
-        let new: Vec<_> = groups
-            .difference(&heir.row.groups)
-            .take(room)
-            .cloned()
-            .collect();
+        let new = groups.difference(&heir.row.groups).take(room).cloned();
+        let new: Vec<_> = new.collect();
         if new.is_empty() {
             return None;
         }
-        heir.row.groups.extend(new);
-        Some(&heir.row)
+        let mut row = heir.row.clone();
+        row.groups.extend(new);
+        self.put(row);
+        Some(&self.peers.get(&to)?.row)
     }
 }

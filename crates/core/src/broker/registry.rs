@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use peerbus_wire::{Mark, NameKey, PeerName, Presence};
+use peerbus_wire::{GroupName, Mark, NameKey, PeerName, Presence};
 
 use super::ConnId;
 use crate::store::{AliasRow, Ending, PeerId, PeerRow};
@@ -84,6 +84,8 @@ pub(super) struct Registry {
     pub(super) ended: BTreeMap<PeerId, Ended>,
     /// What each bridge has forwarded, and the epoch of the broker that remembers it.
     pub(super) forwarded: BTreeMap<NameKey, (PeerRow, Mark)>,
+    /// Every group that has a member, by token, and how many it has.
+    pub(super) groups: BTreeMap<(Option<TokenHash>, GroupName), usize>,
     /// Bridges whose marks this transaction has changed.
     pub(super) marked: BTreeSet<PeerId>,
     owned: BTreeMap<TokenHash, Owned>,
@@ -216,6 +218,7 @@ impl Registry {
     }
 
     fn count(&mut self, row: &PeerRow) {
+        self.count_groups(row);
         self.lasting += usize::from(!row.ephemeral);
         if let Some(owner) = row.owner {
             let owned = self.owned.entry(owner).or_default();
@@ -226,6 +229,7 @@ impl Registry {
     }
 
     fn uncount(&mut self, row: &PeerRow) {
+        self.uncount_groups(row);
         self.lasting -= usize::from(!row.ephemeral);
         let Some(owner) = row.owner else { return };
         if let Some(owned) = self.owned.get_mut(&owner) {

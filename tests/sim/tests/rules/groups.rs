@@ -129,6 +129,10 @@ fn an_unknown_group_is_refused_with_those_that_there_are_and_a_malformed_one_wit
     rig.send(ada, "ada", "#shop", "m2");
     let (_, why) = refused(&mut rig, ada);
     assert_eq!(why, "nobody else is in #shop now; there are #shop");
+    regroup(&mut rig, ada, &[], &["shop"]);
+    rig.send(ada, "ada", "#shop", "m4");
+    let (_, why) = refused(&mut rig, ada);
+    assert_eq!(why, "nobody else is in #shop now; there are no groups");
     rig.send(ada, "ada", "#a b", "m3");
     let (code, why) = refused(&mut rig, ada);
     assert_eq!(code, RefusalCode::Invalid);

@@ -17,7 +17,8 @@ pub(crate) fn recipient(to: &str) -> Result<Address, SendError> {
         return Err(SendError::InvalidRecipient(why.into()));
     }
     if to.starts_with('#') {
-        return group(to).map(Address::Group);
+        let group = group(to).map_err(SendError::InvalidRecipient)?;
+        return Ok(Address::Group(group));
     }
     PeerName::parse(to).map(Address::Peer).map_err(|error| {
         let shown: String = to.chars().take(80).flat_map(char::escape_debug).collect();
@@ -25,11 +26,11 @@ pub(crate) fn recipient(to: &str) -> Result<Address, SendError> {
     })
 }
 
-/// Checks a group's name, with or without its `#`.
-pub(crate) fn group(text: &str) -> Result<GroupName, SendError> {
-    GroupName::parse(text).map_err(|error| {
-        let shown: String = text.chars().take(80).flat_map(char::escape_debug).collect();
-        SendError::InvalidRecipient(format!("\"{shown}\" is no group: {error}"))
+/// Reads a group's name, or says what one is.
+pub(crate) fn group(name: &str) -> Result<GroupName, String> {
+    GroupName::parse(name).map_err(|error| {
+        let shown = peerbus_wire::escape(name, 80);
+        format!("\"{shown}\" is no group: {error}")
     })
 }
 

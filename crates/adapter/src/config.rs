@@ -91,6 +91,7 @@ impl Config {
             "PEERBUS_HMAC_SECRET",
             "PEERBUS_HMAC_SECRET_ALSO",
             "PEERBUS_FROM",
+            "PEERBUS_GROUPS",
         ] {
             if let Err(std::env::VarError::NotUnicode(_)) = std::env::var(variable) {
                 return Err(ConfigError(format!("{variable} is not valid UTF-8")));

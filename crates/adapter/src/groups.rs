@@ -7,6 +7,7 @@ use peerbus_wire::GroupName;
 use peerbus_wire::limits::GROUPS_MAX;
 
 use crate::bus::Bus;
+use crate::compose;
 use crate::error::{BusError, ConfigError};
 use crate::project;
 
@@ -33,11 +34,10 @@ pub fn own(env: impl Fn(&str) -> Option<String>) -> Result<Vec<GroupName>, Confi
             groups.extend(name.and_then(|name| GroupName::near(&name)));
             continue;
         }
-        groups.push(GroupName::parse(word).map_err(|error| {
-            let shown = peerbus_wire::escape(word, 80);
+        groups.push(compose::group(word).map_err(|why| {
             ConfigError(format!(
-                "PEERBUS_GROUPS: \"{shown}\" is no group: {error}; {PROJECT} stands for that of the \
-                 project, and the word none for no group at all"
+                "PEERBUS_GROUPS: {why}; {PROJECT} stands for that of the project, and the word none \
+                 for no group at all"
             ))
         })?);
     }
@@ -63,7 +63,13 @@ impl Bus {
         leave: &[String],
         deadline: Duration,
     ) -> Result<Vec<GroupName>, BusError> {
-        let both = (parse(join)?, parse(leave)?);
+        let all = |names: &[String]| {
+            let parsed = names.iter().map(|name| compose::group(name));
+            parsed
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(BusError::Refused)
+        };
+        let both = (all(join)?, all(leave)?);
         let asked = |session: &mut Session, until_ms| session.regroup(both, until_ms);
         let Answer::Peers(roster) = self.query(asked, deadline).await? else {
             return Err(BusError::Closed);
@@ -74,16 +80,6 @@ impl Bus {
             (None, None) => Err(BusError::NotSupported),
         }
     }
-}
-
-fn parse(names: &[String]) -> Result<Vec<GroupName>, BusError> {
-    let one = |name: &String| {
-        GroupName::parse(name).map_err(|error| {
-            let shown = peerbus_wire::escape(name, 80);
-            BusError::Refused(format!("\"{shown}\" is no group: {error}"))
-        })
-    };
-    names.iter().map(one).collect()
 }
 
 #[cfg(test)]

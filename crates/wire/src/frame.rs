@@ -23,8 +23,8 @@ pub enum ClientFrame {
     Peers,
     /// `ext`: asks for the peers of a domain: this broker's own, or another, as far as its bridge told.
     PeersOf(Domain),
-    /// `ext`: joins groups and leaves groups, and asks for the list of peers as they are then; at most
-    /// [`crate::limits::GROUPS_MAX`] of each.
+    /// `ext`: joins groups and leaves groups, at most [`crate::limits::GROUPS_MAX`] of each. Answered by
+    /// `peers` with the client's own name and its groups; also a barrier.
     Regroup {
         /// Groups to be a member of.
         join: Vec<GroupName>,

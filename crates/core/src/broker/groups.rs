@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use peerbus_wire::limits::{ENTRY_GROUPS_BYTES_MAX, GROUPS_MAX};
-use peerbus_wire::{BrokerFrame, GroupName, MessageId, Refusal, RefusalCode, Seq};
+use peerbus_wire::{BrokerFrame, GroupName, MessageId, PeersFrame, Refusal, RefusalCode, Seq};
 
 use super::mutation::Mutation;
 use super::registry::{Peer, Registry};
@@ -21,7 +21,7 @@ const NAMED_MAX: usize = 20;
 
 /// Whom a message for a group is owed to, and members that have no room for it.
 #[derive(Debug)]
-pub(super) struct Members {
+pub(super) struct Recipients {
     pub(super) owed: Vec<PeerId>,
     pub(super) full: Vec<PeerId>,
 }
@@ -45,12 +45,15 @@ impl Broker {
             }
             Err(why) => Some(why),
         };
-        let groups = self.registry.get(caller.peer).map(|peer| &peer.row.groups);
-        let groups = groups.map(|groups| groups.iter().cloned().collect());
-        let Some(mut frame) = self.peers_frame(cx, caller)? else {
+        let Some(known) = self.registry.get(caller.peer) else {
             return Ok(());
         };
-        (frame.groups, frame.reason) = (groups, reason);
+        let frame = PeersFrame {
+            names: vec![known.row.name.clone()],
+            groups: Some(known.row.groups.iter().cloned().collect()),
+            reason,
+            ..PeersFrame::default()
+        };
         self.outbox
             .barrier(Output::Send(caller.conn, BrokerFrame::Peers(frame)));
         Ok(())
@@ -119,7 +122,7 @@ impl Broker {
         caller: Caller,
         group: &GroupName,
         bytes: u64,
-    ) -> Result<Result<Members, Refusal>, StoreError> {
+    ) -> Result<Result<Recipients, Refusal>, StoreError> {
         let owner = self.conns.session(caller.conn).map(|s| s.grant.token);
         let now_ms = cx.now.mono_ms;
         let all: Vec<_> = self
@@ -135,7 +138,7 @@ impl Broker {
                 reason: self.nobody_in(owner, group),
             }));
         }
-        let mut members = Members {
+        let mut members = Recipients {
             owed: Vec::with_capacity(all.len()),
             full: Vec::new(),
         };
@@ -248,11 +251,12 @@ impl Registry {
         ids.filter_map(|id| Some((*id, self.peers.get(id)?)))
     }
 
-    /// Who gets the mail of a name that ended is in its groups from then on; gives its row, which is
-    /// to be written.
+    /// Who gets the mail of a name that ended is in its groups from then on, if it has the same token;
+    /// gives its row, which is to be written.
     pub(super) fn pass_groups(&mut self, from: PeerId, to: PeerId) -> Option<&PeerRow> {
-        let groups = &self.peers.get(&from)?.row.groups;
-        let heir = self.peers.get(&to).filter(|heir| !heir.row.ephemeral)?;
+        let PeerRow { owner, groups, .. } = &self.peers.get(&from)?.row;
+        let may = |heir: &&Peer| !heir.row.ephemeral && heir.row.owner == *owner;
+        let heir = self.peers.get(&to).filter(may)?;
         let room = GROUPS_MAX.saturating_sub(heir.row.groups.len());
         let new = groups.difference(&heir.row.groups).take(room).cloned();
         let new: Vec<_> = new.collect();

@@ -53,25 +53,12 @@ impl Broker {
         cx: &mut Cx<'_>,
         caller: Caller,
     ) -> Result<(), StoreError> {
-        if let Some(frame) = self.peers_frame(cx, caller)? {
-            self.outbox
-                .barrier(Output::Send(caller.conn, BrokerFrame::Peers(frame)));
-        }
-        Ok(())
-    }
-
-    /// What a client is told of peers; nothing once it is gone.
-    pub(super) fn peers_frame(
-        &mut self,
-        cx: &mut Cx<'_>,
-        caller: Caller,
-    ) -> Result<Option<PeersFrame>, StoreError> {
         let Some(grant) = self
             .conns
             .session(caller.conn)
             .map(|s| Arc::clone(&s.grant))
         else {
-            return Ok(None);
+            return Ok(());
         };
         let (peers, omitted) = if caller.ext {
             let sight = |broker: &Self, peer: PeerId| broker.sight(&grant, peer);
@@ -81,12 +68,15 @@ impl Broker {
             (None, 0)
         };
         let names = self.online_names(&grant);
-        Ok(Some(PeersFrame {
+        let frame = PeersFrame {
             names,
             peers,
             omitted,
             ..PeersFrame::default()
-        }))
+        };
+        self.outbox
+            .barrier(Output::Send(caller.conn, BrokerFrame::Peers(frame)));
+        Ok(())
     }
 
     /// Answers who is in a domain, once everything before it is committed.

@@ -8,7 +8,7 @@ use peerbus_wire::{
     Stage,
 };
 
-use super::groups::Members;
+use super::groups::Recipients;
 use super::mutation::Mutation;
 use super::registry::Alias;
 use super::{Broker, BusEvent, Caller, Cx, Need, Output};
@@ -244,8 +244,8 @@ impl Broker {
         caller: Caller,
         to: &Address,
         bytes: u64,
-    ) -> Result<Result<Members, Refusal>, StoreError> {
-        let only = |owed| Members {
+    ) -> Result<Result<Recipients, Refusal>, StoreError> {
+        let only = |owed| Recipients {
             owed,
             full: Vec::new(),
         };

@@ -18,7 +18,7 @@ const STATEMENTS_MAX: usize = 16_384;
 enum Question {
     /// Who is there; in a domain, if one is named.
     Peers(Option<Domain>),
-    /// Groups to join, groups to leave, and who is there then.
+    /// Groups to join, and groups to leave.
     Regroup(Vec<GroupName>, Vec<GroupName>),
     Statuses {
         ids: Vec<MessageId>,

@@ -4,6 +4,7 @@ use peerbus_core::broker::ConnId;
 use peerbus_wire::limits::GROUPS_MAX;
 use peerbus_wire::{ClientFrame, GroupName, PeersFrame, RefusalCode, Register, Stage, Token};
 
+use crate::retire::retire;
 use crate::rig::{OTHER_TOKEN, Rig, SECOND, accepted, ext};
 
 fn groups(names: &[&str]) -> Vec<GroupName> {
@@ -102,6 +103,18 @@ fn membership_goes_with_a_name_and_to_who_gets_its_mail() {
         rig.row("heir").unwrap().groups,
         groups(&["shop"]).into_iter().collect()
     );
+}
+
+#[test]
+fn a_successor_of_another_token_is_in_no_group_by_that() {
+    let mut rig = Rig::new();
+    member(&mut rig, "bob", "shop");
+    rig.join(Register {
+        token: Token::parse(OTHER_TOKEN),
+        ..ext("eve", "eve")
+    });
+    retire(&mut rig, "bob", Some("eve")).unwrap();
+    assert!(rig.row("eve").unwrap().groups.is_empty());
 }
 
 #[test]

@@ -335,19 +335,31 @@ pub(crate) struct TokensWatch {
     path: PathBuf,
     /// Tokens that stand in no file.
     base: Vec<Grant>,
-    /// What the file looked like when it was last read.
-    seen: Mutex<Option<Mark>>,
+    seen: Mutex<Seen>,
     paces: Mutex<BTreeMap<TokenHash, Arc<TokenPace>>>,
 }
 
 /// Tells versions of a file apart; `None` of one that is not there.
 type Mark = Option<(u64, u64, i64, i64)>;
 
+/// What a file looked like.
+#[derive(Debug)]
+struct Seen {
+    /// When it was last read.
+    read: Mark,
+    /// When it was last looked at.
+    looked: Mark,
+}
+
 impl TokensWatch {
     /// Reads the file for the first time, and gives what admits connections.
     pub(crate) fn new(path: PathBuf, base: Vec<Grant>) -> Result<(Self, Vec<Grant>), TokensError> {
+        let now = mark(&path);
         let watch = Self {
-            seen: Mutex::new(Some(mark(&path))),
+            seen: Mutex::new(Seen {
+                read: now,
+                looked: now,
+            }),
             paces: Mutex::default(),
             path,
             base,
@@ -362,7 +374,10 @@ impl TokensWatch {
 
     /// What admits connections now: what the file says of a token counts, whatever else is said of it.
     pub(crate) fn read(&self) -> Result<Vec<Grant>, TokensError> {
-        let mut grants = read(&self.path)?;
+        Ok(self.with_base(read(&self.path)?))
+    }
+
+    fn with_base(&self, mut grants: Vec<Grant>) -> Vec<Grant> {
         let named = |known: &[Grant], grant: &Grant| known.iter().any(|k| k.token == grant.token);
         let base = self
             .base
@@ -372,7 +387,7 @@ impl TokensWatch {
         let base: Vec<_> = base.collect();
         grants.extend(base);
         self.set_paces(&grants);
-        Ok(grants)
+        grants
     }
 
     fn set_paces(&self, grants: &[Grant]) {
@@ -389,15 +404,21 @@ impl TokensWatch {
         lock(&self.paces).get(token).cloned()
     }
 
-    /// Reads the file again if it has changed since it was last looked at.
+    /// Reads the file again if it has changed since it was last read, and is as it was when it was last
+    /// looked at: an editor that writes it in place has emptied it for a moment, and no token ends by that.
     pub(crate) fn changed(&self) -> Option<Result<Vec<Grant>, TokensError>> {
         let now = mark(&self.path);
         let mut seen = lock(&self.seen);
-        if seen.replace(now) == Some(now) {
+        let before = std::mem::replace(&mut seen.looked, now);
+        if now == seen.read || now != before {
             return None;
         }
-        drop(seen);
-        Some(self.read())
+        let read = read(&self.path);
+        if mark(&self.path) != now {
+            return None;
+        }
+        seen.read = now;
+        Some(read.map(|grants| self.with_base(grants)))
     }
 }
 

@@ -127,3 +127,26 @@ fn tokens_that_are_added_at_the_same_time_are_all_there() {
     });
     assert_eq!(read(&path).unwrap().len(), 64);
 }
+
+#[test]
+fn a_file_that_is_written_in_place_ends_no_token_while_it_is_empty() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tokens.toml");
+    for name in ["a", "b"] {
+        let token = TokenHash([name.as_bytes()[0]; 32]);
+        add(&path, &Grant::usual(TokenName::parse(name).unwrap(), token)).unwrap();
+    }
+    let whole = fs::read_to_string(&path).unwrap();
+    let (watch, grants) = TokensWatch::new(path.clone(), Vec::new()).unwrap();
+    assert_eq!(grants.len(), 2);
+    fs::write(&path, "").unwrap();
+    assert!(watch.changed().is_none(), "it may be about to be written");
+    fs::write(&path, format!("{whole}# As it was.\n")).unwrap();
+    assert!(watch.changed().is_none(), "it has changed since");
+    let grants = watch.changed().expect("it stayed as it is").unwrap();
+    assert_eq!(grants.len(), 2);
+    assert!(watch.changed().is_none(), "nothing new");
+    fs::remove_file(&path).unwrap();
+    assert!(watch.changed().is_none());
+    assert_eq!(watch.changed().expect("it is gone").unwrap(), []);
+}

@@ -17,8 +17,10 @@ pub(crate) fn recipient(to: &str) -> Result<Address, SendError> {
         return Err(SendError::InvalidRecipient(why.into()));
     }
     if to.starts_with('#') {
-        let group = group(to).map_err(SendError::InvalidRecipient)?;
-        return Ok(Address::Group(group));
+        return Address::group(to).map_err(|error| {
+            let shown = peerbus_wire::escape(to, 80);
+            SendError::InvalidRecipient(format!("\"{shown}\" is no group: {error}"))
+        });
     }
     PeerName::parse(to).map(Address::Peer).map_err(|error| {
         let shown: String = to.chars().take(80).flat_map(char::escape_debug).collect();

@@ -22,6 +22,12 @@ impl Bus {
         self.tell(|session, now| session.refuse(now, *key, reason));
     }
 
+    /// Gives back a message for one member of a group: another one gets it. `again`: it may have been
+    /// shown here. Never blocks; repeating it does no harm.
+    pub fn give_back(&self, key: &Key, again: bool) {
+        self.tell(|session, now| session.give_back(now, *key, again));
+    }
+
     /// Is done with a message, and claims nothing of it.
     pub fn ack_silently(&self, key: &Key) {
         self.tell(|session, now| session.ack_silently(now, *key));

@@ -24,7 +24,7 @@ pub fn notice(event: &Event) -> Option<String> {
              arrived",
             escape(id, 128)
         )),
-        Event::Registered { .. } | Event::Message(_) => None,
+        Event::Registered { .. } | Event::Message(_) | Event::Recalled(_) => None,
     }
 }
 
@@ -56,6 +56,11 @@ fn fate(receipt: &Receipt) -> Option<String> {
             "your message {id} to {} waits there: {}",
             safe(to),
             says(to, why)
+        ),
+        Stage::Recalled { why } => format!(
+            "your message {id}, which one of its group gets, is not with {} any more: {}",
+            safe(to),
+            safe(why)
         ),
         _ => return None,
     })

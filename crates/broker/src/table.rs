@@ -225,7 +225,10 @@ fn is_spare(frame: &BrokerFrame) -> bool {
     let later = |receipt: &Receipt| {
         let stage = &receipt.stage;
         stage.is_progress()
-            || matches!(stage, Stage::Forwarded | Stage::Delivered | Stage::Acked(_))
+            || matches!(
+                stage,
+                Stage::Forwarded | Stage::Delivered | Stage::Recalled { .. } | Stage::Acked(_)
+            )
     };
     matches!(frame, BrokerFrame::Receipts(receipts) if receipts.iter().all(later))
 }

@@ -274,7 +274,10 @@ impl<'v> Showing<'v> {
             Stage::Pushed { path } | Stage::Presented { path } => {
                 format!(" by {}", escape(path, 16))
             }
-            Stage::Held { why } | Stage::Expired { why } | Stage::Dead { why }
+            Stage::Held { why }
+            | Stage::Recalled { why }
+            | Stage::Expired { why }
+            | Stage::Dead { why }
                 if !why.is_empty() =>
             {
                 format!(": \"{}\"", escape(why, 40))

@@ -12,6 +12,7 @@ mod delivered;
 mod delivery_history;
 pub mod events;
 pub mod grant;
+mod job_row;
 pub mod mailbox;
 mod mutation;
 pub mod pace;

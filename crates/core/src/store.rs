@@ -10,6 +10,7 @@ use peerbus_wire::{GroupName, Mark, MessageId, Seq, Stage};
 
 use crate::audit::{Block, Head};
 pub use crate::delivery_history::DeliveryHistory;
+pub use crate::job_row::{JobRow, NOBODY};
 pub use crate::peer_id::PeerId;
 use crate::{Delivered, Stamp, TokenHash};
 
@@ -300,6 +301,8 @@ pub struct Loaded {
     pub head: Option<Head>,
     /// How much mail waits.
     pub owed: Vec<OwedRow>,
+    /// The messages for one member of a group that are owed.
+    pub jobs: Vec<JobRow>,
     /// When the last audit block was sealed: from there the steady clock goes on.
     pub sealed: Option<Stamp>,
 }
@@ -325,6 +328,12 @@ pub trait Txn {
 
     /// Keeps how much mail of a peer waits; forgets the row when that is none.
     fn put_owed(&mut self, row: &OwedRow) -> Result<(), StoreError>;
+
+    /// Keeps who has a message for one member of a group, new or changed.
+    fn put_job(&mut self, row: &JobRow) -> Result<(), StoreError>;
+
+    /// It is not owed any more.
+    fn delete_job(&mut self, seq: Seq) -> Result<(), StoreError>;
 
     /// Stores a message unless its sender used the id before.
     fn insert_message(&mut self, message: &NewMessage<'_>) -> Result<Inserted, StoreError>;

@@ -430,7 +430,10 @@ fn bus(staged: &Staged) -> Map<String, Value> {
         }
         Stage::Pushed { path } | Stage::Presented { path } => put("path", path),
         Stage::Acked(Some(How::Pushed { path })) => put("path", path),
-        Stage::Held { why } | Stage::Expired { why } | Stage::Dead { why } => put("reason", why),
+        Stage::Held { why }
+        | Stage::Recalled { why }
+        | Stage::Expired { why }
+        | Stage::Dead { why } => put("reason", why),
         _ => {}
     }
     members

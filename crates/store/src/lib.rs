@@ -33,6 +33,7 @@ mod fates;
 mod files;
 mod forget;
 mod history;
+mod jobs;
 mod key;
 mod lock;
 mod maintain;

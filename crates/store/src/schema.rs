@@ -14,7 +14,7 @@ pub(crate) type Step = fn(&Connection) -> rusqlite::Result<()>;
 /// never changed; a new version is a new step at the end.
 pub(crate) const STEPS: &[Step] = &[
     version_1, version_2, version_3, version_4, version_5, version_6, version_7, version_8,
-    version_9, version_10, version_11,
+    version_9, version_10, version_11, version_12,
 ];
 
 /// Why a file's schema is not ours to use. Nothing was changed.
@@ -349,6 +349,21 @@ fn version_10(db: &Connection) -> rusqlite::Result<()> {
 fn version_11(db: &Connection) -> rusqlite::Result<()> {
     // The groups of which a peer is a member, separated by spaces.
     db.execute_batch("ALTER TABLE peers ADD COLUMN groups TEXT NOT NULL DEFAULT '';")
+}
+
+fn version_12(db: &Connection) -> rusqlite::Result<()> {
+    // What is for one member of a group, while it is owed. `had`: the members that have it or had it,
+    // separated by spaces, with a `!` those that did not want it.
+    db.execute_batch(
+        "CREATE TABLE jobs(
+             seq INTEGER PRIMARY KEY,
+             owner BLOB NOT NULL,
+             name TEXT NOT NULL,
+             holder INTEGER NOT NULL,
+             again INTEGER NOT NULL,
+             had TEXT NOT NULL
+         ) STRICT;",
+    )
 }
 
 #[cfg(test)]

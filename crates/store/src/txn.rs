@@ -3,7 +3,7 @@
 use peerbus_core::Stamp;
 use peerbus_core::audit::{Block, Head};
 use peerbus_core::store::{
-    AliasRow, DEAD_BYTES, Fate, Forgotten, Inserted, Keep, MessageHead, NewMessage, Notice,
+    AliasRow, DEAD_BYTES, Fate, Forgotten, Inserted, JobRow, Keep, MessageHead, NewMessage, Notice,
     OwedRow, PeerId, PeerRow, Queued, StoreError, Txn,
 };
 use peerbus_wire::{GroupName, Mark, MessageId, Seq};
@@ -12,6 +12,7 @@ use rusqlite::{Connection, OptionalExtension as _, Result as SqlResult, params};
 use crate::SqliteStore;
 use crate::fates;
 use crate::forget;
+use crate::jobs;
 use crate::read::{self, bound, int, limit};
 
 impl Txn for SqliteStore {
@@ -93,6 +94,14 @@ impl Txn for SqliteStore {
             ))
         })?;
         Ok(())
+    }
+
+    fn put_job(&mut self, row: &JobRow) -> Result<(), StoreError> {
+        self.run("writing who has a message", |db| jobs::put(db, row))
+    }
+
+    fn delete_job(&mut self, seq: Seq) -> Result<(), StoreError> {
+        self.run("forgetting who had a message", |db| jobs::delete(db, seq))
     }
 
     fn insert_message(&mut self, message: &NewMessage<'_>) -> Result<Inserted, StoreError> {

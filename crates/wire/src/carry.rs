@@ -6,7 +6,6 @@ use crate::PROTOCOL_VERSION;
 use crate::canonical::{Fields, capacity, write_open};
 use crate::envelope::{Address, Carried, Decoded, Irregular, Parts};
 use crate::envelope_hash::EnvelopeHash;
-use crate::group::GroupName;
 use crate::hex;
 use crate::ids::MessageId;
 use crate::json;
@@ -147,10 +146,8 @@ fn address(kind: &str, to: &str) -> Result<Address, Refusal> {
         ("msg", "*") => Err(invalid(
             "kind \"msg\" goes to one peer, got to \"*\": use kind \"broadcast\" for all".into(),
         )),
-        ("msg", _) if to.starts_with('#') => match GroupName::parse(to) {
-            Ok(group) => Ok(Address::Group(group)),
-            Err(error) => Err(invalid(format!("invalid recipient {}: {error}", quote(to)))),
-        },
+        ("msg", _) if to.starts_with('#') => Address::group(to)
+            .map_err(|error| invalid(format!("invalid recipient {}: {error}", quote(to)))),
         ("msg", _) => match PeerName::parse(to) {
             Ok(name) => Ok(Address::Peer(name)),
             Err(NameError::Reserved) => Err(invalid(format!(

@@ -104,8 +104,11 @@ impl ClientFrame {
                 let reason = cut(reason, REASON_BYTES_MAX);
                 writer.string("id", key.as_str()).string("reason", &reason);
             }),
-            Self::Release { key } => write("release", &|writer| {
+            Self::Release { key, again } => write("release", &|writer| {
                 writer.string("id", key.as_str());
+                if *again {
+                    writer.raw("again", "true");
+                }
             }),
             Self::Status { ids } => write("status", &|writer| {
                 writer.name("ids").begin(b'[');
@@ -211,7 +214,10 @@ fn control(kind: &str, members: &Members<'_>) -> Option<ClientFrame> {
                 reason: cut(&reason, REASON_BYTES_MAX).into_owned(),
             }
         }
-        "release" => ClientFrame::Release { key: key()? },
+        "release" => ClientFrame::Release {
+            key: key()?,
+            again: members.flag(Member::Again)?,
+        },
         "status" => {
             let ids = members.get(Member::Ids)?.elements()?;
             if ids.len() > STATUS_IDS_MAX {

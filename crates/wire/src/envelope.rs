@@ -89,6 +89,8 @@ pub enum Address {
     Peer(PeerName),
     /// Everyone in a group (`kind` is `msg`, `to` is `#` and its name).
     Group(GroupName),
+    /// One member of a group, which one the broker chooses (`kind` is `msg`, `to` ends with `!`).
+    One(GroupName),
     /// Everyone (`kind` is `broadcast`, `to` is `*`).
     All,
 }

@@ -53,10 +53,12 @@ pub enum ClientFrame {
         reason: String,
     },
     /// `ext`: the holder hands this delivery back; it is delivered again at the latest when the
-    /// name registers next.
+    /// name registers next. What was sent to one member of a group goes to the next one.
     Release {
         /// The delivery.
         key: DeliveryKey,
+        /// It may have been shown.
+        again: bool,
     },
     /// `ext`: asks what became of the sender's own messages.
     Status {
@@ -168,6 +170,9 @@ pub enum BrokerFrame {
     Deliver(DeliverFrame),
     /// `ext`: statements about messages that this client sent.
     Receipts(Vec<Receipt>),
+    /// `ext`: a delivery that was sent to one member of a group is wanted back, by
+    /// [`ClientFrame::Release`].
+    Recall(DeliveryKey),
     /// `ext`: the answer to a rename.
     Renamed(NameAnswer),
     /// `ext`: the answer to a retirement.
@@ -370,6 +375,8 @@ pub enum Received {
     Deliver(Box<Delivery>),
     /// `ext`: statements about messages that this client sent.
     Receipts(Vec<Receipt>),
+    /// `ext`: a delivery that was sent to one member of a group is wanted back.
+    Recall(DeliveryKey),
     /// `ext`: the answer to a rename.
     Renamed(NameAnswer),
     /// `ext`: the answer to a retirement.

@@ -56,6 +56,11 @@ impl BrokerFrame {
                 writer.end(b']');
                 writer.finish().into()
             }
+            Self::Recall(key) => {
+                let mut writer = Writer::frame("recall");
+                writer.string("id", key.as_str());
+                writer.finish().into()
+            }
             Self::Renamed(answer) => write_name_answer("renamed", answer).into(),
             Self::Retired(answer) => write_name_answer("retired", answer).into(),
             Self::Forwarded(messages) => {
@@ -86,6 +91,7 @@ impl Received {
             Some("peers") => peers(&members).map(Self::Peers),
             Some("deliver") => delivery(&members).map(|it| Self::Deliver(Box::new(it))),
             Some("receipts") => receipts(&members).map(Self::Receipts),
+            Some("recall") => recalled(&members).map(Self::Recall),
             Some("renamed") => name_answer(&members).map(Self::Renamed),
             Some("retired") => name_answer(&members).map(Self::Retired),
             Some("forwarded") => forwarded(&members).map(Self::Forwarded),
@@ -213,6 +219,10 @@ fn delivery(members: &Members<'_>) -> Option<Delivery> {
         approves: members.flag(Member::Approves).unwrap_or(false),
         age_ms: members.time(Member::AgeMs).unwrap_or(0),
     })
+}
+
+fn recalled(members: &Members<'_>) -> Option<DeliveryKey> {
+    DeliveryKey::parse(&members.string(Member::Id)?)
 }
 
 fn name_answer(members: &Members<'_>) -> Option<NameAnswer> {

@@ -37,6 +37,11 @@ pub enum Stage {
         /// The path by which it went, such as `hook`.
         path: String,
     },
+    /// It was sent to one member of a group, and this one does not have it any more: another one gets it.
+    Recalled {
+        /// Why, as a sentence.
+        why: String,
+    },
     /// The recipient acked it. `None` when the ack says nothing (every v1 client): not proven.
     Acked(Option<How>),
     /// It was never acked and is not owed to the recipient any more.
@@ -171,10 +176,11 @@ impl Stage {
             Self::Pushed { .. } => (7, "pushed"),
             Self::Held { .. } => (8, "held"),
             Self::Presented { .. } => (9, "presented"),
-            Self::Acked(None | Some(How::Pushed { .. })) => (10, "acked"),
-            Self::Acked(Some(How::Seen { .. })) => (11, "acked"),
-            Self::Expired { .. } => (12, "expired"),
-            Self::Dead { .. } => (13, "dead"),
+            Self::Recalled { .. } => (10, "recalled"),
+            Self::Acked(None | Some(How::Pushed { .. })) => (11, "acked"),
+            Self::Acked(Some(How::Seen { .. })) => (12, "acked"),
+            Self::Expired { .. } => (13, "expired"),
+            Self::Dead { .. } => (14, "dead"),
         }
     }
 
@@ -238,6 +244,7 @@ impl Stage {
             "pushed" => Self::Pushed { path: path()? },
             "held" => Self::Held { why: why() },
             "presented" => Self::Presented { path: path()? },
+            "recalled" => Self::Recalled { why: why() },
             "acked" => Self::Acked(how(members)),
             "expired" => Self::Expired { why: why() },
             "dead" => Self::Dead { why: why() },
@@ -269,7 +276,10 @@ impl Stage {
             Self::Pushed { path } | Self::Presented { path } => {
                 writer.string("path", &claim(path));
             }
-            Self::Held { why } | Self::Expired { why } | Self::Dead { why } => {
+            Self::Held { why }
+            | Self::Recalled { why }
+            | Self::Expired { why }
+            | Self::Dead { why } => {
                 writer.string("reason", &cut(why, REASON_BYTES_MAX));
             }
             Self::Acked(how) => write_how(how.as_ref(), writer),
@@ -281,9 +291,10 @@ impl Stage {
     pub(crate) fn bytes_max(&self) -> usize {
         match self {
             Self::Refused(refusal) => refusal.reason.len().min(REASON_BYTES_MAX),
-            Self::Held { why } | Self::Expired { why } | Self::Dead { why } => {
-                why.len().min(REASON_BYTES_MAX)
-            }
+            Self::Held { why }
+            | Self::Recalled { why }
+            | Self::Expired { why }
+            | Self::Dead { why } => why.len().min(REASON_BYTES_MAX),
             Self::Pushed { .. } | Self::Presented { .. } => HOW_BYTES_MAX,
             Self::Acked(how) => how.as_ref().map_or(0, |_| 2 * HOW_BYTES_MAX),
             _ => 0,

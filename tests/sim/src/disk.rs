@@ -5,8 +5,8 @@ use std::sync::Arc;
 use peerbus_core::Stamp;
 use peerbus_core::audit::{AuditKey, Block, Head};
 use peerbus_core::store::{
-    AliasRow, Fate, Forgotten, Inserted, Keep, Loaded, MessageHead, NewMessage, Notice, OwedRow,
-    PeerId, PeerRow, Queued, Store, StoreError, Txn,
+    AliasRow, Fate, Forgotten, Inserted, JobRow, Keep, Loaded, MessageHead, NewMessage, Notice,
+    OwedRow, PeerId, PeerRow, Queued, Store, StoreError, Txn,
 };
 use peerbus_core::testing::MemoryStore;
 use peerbus_wire::{MessageId, Seq};
@@ -75,6 +75,10 @@ pub enum Write {
     Alias(AliasRow),
     /// An old name was forgotten.
     AliasGone(String),
+    /// Who has a message for one member of a group.
+    Job(JobRow),
+    /// That one is not owed any more.
+    JobGone(Seq),
     /// A new message.
     Message {
         /// What is kept of it.
@@ -251,6 +255,20 @@ impl Txn for Disk {
     fn put_owed(&mut self, row: &OwedRow) -> Result<()> {
         self.statement()?;
         self.inner.put_owed(row)
+    }
+
+    fn put_job(&mut self, row: &JobRow) -> Result<()> {
+        self.statement()?;
+        self.inner.put_job(row)?;
+        self.write(Write::Job(row.clone()));
+        Ok(())
+    }
+
+    fn delete_job(&mut self, seq: Seq) -> Result<()> {
+        self.statement()?;
+        self.inner.delete_job(seq)?;
+        self.write(Write::JobGone(seq));
+        Ok(())
     }
 
     fn insert_message(&mut self, message: &NewMessage<'_>) -> Result<Inserted> {

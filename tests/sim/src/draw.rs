@@ -41,8 +41,12 @@ pub(crate) fn target(rng: &mut Rng, names: &[String], plan: &Plan) -> Address {
     if rng.chance(plan.broadcast) {
         return Address::All;
     }
-    if plan.groups && rng.chance(150) {
-        return Address::Group(group(rng));
+    if plan.groups && rng.chance(250) {
+        let group = group(rng);
+        return match rng.chance(400) {
+            true => Address::One(group),
+            false => Address::Group(group),
+        };
     }
     let known = names.get(rng.index(names.len()));
     let unknown = format!("nobody-{}", rng.index(5));

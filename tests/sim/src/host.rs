@@ -299,6 +299,7 @@ impl Host {
                 }
                 Ok(())
             }
+            Event::Recalled(key) => self.recalled(ctx, key),
             Event::Notice {
                 receipt,
                 id: notice,
@@ -342,7 +343,7 @@ impl Host {
         if let Some(mailbox) = &mut self.mailbox {
             let to = match &draft.to {
                 Address::Peer(name) => Some(name.key()),
-                Address::Group(_) | Address::All => None,
+                Address::Group(_) | Address::One(_) | Address::All => None,
             };
             mailbox.sent(now.mono_ms, to.as_ref(), &id);
         }
@@ -388,12 +389,26 @@ impl Host {
         }
     }
 
+    /// The broker wants a message for another one: it goes, or it is kept, as by a client that hangs.
+    fn recalled(&mut self, ctx: &mut Ctx<'_>, key: Key) -> Verdict {
+        let now = self.now(ctx);
+        if let Some(mailbox) = &mut self.mailbox {
+            return mailbox.recall(now.mono_ms, key);
+        }
+        if ctx.rng.chance(700) {
+            self.held.retain(|held| *held != key);
+            self.session.give_back(now, key, true);
+        }
+        Ok(())
+    }
+
     /// Hands a delivery back, as another client may: the session does not.
     fn hand_back(&mut self, ctx: &mut Ctx<'_>) {
         if !self.delivered.is_empty() {
             let at = ctx.rng.index(self.delivered.len());
             let key = self.delivered.swap_remove(at);
-            self.say(ctx, &ClientFrame::Release { key });
+            let again = ctx.rng.chance(500);
+            self.say(ctx, &ClientFrame::Release { key, again });
         }
     }
 

@@ -102,6 +102,11 @@ impl HostMailbox {
         self.drain()
     }
 
+    pub(crate) fn recall(&mut self, now_ms: u64, key: Key) -> Verdict {
+        self.mailbox.recall(now_ms, key);
+        self.drain()
+    }
+
     pub(crate) fn receipt(
         &mut self,
         now_ms: u64,
@@ -133,6 +138,7 @@ impl HostMailbox {
                 Output::Ack { key, how, .. } => session.ack(now, key, how),
                 Output::Reject { key, reason, .. } => session.refuse(now, key, reason),
                 Output::Drop { key, .. } => session.ack_silently(now, key),
+                Output::GiveBack { key, again, .. } => session.give_back(now, key, again),
                 Output::Progress { key, stage, .. } => session.progress(key, &stage),
                 Output::Told(token) => {
                     let at = untold.iter().position(|(of, _, _)| *of == token);
@@ -238,6 +244,15 @@ impl HostMailbox {
                 let mails = attempt.items.iter().filter_map(|item| item.content.mail());
                 self.answered.extend(mails.map(|mail| mail.inbound.key));
                 self.mailbox.answered(now_ms, attempt.id);
+                self.drain()?;
+                continue;
+            }
+            // Without a transcript only a tool call that names a job shows that it was seen.
+            let jobs = attempt.items.iter().filter_map(|item| item.content.mail());
+            for mail in jobs.filter(|mail| mail.inbound.one) {
+                let Inbound { key, id, from, .. } = &mail.inbound;
+                self.answered.insert(*key);
+                self.mailbox.named(now_ms, id, Some(from));
                 self.drain()?;
             }
         }

@@ -106,6 +106,8 @@ impl Plan {
         }
         config.sweep_ms = rng.pick(&[500, 5_000, minute]);
         config.settled_ms = rng.pick(&[10 * minute, 20 * minute]);
+        config.patience_ms = rng.pick(&[1_000, 20_000, 10 * minute]);
+        config.recall_ms = rng.pick(&[300, 5_000]);
         config.grace_ms = rng.pick(&[1_000, 20_000, minute]);
         let scripts = rng.index(3);
         let busy_ms = rng.pick(&[3_000, 20_000, 120_000, 600_000]);
@@ -144,6 +146,7 @@ impl Plan {
             sweep_ms: self.config.sweep_ms,
             expiry_generated_ms: self.config.expiry_generated_ms,
             grace_ms: self.config.grace_ms,
+            recall_ms: self.config.recall_ms,
             queue_max: self.config.queue_max,
             owed_to_max: self.config.owed_to_max,
             owed_by_max: self.config.owed_by_max,

@@ -143,7 +143,8 @@ impl Script {
                     self.say(ctx, &ClientFrame::Ack(Ack { key, how: None }));
                 }
             }
-            Received::Renamed(_)
+            Received::Recall(_)
+            | Received::Renamed(_)
             | Received::Retired(_)
             | Received::Forwarded(_)
             | Received::Unknown => {}
@@ -200,6 +201,7 @@ impl Script {
             let (to, kind) = match &to {
                 peerbus_wire::Address::Peer(name) => (name.as_str().to_owned(), "msg"),
                 peerbus_wire::Address::Group(group) => (group.to_string(), "msg"),
+                peerbus_wire::Address::One(group) => (format!("{group}!"), "msg"),
                 peerbus_wire::Address::All => ("*".to_owned(), "broadcast"),
             };
             let envelope = self.envelope(ctx, &to, kind);
@@ -356,7 +358,7 @@ impl Script {
                 key,
                 reason: "mine".into(),
             },
-            1 => ClientFrame::Release { key },
+            1 => ClientFrame::Release { key, again: false },
             _ => ClientFrame::Ack(Ack { key, how: None }),
         };
         self.say(ctx, &frame);

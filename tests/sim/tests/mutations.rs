@@ -58,6 +58,21 @@ fn a_membership_that_is_not_written_down() {
 }
 
 #[test]
+fn a_job_that_comes_to_the_next_member_as_new() {
+    caught(broker(Mutation::PassAsNew), "job");
+}
+
+#[test]
+fn a_job_that_two_members_have() {
+    caught(broker(Mutation::TwoHolders), "job");
+}
+
+#[test]
+fn a_job_that_stays_with_a_member_who_has_left() {
+    caught(broker(Mutation::KeepJob), "job");
+}
+
+#[test]
 fn i2_an_acceptance_that_is_not_audited() {
     caught(broker(Mutation::SkipAudit), "I2");
 }

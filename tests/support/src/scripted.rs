@@ -383,7 +383,7 @@ fn answer(frame: ClientFrame, ext: bool, note: &impl Fn(Seen), answers: &Shared)
         ClientFrame::Envelope(carried) => {
             let known = match &carried.to {
                 Address::Peer(name) => name.as_str() == "bob",
-                Address::Group(_) | Address::All => true,
+                Address::Group(_) | Address::One(_) | Address::All => true,
             };
             let stage = if known {
                 accepted(0)

@@ -48,6 +48,7 @@ impl Draft {
             again: false,
             to: None,
             group: None,
+            one: false,
             token: None,
             approves: false,
             age_ms: 0,

@@ -427,6 +427,7 @@ impl State {
                 self.machine.message(now_ms, Arc::new(mail));
                 self.look_for_paths();
             }
+            Event::Recalled(key) => self.machine.recall(now_ms, key),
             Event::Notice { receipt, id: token } => {
                 self.told.sent(&receipt);
                 let sentence = sentence.as_deref();
@@ -475,6 +476,11 @@ impl State {
             Output::Drop { key, .. } => {
                 self.told.reached(&key, Stage::Acked(None));
                 bus.ack_silently(&key);
+            }
+            Output::GiveBack { key, again, .. } => {
+                let why = "another member of its group gets it".to_owned();
+                self.told.reached(&key, Stage::Recalled { why });
+                bus.give_back(&key, again);
             }
             Output::Progress { key, stage, .. } => {
                 self.told.reached(&key, stage.clone());

@@ -210,7 +210,9 @@ impl Bridge {
         let to = match &carried.to {
             Address::Peer(to) => to.clone(),
             Address::All => return Err((id, "a broadcast stays in its domain".into())),
-            Address::Group(_) => return Err((id, "a group stays in its domain".into())),
+            Address::Group(_) | Address::One(_) => {
+                return Err((id, "a group stays in its domain".into()));
+            }
         };
         if of(&to, &self.home).is_none() {
             let why = format!(

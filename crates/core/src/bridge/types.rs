@@ -199,7 +199,10 @@ impl Input {
                     .filter_map(|it| Some((it.key.seq()?.0, it.id)));
                 Self::Forwarded(numbered.collect())
             }
-            Received::Renamed(_) | Received::Retired(_) | Received::Unknown => return None,
+            Received::Recall(_)
+            | Received::Renamed(_)
+            | Received::Retired(_)
+            | Received::Unknown => return None,
         })
     }
 }

@@ -112,6 +112,14 @@ impl Broker {
             return Ok(());
         };
         let abroad = session.bridge.is_some();
+        if let End::Dead(why) = end
+            && self.job_rejected(cx, seq, (caller.peer, why))?
+        {
+            return Ok(());
+        }
+        let Some(session) = self.conns.session_mut(caller.conn) else {
+            return Ok(());
+        };
         let delivery = match session.flights.remove(seq) {
             Some(mut flight) => {
                 if abroad && !matches!(end, End::Dead(_)) {
@@ -169,6 +177,7 @@ impl Broker {
         if !cx.txn.delete_delivery((recipient, sender), seq)? {
             return Ok(());
         }
+        self.end_job(cx, seq)?;
         self.settled(recipient);
         self.not_owed((recipient, sender), bytes);
         let stage = end.stage();
@@ -221,7 +230,7 @@ impl Broker {
     }
 
     /// Has the commit keep how a delivery ended. Neighbours that ended alike share what is said.
-    fn keep_fate(
+    pub(super) fn keep_fate(
         &mut self,
         (seq, recipient): (Seq, PeerId),
         to: &str,
@@ -258,14 +267,33 @@ impl Broker {
         Ok(())
     }
 
-    /// Takes a delivery back from its holder; the name's next connection gets it.
-    pub(super) fn release(&mut self, caller: Caller, key: &DeliveryKey) {
-        if let Some(seq) = key.seq()
+    /// Takes a delivery back from its holder; the name's next connection gets it, or, of what is for one
+    /// member of a group, another one: `again` when it may have been shown.
+    pub(super) fn release(
+        &mut self,
+        cx: &mut Cx<'_>,
+        caller: Caller,
+        (key, again): (&DeliveryKey, bool),
+    ) -> Result<(), StoreError> {
+        let session = self.conns.session_mut(caller.conn);
+        let held = key.seq().zip(session);
+        let Some((seq, session)) = held.filter(|(seq, session)| session.flights.holds(*seq)) else {
+            return Ok(());
+        };
+        // What an earlier connection had, that may have shown.
+        let earlier = |sender| session.again.covers(sender, seq);
+        let again = again
+            || session
+                .flights
+                .get(seq)
+                .is_some_and(|it| earlier(it.sender));
+        if !self.job_released(cx, seq, (caller.peer, again))?
             && let Some(session) = self.conns.session_mut(caller.conn)
-            && session.flights.remove(seq).is_some()
         {
+            session.flights.remove(seq);
             self.registry.mark_dirty(caller.peer);
         }
+        Ok(())
     }
 
     /// Keeps the count of a peer's queue.

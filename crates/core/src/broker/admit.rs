@@ -14,9 +14,9 @@ use super::flights::{Flights, share};
 use super::line::Line;
 use super::mutation::Mutation;
 use super::{Broker, BusEvent, ConnId, Cx, Need, Output};
-use crate::Now;
 use crate::audit::Event;
 use crate::store::{PeerId, PeerRow, StoreError};
+use crate::{Delivered, Now};
 
 impl Broker {
     /// Gives `conn` the name; a live holder loses it.
@@ -95,7 +95,10 @@ impl Broker {
         }
         // A holder that comes back while its name is contested has answered.
         self.holder_answered(peer);
-        Ok(())
+        match ext {
+            true => self.offer_jobs(cx, peer),
+            false => Ok(()),
+        }
     }
 
     fn handshake_ack(&self, conn: ConnId, level: u32, window: Window) -> BrokerFrame {
@@ -228,6 +231,10 @@ impl Broker {
         };
         peer.row.online = false;
         peer.row.last_seen = cx.at;
+        self.holder_left(cx.now, id, goodbye);
+        let Some(peer) = self.registry.get_mut(id) else {
+            return Ok(());
+        };
         let contender = peer.contender.take();
         // One that broke may come back and send again what it got no receipt for.
         if peer.row.ephemeral && goodbye && contender.is_none() {
@@ -239,6 +246,33 @@ impl Broker {
             Some(newcomer) => self.contest_over(cx, newcomer),
             None => Ok(()),
         }
+    }
+
+    /// Closes every connection. Nothing is delivered from here on; what was is written down, and
+    /// the time.
+    pub(super) fn shut_down(&mut self, cx: &mut Cx<'_>) -> Result<(), StoreError> {
+        self.stopping = true;
+        self.write_time();
+        self.end_budgets(u64::MAX);
+        let forget = self.mutations.broken(Mutation::ForgetDelivered);
+        for (_, session) in self.conns.sessions() {
+            let delivered = match forget {
+                true => Delivered::default(),
+                false => session.delivered(),
+            };
+            if let Some(peer) = self.registry.get_mut(session.peer) {
+                peer.row.delivered = Some(delivered);
+                cx.txn.put_peer(&peer.row)?;
+                self.outbox.want(Need::Now);
+            }
+        }
+        for conn in self.conns.ids() {
+            if !matches!(self.conns.get(conn), Some(Conn::Closing)) {
+                self.outbox
+                    .waiting(Output::Close(conn, CloseReason::GoingAway), Need::Now);
+            }
+        }
+        Ok(())
     }
 
     /// Replaces a connection's description of itself, and notes since when it does what it says.

@@ -47,6 +47,7 @@ impl Broker {
             }
         }
         assert!(self.owed.adds_up(), "bytes by peer and by token disagree");
+        assert!(self.jobs.adds_up(), "jobs are counted wrong");
         self.check_owners();
         if self.outbox.need() != Need::Now {
             assert!(

@@ -40,6 +40,10 @@ pub struct Config {
     pub takeover_ms: u64,
     /// A connection that broke counts as registered for a broadcast this long.
     pub grace_ms: u64,
+    /// A message for one member of a group goes to another one when it was not acked for this long.
+    pub patience_ms: u64,
+    /// Time for its holder to give it back, and for one that broke off to come back.
+    pub recall_ms: u64,
     /// What a v1 connection has not acked for this long stops counting against its window.
     pub exempt_ms: u64,
     /// Unacked mail expires after this long.
@@ -87,6 +91,8 @@ impl Config {
             handshake_ms: 10 * SECOND,
             takeover_ms: 2 * SECOND,
             grace_ms: 60 * SECOND,
+            patience_ms: 600 * SECOND,
+            recall_ms: 5 * SECOND,
             exempt_ms: 30 * SECOND,
             expiry_ms: 30 * DAY,
             expiry_generated_ms: 7 * DAY,

@@ -146,7 +146,7 @@ impl Broker {
             let frame = DeliverFrame::keyed(&key, &self.carried(envelope));
             return (frame, Some(key));
         }
-        let again = session.again.covers(sender, seq);
+        let again = session.again.covers(sender, seq) || self.jobs.again(seq);
         let alias = alias(&session.name, to);
         let remarks = Remarks {
             again,

@@ -16,7 +16,9 @@ use super::registry::Peer;
 use super::{Broker, BusEvent, Caller, Cx, Need, Output};
 use crate::audit::Event;
 use crate::grant::{Grant, Right};
-use crate::store::{DeliveryHistory, Ending, Notice, PeerId, PeerRow, Queued, StoreError, Txn};
+use crate::store::{
+    DeliveryHistory, Ending, NOBODY, Notice, PeerId, PeerRow, Queued, StoreError, Txn,
+};
 
 impl Broker {
     /// Whether a connection may be what it says of itself: a bridge, or a peer with this name.
@@ -271,6 +273,9 @@ impl Broker {
         pair: (PeerId, PeerId),
         seq: Seq,
     ) -> Result<String, StoreError> {
+        if let Some(group) = self.jobs.group(seq).filter(|_| pair.0 == NOBODY) {
+            return Ok(group.to_string());
+        }
         if !self.is_abroad(pair.0) {
             return Ok(self.registry.name(pair.0));
         }

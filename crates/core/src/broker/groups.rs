@@ -111,7 +111,7 @@ impl Broker {
             }
             self.registry.put(row);
         }
-        Ok(())
+        self.offer_jobs(cx, peer)
     }
 
     /// Whom a message of a sender's for a group is owed to: each member but the sender. One whose name
@@ -245,7 +245,10 @@ impl Registry {
     }
 
     /// The peers of a token that stay when they leave.
-    fn of_token(&self, token: Option<TokenHash>) -> impl Iterator<Item = (PeerId, &Peer)> {
+    pub(super) fn of_token(
+        &self,
+        token: Option<TokenHash>,
+    ) -> impl Iterator<Item = (PeerId, &Peer)> {
         let owned = token.and_then(|token| self.owned(&token));
         let ids = owned.into_iter().flat_map(|owned| &owned.lasting);
         ids.filter_map(|id| Some((*id, self.peers.get(id)?)))

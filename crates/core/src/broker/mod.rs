@@ -23,6 +23,7 @@ mod grants;
 mod groups;
 mod handshake;
 mod history;
+mod jobs;
 mod line;
 mod mutation;
 mod naming;
@@ -51,6 +52,7 @@ use self::ack::End;
 use self::conn::{Conn, Conns, Session};
 use self::grants::Grants;
 use self::history::Recent;
+use self::jobs::Jobs;
 use self::mutation::Mutations;
 use self::outbox::Outbox;
 use self::owed::Owed;
@@ -141,6 +143,8 @@ pub enum Reason {
     Exemption,
     /// A token's time is over.
     Expiry,
+    /// A message for one member of a group wants another one.
+    Job,
     /// Expiry and retention have work.
     Sweep,
 }
@@ -177,6 +181,7 @@ pub struct Broker {
     conns: Conns,
     outbox: Outbox,
     owed: Owed,
+    jobs: Jobs,
     steady: Steady,
     log: Log,
     head: Head,
@@ -221,6 +226,7 @@ impl Broker {
             conns: Conns::default(),
             outbox: Outbox::default(),
             owed: Owed::new(loaded.owed),
+            jobs: Jobs::new(loaded.jobs, grace_until),
             steady,
             log: Log::default(),
             durable,
@@ -323,7 +329,8 @@ impl Broker {
     pub fn poll_timeout(&self) -> Option<(u64, Reason)> {
         let sweep = Some((self.sweep.due_ms(), Reason::Sweep));
         let expiry = self.grants.due_ms().map(|due_ms| (due_ms, Reason::Expiry));
-        let timers = [sweep, expiry, self.conns.next_timer()];
+        let job = self.jobs.next_due().map(|due_ms| (due_ms, Reason::Job));
+        let timers = [sweep, expiry, job, self.conns.next_timer()];
         timers.into_iter().flatten().min()
     }
 
@@ -420,7 +427,9 @@ impl Broker {
             ClientFrame::Reject { key, reason } if caller.ext => {
                 self.finish_named(cx, caller, &key, End::Dead(&reason))?;
             }
-            ClientFrame::Release { key } if caller.ext => self.release(caller, &key),
+            ClientFrame::Release { key, again } if caller.ext => {
+                self.release(cx, caller, (&key, again))?;
+            }
             ClientFrame::Progress { key, stage } if caller.ext => {
                 self.progress(cx, caller, &key, stage)?;
             }
@@ -455,9 +464,10 @@ impl Broker {
                 }
                 Reason::Takeover => self.contest_over(cx, conn)?,
                 Reason::Exemption => self.exempt(cx.now, conn),
-                Reason::Sweep | Reason::Expiry => {}
+                Reason::Sweep | Reason::Expiry | Reason::Job => {}
             }
         }
+        self.tick_jobs(cx)?;
         if self
             .grants
             .due_ms()
@@ -467,33 +477,6 @@ impl Broker {
         }
         if cx.now.mono_ms >= self.sweep.due_ms() {
             self.sweep(cx)?;
-        }
-        Ok(())
-    }
-
-    /// Closes every connection. Nothing is delivered from here on; what was is written down, and
-    /// the time.
-    fn shut_down(&mut self, cx: &mut Cx<'_>) -> Result<(), StoreError> {
-        self.stopping = true;
-        self.write_time();
-        self.end_budgets(u64::MAX);
-        let forget = self.mutations.broken(mutation::Mutation::ForgetDelivered);
-        for (_, session) in self.conns.sessions() {
-            let delivered = match forget {
-                true => Delivered::default(),
-                false => session.delivered(),
-            };
-            if let Some(peer) = self.registry.get_mut(session.peer) {
-                peer.row.delivered = Some(delivered);
-                cx.txn.put_peer(&peer.row)?;
-                self.outbox.want(Need::Now);
-            }
-        }
-        for conn in self.conns.ids() {
-            if !matches!(self.conns.get(conn), Some(Conn::Closing)) {
-                self.outbox
-                    .waiting(Output::Close(conn, CloseReason::GoingAway), Need::Now);
-            }
         }
         Ok(())
     }

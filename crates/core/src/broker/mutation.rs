@@ -64,6 +64,12 @@ pub enum Mutation {
     ForwardLoses,
     /// A member of a group is passed over.
     SkipMember,
+    /// Of a message for one member of a group the next one is not told that it may have been shown.
+    PassAsNew,
+    /// Who gave such a message up is still owed it.
+    TwoHolders,
+    /// Such a message stays with a member that has left.
+    KeepJob,
     /// Who joins a group is not written down.
     ForgetGroups,
     /// What a bridge brings behind a message that was refused is taken.

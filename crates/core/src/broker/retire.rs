@@ -166,6 +166,7 @@ impl Broker {
         if let Some(newcomer) = newcomer {
             self.deny(newcomer, CloseReason::NameEnded);
         }
+        self.leave_jobs(cx, peer)?;
         self.end_forwarded(cx, peer, successor.map_or(Ending::Expire, Ending::Move))?;
         self.pass_aliases(cx, peer, successor)?;
         if let Some(row) = successor.and_then(|to| self.registry.pass_groups(peer, to)) {

@@ -117,8 +117,11 @@ impl Broker {
         self.tell_taken(cx.now, seq, carried, count(recipients.len()));
         for &recipient in recipients {
             self.owed.add((recipient, sender), caller.token, bytes);
-            if matches!(carried.to, Address::Group(_)) {
+            if let Address::Group(_) | Address::One(_) = carried.to {
                 self.log.push(&Event::Owe { seq, recipient });
+            }
+            if let Address::One(group) = &carried.to {
+                self.begin_job(cx, caller, (seq, group), recipient)?;
             }
         }
         self.enqueue(cx, seq, sender, carried, recipients)
@@ -214,7 +217,7 @@ impl Broker {
         let (right, whom) = match to {
             Address::All => (Right::Broadcast, "to all"),
             Address::Peer(_) => (Right::Send, "to a peer"),
-            Address::Group(_) => (Right::Send, "to a group"),
+            Address::Group(_) | Address::One(_) => (Right::Send, "to a group"),
         };
         let Some(session) = self.conns.session(caller.conn) else {
             return Ok(());
@@ -252,6 +255,7 @@ impl Broker {
         let name = match to {
             Address::All => return Ok(Ok(only(self.everyone(cx, caller.peer, bytes)?))),
             Address::Group(group) => return self.members(cx, caller, group, bytes),
+            Address::One(group) => return self.one_of(cx, caller, group, bytes),
             Address::Peer(name) => name,
         };
         let key = name.key();
@@ -368,7 +372,7 @@ impl Broker {
             let Some(conn) = peer.conn else { continue };
             let to_old_name = match &carried.to {
                 Address::Peer(to) => !to.as_str().eq_ignore_ascii_case(&peer.row.name),
-                Address::All | Address::Group(_) => false,
+                Address::All | Address::Group(_) | Address::One(_) => false,
             };
             let session = self.conns.session(conn);
             let own = match session {

@@ -224,6 +224,9 @@ impl Broker {
                 reason: why.clone(),
             }));
         }
+        if matches!(step, Stage::Held { .. }) {
+            self.job_held(now, seq, peer);
+        }
         self.tell_sender(now, (seq, peer), sender, &id, (to, step));
     }
 

@@ -9,7 +9,7 @@ use super::governor::{Arrival, Verdict};
 use super::message::{Message, Place};
 use super::mutation::Mutation;
 use super::types::{Content, Mail, No, Output, Traits};
-use crate::peer::NoticeId;
+use crate::peer::{Key, NoticeId};
 
 /// Notices that wait although the broker does not keep them; of these the oldest go first.
 const PASSING_MAX: usize = 64;
@@ -51,6 +51,39 @@ impl Mailbox {
             Verdict::Hold { reason, tell } => self.hold(message, &mail, &reason, tell),
         }
         self.finish(now_ms);
+    }
+
+    /// The broker wants a message for another member of its group: it leaves, whatever path may be
+    /// showing it.
+    pub fn recall(&mut self, now_ms: u64, key: Key) {
+        self.advance(now_ms);
+        let found = self.messages.iter().find(|(_, message)| message.is_of(key));
+        if let Some((&no, _)) = found {
+            self.give_back_job(no);
+        }
+        self.recall_withheld(key);
+        self.finish(now_ms);
+    }
+
+    /// Another connection of this session's name: what is for one member of a group and was not shown
+    /// may be another one's by now. If it is not, it comes again.
+    pub(super) fn give_back_unshown(&mut self) {
+        let unshown = |message: &Message| message.is_job() && !message.is_known();
+        let all = self.messages.iter().filter(|(_, message)| unshown(message));
+        let all: Vec<_> = all.map(|(no, _)| *no).collect();
+        for no in all {
+            self.give_back_job(no);
+        }
+    }
+
+    fn give_back_job(&mut self, no: No) {
+        let Some(message) = self.messages.remove(&no) else {
+            return;
+        };
+        if let Some(mail) = message.content.mail() {
+            let (key, again) = (mail.inbound.key, message.is_known());
+            self.outputs.push_back(Output::GiveBack { no, key, again });
+        }
     }
 
     fn judge(&mut self, now_ms: u64, mail: &Mail, from: Option<&NameKey>) -> Verdict {

@@ -132,6 +132,14 @@ impl Mailbox {
         );
     }
 
+    /// What may be acked although nothing proves it: not what another member of a group would get if this
+    /// agent has not seen it.
+    fn ackable(&self) -> impl Iterator<Item = (&No, &Message)> {
+        self.messages
+            .iter()
+            .filter(|(_, message)| !message.is_job())
+    }
+
     /// The agent called a tool, whichever.
     pub fn called(&mut self, now_ms: u64) {
         self.advance(now_ms);
@@ -139,7 +147,7 @@ impl Mailbox {
             let got = |s: &&Showing| s.path.in_result && s.whole;
             let shown = |m: &Message| m.shown.iter().rfind(got).map(|showing| showing.path);
             let shown = |(no, m): (&No, &Message)| Some((*no, shown(m)?));
-            let shown: Vec<_> = self.messages.iter().filter_map(shown).collect();
+            let shown: Vec<_> = self.ackable().filter_map(shown).collect();
             for (no, path) in shown {
                 self.ack(no, pushed(path));
             }
@@ -157,7 +165,7 @@ impl Mailbox {
             let last = m.shown.iter().rfind(|showing| showing.whole);
             last.filter(|_| m.is_free()).map(|showing| showing.path)
         };
-        let shown = self.messages.iter();
+        let shown = self.ackable();
         let shown: Vec<_> = shown.filter_map(|(no, m)| Some((*no, whole(m)?))).collect();
         for (no, path) in shown.iter().take(shown.len().div_ceil(2)) {
             self.ack(*no, pushed(path));

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use peerbus_wire::{NameKey, PeerName, Priority};
 
+use crate::peer::Key;
+
 use super::types::{AskId, AttemptId, Content, No, Path, Portion, Traits};
 
 /// Attempts with a message over waking paths, whatever happens.
@@ -225,6 +227,17 @@ impl Message {
             self.dropped.clear();
             (self.again, self.once_more, self.again_at_ms) = (true, false, None);
         }
+    }
+
+    /// It is for one member of a group, and this one has it.
+    pub(super) fn is_job(&self) -> bool {
+        self.content.mail().is_some_and(|mail| mail.inbound.one)
+    }
+
+    /// The bus names it so.
+    pub(super) fn is_of(&self, key: Key) -> bool {
+        let mail = self.content.mail();
+        mail.is_some_and(|mail| mail.inbound.key == key)
     }
 
     /// It was put in here.

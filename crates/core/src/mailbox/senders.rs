@@ -10,6 +10,7 @@ use super::message::{Message, Place};
 use super::mutation::Mutation;
 use super::types::{Content, Mail, No, Output, Traits};
 use crate::grant::NamePattern;
+use crate::peer::Key;
 
 /// Messages that wait for the user at a time, of all senders and of one, and their bodies in bytes.
 /// What is more is refused: they fill the window, and others' mail needs room there.
@@ -167,7 +168,12 @@ impl Mailbox {
     }
 
     fn turn_away(&mut self, now_ms: u64, no: No, mail: &Mail, rule: Rule) {
-        let key = mail.inbound.key;
+        let (key, again) = (mail.inbound.key, mail.inbound.again);
+        if rule == Rule::Drop && mail.inbound.one {
+            // Nothing is said of why: another member of the group may want it.
+            self.outputs.push_back(Output::GiveBack { no, key, again });
+            return self.warn_of(now_ms, mail, "is dropped, as you have it");
+        }
         if rule == Rule::Drop {
             self.outputs.push_back(Output::Drop { no, key });
             return self.warn_of(now_ms, mail, "is dropped, as you have it");
@@ -187,6 +193,20 @@ impl Mailbox {
         }
         warned.insert(from.clone(), now_ms);
         self.warn(&format!("mail of {from} {what}"));
+    }
+
+    /// The bus wants what waits for the user: it was not shown here.
+    pub(super) fn recall_withheld(&mut self, key: Key) {
+        let found = self
+            .door
+            .withheld
+            .iter()
+            .find(|(_, mail)| mail.inbound.key == key);
+        if let Some((&no, mail)) = found {
+            let again = mail.inbound.again;
+            self.door.withheld.remove(&no);
+            self.outputs.push_back(Output::GiveBack { no, key, again });
+        }
     }
 
     /// What waits for the user, in order of arrival.

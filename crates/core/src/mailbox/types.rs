@@ -343,6 +343,15 @@ pub enum Output {
         /// The message, as the bus names it.
         key: Key,
     },
+    /// The message goes to another member of its group: give it back.
+    GiveBack {
+        /// Which.
+        no: No,
+        /// The message, as the bus names it.
+        key: Key,
+        /// It may have been shown here.
+        again: bool,
+    },
     /// Tell the sender how far the message is.
     Progress {
         /// Which.

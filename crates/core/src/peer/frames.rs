@@ -40,6 +40,7 @@ impl Session {
                     self.receipt(receipt);
                 }
             }
+            (Phase::Online { ext: true, .. }, Received::Recall(key)) => self.recalled(&key),
             (Phase::Online { ext: true, .. }, Received::Renamed(answer)) => self.renamed(answer),
             (Phase::Online { ext: true, .. }, Received::Retired(_)) => self.retired(now),
             // A socket that dials a free port of this machine can meet itself.
@@ -155,6 +156,16 @@ impl Session {
         }
     }
 
+    /// The broker wants a message back, for another member of the group: what the host did not take goes
+    /// at once, of what it took it is told.
+    fn recalled(&mut self, key: &DeliveryKey) {
+        if let Some(again) = self.inbox.withdraw(key) {
+            let key = key.clone();
+            return self.control.push_back(ClientFrame::Release { key, again });
+        }
+        self.recalls.extend(self.inbox.held_as(key));
+    }
+
     /// What is not shown: v1 has no word for it, and is to drop it.
     fn reject(&mut self, key: DeliveryKey, reason: String, ext: bool) {
         self.counters.rejected += 1;
@@ -188,7 +199,7 @@ impl Session {
         let alias = delivery.alias.as_ref();
         let (kind, to) = match &carried.to {
             Address::All => (Kind::Broadcast, None),
-            Address::Group(_) => (Kind::Msg, None),
+            Address::Group(_) | Address::One(_) => (Kind::Msg, None),
             Address::Peer(to) if to.key() == self.config.name.key() => (Kind::Msg, None),
             // The broker says that the name leads here.
             Address::Peer(to) if alias.is_some_and(|alias| alias.key() == to.key()) => {
@@ -201,9 +212,10 @@ impl Session {
             }
         };
         let group = match &carried.to {
-            Address::Group(group) => Some(group.as_str().into()),
+            Address::Group(group) | Address::One(group) => Some(group.as_str().into()),
             _ => None,
         };
+        let one = matches!(carried.to, Address::One(_));
         Ok(Inbound {
             key: Key::of(&carried.from.key(), &carried.id),
             id: carried.id.as_str().into(),
@@ -215,6 +227,7 @@ impl Session {
             again: delivery.again,
             to,
             group,
+            one,
             token: delivery.token.as_ref().map(|token| token.as_str().into()),
             approves: delivery.approves && delivery.token.is_some(),
             age_ms: delivery.age_ms,

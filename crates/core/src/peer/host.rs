@@ -105,6 +105,9 @@ impl Session {
             }
             return Some(event);
         }
+        if let Some(key) = self.recalls.pop_front() {
+            return Some(Event::Recalled(key));
+        }
         self.inbox.take().map(Event::Message)
     }
 
@@ -132,6 +135,18 @@ impl Session {
         let read = self.wants_read();
         for delivery in self.inbox.consume(key, None) {
             self.ack_delivery(delivery, None);
+        }
+        self.may_read_again(now, read);
+    }
+
+    /// The host gives a message back that it took: another member of its group gets it. `again`: it may
+    /// have been shown here. To a broker without the extension nothing was given that can go back.
+    pub fn give_back(&mut self, now: Now, key: Key, again: bool) {
+        let read = self.wants_read();
+        for key in self.inbox.give_back(key) {
+            if self.speaks_ext() {
+                self.control.push_back(ClientFrame::Release { key, again });
+            }
         }
         self.may_read_again(now, read);
     }

@@ -163,6 +163,35 @@ impl Inbox {
         entry.deliveries
     }
 
+    /// The host gives a message back that it took: it is new when it comes again. Gives its deliveries.
+    pub(super) fn give_back(&mut self, key: Key) -> Vec<DeliveryKey> {
+        let entry = self.remove_taken(key);
+        entry.map_or_else(Vec::new, |entry| entry.deliveries)
+    }
+
+    /// Drops a message that the host did not take. `None` when there is none; otherwise whether it may
+    /// have been shown before it came here.
+    pub(super) fn withdraw(&mut self, delivery: &DeliveryKey) -> Option<bool> {
+        let (key, entry) = self.delivered_as(delivery)?;
+        let again = entry.unread.as_ref()?.again;
+        let entry = self.held.remove(&key)?;
+        self.unread.retain(|unread| *unread != key);
+        self.bytes -= entry.bytes;
+        self.unread_bytes -= entry.bytes;
+        Some(again)
+    }
+
+    /// The message that the host holds under this delivery.
+    pub(super) fn held_as(&self, delivery: &DeliveryKey) -> Option<Key> {
+        Some(self.delivered_as(delivery)?.0)
+    }
+
+    fn delivered_as(&self, delivery: &DeliveryKey) -> Option<(Key, &Entry)> {
+        let mut held = self.held.iter();
+        let (key, entry) = held.find(|(_, entry)| entry.deliveries.contains(delivery))?;
+        Some((*key, entry))
+    }
+
     fn remove_taken(&mut self, key: Key) -> Option<Entry> {
         if self.held.get(&key)?.unread.is_some() {
             return None;

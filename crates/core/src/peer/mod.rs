@@ -88,6 +88,8 @@ pub struct Session {
     audits: VecDeque<AuditRecord>,
     registered: Option<Event>,
     inbox: Inbox,
+    /// What the broker wants back.
+    recalls: VecDeque<Key>,
     outbox: Outbox,
     queries: Queries,
     naming: Naming,
@@ -145,6 +147,7 @@ impl Session {
             audits: VecDeque::new(),
             registered: None,
             inbox: Inbox::default(),
+            recalls: VecDeque::new(),
             outbox: Outbox::default(),
             queries: Queries::default(),
             naming: Naming::default(),
@@ -191,7 +194,10 @@ impl Session {
     /// Whether [`Session::poll_event`] has something.
     #[must_use]
     pub fn has_event(&self) -> bool {
-        self.registered.is_some() || self.notices.has_event() || self.inbox.has_unread()
+        self.registered.is_some()
+            || self.notices.has_event()
+            || !self.recalls.is_empty()
+            || self.inbox.has_unread()
     }
 
     /// Whether the shell may hand in another frame. `false` while as much is held as may be, and

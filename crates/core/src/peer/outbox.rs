@@ -300,6 +300,7 @@ fn sign(draft: &Draft, from: &PeerName, secret: &Secret) -> Result<Carried, Refu
     let (to, kind) = match &draft.to {
         Address::Peer(name) => (name.as_str().to_owned(), "msg"),
         Address::Group(group) => (group.to_string(), "msg"),
+        Address::One(group) => (format!("{group}!"), "msg"),
         Address::All => ("*".to_owned(), "broadcast"),
     };
     let mut envelope = Envelope {

@@ -178,8 +178,10 @@ pub struct Inbound {
     pub again: bool,
     /// The name that it was sent to, where that is not this peer's present one.
     pub to: Option<String>,
-    /// The group that it was sent to, without the `#`.
+    /// The group that it was sent to, without the `#`,
     pub group: Option<String>,
+    /// and to one member of it alone.
+    pub one: bool,
     /// The token of the sender, as the broker calls it, where that is another one than this peer's.
     pub token: Option<String>,
     /// That token has the right to approve what a session asks its user.
@@ -201,6 +203,10 @@ pub enum Event {
     },
     /// A message arrived. Ack it once it is consumed.
     Message(Inbound),
+    /// The broker wants a message that the host took for another member of its group. Whoever did not
+    /// show it says so by [`give_back`](super::Session::give_back); without an answer it counts as
+    /// perhaps shown.
+    Recalled(Key),
     /// What became of a message that this process sent: delivered, acked, expired or dead; accepted
     /// or refused only when the caller of the send was told before that it is not known.
     Notice {

@@ -8,7 +8,8 @@ use peerbus_wire::{MessageId, Seq};
 use crate::Stamp;
 use crate::audit::{Block, Head};
 use crate::store::{
-    AliasRow, Fate, Loaded, MessageHead, Notice, OwedRow, PeerId, PeerRow, Store, StoreError,
+    AliasRow, Fate, JobRow, Loaded, MessageHead, Notice, OwedRow, PeerId, PeerRow, Store,
+    StoreError,
 };
 
 /// A stored message.
@@ -38,6 +39,8 @@ pub struct Tables {
     pub peers: BTreeMap<PeerId, PeerRow>,
     /// The old names, by lower-case name.
     pub aliases: BTreeMap<String, AliasRow>,
+    /// The messages for one member of a group.
+    pub jobs: BTreeMap<Seq, JobRow>,
     /// How much mail waits.
     pub owed: BTreeMap<PeerId, OwedRow>,
     /// The messages.
@@ -72,6 +75,7 @@ enum Undo {
     Peer(PeerId, Option<PeerRow>),
     Alias(String, Option<AliasRow>),
     Owed(PeerId, Option<OwedRow>),
+    Job(Seq, Option<JobRow>),
     Message(Seq, Option<Stored>),
     Delivery((PeerId, PeerId), Seq, Option<u64>),
     Dead(Seq, PeerId, Option<(Stamp, String)>),
@@ -138,6 +142,12 @@ impl MemoryStore {
         self.undo.push(Undo::Owed(row.peer, old));
         let new = (row != OwedRow::none(row.peer)).then_some(row);
         restore(&mut self.tables.owed, row.peer, new);
+    }
+
+    pub(super) fn set_job(&mut self, seq: Seq, row: Option<JobRow>) {
+        let old = self.tables.jobs.get(&seq).cloned();
+        self.undo.push(Undo::Job(seq, old));
+        restore(&mut self.tables.jobs, seq, row);
     }
 
     pub(super) fn set_message(&mut self, seq: Seq, message: Option<Stored>) {
@@ -249,6 +259,7 @@ impl Store for MemoryStore {
             aliases: self.tables.aliases.values().cloned().collect(),
             head: self.tables.head.clone(),
             owed: self.tables.owed.values().copied().collect(),
+            jobs: self.tables.jobs.values().cloned().collect(),
             sealed: self.tables.audit.values().last().map(|block| block.at),
         })
     }
@@ -275,6 +286,7 @@ impl Store for MemoryStore {
                 Undo::Peer(id, old) => restore(&mut self.tables.peers, id, old),
                 Undo::Alias(key, old) => restore(&mut self.tables.aliases, key, old),
                 Undo::Owed(peer, old) => restore(&mut self.tables.owed, peer, old),
+                Undo::Job(seq, old) => restore(&mut self.tables.jobs, seq, old),
                 Undo::Message(seq, old) => {
                     self.swap_message(seq, old);
                 }

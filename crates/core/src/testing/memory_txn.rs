@@ -9,8 +9,8 @@ use super::memory::{FateRow, MemoryStore, Stored, by_age};
 use crate::Stamp;
 use crate::audit::{Block, Head};
 use crate::store::{
-    AliasRow, DEAD_BYTES, FATES_RUN, Fate, Forgotten, Inserted, Keep, MessageHead, NewMessage,
-    Notice, OwedRow, PeerId, PeerRow, Queued, StoreError, Txn,
+    AliasRow, DEAD_BYTES, FATES_RUN, Fate, Forgotten, Inserted, JobRow, Keep, MessageHead,
+    NewMessage, Notice, OwedRow, PeerId, PeerRow, Queued, StoreError, Txn,
 };
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -156,6 +156,18 @@ impl Txn for MemoryStore {
     fn put_owed(&mut self, row: &OwedRow) -> Result<()> {
         self.is_open()?;
         self.set_owed(*row);
+        Ok(())
+    }
+
+    fn put_job(&mut self, row: &JobRow) -> Result<()> {
+        self.is_open()?;
+        self.set_job(row.seq, Some(row.clone()));
+        Ok(())
+    }
+
+    fn delete_job(&mut self, seq: Seq) -> Result<()> {
+        self.is_open()?;
+        self.set_job(seq, None);
         Ok(())
     }
 

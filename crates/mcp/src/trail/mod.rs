@@ -118,7 +118,8 @@ pub fn reached<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> BTreeMap<&'a 
         };
         let (now, before) = (&receipt.stage, all.get(to).map(|before| &before.stage));
         let later = match before {
-            None => true,
+            // It was passed on, and has come back.
+            None | Some(Stage::Recalled { .. }) => true,
             // The client's user may be asked after the push, and decide before another one.
             Some(Stage::Pushed { .. } | Stage::Held { .. }) => now.is_progress() || now.is_final(),
             Some(before) => now.rank() >= before.rank(),
@@ -168,7 +169,9 @@ fn step(receipt: &Receipt) -> Step {
         Stage::Accepted(accepted) => step.recipients = Some(accepted.recipients),
         Stage::Settled { recipients } => step.recipients = Some(*recipients),
         Stage::Refused(refusal) => step.reason = why(&refusal.reason),
-        Stage::Expired { why: reason } => step.reason = why(reason),
+        Stage::Recalled { why: reason } | Stage::Expired { why: reason } => {
+            step.reason = why(reason);
+        }
         Stage::Held { why: said } | Stage::Dead { why: said } => {
             step.reason = (!said.is_empty()).then(|| text::says(peer, said));
         }

@@ -21,7 +21,20 @@ pub(super) fn of<'a>(
     now_ms: u64,
     joined: &dyn Fn(&str) -> Option<Joined>,
 ) -> String {
-    let each = reached(receipts.clone());
+    let mut each = reached(receipts.clone());
+    let had: Vec<_> = each
+        .extract_if(.., |_, receipt| {
+            matches!(receipt.stage, Stage::Recalled { .. })
+        })
+        .collect();
+    if !had.is_empty() {
+        let had = had.into_iter().map(|(name, receipt)| before(name, receipt));
+        let now = each.first_key_value();
+        let now = now.map_or_else(String::new, |(name, receipt)| {
+            at_one(&escape(name, NAME_CHARS), receipt, now_ms) + "; "
+        });
+        return format!("{now}before that {}", had.collect::<Vec<_>>().join(", "));
+    }
     if let Some((to, receipt)) = each.first_key_value().filter(|_| each.len() == 1) {
         let name = escape(to, NAME_CHARS);
         if let Some(joined) = joined(to).filter(|_| !receipt.stage.is_final()) {
@@ -65,6 +78,17 @@ pub(super) fn of<'a>(
     }
 }
 
+/// Who had a message that one of its group gets, and why not any more.
+fn before(name: &str, receipt: &Receipt) -> String {
+    let name = escape(name, NAME_CHARS);
+    match &receipt.stage {
+        Stage::Recalled { why } if !why.is_empty() => {
+            format!("{name} had it ({})", escape(why, REASON_CHARS))
+        }
+        _ => format!("{name} had it"),
+    }
+}
+
 /// The sentence about a recipient in another domain.
 fn abroad(joined: &Joined, name: &str, receipt: &Receipt, now_ms: u64) -> String {
     let domain = &joined.domain;
@@ -99,6 +123,12 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64) -> String {
         .at_ms
         .map_or(String::new(), |at| format!(" {}", ago(at, now_ms)));
     match &receipt.stage {
+        Stage::Queued if to.starts_with('#') => {
+            format!(
+                "it waits at the broker for one of {name}: no member is here that can take it, and \
+                 the first that comes gets it"
+            )
+        }
         Stage::Queued => {
             format!(
                 "it waits at the broker for {name}; no session of that name has it now, and the \
@@ -158,6 +188,7 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64) -> String {
              gone: {}",
             says(to, why)
         ),
+        Stage::Recalled { .. } => before(to, receipt),
         Stage::Accepted(_) | Stage::Refused(_) | Stage::Settled { .. } | Stage::Unknown => {
             String::new()
         }

@@ -200,7 +200,7 @@ pub(crate) fn client_frame() -> impl Strategy<Value = ClientFrame> {
         }),
         option::of(key()).prop_map(|after| ClientFrame::Forwarded { after }),
         (key(), "\\PC{0,80}").prop_map(|(key, reason)| ClientFrame::Reject { key, reason }),
-        key().prop_map(|key| ClientFrame::Release { key }),
+        (key(), any::<bool>()).prop_map(|(key, again)| ClientFrame::Release { key, again }),
         vec(message_id(), 0..5).prop_map(|ids| ClientFrame::Status { ids }),
         (key(), progress()).prop_map(|(key, stage)| ClientFrame::Progress { key, stage }),
         any::<String>().prop_map(|name| ClientFrame::Rename { name }),
@@ -298,6 +298,7 @@ pub(crate) fn receipt() -> impl Strategy<Value = Receipt> {
         Just(Stage::Delivered),
         progress(),
         option::of(how()).prop_map(Stage::Acked),
+        why.prop_map(|why| Stage::Recalled { why }),
         why.prop_map(|why| Stage::Expired { why }),
         why.prop_map(|why| Stage::Dead { why }),
     ];

@@ -93,8 +93,18 @@ fn client_frames() -> Vec<(ClientFrame, &'static str)> {
             r#"{"protocol_version":"v1","type":"reject","id":"17","reason":"signature mismatch"}"#,
         ),
         (
-            ClientFrame::Release { key: key() },
+            ClientFrame::Release {
+                key: key(),
+                again: false,
+            },
             r#"{"protocol_version":"v1","type":"release","id":"17"}"#,
+        ),
+        (
+            ClientFrame::Release {
+                key: key(),
+                again: true,
+            },
+            r#"{"protocol_version":"v1","type":"release","id":"17","again":true}"#,
         ),
         (
             ClientFrame::Audit(AuditRecord {

@@ -154,6 +154,8 @@ proptest! {
             id: MessageId::parse(&id).unwrap(),
         };
         let forwarded: Vec<_> = messages.into_iter().map(message).collect();
+        let text = BrokerFrame::Recall(Seq(7).key()).encode();
+        prop_assert!(matches!(Received::parse(text.as_bytes()), Received::Recall(key) if key == Seq(7).key()));
         let text = BrokerFrame::Forwarded(forwarded.clone()).encode();
         let Received::Forwarded(again) = Received::parse(text.as_bytes()) else {
             return Err(TestCaseError::fail(text.to_string()));

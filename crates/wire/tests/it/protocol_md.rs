@@ -48,6 +48,7 @@ fn every_broker_frame_is_as_we_write_it() {
                 };
                 BrokerFrame::Deliver(frame).encode()
             }
+            Received::Recall(key) => BrokerFrame::Recall(key).encode(),
             Received::Renamed(answer) => BrokerFrame::Renamed(answer).encode(),
             Received::Retired(answer) => BrokerFrame::Retired(answer).encode(),
             Received::Forwarded(messages) => BrokerFrame::Forwarded(messages).encode(),

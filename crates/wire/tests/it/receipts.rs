@@ -49,6 +49,12 @@ fn receipts_of_what_is_under_way_are_spelled_so() {
         ),
         (at(Stage::Queued), r#""state":"queued","to":"bob""#),
         (at(Stage::Forwarded), r#""state":"forwarded","to":"bob""#),
+        (
+            at(Stage::Recalled {
+                why: "it was given back".into(),
+            }),
+            r#""state":"recalled","to":"bob","reason":"it was given back""#,
+        ),
         ((None, Stage::Unknown), r#""state":"unknown""#),
     ] {
         spelled(said, None, inner);

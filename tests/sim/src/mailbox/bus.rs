@@ -170,6 +170,7 @@ fn mail(key: Key, id: String, letter: &Letter) -> Mail {
             again: false,
             to: None,
             group: None,
+            one: false,
             token: None,
             approves: false,
             age_ms: 0,

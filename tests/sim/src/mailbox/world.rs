@@ -362,7 +362,10 @@ impl World {
                 let at = if slow { self.rng.range(1, 2_000) } else { 0 };
                 self.after(at, Event::Shows(attempt));
             }
-            Output::Ack { key, .. } | Output::Reject { key, .. } | Output::Drop { key, .. } => {
+            Output::Ack { key, .. }
+            | Output::Reject { key, .. }
+            | Output::Drop { key, .. }
+            | Output::GiveBack { key, .. } => {
                 let up = self.bus.is_up();
                 self.oracle.hears(key, up);
             }

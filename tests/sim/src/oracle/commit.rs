@@ -17,7 +17,8 @@ use crate::plan::OTHER_TOKEN;
 struct Said {
     accepted: BTreeMap<Seq, u32>,
     ended: BTreeMap<(PeerId, Seq), End>,
-    moved: BTreeSet<(PeerId, PeerId, Seq)>,
+    /// In order: a message for one member of a group may go to and fro.
+    moved: Vec<(PeerId, PeerId, Seq)>,
     /// Members of a group that were owed a message.
     members: BTreeSet<(PeerId, Seq)>,
 }
@@ -45,7 +46,8 @@ impl Said {
                     if let Some(end) = self.ended.remove(&(to, seq)) {
                         self.ended.insert((peer(), seq), end);
                     }
-                    !self.moved.insert((peer(), to, seq))
+                    self.moved.push((peer(), to, seq));
+                    false
                 }
                 "O" => !self.members.insert((peer(), seq)),
                 "D" | "R" | "T" | "F" | "Z" | "N" | "V" | "S" | "U" => false,
@@ -146,6 +148,7 @@ impl Oracle {
         let mut said = Said::default();
         let mut for_groups = BTreeSet::new();
         let mut owed: BTreeMap<Seq, BTreeSet<PeerId>> = BTreeMap::new();
+        let mut passed = BTreeMap::new();
         for write in &writes {
             self.durable.apply(write);
             match write {
@@ -156,10 +159,10 @@ impl Oracle {
                     }
                 }
                 Write::Owed(peer, seq, _) => {
-                    if moving
-                        .iter()
-                        .any(|(_, to, moved)| (to, moved) == (peer, seq))
-                    {
+                    let first = done.accepted.contains_key(seq) && !owed.contains_key(seq);
+                    let passed =
+                        |(_, to, moved): &(PeerId, PeerId, Seq)| (to, moved) == (peer, seq);
+                    if moving.iter().any(passed) && !(first && for_groups.contains(seq)) {
                         continue;
                     }
                     owed.entry(*seq).or_default().insert(*peer);
@@ -168,10 +171,14 @@ impl Oracle {
                     }
                 }
                 Write::Settled(peer, seq) => {
-                    if moving
-                        .iter()
-                        .any(|(from, _, moved)| (from, moved) == (peer, seq))
-                    {
+                    let left = passed.entry((*peer, *seq)).or_insert_with(|| {
+                        let passes = |(from, _, moved): &&(PeerId, PeerId, Seq)| {
+                            (from, moved) == (peer, seq)
+                        };
+                        moving.iter().filter(passes).count()
+                    });
+                    if *left > 0 {
+                        *left -= 1;
                         continue;
                     }
                     let end = causes.get(&(*peer, *seq)).copied().unwrap_or(End::Expired);
@@ -282,7 +289,7 @@ impl Oracle {
                 continue;
             };
             accepted.recipients.remove(from);
-            accepted.recipients.insert(*to, None);
+            accepted.recipients.entry(*to).or_insert(None);
             let key = (accepted.from.to_ascii_lowercase(), accepted.id.clone());
             // It comes to somebody who may have had newer mail.
             self.hosts.late.insert(key);

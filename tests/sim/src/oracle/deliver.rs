@@ -51,6 +51,7 @@ impl Oracle {
             )
         })?;
         self.said_again(conn, peer, seq, delivery.again)?;
+        self.job_delivered(peer, seq, delivery.again)?;
         self.not_again(conn, peer, seq)?;
         self.in_order(conn, peer, seq)?;
         self.in_window(conn, seq, text.len())

@@ -114,6 +114,7 @@ impl Oracle {
             return Err(Failure::new("I1", text));
         };
         let sender = accepted.sender;
+        let job = seq.is_some_and(|seq| self.is_job(*seq));
         self.hosts
             .surfaced
             .insert((name.to_ascii_lowercase(), key.0.clone(), key.1.clone()));
@@ -121,10 +122,11 @@ impl Oracle {
             .hosts
             .shown
             .insert((proc, key.0.clone(), key.1.clone()));
-        ensure(first, "I8", || {
+        // Given back, it may come again.
+        ensure(first || job, "I8", || {
             format!("{name} (process {proc}) was shown {id} twice")
         })?;
-        if self.hosts.late.contains(&key) {
+        if job || self.hosts.late.contains(&key) {
             return Ok(());
         }
         let number = authored.number;

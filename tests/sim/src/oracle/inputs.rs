@@ -86,10 +86,11 @@ impl Oracle {
             ClientFrame::Reject { key, .. } if model.ext => {
                 self.done(conn, peer, key, End::Dead);
             }
-            ClientFrame::Release { key } if model.ext => {
+            ClientFrame::Release { key, again } if model.ext => {
                 if let Some(seq) = model.named(key) {
                     model.flights.remove(&seq);
                     self.released.insert((peer, seq));
+                    self.job_released(peer, seq, *again);
                 }
             }
             ClientFrame::Envelope(carried) => {
@@ -193,15 +194,17 @@ impl Oracle {
         let bytes = carried.text.len() as u64;
         let copies = match &carried.to {
             Address::All => self.reach(now_ms, sender, bytes).len() as u64,
-            Address::Group(group) => match self.members(now_ms, sender, group) {
-                members if members.is_empty() => {
+            Address::Group(group) | Address::One(group) => {
+                let members = self.members(now_ms, sender, group);
+                if members.is_empty() {
                     return Expect::Refused(RefusalCode::UnknownRecipient);
                 }
-                members => match self.with_room(members, bytes).len() {
-                    0 => return Expect::Refused(RefusalCode::QueueFull),
-                    copies => copies as u64,
-                },
-            },
+                match (&carried.to, self.with_room(members, bytes).len()) {
+                    (_, 0) => return Expect::Refused(RefusalCode::QueueFull),
+                    (Address::One(_), _) => 1,
+                    (_, copies) => copies as u64,
+                }
+            }
             Address::Peer(to) => match self.view.resolve(to.as_str()) {
                 None => return Expect::Refused(RefusalCode::UnknownRecipient),
                 Some(to) if self.is_full(to, bytes) => {
@@ -308,7 +311,8 @@ impl Oracle {
                 }
                 Write::Settled(peer, seq) => match self.heir(*peer, *seq, &writes) {
                     Some(heir) => {
-                        self.moving.insert((*peer, heir, *seq));
+                        self.passes(*peer, *seq);
+                        self.moving.push((*peer, heir, *seq));
                     }
                     None => {
                         self.fleeting(*peer, *seq, &writes)?;
@@ -329,6 +333,8 @@ impl Oracle {
             self.view.apply(write);
         }
         self.check_reach(before, &writes)?;
+        self.job_given(now_ms, &writes)?;
+        self.check_jobs(now_ms, matches!(input, Some(Input::Tick)))?;
         self.regrouped()?;
         if matches!(input, Some(Input::Tick)) {
             self.nothing_late(now_ms)?;
@@ -339,6 +345,9 @@ impl Oracle {
 
     /// Who is owed `seq` from now on instead of `peer`, whose name has ended.
     fn heir(&self, peer: PeerId, seq: Seq, writes: &[Write]) -> Option<PeerId> {
+        if let Some(holder) = self.next_holder(peer, seq, writes) {
+            return Some(holder);
+        }
         let Some(Ending::Move(heir)) = self.view.peers.get(&peer)?.ending else {
             return None;
         };

@@ -10,6 +10,7 @@ mod deliver;
 mod groups;
 mod hosts;
 mod inputs;
+mod jobs;
 mod outputs;
 mod tables;
 
@@ -42,6 +43,8 @@ pub struct Rules {
     pub expiry_generated_ms: u64,
     /// A broken connection counts for broadcasts this long.
     pub grace_ms: u64,
+    /// Who has a job and broke off may come back this long.
+    pub recall_ms: u64,
     /// Messages that may be owed to a peer.
     pub queue_max: u64,
     /// Bytes that may be owed to a peer,
@@ -129,7 +132,7 @@ pub struct Oracle {
     /// Lower-case names that peers ever had.
     pub(crate) all_names: BTreeMap<PeerId, BTreeSet<String>>,
     /// Debts that pass to a successor in the open transaction: from whom, to whom.
-    pub(crate) moving: BTreeSet<(PeerId, PeerId, Seq)>,
+    pub(crate) moving: Vec<(PeerId, PeerId, Seq)>,
     /// What a peer ever handed back.
     pub(crate) released: BTreeSet<(PeerId, Seq)>,
     /// What was ever owed to somebody else first.
@@ -160,6 +163,7 @@ pub struct Oracle {
     pub(crate) last_online: BTreeMap<PeerId, u64>,
     pub(crate) hosts: hosts::Hosts,
     audits: audits::Audits,
+    jobs: jobs::Jobs,
 }
 
 impl Oracle {
@@ -177,7 +181,7 @@ impl Oracle {
             ever: BTreeMap::new(),
             names: BTreeMap::new(),
             all_names: BTreeMap::new(),
-            moving: BTreeSet::new(),
+            moving: Vec::new(),
             inherited: BTreeSet::new(),
             released: BTreeSet::new(),
             conns: BTreeMap::new(),
@@ -195,6 +199,7 @@ impl Oracle {
             last_online: BTreeMap::new(),
             hosts: hosts::Hosts::default(),
             audits: audits::Audits::default(),
+            jobs: jobs::Jobs::default(),
         }
     }
 
@@ -223,6 +228,7 @@ impl Oracle {
     /// The broker starts: whoever was connected at the last commit counts for broadcasts a while.
     pub(crate) fn started(&mut self, at: Moment) {
         self.clock.started(at);
+        self.jobs_started(at.now_ms);
         let until = at.now_ms + self.rules.grace_ms;
         let connected = self.durable.peers.values().filter(|row| row.online);
         self.grace = connected.map(|row| (row.id, until)).collect();

@@ -81,11 +81,12 @@ impl Oracle {
                     .iter()
                     .try_for_each(|receipt| self.receipt(conn, receipt))
             }
-            BrokerFrame::Renamed(_) | BrokerFrame::Retired(_) | BrokerFrame::Forwarded(_) => {
-                ensure(model.ext, "handshake", || {
-                    format!("{conn:?} speaks v1, got {frame:?}")
-                })
-            }
+            BrokerFrame::Recall(_)
+            | BrokerFrame::Renamed(_)
+            | BrokerFrame::Retired(_)
+            | BrokerFrame::Forwarded(_) => ensure(model.ext, "handshake", || {
+                format!("{conn:?} speaks v1, got {frame:?}")
+            }),
         }
     }
 

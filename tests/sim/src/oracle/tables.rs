@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use peerbus_core::TokenHash;
-use peerbus_core::store::{AliasRow, Fate, MessageHead, Notice, OwedRow, PeerId, PeerRow};
+use peerbus_core::store::{AliasRow, Fate, JobRow, MessageHead, Notice, OwedRow, PeerId, PeerRow};
 use peerbus_wire::{EnvelopeHash, MessageId, Seq};
 
 use crate::disk::Write;
@@ -27,6 +27,8 @@ pub(crate) struct Tables {
     pub(crate) messages: BTreeMap<Seq, Message>,
     pub(crate) ids: BTreeMap<(PeerId, MessageId), Seq>,
     pub(crate) debts: BTreeSet<(PeerId, Seq)>,
+    /// Who has what is for one member of a group.
+    pub(crate) jobs: BTreeMap<Seq, JobRow>,
     pub(crate) notices: BTreeMap<(PeerId, u64), Notice>,
     /// The token of each peer's last owner.
     pub(crate) tokens: BTreeMap<PeerId, TokenHash>,
@@ -96,6 +98,12 @@ impl Tables {
             }
             Write::AliasGone(name) => {
                 self.aliases.remove(&name.to_ascii_lowercase());
+            }
+            Write::Job(row) => {
+                self.jobs.insert(row.seq, row.clone());
+            }
+            Write::JobGone(seq) => {
+                self.jobs.remove(seq);
             }
             Write::Dead(..) | Write::Audit(_) | Write::AuditGone(_) => {}
         }

@@ -30,6 +30,7 @@ pub(crate) struct Told {
     /// Under which key, on this connection.
     pub(crate) keys: BTreeMap<u64, DeliveryKey>,
     pub(crate) receipts: Vec<Receipt>,
+    pub(crate) recalled: Vec<u64>,
     pub(crate) names: Vec<NameAnswer>,
     pub(crate) forwarded: Vec<Forwarded>,
     /// Frames that held receipts.
@@ -199,6 +200,7 @@ impl Rig {
                 told.receipt_frames += 1;
                 told.receipts.extend(receipts);
             }
+            BrokerFrame::Recall(key) => told.recalled.extend(key.seq().map(|seq| seq.0)),
             BrokerFrame::Renamed(answer) | BrokerFrame::Retired(answer) => told.names.push(answer),
             BrokerFrame::Forwarded(messages) => told.forwarded = messages,
         }

@@ -19,7 +19,10 @@ fn only_the_recipient_can_end_it() {
     for frame in [
         ack(1, None),
         reject(1),
-        ClientFrame::Release { key: Seq(1).key() },
+        ClientFrame::Release {
+            key: Seq(1).key(),
+            again: false,
+        },
     ] {
         rig.frame(eve, frame.clone());
         rig.frame(ada, frame);
@@ -131,7 +134,13 @@ fn v1_cannot_reject_or_hand_back() {
     let (ada, bob) = (rig.v1("ada"), rig.v1("bob"));
     rig.send(ada, "ada", "bob", "m1");
     rig.frame(bob, reject(1));
-    rig.frame(bob, ClientFrame::Release { key: Seq(1).key() });
+    rig.frame(
+        bob,
+        ClientFrame::Release {
+            key: Seq(1).key(),
+            again: false,
+        },
+    );
     assert_eq!(rig.owed("bob"), [1]);
 }
 
@@ -147,7 +156,13 @@ fn what_is_handed_back_comes_with_the_next_connection_and_frees_its_place() {
     rig.send(ada, "ada", "bob", "m1");
     rig.send(ada, "ada", "bob", "m2");
     assert_eq!(rig.delivered(bob), [1]);
-    rig.frame(bob, ClientFrame::Release { key: Seq(1).key() });
+    rig.frame(
+        bob,
+        ClientFrame::Release {
+            key: Seq(1).key(),
+            again: false,
+        },
+    );
     assert_eq!(rig.delivered(bob), [2]);
     assert_eq!(rig.owed("bob"), [1, 2]);
     let bob = rig.join(crate::rig::ext("bob", "b"));

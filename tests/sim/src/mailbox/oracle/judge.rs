@@ -30,7 +30,9 @@ impl Oracle {
                 Err(Failure::new("local", text))
             }
             Output::Ack { key, how, .. } => self.acked(*key, how),
-            Output::Drop { .. } => ensure(false, "senders", || format!("{output:?}")),
+            Output::Drop { .. } | Output::GiveBack { .. } => {
+                ensure(false, "senders", || format!("{output:?}"))
+            }
             Output::Reject { key, .. } => self.rejected(*key),
             Output::Progress { key, stage, .. } => self.progress(*key, stage),
             Output::Local { key, stage } => self.local(*key, stage),

@@ -1,0 +1,472 @@
+//! Jobs: messages for one member of a group. One member has it at a time; when that one does not come
+//! to it, the next one gets it.
+//!
+//! A job is owed to its holder like any message, or to [`NOBODY`] while no member can take it. What
+//! else is known of it commits together with that.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use peerbus_wire::{BrokerFrame, GroupName, Presence, Refusal, Seq, Stage};
+
+use super::expire::SLICE;
+use super::groups::Recipients;
+use super::mutation::Mutation;
+use super::registry::Peer;
+use super::{Broker, Caller, Cx, Need, Output};
+use crate::Now;
+use crate::audit::Event;
+use crate::store::{FATE_BYTES, JobRow, NOBODY, PeerId, Queued, STEP_BYTES, StoreError};
+
+/// A job, and when something is to be done about it.
+#[derive(Debug)]
+struct Job {
+    row: JobRow,
+    /// On the monotonic clock; `None` until somebody comes.
+    due_ms: Option<u64>,
+    /// Its holder was asked to give it back.
+    asked: bool,
+}
+
+/// Every job that is owed.
+#[derive(Debug, Default)]
+pub(super) struct Jobs {
+    all: BTreeMap<Seq, Job>,
+    held: BTreeSet<(PeerId, Seq)>,
+    due: BTreeSet<(u64, Seq)>,
+}
+
+impl Jobs {
+    /// Those of a store: their holders have until `due_ms` to come back.
+    pub(super) fn new(rows: Vec<JobRow>, due_ms: u64) -> Self {
+        let mut jobs = Self::default();
+        for row in rows {
+            let due_ms = (row.holder != NOBODY).then_some(due_ms);
+            jobs.put(row, due_ms);
+        }
+        jobs
+    }
+
+    fn put(&mut self, row: JobRow, due_ms: Option<u64>) {
+        let seq = row.seq;
+        self.remove(seq);
+        self.held.insert((row.holder, seq));
+        let asked = false;
+        self.all.insert(seq, Job { row, due_ms, asked });
+        self.due.extend(due_ms.map(|at| (at, seq)));
+    }
+
+    fn remove(&mut self, seq: Seq) -> Option<JobRow> {
+        let job = self.all.remove(&seq)?;
+        self.held.remove(&(job.row.holder, seq));
+        if let Some(at) = job.due_ms {
+            self.due.remove(&(at, seq));
+        }
+        Some(job.row)
+    }
+
+    fn set_due(&mut self, seq: Seq, due_ms: Option<u64>, asked: bool) {
+        let Some(job) = self.all.get_mut(&seq) else {
+            return;
+        };
+        if let Some(at) = std::mem::replace(&mut job.due_ms, due_ms) {
+            self.due.remove(&(at, seq));
+        }
+        self.due.extend(due_ms.map(|at| (at, seq)));
+        job.asked = asked;
+    }
+
+    /// What a peer holds.
+    fn of(&self, holder: PeerId) -> Vec<Seq> {
+        let range = (holder, Seq(0))..=(holder, Seq(u64::MAX));
+        self.held.range(range).map(|(_, seq)| *seq).collect()
+    }
+
+    fn is_held(&self, seq: Seq, holder: PeerId) -> bool {
+        self.held.contains(&(holder, seq))
+    }
+
+    /// Whether somebody may have been shown it.
+    pub(super) fn again(&self, seq: Seq) -> bool {
+        self.all.get(&seq).is_some_and(|job| job.row.again)
+    }
+
+    /// The group that a job is for.
+    pub(super) fn group(&self, seq: Seq) -> Option<&GroupName> {
+        Some(&self.all.get(&seq)?.row.group)
+    }
+
+    pub(super) fn next_due(&self) -> Option<u64> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// Whether what is kept of who holds what, and of deadlines, is that of the jobs.
+    pub(super) fn adds_up(&self) -> bool {
+        let held = self.all.iter().map(|(seq, job)| (job.row.holder, *seq));
+        let due = self
+            .all
+            .iter()
+            .filter_map(|(seq, job)| Some((job.due_ms?, *seq)));
+        held.collect::<BTreeSet<_>>() == self.held && due.collect::<BTreeSet<_>>() == self.due
+    }
+}
+
+/// Who may get a job.
+struct Wanted<'a> {
+    row: &'a JobRow,
+    sender: PeerId,
+    bytes: u64,
+    /// Not this one.
+    not: PeerId,
+    /// Nobody who had it.
+    fresh: bool,
+}
+
+impl<'a> Wanted<'a> {
+    fn of(row: &'a JobRow, waiting: &Queued) -> Self {
+        Self {
+            row,
+            sender: waiting.sender,
+            bytes: waiting.envelope.len() as u64,
+            not: row.holder,
+            fresh: false,
+        }
+    }
+}
+
+impl Broker {
+    /// To whom a message for one member of a group is owed first: a member who is here, or nobody yet.
+    pub(super) fn one_of(
+        &mut self,
+        cx: &mut Cx<'_>,
+        caller: Caller,
+        group: &GroupName,
+        bytes: u64,
+    ) -> Result<Result<Recipients, Refusal>, StoreError> {
+        if let Err(refusal) = self.members(cx, caller, group, bytes)? {
+            return Ok(Err(refusal));
+        }
+        let row = JobRow::new(Seq(0), caller.token, group.clone());
+        let wanted = Wanted {
+            row: &row,
+            sender: caller.peer,
+            bytes,
+            not: NOBODY,
+            fresh: false,
+        };
+        let first = self.next_holder(cx, &wanted)?.unwrap_or(NOBODY);
+        Ok(Ok(Recipients {
+            owed: vec![first],
+            full: Vec::new(),
+        }))
+    }
+
+    /// A job was accepted for this holder.
+    pub(super) fn begin_job(
+        &mut self,
+        cx: &mut Cx<'_>,
+        caller: Caller,
+        (seq, group): (Seq, &GroupName),
+        holder: PeerId,
+    ) -> Result<(), StoreError> {
+        let mut row = JobRow::new(seq, caller.token, group.clone());
+        row.give(holder);
+        cx.txn.put_job(&row)?;
+        let due_ms = self.patience(cx, holder);
+        self.jobs.put(row, due_ms);
+        Ok(())
+    }
+
+    /// Until when a holder may keep a job.
+    fn patience(&self, cx: &Cx<'_>, holder: PeerId) -> Option<u64> {
+        (holder != NOBODY).then(|| cx.now.mono_ms + self.config.patience_ms)
+    }
+
+    /// It is owed to nobody any more.
+    pub(super) fn end_job(&mut self, cx: &mut Cx<'_>, seq: Seq) -> Result<(), StoreError> {
+        match self.jobs.remove(seq) {
+            Some(_) => cx.txn.delete_job(seq),
+            None => Ok(()),
+        }
+    }
+
+    /// The member who gets a job next: one who is idle and can be woken, or else has least to read;
+    /// whoever had it comes last.
+    fn next_holder(
+        &mut self,
+        cx: &mut Cx<'_>,
+        wanted: &Wanted<'_>,
+    ) -> Result<Option<PeerId>, StoreError> {
+        let JobRow {
+            owner,
+            group,
+            had,
+            rejected,
+            ..
+        } = wanted.row;
+        let members = self.registry.of_token(Some(*owner));
+        let members = members.filter(|(id, peer)| {
+            peer.row.groups.contains(group)
+                && ![wanted.sender, wanted.not].contains(id)
+                && !rejected.contains(id)
+                && !(wanted.fresh && had.contains(id))
+        });
+        let mut here = Vec::new();
+        for (id, peer) in members {
+            let session = peer.conn.and_then(|conn| self.conns.session(conn));
+            if let Some(session) = session.filter(|session| session.ext) {
+                let wakes = session.presence.as_ref().is_some_and(is_idle);
+                here.push((had.contains(&id), !wakes, id));
+            }
+        }
+        let mut ranked = Vec::with_capacity(here.len());
+        for (had, busy, id) in here {
+            ranked.push((had, busy, self.pending(cx, id)?, id));
+        }
+        ranked.sort_unstable();
+        for (.., id) in ranked {
+            if self.has_queue_room(cx, id, wanted.bytes)? {
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Does what is due, a slice of it.
+    pub(super) fn tick_jobs(&mut self, cx: &mut Cx<'_>) -> Result<(), StoreError> {
+        for _ in 0..SLICE {
+            let due = self.jobs.due.first().copied();
+            let Some((_, seq)) = due.filter(|(at, _)| *at <= cx.now.mono_ms) else {
+                break;
+            };
+            self.job_due(cx, seq)?;
+        }
+        Ok(())
+    }
+
+    /// A holder had its time, or somebody has come.
+    fn job_due(&mut self, cx: &mut Cx<'_>, seq: Seq) -> Result<(), StoreError> {
+        let Some(job) = self.jobs.all.get(&seq) else {
+            return Ok(());
+        };
+        let (row, asked) = (job.row.clone(), job.asked);
+        self.jobs.set_due(seq, None, false);
+        let Some(conn) = self.registry.conn(row.holder) else {
+            return self.pass_job(cx, seq, true, "its session ended");
+        };
+        if asked {
+            let why = "it was not seen there in time, and whether it was shown is not known";
+            return self.pass_job(cx, seq, true, why);
+        }
+        let Some(waiting) = self.waiting_job(cx, &row)? else {
+            return Ok(());
+        };
+        let wanted = Wanted {
+            fresh: true,
+            ..Wanted::of(&row, &waiting)
+        };
+        if self.next_holder(cx, &wanted)?.is_some() {
+            let until = cx.now.mono_ms + self.config.recall_ms;
+            self.jobs.set_due(seq, Some(until), true);
+            let recall = Output::Send(conn, BrokerFrame::Recall(seq.key()));
+            self.outbox.waiting(recall, Need::Soon);
+        }
+        Ok(())
+    }
+
+    /// The message of a job, as it waits for its holder.
+    fn waiting_job(&self, cx: &mut Cx<'_>, row: &JobRow) -> Result<Option<Queued>, StoreError> {
+        match cx.txn.message(row.seq)? {
+            Some(head) => cx.txn.delivery((row.holder, head.sender), row.seq),
+            None => Ok(None),
+        }
+    }
+
+    /// A member has come, or has joined: what it holds it may keep, and it may be given what waits.
+    pub(super) fn offer_jobs(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<(), StoreError> {
+        let Some(known) = self
+            .registry
+            .get(peer)
+            .filter(|_| !self.jobs.all.is_empty())
+        else {
+            return Ok(());
+        };
+        let of_its = |job: &&Job| {
+            known.row.owner == Some(job.row.owner) && known.row.groups.contains(&job.row.group)
+        };
+        let stuck = |job: &&Job| job.row.holder == NOBODY || job.due_ms.is_none();
+        let all = self.jobs.all.values().filter(stuck).filter(of_its);
+        let waiting: Vec<_> = all.map(|job| job.row.seq).collect();
+        for seq in self.jobs.of(peer) {
+            let until = self.patience(cx, peer);
+            self.jobs.set_due(seq, until, false);
+        }
+        for seq in waiting {
+            self.jobs.set_due(seq, Some(cx.now.mono_ms), false);
+        }
+        self.tick_jobs(cx)
+    }
+
+    /// A holder has left: when it does not come back soon, others get what it has.
+    pub(super) fn holder_left(&mut self, now: Now, peer: PeerId, goodbye: bool) {
+        if self.mutations.broken(Mutation::KeepJob) {
+            return;
+        }
+        let wait_ms = if goodbye { 0 } else { self.config.recall_ms };
+        for seq in self.jobs.of(peer) {
+            self.jobs.set_due(seq, Some(now.mono_ms + wait_ms), false);
+        }
+    }
+
+    /// A name has ended: others get what it has.
+    pub(super) fn leave_jobs(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<(), StoreError> {
+        for seq in self.jobs.of(peer) {
+            self.pass_job(cx, seq, true, "its name ended")?;
+        }
+        Ok(())
+    }
+
+    /// Its holder keeps it from its agent: another one may be free.
+    pub(super) fn job_held(&mut self, now: Now, seq: Seq, holder: PeerId) {
+        if self.jobs.is_held(seq, holder) {
+            self.jobs.set_due(seq, Some(now.mono_ms), false);
+        }
+    }
+
+    /// Its holder gives it back. Says whether it was a job of its.
+    pub(super) fn job_released(
+        &mut self,
+        cx: &mut Cx<'_>,
+        seq: Seq,
+        (holder, again): (PeerId, bool),
+    ) -> Result<bool, StoreError> {
+        if !self.jobs.is_held(seq, holder) {
+            return Ok(false);
+        }
+        let asked = self.jobs.all.get(&seq).is_some_and(|job| job.asked);
+        let why = match asked {
+            true => "it was not seen there in time",
+            false => "it was given back",
+        };
+        self.pass_job(cx, seq, again, why)?;
+        Ok(true)
+    }
+
+    /// Its holder does not want it. Says whether another member may.
+    pub(super) fn job_rejected(
+        &mut self,
+        cx: &mut Cx<'_>,
+        seq: Seq,
+        (holder, why): (PeerId, &str),
+    ) -> Result<bool, StoreError> {
+        let Some(job) = self
+            .jobs
+            .all
+            .get_mut(&seq)
+            .filter(|job| job.row.holder == holder)
+        else {
+            return Ok(false);
+        };
+        job.row.rejected.insert(holder);
+        let (row, sender) = (
+            job.row.clone(),
+            cx.txn.message(seq)?.map(|head| head.sender),
+        );
+        let wants = |(id, peer): (PeerId, &Peer)| {
+            peer.row.groups.contains(&row.group)
+                && Some(id) != sender
+                && !row.rejected.contains(&id)
+        };
+        let left = self.registry.of_token(Some(row.owner)).any(wants);
+        if left {
+            let why = format!("it was rejected there: \"{why}\"");
+            self.pass_job(cx, seq, true, &why)?;
+        }
+        Ok(left)
+    }
+
+    /// Owes a job to the next member, or to nobody, instead of to its holder; `again`: that one may have
+    /// shown it.
+    fn pass_job(
+        &mut self,
+        cx: &mut Cx<'_>,
+        seq: Seq,
+        again: bool,
+        why: &str,
+    ) -> Result<(), StoreError> {
+        let Some(job) = self.jobs.all.get(&seq) else {
+            return Ok(());
+        };
+        let mut row = job.row.clone();
+        let Some(waiting) = self.waiting_job(cx, &row)? else {
+            return Ok(());
+        };
+        let next = self.next_holder(cx, &Wanted::of(&row, &waiting))?;
+        let (from, to) = (row.holder, next.unwrap_or(NOBODY));
+        if from == to {
+            return Ok(());
+        }
+        let (sender, bytes) = (waiting.sender, waiting.envelope.len() as u64);
+        self.tell_recalled(cx, from, &waiting, why);
+        if !self.mutations.broken(Mutation::TwoHolders) {
+            cx.txn.delete_delivery((from, sender), seq)?;
+        }
+        cx.txn
+            .insert_delivery((to, sender), seq, waiting.steady_ms)?;
+        self.settled(from);
+        self.owed.pass(from, to, bytes);
+        self.log.push(&Event::Move { seq, from, to });
+        if let Some(known) = self.registry.get_mut(to) {
+            known.pending = known.pending.map(|pending| pending + 1);
+            let conn = known.conn;
+            if let Some(session) = conn.and_then(|conn| self.conns.session_mut(conn)) {
+                session.line.inherit(sender, seq);
+            }
+            self.registry.mark_dirty(to);
+        }
+        row.again |= again && from != NOBODY && !self.mutations.broken(Mutation::PassAsNew);
+        row.give(to);
+        cx.txn.put_job(&row)?;
+        // Who gave it back gets it again when nobody else has come.
+        self.jobs
+            .put(row, Some(cx.now.mono_ms + self.config.patience_ms));
+        // Not to be delivered before the commit, or two would have it if that is lost.
+        self.expiring = true;
+        self.outbox.want(Need::Now);
+        Ok(())
+    }
+
+    /// The sender hears, and status says, that a member does not have a job any more.
+    fn tell_recalled(&mut self, cx: &mut Cx<'_>, from: PeerId, waiting: &Queued, why: &str) {
+        if from == NOBODY {
+            return;
+        }
+        let seq = waiting.seq;
+        let conn = self.registry.conn(from);
+        let session = conn.and_then(|conn| self.conns.session_mut(conn));
+        let flight = session.and_then(|session| session.flights.remove(seq));
+        if flight.is_some() {
+            self.registry.mark_dirty(from);
+        }
+        let history = flight.map(|flight| flight.history).unwrap_or_default();
+        let way = self.recent.take_with((seq, from), history);
+        self.ended(cx.now, FATE_BYTES + way.steps().len() as u64 * STEP_BYTES);
+        let (to, why) = (self.registry.name(from), why.to_owned());
+        let stage = Stage::Recalled { why };
+        self.keep_fate((seq, from), &to, &stage, (way, cx.now.wall_ms));
+        self.tell_sender(
+            cx.now,
+            (seq, from),
+            waiting.sender,
+            &waiting.id,
+            (to, stage),
+        );
+    }
+}
+
+/// It says that it does nothing, and that it can be woken.
+fn is_idle(presence: &Presence) -> bool {
+    let said = serde_json::from_str::<serde_json::Value>(presence.as_str()).unwrap_or_default();
+    let wakes = said.get("wake").and_then(|wake| wake.as_array());
+    said.get("activity").and_then(|does| does.as_str()) == Some("idle")
+        && wakes.is_some_and(|paths| !paths.is_empty())
+}

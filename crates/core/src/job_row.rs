@@ -1,0 +1,60 @@
+//! What is kept of a message for one member of a group.
+
+use std::collections::BTreeSet;
+
+use peerbus_wire::{GroupName, Seq};
+
+use crate::TokenHash;
+use crate::store::PeerId;
+
+/// Whom a message for one member of a group is owed to while no member has it: no peer's number.
+pub const NOBODY: PeerId = PeerId(u32::MAX);
+
+/// Members that had a message for one of them and are remembered; after so many they are asked anew.
+const HAD_MAX: usize = 256;
+
+/// A message for one member of a group, as long as it is owed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobRow {
+    /// The message.
+    pub seq: Seq,
+    /// The token whose group it is.
+    pub owner: TokenHash,
+    /// The group.
+    pub group: GroupName,
+    /// To whom it is owed: a member, or [`NOBODY`].
+    pub holder: PeerId,
+    /// Somebody who had it may have shown it.
+    pub again: bool,
+    /// Who has it, or had it.
+    pub had: BTreeSet<PeerId>,
+    /// Who did not want it.
+    pub rejected: BTreeSet<PeerId>,
+}
+
+impl JobRow {
+    /// One that nobody had.
+    #[must_use]
+    pub fn new(seq: Seq, owner: TokenHash, group: GroupName) -> Self {
+        Self {
+            seq,
+            owner,
+            group,
+            holder: NOBODY,
+            again: false,
+            had: BTreeSet::new(),
+            rejected: BTreeSet::new(),
+        }
+    }
+
+    /// Another one has it from now on.
+    pub fn give(&mut self, holder: PeerId) {
+        self.holder = holder;
+        if holder != NOBODY {
+            if self.had.len() >= HAD_MAX {
+                self.had.clear();
+            }
+            self.had.insert(holder);
+        }
+    }
+}

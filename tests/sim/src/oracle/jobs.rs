@@ -1,0 +1,147 @@
+//! Messages for one member of a group, as the model has them.
+
+use std::collections::BTreeSet;
+
+use peerbus_core::store::{NOBODY, PeerId};
+use peerbus_wire::{GroupName, Seq, recipient_of};
+
+use super::Oracle;
+use crate::disk::Write;
+use crate::failure::{Verdict, ensure};
+
+/// Whom a message for one member of a group is for, if it is one.
+pub(super) fn job_for(envelope: &str) -> Option<GroupName> {
+    let group = recipient_of(envelope)
+        .strip_prefix('#')?
+        .strip_suffix('!')?;
+    GroupName::parse(group).ok()
+}
+
+/// Who had jobs, and how they gave them up.
+#[derive(Debug, Default)]
+pub(crate) struct Jobs {
+    /// Given back as not shown, and not given to the same one again since.
+    unshown: BTreeSet<(PeerId, Seq)>,
+    /// When the broker started.
+    started_ms: u64,
+}
+
+impl Oracle {
+    pub(super) fn is_job(&self, seq: Seq) -> bool {
+        let message = self.view.messages.get(&seq);
+        message.is_some_and(|message| job_for(&message.envelope).is_some())
+    }
+
+    pub(super) fn jobs_started(&mut self, now_ms: u64) {
+        self.jobs.started_ms = now_ms;
+    }
+
+    /// A peer gives a job back.
+    pub(super) fn job_released(&mut self, peer: PeerId, seq: Seq, again: bool) {
+        if self.is_job(seq) && !again {
+            self.jobs.unshown.insert((peer, seq));
+        }
+    }
+
+    /// Who has a job from now on instead of `peer`.
+    pub(super) fn next_holder(&self, peer: PeerId, seq: Seq, writes: &[Write]) -> Option<PeerId> {
+        if !self.is_job(seq) {
+            return None;
+        }
+        let mut owed = writes.iter().filter_map(|write| match write {
+            Write::Owed(to, owed, _) if *owed == seq && *to != peer => Some(*to),
+            _ => None,
+        });
+        owed.next()
+    }
+
+    /// A peer is not owed a message any more, which another one gets.
+    pub(super) fn passes(&mut self, peer: PeerId, seq: Seq) {
+        let models = self.conns.values_mut();
+        for model in models.filter(|model| model.peer == Some(peer)) {
+            model.flights.remove(&seq);
+        }
+    }
+
+    /// A job is delivered: as one that may have been shown, if anybody else had it who did not say that
+    /// it was not.
+    pub(super) fn job_delivered(&mut self, peer: PeerId, seq: Seq, again: bool) -> Verdict {
+        if !self.is_job(seq) {
+            return Ok(());
+        }
+        self.jobs.unshown.remove(&(peer, seq));
+        let others = self
+            .left
+            .keys()
+            .filter(|(of, what)| *what == seq && *of != peer);
+        let shown = others
+            .filter(|had| !self.jobs.unshown.contains(had))
+            .count();
+        ensure(again || shown == 0, "job", || {
+            let name = self.name_of(peer);
+            format!(
+                "job {} comes to {name} as new, and {shown} others had it",
+                seq.0
+            )
+        })
+    }
+
+    /// Each job that is owed is owed to one, who is said to have it; and nobody has one for long who has
+    /// left.
+    pub(super) fn check_jobs(&self, now_ms: u64, tick: bool) -> Verdict {
+        for (peer, seq) in self.view.debts.iter().filter(|(_, seq)| self.is_job(*seq)) {
+            let row = self.view.jobs.get(seq);
+            ensure(row.is_some_and(|row| row.holder == *peer), "job", || {
+                format!(
+                    "job {} is owed to {}, and kept is {row:?}",
+                    seq.0,
+                    self.name_of(*peer)
+                )
+            })?;
+        }
+        for (seq, row) in &self.view.jobs {
+            ensure(self.view.debts.contains(&(row.holder, *seq)), "job", || {
+                format!("job {} has ended, and kept is {row:?}", seq.0)
+            })?;
+            let since = self.jobs.started_ms + self.rules.grace_ms;
+            let steady_ms = self.clock.steady_ms(now_ms);
+            let left_ms = self.last_online.get(&row.holder).copied().unwrap_or(0);
+            let away_ms = steady_ms.saturating_sub(left_ms);
+            let late = tick
+                && row.holder != NOBODY
+                && !self.online.contains(&row.holder)
+                && now_ms > since
+                && away_ms > self.rules.recall_ms + self.rules.grace_ms;
+            ensure(!late, "job", || {
+                let name = self.name_of(row.holder);
+                format!("job {} stays with {name}, who left {away_ms} ms ago", seq.0)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// A job is owed to a member who is here, or to nobody yet.
+    pub(super) fn job_given(&self, now_ms: u64, writes: &[Write]) -> Verdict {
+        let stored = writes.iter().find_map(|write| match write {
+            Write::Message { head, envelope } => Some((head, job_for(envelope)?)),
+            _ => None,
+        });
+        let Some((head, group)) = stored else {
+            return Ok(());
+        };
+        let mut members = self.members(now_ms, head.sender, &group);
+        members.push(NOBODY);
+        let owed = writes.iter().filter_map(|write| match write {
+            Write::Owed(peer, seq, _) if *seq == head.seq => Some(*peer),
+            _ => None,
+        });
+        let owed: Vec<_> = owed.collect();
+        let one = owed.len() == 1 && members.contains(&owed[0]);
+        ensure(one, "job", || {
+            format!(
+                "job {} for one of {members:?} is owed to {owed:?}",
+                head.seq.0
+            )
+        })
+    }
+}

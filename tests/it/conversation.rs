@@ -22,18 +22,9 @@ fn answer(mcp: &mut Mcp, id: u64) -> Value {
     }
 }
 
-/// The first message that is drained.
-#[track_caller]
-fn drained(mcp: &mut Mcp) -> Value {
-    eventually("a message is drained", || {
-        let drained = mcp.call("bus.drain", json!({ "max": 1 }));
-        drained["messages"].get(0).cloned()
-    })
-}
-
 /// A message is drained, and its reader says that it saw it.
 fn seen(mcp: &mut Mcp) {
-    let id = drained(mcp)["id"].take();
+    let id = mcp.drained()["id"].take();
     let acked = mcp.call("bus.ack", json!({ "ids": [id] }));
     assert_eq!(acked["acked"], json!([id]));
 }
@@ -54,7 +45,7 @@ fn a_reply_says_whom_it_answers_when_two_senders_used_an_id() {
     for (raw, name) in senders.iter_mut().zip(["alice", "eve"]) {
         raw.say(&envelope(&secret, "m1", name, "bob", r#"{"text":"well?"}"#));
         assert_eq!(raw.answer()["state"], "accepted");
-        assert_eq!(drained(&mut bob)["from"], name);
+        assert_eq!(bob.drained()["from"], name);
     }
     let why = bob.call_fails("bus.reply", json!({ "msg_id": "m1", "body": "yes" }));
     assert!(
@@ -78,7 +69,7 @@ fn a_question_is_answered_and_its_steps_say_by_what_it_was_seen() {
     let broker = Broker::start(&home);
     let (mut alice, mut bob) = (peer(&home, "alice"), peer(&home, "bob"));
     let ask = alice.ask_tool("bus.ask", json!({ "to": "bob", "body": "ready?" }));
-    let question = drained(&mut bob);
+    let question = bob.drained();
     assert_eq!(
         (&question["from"], &question["body"]),
         (&json!("alice"), &json!("ready?"))
@@ -128,7 +119,7 @@ fn after_a_cancelled_question_the_answer_comes_as_a_message() {
     let broker = Broker::start(&home);
     let (mut alice, mut bob) = (peer(&home, "alice"), peer(&home, "bob"));
     let ask = alice.ask_tool("bus.ask", json!({ "to": "bob", "body": "ready?" }));
-    let question = drained(&mut bob);
+    let question = bob.drained();
     alice.write(&json!({
         "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": ask },
     }));
@@ -136,7 +127,7 @@ fn after_a_cancelled_question_the_answer_comes_as_a_message() {
     alice.call("bus.peers", json!({}));
     let reply = json!({ "msg_id": question["id"], "body": "late" });
     bob.call("bus.reply", reply);
-    let message = drained(&mut alice);
+    let message = alice.drained();
     assert_eq!(message["body"]["text"], "late");
     assert_eq!(message["body"]["reply_to"], question["id"]);
     assert!(alice.notifications.is_empty(), "{:?}", alice.notifications);
@@ -178,14 +169,14 @@ fn a_renamed_peer_is_reached_by_either_name() {
     assert_eq!(renamed["self"], "robert", "{renamed}");
     for to in ["robert", "bob"] {
         alice.call("bus.send", json!({ "to": to, "body": to }));
-        assert_eq!(drained(&mut bob)["body"], to);
+        assert_eq!(bob.drained()["body"], to);
     }
     let sent = home.run(&["send", "Bob", "from the shell"]).ok();
     assert!(
         sent.ends_with("Bob is an old name of robert; robert is connected\n"),
         "{sent}"
     );
-    assert_eq!(drained(&mut bob)["body"], "from the shell");
+    assert_eq!(bob.drained()["body"], "from the shell");
     // An answer under the new name answers a question to the old one.
     let ask = json!({
         "name": "bus.ask", "arguments": { "to": "bob", "body": "ready?" },
@@ -199,7 +190,7 @@ fn a_renamed_peer_is_reached_by_either_name() {
         told.as_str().is_some_and(|told| told.contains("robert")),
         "{told}"
     );
-    let question = drained(&mut bob);
+    let question = bob.drained();
     bob.call(
         "bus.reply",
         json!({ "msg_id": question["id"], "body": "yes" }),
@@ -245,7 +236,7 @@ fn the_command_line_shows_the_steps_of_any_message() {
     let sent = home.run(&["send", "bob", "hi", "--json"]).ok();
     let sent: Value = serde_json::from_str(&sent).expect("JSON");
     let sent = sent["id"].as_str().expect("an id");
-    let from = drained(&mut bob)["from"].take();
+    let from = bob.drained()["from"].take();
     let name = from.as_str().expect("a name");
     let status = home.run(&["status", sent]).ok();
     assert!(

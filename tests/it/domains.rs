@@ -34,15 +34,6 @@ fn peer(home: &Home, name: &str) -> Mcp {
     mcp
 }
 
-/// The first message that is drained.
-#[track_caller]
-fn drained(mcp: &mut Mcp) -> Value {
-    eventually("a message is drained", || {
-        let drained = mcp.call("bus.drain", json!({ "max": 1 }));
-        drained["messages"].get(0).cloned()
-    })
-}
-
 /// The bridges bring the next message from one side to the other; gives its key.
 fn carry(from: &mut Bridge, to: &mut Bridge) -> String {
     let (key, envelope) = from.delivery();
@@ -85,7 +76,7 @@ fn a_message_and_its_answer_cross_domains_that_share_nothing_but_a_secret() {
     assert!(note.starts_with("beta got it "), "{note}");
     assert_eq!(states, ["accepted", "forwarded"]);
 
-    let mail = drained(&mut bob);
+    let mail = bob.drained();
     assert_eq!(
         (&mail["from"], &mail["body"]["z"]),
         (&json!("alice@alpha"), &json!(1))
@@ -111,7 +102,7 @@ fn a_message_and_its_answer_cross_domains_that_share_nothing_but_a_secret() {
     let reply = json!({ "msg_id": sent["id"], "body": "well, hello" });
     assert_eq!(bob.call("bus.reply", reply)["to"], "alice@alpha");
     carry(&mut to_alpha, &mut to_beta);
-    let mail = drained(&mut alice);
+    let mail = alice.drained();
     assert_eq!(
         (&mail["from"], &mail["body"]["reply_to"]),
         (&json!("bob@beta"), &sent["id"])
@@ -121,7 +112,7 @@ fn a_message_and_its_answer_cross_domains_that_share_nothing_but_a_secret() {
         .run(&["send", "alice@alpha", "again", "--name", "carol"])
         .ok();
     assert!(own.ends_with("; alice is connected\n"), "{own}");
-    assert_eq!(drained(&mut alice)["from"], "carol");
+    assert_eq!(alice.drained()["from"], "carol");
 }
 
 #[test]
@@ -144,7 +135,7 @@ fn what_another_domain_signs_with_the_wrong_secret_is_shown_to_nobody() {
         bridge.take(&forged("m3", "bob@beta", PAIR))["state"],
         "accepted"
     );
-    assert_eq!(drained(&mut alice)["from"], "bob@beta");
+    assert_eq!(alice.drained()["from"], "bob@beta");
 }
 
 #[test]

@@ -22,14 +22,6 @@ fn here(home: &Home, name: &str) -> Mcp {
     mcp
 }
 
-#[track_caller]
-fn drained(mcp: &mut Mcp) -> Value {
-    eventually("a message is drained", || {
-        let drained = mcp.call("bus.drain", json!({ "max": 1 }));
-        drained["messages"].get(0).cloned()
-    })
-}
-
 #[test]
 fn everyone_in_a_project_gets_what_is_sent_to_it_and_who_is_away_later() {
     let home = Home::new();
@@ -42,14 +34,14 @@ fn everyone_in_a_project_gets_what_is_sent_to_it_and_who_is_away_later() {
     assert_eq!(sent["recipients"], 2, "{sent}");
     let note = sent["note"].as_str().expect("a note");
     assert!(note.contains("for 2 members of #shop"), "{note}");
-    let got = drained(&mut bob);
+    let got = bob.drained();
     assert_eq!(
         (&got["from"], &got["group"]),
         (&json!("alice"), &json!("shop"))
     );
     assert_eq!(got["kind"], "msg");
     let mut cyd = agent(&home, "cyd");
-    assert_eq!(drained(&mut cyd)["body"], "lunch?");
+    assert_eq!(cyd.drained()["body"], "lunch?");
     broker.stop();
 }
 
@@ -72,7 +64,7 @@ fn a_session_joins_and_leaves_and_a_shell_does_likewise() {
         said.contains("for 1 member of #reviewers (1 connected)"),
         "{said}"
     );
-    assert_eq!(drained(&mut bob)["group"], "reviewers");
+    assert_eq!(bob.drained()["group"], "reviewers");
     let peers = home.run(&["peers"]).ok();
     assert!(peers.contains(" shop #reviewers "), "{peers}");
 
@@ -98,6 +90,68 @@ fn a_session_joins_and_leaves_and_a_shell_does_likewise() {
         (&line["group"], &line["body"]),
         (&json!("reviewers"), &json!("again"))
     );
+    broker.stop();
+}
+
+#[test]
+fn a_job_goes_to_one_and_to_the_next_when_that_is_killed_before_it_saw_it() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let [mut alice, bob] = ["alice", "bob"].map(|name| here(&home, name));
+    let job = json!({ "to": "#shop", "one": true, "body": "review this" });
+    let sent = alice.call("bus.send", job.clone());
+    assert_eq!(sent["recipients"], 1, "{sent}");
+    let note = sent["note"].as_str().expect("a note");
+    assert!(note.contains("with one member of #shop"), "{note}");
+    let wrong = alice.call_fails("bus.send", json!({ "to": "bob", "one": true, "body": "?" }));
+    assert!(wrong.contains("`one` is for a group"), "{wrong}");
+    let id = sent["id"].as_str().expect("an id").to_owned();
+    let mut status = |says: &str| {
+        eventually(says, || {
+            let told = alice.call("bus.status", json!({ "id": id }));
+            let note = told["messages"][0]["note"].as_str()?;
+            note.contains(says).then(|| note.to_owned())
+        })
+    };
+    status("bob's adapter got it");
+    let mut cyd = here(&home, "cyd");
+    drop(bob);
+    let got = cyd.drained();
+    let mark = json!(true);
+    assert_eq!(
+        (&got["one"], &got["shown_before"], &got["group"]),
+        (&mark, &mark, &json!("shop")),
+        "{got}"
+    );
+    let note = status("cyd");
+    assert!(
+        note.ends_with("before that bob had it (its session ended)"),
+        "{note}"
+    );
+    cyd.call("bus.ack", json!({ "ids": [got["id"]] }));
+    status("cyd's model has seen it");
+    broker.stop();
+}
+
+#[test]
+fn a_job_waits_for_the_first_that_comes_and_a_shell_may_send_it() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    here(&home, "bob").close();
+    let said = home.run(&["send", "--one", "#shop", "review this"]).ok();
+    assert!(said.contains("for the first of #shop that comes"), "{said}");
+    let wrong = home.run(&["send", "--one", "bob", "review this"]).fails(2);
+    assert!(wrong.contains("--one is for a group"), "{wrong}");
+    let mut cyd = agent(&home, "cyd");
+    let got = cyd.drained();
+    assert_eq!(
+        (&got["one"], &got["body"]),
+        (&json!(true), &json!("review this"))
+    );
+    assert!(got.get("shown_before").is_none(), "{got}");
+    let mut bob = here(&home, "bob");
+    let none = bob.call("bus.drain", json!({}));
+    assert_eq!(none["messages"], json!([]), "{none}");
     broker.stop();
 }
 

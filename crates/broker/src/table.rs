@@ -203,7 +203,7 @@ fn weight(frame: &BrokerFrame) -> usize {
         BrokerFrame::Deliver(deliver) => deliver.text().len(),
         BrokerFrame::Receipts(receipts) => FIXED + receipts.len() * RECEIPT,
         BrokerFrame::Forwarded(messages) => FIXED + messages.len() * RECEIPT,
-        BrokerFrame::Renamed(_) | BrokerFrame::Retired(_) => FIXED,
+        BrokerFrame::Recall(_) | BrokerFrame::Renamed(_) | BrokerFrame::Retired(_) => FIXED,
         BrokerFrame::Peers(peers) => {
             let names: usize = peers.names.iter().map(|name| name.len() + 3).sum();
             FIXED

@@ -200,6 +200,7 @@ pub(crate) fn line(message: &Inbound) -> Result<String, Failure> {
         reply_to: talk.reply_to.as_ref().map(MessageId::as_str),
         thread: talk.thread.as_deref(),
         group: message.group.as_deref(),
+        one: message.one,
         token: message.token.as_deref(),
         priority: talk.priority.as_str(),
         body: body(&message.body)?,
@@ -228,6 +229,8 @@ struct Line<'a> {
     ts: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<&'a str>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    one: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     reply_to: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -23,7 +23,10 @@ const REASON_CHARS: usize = 300;
 const LOOK_UP: Duration = Duration::from_secs(1);
 
 /// Sends one message and says how far it is known to have got.
-pub(crate) fn run(verb: Send) -> Result<(), Failure> {
+pub(crate) fn run(mut verb: Send) -> Result<(), Failure> {
+    if verb.one {
+        verb.to = one_of(&verb.to)?;
+    }
     let body = body::json(&verb.body, &verb.more, verb.outgoing.saying.text)?;
     let mut talk = conversation(&body, &verb.outgoing.saying);
     if let Some(id) = &verb.reply_to {
@@ -57,6 +60,17 @@ pub(crate) fn run(verb: Send) -> Result<(), Failure> {
             }
         }
     })
+}
+
+/// The address of one member of a group.
+fn one_of(to: &str) -> Result<String, Failure> {
+    match to.starts_with('#') {
+        true => Ok(format!("{}!", to.trim_end_matches('!'))),
+        false => Err(Failure::config(format!(
+            "--one is for a group, and \"{}\" is none: write '#GROUP', in quotes",
+            escape(to, 80)
+        ))),
+    }
 }
 
 /// Whom a message is for.
@@ -227,6 +241,13 @@ fn sentence(sent: &Sent, to: Option<&To>, own: &str) -> String {
     };
     let how = match to {
         _ if accepted.duplicate => "when it was sent before; it is not queued twice".to_owned(),
+        Some(to) if to.ends_with('!') => match accepted.online {
+            0 => format!(
+                "for the first of {} that comes; none is here that can take it",
+                to.trim_end_matches('!')
+            ),
+            _ => format!("one of {} has it", to.trim_end_matches('!')),
+        },
         Some(to) if to.starts_with('#') => format!(
             "for {} of {to} ({} connected)",
             output::plural(u64::from(accepted.recipients), "member"),

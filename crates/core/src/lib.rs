@@ -12,7 +12,6 @@ mod delivered;
 mod delivery_history;
 pub mod events;
 pub mod grant;
-mod job_row;
 pub mod mailbox;
 mod mutation;
 pub mod pace;
@@ -23,6 +22,7 @@ pub mod store;
 pub mod testing;
 mod time;
 mod token;
+mod waiting;
 pub mod witness;
 
 pub use delivered::{Delivered, NotDelivered};

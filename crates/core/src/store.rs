@@ -10,8 +10,8 @@ use peerbus_wire::{GroupName, Mark, MessageId, Seq, Stage};
 
 use crate::audit::{Block, Head};
 pub use crate::delivery_history::DeliveryHistory;
-pub use crate::job_row::{JobRow, NOBODY};
 pub use crate::peer_id::PeerId;
+pub use crate::waiting::{JobRow, NOBODY, OwedRow};
 use crate::{Delivered, Stamp, TokenHash};
 
 /// Storage failed. Memory may be ahead of the disk: roll back and stop the broker.
@@ -135,33 +135,6 @@ pub struct MessageHead {
     pub accepted_ms: u64,
     /// Bytes of its envelope; 0 once that was deleted, and those of its hash when only that is left.
     pub bytes: u64,
-}
-
-/// How much mail of a peer waits, in bytes of envelopes: each copy of a broadcast counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OwedRow {
-    /// The peer; known or not any more.
-    pub peer: PeerId,
-    /// The token that what it sent counts for; `None` while nothing of it waits, and when that is
-    /// not known: it was sent under an older broker by a name that is gone.
-    pub token: Option<TokenHash>,
-    /// What is owed to it.
-    pub to: u64,
-    /// What it sent that is owed to anybody.
-    pub by: u64,
-}
-
-impl OwedRow {
-    /// The row of a peer of which nothing waits. A store keeps none.
-    #[must_use]
-    pub const fn none(peer: PeerId) -> Self {
-        Self {
-            peer,
-            token: None,
-            to: 0,
-            by: 0,
-        }
-    }
 }
 
 /// A message in a recipient's queue.

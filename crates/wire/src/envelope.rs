@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::envelope_hash::EnvelopeHash;
-use crate::group::GroupName;
+use crate::group::{GroupName, NoGroup};
 use crate::ids::MessageId;
 use crate::json::{SyntaxError, Type};
 use crate::members::{Member, Members};
@@ -93,6 +93,20 @@ pub enum Address {
     One(GroupName),
     /// Everyone (`kind` is `broadcast`, `to` is `*`).
     All,
+}
+
+impl Address {
+    /// Reads the address of a group, or, with a `!` at the end, of one of its members.
+    ///
+    /// # Errors
+    ///
+    /// [`NoGroup`] says the whole rule.
+    pub fn group(to: &str) -> Result<Self, NoGroup> {
+        match to.strip_suffix('!') {
+            Some(group) => GroupName::parse(group).map(Self::One),
+            None => GroupName::parse(to).map(Self::Group),
+        }
+    }
 }
 
 /// A message that satisfies every rule of acceptance that needs no state, in the form in which it

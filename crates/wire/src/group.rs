@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::envelope::Address;
 use crate::limits::NAME_BYTES_MAX;
 
 /// A group's name: 1-64 of `[a-z0-9._-]`, the first a letter or a digit. Upper case is read as lower
@@ -49,20 +48,6 @@ impl GroupName {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
-    }
-}
-
-impl Address {
-    /// Reads the address of a group, or, with a `!` at the end, of one of its members.
-    ///
-    /// # Errors
-    ///
-    /// [`NoGroup`] says the whole rule.
-    pub fn group(to: &str) -> Result<Self, NoGroup> {
-        match to.strip_suffix('!') {
-            Some(group) => GroupName::parse(group).map(Self::One),
-            None => GroupName::parse(to).map(Self::Group),
-        }
     }
 }
 

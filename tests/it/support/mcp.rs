@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 use serde_json::{Value, json};
 
-use super::{Home, Lines, PATIENCE};
+use super::{Home, Lines, PATIENCE, eventually};
 
 /// What the adapter reads; `None` once it is closed.
 type Stdin = Arc<Mutex<Option<ChildStdin>>>;
@@ -116,6 +116,15 @@ impl Mcp {
     /// The next message from the adapter; `None` at its end, or when none comes in time.
     pub(crate) fn next(&mut self, patience: Duration) -> Option<Value> {
         self.poll(patience).ok()
+    }
+
+    /// The first message that waits, once one does.
+    #[track_caller]
+    pub(crate) fn drained(&mut self) -> Value {
+        eventually("a message is drained", || {
+            let drained = self.call("bus.drain", json!({ "max": 1 }));
+            drained["messages"].get(0).cloned()
+        })
     }
 
     /// A request and its answer's `result` (or the whole answer, if that is an error).

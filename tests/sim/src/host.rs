@@ -1,5 +1,7 @@
 //! A process with a session of the core, and its host.
 
+mod back;
+
 use std::collections::BTreeMap;
 
 use peerbus_core::Now;
@@ -386,29 +388,6 @@ impl Host {
                 uid: Some(uid),
                 ..AuditRecord::new(action, "done")
             });
-        }
-    }
-
-    /// The broker wants a message for another one: it goes, or it is kept, as by a client that hangs.
-    fn recalled(&mut self, ctx: &mut Ctx<'_>, key: Key) -> Verdict {
-        let now = self.now(ctx);
-        if let Some(mailbox) = &mut self.mailbox {
-            return mailbox.recall(now.mono_ms, key);
-        }
-        if ctx.rng.chance(700) {
-            self.held.retain(|held| *held != key);
-            self.session.give_back(now, key, true);
-        }
-        Ok(())
-    }
-
-    /// Hands a delivery back, as another client may: the session does not.
-    fn hand_back(&mut self, ctx: &mut Ctx<'_>) {
-        if !self.delivered.is_empty() {
-            let at = ctx.rng.index(self.delivered.len());
-            let key = self.delivered.swap_remove(at);
-            let again = ctx.rng.chance(500);
-            self.say(ctx, &ClientFrame::Release { key, again });
         }
     }
 

@@ -478,8 +478,7 @@ impl State {
                 bus.ack_silently(&key);
             }
             Output::GiveBack { key, again, .. } => {
-                let why = "another member of its group gets it".to_owned();
-                self.told.reached(&key, Stage::Recalled { why });
+                self.told.reached(&key, Stage::Recalled { why: "".into() });
                 bus.give_back(&key, again);
             }
             Output::Progress { key, stage, .. } => {

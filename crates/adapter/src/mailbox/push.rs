@@ -32,9 +32,9 @@ pub struct Push {
 pub type Attribute = (Cow<'static, str>, String);
 
 /// Keys of ours that no sender's word takes the place of.
-const OURS: [&str; 15] = [
-    "from", "source", "msg_id", "kind", "reply_to", "thread", "sent_to", "group", "token", "push",
-    "repeat", "waiting", "receipts", "self", "user",
+const OURS: [&str; 16] = [
+    "from", "source", "msg_id", "kind", "reply_to", "thread", "sent_to", "group", "one", "token",
+    "push", "repeat", "waiting", "receipts", "self", "user",
 ];
 
 /// A message from the bus, with what the mailbox has to know of it.
@@ -288,6 +288,7 @@ fn message(mail: &Mail, whole: bool) -> (String, Vec<Attribute>) {
     say("thread", talk.thread.as_deref());
     say("sent_to", inbound.to.as_deref());
     say("group", inbound.group.as_deref());
+    say("one", inbound.one.then_some("true"));
     say("token", inbound.token.as_deref());
     let own = |(key, _): &&(String, String)| !OURS.contains(&key.as_str());
     let said = |(key, value): &(String, String)| (key.clone().into(), quote::attribute(value));

@@ -48,7 +48,10 @@ pub(crate) fn line(mail: &Mail, how: Line) -> String {
     };
     // Writing to a String cannot fail.
     if how.repeat {
-        line.push_str(" (shown before)");
+        line.push_str(match inbound.one {
+            true => " (shown before, to you or to another of the group)",
+            false => " (shown before)",
+        });
     }
     if let Some(id) = &mail.talk.reply_to {
         let _ = write!(line, " (reply to {})", plain(id.as_str()));
@@ -60,7 +63,8 @@ pub(crate) fn line(mail: &Mail, how: Line) -> String {
         let _ = write!(line, " (sent to {})", plain(to));
     }
     if let Some(group) = &inbound.group {
-        let _ = write!(line, " (to the group #{})", plain(group));
+        let whom = if inbound.one { "you alone of " } else { "" };
+        let _ = write!(line, " (to {whom}the group #{})", plain(group));
     }
     if let Some(token) = &inbound.token {
         let _ = write!(line, " (token {})", plain(token));

@@ -45,6 +45,9 @@ pub(crate) struct Send {
     /// What stands behind a message without quotes: nothing may
     #[arg(hide = true)]
     pub(crate) more: Vec<String>,
+    /// To one member of the group, an idle one first, and on to the next until one sees it
+    #[arg(long)]
+    pub(crate) one: bool,
     /// The message that this one answers
     #[arg(long, value_name = "ID", value_parser = message_id)]
     pub(crate) reply_to: Option<MessageId>,

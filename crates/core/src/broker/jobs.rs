@@ -205,10 +205,10 @@ impl Broker {
         } = wanted.row;
         let members = self.registry.of_token(Some(*owner));
         let members = members.filter(|(id, peer)| {
-            peer.row.groups.contains(group)
-                && ![wanted.sender, wanted.not].contains(id)
-                && !rejected.contains(id)
-                && !(wanted.fresh && had.contains(id))
+            let out = [wanted.sender, wanted.not].contains(id)
+                || rejected.contains(id)
+                || wanted.fresh && had.contains(id);
+            peer.row.groups.contains(group) && !out
         });
         let mut here = Vec::new();
         for (id, peer) in members {

@@ -68,7 +68,7 @@ impl Mailbox {
     /// Another connection of this session's name: what is for one member of a group and was not shown
     /// may be another one's by now. If it is not, it comes again.
     pub(super) fn give_back_unshown(&mut self) {
-        let unshown = |message: &Message| message.is_job() && !message.is_known();
+        let unshown = |message: &Message| message.is_job() && !message.may_be_shown();
         let all = self.messages.iter().filter(|(_, message)| unshown(message));
         let all: Vec<_> = all.map(|(no, _)| *no).collect();
         for no in all {
@@ -81,7 +81,7 @@ impl Mailbox {
             return;
         };
         if let Some(mail) = message.content.mail() {
-            let (key, again) = (mail.inbound.key, message.is_known());
+            let (key, again) = (mail.inbound.key, message.may_be_shown());
             self.outputs.push_back(Output::GiveBack { no, key, again });
         }
     }

@@ -234,6 +234,11 @@ impl Message {
         self.content.mail().is_some_and(|mail| mail.inbound.one)
     }
 
+    /// Somebody may have been shown it, or may be by what is under way.
+    pub(super) fn may_be_shown(&self) -> bool {
+        self.is_known() || !self.is_new() || self.out().is_some() || self.read > 0
+    }
+
     /// The bus names it so.
     pub(super) fn is_of(&self, key: Key) -> bool {
         let mail = self.content.mail();

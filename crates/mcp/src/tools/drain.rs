@@ -57,6 +57,11 @@ pub(super) struct Message<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     group: Option<String>,
+    /// It is a job for one member of that group, and this session has it. Name its id in a reply or an ack
+    /// when you take it: until then it may go to another one.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(default)]
+    one: bool,
     /// What kind of program sent it.
     source: &'a str,
     /// The sender's clock.
@@ -188,6 +193,7 @@ pub(super) fn message(inbound: &Inbound, shown_before: bool) -> Result<Message<'
         from: &inbound.from,
         kind: quote::kind(inbound.kind),
         group: inbound.group.clone(),
+        one: inbound.one,
         source: &inbound.source,
         ts: &inbound.ts,
         shown_before,

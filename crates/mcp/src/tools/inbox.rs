@@ -87,6 +87,11 @@ struct Message<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     group: Option<&'a str>,
+    /// It is a job for one member of that group, and this session has it. Name its id in a reply or an ack
+    /// when you take it: until then it may go to another one.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(default)]
+    one: bool,
     /// The bus token of its sender, where that is another one than this session's.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
@@ -331,6 +336,7 @@ fn head(mail: &Mail) -> Message<'_> {
         meta: quote::meta(mail),
         sent_to: inbound.to.as_deref(),
         group: inbound.group.as_deref(),
+        one: inbound.one,
         token: inbound.token.as_deref(),
         shown_before: false,
         held: None,

@@ -44,6 +44,10 @@ pub(crate) fn tool() -> Tool {
                     "type": "string",
                     "description": "The peer's name; NAME@DOMAIN in another domain; #GROUP for every other member of a group."
                 },
+                "one": {
+                    "type": "boolean",
+                    "description": "With #GROUP: a job for one member, an idle one first. When that one does not see it within ten minutes, or ends, the next one gets it; the bus status tool says who has it."
+                },
                 "body": {
                     "description": "The message: plain text, or any JSON value."
                 },
@@ -63,12 +67,26 @@ pub(crate) fn tool() -> Tool {
 }
 
 async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
-    let (to, body) = (arguments.string("to")?, body(arguments)?);
+    let (mut to, body) = (arguments.string("to")?, body(arguments)?);
+    if arguments.flag("one")? {
+        to = one_of(&to)?;
+    }
     let talk = talk::of(context, body, arguments)?;
     let sent = deliver(context, &to, body, &talk).await;
     match sent {
         Ok(sent) => done(&sent),
         Err(error) => Err(unsent(context.bus, &to, &error).await),
+    }
+}
+
+/// The address of one member of a group.
+fn one_of(to: &str) -> Result<String, String> {
+    match to.starts_with('#') {
+        true => Ok(format!("{}!", to.trim_end_matches('!'))),
+        false => Err(format!(
+            "`one` is for a group, and \"{}\" is none: write its # in front, or leave `one` away",
+            peerbus_wire::escape(to, 80)
+        )),
     }
 }
 
@@ -96,6 +114,7 @@ pub(super) fn is_nobody(error: &SendError) -> bool {
 }
 
 fn note(sent: &Sent, to: &str, abroad: Option<&Domain>) -> String {
+    let group = to.trim_end_matches('!');
     match (sent.accepted, abroad) {
         (Some(accepted), _) if accepted.duplicate => {
             format!("accepted before under this id; not queued for {to} again")
@@ -107,6 +126,14 @@ fn note(sent: &Sent, to: &str, abroad: Option<&Domain>) -> String {
         (Some(_), Some(domain)) => format!(
             "accepted by the broker, on disk, to go to {domain}; the bus status tool says when \
              {domain} has it; not known to be read"
+        ),
+        (Some(Accepted { online: 0, .. }), None) if to.ends_with('!') => format!(
+            "accepted by the broker, on disk, for one of {group}; no member is here that can take it, \
+             and the first that comes gets it"
+        ),
+        (Some(_), None) if to.ends_with('!') => format!(
+            "accepted by the broker, on disk, and with one member of {group}; the bus status tool says \
+             who has it; not known to be read"
         ),
         (Some(accepted), None) if to.starts_with('#') => format!(
             "accepted by the broker, on disk, for {} of {to}, of whom {} are connected; not known to be \

@@ -123,18 +123,7 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64) -> String {
         .at_ms
         .map_or(String::new(), |at| format!(" {}", ago(at, now_ms)));
     match &receipt.stage {
-        Stage::Queued if to.starts_with('#') => {
-            format!(
-                "it waits at the broker for one of {name}: no member is here that can take it, and \
-                 the first that comes gets it"
-            )
-        }
-        Stage::Queued => {
-            format!(
-                "it waits at the broker for {name}; no session of that name has it now, and the \
-                 next one gets it"
-            )
-        }
+        Stage::Queued => queued(name),
         Stage::Forwarded => {
             let there = PeerName::parse(to).ok().and_then(|to| to.address());
             let there = there.map_or("another domain".into(), |(_, domain)| domain.to_string());
@@ -192,6 +181,20 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64) -> String {
         Stage::Accepted(_) | Stage::Refused(_) | Stage::Settled { .. } | Stage::Unknown => {
             String::new()
         }
+    }
+}
+
+/// The sentence about one that has not got it; about a group, of which one gets it.
+fn queued(name: &str) -> String {
+    match name.starts_with('#') {
+        true => format!(
+            "it waits at the broker for one of {name}: no member is here that can take it, and the \
+             first that comes gets it"
+        ),
+        false => format!(
+            "it waits at the broker for {name}; no session of that name has it now, and the next one \
+             gets it"
+        ),
     }
 }
 

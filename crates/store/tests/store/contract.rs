@@ -73,6 +73,10 @@ fn assert_loaded(store: &mut SqliteStore, model: &Tables) {
         loaded.aliases,
         model.aliases.values().cloned().collect::<Vec<_>>()
     );
+    assert_eq!(
+        loaded.jobs,
+        model.jobs.values().cloned().collect::<Vec<_>>()
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use peerbus_core::audit::{Block, Head};
 use peerbus_core::store::{
-    AliasRow, DeliveryHistory, Ending, Fate, MessageHead, Notice, OwedRow, PeerId, PeerRow,
+    AliasRow, DeliveryHistory, Ending, Fate, JobRow, MessageHead, Notice, OwedRow, PeerId, PeerRow,
     StoreError, Txn,
 };
 use peerbus_core::testing::{FateRow, MemoryStore, Stored, Tables};
@@ -75,6 +75,7 @@ pub(crate) fn dump(path: &Path) -> Tables {
         peers: peers(&db),
         aliases: aliases(&db),
         owed: owed(&db),
+        jobs: jobs(&db),
         messages,
         deliveries,
         dead,
@@ -180,6 +181,28 @@ fn owed(db: &Connection) -> BTreeMap<PeerId, OwedRow> {
             by: number(row, "owed_by"),
         };
         (peer, row)
+    })
+}
+
+fn jobs(db: &Connection) -> BTreeMap<Seq, JobRow> {
+    rows(db, "SELECT * FROM jobs", |row| {
+        let group = GroupName::parse(&get::<String>(row, "name")).unwrap();
+        let owner = TokenHash(get(row, "owner"));
+        let mut job = JobRow::new(Seq(number(row, "seq")), owner, group);
+        for word in get::<String>(row, "had").split_ascii_whitespace() {
+            let (peer, rejected) = match word.strip_suffix('!') {
+                Some(peer) => (peer, true),
+                None => (word, false),
+            };
+            let peer = PeerId(peer.parse().unwrap());
+            job.had.insert(peer);
+            if rejected {
+                job.rejected.insert(peer);
+            }
+        }
+        job.holder = PeerId(get(row, "holder"));
+        job.again = get(row, "again");
+        (job.seq, job)
     })
 }
 

@@ -3,8 +3,8 @@
 
 use peerbus_core::audit::{AuditKey, Event, Head, Log};
 use peerbus_core::store::{
-    AliasRow, DeliveryHistory, Ending, Fate, Inserted, Keep, NewMessage, Notice, OwedRow, PeerId,
-    PeerRow,
+    AliasRow, DeliveryHistory, Ending, Fate, Inserted, JobRow, Keep, NOBODY, NewMessage, Notice,
+    OwedRow, PeerId, PeerRow,
 };
 use peerbus_core::{Stamp, TokenHash};
 use peerbus_wire::{EnvelopeHash, How, MessageId, Seq, Stage};
@@ -123,7 +123,8 @@ impl<T: Target> Work<'_, T> {
             8 => self.delete_peer(),
             9 => self.alias(),
             10..13 => self.owe(),
-            13..50 => self.send(),
+            13..16 => self.job(),
+            16..50 => self.send(),
             50..80 => self.settle(),
             80..84 => self.reject(),
             84..88 => self.sweep(),
@@ -208,6 +209,28 @@ impl<T: Target> Work<'_, T> {
                 used_ms,
             })
             .unwrap();
+    }
+
+    fn job(&mut self) {
+        let seq = Seq(self.rng.random_range(1..6));
+        if self.rng.random_ratio(1, 3) {
+            return self.target.delete_job(seq).unwrap();
+        }
+        let group = peerbus_wire::GroupName::parse("g1").unwrap();
+        let owner = TokenHash(self.rng.random());
+        let mut row = JobRow::new(seq, owner, group);
+        for _ in 0..self.rng.random_range(0..4) {
+            let holder = PeerId(self.rng.random_range(1..9));
+            row.give(holder);
+            if self.rng.random() {
+                row.rejected.insert(holder);
+            }
+        }
+        row.again = self.rng.random();
+        if self.rng.random() {
+            row.give(NOBODY);
+        }
+        self.target.put_job(&row).unwrap();
     }
 
     fn owe(&mut self) {

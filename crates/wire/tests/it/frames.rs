@@ -56,6 +56,7 @@ fn client_frames() -> Vec<(ClientFrame, &'static str)> {
     let key = || DeliveryKey::parse("17").unwrap();
     let ack = |how| ClientFrame::Ack(Ack { key: key(), how });
     let text = |text: &str| text.to_owned();
+    let release = |again| ClientFrame::Release { key: key(), again };
     vec![
         (
             ack(None),
@@ -93,17 +94,11 @@ fn client_frames() -> Vec<(ClientFrame, &'static str)> {
             r#"{"protocol_version":"v1","type":"reject","id":"17","reason":"signature mismatch"}"#,
         ),
         (
-            ClientFrame::Release {
-                key: key(),
-                again: false,
-            },
+            release(false),
             r#"{"protocol_version":"v1","type":"release","id":"17"}"#,
         ),
         (
-            ClientFrame::Release {
-                key: key(),
-                again: true,
-            },
+            release(true),
             r#"{"protocol_version":"v1","type":"release","id":"17","again":true}"#,
         ),
         (

@@ -171,12 +171,8 @@ impl Oracle {
                     }
                 }
                 Write::Settled(peer, seq) => {
-                    let left = passed.entry((*peer, *seq)).or_insert_with(|| {
-                        let passes = |(from, _, moved): &&(PeerId, PeerId, Seq)| {
-                            (from, moved) == (peer, seq)
-                        };
-                        moving.iter().filter(passes).count()
-                    });
+                    let leaves = || leaves(&moving, *peer, *seq);
+                    let left = passed.entry((*peer, *seq)).or_insert_with(leaves);
                     if *left > 0 {
                         *left -= 1;
                         continue;
@@ -341,6 +337,12 @@ impl Oracle {
             format!("{missing:?} debts are missing")
         })
     }
+}
+
+/// How often a message passes from a peer to another one.
+fn leaves(moving: &[(PeerId, PeerId, Seq)], peer: PeerId, seq: Seq) -> usize {
+    let passes = |(from, _, moved): &&(PeerId, PeerId, Seq)| (*from, *moved) == (peer, seq);
+    moving.iter().filter(passes).count()
 }
 
 pub(super) fn decode(envelope: &str) -> Result<Envelope, Failure> {

@@ -214,7 +214,10 @@ impl Oracle {
         self.acked.retain(|_, commit| *commit <= commits);
         let steady_ms = self.clock.steady_ms(now_ms);
         for peer in std::mem::take(&mut self.online) {
-            self.last_online.insert(peer, steady_ms);
+            // A registration that is not on disk never was.
+            if self.durable.peers.get(&peer).is_some_and(|row| row.online) {
+                self.last_online.insert(peer, steady_ms);
+            }
         }
         self.conns.clear();
         self.audits.crashed();

@@ -5,6 +5,7 @@ mod escalating;
 mod evidence;
 mod expected;
 mod held;
+mod jobs;
 mod passive;
 mod pushing;
 mod reading;
@@ -23,6 +24,8 @@ struct Rig {
     now_ms: u64,
     outputs: Vec<Output>,
     next: u64,
+    /// What arrives is for one member of a group.
+    job: bool,
 }
 
 impl Rig {
@@ -41,6 +44,7 @@ impl Rig {
             now_ms: 1_000_000,
             outputs: Vec::new(),
             next: 1,
+            job: false,
         };
         for path in [&CHANNEL, &SOCKET, &REWAKE] {
             rig.mailbox.add_path(path);
@@ -118,7 +122,8 @@ impl Rig {
             body: "\"hello\"".into(),
             again,
             to: None,
-            group: None,
+            group: self.job.then(|| "shop".into()),
+            one: self.job,
             token: None,
             approves: false,
             age_ms: 0,

@@ -1,11 +1,38 @@
-//! What is kept of a message for one member of a group.
+//! What is kept of mail that waits, besides the mail.
 
 use std::collections::BTreeSet;
 
 use peerbus_wire::{GroupName, Seq};
 
 use crate::TokenHash;
-use crate::store::PeerId;
+use crate::peer_id::PeerId;
+
+/// How much mail of a peer waits, in bytes of envelopes: each copy of a broadcast counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwedRow {
+    /// The peer; known or not any more.
+    pub peer: PeerId,
+    /// The token that what it sent counts for; `None` while nothing of it waits, and when that is
+    /// not known: it was sent under an older broker by a name that is gone.
+    pub token: Option<TokenHash>,
+    /// What is owed to it.
+    pub to: u64,
+    /// What it sent that is owed to anybody.
+    pub by: u64,
+}
+
+impl OwedRow {
+    /// The row of a peer of which nothing waits. A store keeps none.
+    #[must_use]
+    pub const fn none(peer: PeerId) -> Self {
+        Self {
+            peer,
+            token: None,
+            to: 0,
+            by: 0,
+        }
+    }
+}
 
 /// Whom a message for one member of a group is owed to while no member has it: no peer's number.
 pub const NOBODY: PeerId = PeerId(u32::MAX);

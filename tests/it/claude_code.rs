@@ -75,6 +75,11 @@ fn sessions_of_two_machines_wake_each_other_and_are_told_what_was_seen() {
     holds(&["--scenario", "domains_scenario"]);
 }
 
+#[test]
+fn sessions_of_one_project_are_woken_together_and_a_job_finds_the_one_that_is_free() {
+    holds(&["--scenario", "groups_scenario"]);
+}
+
 /// Runs a scenario, or tells why it cannot be run here. In CI nothing is skipped where npm and
 /// namespaces could be had.
 #[track_caller]

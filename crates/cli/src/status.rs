@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use peerbus_adapter::{Peers, Receipt, Stage, Url, credentials, wall_ms};
-use peerbus_mcp::{Step, Trail, depends_on_peers};
+use peerbus_mcp::{Step, Trail, depends_on_peers, reached};
 use peerbus_wire::{MessageId, PeerName, escape, escape_json};
 use serde_json::json;
 
@@ -104,8 +104,10 @@ struct Message {
 /// From whom to whom.
 fn heading(message: &Message) -> String {
     let receipts = message.receipts.iter();
-    let names = receipts.clone().filter_map(|receipt| receipt.to.as_deref());
-    let names: BTreeSet<&str> = names.collect();
+    // Of a job the one who has it now.
+    let has = |(_, last): &(&str, &Receipt)| !matches!(last.stage, Stage::Recalled { .. });
+    let names = reached(receipts.clone()).into_iter().filter(has);
+    let names: BTreeSet<&str> = names.map(|(name, _)| name).collect();
     let accepted = receipts.clone().find_map(|receipt| match receipt.stage {
         Stage::Accepted(accepted) => Some(accepted.recipients as usize),
         _ => None,

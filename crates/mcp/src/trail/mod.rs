@@ -118,8 +118,10 @@ pub fn reached<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> BTreeMap<&'a 
         };
         let (now, before) = (&receipt.stage, all.get(to).map(|before| &before.stage));
         let later = match before {
-            // It was passed on, and has come back.
-            None | Some(Stage::Recalled { .. }) => true,
+            None => true,
+            // It was passed on, or has come back.
+            Some(Stage::Recalled { .. }) => true,
+            _ if matches!(now, Stage::Recalled { .. }) => true,
             // The client's user may be asked after the push, and decide before another one.
             Some(Stage::Pushed { .. } | Stage::Held { .. }) => now.is_progress() || now.is_final(),
             Some(before) => now.rank() >= before.rank(),

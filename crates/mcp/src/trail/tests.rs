@@ -334,3 +334,36 @@ fn many_recipients_are_counted_and_peer_text_is_escaped() {
         (STEPS_MAX, 80 - STEPS_MAX)
     );
 }
+
+#[test]
+fn of_a_job_it_says_who_has_it_and_who_had_it() {
+    let at = |to: &str, stage| (Some(to.to_owned()), stage);
+    let pushed = || Stage::Pushed {
+        path: "socket".into(),
+    };
+    let recalled = |why: &str| Stage::Recalled { why: why.into() };
+    let note = |mut steps: Vec<(Option<String>, Stage)>| {
+        steps.insert(0, accepted(1));
+        Trail::new("m1", &receipts(steps), NOW).note
+    };
+    let ended = || {
+        vec![
+            at("bob", pushed()),
+            at("bob", recalled("its session ended")),
+        ]
+    };
+    let waits = note([ended(), vec![at("#shop", Stage::Queued)]].concat());
+    assert_eq!(
+        waits,
+        "it waits at the broker for one of #shop: no member is here that can take it, and the first \
+         that comes gets it; before that bob had it (its session ended)"
+    );
+    let has = note([ended(), vec![at("cyd", Stage::Acked(None))]].concat());
+    assert!(has.starts_with("cyd acked it"), "{has}");
+    assert!(
+        has.ends_with("; before that bob had it (its session ended)"),
+        "{has}"
+    );
+    let back = note([ended(), vec![at("bob", pushed())]].concat());
+    assert!(back.starts_with("pushed to bob over socket"), "{back}");
+}

@@ -68,6 +68,13 @@ fn a_session_joins_and_leaves_and_a_shell_does_likewise() {
     let peers = home.run(&["peers"]).ok();
     assert!(peers.contains(" shop #reviewers "), "{peers}");
 
+    for with in ["#reviewers", "bob"] {
+        let told = home.run(&["history", "--with", with]).ok();
+        assert!(told.contains("please look"), "{with}: {told}");
+    }
+    let none = home.run(&["history", "--with", "#shop"]).ok();
+    assert_eq!(none, "no messages\n");
+
     let left = bob.call("bus.leave", json!({ "group": "reviewers" }));
     assert_eq!(left["note"], "you are in #shop now");
     let mut listener = home.peerbus(&[

@@ -1,7 +1,7 @@
 //! `peerbus history`.
 
 use peerbus_adapter::wall_ms;
-use peerbus_wire::{PeerName, escape_json};
+use peerbus_wire::{GroupName, PeerName, escape_json};
 
 use crate::args::{History, HistoryPurge, HistoryVerb};
 use crate::failure::Failure;
@@ -28,8 +28,11 @@ fn list(verb: &History) -> Result<(), Failure> {
     };
     let mut meant = String::new();
     if let Some(with) = &verb.with {
-        let with = PeerName::parse(with).map_err(Failure::config)?;
-        meant += &format!("&with={with}");
+        let with = match with.starts_with('#') {
+            true => GroupName::parse(with).map_err(Failure::config)?.to_string(),
+            false => PeerName::parse(with).map_err(Failure::config)?.to_string(),
+        };
+        meant += &format!("&with={}", operator::encode_text(&with));
     }
     if let Some(thread) = &verb.thread {
         meant += &format!("&thread={}", operator::encode_text(thread.as_str()));

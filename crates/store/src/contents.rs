@@ -103,6 +103,9 @@ fn entries(db: &Connection, run: u64) -> Result<String> {
         if labels.to != labels.from {
             note(of_peer(&labels.to));
         }
+        if labels.to.starts_with('#') {
+            note(of_peer("*"));
+        }
         if let Some(thread) = labels.thread {
             note(of_thread(&thread));
         }
@@ -156,6 +159,7 @@ pub(crate) fn of_id(id: &str) -> String {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Labels {
     pub(crate) from: String,
+    /// A name, `*`, or a group with its `#`, whether it is for all of it or for one.
     pub(crate) to: String,
     /// The conversation: the one that its body names, or the one that it may have begun.
     pub(crate) thread: Option<String>,
@@ -173,10 +177,19 @@ impl Labels {
         let thread = talk
             .thread
             .or_else(|| first().map(|id| id.as_str().to_owned()));
+        let mut to = envelope.to;
+        if to.starts_with('#') && to.ends_with('!') {
+            to.pop();
+        }
         Some(Self {
             from: envelope.from,
-            to: envelope.to,
+            to,
             thread,
         })
+    }
+
+    /// It is for whom the broker says, not for a name.
+    pub(crate) fn is_for_many(&self) -> bool {
+        self.to == "*" || self.to.starts_with('#')
     }
 }

@@ -344,13 +344,13 @@ impl<'d> Search<'d> {
         Ok(())
     }
 
-    /// Whether a message is from a name or to it; a broadcast is to whom it was owed.
+    /// Whether a message is from a name or to it; what is for many is to whom it was owed.
     fn is_with(&self, name: &str, labels: &Labels, head: &MessageHead) -> Result<bool> {
         let same = |other: &str| other.eq_ignore_ascii_case(name);
         if same(&labels.from) || same(&labels.to) {
             return Ok(true);
         }
-        if labels.to != "*" {
+        if !labels.is_for_many() {
             return Ok(false);
         }
         let ended = fates::of(self.db, head.seq)?;

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use peerbus_core::broker::MessageHistory;
 use peerbus_store::{Found, History, Page, Query as Meant};
-use peerbus_wire::{BrokerFrame, Envelope, MessageId, PeerName, Receipt, Seq};
+use peerbus_wire::{BrokerFrame, Envelope, GroupName, MessageId, PeerName, Receipt, Seq};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::watch;
@@ -46,10 +46,16 @@ pub(crate) async fn messages(
     State(shared): State<Arc<Shared>>,
     Query(wanted): Query<Wanted>,
 ) -> Response {
-    for name in [&wanted.with, &wanted.owed].into_iter().flatten() {
-        if let Err(error) = PeerName::parse(name) {
-            return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response();
+    let with = match &wanted.with {
+        Some(name) if name.starts_with('#') => {
+            GroupName::parse(name).map(drop).map_err(|e| e.to_string())
         }
+        Some(name) => PeerName::parse(name).map(drop).map_err(|e| e.to_string()),
+        None => Ok(()),
+    };
+    let owed = wanted.owed.as_deref().map(PeerName::parse).transpose();
+    if let Err(error) = with.and(owed.map(drop).map_err(|e| e.to_string())) {
+        return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response();
     }
     let limit = wanted.limit.unwrap_or(LIMIT);
     if !(1..=LIMIT_MAX).contains(&limit) {

@@ -52,7 +52,7 @@ pub(crate) struct Inbox {
 pub(crate) struct History {
     #[command(subcommand)]
     pub(crate) verb: Option<HistoryVerb>,
-    /// Only messages from or to this peer
+    /// Only messages from or to this peer, or to this group (`#GROUP`, in quotes)
     #[arg(long, value_name = "NAME")]
     pub(crate) with: Option<String>,
     /// Only those of a conversation

@@ -13,7 +13,7 @@ let opened = null;
 let peer = null;
 const stories = new Set();
 
-const RANK = ["unknown", "accepted", "refused", "settled", "queued", "forwarded", "delivered", "pushed", "held", "presented", "acked", "seen", "expired", "dead"];
+const RANK = ["unknown", "accepted", "refused", "settled", "queued", "forwarded", "delivered", "pushed", "held", "presented", "recalled", "acked", "seen", "expired", "dead"];
 const rank = (step) => RANK.indexOf(step.state);
 const TONE = { seen: "good", held: "wait", refused: "bad", expired: "bad", dead: "bad" };
 
@@ -24,9 +24,11 @@ function reached(message) {
     if (!step.to) continue;
     const old = last.get(step.to);
     const open = old && ["pushed", "held"].includes(old.state);
-    if (!old || (open ? rank(step) >= 7 : rank(step) >= rank(old))) last.set(step.to, step);
+    const passed = old && [old.state, step.state].includes("recalled");
+    if (!old || passed || (open ? rank(step) >= 7 : rank(step) >= rank(old))) last.set(step.to, step);
   }
-  return [...last.values()];
+  // Of what is for one of a group, only who has it now counts.
+  return [...last.values()].filter((step) => step.state !== "recalled");
 }
 
 // How far it is, in a word or two, and whether that is good.
@@ -162,6 +164,7 @@ const SAYS = {
   delivered: () => "the adapter of that session has it",
   pushed: (step) => `handed over by ${step.path}; nothing shows yet that it was read`,
   presented: (step) => `its text came into the conversation, by ${step.path}`,
+  recalled: (step) => `it went on to another one of the group: ${step.reason || "no reason is given"}`,
   held: (step) => `held back: ${step.reason || "no reason is given"}`,
   acked: () => "acked; that it was read is not proven",
   seen: (step) => `the model has seen it, by ${step.path} (${step.evidence})`,
@@ -176,7 +179,7 @@ function stepItem(message, step) {
   const says = SAYS[step.state]?.(step) || "";
   const later = Math.max(0, at - message.at);
   return el("li", { className: TONE[step.state] || "" },
-    el("span.word", {}, step.state), step.to && message.to === "*" ? el("span.to", {}, ` at ${step.to}`) : null,
+    el("span.word", {}, step.state), step.to && /^[*#]/.test(message.to) ? el("span.to", {}, ` at ${step.to}`) : null,
     el("span.says", {}, says),
     el("span.when", {}, later ? el("span", {}, `+${took(later)} `) : null, moment(at)));
 }

@@ -24,7 +24,7 @@ pub fn notice(event: &Event) -> Option<String> {
              arrived",
             escape(id, 128)
         )),
-        Event::Registered { .. } | Event::Message(_) | Event::Recalled(_) => None,
+        Event::Registered { .. } | Event::Message(_) | Event::Job { .. } => None,
     }
 }
 

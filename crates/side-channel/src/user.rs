@@ -289,7 +289,7 @@ impl User<'_> {
                 }
             }
             Event::Notice { receipt, id } => self.noticed(&receipt, id).await,
-            Event::GaveUp { .. } | Event::Recalled(_) | Event::Registered { .. } => {}
+            Event::GaveUp { .. } | Event::Job { .. } | Event::Registered { .. } => {}
         }
     }
 

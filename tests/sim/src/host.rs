@@ -301,7 +301,7 @@ impl Host {
                 }
                 Ok(())
             }
-            Event::Recalled(key) => self.recalled(ctx, key),
+            Event::Job { key, news } => self.job(ctx, key, news),
             Event::Notice {
                 receipt,
                 id: notice,

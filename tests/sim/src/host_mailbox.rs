@@ -7,7 +7,7 @@ use peerbus_core::mailbox::{
     Activity, Attempt, INBOX, Limit, Mail, Mailbox, Mutation, Outcome, Output, PIGGYBACK, PathSpec,
     Policy, Portion,
 };
-use peerbus_core::peer::{Inbound, Key, NoticeId, Session};
+use peerbus_core::peer::{Inbound, JobNews, Key, NoticeId, Session};
 use peerbus_wire::{Conversation, How, NameKey, Priority, Receipt};
 
 use crate::client::Ctx;
@@ -102,8 +102,8 @@ impl HostMailbox {
         self.drain()
     }
 
-    pub(crate) fn recall(&mut self, now_ms: u64, key: Key) -> Verdict {
-        self.mailbox.recall(now_ms, key);
+    pub(crate) fn job(&mut self, now_ms: u64, key: Key, news: JobNews) -> Verdict {
+        self.mailbox.job(now_ms, key, news);
         self.drain()
     }
 

@@ -427,7 +427,7 @@ impl State {
                 self.machine.message(now_ms, Arc::new(mail));
                 self.look_for_paths();
             }
-            Event::Recalled(key) => self.machine.recall(now_ms, key),
+            Event::Job { key, news } => self.machine.job(now_ms, key, news),
             Event::Notice { receipt, id: token } => {
                 self.told.sent(&receipt);
                 let sentence = sentence.as_deref();

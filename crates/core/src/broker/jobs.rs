@@ -6,16 +6,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use peerbus_wire::{BrokerFrame, GroupName, Presence, Refusal, Seq, Stage};
+use peerbus_wire::{BrokerFrame, GroupName, Presence, Refusal, RefusalCode, Seq, Stage};
 
 use super::expire::SLICE;
 use super::groups::Recipients;
 use super::mutation::Mutation;
 use super::registry::Peer;
-use super::{Broker, Caller, Cx, Need, Output};
-use crate::Now;
+use super::{Broker, Caller, ConnId, Cx, Need, Output};
 use crate::audit::Event;
 use crate::store::{FATE_BYTES, JobRow, NOBODY, PeerId, Queued, STEP_BYTES, StoreError};
+use crate::{Now, TokenHash};
+
+/// Jobs of one token that may be open: all of them are in memory.
+const OPEN_MAX: usize = 10_000;
+
+/// Why a job goes on: what its sender is told.
+const ENDED: &str = "its session ended";
+const NAME_ENDED: &str = "its name ended";
+const SILENT: &str = "it was not seen there in time, and whether it was shown is not known";
+const LATE: &str = "it was not seen there in time";
+const GIVEN_BACK: &str = "it was given back";
 
 /// A job, and when something is to be done about it.
 #[derive(Debug)]
@@ -33,6 +43,8 @@ pub(super) struct Jobs {
     all: BTreeMap<Seq, Job>,
     held: BTreeSet<(PeerId, Seq)>,
     due: BTreeSet<(u64, Seq)>,
+    /// How many there are of each token.
+    open: BTreeMap<TokenHash, usize>,
 }
 
 impl Jobs {
@@ -50,6 +62,7 @@ impl Jobs {
         let seq = row.seq;
         self.remove(seq);
         self.held.insert((row.holder, seq));
+        *self.open.entry(row.owner).or_default() += 1;
         let asked = false;
         self.all.insert(seq, Job { row, due_ms, asked });
         self.due.extend(due_ms.map(|at| (at, seq)));
@@ -61,6 +74,11 @@ impl Jobs {
         if let Some(at) = job.due_ms {
             self.due.remove(&(at, seq));
         }
+        let left = self.open(&job.row.owner).saturating_sub(1);
+        match left {
+            0 => self.open.remove(&job.row.owner),
+            left => self.open.insert(job.row.owner, left),
+        };
         Some(job.row)
     }
 
@@ -81,18 +99,27 @@ impl Jobs {
         self.held.range(range).map(|(_, seq)| *seq).collect()
     }
 
+    fn row(&self, seq: Seq) -> Option<&JobRow> {
+        Some(&self.all.get(&seq)?.row)
+    }
+
+    /// How many of a token are open.
+    fn open(&self, owner: &TokenHash) -> usize {
+        self.open.get(owner).copied().unwrap_or_default()
+    }
+
     fn is_held(&self, seq: Seq, holder: PeerId) -> bool {
         self.held.contains(&(holder, seq))
     }
 
     /// Whether somebody may have been shown it.
     pub(super) fn again(&self, seq: Seq) -> bool {
-        self.all.get(&seq).is_some_and(|job| job.row.again)
+        self.row(seq).is_some_and(|row| row.again)
     }
 
     /// The group that a job is for.
     pub(super) fn group(&self, seq: Seq) -> Option<&GroupName> {
-        Some(&self.all.get(&seq)?.row.group)
+        Some(&self.row(seq)?.group)
     }
 
     pub(super) fn next_due(&self) -> Option<u64> {
@@ -106,7 +133,9 @@ impl Jobs {
             .all
             .iter()
             .filter_map(|(seq, job)| Some((job.due_ms?, *seq)));
-        held.collect::<BTreeSet<_>>() == self.held && due.collect::<BTreeSet<_>>() == self.due
+        held.collect::<BTreeSet<_>>() == self.held
+            && due.collect::<BTreeSet<_>>() == self.due
+            && self.open.values().sum::<usize>() == self.all.len()
     }
 }
 
@@ -144,6 +173,15 @@ impl Broker {
     ) -> Result<Result<Recipients, Refusal>, StoreError> {
         if let Err(refusal) = self.members(cx, caller, group, bytes)? {
             return Ok(Err(refusal));
+        }
+        if self.jobs.open(&caller.token) >= OPEN_MAX {
+            return Ok(Err(Refusal {
+                code: RefusalCode::Quota,
+                reason: format!(
+                    "{OPEN_MAX} messages for one of a group were sent with this token and wait to be \
+                     seen, and no more may; send again when some were"
+                ),
+            }));
         }
         let row = JobRow::new(Seq(0), caller.token, group.clone());
         let wanted = Wanted {
@@ -233,6 +271,9 @@ impl Broker {
 
     /// Does what is due, a slice of it.
     pub(super) fn tick_jobs(&mut self, cx: &mut Cx<'_>) -> Result<(), StoreError> {
+        if self.stopping {
+            return Ok(());
+        }
         for _ in 0..SLICE {
             let due = self.jobs.due.first().copied();
             let Some((_, seq)) = due.filter(|(at, _)| *at <= cx.now.mono_ms) else {
@@ -250,12 +291,13 @@ impl Broker {
         };
         let (row, asked) = (job.row.clone(), job.asked);
         self.jobs.set_due(seq, None, false);
-        let Some(conn) = self.registry.conn(row.holder) else {
-            return self.pass_job(cx, seq, true, "its session ended");
+        let conn = self.registry.conn(row.holder);
+        let ext = |conn: &ConnId| self.conns.session(*conn).is_some_and(|s| s.ext);
+        let Some(conn) = conn.filter(ext) else {
+            return self.pass_job(cx, &row, (true, ENDED));
         };
         if asked {
-            let why = "it was not seen there in time, and whether it was shown is not known";
-            return self.pass_job(cx, seq, true, why);
+            return self.pass_job(cx, &row, (true, SILENT));
         }
         let Some(waiting) = self.waiting_job(cx, &row)? else {
             return Ok(());
@@ -320,7 +362,9 @@ impl Broker {
     /// A name has ended: others get what it has.
     pub(super) fn leave_jobs(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<(), StoreError> {
         for seq in self.jobs.of(peer) {
-            self.pass_job(cx, seq, true, "its name ended")?;
+            if let Some(row) = self.jobs.row(seq).cloned() {
+                self.pass_job(cx, &row, (true, NAME_ENDED))?;
+            }
         }
         Ok(())
     }
@@ -339,15 +383,12 @@ impl Broker {
         seq: Seq,
         (holder, again): (PeerId, bool),
     ) -> Result<bool, StoreError> {
-        if !self.jobs.is_held(seq, holder) {
+        let job = self.jobs.all.get(&seq);
+        let Some(job) = job.filter(|job| job.row.holder == holder) else {
             return Ok(false);
-        }
-        let asked = self.jobs.all.get(&seq).is_some_and(|job| job.asked);
-        let why = match asked {
-            true => "it was not seen there in time",
-            false => "it was given back",
         };
-        self.pass_job(cx, seq, again, why)?;
+        let (row, why) = (job.row.clone(), if job.asked { LATE } else { GIVEN_BACK });
+        self.pass_job(cx, &row, (again, why))?;
         Ok(true)
     }
 
@@ -379,7 +420,7 @@ impl Broker {
         let left = self.registry.of_token(Some(row.owner)).any(wants);
         if left {
             let why = format!("it was rejected there: \"{why}\"");
-            self.pass_job(cx, seq, true, &why)?;
+            self.pass_job(cx, &row, (true, &why))?;
         }
         Ok(left)
     }
@@ -389,19 +430,19 @@ impl Broker {
     fn pass_job(
         &mut self,
         cx: &mut Cx<'_>,
-        seq: Seq,
-        again: bool,
-        why: &str,
+        row: &JobRow,
+        (again, why): (bool, &str),
     ) -> Result<(), StoreError> {
-        let Some(job) = self.jobs.all.get(&seq) else {
+        let Some(waiting) = self.waiting_job(cx, row)? else {
             return Ok(());
         };
-        let mut row = job.row.clone();
-        let Some(waiting) = self.waiting_job(cx, &row)? else {
-            return Ok(());
+        // Those who give it back whenever they get it are not given it in turn.
+        let wanted = Wanted {
+            fresh: why == GIVEN_BACK,
+            ..Wanted::of(row, &waiting)
         };
-        let next = self.next_holder(cx, &Wanted::of(&row, &waiting))?;
-        let (from, to) = (row.holder, next.unwrap_or(NOBODY));
+        let next = self.next_holder(cx, &wanted)?;
+        let (seq, from, to) = (row.seq, row.holder, next.unwrap_or(NOBODY));
         if from == to {
             return Ok(());
         }
@@ -423,6 +464,7 @@ impl Broker {
             }
             self.registry.mark_dirty(to);
         }
+        let mut row = row.clone();
         row.again |= again && from != NOBODY && !self.mutations.broken(Mutation::PassAsNew);
         row.give(to);
         cx.txn.put_job(&row)?;

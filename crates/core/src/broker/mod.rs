@@ -329,7 +329,8 @@ impl Broker {
     pub fn poll_timeout(&self) -> Option<(u64, Reason)> {
         let sweep = Some((self.sweep.due_ms(), Reason::Sweep));
         let expiry = self.grants.due_ms().map(|due_ms| (due_ms, Reason::Expiry));
-        let job = self.jobs.next_due().map(|due_ms| (due_ms, Reason::Job));
+        let job = self.jobs.next_due().filter(|_| !self.stopping);
+        let job = job.map(|due_ms| (due_ms, Reason::Job));
         let timers = [sweep, expiry, job, self.conns.next_timer()];
         timers.into_iter().flatten().min()
     }

@@ -9,7 +9,7 @@ use super::governor::{Arrival, Verdict};
 use super::message::{Message, Place};
 use super::mutation::Mutation;
 use super::types::{Content, Mail, No, Output, Traits};
-use crate::peer::{Key, NoticeId};
+use crate::peer::{JobNews, Key, NoticeId};
 
 /// Notices that wait although the broker does not keep them; of these the oldest go first.
 const PASSING_MAX: usize = 64;
@@ -53,27 +53,24 @@ impl Mailbox {
         self.finish(now_ms);
     }
 
-    /// The broker wants a message for another member of its group: it leaves, whatever path may be
-    /// showing it.
-    pub fn recall(&mut self, now_ms: u64, key: Key) {
+    /// The bus says something of a message for one member of a group. One that goes to another member
+    /// leaves, whatever path may be showing it. One that may be another's by now waits for word, unless it
+    /// was shown; of what no word came the last time nothing is shown any more.
+    pub fn job(&mut self, now_ms: u64, key: Key, news: JobNews) {
         self.advance(now_ms);
-        let found = self.messages.iter().find(|(_, message)| message.is_of(key));
-        if let Some((&no, _)) = found {
-            self.give_back_job(no);
+        let found = self.messages.iter_mut().find(|(_, m)| m.is_of(key));
+        if let Some((&no, message)) = found {
+            match news {
+                JobNews::Recalled => self.give_back_job(no),
+                JobNews::Doubted if message.parked => self.give_back_job(no),
+                JobNews::Doubted => message.parked = !message.may_be_shown(),
+                JobNews::Renewed => message.parked = false,
+            }
         }
-        self.recall_withheld(key);
+        if news == JobNews::Recalled {
+            self.recall_withheld(key);
+        }
         self.finish(now_ms);
-    }
-
-    /// Another connection of this session's name: what is for one member of a group and was not shown
-    /// may be another one's by now. If it is not, it comes again.
-    pub(super) fn give_back_unshown(&mut self) {
-        let unshown = |message: &Message| message.is_job() && !message.may_be_shown();
-        let all = self.messages.iter().filter(|(_, message)| unshown(message));
-        let all: Vec<_> = all.map(|(no, _)| *no).collect();
-        for no in all {
-            self.give_back_job(no);
-        }
     }
 
     fn give_back_job(&mut self, no: No) {

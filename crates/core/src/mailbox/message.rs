@@ -76,6 +76,8 @@ pub(super) struct Message {
     pub(super) once_more: bool,
     /// That was done.
     pub(super) done_once_more: bool,
+    /// Whether it is still this session's is not known.
+    pub(super) parked: bool,
 }
 
 impl Message {
@@ -99,6 +101,7 @@ impl Message {
             again_at_ms: None,
             once_more: false,
             done_once_more: false,
+            parked: false,
         }
     }
 
@@ -152,10 +155,11 @@ impl Message {
 
     /// Paths may take it: nobody keeps it from the agent.
     pub(super) fn is_open(&self) -> bool {
-        !matches!(
+        let kept = matches!(
             self.rest(),
             Place::Kept(_) | Place::Held(_) | Place::Expected(_)
-        )
+        );
+        !kept && !self.parked
     }
 
     /// A path may take it now.
@@ -194,7 +198,7 @@ impl Message {
 
     /// The agent may ask for it.
     pub(super) fn is_readable(&self) -> bool {
-        self.is_free() || matches!(self.place, Place::Held(_))
+        self.is_free() || matches!(self.place, Place::Held(_)) && !self.parked
     }
 
     /// The agent can know of it: it was shown, may have been, or is being shown.

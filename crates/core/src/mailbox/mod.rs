@@ -207,7 +207,6 @@ impl Mailbox {
 
     /// The bus gave this session a name: it is announced before anything that comes after.
     pub fn registered(&mut self, now_ms: u64, name: String) {
-        self.give_back_unshown();
         self.announce = Some(name);
         self.finish(now_ms);
     }

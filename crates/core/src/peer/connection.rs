@@ -8,7 +8,8 @@ use peerbus_wire::{
 use super::inbox::{HELD_BYTES_MAX, HELD_MAX};
 use super::outbox::Expired;
 use super::{
-    Action, Credentials, Ended, Event, Phase, QueryFailure, Refused, Reply, Sent, Session, Status,
+    Action, Credentials, Ended, Event, JobNews, Phase, QueryFailure, Refused, Reply, Sent, Session,
+    Status,
 };
 use crate::Now;
 
@@ -208,6 +209,8 @@ impl Session {
         };
         let name = self.config.name.as_str().into();
         self.registered = Some(Event::Registered { name, ext });
+        let doubted = self.inbox.doubt_jobs();
+        self.jobs = doubted.map(|key| (key, JobNews::Doubted)).collect();
         let groups = self.config.groups.clone();
         if ext && !groups.is_empty() && self.queries.skip_next() {
             self.control.push_back(ClientFrame::Regroup {

@@ -8,7 +8,7 @@ use peerbus_wire::{
 use super::inbox::{Arrival, Fingerprint};
 use super::mutation::Mutation;
 use super::outbox::body_of;
-use super::{Action, CONTROL_MAX, Event, Inbound, Key, Phase, Rejected, Session, Unsent};
+use super::{Action, CONTROL_MAX, Event, Inbound, JobNews, Key, Phase, Rejected, Session, Unsent};
 use crate::Now;
 
 /// Why a message is not shown.
@@ -143,7 +143,10 @@ impl Session {
                 self.ack_delivery(key, None);
             }
             Arrival::New => {}
-            Arrival::Held => self.counters.duplicates += 1,
+            Arrival::Held(job) => {
+                self.counters.duplicates += 1;
+                self.jobs.extend(job.map(|key| (key, JobNews::Renewed)));
+            }
             Arrival::Consumed(how) => {
                 self.counters.duplicates += 1;
                 self.ack_delivery(key, how);
@@ -163,7 +166,8 @@ impl Session {
             let key = key.clone();
             return self.control.push_back(ClientFrame::Release { key, again });
         }
-        self.recalls.extend(self.inbox.held_as(key));
+        let held = self.inbox.held_as(key);
+        self.jobs.extend(held.map(|key| (key, JobNews::Recalled)));
     }
 
     /// What is not shown: v1 has no word for it, and is to drop it.

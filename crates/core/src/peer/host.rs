@@ -105,8 +105,8 @@ impl Session {
             }
             return Some(event);
         }
-        if let Some(key) = self.recalls.pop_front() {
-            return Some(Event::Recalled(key));
+        if let Some((key, news)) = self.jobs.pop_front() {
+            return Some(Event::Job { key, news });
         }
         self.inbox.take().map(Event::Message)
     }

@@ -28,6 +28,8 @@ struct Entry {
     deliveries: Vec<DeliveryKey>,
     print: Fingerprint,
     bytes: usize,
+    /// It is for one member of a group.
+    one: bool,
     /// Until the host takes it.
     unread: Option<Inbound>,
 }
@@ -37,8 +39,9 @@ struct Entry {
 pub(super) enum Arrival {
     /// New: the host will see it.
     New,
-    /// Held already: not acked now, but with the one that is held.
-    Held,
+    /// Held already: not acked now, but with the one that is held. `Some`: it is for one member of a
+    /// group, and still this one's.
+    Held(Option<Key>),
     /// Consumed already: ack it again, with this.
     Consumed(Option<How>),
     /// The host did not want it: reject it again, with this.
@@ -93,7 +96,7 @@ impl Inbox {
                 entry.deliveries.truncate(DELIVERIES_MAX - 1);
                 entry.deliveries.push(delivery);
             }
-            return Arrival::Held;
+            return Arrival::Held(entry.one.then_some(key));
         }
         let bytes = inbound.body.len();
         self.bytes += bytes;
@@ -102,6 +105,7 @@ impl Inbox {
             deliveries: vec![delivery],
             print,
             bytes,
+            one: inbound.one,
             unread: Some(inbound),
         };
         self.held.insert(key, entry);
@@ -167,6 +171,20 @@ impl Inbox {
     pub(super) fn give_back(&mut self, key: Key) -> Vec<DeliveryKey> {
         let entry = self.remove_taken(key);
         entry.map_or_else(Vec::new, |entry| entry.deliveries)
+    }
+
+    /// There is another connection: what is for one member of a group comes again, if it is still this
+    /// one's. What was not taken is forgotten; gives what was.
+    pub(super) fn doubt_jobs(&mut self) -> impl Iterator<Item = Key> {
+        let unread = |entry: &Entry| entry.one && entry.unread.is_some();
+        let forgotten = self.held.extract_if(.., |_, entry| unread(entry));
+        for (key, entry) in forgotten {
+            self.unread.retain(|unread| *unread != key);
+            self.bytes -= entry.bytes;
+            self.unread_bytes -= entry.bytes;
+        }
+        let jobs = self.held.iter().filter(|(_, entry)| entry.one);
+        jobs.map(|(key, _)| *key)
     }
 
     /// Drops a message that the host did not take. `None` when there is none; otherwise whether it may

@@ -44,9 +44,9 @@ pub use connection::IN_USE_MS;
 pub use mutation::Mutation;
 pub use outbox::GIVE_UP_MS;
 pub use types::{
-    Action, Answer, Config, Counters, Credentials, Draft, Ended, Event, Held, Inbound, Key,
-    NoticeId, Overloaded, QueryFailure, QueryId, Refused, Rejected, Reply, Roster, Sent, Status,
-    Unsent,
+    Action, Answer, Config, Counters, Credentials, Draft, Ended, Event, Held, Inbound, JobNews,
+    Key, NoticeId, Overloaded, QueryFailure, QueryId, Refused, Rejected, Reply, Roster, Sent,
+    Status, Unsent,
 };
 
 use backoff::Backoff;
@@ -88,8 +88,8 @@ pub struct Session {
     audits: VecDeque<AuditRecord>,
     registered: Option<Event>,
     inbox: Inbox,
-    /// What the broker wants back.
-    recalls: VecDeque<Key>,
+    /// What the host is to know of messages for one member of a group.
+    jobs: VecDeque<(Key, JobNews)>,
     outbox: Outbox,
     queries: Queries,
     naming: Naming,
@@ -147,7 +147,7 @@ impl Session {
             audits: VecDeque::new(),
             registered: None,
             inbox: Inbox::default(),
-            recalls: VecDeque::new(),
+            jobs: VecDeque::new(),
             outbox: Outbox::default(),
             queries: Queries::default(),
             naming: Naming::default(),
@@ -196,7 +196,7 @@ impl Session {
     pub fn has_event(&self) -> bool {
         self.registered.is_some()
             || self.notices.has_event()
-            || !self.recalls.is_empty()
+            || !self.jobs.is_empty()
             || self.inbox.has_unread()
     }
 

@@ -191,6 +191,18 @@ pub struct Inbound {
     pub age_ms: u64,
 }
 
+/// What the host is told of a message for one member of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobNews {
+    /// The broker wants it for another member. Whoever did not show it says so by
+    /// [`give_back`](super::Session::give_back); without an answer it counts as perhaps shown.
+    Recalled,
+    /// There is another connection, and it may be another member's by now.
+    Doubted,
+    /// It was delivered again: it is still this one's.
+    Renewed,
+}
+
 /// What the host is told, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
@@ -203,10 +215,13 @@ pub enum Event {
     },
     /// A message arrived. Ack it once it is consumed.
     Message(Inbound),
-    /// The broker wants a message that the host took for another member of its group. Whoever did not
-    /// show it says so by [`give_back`](super::Session::give_back); without an answer it counts as
-    /// perhaps shown.
-    Recalled(Key),
+    /// Something about a message for one member of a group, which the host took.
+    Job {
+        /// The message.
+        key: Key,
+        /// What.
+        news: JobNews,
+    },
     /// What became of a message that this process sent: delivered, acked, expired or dead; accepted
     /// or refused only when the caller of the send was told before that it is not known.
     Notice {

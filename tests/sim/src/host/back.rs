@@ -1,6 +1,6 @@
 //! What a host gives back.
 
-use peerbus_core::peer::Key;
+use peerbus_core::peer::{JobNews, Key};
 use peerbus_wire::ClientFrame;
 
 use super::Host;
@@ -9,12 +9,12 @@ use crate::failure::Verdict;
 
 impl Host {
     /// The broker wants a message for another one: it goes, or it is kept, as by a client that hangs.
-    pub(super) fn recalled(&mut self, ctx: &mut Ctx<'_>, key: Key) -> Verdict {
+    pub(super) fn job(&mut self, ctx: &mut Ctx<'_>, key: Key, news: JobNews) -> Verdict {
         let now = self.now(ctx);
         if let Some(mailbox) = &mut self.mailbox {
-            return mailbox.recall(now.mono_ms, key);
+            return mailbox.job(now.mono_ms, key, news);
         }
-        if ctx.rng.chance(700) {
+        if news == JobNews::Recalled && ctx.rng.chance(700) {
             self.held.retain(|held| *held != key);
             self.session.give_back(now, key, true);
         }

@@ -9,6 +9,9 @@ use super::Oracle;
 use crate::disk::Write;
 use crate::failure::{Verdict, ensure};
 
+/// So much later than its time something may happen.
+const LATE_MS: u64 = 1_000;
+
 /// Whom a message for one member of a group is for, if it is one.
 pub(super) fn job_for(envelope: &str) -> Option<GroupName> {
     let group = recipient_of(envelope)
@@ -103,7 +106,7 @@ impl Oracle {
             ensure(self.view.debts.contains(&(row.holder, *seq)), "job", || {
                 format!("job {} has ended, and kept is {row:?}", seq.0)
             })?;
-            let since = self.jobs.started_ms + self.rules.grace_ms;
+            let since = self.jobs.started_ms + self.rules.grace_ms + LATE_MS;
             let steady_ms = self.clock.steady_ms(now_ms);
             let left_ms = self.last_online.get(&row.holder).copied().unwrap_or(0);
             let away_ms = steady_ms.saturating_sub(left_ms);
@@ -111,7 +114,7 @@ impl Oracle {
                 && row.holder != NOBODY
                 && !self.online.contains(&row.holder)
                 && now_ms > since
-                && away_ms > self.rules.recall_ms + self.rules.grace_ms;
+                && away_ms > self.rules.recall_ms + LATE_MS;
             ensure(!late, "job", || {
                 let name = self.name_of(row.holder);
                 format!("job {} stays with {name}, who left {away_ms} ms ago", seq.0)

@@ -296,3 +296,53 @@ fn a_client_of_version_1_may_send_one_and_gets_none() {
     rig.pass(1);
     assert!(rig.delivered(cyd).is_empty() && rig.owed("cyd").is_empty());
 }
+
+#[test]
+fn who_gives_it_back_gets_it_again_only_after_a_while() {
+    let mut rig = Rig::new();
+    let (_, members) = given(&mut rig, &["bob", "cyd"]);
+    release(&mut rig, members[0], false);
+    assert_eq!(rig.owed("cyd"), [1]);
+    release(&mut rig, members[1], false);
+    assert!(rig.owed("bob").is_empty() && rig.owed("cyd").is_empty());
+    rig.pass(PATIENCE - SECOND);
+    assert!(rig.owed("bob").is_empty() && rig.owed("cyd").is_empty());
+    rig.pass(2 * SECOND);
+    assert_eq!(rig.owed("bob"), [1]);
+}
+
+#[test]
+fn a_token_has_so_many_open_and_no_more() {
+    let mut rig = Rig::new();
+    let ada = rig.ext("ada");
+    let bob = member(&mut rig, "bob");
+    rig.close(bob, true);
+    for n in 0..10_000 {
+        rig.send(ada, "ada", "#shop!", &format!("m{n}"));
+    }
+    rig.take(ada);
+    rig.send(ada, "ada", "#shop!", "more");
+    let Some(Stage::Refused(refusal)) = rig.states(ada).pop() else {
+        panic!("it was accepted");
+    };
+    assert_eq!(refusal.code, RefusalCode::Quota);
+    assert!(
+        refusal
+            .reason
+            .starts_with("10000 messages for one of a group")
+    );
+    // All of them go to the first that comes, some at a time.
+    rig.ext("bob");
+    rig.pass(SECOND);
+    assert_eq!(rig.owed("bob").len(), 10_000);
+}
+
+#[test]
+fn a_holder_that_comes_back_as_a_client_of_version_1_is_none() {
+    let mut rig = Rig::new();
+    let (_, members) = given(&mut rig, &["bob", "cyd"]);
+    rig.close(members[0], false);
+    rig.v1("bob");
+    rig.pass(6 * SECOND);
+    assert_eq!(came(&mut rig, members[1]), Some(true));
+}

@@ -1,6 +1,7 @@
 //! Messages for one member of a group, which this session has for a while.
 
 use super::*;
+use crate::peer::JobNews;
 
 fn rig(paths: &[Path]) -> (Rig, No) {
     rig_with(Policy::Auto, paths)
@@ -21,10 +22,17 @@ fn given_back(rig: &mut Rig) -> Vec<(No, bool)> {
     })
 }
 
-fn recall(rig: &mut Rig) {
+fn key(id: &str) -> Key {
     let bob = PeerName::parse("bob").unwrap().key();
-    let key = Key::of(&bob, &MessageId::parse("m1").unwrap());
-    rig.input(|mailbox, now| mailbox.recall(now, key));
+    Key::of(&bob, &MessageId::parse(id).unwrap())
+}
+
+fn recall(rig: &mut Rig) {
+    news(rig, "m1", JobNews::Recalled);
+}
+
+fn news(rig: &mut Rig, id: &str, news: JobNews) {
+    rig.input(|mailbox, now| mailbox.job(now, key(id), news));
 }
 
 #[test]
@@ -106,17 +114,32 @@ fn its_user_may_have_it_acked_as_pushed() {
 }
 
 #[test]
-fn after_a_new_connection_only_what_was_shown_stays() {
+fn after_a_new_connection_what_was_not_shown_waits_for_word() {
     let (mut rig, shown) = rig(&[&SOCKET]);
     let push = rig.pushed();
     assert_eq!(ids(&push), [shown.0]);
     rig.activity(Activity::Busy);
     rig.absent(&SOCKET);
     let unshown = rig.next();
-    rig.input(|mailbox, now| mailbox.registered(now, "me".into()));
-    assert_eq!(given_back(&mut rig), [(unshown, false)]);
+    for id in ["m1", "m2"] {
+        news(&mut rig, id, JobNews::Doubted);
+    }
     rig.answered(&push);
-    assert_eq!(rig.acked().len(), 1);
+    assert_eq!(rig.acked().len(), 1, "what was shown stays");
+    rig.activity(Activity::Idle);
+    rig.ready(&SOCKET);
+    assert_eq!((rig.wanted(), rig.read()), (None, None));
+    news(&mut rig, "m2", JobNews::Renewed);
+    rig.pass(10_000);
+    assert_eq!(ids(&rig.push()), [unshown.0]);
+
+    // One that is another's by now goes in the end.
+    rig.absent(&SOCKET);
+    let gone = rig.next();
+    news(&mut rig, "m3", JobNews::Doubted);
+    assert_eq!(given_back(&mut rig), []);
+    news(&mut rig, "m3", JobNews::Doubted);
+    assert_eq!(given_back(&mut rig), [(gone, false)]);
 }
 
 #[test]

@@ -4,18 +4,20 @@
 //! A job is owed to its holder like any message, or to [`NOBODY`] while no member can take it. What
 //! else is known of it commits together with that.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod table;
 
 use peerbus_wire::{BrokerFrame, GroupName, Presence, Refusal, RefusalCode, Seq, Stage};
 
+use self::table::Job;
+pub(super) use self::table::Jobs;
 use super::expire::SLICE;
 use super::groups::Recipients;
 use super::mutation::Mutation;
 use super::registry::Peer;
 use super::{Broker, Caller, ConnId, Cx, Need, Output};
+use crate::Now;
 use crate::audit::Event;
 use crate::store::{FATE_BYTES, JobRow, NOBODY, PeerId, Queued, STEP_BYTES, StoreError};
-use crate::{Now, TokenHash};
 
 /// Jobs of one token that may be open: all of them are in memory.
 const OPEN_MAX: usize = 10_000;
@@ -26,118 +28,6 @@ const NAME_ENDED: &str = "its name ended";
 const SILENT: &str = "it was not seen there in time, and whether it was shown is not known";
 const LATE: &str = "it was not seen there in time";
 const GIVEN_BACK: &str = "it was given back";
-
-/// A job, and when something is to be done about it.
-#[derive(Debug)]
-struct Job {
-    row: JobRow,
-    /// On the monotonic clock; `None` until somebody comes.
-    due_ms: Option<u64>,
-    /// Its holder was asked to give it back.
-    asked: bool,
-}
-
-/// Every job that is owed.
-#[derive(Debug, Default)]
-pub(super) struct Jobs {
-    all: BTreeMap<Seq, Job>,
-    held: BTreeSet<(PeerId, Seq)>,
-    due: BTreeSet<(u64, Seq)>,
-    /// How many there are of each token.
-    open: BTreeMap<TokenHash, usize>,
-}
-
-impl Jobs {
-    /// Those of a store: their holders have until `due_ms` to come back.
-    pub(super) fn new(rows: Vec<JobRow>, due_ms: u64) -> Self {
-        let mut jobs = Self::default();
-        for row in rows {
-            let due_ms = (row.holder != NOBODY).then_some(due_ms);
-            jobs.put(row, due_ms);
-        }
-        jobs
-    }
-
-    fn put(&mut self, row: JobRow, due_ms: Option<u64>) {
-        let seq = row.seq;
-        self.remove(seq);
-        self.held.insert((row.holder, seq));
-        *self.open.entry(row.owner).or_default() += 1;
-        let asked = false;
-        self.all.insert(seq, Job { row, due_ms, asked });
-        self.due.extend(due_ms.map(|at| (at, seq)));
-    }
-
-    fn remove(&mut self, seq: Seq) -> Option<JobRow> {
-        let job = self.all.remove(&seq)?;
-        self.held.remove(&(job.row.holder, seq));
-        if let Some(at) = job.due_ms {
-            self.due.remove(&(at, seq));
-        }
-        let left = self.open(&job.row.owner).saturating_sub(1);
-        match left {
-            0 => self.open.remove(&job.row.owner),
-            left => self.open.insert(job.row.owner, left),
-        };
-        Some(job.row)
-    }
-
-    fn set_due(&mut self, seq: Seq, due_ms: Option<u64>, asked: bool) {
-        let Some(job) = self.all.get_mut(&seq) else {
-            return;
-        };
-        if let Some(at) = std::mem::replace(&mut job.due_ms, due_ms) {
-            self.due.remove(&(at, seq));
-        }
-        self.due.extend(due_ms.map(|at| (at, seq)));
-        job.asked = asked;
-    }
-
-    /// What a peer holds.
-    fn of(&self, holder: PeerId) -> Vec<Seq> {
-        let range = (holder, Seq(0))..=(holder, Seq(u64::MAX));
-        self.held.range(range).map(|(_, seq)| *seq).collect()
-    }
-
-    fn row(&self, seq: Seq) -> Option<&JobRow> {
-        Some(&self.all.get(&seq)?.row)
-    }
-
-    /// How many of a token are open.
-    fn open(&self, owner: &TokenHash) -> usize {
-        self.open.get(owner).copied().unwrap_or_default()
-    }
-
-    fn is_held(&self, seq: Seq, holder: PeerId) -> bool {
-        self.held.contains(&(holder, seq))
-    }
-
-    /// Whether somebody may have been shown it.
-    pub(super) fn again(&self, seq: Seq) -> bool {
-        self.row(seq).is_some_and(|row| row.again)
-    }
-
-    /// The group that a job is for.
-    pub(super) fn group(&self, seq: Seq) -> Option<&GroupName> {
-        Some(&self.row(seq)?.group)
-    }
-
-    pub(super) fn next_due(&self) -> Option<u64> {
-        self.due.first().map(|(at, _)| *at)
-    }
-
-    /// Whether what is kept of who holds what, and of deadlines, is that of the jobs.
-    pub(super) fn adds_up(&self) -> bool {
-        let held = self.all.iter().map(|(seq, job)| (job.row.holder, *seq));
-        let due = self
-            .all
-            .iter()
-            .filter_map(|(seq, job)| Some((job.due_ms?, *seq)));
-        held.collect::<BTreeSet<_>>() == self.held
-            && due.collect::<BTreeSet<_>>() == self.due
-            && self.open.values().sum::<usize>() == self.all.len()
-    }
-}
 
 /// Who may get a job.
 struct Wanted<'a> {

@@ -299,7 +299,7 @@ fn open_engine(
     })?;
     let mut config = Config::new(Vec::new(), store.audit_key().clone());
     config.grants = grants;
-    config.epoch = Some(store.witness().life());
+    config.epoch = store.witness().life();
     config.domain = domain;
     if let Some(History { keep, bytes }) = history {
         config.history_ms = u64::try_from(keep.as_millis()).unwrap_or(u64::MAX);

@@ -26,6 +26,9 @@ pub struct Witness {
     pub at_ms: u64,
     /// How many losses the operator has acknowledged.
     pub epoch: u64,
+    /// Tells the life of the database apart from others: a random word, the same until it loses
+    /// something, is brought back from a backup, or is another one. Older files have none.
+    pub life: Option<Mark>,
     /// The loss that he has not.
     pub missing: Option<Missing>,
 }
@@ -55,18 +58,9 @@ impl Witness {
             hash: head.hash,
             at_ms,
             epoch: 0,
+            life: None,
             missing: None,
         }
-    }
-
-    /// Tells the life of a database apart from others: the same until it loses something, is brought
-    /// back from a backup, or is another one.
-    #[must_use]
-    pub fn life(&self, key: &AuditKey) -> Mark {
-        let Self { epoch, missing, .. } = self;
-        let digest = mac(key, &format!("life {epoch} {missing:?}"));
-        #[expect(clippy::expect_used, reason = "hex digits are a mark")]
-        Mark::parse(&hex::encode(&digest.as_bytes()[..16])).expect("hex digits")
     }
 
     /// The file's text: one line, authenticated.
@@ -82,6 +76,9 @@ impl Witness {
             },
         ) = (hex::encode(&self.hash), self);
         let mut text = format!("{FORMAT} {blocks} {hash} {at_ms} {epoch}");
+        if let Some(life) = &self.life {
+            text = format!("{text} {}", life.as_str());
+        }
         if let Some(Missing {
             blocks,
             from_ms,
@@ -109,6 +106,10 @@ impl Witness {
             let ([FORMAT, blocks, hash, at_ms, epoch], rest) = words.split_first_chunk()? else {
                 return None;
             };
+            let (life, rest) = match rest {
+                [] | [_, _, _] => (None, rest),
+                [life, rest @ ..] => (Some(Mark::parse(life)?), rest),
+            };
             let missing = match rest {
                 [] => None,
                 [blocks, from_ms, until_ms] => Some(Missing {
@@ -123,6 +124,7 @@ impl Witness {
                 hash: hex::decode(hash)?,
                 at_ms: at_ms.parse().ok()?,
                 epoch: epoch.parse().ok()?,
+                life,
                 missing,
             })
         };
@@ -193,15 +195,17 @@ mod tests {
     fn it_is_read_as_it_was_written_and_by_its_key_alone() {
         let key = AuditKey([7; 32]);
         let mut witness = Witness::of(&head(&key, 5, 5), 1_000);
-        for missing in [
-            None,
-            Some(Missing {
-                blocks: 3,
-                from_ms: 0,
-                until_ms: 9,
-            }),
-        ] {
-            witness.missing = missing;
+        let missing = Some(Missing {
+            blocks: 3,
+            from_ms: 0,
+            until_ms: 9,
+        });
+        let lives = [None, Mark::parse("19f3d2")];
+        for (life, missing) in lives
+            .iter()
+            .flat_map(|life| [(life, None), (life, missing)])
+        {
+            (witness.life, witness.missing) = (life.clone(), missing);
             let text = witness.encode(&key);
             assert_eq!(Witness::decode(&key, &text), Ok(witness.clone()));
             for other in [

@@ -102,8 +102,8 @@ impl WitnessFile {
 
     /// Tells the life of the database apart from others.
     #[must_use]
-    pub fn life(&self) -> Mark {
-        self.0.state().witness.life(&self.0.key)
+    pub fn life(&self) -> Option<Mark> {
+        self.0.state().witness.life.clone()
     }
 
     /// Takes a loss as known to the operator, and gives it.
@@ -202,6 +202,7 @@ impl Keeper {
             Ok(Some(found)) => {
                 witness.epoch = found.epoch;
                 witness.missing = missing(db, head, &found)?;
+                witness.life = found.life.filter(|_| witness.missing == found.missing);
             }
             Ok(None) => {}
             Err(error) => tracing::warn!(
@@ -211,6 +212,9 @@ impl Keeper {
                  something cannot be known"
             ),
         }
+        // Random: two databases that were brought back from one backup are two.
+        let another = || Mark::parse(&format!("{:032x}", rand::random::<u128>()));
+        witness.life = witness.life.or_else(another);
         if let Some(missing) = witness.missing {
             tracing::error!(
                 database = %path.display(),

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use peerbus_core::Stamp;
 use peerbus_core::audit::{Event, Head, Log};
 use peerbus_core::store::{PeerId, Store as _, Txn as _};
-use peerbus_store::{SqliteStore, VerifyError, Witnessed, verify_audit};
-use peerbus_wire::Seq;
+use peerbus_store::{SqliteStore, VerifyError, Witnessed, backup, restore, verify_audit};
+use peerbus_wire::{Mark, Seq};
 
 use crate::{open, place};
 
@@ -192,4 +192,39 @@ fn a_witness_of_no_use_is_a_warning() {
         verify_audit(&path).unwrap().witness,
         Witnessed::Whole(_)
     ));
+}
+
+/// The life of the database there.
+fn life(path: &Path) -> Option<Mark> {
+    let store = open(path);
+    let life = store.witness().life();
+    store.close().unwrap();
+    life
+}
+
+#[test]
+fn a_life_lasts_until_something_is_lost_and_each_restore_begins_another() {
+    let (_directory, path) = place();
+    let mut store = open(&path);
+    add(&mut store, 5);
+    store.close().unwrap();
+    let mut lives = vec![life(&path)];
+    assert!(lives[0].is_some());
+    assert_eq!(life(&path), lives[0]);
+    let (_kept, kept) = place();
+    backup(&path, &kept).unwrap();
+    // Each time nothing is there that could say how often that was done before.
+    for _ in 0..2 {
+        let (_directory, path) = place();
+        restore(&kept, &path).unwrap();
+        lives.push(life(&path));
+        assert_eq!(life(&path), lives[lives.len() - 1]);
+    }
+    let (_directory, path) = rolled_back();
+    lives.push(life(&path));
+    fs::remove_file(file(&path, ".witness")).unwrap();
+    lives.push(life(&path));
+    for (at, one) in lives.iter().enumerate() {
+        assert!(!lives[..at].contains(one), "{lives:?}");
+    }
 }

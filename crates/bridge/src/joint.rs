@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use async_nats::connection::State;
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::{self, AckKind, Context};
 use async_nats::{Client, HeaderMap};
@@ -54,6 +55,8 @@ pub(crate) struct Common {
     pub(crate) roster: Roster,
     /// Tells this process apart.
     pub(crate) instance: Instance,
+    /// Why the bridge ends.
+    pub(crate) ended: mpsc::Sender<String>,
 }
 
 impl Common {
@@ -142,7 +145,7 @@ pub(crate) async fn run(
                 }
                 None => return,
             },
-            Some(mail) = mails.recv(), if joint.machine.takes() => joint.mail(*mail).await,
+            Some(mail) = mails.recv(), if joint.machine.takes() => Some(joint.mail(*mail)),
             heard = heard(&mut joint.home) => match heard {
                 Some(frame) => joint.received(frame),
                 None => {
@@ -255,6 +258,11 @@ impl Joint {
 
     /// Puts a message into the stream, in its turn; says so when that did not take it.
     async fn publish(&self, number: u64, head: &str, envelope: &str) {
+        if self.common.client.connection_state() != State::Connected {
+            // It would wait among what is on its way to NATS, which holds this joint up once that is full.
+            let never = None;
+            return self.unpublished(number, never);
+        }
         let to = subject::mail(self.other.as_str(), self.common.own.as_str());
         let mut headers = HeaderMap::new();
         headers.insert(HEAD, head);
@@ -265,12 +273,7 @@ impl Joint {
             .publish_with_headers(to, headers, payload);
         let kept = match begun.await {
             Ok(kept) => kept,
-            Err(error) => {
-                let never = never(error.kind());
-                // What is not told is sent again all the same, only later.
-                let _ = self.failed.0.try_send(Input::Unpublished { number, never });
-                return;
-            }
+            Err(error) => return self.unpublished(number, never(error.kind())),
         };
         let failed = self.failed.0.clone();
         tokio::spawn(async move {
@@ -283,6 +286,11 @@ impl Joint {
         });
     }
 
+    /// What is not told is sent again all the same, only later.
+    fn unpublished(&self, number: u64, never: Option<String>) {
+        let _ = self.failed.0.try_send(Input::Unpublished { number, never });
+    }
+
     async fn answer(&mut self, id: StreamId, kind: AckKind) {
         if let Some(mail) = self.mails.remove(&id)
             && let Err(error) = mail.ack_with(kind).await
@@ -291,23 +299,19 @@ impl Joint {
         }
     }
 
-    /// A message of the stream, if there is room for it.
-    async fn mail(&mut self, mail: jetstream::Message) -> Option<Input> {
+    /// A message of the stream.
+    fn mail(&mut self, mail: jetstream::Message) -> Input {
         self.last += 1;
         let stream = StreamId(self.last);
         let head = mail.headers.as_ref().and_then(|headers| headers.get(HEAD));
         let head = head.map_or_else(String::new, |head| head.as_str().to_owned());
         let payload = mail.payload.to_vec();
         self.mails.insert(stream, mail);
-        if !self.machine.has_room() {
-            self.answer(stream, AckKind::Nak(Some(LATER))).await;
-            return None;
-        }
-        Some(Input::Stream {
+        Input::Stream {
             stream,
             head,
             payload,
-        })
+        }
     }
 
     /// Registers with the own broker, or tries again later.
@@ -322,6 +326,18 @@ impl Joint {
             Mark::parse(&epoch),
         );
         match Home::register(&self.common.broker, register).await {
+            Ok((_, Received::Peers(peers))) if peers.domain.as_ref() != Some(&self.common.own) => {
+                let now = peers
+                    .domain
+                    .map_or("none".into(), |domain| domain.to_string());
+                let own = &self.common.own;
+                let why = format!(
+                    "the own broker's domain was {own} and is {now}: start the bridge again"
+                );
+                // Another joint has said so.
+                let _ = self.common.ended.try_send(why);
+                None
+            }
             Ok((home, answer)) => {
                 self.home = Some(home);
                 self.tell(roster::read(&self.there)).await;

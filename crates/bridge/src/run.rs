@@ -1,13 +1,14 @@
 //! A bridge under way: one joint for each domain that is heard of.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_nats::Client;
 use async_nats::jetstream;
 use async_nats::jetstream::consumer::pull::Stream as Mails;
-use futures_util::StreamExt as _;
+use futures_util::{Stream, StreamExt as _};
 use peerbus_core::bridge::Allow;
 use peerbus_wire::{Domain, Instance, Received};
 use tokio::sync::mpsc;
@@ -24,6 +25,10 @@ const HERE: Duration = Duration::from_secs(5);
 /// What waits for one joint: of the stream, and beside it.
 const MAILS_HELD: usize = 64;
 const HELD: usize = 256;
+/// How often NATS says that it still looks for messages, and how long it is asked to: when its server
+/// dies, that is noticed after two that did not come.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+const ASKED: Duration = Duration::from_secs(30);
 /// Other domains that are joined, at most.
 const DOMAINS_MAX: usize = 256;
 /// A message that had no room comes again after so long.
@@ -43,7 +48,7 @@ pub async fn run(
     let own = domain_of(&broker, &instance).await?;
     let client = server.connect(Some(own.as_str())).await?;
     let context = jetstream::new(client.clone());
-    let mut mails = mails(server, &client, &own).await?;
+    let mails = mails(server, &client, &own).await?;
     let subscribe = |subject: String| client.subscribe(subject);
     let told = subscribe(subject::back(own.as_str(), "*")).await;
     let here = subscribe(subject::here("*")).await;
@@ -52,6 +57,7 @@ pub async fn run(
         .map_err(|error| nats::whole(&error))?;
     let mut outside = futures_util::stream::select(told, here);
     tracing::info!(domain = %own, nats = %server.url, "the bridge is up");
+    let (ended, mut ends) = mpsc::channel(1);
     let common = Arc::new(Common {
         own,
         client,
@@ -61,7 +67,9 @@ pub async fn run(
         roster: Roster::default(),
         bound: OnceLock::new(),
         instance,
+        ended,
     });
+    let mut mails = pin!(again_and_again(mails, server, &common));
     let mut joints = Joints {
         common: Arc::clone(&common),
         all: BTreeMap::new(),
@@ -72,18 +80,7 @@ pub async fn run(
     let mut waiting: Option<Waiting> = None;
     loop {
         tokio::select! {
-            mail = mails.next(), if waiting.is_none() => match mail {
-                Some(Ok(mail)) => waiting = joints.mail(mail).await,
-                ended => {
-                    let why = ended.and_then(Result::err).map(|error| nats::whole(&error));
-                    tracing::warn!(why, "the stream does not answer");
-                    tokio::time::sleep(LATER).await;
-                    match self::mails(server, &common.client, &common.own).await {
-                        Ok(again) => mails = again,
-                        Err(why) => tracing::warn!(%why, "the stream cannot be used"),
-                    }
-                }
-            },
+            Some(mail) = mails.next(), if waiting.is_none() => waiting = joints.mail(mail).await,
             () = hand_over(&mut waiting) => waiting = None,
             heard = outside.next() => match heard {
                 Some(message) => {
@@ -96,6 +93,7 @@ pub async fn run(
                 }
                 None => return Err("the connection to NATS was closed".into()),
             },
+            Some(why) = ends.recv() => return Err(why),
             _ = announce.tick() => common.announce().await,
             () = common.roster.news() => common.announce().await,
         }
@@ -116,6 +114,29 @@ async fn look_at_the_key(server: Server, common: Arc<Common>) {
     let _ = common.bound.set(bound);
 }
 
+/// The messages of the stream, which is asked again after it has ended, as often as that happens.
+fn again_and_again<'a>(
+    mails: Mails,
+    server: &'a Server,
+    common: &'a Common,
+) -> impl Stream<Item = jetstream::Message> + 'a {
+    futures_util::stream::unfold(mails, async move |mut mails| {
+        loop {
+            let ended = match mails.next().await {
+                Some(Ok(mail)) => return Some((mail, mails)),
+                ended => ended.and_then(Result::err),
+            };
+            let why = ended.map(|error| nats::whole(&error));
+            tracing::warn!(why, "the stream does not answer");
+            tokio::time::sleep(LATER).await;
+            match self::mails(server, &common.client, &common.own).await {
+                Ok(again) => mails = again,
+                Err(why) => tracing::warn!(%why, "the stream cannot be used"),
+            }
+        }
+    })
+}
+
 /// The messages of the stream for a domain. Without a key the stream is made if there is none.
 async fn mails(server: &Server, client: &Client, own: &Domain) -> Result<Mails, String> {
     if server.creds.is_none() {
@@ -123,8 +144,12 @@ async fn mails(server: &Server, client: &Client, own: &Domain) -> Result<Mails, 
     }
     let context = jetstream::new(client.clone());
     let consumer = nats::consumer(&context, own.as_str()).await?;
-    let mails = consumer.messages().await;
-    mails.map_err(|error| nats::whole(&error))
+    let mails = consumer
+        .stream()
+        .heartbeat(HEARTBEAT)
+        .expires(ASKED)
+        .messages();
+    mails.await.map_err(|error| nats::whole(&error))
 }
 
 /// The domain of a broker, which it says to everybody who registers.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use peerbus_test_support::message::envelope;
@@ -86,7 +86,7 @@ impl Life {
         while !self.texts.is_closed() {
             // Errors of a connection end it, and nothing else.
             if let Ok(socket) = Socket::connect(self.at).await {
-                self.connected(socket).await;
+                self.connected(socket, Instant::now()).await;
             }
             if let Ok(text) = timeout(PAUSE, self.texts.recv()).await {
                 match text {
@@ -97,7 +97,7 @@ impl Life {
         }
     }
 
-    async fn connected(&mut self, mut socket: Socket) -> Option<()> {
+    async fn connected(&mut self, mut socket: Socket, since: Instant) -> Option<()> {
         socket
             .ws
             .send(Message::text(self.register.clone()))
@@ -124,7 +124,7 @@ impl Life {
                 heard = socket.ws.next() => {
                     if let Message::Text(text) = heard?.ok()? {
                         let frame: Value = serde_json::from_str(&text).expect("JSON");
-                        if let Some(ack) = self.hear(&frame) {
+                        if let Some(ack) = self.hear(since, &frame) {
                             socket.ws.send(Message::text(ack)).await.ok()?;
                         }
                     }
@@ -134,11 +134,12 @@ impl Life {
     }
 
     /// Gives the ack of what it was shown.
-    fn hear(&mut self, frame: &Value) -> Option<String> {
+    fn hear(&mut self, since: Instant, frame: &Value) -> Option<String> {
         let text = |value: &Value| value.as_str().expect("a text").to_owned();
         for receipt in frame["receipts"].as_array().into_iter().flatten() {
             let (id, state) = (text(&receipt["id"]), text(&receipt["state"]));
-            self.ledger.told(&id, &state, receipt["how"] == "seen");
+            self.ledger
+                .told(since, &id, (&state, receipt["how"] == "seen"));
             if state != "unknown" {
                 self.open.retain(|(open, _)| *open != id);
             }
@@ -156,8 +157,8 @@ impl Life {
             let home = self.me.rsplit('@').next().unwrap_or_default();
             from = format!("{from}@{home}");
         }
-        self.ledger
-            .shown(&self.me, &from, &id, frame["again"] == true);
+        let again = frame["again"] == true;
+        self.ledger.shown(since, (&self.me, &from), (&id, again));
         let ack = json!({
             "protocol_version": "v1", "type": "ack", "id": frame["delivery_key"],
             "how": "seen", "path": "test", "evidence": "transcript",

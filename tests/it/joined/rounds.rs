@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use async_nats::{ConnectOptions, jetstream};
 use peerbus_test_support::nats::Nats;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
@@ -36,12 +37,15 @@ enum Fault {
     StopBroker,
     /// All that NATS keeps is gone, and is made anew.
     Wipe,
+    /// The stream is deleted under way, its consumers with it, and made anew.
+    Delete,
     /// A broker comes back from a backup.
     Restore,
 }
 
-const FAULTS: [Fault; 8] = [
+const FAULTS: [Fault; 9] = [
     Fault::Wipe,
+    Fault::Delete,
     Fault::Restore,
     Fault::KillBroker,
     Fault::KillBridge,
@@ -60,7 +64,7 @@ struct World {
     written: usize,
     /// The keys are in it, and it runs what is no machine's.
     admin: Home,
-    _runtime: Runtime,
+    runtime: Runtime,
 }
 
 impl World {
@@ -96,7 +100,7 @@ impl World {
             rng: StdRng::seed_from_u64(seed),
             written: 0,
             admin,
-            _runtime: runtime,
+            runtime,
         };
         world.set_up();
         // A bridge without a consumer ends.
@@ -128,6 +132,16 @@ impl World {
             let done = Finished::of(self.admin.command(program()).args(&args));
             (done.code == Some(0)).then_some(())
         });
+    }
+
+    /// Deletes the stream, as the one that sets it up may.
+    async fn delete_stream(&self) {
+        let seed = std::fs::read_to_string(self.admin.path().join("peerbus-nats/_setup.nk"));
+        let key = ConnectOptions::with_nkey(seed.expect("our file").trim().into());
+        let urls: Vec<_> = self.servers.iter().map(Nats::url).collect();
+        let client = key.connect(urls).await.expect("a server is there");
+        let deleted = jetstream::new(client).delete_stream("PEERBUS").await;
+        assert!(deleted.expect("it may").success);
     }
 
     /// Waits until every broker knows its members.
@@ -194,6 +208,12 @@ impl World {
                 self.servers.iter_mut().for_each(Nats::start_again);
                 self.set_up();
             }
+            Fault::Delete => {
+                self.write(BURST);
+                self.runtime.block_on(self.delete_stream());
+                self.write(BURST);
+                self.set_up();
+            }
             Fault::Restore => self.restore(at),
         }
         format!("{fault:?} of {}", DOMAINS[at])
@@ -223,8 +243,6 @@ impl World {
         let _ = self.ledger.settled(some);
         let machine = &mut self.machines[at];
         machine.kill_broker();
-        // Until then its members have read what it still said.
-        let _ = self.ledger.settled(Duration::from_millis(200));
         self.ledger.restores(DOMAINS[at], backup);
         machine.home.run(&["restore", &file]).ok();
         machine.start_broker();
@@ -273,7 +291,7 @@ fn run(rounds: usize, seed: u64) {
 fn what_was_accepted_crosses_once_and_in_order_whatever_fails() {
     let number = |name: &str| std::env::var(name).ok()?.parse().ok();
     // Each fault once.
-    let rounds = number("PEERBUS_CHAOS_ROUNDS").unwrap_or(8);
+    let rounds = number("PEERBUS_CHAOS_ROUNDS").unwrap_or(FAULTS.len() as u64);
     let seed = number("PEERBUS_CHAOS_SEED").unwrap_or(1);
     run(usize::try_from(rounds).expect("some"), seed);
 }

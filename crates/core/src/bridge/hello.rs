@@ -38,6 +38,11 @@ impl Far {
         self.epoch.is_some() && !self.away
     }
 
+    /// It was not heard of for long.
+    pub(super) fn is_away(&self) -> bool {
+        self.away
+    }
+
     pub(super) fn away_at(&self) -> Option<u64> {
         (!self.away).then_some(self.heard_ms + AWAY_MS)
     }

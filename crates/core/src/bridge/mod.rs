@@ -18,7 +18,7 @@
 //! Drive it like the other state machines of this crate: [`Bridge::handle`] with one input and the
 //! time on any clock that does not go back, then [`Bridge::poll_output`] until there is none, then look
 //! at [`Bridge::poll_timeout`] and hand in [`Input::Tick`] when it is due. Take messages from the
-//! stream only while [`Bridge::has_room`]. The first output is an [`Output::Register`].
+//! stream only while [`Bridge::takes`]. The first output is an [`Output::Register`].
 //!
 //! What holds, whatever happens:
 //!
@@ -207,16 +207,15 @@ impl Bridge {
         all.into_iter().flatten().min()
     }
 
-    /// Whether another message of the stream may be handed in. More is given back.
-    #[must_use]
-    pub fn has_room(&self) -> bool {
-        self.link == Link::Up && self.taking.has_room()
-    }
-
-    /// Whether messages of the stream are to be handed in or given back now, and not to wait.
+    /// Whether messages of the stream are to be handed in now, and not to wait: while the other broker's
+    /// epoch is not known they are, so that they hold up nobody else's.
     #[must_use]
     pub fn takes(&self) -> bool {
-        self.link != Link::Up || self.taking.has_room()
+        match self.link {
+            Link::Asked(_) => false,
+            Link::Waiting => true,
+            Link::Up => self.taking.has_room(),
+        }
     }
 
     /// So many messages were sent and are not confirmed.

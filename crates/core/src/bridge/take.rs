@@ -133,7 +133,13 @@ impl Bridge {
     /// A message came from the stream.
     pub(super) fn came(&mut self, now_ms: u64, stream: StreamId, head: &str, payload: &[u8]) {
         if self.link != Link::Up {
-            return self.outputs.push_back(Output::Later(stream));
+            if !self.far.is_away() {
+                return self.outputs.push_back(Output::Later(stream));
+            }
+            // Kept in the stream it would hold up other domains: only so much of it may be handed out
+            // and not acked. Its home sends it again when it is back.
+            self.outputs.push_back(Output::Ack(stream));
+            return self.event(Event::Stale);
         }
         let Some(head) = Head::parse(head) else {
             self.outputs.push_back(Output::Ack(stream));

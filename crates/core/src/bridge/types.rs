@@ -144,8 +144,8 @@ pub enum Event {
         /// The number that came.
         came: u64,
     },
-    /// A message came that was sent in another life of one of the brokers. What is owed of it comes
-    /// again.
+    /// A message came that was sent in another life of one of the brokers, or is of a domain that is
+    /// away. What is owed of it comes again.
     Stale,
     /// Something of the other side's was not believed, for this reason. Untrusted: a reason may quote
     /// names that are valid peer names, nothing else.

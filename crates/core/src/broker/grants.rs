@@ -219,7 +219,10 @@ impl Broker {
         let mut away: Vec<_> = away.into_iter().filter_map(seen).collect();
         away.sort_unstable();
         for (_, peer) in away {
-            let keeps = self.pending(cx, peer)? > 0 || !cx.txn.notices(peer, 0, 1)?.is_empty();
+            // What a bridge has brought and forwarded its row tells.
+            let keeps = self.is_bridge(peer)
+                || self.pending(cx, peer)? > 0
+                || !cx.txn.notices(peer, 0, 1)?.is_empty();
             if keeps && !others && !self.mutations.broken(Mutation::ForgetMail) {
                 continue;
             }

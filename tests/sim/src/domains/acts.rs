@@ -105,10 +105,9 @@ impl World {
                 let envelope = &delivery.envelope.envelope;
                 let key = key_of(envelope);
                 let name = self.peers[peer].name.clone();
-                let restored = self.homes[self.peers[peer].home].restored_ms;
                 let whom = (name.as_str(), envelope.from.as_str());
-                self.oracle
-                    .gets(self.now_ms, whom, &key, delivery.again, restored)?;
+                let (now_ms, again) = (self.now_ms, delivery.again);
+                self.oracle.gets(now_ms, whom, &key, again)?;
                 if self.rng.chance(400) {
                     let path = "socket".to_owned();
                     let stage = Stage::Pushed { path };

@@ -43,8 +43,8 @@ pub(super) struct Home {
     mono_zero: u64,
     /// Restores so far.
     life: u32,
-    pub(super) backup: Option<Tables>,
-    pub(super) restored_ms: Option<u64>,
+    /// The last backup, and when it was made.
+    pub(super) backup: Option<(u64, Tables)>,
     /// The last message on disk that was looked at.
     pub(super) looked: Seq,
 }
@@ -80,7 +80,6 @@ impl Home {
             mono_zero: 0,
             life: 0,
             backup: None,
-            restored_ms: None,
             looked: Seq(0),
         })
     }
@@ -120,18 +119,15 @@ impl Home {
         self.store.rollback();
     }
 
-    /// The database is what it was when it was backed up, in a new epoch.
-    pub(super) fn restore(&mut self, now_ms: u64) -> bool {
-        let Some(tables) = self.backup.clone() else {
-            return false;
-        };
+    /// The database is what it was when it was backed up, in a new epoch: when that was.
+    pub(super) fn restore(&mut self) -> Option<u64> {
+        let (at_ms, tables) = self.backup.clone()?;
         self.die();
         let last = tables.messages.keys().next_back().copied();
         self.looked = last.unwrap_or_default();
         self.store = MemoryStore::of(tables);
         self.life += 1;
-        self.restored_ms = Some(now_ms);
-        true
+        Some(at_ms)
     }
 
     pub(super) fn tell(&mut self, input: Input) {

@@ -226,7 +226,7 @@ impl World {
                     .filter(|it| it.head.id == notice.id);
                 let owed = ids.count() == 1 && owed_abroad(tables, 0, Some(&notice.id));
                 // A broker that was brought back has forgotten that it knew.
-                ensure(!owed || self.oracle.restored, "notice", || {
+                ensure(!owed || !self.oracle.forgot_ms.is_empty(), "notice", || {
                     format!("a notice of {} is acked before its home has it", notice.id)
                 })?;
             }
@@ -304,7 +304,7 @@ impl World {
         while self.joints[joint]
             .bridge
             .as_ref()
-            .is_some_and(Bridge::has_room)
+            .is_some_and(Bridge::takes)
             && let Some((stream, entry)) = self.joints[other].stream.pull(self.now_ms)
         {
             let payload = entry.payload;

@@ -30,8 +30,8 @@ pub(super) struct Letter {
     pub(super) landed: bool,
     /// A broker gave it to a connection of its recipient.
     pub(super) delivered: bool,
-    /// Its recipient got it, first then and last then.
-    pub(super) got_ms: Option<(u64, u64)>,
+    /// When its recipient got it, each time.
+    pub(super) got_ms: Vec<u64>,
     /// What its recipient said of it.
     pub(super) said: Vec<Stage>,
     /// Its sender was told that it is lost.
@@ -55,8 +55,8 @@ pub(super) struct Oracle {
     pub(super) last: BTreeMap<(String, String), u64>,
     /// Marks that were seen: by home and far domain, the epoch and its number.
     pub(super) marks: BTreeMap<(usize, String), (String, u64)>,
-    /// Some broker was brought back from a backup.
-    pub(super) restored: bool,
+    /// What brokers forgot, by home: from when a backup was made until it was brought back.
+    pub(super) forgot_ms: BTreeMap<usize, Vec<(u64, u64)>>,
     pub(super) expires: bool,
     pub(super) liar: Option<usize>,
     /// What the world got to see.
@@ -92,6 +92,8 @@ impl Oracle {
             if letter.home == at {
                 self.accepted += 1;
                 letter.order = self.accepted;
+                // It was sent again, if its broker had forgotten it.
+                letter.excused = false;
             } else {
                 letter.landed = true;
                 // Its recipient has not registered yet, or the database is older than that.
@@ -120,8 +122,8 @@ impl Oracle {
     }
 
     /// A broker was brought back from a backup.
-    pub(super) fn restored(&mut self, at: usize, tables: &Tables) {
-        self.restored = true;
+    pub(super) fn restored(&mut self, at: usize, span_ms: (u64, u64), tables: &Tables) {
+        self.forgot_ms.entry(at).or_default().push(span_ms);
         self.seen.insert("restored");
         self.marks.retain(|(home, _), _| *home != at);
         let has = |key: &Key| {
@@ -138,6 +140,12 @@ impl Oracle {
         }
     }
 
+    /// A broker of this letter's was brought back from a backup.
+    pub(super) fn was_restored(&self, letter: &Letter) -> bool {
+        let ends = [letter.home, letter.far];
+        ends.iter().any(|home| self.forgot_ms.contains_key(home))
+    }
+
     /// A broker gives a message to a connection of its recipient.
     pub(super) fn delivers(&mut self, home: usize, key: &Key) {
         if let Some(letter) = self.letters.get_mut(key).filter(|it| it.far == home) {
@@ -152,14 +160,13 @@ impl Oracle {
         (peer, from): (&str, &str),
         key: &Key,
         again: bool,
-        restored_ms: Option<u64>,
     ) -> Verdict {
-        let Some(letter) = self.letters.get_mut(key) else {
+        let Some(letter) = self.letters.get(key) else {
             return Err(Failure::new("from", format!("{peer} got {key:?}")));
         };
         let lies = letter.concerns(self.liar);
         // A broker that was brought back owes again what had ended since its backup.
-        let late = self.restored && (letter.told_lost || self.expires);
+        let late = self.was_restored(letter) && (letter.told_lost || self.expires);
         let named = from.split_once('@').map(|(_, domain)| domain);
         let own = super::home::NAMES[letter.home];
         ensure(named.is_none_or(|domain| domain == own), "from", || {
@@ -168,18 +175,24 @@ impl Oracle {
         ensure(letter.to == peer, "to", || {
             format!("{peer} got {key:?}, which is for {}", letter.to)
         })?;
-        if let Some((_, last)) = letter.got_ms {
-            let forgot = restored_ms.is_some_and(|at| at >= last);
-            ensure(again || forgot || lies, "once", || {
-                format!("{peer} got {key:?} as new again")
-            })?;
-            self.seen
-                .insert(if again { "again" } else { "after restore" });
-            letter.got_ms = letter.got_ms.map(|(first, _)| (first, now_ms));
+        let spans = self.forgot_ms.get(&letter.far);
+        let forgot = |at: &u64| {
+            let mut spans = spans.into_iter().flatten();
+            spans.any(|(from, until)| (from..=until).contains(&at))
+        };
+        let forgot = letter.got_ms.iter().all(forgot);
+        ensure(again || forgot || lies, "once", || {
+            format!("{peer} got {key:?} as new again")
+        })?;
+        let (known, order) = (!letter.got_ms.is_empty(), letter.order);
+        if let Some(letter) = self.letters.get_mut(key) {
+            letter.got_ms.push(now_ms);
+        }
+        if known {
+            let what = if again { "again" } else { "after restore" };
+            self.seen.insert(what);
             return Ok(());
         }
-        letter.got_ms = Some((now_ms, now_ms));
-        let order = letter.order;
         let pair = (key.0.clone(), peer.to_owned());
         let last = self.last.entry(pair).or_default();
         ensure(*last < order || lies || late, "order", || {
@@ -198,7 +211,9 @@ impl Oracle {
 
     /// A sender is told something.
     pub(super) fn told(&mut self, key: &Key, stage: &Stage) -> Verdict {
-        let (restored, expires) = (self.restored, self.expires);
+        let expires = self.expires;
+        let letter = self.letters.get(key);
+        let restored = letter.is_some_and(|letter| self.was_restored(letter));
         let Some(letter) = self.letters.get_mut(key) else {
             return Ok(());
         };
@@ -232,7 +247,7 @@ impl Oracle {
     pub(super) fn finish(&self, homes: &[Home]) -> Verdict {
         for (key, letter) in &self.letters {
             let liar = letter.concerns(self.liar);
-            if letter.order == 0 || letter.excused || liar || letter.got_ms.is_some() {
+            if letter.order == 0 || letter.excused || liar || !letter.got_ms.is_empty() {
                 continue;
             }
             ensure(letter.told_lost, "lost", || {

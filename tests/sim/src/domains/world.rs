@@ -205,7 +205,7 @@ impl World {
             Event::Backup(home) => {
                 let tables = self.homes[home].store.tables().clone();
                 // A backup is of what is committed: between steps that is all there is.
-                self.homes[home].backup = Some(tables);
+                self.homes[home].backup = Some((self.now_ms, tables));
             }
             Event::Restore(home) if !self.healing => self.restore(home),
             Event::Full(home, full) => self.fill(home, full && !self.healing),
@@ -279,12 +279,13 @@ impl World {
     }
 
     fn restore(&mut self, home: usize) {
-        if !self.homes[home].restore(self.now_ms) {
+        let Some(backup_ms) = self.homes[home].restore() else {
             return;
-        }
+        };
         self.trace.note(self.now_ms, "restore", home as u64, "");
         let tables = self.homes[home].store.tables();
-        self.oracle.restored(home, tables);
+        let span_ms = (backup_ms, self.now_ms);
+        self.oracle.restored(home, span_ms, tables);
         self.dead(home);
     }
 

@@ -458,3 +458,27 @@ fn what_comes_from_another_domain_is_of_no_token_and_approves_nothing() {
         "{text}"
     );
 }
+
+#[test]
+fn a_bridge_that_is_away_gives_its_place_to_no_new_name() {
+    let mut rig = alpha();
+    rig.config.grants[1].quotas.names = 2;
+    rig.restart();
+    let beta = rig.join(bridge("beta", "B1"));
+    let alice = rig.ext("alice");
+    rig.send(alice, "alice@alpha", "bob@beta", "m1");
+    says(&mut rig, beta, 1, Stage::Forwarded);
+    rig.close(beta, true);
+    for name in ["other-1", "other-2", "other-3"] {
+        rig.ms += DAY;
+        let other = rig.join(Register {
+            token: Token::parse(OTHER_TOKEN),
+            ..register(name)
+        });
+        rig.close(other, true);
+    }
+    assert!(rig.row("other-1").is_none() && rig.row("other-2").is_none());
+    let beta = rig.join(bridge("beta", "B1"));
+    says(&mut rig, beta, 1, Stage::Acked(None));
+    assert!(told(&mut rig, alice).contains(&to("acked", "bob@beta")));
+}

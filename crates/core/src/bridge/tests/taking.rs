@@ -153,7 +153,7 @@ fn what_the_broker_has_no_room_for_is_tried_again_before_what_follows() {
     rig.stream(2, 1);
     rig.outs();
     rig.refuse("b1", RefusalCode::DiskFull);
-    assert!(!rig.bridge.has_room());
+    assert!(!rig.bridge.takes());
     assert_eq!(rig.outs(), [later(1)]);
     rig.refuse("b2", RefusalCode::Invalid);
     assert_eq!(
@@ -165,7 +165,7 @@ fn what_the_broker_has_no_room_for_is_tried_again_before_what_follows() {
     assert_eq!(rig.outs(), [later(1)]);
     rig.pass(5_100);
     rig.outs();
-    assert!(rig.bridge.has_room());
+    assert!(rig.bridge.takes());
     rig.stream(1, 0);
     rig.stream(2, 1);
     assert_eq!(takes(&rig.outs()), [("B1:1", true), ("B1:2", false)]);
@@ -189,16 +189,36 @@ fn what_the_broker_never_takes_is_dead_and_not_passed_over() {
 }
 
 #[test]
+fn nothing_of_a_domain_that_is_away_is_kept_in_the_stream() {
+    let mut rig = Rig::new();
+    rig.greet("A1", None);
+    rig.outs();
+    assert!(rig.bridge.takes(), "what others send comes behind it");
+    rig.stream(1, 0);
+    assert_eq!(rig.outs(), [later(1)], "it may be heard of soon");
+    rig.pass(15_000);
+    rig.stream(1, 0);
+    assert_eq!(rig.outs(), [ack(1)]);
+    // Its home sends it again.
+    rig.hello("B1", 0, false);
+    assert!(!rig.bridge.takes(), "the own broker is asked first");
+    rig.greet("A1", None);
+    rig.outs();
+    rig.stream(1, 0);
+    assert_eq!(takes(&rig.outs()), [("B1:1", false)]);
+}
+
+#[test]
 fn no_more_is_taken_from_the_stream_than_the_broker_answers() {
     let mut rig = Rig::up(None);
     for number in 1..=TAKES_MAX as u64 {
-        assert!(rig.bridge.has_room());
+        assert!(rig.bridge.takes());
         rig.stream(number, number - 1);
     }
-    assert!(!rig.bridge.has_room());
+    assert!(!rig.bridge.takes());
     rig.outs();
     rig.stream(TAKES_MAX as u64 + 1, TAKES_MAX as u64);
     assert_eq!(takes(&rig.outs()), []);
     rig.accept("b1");
-    assert!(rig.bridge.has_room());
+    assert!(rig.bridge.takes());
 }

@@ -13,14 +13,30 @@ use crate::read::{self, PENDING_FOR, bound, int, limit, unsigned};
 /// Bytes, texts included, that one call goes through, about.
 const BYTES: i64 = 4 * 1_048_576;
 
-/// A row of `fates`: its number, its chunk, the bytes up to its end, and the messages.
-type Ends = (i64, u64, i64, Vec<Seq>);
+/// A row of `fates`.
+struct Ends {
+    number: i64,
+    chunk: u64,
+    /// The bytes up to its end.
+    total: i64,
+    messages: Vec<Seq>,
+    /// Some of them may have gone on to another recipient.
+    recalled: bool,
+}
+
+/// What [`ends_of`] reads.
+const ENDS: &str = "SELECT number, chunk, ends, total, instr(told, '\"recalled\"') > 0 FROM";
 
 fn ends_of(row: &Row<'_>) -> Result<Ends> {
     let chunk = unsigned(row, 1)?;
     let ends = ends(chunk, row.get_ref(2)?.as_blob()?);
-    let ends = ends.map(|(seq, _)| seq).collect();
-    Ok((row.get(0)?, chunk, row.get(3)?, ends))
+    Ok(Ends {
+        number: row.get(0)?,
+        chunk,
+        total: row.get(3)?,
+        messages: ends.map(|(seq, _)| seq).collect(),
+        recalled: row.get(4)?,
+    })
 }
 
 /// Forgets ends beyond what is to be kept. `texts_gone`: the texts of all rows up to this one are
@@ -72,10 +88,10 @@ fn rows(
     ends_max: usize,
     gone: &mut Forgotten,
 ) -> Result<usize> {
-    let mut oldest = db.prepare_cached(
-        "SELECT number, chunk, ends, total FROM (SELECT * FROM fates ORDER BY number LIMIT 1)
-         WHERE (at_ms < ?1 OR total <= ?2) AND at_ms < ?3",
-    )?;
+    let mut oldest = db.prepare_cached(&format!(
+        "{ENDS} (SELECT * FROM fates ORDER BY number LIMIT 1)
+         WHERE (at_ms < ?1 OR total <= ?2) AND at_ms < ?3"
+    ))?;
     let mut delete = db.prepare_cached("DELETE FROM fates WHERE number = ?1")?;
     let mut alone = db.prepare_cached(
         "DELETE FROM messages WHERE seq = ?1 AND recipients <= 1
@@ -85,9 +101,16 @@ fn rows(
     let bounds = (bound(keep.from_ms), over, bound(keep.ids_from_ms));
     while looked_at < ends_max {
         let first = oldest.query_row(bounds, ends_of).optional()?;
-        let Some((number, chunk, total, ended)) = first else {
+        let Some(row) = first else {
             break;
         };
+        let Ends {
+            number,
+            chunk,
+            total,
+            messages: ended,
+            recalled,
+        } = row;
         if total > *began.get_or_insert(total) + BYTES {
             return Ok(ends_max);
         }
@@ -96,7 +119,7 @@ fn rows(
         gone.rows += ended.len();
         let mut shared = BTreeSet::new();
         for seq in ended {
-            if alone.execute([int(seq.0)?])? == 1 {
+            if !recalled && alone.execute([int(seq.0)?])? == 1 {
                 gone.messages.push(seq);
             } else {
                 shared.insert(seq);
@@ -135,20 +158,26 @@ fn texts(
     texts_gone: &mut i64,
     gone: &mut Forgotten,
 ) -> Result<usize> {
-    let mut next = db.prepare_cached(
-        "SELECT number, chunk, ends, total FROM
-             (SELECT * FROM fates WHERE number > ?3 ORDER BY number LIMIT 1)
-         WHERE at_ms < ?1 OR total <= ?2",
-    )?;
+    let mut next = db.prepare_cached(&format!(
+        "{ENDS} (SELECT * FROM fates WHERE number > ?3 ORDER BY number LIMIT 1)
+         WHERE at_ms < ?1 OR total <= ?2"
+    ))?;
     let mut text = db.prepare_cached(TEXT)?;
     let mut put = db.prepare_cached(PUT_TEXT)?;
     let (mut looked_at, mut began) = (0, None);
     while looked_at < ends_max {
         let bounds = (bound(keep.from_ms), over, *texts_gone);
         let row = next.query_row(bounds, ends_of).optional()?;
-        let Some((number, chunk, total, ended)) = row else {
+        let Some(row) = row else {
             break;
         };
+        let Ends {
+            number,
+            chunk,
+            total,
+            messages: ended,
+            recalled,
+        } = row;
         if total > *began.get_or_insert(total) + BYTES {
             return Ok(ends_max);
         }
@@ -162,7 +191,7 @@ fn texts(
             let Some((hash, recipients)) = found.optional()? else {
                 continue;
             };
-            if recipients > 1 {
+            if recipients > 1 || recalled {
                 if later.is_none() {
                     later = Some(seqs(db, chunk, number)?);
                 }

@@ -336,10 +336,13 @@ fn pairs(db: &Connection) -> Result<Vec<(Seq, PeerId, PeerId, u64)>> {
     Ok(pairs)
 }
 
-/// For whom a message is pending.
+/// For whom a message is pending: peers, or last [`NOBODY`](peerbus_core::store::NOBODY), who is none.
 pub(crate) const PENDING_FOR: &str = "SELECT p.id FROM messages m CROSS JOIN peers p
     CROSS JOIN deliveries d ON d.recipient = p.id AND d.sender = m.sender AND d.seq = m.seq
-    WHERE m.seq = ?1 ORDER BY p.id";
+    WHERE m.seq = ?1
+    UNION ALL SELECT d.recipient FROM messages m
+    CROSS JOIN deliveries d ON d.recipient = 4294967295 AND d.sender = m.sender AND d.seq = m.seq
+    WHERE m.seq = ?1 ORDER BY 1";
 
 /// Merges the queues by message number, so that what is settled is never looked at.
 pub(crate) fn old_deliveries(

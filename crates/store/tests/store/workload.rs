@@ -127,7 +127,8 @@ impl<T: Target> Work<'_, T> {
             16..50 => self.send(),
             50..80 => self.settle(),
             80..84 => self.reject(),
-            84..88 => self.sweep(),
+            84..86 => self.recall(),
+            86..88 => self.sweep(),
             88..94 => self.notice(),
             94..97 => {
                 self.write_fates();
@@ -385,6 +386,34 @@ impl<T: Target> Work<'_, T> {
         self.log.push(&Event::Dead { seq, recipient });
         let why = "the signature is wrong".into();
         self.end(recipient, seq, Stage::Dead { why });
+    }
+
+    /// What one recipient was owed goes on to another one, or to nobody.
+    fn recall(&mut self) {
+        let model = self.target.model();
+        let alone = |seq: &Seq| {
+            model
+                .messages
+                .get(seq)
+                .is_some_and(|it| it.head.recipients == 1)
+        };
+        let pending = model.deliveries.keys().filter(|row| alone(&row.2));
+        let pending: Vec<_> = pending.copied().collect();
+        let picked = pick(&mut self.rng, pending.into_iter());
+        let others: Vec<_> = model.peers.keys().copied().chain([NOBODY]).collect();
+        let next = pick(&mut self.rng, others.into_iter());
+        let (Some((recipient, sender, seq)), Some(next)) = (picked, next) else {
+            return;
+        };
+        let target = &mut self.target;
+        target.delete_delivery((recipient, sender), seq).unwrap();
+        target
+            .insert_delivery((next, sender), seq, self.now)
+            .unwrap();
+        let (from, to) = (recipient, next);
+        self.log.push(&Event::Move { seq, from, to });
+        let why = "its session ended".into();
+        self.end(recipient, seq, Stage::Recalled { why });
     }
 
     fn write_fates(&mut self) {

@@ -66,7 +66,7 @@ fn a_session_joins_and_leaves_and_a_shell_does_likewise() {
     );
     assert_eq!(bob.drained()["group"], "reviewers");
     let peers = home.run(&["peers"]).ok();
-    assert!(peers.contains(" shop #reviewers "), "{peers}");
+    assert!(peers.contains(" #reviewers #shop "), "{peers}");
 
     for with in ["#reviewers", "bob"] {
         let told = home.run(&["history", "--with", with]).ok();
@@ -97,6 +97,54 @@ fn a_session_joins_and_leaves_and_a_shell_does_likewise() {
         (&line["group"], &line["body"]),
         (&json!("reviewers"), &json!("again"))
     );
+    broker.stop();
+}
+
+#[test]
+fn who_left_a_group_is_not_in_it_again_when_its_broker_comes_back() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut alice = here(&home, "alice");
+    alice.call("bus.join", json!({ "group": "reviewers" }));
+    alice.call("bus.leave", json!({ "group": "shop" }));
+    broker.kill();
+    let broker = Broker::start(&home);
+    let groups = eventually("alice is back", || {
+        let peers: Value =
+            serde_json::from_str(&home.run(&["peers", "--json"]).ok()).expect("JSON");
+        let mut peers = peers["peers"].as_array()?.iter();
+        let alice = peers.find(|it| it["name"] == "alice" && it.get("away_s").is_none())?;
+        Some(alice["groups"].clone())
+    });
+    assert_eq!(groups, json!(["#reviewers"]));
+    broker.stop();
+}
+
+#[test]
+fn a_shell_that_cannot_join_says_so_and_ends() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut zoe = Raw::register(&home, &broker, "zoe");
+    let all: Vec<_> = (0..64).map(|n| format!("g{n}")).collect();
+    let join = json!({ "protocol_version": "v1", "type": "peers", "join": all });
+    zoe.say(&join.to_string());
+    while zoe.next()["groups"].as_array().map(Vec::len) != Some(64) {}
+    drop(zoe);
+    let wrong = home
+        .run(&["recv", "--name", "zoe", "--group", "extra"])
+        .fails(1);
+    let why =
+        "zoe is not in #extra: a peer is in at most 64 groups, and this would be in 65: leave some";
+    assert!(wrong.contains(why), "{wrong}");
+    let many = (0..65).flat_map(|n| ["--group".to_owned(), format!("g{n}")]);
+    let many: Vec<_> = ["recv", "--name", "zoe"]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(many)
+        .collect();
+    let many: Vec<_> = many.iter().map(String::as_str).collect();
+    let wrong = home.run(&many).fails(2);
+    assert!(wrong.contains("--group is given 65 times"), "{wrong}");
     broker.stop();
 }
 
@@ -141,24 +189,47 @@ fn a_job_goes_to_one_and_to_the_next_when_that_is_killed_before_it_saw_it() {
 }
 
 #[test]
-fn a_job_waits_for_the_first_that_comes_and_a_shell_may_send_it() {
+fn a_job_waits_for_the_first_that_comes_whatever_is_deleted_of_its_past() {
     let home = Home::new();
     let broker = Broker::start(&home);
-    here(&home, "bob").close();
-    let said = home.run(&["send", "--one", "#shop", "review this"]).ok();
-    assert!(said.contains("for the first of #shop that comes"), "{said}");
+    let bob = here(&home, "bob");
+    let sent = home
+        .run(&["send", "--one", "#shop", "review this", "--json"])
+        .ok();
+    let sent: Value = serde_json::from_str(&sent).expect("JSON");
+    let id = sent["id"].as_str().expect("an id");
+    bob.close();
+    let status = eventually("bob has left", || {
+        let told = home.run(&["status", id]).ok();
+        told.contains("its session ended").then_some(told)
+    });
+    assert!(
+        status.contains("it waits at the broker for one of #shop"),
+        "{status}"
+    );
+    home.run(&["history", "purge"]).ok();
     let wrong = home.run(&["send", "--one", "bob", "review this"]).fails(2);
     assert!(wrong.contains("--one is for a group"), "{wrong}");
-    let mut cyd = agent(&home, "cyd");
-    let got = cyd.drained();
+    let line = home
+        .run(&["recv", "--name", "cyd", "--group", "shop", "--count", "1"])
+        .ok();
+    let line: Value = serde_json::from_str(line.trim()).expect("a line of JSON");
+    let mark = json!(true);
     assert_eq!(
-        (&got["one"], &got["body"]),
-        (&json!(true), &json!("review this"))
+        (&line["one"], &line["shown_before"], &line["body"]),
+        (&mark, &mark, &json!("review this"))
     );
-    assert!(got.get("shown_before").is_none(), "{got}");
     let mut bob = here(&home, "bob");
     let none = bob.call("bus.drain", json!({}));
     assert_eq!(none["messages"], json!([]), "{none}");
+    let said = home.run(&["audit", "verify"]).ok();
+    assert!(
+        said.contains("verified") || said.contains("blocks"),
+        "{said}"
+    );
+    drop(bob);
+    let said = home.run(&["send", "--one", "#shop", "and this"]).ok();
+    assert!(said.contains("for the first of #shop that comes"), "{said}");
     broker.stop();
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use peerbus_core::peer::{Answer, Session};
-use peerbus_wire::GroupName;
 use peerbus_wire::limits::GROUPS_MAX;
+use peerbus_wire::{GroupName, escape};
 
 use crate::bus::Bus;
 use crate::compose;
@@ -24,11 +24,18 @@ const PROJECT: &str = "{project}";
 pub fn own(env: impl Fn(&str) -> Option<String>) -> Result<Vec<GroupName>, ConfigError> {
     let said = env("PEERBUS_GROUPS").filter(|said| !said.trim().is_empty());
     let said = said.unwrap_or_else(|| PROJECT.into());
-    if said.trim() == "none" {
+    let none = |word: &str| word.eq_ignore_ascii_case("none");
+    if none(said.trim()) {
         return Ok(Vec::new());
     }
     let mut groups = Vec::new();
     for word in said.split([',', ' ']).filter(|word| !word.is_empty()) {
+        if none(word) {
+            return Err(ConfigError(format!(
+                "PEERBUS_GROUPS is \"{}\": the word none stands alone, or a group is #none",
+                escape(&said, 100)
+            )));
+        }
         if word == PROJECT {
             let name = project::root().and_then(|root| project::name(&root));
             groups.extend(name.and_then(|name| GroupName::near(&name)));
@@ -96,6 +103,9 @@ mod tests {
         // The tests run in this crate's directory.
         assert_eq!(of(None).unwrap(), ["#adapter"]);
         assert_eq!(of(Some("none")).unwrap(), [""; 0]);
+        assert_eq!(of(Some(" NONE ")).unwrap(), [""; 0]);
+        let error = of(Some("shop none")).unwrap_err();
+        assert!(error.contains("the word none stands alone"), "{error}");
         assert_eq!(of(Some("#shop, {project}")).unwrap(), ["#shop", "#adapter"]);
         let error = of(Some("shop!")).unwrap_err();
         assert!(

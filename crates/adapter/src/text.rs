@@ -24,6 +24,10 @@ pub fn notice(event: &Event) -> Option<String> {
              arrived",
             escape(id, 128)
         )),
+        Event::NotJoined { why } => Some(format!(
+            "not in the groups that were asked for: {}",
+            escape(why, REASON_CHARS)
+        )),
         Event::Registered { .. } | Event::Message(_) | Event::Job { .. } => None,
     }
 }

@@ -5,7 +5,6 @@ use peerbus_adapter::domains::{Joined, There};
 use peerbus_adapter::text::span;
 use peerbus_adapter::{Domain, PeerEntry, Url, credentials};
 use peerbus_mcp::About;
-use peerbus_wire::GroupName;
 use serde_json::{Value, json};
 
 use crate::args::Peers;
@@ -158,20 +157,14 @@ pub(crate) fn row(peer: &About) -> [String; 9] {
     ]
 }
 
-/// What it works on, and its groups but that of the project.
+/// What it works on, and its groups: that of the project stands for the project.
 fn project(peer: &About) -> String {
-    let of_project = peer.project.as_deref().and_then(GroupName::near);
-    let of_project = of_project.map(|group| group.to_string());
-    let others = peer
-        .groups
-        .iter()
-        .filter(|group| Some(*group) != of_project.as_ref());
-    let all: Vec<&str> = peer
-        .project
-        .iter()
-        .chain(others)
-        .map(String::as_str)
-        .collect();
+    let is_group = |project: &&String| {
+        let group = format!("#{}", project.to_ascii_lowercase());
+        peer.groups.contains(&group)
+    };
+    let project = peer.project.iter().filter(|project| !is_group(project));
+    let all: Vec<&str> = project.chain(&peer.groups).map(String::as_str).collect();
     all.join(" ")
 }
 

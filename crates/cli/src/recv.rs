@@ -7,7 +7,8 @@ use peerbus_adapter::signals::Stop;
 use peerbus_adapter::text::notice;
 use peerbus_adapter::{Bus, Event, How, Inbound, Kind, LinkState};
 use peerbus_mcp::About;
-use peerbus_wire::{Conversation, MessageId, escape_json};
+use peerbus_wire::limits::GROUPS_MAX;
+use peerbus_wire::{Conversation, MessageId, escape, escape_json};
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::time::{Duration, Instant};
 
@@ -18,11 +19,20 @@ use crate::{client, output, told};
 /// How long the broker may take to say who is known.
 const ANSWER: Duration = Duration::from_secs(10);
 
+/// Longest reason that is repeated, in characters.
+const REASON_CHARS: usize = 300;
+
 /// A year, in seconds.
 const YEAR_S: f64 = 31_536_000.0;
 
 /// Prints messages, as NDJSON unless a person looks on, and acks each one after it was written.
 pub(crate) fn run(verb: Recv) -> Result<(), Failure> {
+    if verb.group.len() > GROUPS_MAX {
+        let many = verb.group.len();
+        return Err(Failure::config(format!(
+            "--group is given {many} times, and a peer is in at most {GROUPS_MAX} groups"
+        )));
+    }
     let mut config = client::config(&verb.connection, Some(verb.name.clone()))?;
     config.groups.clone_from(&verb.group);
     if !verb.take {
@@ -112,6 +122,18 @@ async fn receive(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
                 bus.ack(&message.key, How::Pushed { path });
                 taken += 1;
             }
+            Some(Event::NotJoined { why }) => {
+                return Err(Failure::failed(format!(
+                    "{} is not in {}: {}",
+                    verb.name,
+                    verb.group
+                        .iter()
+                        .map(ToString::to_string)
+                        .collect::<Vec<_>>()
+                        .join(", "),
+                    escape(&why, REASON_CHARS)
+                )));
+            }
             Some(event) => {
                 if let Some(sentence) = notice(&event) {
                     output::complain(&sentence);
@@ -166,17 +188,23 @@ fn tell_trouble(state: &LinkState) {
 
 /// From whom, and the text below, where no line of it looks like one of ours.
 fn for_person(message: &Inbound) -> String {
-    let kind = if message.kind == Kind::Msg {
-        ""
-    } else {
-        ", to all"
+    let to = match (&message.group, message.one) {
+        (Some(group), true) => format!(", to one of #{}", told::name(group)),
+        (Some(group), false) => format!(", to #{}", told::name(group)),
+        (None, _) if message.kind != Kind::Msg => ", to all".into(),
+        (None, _) => String::new(),
+    };
+    let again = match (message.again, message.one) {
+        (true, true) => ", shown before, to you or to another",
+        (true, false) => ", shown before",
+        (false, _) => "",
     };
     let token = message.token.as_deref();
     let token = token.map_or(String::new(), |token| {
         format!(" (token {})", told::name(token))
     });
     format!(
-        "{} from {}{token}{kind}, {}:\n{}",
+        "{} from {}{token}{to}{again}, {}:\n{}",
         told::name(&message.id),
         told::name(&message.from),
         told::name(&message.ts),
@@ -201,6 +229,7 @@ pub(crate) fn line(message: &Inbound) -> Result<String, Failure> {
         thread: talk.thread.as_deref(),
         group: message.group.as_deref(),
         one: message.one,
+        shown_before: message.again,
         token: message.token.as_deref(),
         priority: talk.priority.as_str(),
         body: body(&message.body)?,
@@ -231,6 +260,8 @@ struct Line<'a> {
     group: Option<&'a str>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     one: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    shown_before: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     reply_to: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]

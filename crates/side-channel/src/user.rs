@@ -289,7 +289,11 @@ impl User<'_> {
                 }
             }
             Event::Notice { receipt, id } => self.noticed(&receipt, id).await,
-            Event::GaveUp { .. } | Event::Job { .. } | Event::Registered { .. } => {}
+            // It joins no group.
+            Event::GaveUp { .. }
+            | Event::Job { .. }
+            | Event::NotJoined { .. }
+            | Event::Registered { .. } => {}
         }
     }
 

@@ -166,7 +166,7 @@ impl Replies {
                 let told = json!({ "id": id, "stage": "unknown", "reason": why });
                 ("receipt", told.to_string(), Due::Nothing)
             }
-            Event::Registered { .. } | Event::Job { .. } => return,
+            Event::Registered { .. } | Event::NotJoined { .. } | Event::Job { .. } => return,
         };
         let data = escape_json(&data);
         let mut state = self.state();

@@ -32,14 +32,19 @@ impl GroupName {
     }
 
     /// The name that comes nearest to a text, such as that of a directory: what a group's name cannot
-    /// have becomes `-`. `None` when nothing is left.
+    /// have becomes `-`. In a text without a Latin letter other scripts' letters become their bytes in
+    /// hex, so that not all such texts come to the same. `None` when nothing is left.
     #[must_use]
     pub fn near(text: &str) -> Option<Self> {
-        let fits = |c: char| match c.is_ascii_alphanumeric() || "._-".contains(c) {
-            true => c,
-            false => '-',
-        };
-        let near: String = text.chars().map(fits).collect();
+        let latin = text.contains(|c: char| c.is_ascii_alphabetic());
+        let mut near = String::new();
+        for c in text.chars() {
+            match c {
+                c if c.is_ascii_alphanumeric() || "._-".contains(c) => near.push(c),
+                c if latin || c.is_ascii() => near.push('-'),
+                c => near.push_str(&crate::hex::encode(c.encode_utf8(&mut [0; 4]).as_bytes())),
+            }
+        }
         let near = near.trim_start_matches(|c: char| !c.is_ascii_alphanumeric());
         Self::parse(near.get(..NAME_BYTES_MAX).unwrap_or(near)).ok()
     }
@@ -85,6 +90,8 @@ mod tests {
             ("My Shop", "my-shop"),
             (".config", "config"),
             ("läden", "l-den"),
+            ("2024", "2024"),
+            ("дом-1", "d0b4d0bed0bc-1"),
         ] {
             assert_eq!(GroupName::near(text).unwrap().as_str(), name, "{text}");
         }

@@ -302,6 +302,7 @@ impl Host {
                 Ok(())
             }
             Event::Job { key, news } => self.job(ctx, key, news),
+            Event::NotJoined { .. } => Ok(()),
             Event::Notice {
                 receipt,
                 id: notice,

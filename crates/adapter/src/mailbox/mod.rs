@@ -427,6 +427,9 @@ impl State {
                 self.machine.message(now_ms, Arc::new(mail));
                 self.look_for_paths();
             }
+            Event::NotJoined { .. } => {
+                tracing::warn!("{}", sentence.unwrap_or_default());
+            }
             Event::Job { key, news } => self.machine.job(now_ms, key, news),
             Event::Notice { receipt, id: token } => {
                 self.told.sent(&receipt);

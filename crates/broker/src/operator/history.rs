@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use peerbus_core::broker::MessageHistory;
 use peerbus_store::{Found, History, Page, Query as Meant};
-use peerbus_wire::{BrokerFrame, Envelope, GroupName, MessageId, PeerName, Receipt, Seq};
+use peerbus_wire::{BrokerFrame, Envelope, GroupName, MessageId, PeerName, Receipt, Seq, Stage};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::watch;
@@ -114,7 +114,12 @@ pub(crate) async fn by_id(shared: &Arc<Shared>, id: MessageId) -> Result<Vec<Tol
 /// Adds what became of messages: of those that are under way the engine knows more than the disk.
 async fn told(shared: &Shared, messages: Vec<Found>) -> Option<Vec<Told>> {
     let open = |found: &&Found| {
-        let ended = found.fates.len() >= found.head.recipients as usize;
+        // Where it was and is not any more is no end.
+        let ends = found
+            .fates
+            .iter()
+            .filter(|fate| !matches!(*fate.stage, Stage::Recalled { .. }));
+        let ended = ends.count() >= found.head.recipients as usize;
         !ended || found.envelope.is_none()
     };
     let open: Vec<Seq> = messages

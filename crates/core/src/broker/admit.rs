@@ -95,10 +95,7 @@ impl Broker {
         }
         // A holder that comes back while its name is contested has answered.
         self.holder_answered(peer);
-        match ext {
-            true => self.offer_jobs(cx, peer),
-            false => Ok(()),
-        }
+        self.holder_came(cx, peer, ext)
     }
 
     fn handshake_ack(&self, conn: ConnId, level: u32, window: Window) -> BrokerFrame {

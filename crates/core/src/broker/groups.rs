@@ -38,7 +38,7 @@ impl Broker {
         if !caller.ext {
             return self.answer_peers(cx, caller);
         }
-        let reason = match self.check_groups(caller.peer, &join) {
+        let reason = match self.check_groups(caller.peer, &join, leave) {
             Ok(()) => {
                 self.put_groups(cx, caller.peer, join, leave)?;
                 None
@@ -59,13 +59,20 @@ impl Broker {
         Ok(())
     }
 
-    /// Why a peer cannot join these.
-    fn check_groups(&self, peer: PeerId, join: &[GroupName]) -> Result<(), String> {
+    /// Why a peer cannot join these while it leaves those.
+    fn check_groups(
+        &self,
+        peer: PeerId,
+        join: &[GroupName],
+        leave: &[GroupName],
+    ) -> Result<(), String> {
         let Some(known) = self.registry.get(peer) else {
             return Err("this peer is not known any more".into());
         };
-        let groups = &known.row.groups;
-        let new: BTreeSet<_> = join.iter().filter(|name| !groups.contains(name)).collect();
+        let stays = |name: &&GroupName| !leave.contains(name);
+        let groups: BTreeSet<_> = known.row.groups.iter().filter(stays).collect();
+        let new = join.iter().filter(stays);
+        let new: BTreeSet<_> = new.filter(|name| !groups.contains(name)).collect();
         if new.is_empty() {
             return Ok(());
         }
@@ -128,8 +135,8 @@ impl Broker {
         let all: Vec<_> = self
             .registry
             .of_token(owner)
-            .filter(|(id, peer)| *id != caller.peer && peer.row.groups.contains(group))
-            .filter(|(_, peer)| !peer.row.generated || peer.is_registered(now_ms))
+            .filter(|(id, peer)| *id != caller.peer && peer.is_in(group, now_ms))
+            .filter(|(_, peer)| self.speaks_ext(peer))
             .map(|(id, _)| id)
             .collect();
         if all.is_empty() {
@@ -160,6 +167,12 @@ impl Broker {
             members.owed.pop();
         }
         Ok(Ok(members))
+    }
+
+    /// It is no client of version 1, as far as that is known.
+    fn speaks_ext(&self, peer: &Peer) -> bool {
+        let session = peer.conn.and_then(|conn| self.conns.session(conn));
+        session.is_none_or(|session| session.ext)
     }
 
     fn nobody_in(&self, owner: Option<TokenHash>, group: &GroupName) -> String {
@@ -203,6 +216,11 @@ impl Broker {
 }
 
 impl Peer {
+    /// It is a member: always, or while it is registered if its name was made up.
+    pub(super) fn is_in(&self, group: &GroupName, now_ms: u64) -> bool {
+        self.row.groups.contains(group) && (!self.row.generated || self.is_registered(now_ms))
+    }
+
     /// It is connected, or its connection broke a moment ago.
     pub(super) fn is_registered(&self, now_ms: u64) -> bool {
         self.conn.is_some() || now_ms < self.grace_until

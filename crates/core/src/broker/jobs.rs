@@ -97,16 +97,18 @@ impl Broker {
         holder: PeerId,
     ) -> Result<(), StoreError> {
         let mut row = JobRow::new(seq, caller.token, group.clone());
-        row.give(holder);
+        self.give(&mut row, holder);
         cx.txn.put_job(&row)?;
-        let due_ms = self.patience(cx, holder);
-        self.jobs.put(row, due_ms);
+        let until_ms = cx.now.mono_ms + self.config.patience_ms;
+        self.jobs.put(row, (holder != NOBODY).then_some(until_ms));
         Ok(())
     }
 
-    /// Until when a holder may keep a job.
-    fn patience(&self, cx: &Cx<'_>, holder: PeerId) -> Option<u64> {
-        (holder != NOBODY).then(|| cx.now.mono_ms + self.config.patience_ms)
+    fn give(&mut self, row: &mut JobRow, holder: PeerId) {
+        row.give(holder);
+        if let Some(known) = self.registry.get_mut(holder) {
+            known.served = row.seq;
+        }
     }
 
     /// It is owed to nobody any more.
@@ -117,8 +119,8 @@ impl Broker {
         }
     }
 
-    /// The member who gets a job next: one who is idle and can be woken, or else has least to read;
-    /// whoever had it comes last.
+    /// The member who gets a job next: one who is idle and can be woken, or else has least to read; of
+    /// several the one that was given none for longest. Whoever had it comes last.
     fn next_holder(
         &mut self,
         cx: &mut Cx<'_>,
@@ -143,12 +145,12 @@ impl Broker {
             let session = peer.conn.and_then(|conn| self.conns.session(conn));
             if let Some(session) = session.filter(|session| session.ext) {
                 let wakes = session.presence.as_ref().is_some_and(is_idle);
-                here.push((had.contains(&id), !wakes, id));
+                here.push((had.contains(&id), !wakes, peer.served, id));
             }
         }
         let mut ranked = Vec::with_capacity(here.len());
-        for (had, busy, id) in here {
-            ranked.push((had, busy, self.pending(cx, id)?, id));
+        for (had, busy, served, id) in here {
+            ranked.push((had, busy, self.pending(cx, id)?, served, id));
         }
         ranked.sort_unstable();
         for (.., id) in ranked {
@@ -213,7 +215,25 @@ impl Broker {
         }
     }
 
-    /// A member has come, or has joined: what it holds it may keep, and it may be given what waits.
+    /// A member has come: what it holds it may keep for the rest of its time, and it may be given what
+    /// waits. A client of version 1 may do neither.
+    pub(super) fn holder_came(
+        &mut self,
+        cx: &mut Cx<'_>,
+        peer: PeerId,
+        ext: bool,
+    ) -> Result<(), StoreError> {
+        if !ext {
+            return self.leave_jobs(cx, peer, ENDED);
+        }
+        let until_ms = cx.now.mono_ms + self.config.patience_ms;
+        for seq in self.jobs.of(peer) {
+            self.jobs.keep(seq, until_ms);
+        }
+        self.offer_jobs(cx, peer)
+    }
+
+    /// A member has come, or has joined: it may be given what waits.
     pub(super) fn offer_jobs(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<(), StoreError> {
         let Some(known) = self
             .registry
@@ -228,10 +248,6 @@ impl Broker {
         let stuck = |job: &&Job| job.row.holder == NOBODY || job.due_ms.is_none();
         let all = self.jobs.all.values().filter(stuck).filter(of_its);
         let waiting: Vec<_> = all.map(|job| job.row.seq).collect();
-        for seq in self.jobs.of(peer) {
-            let until = self.patience(cx, peer);
-            self.jobs.set_due(seq, until, false);
-        }
         for seq in waiting {
             self.jobs.set_due(seq, Some(cx.now.mono_ms), false);
         }
@@ -250,10 +266,14 @@ impl Broker {
     }
 
     /// A name has ended: others get what it has.
-    pub(super) fn leave_jobs(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<(), StoreError> {
+    pub(super) fn end_holder(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<(), StoreError> {
+        self.leave_jobs(cx, peer, NAME_ENDED)
+    }
+
+    fn leave_jobs(&mut self, cx: &mut Cx<'_>, peer: PeerId, why: &str) -> Result<(), StoreError> {
         for seq in self.jobs.of(peer) {
             if let Some(row) = self.jobs.row(seq).cloned() {
-                self.pass_job(cx, &row, (true, NAME_ENDED))?;
+                self.pass_job(cx, &row, (true, why))?;
             }
         }
         Ok(())
@@ -303,7 +323,7 @@ impl Broker {
             cx.txn.message(seq)?.map(|head| head.sender),
         );
         let wants = |(id, peer): (PeerId, &Peer)| {
-            peer.row.groups.contains(&row.group)
+            peer.is_in(&row.group, cx.now.mono_ms)
                 && Some(id) != sender
                 && !row.rejected.contains(&id)
         };
@@ -356,7 +376,7 @@ impl Broker {
         }
         let mut row = row.clone();
         row.again |= again && from != NOBODY && !self.mutations.broken(Mutation::PassAsNew);
-        row.give(to);
+        self.give(&mut row, to);
         cx.txn.put_job(&row)?;
         // Who gave it back gets it again when nobody else has come.
         self.jobs

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use peerbus_wire::{GroupName, Mark, NameKey, PeerName, Presence};
+use peerbus_wire::{GroupName, Mark, NameKey, PeerName, Presence, Seq};
 
 use super::ConnId;
 use crate::store::{AliasRow, Ending, PeerId, PeerRow};
@@ -25,6 +25,8 @@ pub(super) struct Peer {
     pub(super) pending: Option<u64>,
     /// How it described itself last, while it is away.
     pub(super) presence: Option<Presence>,
+    /// The last message for one member of a group that it was given.
+    pub(super) served: Seq,
 }
 
 impl Peer {
@@ -184,6 +186,7 @@ impl Registry {
                 taken_over_ms: None,
                 pending: None,
                 presence: None,
+                served: Seq(0),
             },
         );
     }

@@ -166,7 +166,7 @@ impl Broker {
         if let Some(newcomer) = newcomer {
             self.deny(newcomer, CloseReason::NameEnded);
         }
-        self.leave_jobs(cx, peer)?;
+        self.end_holder(cx, peer)?;
         self.end_forwarded(cx, peer, successor.map_or(Ending::Expire, Ending::Move))?;
         self.pass_aliases(cx, peer, successor)?;
         if let Some(row) = successor.and_then(|to| self.registry.pass_groups(peer, to)) {
@@ -188,6 +188,8 @@ impl Broker {
         self.outbox.want(Need::Now);
         if let Some(successor) = successor {
             self.add_alias(cx, &name, successor, false)?;
+            // It may be in more groups now.
+            self.offer_jobs(cx, successor)?;
         }
         self.sweep.pass_now(cx.now);
         Ok(())

@@ -28,7 +28,8 @@ impl MessageHistory {
     #[must_use]
     pub fn ended(head: &MessageHead, fates: &[Fate]) -> Vec<Receipt> {
         let mut told = Vec::new();
-        for fate in fates.iter().take(RECIPIENTS_MAX) {
+        // Of one that went from member to member the last ones count.
+        for fate in &fates[fates.len().saturating_sub(RECIPIENTS_MAX)..] {
             tell(&head.id, &fate.to, &fate.way, &mut told);
             told.push(Receipt {
                 at_ms: Some(fate.at_ms),
@@ -134,7 +135,7 @@ impl Broker {
         let mut fates = txn.fates(head.seq)?;
         let of_this = |fate: &&Fate| fate.seq == head.seq && !fate.is_of_nobody();
         fates.extend(self.fates.iter().filter(of_this).cloned());
-        fates.truncate(RECIPIENTS_MAX);
+        fates.drain(..fates.len().saturating_sub(RECIPIENTS_MAX));
         let mut told = Vec::new();
         let mut queued = Vec::new();
         let say = |to, stage, at_ms| Receipt {

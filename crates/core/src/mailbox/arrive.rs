@@ -64,12 +64,13 @@ impl Mailbox {
                 JobNews::Recalled => self.give_back_job(no),
                 JobNews::Doubted if message.parked => self.give_back_job(no),
                 JobNews::Doubted => message.parked = !message.may_be_shown(),
-                JobNews::Renewed => message.parked = false,
+                JobNews::Renewed { again } => {
+                    message.parked = false;
+                    message.again |= again;
+                }
             }
         }
-        if news == JobNews::Recalled {
-            self.recall_withheld(key);
-        }
+        self.withheld_job(key, news);
         self.finish(now_ms);
     }
 

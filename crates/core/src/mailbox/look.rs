@@ -82,7 +82,7 @@ impl Mailbox {
     #[must_use]
     pub fn has_unshown(&self) -> bool {
         let unshown = |message: &Message| {
-            message.place == Place::New && !message.again && !message.is_quiet()
+            message.place == Place::New && !message.again && !message.parked && !message.is_quiet()
         };
         self.messages.values().any(unshown)
     }

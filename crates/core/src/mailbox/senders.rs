@@ -10,7 +10,7 @@ use super::message::{Message, Place};
 use super::mutation::Mutation;
 use super::types::{Content, Mail, No, Output, Traits};
 use crate::grant::NamePattern;
-use crate::peer::Key;
+use crate::peer::{JobNews, Key};
 
 /// Messages that wait for the user at a time, of all senders and of one, and their bodies in bytes.
 /// What is more is refused: they fill the window, and others' mail needs room there.
@@ -32,6 +32,9 @@ const WITHHELD: &str =
 /// For the sender of a message that the user does not want.
 const UNWANTED: &str = "the recipient takes no mail of this sender";
 const DECLINED: &str = "the recipient's user declined this message";
+
+/// For the sender of a message for one member of a group that vanishes at this one.
+const NOT_HERE: &str = "it is for another member of the group";
 
 /// For the sender of a message that would wait for the user, were there room.
 const NO_ROOM: &str =
@@ -89,12 +92,21 @@ impl Senders {
     }
 }
 
+/// A message that waits for the user.
+#[derive(Debug)]
+struct Withheld {
+    mail: Arc<Mail>,
+    /// As in [`Message`].
+    again: bool,
+    parked: bool,
+}
+
 /// What waits for the user, and what was said of the rest.
 #[derive(Debug, Default)]
 pub(super) struct Door {
     senders: Senders,
     /// In order of arrival. Nothing of it is in the table: no path and no tool knows of it.
-    withheld: BTreeMap<No, Arc<Mail>>,
+    withheld: BTreeMap<No, Withheld>,
     /// When the user was told of a sender last.
     warned: BTreeMap<String, u64>,
 }
@@ -107,13 +119,13 @@ impl Mailbox {
         }
         self.advance(now_ms);
         self.door.senders = senders.clone();
-        for (no, mail) in std::mem::take(&mut self.door.withheld) {
-            match self.rule(&mail) {
+        for (no, waiting) in std::mem::take(&mut self.door.withheld) {
+            match self.rule(&waiting.mail) {
                 Rule::Hold => {
-                    self.door.withheld.insert(no, mail);
+                    self.door.withheld.insert(no, waiting);
                 }
-                Rule::Allow => self.let_in(no, mail),
-                rule => self.turn_away(now_ms, no, &mail, rule),
+                Rule::Allow => self.let_in(no, waiting),
+                rule => self.turn_away(now_ms, no, &waiting.mail, rule),
             }
         }
         self.finish(now_ms);
@@ -144,9 +156,14 @@ impl Mailbox {
         let key = mail.inbound.key;
         let (mut all, mut own) = ((1, mail.inbound.body.len()), (1, mail.inbound.body.len()));
         for other in self.door.withheld.values() {
-            let bytes = other.inbound.body.len();
+            let bytes = other.mail.inbound.body.len();
             all = (all.0 + 1, all.1 + bytes);
-            if other.inbound.from.eq_ignore_ascii_case(&mail.inbound.from) {
+            if other
+                .mail
+                .inbound
+                .from
+                .eq_ignore_ascii_case(&mail.inbound.from)
+            {
                 own = (own.0 + 1, own.1 + bytes);
             }
         }
@@ -157,10 +174,15 @@ impl Mailbox {
             self.tell(mail, Output::Reject { no, key, reason });
             return self.warn_of(now_ms, mail, "is refused: too much waits for you already");
         }
+        let waiting = Withheld {
+            mail: Arc::clone(mail),
+            again: mail.inbound.again,
+            parked: false,
+        };
         if self.mutations.broken(Mutation::ShowWithheld) {
-            return self.let_in(no, Arc::clone(mail));
+            return self.let_in(no, waiting);
         }
-        self.door.withheld.insert(no, Arc::clone(mail));
+        self.door.withheld.insert(no, waiting);
         let why = WITHHELD.to_owned();
         let stage = Stage::Held { why };
         self.tell(mail, Output::Progress { no, key, stage });
@@ -168,10 +190,11 @@ impl Mailbox {
     }
 
     fn turn_away(&mut self, now_ms: u64, no: No, mail: &Mail, rule: Rule) {
-        let (key, again) = (mail.inbound.key, mail.inbound.again);
+        let key = mail.inbound.key;
         if rule == Rule::Drop && mail.inbound.one {
-            // Nothing is said of why: another member of the group may want it.
-            self.outputs.push_back(Output::GiveBack { no, key, again });
+            // Another member of the group may want it, and this one is not asked again.
+            let reason = NOT_HERE;
+            self.tell(mail, Output::Reject { no, key, reason });
             return self.warn_of(now_ms, mail, "is dropped, as you have it");
         }
         if rule == Rule::Drop {
@@ -195,50 +218,64 @@ impl Mailbox {
         self.warn(&format!("mail of {from} {what}"));
     }
 
-    /// The bus wants what waits for the user: it was not shown here.
-    pub(super) fn recall_withheld(&mut self, key: Key) {
-        let found = self
-            .door
-            .withheld
-            .iter()
-            .find(|(_, mail)| mail.inbound.key == key);
-        if let Some((&no, mail)) = found {
-            let again = mail.inbound.again;
-            self.door.withheld.remove(&no);
-            self.outputs.push_back(Output::GiveBack { no, key, again });
+    /// As [`Mailbox::job`], of what waits for the user: it was not shown here.
+    pub(super) fn withheld_job(&mut self, key: Key, news: JobNews) {
+        let mut all = self.door.withheld.iter_mut();
+        let found = all.find(|(_, waiting)| waiting.mail.inbound.key == key);
+        let Some((&no, waiting)) = found else {
+            return;
+        };
+        match news {
+            JobNews::Doubted if !waiting.parked => waiting.parked = true,
+            JobNews::Renewed { again } => {
+                waiting.parked = false;
+                waiting.again |= again;
+            }
+            JobNews::Recalled | JobNews::Doubted => {
+                let again = waiting.again;
+                self.door.withheld.remove(&no);
+                self.outputs.push_back(Output::GiveBack { no, key, again });
+            }
         }
     }
 
     /// What waits for the user, in order of arrival.
     pub fn withheld(&self) -> impl Iterator<Item = (No, &Arc<Mail>)> {
-        self.door.withheld.iter().map(|(no, mail)| (*no, mail))
+        let all = self.door.withheld.iter();
+        all.map(|(no, waiting)| (*no, &waiting.mail))
     }
 
     /// The user decides: the agent gets it, or its sender is told that it does not. False: it does
     /// not wait any more.
     pub fn decide(&mut self, now_ms: u64, no: No, show: bool) -> bool {
-        let Some(mail) = self.door.withheld.remove(&no) else {
+        let Some(waiting) = self.door.withheld.remove(&no) else {
             return false;
         };
         self.advance(now_ms);
         if show {
-            self.let_in(no, mail);
+            self.let_in(no, waiting);
         } else {
-            let (key, reason) = (mail.inbound.key, DECLINED);
-            self.tell(&mail, Output::Reject { no, key, reason });
+            let (key, reason) = (waiting.mail.inbound.key, DECLINED);
+            self.tell(&waiting.mail, Output::Reject { no, key, reason });
         }
         self.finish(now_ms);
         true
     }
 
     /// It is in the table from now on, where it would be had it passed at once.
-    fn let_in(&mut self, no: No, mail: Arc<Mail>) {
+    fn let_in(&mut self, no: No, waiting: Withheld) {
+        let Withheld {
+            mail,
+            again,
+            parked,
+        } = waiting;
         let traits = Traits {
             priority: mail.talk.priority,
             bytes: mail.bytes,
-            again: mail.inbound.again,
+            again,
         };
-        let message = Message::new(Content::Mail(mail), traits, Place::New);
+        let mut message = Message::new(Content::Mail(mail), traits, Place::New);
+        message.parked = parked;
         self.messages.insert(no, message);
     }
 }

@@ -212,7 +212,7 @@ impl Session {
         let doubted = self.inbox.doubt_jobs();
         self.jobs = doubted.map(|key| (key, JobNews::Doubted)).collect();
         let groups = self.config.groups.clone();
-        if ext && !groups.is_empty() && self.queries.skip_next() {
+        if ext && !groups.is_empty() && self.queries.joins(groups.clone()) {
             self.control.push_back(ClientFrame::Regroup {
                 join: groups,
                 leave: Vec::new(),

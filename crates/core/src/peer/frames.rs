@@ -1,8 +1,8 @@
 //! Frames: what comes from the broker, and what goes to it.
 
 use peerbus_wire::{
-    Ack, Address, ClientFrame, Delivery, DeliveryKey, How, Kind, PeerName, Receipt, Received,
-    Secret, Stage, VerifyError, control_type,
+    Ack, Address, ClientFrame, Delivery, DeliveryKey, How, Kind, PeerName, PeersFrame, Receipt,
+    Received, Secret, Stage, VerifyError, control_type,
 };
 
 use super::inbox::{Arrival, Fingerprint};
@@ -27,8 +27,11 @@ impl Session {
         match (self.phase, Received::parse(text)) {
             (Phase::Registering { .. }, Received::Peers(frame)) => self.online(now, &frame),
             (Phase::Online { ext, .. }, Received::Peers(frame)) => {
+                self.regrouped(&frame);
                 match self.queries.answer(frame, ext) {
-                    Some(reply) => self.replies.push_back(reply),
+                    Some(Some(reply)) => self.replies.push_back(reply),
+                    // Nobody waits for it any more.
+                    Some(None) => {}
                     None => self.counters.ignored += 1,
                 }
             }
@@ -51,6 +54,23 @@ impl Session {
                 self.hang_up(now, why.into());
             }
             _ => self.counters.ignored += 1,
+        }
+    }
+
+    /// The broker answered, maybe about groups: what was joined or left stays so over connections, and
+    /// that something was not joined which nobody waits for is told.
+    fn regrouped(&mut self, frame: &PeersFrame) {
+        let Some((join, leave, awaited)) = self.queries.regroups() else {
+            return;
+        };
+        if frame.groups.is_some() && frame.reason.is_none() {
+            let groups = &mut self.config.groups;
+            groups.retain(|name| !join.contains(name) && !leave.contains(name));
+            groups.extend(join.iter().filter(|name| !leave.contains(name)).cloned());
+        } else if !awaited {
+            let why = frame.reason.clone();
+            let why = why.unwrap_or_else(|| "this broker knows no groups".into());
+            self.unjoined = Some(Event::NotJoined { why });
         }
     }
 
@@ -145,7 +165,8 @@ impl Session {
             Arrival::New => {}
             Arrival::Held(job) => {
                 self.counters.duplicates += 1;
-                self.jobs.extend(job.map(|key| (key, JobNews::Renewed)));
+                let renewed = |(key, again)| (key, JobNews::Renewed { again });
+                self.jobs.extend(job.map(renewed));
             }
             Arrival::Consumed(how) => {
                 self.counters.duplicates += 1;

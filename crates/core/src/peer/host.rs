@@ -97,6 +97,9 @@ impl Session {
         if let Some(registered) = self.registered.take() {
             return Some(registered);
         }
+        if let Some(unjoined) = self.unjoined.take() {
+            return Some(unjoined);
+        }
         if let Some(event) = self.notices.take() {
             if self.mutations.broken(Mutation::AckUntold)
                 && let Event::Notice { id: Some(id), .. } = event

@@ -40,8 +40,8 @@ pub(super) enum Arrival {
     /// New: the host will see it.
     New,
     /// Held already: not acked now, but with the one that is held. `Some`: it is for one member of a
-    /// group, and still this one's.
-    Held(Option<Key>),
+    /// group, still this one's, and may (`true`) have been shown meanwhile.
+    Held(Option<(Key, bool)>),
     /// Consumed already: ack it again, with this.
     Consumed(Option<How>),
     /// The host did not want it: reject it again, with this.
@@ -96,7 +96,7 @@ impl Inbox {
                 entry.deliveries.truncate(DELIVERIES_MAX - 1);
                 entry.deliveries.push(delivery);
             }
-            return Arrival::Held(entry.one.then_some(key));
+            return Arrival::Held(entry.one.then_some((key, inbound.again)));
         }
         let bytes = inbound.body.len();
         self.bytes += bytes;

@@ -87,6 +87,8 @@ pub struct Session {
     domain: Option<Domain>,
     audits: VecDeque<AuditRecord>,
     registered: Option<Event>,
+    /// Groups were not joined.
+    unjoined: Option<Event>,
     inbox: Inbox,
     /// What the host is to know of messages for one member of a group.
     jobs: VecDeque<(Key, JobNews)>,
@@ -147,6 +149,7 @@ impl Session {
             audits: VecDeque::new(),
             registered: None,
             inbox: Inbox::default(),
+            unjoined: None,
             jobs: VecDeque::new(),
             outbox: Outbox::default(),
             queries: Queries::default(),
@@ -195,6 +198,7 @@ impl Session {
     #[must_use]
     pub fn has_event(&self) -> bool {
         self.registered.is_some()
+            || self.unjoined.is_some()
             || self.notices.has_event()
             || !self.jobs.is_empty()
             || self.inbox.has_unread()

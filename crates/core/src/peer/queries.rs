@@ -96,16 +96,16 @@ impl Queries {
         QueryId(self.last)
     }
 
-    /// The broker will answer something first that nobody waits for. Says whether there is room for it;
-    /// only before anything else was asked on this connection.
-    pub(super) fn skip_next(&mut self) -> bool {
+    /// The broker is asked first to let this peer join groups, whose answer nobody waits for. Says whether
+    /// there is room for it; only before anything else was asked on this connection.
+    pub(super) fn joins(&mut self, groups: Vec<GroupName>) -> bool {
         if self.waiting.len() >= QUERIES_MAX || self.sent > 0 {
             return false;
         }
         let id = self.number();
         self.waiting.push_front(Query {
             id,
-            question: Question::Peers(None),
+            question: Question::Regroup(groups, Vec::new()),
             deadline_ms: u64::MAX,
             told: true,
         });
@@ -147,21 +147,34 @@ impl Queries {
         false
     }
 
-    /// The broker answered the oldest query with this.
-    pub(super) fn answer(&mut self, frame: PeersFrame, ext: bool) -> Option<Reply> {
+    /// Which groups the oldest query joins and leaves, if it does, and whether somebody waits for that.
+    pub(super) fn regroups(&self) -> Option<(&[GroupName], &[GroupName], bool)> {
+        let query = self.waiting.front().filter(|_| self.sent > 0)?;
+        match &query.question {
+            Question::Regroup(join, leave) => Some((join, leave, !query.told)),
+            _ => None,
+        }
+    }
+
+    /// The broker answered the oldest query with this. `None`: nothing was asked; otherwise the reply, if
+    /// somebody waits for one.
+    pub(super) fn answer(&mut self, frame: PeersFrame, ext: bool) -> Option<Option<Reply>> {
         if self.sent == 0 {
             return None;
         }
         self.sent -= 1;
-        let query = self.waiting.pop_front().filter(|query| !query.told)?;
+        let query = self.waiting.pop_front()?;
+        if query.told {
+            return Some(None);
+        }
         let answer = match query.question {
             Question::Peers(_) | Question::Regroup(..) => Answer::Peers(Roster::of(frame, ext)),
             Question::Statuses { statements, .. } => Answer::Statuses(statements),
         };
-        Some(Reply::Answered {
+        Some(Some(Reply::Answered {
             query: query.id,
             outcome: Ok(answer),
-        })
+        }))
     }
 
     /// The connection ended: what was not answered is to be asked again.

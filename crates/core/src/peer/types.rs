@@ -200,7 +200,10 @@ pub enum JobNews {
     /// There is another connection, and it may be another member's by now.
     Doubted,
     /// It was delivered again: it is still this one's.
-    Renewed,
+    Renewed {
+        /// It may have been shown since, to another member.
+        again: bool,
+    },
 }
 
 /// What the host is told, in order.
@@ -230,6 +233,12 @@ pub enum Event {
         /// The broker keeps the statement until [`ack_notice`](super::Session::ack_notice) is called
         /// with this.
         id: Option<NoticeId>,
+    },
+    /// The groups that this peer joins by itself, and joined when it was asked to before, could not be
+    /// joined.
+    NotJoined {
+        /// Why: the broker's words.
+        why: String,
     },
     /// A message whose fate the caller was told is not known was never confirmed, and is not sent
     /// again.

@@ -167,6 +167,11 @@ fn nobody_is_in_more_groups_than_it_may() {
     assert_eq!(more.groups.map(|groups| groups.len()), Some(GROUPS_MAX));
     let why = "a peer is in at most 64 groups, and this would be in 65: leave some";
     assert_eq!(more.reason.as_deref(), Some(why));
+    let instead = regroup(&mut rig, ada, &["one-more"], &["g0"]);
+    assert_eq!(
+        (instead.groups.map(|groups| groups.len()), instead.reason),
+        (Some(GROUPS_MAX), None)
+    );
     let brief = rig.join(Register {
         ephemeral: true,
         ..ext("brief", "brief")
@@ -214,4 +219,23 @@ fn version_1_is_a_member_of_nothing_and_may_write_to_a_group() {
     assert_eq!(rig.delivered(bob), [1]);
     rig.send(bob, "bob", "#shop", "m2");
     assert_eq!(refused(&mut rig, bob).0, RefusalCode::UnknownRecipient);
+}
+
+#[test]
+fn who_was_a_member_and_is_here_with_version_1_gets_nothing_meanwhile() {
+    let mut rig = Rig::new();
+    let (ada, bob) = (
+        member(&mut rig, "ada", "shop"),
+        member(&mut rig, "bob", "shop"),
+    );
+    let cyd = member(&mut rig, "cyd", "shop");
+    rig.close(bob, true);
+    let bob = rig.v1("bob");
+    rig.send(ada, "ada", "#shop", "m1");
+    assert_eq!(rig.delivered(cyd), [1]);
+    assert!(rig.delivered(bob).is_empty() && rig.owed("bob").is_empty());
+    rig.close(bob, true);
+    rig.ext("bob");
+    rig.send(ada, "ada", "#shop", "m2");
+    assert_eq!(rig.owed("bob"), [2]);
 }

@@ -342,7 +342,79 @@ fn a_holder_that_comes_back_as_a_client_of_version_1_is_none() {
     let mut rig = Rig::new();
     let (_, members) = given(&mut rig, &["bob", "cyd"]);
     rig.close(members[0], false);
-    rig.v1("bob");
+    let bob = rig.v1("bob");
+    assert!(rig.delivered(bob).is_empty());
+    assert_eq!(came(&mut rig, members[1]), Some(true));
+    rig.ack(bob, 1);
+    assert_eq!(rig.owed("cyd"), [1]);
+}
+
+#[test]
+fn a_connection_that_breaks_again_and_again_does_not_keep_it_for_longer() {
+    let mut rig = Rig::new();
+    let (_, members) = given(&mut rig, &["bob", "cyd"]);
+    let mut bob = members[0];
+    for _ in 0..5 {
+        rig.pass(100 * SECOND);
+        rig.close(bob, false);
+        bob = rig.ext("bob");
+    }
+    rig.take(bob);
+    let join = vec![GroupName::parse("other").unwrap()];
+    let leave = Vec::new();
+    rig.frame(bob, ClientFrame::Regroup { join, leave });
+    rig.pass(100 * SECOND);
+    assert_eq!(rig.take(bob).recalled, [1]);
+    // Nor does it help to come back while it is asked for it.
+    rig.close(bob, false);
+    bob = rig.ext("bob");
+    rig.pass(1);
+    assert_eq!(rig.take(bob).recalled, [1]);
     rig.pass(6 * SECOND);
     assert_eq!(came(&mut rig, members[1]), Some(true));
+}
+
+#[test]
+fn of_equals_the_one_gets_it_that_was_given_none_for_longest() {
+    let mut rig = Rig::new();
+    let ada = rig.ext("ada");
+    let names = ["bob", "cyd", "dan"];
+    let members = names.map(|name| member(&mut rig, name));
+    for n in 1..=6 {
+        rig.send(ada, "ada", "#shop!", &format!("m{n}"));
+        let holder = members[(n as usize - 1) % 3];
+        assert_eq!(rig.delivered(holder), [n], "{n}");
+        rig.ack(holder, n);
+    }
+}
+
+#[test]
+fn who_inherits_a_membership_may_get_what_waits() {
+    let mut rig = Rig::new();
+    let ada = rig.ext("ada");
+    let bob = member(&mut rig, "bob");
+    rig.close(bob, true);
+    rig.send(ada, "ada", "#shop!", "m1");
+    let heir = rig.ext("heir");
+    retire(&mut rig, "bob", Some("heir")).unwrap();
+    assert_eq!(came(&mut rig, heir), Some(false));
+}
+
+#[test]
+fn who_is_gone_for_good_is_not_waited_for_when_all_others_rejected_it() {
+    let mut rig = Rig::new();
+    let generated = Register {
+        generated: true,
+        ..ext("gen", "gen")
+    };
+    let gone = join(&mut rig, generated);
+    rig.close(gone, true);
+    let (ada, members) = given(&mut rig, &["bob"]);
+    let key = Seq(1).key();
+    let reason = "not mine".to_owned();
+    rig.frame(members[0], ClientFrame::Reject { key, reason });
+    let dead = Stage::Dead {
+        why: "not mine".into(),
+    };
+    assert!(rig.states(ada).contains(&dead));
 }

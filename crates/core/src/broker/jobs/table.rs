@@ -13,6 +13,8 @@ pub(super) struct Job {
     pub(super) row: JobRow,
     /// On the monotonic clock; `None` until somebody comes.
     pub(super) due_ms: Option<u64>,
+    /// Until when its holder may keep it; `None`: nobody has it, or it is not known how long.
+    pub(super) until_ms: Option<u64>,
     /// Its holder was asked to give it back.
     pub(super) asked: bool,
 }
@@ -32,19 +34,27 @@ impl Jobs {
     pub(in super::super) fn new(rows: Vec<JobRow>, due_ms: u64) -> Self {
         let mut jobs = Self::default();
         for row in rows {
-            let due_ms = (row.holder != NOBODY).then_some(due_ms);
-            jobs.put(row, due_ms);
+            let (seq, held) = (row.seq, row.holder != NOBODY);
+            jobs.put(row, None);
+            jobs.set_due(seq, held.then_some(due_ms), false);
         }
         jobs
     }
 
+    /// It goes on when `due_ms` has come, if its holder did not see it until then.
     pub(super) fn put(&mut self, row: JobRow, due_ms: Option<u64>) {
-        let seq = row.seq;
+        let (seq, until_ms) = (row.seq, due_ms);
         self.remove(seq);
         self.held.insert((row.holder, seq));
         *self.open.entry(row.owner).or_default() += 1;
         let asked = false;
-        self.all.insert(seq, Job { row, due_ms, asked });
+        let job = Job {
+            row,
+            due_ms,
+            until_ms,
+            asked,
+        };
+        self.all.insert(seq, job);
         self.due.extend(due_ms.map(|at| (at, seq)));
     }
 
@@ -60,6 +70,14 @@ impl Jobs {
             left => self.open.insert(job.row.owner, left),
         };
         Some(job.row)
+    }
+
+    /// Its holder is here (again): it has as long as it had, or until then if that is not known.
+    pub(super) fn keep(&mut self, seq: Seq, until_ms: u64) {
+        if let Some(job) = self.all.get_mut(&seq) {
+            let until_ms = *job.until_ms.get_or_insert(until_ms);
+            self.set_due(seq, Some(until_ms), false);
+        }
     }
 
     pub(super) fn set_due(&mut self, seq: Seq, due_ms: Option<u64>, asked: bool) {

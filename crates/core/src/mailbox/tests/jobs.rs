@@ -129,7 +129,7 @@ fn after_a_new_connection_what_was_not_shown_waits_for_word() {
     rig.activity(Activity::Idle);
     rig.ready(&SOCKET);
     assert_eq!((rig.wanted(), rig.read()), (None, None));
-    news(&mut rig, "m2", JobNews::Renewed);
+    news(&mut rig, "m2", JobNews::Renewed { again: false });
     rig.pass(10_000);
     assert_eq!(ids(&rig.push()), [unshown.0]);
 
@@ -155,5 +155,38 @@ fn what_waits_for_the_user_goes_back_and_what_is_dropped_goes_on() {
     assert_eq!(rig.mailbox.withheld().count(), 0);
     rig.input(|mailbox, now| mailbox.set_senders(now, &rules("bob=drop")));
     let dropped = rig.next();
-    assert_eq!(given_back(&mut rig), [(dropped, false)]);
+    let rejected = rig.take(|output| match output {
+        Output::Reject { no, reason, .. } => Some((*no, *reason)),
+        _ => None,
+    });
+    let another = "it is for another member of the group";
+    assert_eq!(
+        rejected,
+        [(dropped, another)],
+        "it is not given to this one again"
+    );
+}
+
+#[test]
+fn what_waits_for_the_user_over_a_new_connection_is_shown_once_there_is_word() {
+    let rules = Senders::parse(["bob=hold"]).unwrap();
+    let mut rig = Rig::new(&[&SOCKET]);
+    rig.job = true;
+    rig.input(|mailbox, now| mailbox.set_senders(now, &rules));
+    let held = rig.next();
+    news(&mut rig, "m1", JobNews::Doubted);
+    rig.input(|mailbox, now| assert!(mailbox.decide(now, held, true)));
+    rig.ready(&SOCKET);
+    assert_eq!((rig.wanted(), rig.read()), (None, None));
+    news(&mut rig, "m1", JobNews::Renewed { again: true });
+    let push = rig.push();
+    assert_eq!(ids(&push), [held.0]);
+    assert!(push.items[0].repeat, "another member was shown it");
+
+    let gone = rig.next();
+    news(&mut rig, "m2", JobNews::Doubted);
+    assert_eq!(given_back(&mut rig), []);
+    news(&mut rig, "m2", JobNews::Doubted);
+    assert_eq!(given_back(&mut rig), [(gone, false)]);
+    assert_eq!(rig.mailbox.withheld().count(), 0);
 }

@@ -1,4 +1,4 @@
-use peerbus_wire::{PeerEntry, Presence};
+use peerbus_wire::{GroupName, PeerEntry, Presence};
 
 use super::*;
 use crate::peer::connection::PING_MS;
@@ -244,4 +244,68 @@ fn presence_is_told_when_it_changes() {
     let register = rig.register(true);
     assert_eq!(register.presence, Some(presence));
     assert!(rig.frames().is_empty(), "the registration said it");
+}
+
+/// What goes to the broker of groups.
+fn regrouped(rig: &mut Rig) -> Vec<String> {
+    let sent = rig.wire().into_iter();
+    sent.filter(|frame| frame.starts_with("Regroup")).collect()
+}
+
+fn in_groups(names: &[&str], reason: Option<&str>) -> BrokerFrame {
+    let group = |name: &&str| GroupName::parse(name).unwrap();
+    BrokerFrame::Peers(PeersFrame {
+        groups: Some(names.iter().map(group).collect()),
+        reason: reason.map(Into::into),
+        ..PeersFrame::default()
+    })
+}
+
+#[test]
+fn who_left_a_group_does_not_join_it_again_with_the_next_connection() {
+    let group = |name: &str| GroupName::parse(name).unwrap();
+    let mut rig = Rig::new(false);
+    rig.session.config.groups = vec![group("shop"), group("build")];
+    rig.register(true);
+    assert!(regrouped(&mut rig)[0].contains("#shop, #build]"));
+    rig.receive(&in_groups(&["build", "shop"], None));
+    let both = (vec![group("reviewers")], vec![group("shop")]);
+    rig.session.regroup(both, 60_000).unwrap();
+    rig.wire();
+    rig.receive(&in_groups(&["build", "reviewers"], None));
+    let both = (vec![group("more")], vec![group("build")]);
+    rig.session.regroup(both, 60_000).unwrap();
+    rig.wire();
+    rig.receive(&in_groups(&["build", "reviewers"], Some("too many")));
+    rig.cut();
+    rig.redial();
+    rig.register(true);
+    let again = regrouped(&mut rig);
+    assert!(again[0].contains("[#build, #reviewers]"), "{again:?}");
+}
+
+#[test]
+fn that_the_groups_of_its_own_were_not_joined_is_told() {
+    for (answer, why) in [
+        (
+            in_groups(&[], Some("a peer is in at most 64")),
+            "a peer is in at most 64",
+        ),
+        (peers(&["Bob"]), "this broker knows no groups"),
+    ] {
+        let mut rig = Rig::new(false);
+        rig.session.config.groups = vec![GroupName::parse("shop").unwrap()];
+        rig.register(true);
+        rig.wire();
+        assert!(matches!(
+            rig.session.poll_event(),
+            Some(Event::Registered { .. })
+        ));
+        rig.receive(&answer);
+        let why = why.to_owned();
+        assert!(rig.session.has_event());
+        assert_eq!(rig.session.poll_event(), Some(Event::NotJoined { why }));
+        assert_eq!(rig.session.poll_event(), None);
+        assert!(rig.replies().is_empty());
+    }
 }

@@ -90,7 +90,7 @@ fn after_another_connection_a_job_is_doubted_until_it_comes_again() {
     assert_eq!(rig.session.poll_event(), Some(Event::Job { key, news }));
     assert_eq!(rig.session.poll_event(), None, "m2 was not taken");
     job(&mut rig, "17", "m1");
-    let news = JobNews::Renewed;
+    let news = JobNews::Renewed { again: false };
     assert_eq!(rig.session.poll_event(), Some(Event::Job { key, news }));
     job(&mut rig, "18", "m2");
     assert_eq!(rig.message().id, "m2");

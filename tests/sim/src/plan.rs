@@ -146,6 +146,7 @@ impl Plan {
             sweep_ms: self.config.sweep_ms,
             expiry_generated_ms: self.config.expiry_generated_ms,
             grace_ms: self.config.grace_ms,
+            patience_ms: self.config.patience_ms,
             recall_ms: self.config.recall_ms,
             queue_max: self.config.queue_max,
             owed_to_max: self.config.owed_to_max,

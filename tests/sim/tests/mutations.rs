@@ -1,6 +1,8 @@
 //! The oracle bites: each promise of the core is broken on purpose, and each time the oracle says
 //! which one.
 
+use std::ops::Range;
+
 use peerbus_core::broker::Mutation;
 use peerbus_core::peer;
 use peerbus_sim::{Options, run};
@@ -16,7 +18,11 @@ fn caught(broken: Options, rule: &str) {
 
 /// The same of a fault that shows in some worlds only by what comes of it in the end: `late`.
 fn caught_in_time(broken: Options, rule: &str, late: &str) {
-    for seed in 1..=SEEDS {
+    caught_in(1..SEEDS + 1, broken, rule, late);
+}
+
+fn caught_in(seeds: Range<u64>, broken: Options, rule: &str, late: &str) {
+    for seed in seeds.clone() {
         let report = run(seed, broken);
         if let Some(failure) = &report.failure
             && failure.rule != late
@@ -25,7 +31,7 @@ fn caught_in_time(broken: Options, rule: &str, late: &str) {
             return;
         }
     }
-    panic!("{broken:?} was not caught in {SEEDS} seeds");
+    panic!("{broken:?} was not caught in the seeds {seeds:?}");
 }
 
 fn broker(mutation: Mutation) -> Options {
@@ -70,6 +76,16 @@ fn a_job_that_two_members_have() {
 #[test]
 fn a_job_that_stays_with_a_member_who_has_left() {
     caught(broker(Mutation::KeepJob), "job");
+}
+
+#[test]
+fn a_job_that_stays_with_a_member_who_does_not_come_to_it() {
+    caught(broker(Mutation::NeverRecall), "job");
+}
+
+#[test]
+fn a_member_without_room_of_which_the_sender_does_not_hear() {
+    caught_in(400..500, broker(Mutation::HideFull), "broadcast", "");
 }
 
 #[test]

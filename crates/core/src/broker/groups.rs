@@ -198,6 +198,9 @@ impl Broker {
         full: &[PeerId],
     ) -> Result<(), StoreError> {
         for &member in full {
+            if self.mutations.broken(Mutation::HideFull) {
+                break;
+            }
             let to = self.registry.name(member);
             let reason = format!("the queue of {to} is full; it did not get this one");
             let notice = Notice {

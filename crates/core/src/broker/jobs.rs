@@ -182,11 +182,16 @@ impl Broker {
             return Ok(());
         };
         let (row, asked) = (job.row.clone(), job.asked);
-        self.jobs.set_due(seq, None, false);
+        // It is looked at again when somebody comes, and once in a while: a queue may have room by then.
+        let next_ms = cx.now.mono_ms + self.config.patience_ms;
+        self.jobs.set_due(seq, Some(next_ms), false);
         let conn = self.registry.conn(row.holder);
         let ext = |conn: &ConnId| self.conns.session(*conn).is_some_and(|s| s.ext);
         let Some(conn) = conn.filter(ext) else {
-            return self.pass_job(cx, &row, (true, ENDED));
+            return match self.mutations.broken(Mutation::KeepJob) {
+                true => Ok(()),
+                false => self.pass_job(cx, &row, (true, ENDED)),
+            };
         };
         if asked {
             return self.pass_job(cx, &row, (true, SILENT));
@@ -198,7 +203,8 @@ impl Broker {
             fresh: true,
             ..Wanted::of(&row, &waiting)
         };
-        if self.next_holder(cx, &wanted)?.is_some() {
+        let next = self.next_holder(cx, &wanted)?;
+        if next.is_some() && !self.mutations.broken(Mutation::NeverRecall) {
             let until = cx.now.mono_ms + self.config.recall_ms;
             self.jobs.set_due(seq, Some(until), true);
             let recall = Output::Send(conn, BrokerFrame::Recall(seq.key()));
@@ -245,11 +251,13 @@ impl Broker {
         let of_its = |job: &&Job| {
             known.row.owner == Some(job.row.owner) && known.row.groups.contains(&job.row.group)
         };
-        let stuck = |job: &&Job| job.row.holder == NOBODY || job.due_ms.is_none();
+        let now_ms = cx.now.mono_ms;
+        let late = |job: &Job| !job.asked && job.until_ms.is_some_and(|until| until <= now_ms);
+        let stuck = |job: &&Job| job.row.holder == NOBODY || late(job);
         let all = self.jobs.all.values().filter(stuck).filter(of_its);
         let waiting: Vec<_> = all.map(|job| job.row.seq).collect();
         for seq in waiting {
-            self.jobs.set_due(seq, Some(cx.now.mono_ms), false);
+            self.jobs.set_due(seq, Some(now_ms), false);
         }
         self.tick_jobs(cx)
     }

@@ -68,8 +68,12 @@ pub enum Mutation {
     PassAsNew,
     /// Who gave such a message up is still owed it.
     TwoHolders,
-    /// Such a message stays with a member that has left.
+    /// Such a message stays with a member that has left,
     KeepJob,
+    /// or that does not come to it.
+    NeverRecall,
+    /// The sender is not told which members of a group have no room.
+    HideFull,
     /// Who joins a group is not written down.
     ForgetGroups,
     /// What a bridge brings behind a message that was refused is taken.

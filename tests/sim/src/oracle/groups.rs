@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use peerbus_core::TokenHash;
 use peerbus_core::store::{PeerId, PeerRow};
-use peerbus_wire::GroupName;
+use peerbus_wire::{GroupName, recipient_of};
 
 use super::Oracle;
+use crate::disk::Write;
 use crate::failure::{Verdict, ensure};
 use crate::plan::{TOKEN, token};
 
@@ -48,6 +49,15 @@ impl Oracle {
             })
     }
 
+    /// Its connection is one of version 1.
+    fn speaks_v1(&self, peer: PeerId) -> bool {
+        let mut conns = self.conns.values().filter(|model| model.peer == Some(peer));
+        conns.any(|model| {
+            let v1 = model.claim.as_ref().is_some_and(|claim| claim.ext == 0);
+            v1 && !model.evicted && !model.closed
+        })
+    }
+
     /// Who is in a group of a sender's token besides the sender.
     pub(super) fn members(&self, now_ms: u64, sender: PeerId, group: &GroupName) -> Vec<PeerId> {
         // Nobody else may send.
@@ -59,8 +69,37 @@ impl Oracle {
                 && row.owner == owner
                 && row.groups.contains(group)
                 && (!row.generated || self.is_here(now_ms, row.id))
+                && !self.speaks_v1(row.id)
         };
         let peers = self.view.peers.values().filter(member);
         peers.map(|row| row.id).collect()
+    }
+
+    /// Members of a group that have no room for a message for it that was stored just now.
+    pub(super) fn without_room(&self, now_ms: u64, writes: &[Write]) -> Vec<PeerId> {
+        let stored = writes.iter().find_map(|write| match write {
+            Write::Message { head, envelope } => Some((head.sender, envelope)),
+            _ => None,
+        });
+        let group = |envelope| GroupName::parse(recipient_of(envelope).strip_prefix('#')?).ok();
+        let Some((sender, envelope)) = stored else {
+            return Vec::new();
+        };
+        let members = group(envelope).map(|group| self.members(now_ms, sender, &group));
+        let mut members = members.unwrap_or_default();
+        members.retain(|peer| self.is_full(*peer, envelope.len() as u64));
+        members
+    }
+
+    /// Its sender is told of each of them.
+    pub(super) fn full_are_told(&self, full: Vec<PeerId>, writes: &[Write]) -> Verdict {
+        for peer in full {
+            let name = self.name_of(peer);
+            let told = |write: &Write| matches!(write, Write::Notice(it) if it.to == name);
+            ensure(writes.iter().any(told), "broadcast", || {
+                format!("{name} has no room, and the sender does not hear of it")
+            })?;
+        }
+        Ok(())
     }
 }

@@ -229,7 +229,7 @@ impl Oracle {
     }
 
     /// Whether a queue has no room for so many bytes.
-    fn is_full(&self, peer: PeerId, bytes: u64) -> bool {
+    pub(super) fn is_full(&self, peer: PeerId, bytes: u64) -> bool {
         let ephemeral = self.view.peers.get(&peer).is_some_and(|row| row.ephemeral);
         let max = if ephemeral {
             EPHEMERAL_QUEUE_MAX
@@ -273,6 +273,7 @@ impl Oracle {
     pub fn writes(&mut self, now_ms: u64, input: Option<&Input>, writes: Vec<Write>) -> Verdict {
         let conn = self.handling.take();
         let before = self.expected_reach(now_ms, &writes);
+        let full = self.without_room(now_ms, &writes);
         let steady_ms = self.clock.steady_ms(now_ms);
         for write in &writes {
             match write {
@@ -332,7 +333,7 @@ impl Oracle {
             }
             self.view.apply(write);
         }
-        self.check_reach(before, &writes)?;
+        self.check_reach(before, full, &writes)?;
         self.job_given(now_ms, &writes)?;
         self.check_jobs(now_ms, matches!(input, Some(Input::Tick)))?;
         self.regrouped()?;
@@ -445,7 +446,13 @@ impl Oracle {
         self.with_room(reached, bytes)
     }
 
-    fn check_reach(&self, expected: Option<Vec<PeerId>>, writes: &[Write]) -> Verdict {
+    fn check_reach(
+        &self,
+        expected: Option<Vec<PeerId>>,
+        full: Vec<PeerId>,
+        writes: &[Write],
+    ) -> Verdict {
+        self.full_are_told(full, writes)?;
         let Some(expected) = expected else {
             return Ok(());
         };

@@ -1,8 +1,8 @@
 //! Messages for one member of a group, as the model has them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use peerbus_core::store::{NOBODY, PeerId};
+use peerbus_core::store::{JobRow, NOBODY, PeerId};
 use peerbus_wire::{GroupName, Seq, recipient_of};
 
 use super::Oracle;
@@ -11,6 +11,9 @@ use crate::failure::{Verdict, ensure};
 
 /// So much later than its time something may happen.
 const LATE_MS: u64 = 1_000;
+
+/// No message has more bytes.
+const MOST: u64 = 1_048_576;
 
 /// Whom a message for one member of a group is for, if it is one.
 pub(super) fn job_for(envelope: &str) -> Option<GroupName> {
@@ -27,6 +30,10 @@ pub(crate) struct Jobs {
     unshown: BTreeSet<(PeerId, Seq)>,
     /// When the broker started.
     started_ms: u64,
+    /// Who has each job, and since when.
+    held: BTreeMap<Seq, (PeerId, u64)>,
+    /// Since when a peer is here in these groups, speaks the extension and has room.
+    free: BTreeMap<PeerId, (u64, BTreeSet<GroupName>)>,
 }
 
 impl Oracle {
@@ -37,6 +44,8 @@ impl Oracle {
 
     pub(super) fn jobs_started(&mut self, now_ms: u64) {
         self.jobs.started_ms = now_ms;
+        self.jobs.held.clear();
+        self.jobs.free.clear();
     }
 
     /// A peer gives a job back.
@@ -91,7 +100,8 @@ impl Oracle {
 
     /// Each job that is owed is owed to one, who is said to have it; and nobody has one for long who has
     /// left.
-    pub(super) fn check_jobs(&self, now_ms: u64, tick: bool) -> Verdict {
+    pub(super) fn check_jobs(&mut self, now_ms: u64, tick: bool) -> Verdict {
+        self.look_at_holders(now_ms);
         for (peer, seq) in self.view.debts.iter().filter(|(_, seq)| self.is_job(*seq)) {
             let row = self.view.jobs.get(seq);
             ensure(row.is_some_and(|row| row.holder == *peer), "job", || {
@@ -119,8 +129,71 @@ impl Oracle {
                 let name = self.name_of(row.holder);
                 format!("job {} stays with {name}, who left {away_ms} ms ago", seq.0)
             })?;
+            ensure(!row.rejected.contains(&row.holder), "job", || {
+                let name = self.name_of(row.holder);
+                format!("job {} is owed to {name}, who rejected it", seq.0)
+            })?;
+            if tick {
+                self.not_kept_from_others(now_ms, *seq, row)?;
+            }
         }
         Ok(())
+    }
+
+    /// Who has what, and who could.
+    fn look_at_holders(&mut self, now_ms: u64) {
+        let jobs = &self.view.jobs;
+        let mut held = std::mem::take(&mut self.jobs.held);
+        held.retain(|seq, (holder, _)| jobs.get(seq).is_some_and(|row| row.holder == *holder));
+        for (seq, row) in jobs {
+            held.entry(*seq).or_insert((row.holder, now_ms));
+        }
+        self.jobs.held = held;
+        let here = self.conns.values().filter(|model| {
+            model.ext && model.greeted.is_some() && !model.evicted && !model.closed
+        });
+        let here: BTreeSet<_> = here.filter_map(|model| model.peer).collect();
+        let mut before = std::mem::take(&mut self.jobs.free);
+        for peer in here
+            .into_iter()
+            .filter(|it| !self.is_full(*it, MOST))
+            .collect::<Vec<_>>()
+        {
+            let groups = self.view.peers.get(&peer).map(|row| row.groups.clone());
+            let groups = groups.unwrap_or_default();
+            let same = before.remove(&peer).filter(|(_, of)| *of == groups);
+            let since_ms = same.map_or(now_ms, |(since_ms, _)| since_ms);
+            self.jobs.free.insert(peer, (since_ms, groups));
+        }
+    }
+
+    /// Nobody keeps a job beyond the time for it while a member is free that has not had it.
+    fn not_kept_from_others(&self, now_ms: u64, seq: Seq, row: &JobRow) -> Verdict {
+        let Some((_, since_ms)) = self.jobs.held.get(&seq) else {
+            return Ok(());
+        };
+        let (Some(message), true) = (self.view.messages.get(&seq), row.holder != NOBODY) else {
+            return Ok(());
+        };
+        let limit_ms = self.rules.patience_ms + self.rules.recall_ms + LATE_MS;
+        let since_ms = *since_ms.max(&(self.jobs.started_ms + self.rules.grace_ms));
+        if now_ms.saturating_sub(since_ms) <= limit_ms {
+            return Ok(());
+        }
+        let members = self.members(now_ms, message.head.sender, &row.group);
+        let mut others = members.iter().filter(|it| {
+            let long = |(at, _): &(u64, _)| now_ms.saturating_sub(*at) > limit_ms;
+            let free = self.jobs.free.get(it).is_some_and(long);
+            free && **it != row.holder && !row.had.contains(it) && !row.rejected.contains(it)
+        });
+        let other = others.next().map(|it| self.name_of(*it));
+        ensure(other.is_none(), "job", || {
+            let name = self.name_of(row.holder);
+            format!(
+                "{name} keeps job {} for too long, and {other:?} is free",
+                seq.0
+            )
+        })
     }
 
     /// A job is owed to a member who is here, or to nobody yet.

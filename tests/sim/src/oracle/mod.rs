@@ -43,6 +43,8 @@ pub struct Rules {
     pub expiry_generated_ms: u64,
     /// A broken connection counts for broadcasts this long.
     pub grace_ms: u64,
+    /// Who has a job may keep it this long while others are free.
+    pub patience_ms: u64,
     /// Who has a job and broke off may come back this long.
     pub recall_ms: u64,
     /// Messages that may be owed to a peer.

@@ -11,7 +11,7 @@ use crate::store::{JobRow, NOBODY, PeerId};
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) row: JobRow,
-    /// On the monotonic clock; `None` until somebody comes.
+    /// When it is looked at, on the monotonic clock; `None`: when somebody comes.
     pub(super) due_ms: Option<u64>,
     /// Until when its holder may keep it; `None`: nobody has it, or it is not known how long.
     pub(super) until_ms: Option<u64>,

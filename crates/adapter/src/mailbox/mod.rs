@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use peerbus_core::mailbox::{self as core, Attempt, Output, PIGGYBACK};
 use peerbus_core::peer::Event;
-use peerbus_wire::{AuditRecord, Conversation, MessageId, PeerName, Receipt, Stage};
+use peerbus_wire::{AuditRecord, Conversation, MessageId, PeerName, Priority, Receipt, Stage};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -427,9 +427,7 @@ impl State {
                 self.machine.message(now_ms, Arc::new(mail));
                 self.look_for_paths();
             }
-            Event::NotJoined { .. } => {
-                tracing::warn!("{}", sentence.unwrap_or_default());
-            }
+            Event::NotJoined { why } => tracing::warn!(?why, "no member of its groups"),
             Event::Job { key, news } => self.machine.job(now_ms, key, news),
             Event::Notice { receipt, id: token } => {
                 self.told.sent(&receipt);
@@ -439,8 +437,7 @@ impl State {
             }
             Event::GaveUp { .. } => {
                 let sentence = sentence.unwrap_or_default();
-                let priority = peerbus_wire::Priority::Next;
-                self.machine.notice(now_ms, &sentence, priority);
+                self.machine.notice(now_ms, &sentence, Priority::Next);
                 self.look_for_paths();
             }
         }

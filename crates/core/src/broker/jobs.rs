@@ -204,8 +204,12 @@ impl Broker {
             ..Wanted::of(&row, &waiting)
         };
         let next = self.next_holder(cx, &wanted)?;
-        if next.is_some() && !self.mutations.broken(Mutation::NeverRecall) {
-            let until = cx.now.mono_ms + self.config.recall_ms;
+        let until = next.map(|_| cx.now.mono_ms + self.config.recall_ms);
+        let until = self.jobs.ask(seq, until);
+        if let Some(until) = until.filter(|_| !self.mutations.broken(Mutation::NeverRecall)) {
+            if until <= cx.now.mono_ms {
+                return self.pass_job(cx, &row, (true, SILENT));
+            }
             self.jobs.set_due(seq, Some(until), true);
             let recall = Output::Send(conn, BrokerFrame::Recall(seq.key()));
             self.outbox.waiting(recall, Need::Soon);

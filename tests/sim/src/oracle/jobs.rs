@@ -175,7 +175,7 @@ impl Oracle {
         let (Some(message), true) = (self.view.messages.get(&seq), row.holder != NOBODY) else {
             return Ok(());
         };
-        let limit_ms = self.rules.patience_ms + self.rules.recall_ms + LATE_MS;
+        let limit_ms = self.rules.patience_ms + 2 * self.rules.recall_ms + LATE_MS;
         let since_ms = *since_ms.max(&(self.jobs.started_ms + self.rules.grace_ms));
         if now_ms.saturating_sub(since_ms) <= limit_ms {
             return Ok(());

@@ -15,8 +15,10 @@ pub(super) struct Job {
     pub(super) due_ms: Option<u64>,
     /// Until when its holder may keep it; `None`: nobody has it, or it is not known how long.
     pub(super) until_ms: Option<u64>,
-    /// Its holder was asked to give it back.
+    /// Its holder was asked to give it back, on this connection of its.
     pub(super) asked: bool,
+    /// Until when its holder may answer that, over all its connections.
+    pub(super) answer_ms: Option<u64>,
 }
 
 /// Every job that is owed.
@@ -53,6 +55,7 @@ impl Jobs {
             due_ms,
             until_ms,
             asked,
+            answer_ms: None,
         };
         self.all.insert(seq, job);
         self.due.extend(due_ms.map(|at| (at, seq)));
@@ -78,6 +81,14 @@ impl Jobs {
             let until_ms = *job.until_ms.get_or_insert(until_ms);
             self.set_due(seq, Some(until_ms), false);
         }
+    }
+
+    /// Its holder is to be asked for it: until when it may answer. The same until somebody has it, or
+    /// nobody else wants it.
+    pub(super) fn ask(&mut self, seq: Seq, until_ms: Option<u64>) -> Option<u64> {
+        let job = self.all.get_mut(&seq)?;
+        job.answer_ms = until_ms.map(|until| job.answer_ms.unwrap_or(until));
+        job.answer_ms
     }
 
     pub(super) fn set_due(&mut self, seq: Seq, due_ms: Option<u64>, asked: bool) {

@@ -5,11 +5,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::{AckPolicy, pull};
+use async_nats::jetstream::context::PublishAckFuture;
 use async_nats::jetstream::stream::{self, DiscardPolicy, RetentionPolicy};
 use async_nats::jetstream::{self, Context as JetStream};
 use futures_util::StreamExt as _;
 use peerbus_test_support::nats::Nats;
+use peerbus_wire::bridge::HEAD;
 
 use crate::peer::{Peer, Speech, envelope};
 use crate::process::{BRIDGE_TOKEN, Broker, TOKEN, pss};
@@ -110,11 +113,14 @@ impl Bare {
             subjects: vec!["bare.*".into()],
             retention: RetentionPolicy::WorkQueue,
             discard: DiscardPolicy::New,
+            discard_new_per_subject: true,
+            max_messages_per_subject: 100_000,
             ..stream::Config::default()
         });
         let stream = stream.await?;
         let consumer = stream.create_consumer(pull::Config {
             durable_name: Some("bare".into()),
+            filter_subject: "bare.*".into(),
             ack_policy: AckPolicy::Explicit,
             max_ack_pending: 4_096,
             ..pull::Config::default()
@@ -128,7 +134,7 @@ impl Bare {
         let mut times = Vec::new();
         for frame in frames {
             let start = Instant::now();
-            let kept = self.context.publish("bare.x", frame.into()).await?;
+            let kept = publish(&self.context, frame).await?;
             let mail = self.mails.next().await.context("the stream ended")??;
             kept.await?;
             times.push(start.elapsed());
@@ -144,7 +150,7 @@ impl Bare {
         let sending = tokio::spawn(async move {
             let published = futures_util::stream::iter(frames).map(|frame| {
                 let context = context.clone();
-                async move { anyhow::Ok(context.publish("bare.x", frame.into()).await?.await?) }
+                async move { anyhow::Ok(publish(&context, frame).await?.await?) }
             });
             let mut published = published.buffered(UNCONFIRMED);
             while let Some(kept) = published.next().await {
@@ -159,6 +165,17 @@ impl Bare {
         sending.await??;
         Ok(count as f64 / start.elapsed().as_secs_f64())
     }
+}
+
+/// Publishes as a bridge does, with a header of the same size.
+async fn publish(context: &JetStream, frame: Vec<u8>) -> Result<PublishAckFuture> {
+    let mut headers = HeaderMap::new();
+    headers.insert(
+        HEAD,
+        "1 19f3d277aa0c19f3d277aa0c19f3d277 77aa0c19f3d277aa0c19f3d277aa0c19 1234 1233",
+    );
+    let kept = context.publish_with_headers("bare.x", headers, frame.into());
+    Ok(kept.await?)
 }
 
 /// What a message to another domain takes, beside one at home and one through the server alone.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{self, AckPolicy};
+use async_nats::jetstream::context::CreateStreamErrorKind;
 use async_nats::jetstream::stream::{self, DiscardPolicy, RetentionPolicy};
 use async_nats::jetstream::{self, Context};
 use async_nats::{Client, ConnectOptions, Event};
@@ -162,7 +163,13 @@ pub async fn set_up(client: &Client, domains: &[String], replicas: usize) -> Res
     let context = jetstream::new(client.clone());
     let wanted = layout(replicas);
     let made = context.get_or_create_stream(wanted.clone()).await;
-    let made = made.map_err(|error| format!("the stream cannot be made: {}", whole(&error)))?;
+    let made = made.map_err(|error| match error.kind() {
+        CreateStreamErrorKind::JetStreamUnavailable => {
+            "this NATS has no JetStream: start nats-server with -js, or enable it for the account"
+                .into()
+        }
+        _ => format!("the stream cannot be made: {}", whole(&error)),
+    })?;
     let found = &made.cached_info().config;
     if found.subjects != wanted.subjects
         || found.retention != wanted.retention

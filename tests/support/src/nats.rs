@@ -23,9 +23,21 @@ impl Nats {
     /// Starts one that keeps everything in `dir`, with the accounts in this file, or with none. `None`,
     /// and why on stdout: it is not installed, which only `.ci/run` has to see to.
     pub fn start(dir: &Path, accounts: Option<&Path>) -> Option<Self> {
+        Self::of(
+            dir,
+            "jetstream { store_dir: $NATS_DIR }\ninclude accounts.conf\n",
+            accounts,
+        )
+    }
+
+    /// The same, that has no JetStream.
+    pub fn plain(dir: &Path) -> Option<Self> {
+        Self::of(dir, "", None)
+    }
+
+    fn of(dir: &Path, text: &str, accounts: Option<&Path>) -> Option<Self> {
         let program = program()?;
         let address = free();
-        let text = "jetstream { store_dir: $NATS_DIR }\ninclude accounts.conf\n";
         let mut server = Self::new((program, dir), address, text, accounts);
         server.start_again();
         server.listens();

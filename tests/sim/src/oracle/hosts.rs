@@ -255,6 +255,12 @@ impl Oracle {
                     let key = (name.clone(), from.clone(), accepted.id.clone());
                     self.hosts.surfaced.contains(&key)
                 });
+                // A process that goes by another name by now acks again a job that it was shown before.
+                let by_anybody = || {
+                    let mut all = self.hosts.surfaced.iter();
+                    all.any(|(_, of, id)| *of == from && *id == accepted.id)
+                };
+                let surfaced = surfaced || self.is_job(*seq) && by_anybody();
                 if matches!(end, Some((End::Acked, _))) {
                     ensure(surfaced, "I8", || {
                         let age = accepted.accepted_ms;

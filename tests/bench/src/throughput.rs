@@ -161,7 +161,8 @@ pub(crate) async fn fan_out(bench: &mut Bench) -> Result<()> {
             &format!("fan-out to a group of {receivers} / to all"),
             "x",
             ratios,
-            Bar::None,
+            // Rates: above 1 the group is the faster one.
+            Bar::AtLeast(0.8),
         );
         bench.report.add(
             &format!("fan-out to {receivers}, deliveries"),

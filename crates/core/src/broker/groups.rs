@@ -272,7 +272,7 @@ impl Registry {
     ) -> impl Iterator<Item = (PeerId, &Peer)> {
         let owned = token.and_then(|token| self.owned(&token));
         let ids = owned.into_iter().flat_map(|owned| &owned.lasting);
-        ids.filter_map(|id| Some((*id, self.peers.get(id)?)))
+        ids.filter_map(|id| Some((*id, self.get(*id)?)))
     }
 
     /// Who gets the mail of a name that ended is in its groups from then on, if it has the same token;
@@ -280,7 +280,7 @@ impl Registry {
     pub(super) fn pass_groups(&mut self, from: PeerId, to: PeerId) -> Option<&PeerRow> {
         let PeerRow { owner, groups, .. } = &self.peers.get(&from)?.row;
         let may = |heir: &&Peer| !heir.row.ephemeral && heir.row.owner == *owner;
-        let heir = self.peers.get(&to).filter(may)?;
+        let heir = self.get(to).filter(may)?;
         let room = GROUPS_MAX.saturating_sub(heir.row.groups.len());
         let new = groups.difference(&heir.row.groups).take(room).cloned();
         let new: Vec<_> = new.collect();

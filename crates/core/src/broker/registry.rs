@@ -78,7 +78,8 @@ const ENDED: &str = " ended ";
 /// Every known peer, by number and by name.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    pub(super) peers: BTreeMap<PeerId, Peer>,
+    /// Boxed: a node of the map has room for more than it holds.
+    pub(super) peers: BTreeMap<PeerId, Box<Peer>>,
     names: BTreeMap<NameKey, PeerId>,
     aliases: BTreeMap<NameKey, Alias>,
     /// The same, by whom they lead to.
@@ -175,20 +176,19 @@ impl Registry {
         let key = name.key();
         self.names.insert(key.clone(), row.id);
         self.count(&row);
-        self.peers.insert(
-            row.id,
-            Peer {
-                row,
-                key,
-                conn: None,
-                contender: None,
-                grace_until,
-                taken_over_ms: None,
-                pending: None,
-                presence: None,
-                served: Seq(0),
-            },
-        );
+        let id = row.id;
+        let peer = Peer {
+            row,
+            key,
+            conn: None,
+            contender: None,
+            grace_until,
+            taken_over_ms: None,
+            pending: None,
+            presence: None,
+            served: Seq(0),
+        };
+        self.peers.insert(id, Box::new(peer));
     }
 
     pub(super) fn remove(&mut self, id: PeerId) {
@@ -261,15 +261,15 @@ impl Registry {
     }
 
     pub(super) fn get(&self, id: PeerId) -> Option<&Peer> {
-        self.peers.get(&id)
+        self.peers.get(&id).map(|peer| &**peer)
     }
 
     pub(super) fn get_mut(&mut self, id: PeerId) -> Option<&mut Peer> {
-        self.peers.get_mut(&id)
+        self.peers.get_mut(&id).map(|peer| &mut **peer)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (PeerId, &Peer)> {
-        self.peers.iter().map(|(id, peer)| (*id, peer))
+        self.peers.iter().map(|(id, peer)| (*id, &**peer))
     }
 
     /// Whether a peer is temporary, or was and has left.

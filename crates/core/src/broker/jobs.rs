@@ -136,7 +136,7 @@ impl Broker {
         let members = self.registry.of_token(Some(*owner));
         let members = members.filter(|(id, peer)| {
             let out = [wanted.sender, wanted.not].contains(id)
-                || rejected.contains(id)
+                || rejected.contains(id) && !self.mutations.broken(Mutation::GiveToRejected)
                 || wanted.fresh && had.contains(id);
             peer.row.groups.contains(group) && !out
         });
@@ -145,6 +145,7 @@ impl Broker {
             let session = peer.conn.and_then(|conn| self.conns.session(conn));
             if let Some(session) = session.filter(|session| session.ext) {
                 let wakes = session.presence.as_ref().is_some_and(is_idle);
+                let wakes = wakes != self.mutations.broken(Mutation::BusyFirst);
                 here.push((had.contains(&id), !wakes, peer.served, id));
             }
         }

@@ -70,8 +70,12 @@ pub enum Mutation {
     TwoHolders,
     /// Such a message stays with a member that has left,
     KeepJob,
-    /// or that does not come to it.
+    /// or that does not come to it,
     NeverRecall,
+    /// or comes again to one that rejected it,
+    GiveToRejected,
+    /// or goes to one that works while another one is idle.
+    BusyFirst,
     /// The sender is not told which members of a group have no room.
     HideFull,
     /// Who joins a group is not written down.

@@ -1,7 +1,7 @@
 //! Messages for one member of a group: who has one, when the next one gets it, and what its sender is
 //! told.
 
-use peerbus_core::broker::ConnId;
+use peerbus_core::broker::{ConnId, Mutation};
 use peerbus_wire::{ClientFrame, GroupName, Presence, RefusalCode, Register, Seq, Stage};
 
 use crate::retire::retire;
@@ -75,7 +75,18 @@ fn one_member_gets_it_and_its_ack_ends_it() {
 
 #[test]
 fn an_idle_member_who_can_be_woken_comes_first_then_who_has_least_to_read() {
+    idle_first(Rig::new());
+}
+
+#[test]
+#[should_panic(expected = "left == right")]
+fn a_job_that_goes_to_a_member_at_work_while_another_is_idle() {
     let mut rig = Rig::new();
+    rig.broker.mutate(Mutation::BusyFirst);
+    idle_first(rig);
+}
+
+fn idle_first(mut rig: Rig) {
     let ada = rig.ext("ada");
     let (bob, cyd, dan) = (
         member(&mut rig, "bob"),
@@ -226,20 +237,44 @@ fn who_holds_it_back_is_asked_for_it() {
 fn a_member_who_rejects_it_gets_it_no_more_and_the_last_one_ends_it() {
     let mut rig = Rig::new();
     let (ada, members) = given(&mut rig, &["bob", "cyd"]);
-    let reject = || ClientFrame::Reject {
-        key: Seq(1).key(),
-        reason: "not mine".into(),
-    };
-    rig.frame(members[0], reject());
+    reject(&mut rig, members[0]);
     assert_eq!(came(&mut rig, members[1]), Some(true));
     let why = r#"it was rejected there: "not mine""#.to_owned();
     assert_eq!(recalled(&mut rig, ada), [(Some("bob".into()), why)]);
-    rig.frame(members[1], reject());
+    reject(&mut rig, members[1]);
     let dead = Stage::Dead {
         why: "not mine".into(),
     };
     assert!(rig.states(ada).contains(&dead));
     assert!(rig.store.tables().jobs.is_empty());
+}
+
+#[test]
+#[should_panic(expected = "nobody is left")]
+fn a_job_that_comes_again_to_a_member_who_rejected_it() {
+    let mut rig = Rig::new();
+    rig.broker.mutate(Mutation::GiveToRejected);
+    rejected_once(rig);
+}
+
+#[test]
+fn who_rejected_it_does_not_get_it_when_the_next_one_leaves() {
+    rejected_once(Rig::new());
+}
+
+fn rejected_once(mut rig: Rig) {
+    let (_, members) = given(&mut rig, &["bob", "cyd"]);
+    reject(&mut rig, members[0]);
+    assert_eq!(rig.owed("cyd"), [1]);
+    rig.close(members[1], true);
+    rig.pass(1);
+    assert!(rig.owed("cyd").is_empty());
+    assert!(rig.owed("bob").is_empty(), "nobody is left");
+}
+
+fn reject(rig: &mut Rig, conn: ConnId) {
+    let (key, reason) = (Seq(1).key(), "not mine".into());
+    rig.frame(conn, ClientFrame::Reject { key, reason });
 }
 
 #[test]

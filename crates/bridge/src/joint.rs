@@ -145,7 +145,7 @@ pub(crate) async fn run(
                 }
                 None => return,
             },
-            Some(mail) = mails.recv(), if joint.machine.takes() => Some(joint.mail(*mail)),
+            Some(mail) = mails.recv(), if joint.takes() => Some(joint.mail(*mail)),
             heard = heard(&mut joint.home) => match heard {
                 Some(frame) => joint.received(frame),
                 None => {
@@ -183,6 +183,16 @@ async fn until(at: Option<Instant>) {
 }
 
 impl Joint {
+    /// Whether messages of the stream are looked at now. Where the own broker did not take this joint in
+    /// they are given back, so that they hold up no other domain's.
+    fn takes(&self) -> bool {
+        let refused = self
+            .register
+            .as_ref()
+            .is_some_and(|(_, _, pause)| *pause > RETRY);
+        refused || self.machine.takes()
+    }
+
     fn now_ms(&self) -> u64 {
         u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
     }

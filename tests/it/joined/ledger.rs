@@ -81,7 +81,9 @@ impl Book {
     fn was_under_way(&self, letter: &Letter) -> bool {
         self.restores.iter().any(|one| {
             let of = [&letter.from, &letter.to].map(|it| domain(it));
-            let before = letter.accepted.is_none_or(|it| it.connected <= one.killed);
+            let of_home = one.domain == domain(&letter.from);
+            let when = |it: Heard| if of_home { it.connected } else { it.at };
+            let before = letter.accepted.is_none_or(|it| when(it) <= one.killed);
             let after = letter.ended.is_none_or(|it| it.at >= one.backup);
             of.contains(&&*one.domain) && before && after
         })

@@ -100,7 +100,7 @@ impl Broker {
         self.give(&mut row, holder);
         cx.txn.put_job(&row)?;
         let until_ms = cx.now.mono_ms + self.config.patience_ms;
-        self.jobs.put(row, (holder != NOBODY).then_some(until_ms));
+        self.jobs.put(row, Some(until_ms));
         Ok(())
     }
 
@@ -258,7 +258,8 @@ impl Broker {
         };
         let now_ms = cx.now.mono_ms;
         let late = |job: &Job| !job.asked && job.until_ms.is_some_and(|until| until <= now_ms);
-        let stuck = |job: &&Job| job.row.holder == NOBODY || late(job);
+        let here = |job: &Job| self.registry.conn(job.row.holder).is_some();
+        let stuck = |job: &&Job| job.row.holder == NOBODY || late(job) && here(job);
         let all = self.jobs.all.values().filter(stuck).filter(of_its);
         let waiting: Vec<_> = all.map(|job| job.row.seq).collect();
         for seq in waiting {
@@ -295,7 +296,7 @@ impl Broker {
     /// Its holder keeps it from its agent: another one may be free.
     pub(super) fn job_held(&mut self, now: Now, seq: Seq, holder: PeerId) {
         if self.jobs.is_held(seq, holder) {
-            self.jobs.set_due(seq, Some(now.mono_ms), false);
+            self.jobs.late(seq, now.mono_ms);
         }
     }
 

@@ -66,7 +66,7 @@ impl Mailbox {
                 JobNews::Doubted => message.parked = !message.may_be_shown(),
                 JobNews::Renewed { again } => {
                     message.parked = false;
-                    message.again |= again;
+                    message.elsewhere |= again;
                 }
             }
         }
@@ -79,7 +79,10 @@ impl Mailbox {
             return;
         };
         if let Some(mail) = message.content.mail() {
-            let (key, again) = (mail.inbound.key, message.may_be_shown());
+            let (key, again) = (
+                mail.inbound.key,
+                message.may_be_shown() || message.elsewhere,
+            );
             self.outputs.push_back(Output::GiveBack { no, key, again });
         }
     }

@@ -65,7 +65,7 @@ impl Mailbox {
         let items = push.items.iter().filter_map(|item| {
             let message = self.messages.get(&item.no)?;
             Some(Item {
-                repeat: item.repeat || message.again,
+                repeat: item.repeat || message.again || message.elsewhere,
                 ..item.clone()
             })
         });

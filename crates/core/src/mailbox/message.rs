@@ -58,6 +58,8 @@ pub(super) struct Message {
     /// It may have been shown before, by an earlier session of this name or in a result of which
     /// nobody knows.
     pub(super) again: bool,
+    /// Another session may have been shown it while this one had no connection.
+    pub(super) elsewhere: bool,
     /// The agent was told of it when it looked.
     pub(super) listed: bool,
     /// So many characters of it were read, part by part.
@@ -91,6 +93,7 @@ impl Message {
             priority: traits.priority,
             bytes: traits.bytes,
             again: traits.again,
+            elsewhere: false,
             listed: false,
             read: 0,
             place,
@@ -145,7 +148,7 @@ impl Message {
             Portion::All | Portion::Beginning => 0,
             Portion::Part { from, .. } => from,
         };
-        self.again || !self.is_fresh() || from < self.read
+        self.again || self.elsewhere || !self.is_fresh() || from < self.read
     }
 
     /// No path had it.

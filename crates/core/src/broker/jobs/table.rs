@@ -83,6 +83,14 @@ impl Jobs {
         }
     }
 
+    /// Its holder does not come to it: its time is over.
+    pub(super) fn late(&mut self, seq: Seq, now_ms: u64) {
+        if let Some(job) = self.all.get_mut(&seq) {
+            job.until_ms = Some(now_ms);
+            self.set_due(seq, Some(now_ms), false);
+        }
+    }
+
     /// Its holder is to be asked for it: until when it may answer. The same until somebody has it, or
     /// nobody else wants it.
     pub(super) fn ask(&mut self, seq: Seq, until_ms: Option<u64>) -> Option<u64> {

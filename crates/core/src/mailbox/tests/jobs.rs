@@ -129,7 +129,10 @@ fn after_a_new_connection_what_was_not_shown_waits_for_word() {
     rig.activity(Activity::Idle);
     rig.ready(&SOCKET);
     assert_eq!((rig.wanted(), rig.read()), (None, None));
-    news(&mut rig, "m2", JobNews::Renewed { again: false });
+    news(&mut rig, "m2", JobNews::Renewed { again: true });
+    news(&mut rig, "m2", JobNews::Doubted);
+    assert_eq!((rig.wanted(), rig.read()), (None, None), "each time anew");
+    news(&mut rig, "m2", JobNews::Renewed { again: true });
     rig.pass(10_000);
     assert_eq!(ids(&rig.push()), [unshown.0]);
 

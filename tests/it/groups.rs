@@ -223,10 +223,7 @@ fn a_job_waits_for_the_first_that_comes_whatever_is_deleted_of_its_past() {
     let none = bob.call("bus.drain", json!({}));
     assert_eq!(none["messages"], json!([]), "{none}");
     let said = home.run(&["audit", "verify"]).ok();
-    assert!(
-        said.contains("verified") || said.contains("blocks"),
-        "{said}"
-    );
+    assert!(said.starts_with("OK "), "{said}");
     drop(bob);
     let said = home.run(&["send", "--one", "#shop", "and this"]).ok();
     assert!(said.contains("for the first of #shop that comes"), "{said}");

@@ -76,7 +76,7 @@ pub async fn run(
     };
     tokio::spawn(look_at_the_key(server.clone(), Arc::clone(&common)));
     let mut announce = tokio::time::interval(HERE);
-    // A message for a joint that has no room yet. Its broker is the one of all joints.
+    // A message for a joint that has no room yet: the broker of all joints does not keep up.
     let mut waiting: Option<Waiting> = None;
     loop {
         tokio::select! {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use peerbus_core::store::{FATES_RUN, Forgotten, Keep};
-use peerbus_wire::{EnvelopeHash, Seq};
+use peerbus_wire::{EnvelopeHash, Receipt, Received, Seq, Stage};
 use rusqlite::{Connection, OptionalExtension as _, Result, Row};
 
 use crate::contents;
@@ -19,23 +19,30 @@ struct Ends {
     chunk: u64,
     /// The bytes up to its end.
     total: i64,
-    messages: Vec<Seq>,
-    /// Some of them may have gone on to another recipient.
-    recalled: bool,
+    /// With whether it may have gone on to another recipient.
+    messages: Vec<(Seq, bool)>,
 }
 
 /// What [`ends_of`] reads.
-const ENDS: &str = "SELECT number, chunk, ends, total, instr(told, '\"recalled\"') > 0 FROM";
+const ENDS: &str = "SELECT number, chunk, ends, total,
+     CASE WHEN instr(told, '\"recalled\"') > 0 THEN told END FROM";
 
 fn ends_of(row: &Row<'_>) -> Result<Ends> {
     let chunk = unsigned(row, 1)?;
+    let told = row.get_ref(4)?.as_bytes_or_null()?.map(Received::parse);
+    let recalled = |group| match &told {
+        None => false,
+        Some(Received::Receipts(told)) => told
+            .get(group)
+            .is_none_or(|said: &Receipt| matches!(said.stage, Stage::Recalled { .. })),
+        Some(_) => true,
+    };
     let ends = ends(chunk, row.get_ref(2)?.as_blob()?);
     Ok(Ends {
         number: row.get(0)?,
         chunk,
         total: row.get(3)?,
-        messages: ends.map(|(seq, _)| seq).collect(),
-        recalled: row.get(4)?,
+        messages: ends.map(|(seq, group)| (seq, recalled(group))).collect(),
     })
 }
 
@@ -104,29 +111,22 @@ fn rows(
         let Some(row) = first else {
             break;
         };
-        let Ends {
-            number,
-            chunk,
-            total,
-            messages: ended,
-            recalled,
-        } = row;
-        if total > *began.get_or_insert(total) + BYTES {
+        if row.total > *began.get_or_insert(row.total) + BYTES {
             return Ok(ends_max);
         }
-        delete.execute([number])?;
-        looked_at += ended.len();
-        gone.rows += ended.len();
+        delete.execute([row.number])?;
+        looked_at += row.messages.len();
+        gone.rows += row.messages.len();
         let mut shared = BTreeSet::new();
-        for seq in ended {
+        for (seq, recalled) in row.messages {
             if !recalled && alone.execute([int(seq.0)?])? == 1 {
                 gone.messages.push(seq);
             } else {
                 shared.insert(seq);
             }
         }
-        messages(db, (chunk, number), &shared, gone)?;
-        contents::forget(db, chunk)?;
+        messages(db, (row.chunk, row.number), &shared, gone)?;
+        contents::forget(db, row.chunk)?;
     }
     Ok(looked_at)
 }
@@ -171,19 +171,12 @@ fn texts(
         let Some(row) = row else {
             break;
         };
-        let Ends {
-            number,
-            chunk,
-            total,
-            messages: ended,
-            recalled,
-        } = row;
-        if total > *began.get_or_insert(total) + BYTES {
+        if row.total > *began.get_or_insert(row.total) + BYTES {
             return Ok(ends_max);
         }
-        looked_at += ended.len();
+        looked_at += row.messages.len();
         let mut later = None;
-        for seq in ended {
+        for (seq, recalled) in row.messages {
             let found = text.query_row([int(seq.0)?], |row| {
                 let hash = EnvelopeHash::of(row.get_ref(0)?.as_bytes()?);
                 Ok((hash, row.get::<_, u32>(1)?))
@@ -193,7 +186,7 @@ fn texts(
             };
             if recipients > 1 || recalled {
                 if later.is_none() {
-                    later = Some(seqs(db, chunk, number)?);
+                    later = Some(seqs(db, row.chunk, row.number)?);
                 }
                 let ends_later = later.as_ref().is_some_and(|later| later.contains(&seq));
                 if ends_later || is_pending(db, seq)? {
@@ -203,7 +196,7 @@ fn texts(
             put.execute((int(seq.0)?, hash.as_str()))?;
             gone.rows += 1;
         }
-        *texts_gone = number;
+        *texts_gone = row.number;
     }
     Ok(looked_at)
 }

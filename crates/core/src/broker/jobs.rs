@@ -107,7 +107,7 @@ impl Broker {
     fn give(&mut self, row: &mut JobRow, holder: PeerId) {
         row.give(holder);
         if let Some(known) = self.registry.get_mut(holder) {
-            known.served = row.seq;
+            known.served = self.jobs.given();
         }
     }
 
@@ -183,7 +183,7 @@ impl Broker {
             return Ok(());
         };
         let (row, asked) = (job.row.clone(), job.asked);
-        // It is looked at again when somebody comes, and once in a while: a queue may have room by then.
+        // A queue may have room by then.
         let next_ms = cx.now.mono_ms + self.config.patience_ms;
         self.jobs.set_due(seq, Some(next_ms), false);
         let conn = self.registry.conn(row.holder);
@@ -208,12 +208,12 @@ impl Broker {
         let until = next.map(|_| cx.now.mono_ms + self.config.recall_ms);
         let until = self.jobs.ask(seq, until);
         if let Some(until) = until.filter(|_| !self.mutations.broken(Mutation::NeverRecall)) {
+            let recall = Output::Send(conn, BrokerFrame::Recall(seq.key()));
+            self.outbox.waiting(recall, Need::Soon);
             if until <= cx.now.mono_ms {
                 return self.pass_job(cx, &row, (true, SILENT));
             }
             self.jobs.set_due(seq, Some(until), true);
-            let recall = Output::Send(conn, BrokerFrame::Recall(seq.key()));
-            self.outbox.waiting(recall, Need::Soon);
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use peerbus_wire::{GroupName, Mark, NameKey, PeerName, Presence, Seq};
+use peerbus_wire::{GroupName, Mark, NameKey, PeerName, Presence};
 
 use super::ConnId;
 use crate::store::{AliasRow, Ending, PeerId, PeerRow};
@@ -25,8 +25,8 @@ pub(super) struct Peer {
     pub(super) pending: Option<u64>,
     /// How it described itself last, while it is away.
     pub(super) presence: Option<Presence>,
-    /// The last message for one member of a group that it was given.
-    pub(super) served: Seq,
+    /// When it was given a message for one member of a group last, by the count of those.
+    pub(super) served: u64,
 }
 
 impl Peer {
@@ -186,7 +186,7 @@ impl Registry {
             taken_over_ms: None,
             pending: None,
             presence: None,
-            served: Seq(0),
+            served: 0,
         };
         self.peers.insert(id, Box::new(peer));
     }

@@ -34,7 +34,7 @@ const UNWANTED: &str = "the recipient takes no mail of this sender";
 const DECLINED: &str = "the recipient's user declined this message";
 
 /// For the sender of a message for one member of a group that vanishes at this one.
-const NOT_HERE: &str = "it is for another member of the group";
+const NOT_HERE: &str = "this member of the group does not come to it";
 
 /// For the sender of a message that would wait for the user, were there room.
 const NO_ROOM: &str =

@@ -5,6 +5,7 @@ use peerbus_wire::{
     PeersFrame, Register, Window, escape,
 };
 
+use super::frames::NO_GROUPS;
 use super::inbox::{HELD_BYTES_MAX, HELD_MAX};
 use super::outbox::Expired;
 use super::{
@@ -212,11 +213,16 @@ impl Session {
         let doubted = self.inbox.doubt_jobs();
         self.jobs = doubted.map(|key| (key, JobNews::Doubted)).collect();
         let groups = self.config.groups.clone();
-        if ext && !groups.is_empty() && self.queries.joins(groups.clone()) {
+        self.unjoined = None;
+        if ext && !groups.is_empty() {
+            self.queries.joins(groups.clone());
             self.control.push_back(ClientFrame::Regroup {
                 join: groups,
                 leave: Vec::new(),
             });
+        } else if !groups.is_empty() {
+            let why = NO_GROUPS.to_owned();
+            self.unjoined = Some(Event::NotJoined { why });
         }
         if !ext {
             self.replies.extend(self.queries.refuse_statuses());
@@ -368,6 +374,7 @@ impl Session {
         self.inbox.close();
         self.notices.close();
         self.registered = None;
+        self.unjoined = None;
     }
 
     pub(super) fn settle(&mut self, id: peerbus_wire::MessageId, outcome: Sent) {

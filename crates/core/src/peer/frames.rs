@@ -11,6 +11,9 @@ use super::outbox::body_of;
 use super::{Action, CONTROL_MAX, Event, Inbound, JobNews, Key, Phase, Rejected, Session, Unsent};
 use crate::Now;
 
+/// Why groups are not joined at a broker that does not say why.
+pub(super) const NO_GROUPS: &str = "this broker knows no groups";
+
 /// Why a message is not shown.
 #[derive(Debug, thiserror::Error)]
 enum Unfit {
@@ -69,7 +72,7 @@ impl Session {
             groups.extend(join.iter().filter(|name| !leave.contains(name)).cloned());
         } else if !awaited {
             let why = frame.reason.clone();
-            let why = why.unwrap_or_else(|| "this broker knows no groups".into());
+            let why = why.unwrap_or_else(|| NO_GROUPS.into());
             self.unjoined = Some(Event::NotJoined { why });
         }
     }

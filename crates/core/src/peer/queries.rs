@@ -9,7 +9,8 @@ use peerbus_wire::{ClientFrame, Domain, GroupName, MessageId, PeersFrame, Receip
 
 use super::types::{Answer, Overloaded, QueryFailure, QueryId, Reply, Roster};
 
-/// Most queries that may wait for an answer, those whose callers were told of a time-out included.
+/// Most queries that may wait for an answer, those whose callers were told of a time-out included, beside
+/// the one by which the own groups are joined.
 pub(super) const QUERIES_MAX: usize = 64;
 /// Most statements that one answer keeps.
 const STATEMENTS_MAX: usize = 16_384;
@@ -96,12 +97,10 @@ impl Queries {
         QueryId(self.last)
     }
 
-    /// The broker is asked first to let this peer join groups, whose answer nobody waits for. Says whether
-    /// there is room for it; only before anything else was asked on this connection.
-    pub(super) fn joins(&mut self, groups: Vec<GroupName>) -> bool {
-        if self.waiting.len() >= QUERIES_MAX || self.sent > 0 {
-            return false;
-        }
+    /// The broker is asked first to let this peer join groups, whose answer nobody waits for; before
+    /// anything else was asked on this connection.
+    pub(super) fn joins(&mut self, groups: Vec<GroupName>) {
+        debug_assert_eq!(self.sent, 0, "this is the first question");
         let id = self.number();
         self.waiting.push_front(Query {
             id,
@@ -110,7 +109,6 @@ impl Queries {
             told: true,
         });
         self.sent = 1;
-        true
     }
 
     /// The frames of the next query that was not sent.
@@ -232,7 +230,7 @@ impl Queries {
     }
 
     pub(super) fn check(&self) {
-        assert!(self.sent <= self.waiting.len() && self.waiting.len() <= QUERIES_MAX);
+        assert!(self.sent <= self.waiting.len() && self.waiting.len() <= QUERIES_MAX + 1);
         let unsent = self.waiting.iter().skip(self.sent);
         assert!(
             unsent.into_iter().all(|query| !query.told),

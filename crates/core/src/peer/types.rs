@@ -201,7 +201,7 @@ pub enum JobNews {
     Doubted,
     /// It was delivered again: it is still this one's.
     Renewed {
-        /// It may have been shown since, to another member.
+        /// It may have been shown, here or to another member.
         again: bool,
     },
 }

@@ -46,6 +46,8 @@ pub(crate) struct Hosts {
     /// By lower-case name of the recipient: author and id of what its processes were shown or
     /// dropped unread.
     surfaced: BTreeSet<(String, String, String)>,
+    /// The lower-case names under which a process was shown something, or went on.
+    borne: BTreeSet<(ProcId, String)>,
     /// The last message of an author, in one life of its name, that a process was shown while it
     /// was one peer. Under a name that another peer took meanwhile it has that one's queue.
     last: BTreeMap<(ProcId, Option<PeerId>, ProcId, PeerId), u64>,
@@ -118,6 +120,7 @@ impl Oracle {
         self.hosts
             .surfaced
             .insert((name.to_ascii_lowercase(), key.0.clone(), key.1.clone()));
+        self.hosts.borne.insert((proc, name.to_ascii_lowercase()));
         let first = self
             .hosts
             .shown
@@ -168,6 +171,7 @@ impl Oracle {
         let shown = self.hosts.shown.iter();
         let shown = shown.filter(|(process, ..)| *process == proc);
         let name = name.to_ascii_lowercase();
+        self.hosts.borne.insert((proc, name.clone()));
         let again = shown.map(|(_, from, id)| (name.clone(), from.clone(), id.clone()));
         self.hosts.surfaced.extend(again);
     }
@@ -256,11 +260,16 @@ impl Oracle {
                     self.hosts.surfaced.contains(&key)
                 });
                 // A process that goes by another name by now acks again a job that it was shown before.
-                let by_anybody = || {
-                    let mut all = self.hosts.surfaced.iter();
-                    all.any(|(_, of, id)| *of == from && *id == accepted.id)
+                let under_another = || {
+                    let all = self.hosts.shown.iter();
+                    let mut by = all.filter(|(_, of, id)| *of == from && *id == accepted.id);
+                    by.any(|(proc, ..)| {
+                        let bore =
+                            |name: &String| self.hosts.borne.contains(&(*proc, name.clone()));
+                        self.any_name(*peer, bore)
+                    })
                 };
-                let surfaced = surfaced || self.is_job(*seq) && by_anybody();
+                let surfaced = surfaced || self.is_job(*seq) && under_another();
                 if matches!(end, Some((End::Acked, _))) {
                     ensure(surfaced, "I8", || {
                         let age = accepted.accepted_ms;

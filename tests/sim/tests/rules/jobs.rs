@@ -79,7 +79,7 @@ fn an_idle_member_who_can_be_woken_comes_first_then_who_has_least_to_read() {
 }
 
 #[test]
-#[should_panic(expected = "left == right")]
+#[should_panic(expected = "dan is idle")]
 fn a_job_that_goes_to_a_member_at_work_while_another_is_idle() {
     let mut rig = Rig::new();
     rig.broker.mutate(Mutation::BusyFirst);
@@ -97,7 +97,7 @@ fn idle_first(mut rig: Rig) {
     does(&mut rig, cyd, "idle", "");
     does(&mut rig, dan, "idle", r#""channel""#);
     rig.send(ada, "ada", "#shop!", "m1");
-    assert_eq!(rig.delivered(dan), [1]);
+    assert_eq!(rig.delivered(dan), [1], "dan is idle");
     does(&mut rig, dan, "busy", r#""channel""#);
     rig.send(ada, "ada", "bob", "m2");
     rig.send(ada, "ada", "#shop!", "m3");
@@ -231,6 +231,67 @@ fn who_holds_it_back_is_asked_for_it() {
     rig.frame(members[0], ClientFrame::Progress { key, stage });
     rig.pass(1);
     assert_eq!(rig.take(members[0]).recalled, [1]);
+}
+
+#[test]
+fn who_holds_it_back_is_asked_for_it_as_soon_as_another_one_comes() {
+    let mut rig = Rig::new();
+    let (_, members) = given(&mut rig, &["bob"]);
+    let (key, why) = (Seq(1).key(), "quiet".into());
+    let stage = Stage::Held { why };
+    rig.frame(members[0], ClientFrame::Progress { key, stage });
+    rig.pass(SECOND);
+    assert!(rig.take(members[0]).recalled.is_empty());
+    member(&mut rig, "cyd");
+    assert_eq!(rig.take(members[0]).recalled, [1]);
+}
+
+#[test]
+fn who_has_it_too_long_may_come_back_from_a_broken_connection_all_the_same() {
+    let mut rig = Rig::new();
+    let (_, members) = given(&mut rig, &["bob"]);
+    rig.pass(2 * PATIENCE);
+    rig.close(members[0], false);
+    rig.pass(SECOND);
+    let cyd = member(&mut rig, "cyd");
+    rig.pass(SECOND);
+    assert_eq!(rig.owed("bob"), [1]);
+    let bob = rig.ext("bob");
+    assert_eq!(rig.take(bob).recalled, [1]);
+    release(&mut rig, bob, false);
+    assert_eq!(came(&mut rig, cyd), Some(true));
+}
+
+#[test]
+fn who_comes_back_after_its_time_to_answer_hears_that_it_goes_to_another_one() {
+    let mut rig = Rig::new();
+    let (_, members) = given(&mut rig, &["bob", "cyd"]);
+    rig.pass(PATIENCE + SECOND);
+    assert_eq!(rig.take(members[0]).recalled, [1]);
+    rig.pass(3 * SECOND);
+    rig.close(members[0], false);
+    rig.pass(3 * SECOND);
+    let bob = rig.ext("bob");
+    let told = rig.take(bob);
+    assert_eq!((told.recalled, told.delivered), (vec![1], vec![]));
+    assert_eq!(came(&mut rig, members[1]), Some(true));
+    release(&mut rig, bob, true);
+    assert_eq!(rig.owed("cyd"), [1]);
+}
+
+#[test]
+fn where_all_who_are_here_have_full_queues_it_waits_for_room() {
+    let mut rig = Rig::with(|config| config.queue_max = 1);
+    let ada = rig.ext("ada");
+    let (bob, cyd) = (member(&mut rig, "bob"), member(&mut rig, "cyd"));
+    rig.close(cyd, true);
+    rig.send(ada, "ada", "bob", "m1");
+    rig.send(ada, "ada", "#shop!", "m2");
+    assert_eq!(rig.states(ada).last(), Some(&accepted(1, 0)));
+    assert_eq!(rig.delivered(bob), [1]);
+    rig.ack(bob, 1);
+    rig.pass(PATIENCE + SECOND);
+    assert_eq!(rig.delivered(bob), [2]);
 }
 
 #[test]
@@ -423,6 +484,25 @@ fn of_equals_the_one_gets_it_that_was_given_none_for_longest() {
         assert_eq!(rig.delivered(holder), [n], "{n}");
         rig.ack(holder, n);
     }
+}
+
+#[test]
+fn an_old_one_that_is_passed_on_counts_as_given_now() {
+    let mut rig = Rig::new();
+    let ada = rig.ext("ada");
+    let names = ["bob", "cyd", "dan"];
+    let members = names.map(|name| member(&mut rig, name));
+    for n in 1..=3 {
+        rig.send(ada, "ada", "#shop!", &format!("m{n}"));
+    }
+    rig.ack(members[1], 2);
+    rig.ack(members[2], 3);
+    rig.close(members[0], true);
+    rig.pass(1);
+    assert_eq!(rig.delivered(members[1]), [2, 1]);
+    rig.ack(members[1], 1);
+    rig.send(ada, "ada", "#shop!", "m4");
+    assert_eq!(rig.delivered(members[2]), [3, 4]);
 }
 
 #[test]

@@ -13,7 +13,8 @@ pub(super) struct Job {
     pub(super) row: JobRow,
     /// When it is looked at, on the monotonic clock; `None`: when somebody comes.
     pub(super) due_ms: Option<u64>,
-    /// Until when its holder may keep it; `None`: nobody has it, or it is not known how long.
+    /// Until when its holder may keep it, or, if nobody has it, when somebody is looked for again;
+    /// `None`: that is not known.
     pub(super) until_ms: Option<u64>,
     /// Its holder was asked to give it back, on this connection of its.
     pub(super) asked: bool,
@@ -29,6 +30,8 @@ pub(in super::super) struct Jobs {
     pub(super) due: BTreeSet<(u64, Seq)>,
     /// How many there are of each token.
     open: BTreeMap<TokenHash, usize>,
+    /// How many were given to somebody.
+    given: u64,
 }
 
 impl Jobs {
@@ -123,6 +126,12 @@ impl Jobs {
     /// How many of a token are open.
     pub(super) fn open(&self, owner: &TokenHash) -> usize {
         self.open.get(owner).copied().unwrap_or_default()
+    }
+
+    /// A number for a job that is given to somebody: higher than all before.
+    pub(super) fn given(&mut self) -> u64 {
+        self.given += 1;
+        self.given
     }
 
     pub(super) fn is_held(&self, seq: Seq, holder: PeerId) -> bool {

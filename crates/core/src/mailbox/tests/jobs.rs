@@ -162,7 +162,7 @@ fn what_waits_for_the_user_goes_back_and_what_is_dropped_goes_on() {
         Output::Reject { no, reason, .. } => Some((*no, *reason)),
         _ => None,
     });
-    let another = "it is for another member of the group";
+    let another = "this member of the group does not come to it";
     assert_eq!(
         rejected,
         [(dropped, another)],

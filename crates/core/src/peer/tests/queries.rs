@@ -308,4 +308,19 @@ fn that_the_groups_of_its_own_were_not_joined_is_told() {
         assert_eq!(rig.session.poll_event(), None);
         assert!(rig.replies().is_empty());
     }
+    let mut old = Rig::new(false);
+    old.session.config.groups = vec![GroupName::parse("shop").unwrap()];
+    old.register(false);
+    old.session.poll_event();
+    let why = "this broker knows no groups".to_owned();
+    assert_eq!(old.session.poll_event(), Some(Event::NotJoined { why }));
+}
+
+#[test]
+fn groups_are_joined_however_much_else_is_asked() {
+    let mut rig = Rig::new(false);
+    rig.session.config.groups = vec![GroupName::parse("shop").unwrap()];
+    while rig.session.query_peers(60_000).is_ok() {}
+    rig.register(true);
+    assert_eq!(regrouped(&mut rig).len(), 1);
 }

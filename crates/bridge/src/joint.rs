@@ -270,8 +270,8 @@ impl Joint {
     async fn publish(&self, number: u64, head: &str, envelope: &str) {
         if self.common.client.connection_state() != State::Connected {
             // It would wait among what is on its way to NATS, which holds this joint up once that is full.
-            let never = None;
-            return self.unpublished(number, never);
+            // It is sent again, only later.
+            return;
         }
         let to = subject::mail(self.other.as_str(), self.common.own.as_str());
         let mut headers = HeaderMap::new();

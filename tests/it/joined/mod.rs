@@ -11,6 +11,7 @@ use peerbus_test_support::message::envelope;
 use peerbus_test_support::nats::Nats;
 use serde_json::{Value, json};
 
+use crate::support::bridge::{Bridge, token};
 use crate::support::{Raw, eventually};
 use machine::Machine;
 
@@ -165,4 +166,42 @@ fn a_domain_lets_in_whom_its_rules_name_and_keeps_who_was_not() {
         record.contains("bridge@alpha") && record.contains("request_id m1"),
         "{record}"
     );
+}
+
+#[test]
+fn mail_of_a_domain_whose_bridge_is_refused_waits_and_holds_up_no_other_domains() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let Some(nats) = Nats::start(dir.path(), None) else {
+        return;
+    };
+    let mut alpha = machine("alpha", &nats);
+    let (beta, gamma) = (machine("beta", &nats), machine("gamma", &nats));
+    for (one, other) in [(&alpha, "beta"), (&beta, "alpha"), (&gamma, "alpha")] {
+        one.joined(other);
+    }
+    let mut alice = Peer::at(&alpha, "alice");
+    alpha.kill_bridge();
+    let mut bob = Peer::at(&beta, "bob");
+    for n in 0..200 {
+        bob.send("alice@alpha", &format!("b{n}"));
+    }
+    // Somebody else has the name of the bridge to beta.
+    let token = token(&alpha.home);
+    let free = ["names", "release", "bridge@beta"];
+    alpha.home.run(&free).ok();
+    drop(Bridge::join(alpha.broker(), &token, "beta", "0"));
+    alpha.start_bridge();
+    let log = alpha.log();
+    eventually("it is refused", || {
+        let log = fs::read_to_string(&log).expect("our file");
+        log.contains("claimed under a different token")
+            .then_some(())
+    });
+    let mut carol = Peer::at(&gamma, "carol");
+    carol.send("alice@alpha", "g1");
+    assert_eq!(alice.take().1, "g1");
+    alpha.home.run(&free).ok();
+    for n in 0..200 {
+        assert_eq!(alice.take().1, format!("b{n}"));
+    }
 }

@@ -336,3 +336,17 @@ fn what_a_broker_takes_after_it_came_back_must_arrive() {
     let why = ledger.settled(Duration::ZERO).expect_err("it is missing");
     assert!(why.contains("m2: accepted, and neither shown"), "{why}");
 }
+
+#[test]
+fn what_was_under_way_may_end_unseen_and_what_came_later_may_not() {
+    let (ledger, before, after) = restored(false);
+    ledger.told(before, "m1", ("acked", false));
+    assert_eq!(ledger.settled(Duration::ZERO), Ok(()));
+    ledger.write("m2", ALICE, BOB, false);
+    // The connection of its sender is older: that one's broker was not killed.
+    ledger.told(before, "m2", ("accepted", false));
+    ledger.shown(after, (BOB, ALICE), ("m2", false));
+    ledger.told(before, "m2", ("acked", false));
+    let why = ledger.settled(Duration::ZERO).expect_err("it was not seen");
+    assert!(why.contains("m2: acked, and not seen"), "{why}");
+}

@@ -2,10 +2,12 @@
 
 use peerbus_core::broker::ConnId;
 use peerbus_wire::limits::GROUPS_MAX;
-use peerbus_wire::{ClientFrame, GroupName, PeersFrame, RefusalCode, Register, Stage, Token};
+use peerbus_wire::{
+    BrokerFrame, ClientFrame, GroupName, PeersFrame, RefusalCode, Register, Stage, Token,
+};
 
 use crate::retire::retire;
-use crate::rig::{OTHER_TOKEN, Rig, SECOND, accepted, ext};
+use crate::rig::{OTHER_TOKEN, Rig, SECOND, accepted, ext, register};
 
 fn groups(names: &[&str]) -> Vec<GroupName> {
     let group = |name: &&str| GroupName::parse(name).unwrap();
@@ -238,4 +240,72 @@ fn who_was_a_member_and_is_here_with_version_1_gets_nothing_meanwhile() {
     rig.ext("bob");
     rig.send(ada, "ada", "#shop", "m2");
     assert_eq!(rig.owed("bob"), [2]);
+}
+
+/// What two clients of version 1 hear, row by row, where three others are in these groups.
+fn heard_by_version_1(joined: &[&str]) -> Vec<(&'static str, [String; 2])> {
+    let mut rig = Rig::new();
+    let others = ["ada", "bob", "cyd"].map(|name| rig.ext(name));
+    let row = |what, rig: &mut Rig, ends: [ConnId; 2]| {
+        let heard = ends.map(|conn| {
+            let told = rig.take(conn);
+            let peers = told.peers.into_iter().map(BrokerFrame::Peers);
+            let peers: Vec<_> = peers.map(|frame| frame.encode().to_string()).collect();
+            let rest = (told.texts, told.receipts, told.recalled, told.names);
+            format!("{peers:?} {rest:?} {:?}", told.closed)
+        });
+        (what, heard)
+    };
+    let mut all = Vec::new();
+    if !joined.is_empty() {
+        for conn in others {
+            regroup(&mut rig, conn, joined, &[]);
+        }
+    }
+    let ends = ["old", "older"].map(|name| rig.ask(register(name)));
+    all.push(row("is registered", &mut rig, ends));
+    rig.frame(ends[0], ClientFrame::Peers);
+    all.push(row("asks who is here", &mut rig, ends));
+    for (what, to, id) in [
+        ("to a name", "older", "m1"),
+        ("to a name with groups", "bob", "m2"),
+        ("to all", "*", "m3"),
+        ("to nobody", "nobody", "m4"),
+        ("to a name that is none", "a b", "m5"),
+    ] {
+        rig.send(ends[0], "old", to, id);
+        all.push(row(what, &mut rig, ends));
+    }
+    rig.send(others[0], "ada", "*", "m6");
+    all.push(row("of one with groups to all", &mut rig, ends));
+    rig.send(others[0], "ada", "old", "m7");
+    all.push(row("of one with groups to it", &mut rig, ends));
+    rig.close(ends[1], true);
+    rig.send(ends[0], "old", "older", "m8");
+    let ends = [ends[0], rig.ask(register("older"))];
+    all.push(row("comes back", &mut rig, ends));
+    if !joined.is_empty() {
+        rig.send(others[0], "ada", "#shop", "m9");
+        rig.send(others[0], "ada", "#shop!", "m10");
+        let told = rig.states(others[0]);
+        assert!(told.contains(&accepted(2, 2)) && told.contains(&accepted(1, 1)));
+    }
+    all.push(row("others write to their group", &mut rig, ends));
+    all
+}
+
+#[test]
+fn version_1_hears_the_same_with_groups_as_without() {
+    let without = heard_by_version_1(&[]);
+    let with = heard_by_version_1(&["shop", "build"]);
+    for ((what, without), (_, with)) in without.iter().zip(&with) {
+        assert_eq!(with, without, "{what}");
+    }
+    let (_, [old, older]) = &without[0];
+    for heard in [old, older] {
+        assert!(
+            heard.contains("peers") && !heard.contains("group"),
+            "{heard}"
+        );
+    }
 }

@@ -7,6 +7,7 @@ mod rounds;
 
 use std::fs;
 
+use async_nats::jetstream;
 use peerbus_test_support::message::envelope;
 use peerbus_test_support::nats::Nats;
 use serde_json::{Value, json};
@@ -203,5 +204,48 @@ fn mail_of_a_domain_whose_bridge_is_refused_waits_and_holds_up_no_other_domains(
     alpha.home.run(&free).ok();
     for n in 0..200 {
         assert_eq!(alice.take().1, format!("b{n}"));
+    }
+}
+
+/// The stream holds two messages of a domain for another, and no more.
+async fn narrow(nats: &Nats) {
+    let client = async_nats::connect(nats.url()).await.expect("loopback");
+    let context = jetstream::new(client);
+    let stream = context.get_stream("PEERBUS").await.expect("it is there");
+    let mut config = stream.cached_info().config.clone();
+    config.max_messages_per_subject = 2;
+    context.update_stream(config).await.expect("it may");
+}
+
+#[test]
+fn what_a_full_stream_does_not_take_waits_at_home_and_comes_in_order() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let Some(nats) = Nats::start(dir.path(), None) else {
+        return;
+    };
+    let (alpha, mut beta) = (machine("alpha", &nats), machine("beta", &nats));
+    alpha.joined("beta");
+    beta.joined("alpha");
+    let (mut alice, mut bob) = (Peer::at(&alpha, "alice"), Peer::at(&beta, "bob"));
+    beta.kill_bridge();
+    let runtime = tokio::runtime::Runtime::new().expect("it starts");
+    runtime.block_on(narrow(&nats));
+    for n in 0..10 {
+        alice.send("bob@beta", &format!("m{n}"));
+    }
+    eventually("the operator is told", || {
+        let log = fs::read_to_string(alpha.log()).expect("our file");
+        log.contains("the stream takes no message now")
+            .then_some(())
+    });
+    beta.start_bridge();
+    for n in 0..10 {
+        assert_eq!(bob.take(), ("alice@alpha".into(), format!("m{n}"), false));
+    }
+    let mut seen = 0;
+    while seen < 10 {
+        let frame = alice.raw.next();
+        let told = frame["receipts"].as_array().into_iter().flatten();
+        seen += told.filter(|it| it["how"] == "seen").count();
     }
 }

@@ -68,7 +68,7 @@ impl Bridge {
                 self.event(Event::Crowded(1));
                 continue;
             }
-            self.pass_one(number, &told, stage);
+            self.pass_one(now_ms, number, &told, stage);
             match told.end && !answer && !early {
                 true => self.passing.wait(now_ms, told),
                 false if answer => {}
@@ -96,7 +96,7 @@ impl Bridge {
         for (number, id) in messages {
             if let Some((item, _)) = self.passing.unplaced.remove(id) {
                 let Item { told, stage } = item;
-                self.pass_one(*number, &told, stage);
+                self.pass_one(now_ms, *number, &told, stage);
                 self.passing.wait(now_ms, told);
             }
         }
@@ -118,7 +118,7 @@ impl Bridge {
         }
     }
 
-    fn pass_one(&mut self, number: u64, told: &Told, stage: Stage) {
+    fn pass_one(&mut self, now_ms: u64, number: u64, told: &Told, stage: Stage) {
         if let Some(id) = self.sending.id(number)
             && told.id.as_ref().is_some_and(|said| said != id)
         {
@@ -139,8 +139,7 @@ impl Bridge {
         if matches!(stage, Stage::Dead { .. }) && self.sending.holds(number) {
             return self.give_up(number, stage);
         }
-        if self.sending.forget(number) && !told.end {
-            // Whoever says so has it.
+        if self.confirmed_one(now_ms, number) && !told.end {
             let stage = Stage::Forwarded;
             self.order(ToBroker::Says { number, stage });
         }

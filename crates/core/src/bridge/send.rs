@@ -33,6 +33,8 @@ pub(super) struct Sending {
     due_ms: u64,
     wait_ms: u64,
     resent_ms: u64,
+    /// The stream did not take some of what was sent last.
+    full: bool,
 }
 
 impl Default for Sending {
@@ -43,6 +45,7 @@ impl Default for Sending {
             due_ms: 0,
             wait_ms: RESEND_MIN_MS,
             resent_ms: 0,
+            full: false,
         }
     }
 }
@@ -60,6 +63,15 @@ impl Sending {
     pub(super) fn again_soon(&mut self, now_ms: u64) {
         self.wait_ms = RESEND_MIN_MS;
         self.due_ms = now_ms + self.wait_ms;
+    }
+
+    /// Some of it was confirmed: the rest goes again if it is not soon, and without a pause if the stream,
+    /// which has room now, did not take it.
+    fn went_on(&mut self, now_ms: u64) {
+        self.again_soon(now_ms);
+        if self.full {
+            self.due_ms = now_ms.max(self.resent_ms + WANTED_MS);
+        }
     }
 
     pub(super) fn holds(&self, number: u64) -> bool {
@@ -139,6 +151,7 @@ impl Bridge {
             self.publish(*number);
         }
         self.sending.resent_ms = now_ms;
+        self.sending.full = false;
         self.event(Event::Resent(numbers.len() as u64));
     }
 
@@ -162,12 +175,22 @@ impl Bridge {
         if done.is_empty() {
             return;
         }
-        self.sending.again_soon(now_ms);
+        self.sending.went_on(now_ms);
         self.event(Event::Confirmed(done.len() as u64));
         for number in done.into_keys() {
             let stage = Stage::Forwarded;
             self.order(ToBroker::Says { number, stage });
         }
+    }
+
+    /// The far broker has this one, for it says how far that is. Says whether it was not confirmed.
+    pub(super) fn confirmed_one(&mut self, now_ms: u64, number: u64) -> bool {
+        let known = self.sending.forget(number);
+        if known {
+            self.sending.went_on(now_ms);
+            self.event(Event::Confirmed(1));
+        }
+        known
     }
 
     /// The other side misses something.
@@ -188,7 +211,10 @@ impl Bridge {
                 }
             }
             // It goes again when it is due.
-            None => self.event(Event::Full),
+            None => {
+                self.sending.full = true;
+                self.event(Event::Full);
+            }
         }
     }
 

@@ -105,3 +105,31 @@ fn a_number_that_comes_behind_a_larger_one_starts_the_connection_over() {
     rig.deliver([2]);
     assert_eq!(rig.outs(), [Output::Register("B1".into())]);
 }
+
+#[test]
+fn what_a_full_stream_did_not_take_goes_again_as_soon_as_there_is_room() {
+    let mut rig = Rig::up(None);
+    rig.deliver([1, 2, 3]);
+    rig.outs();
+    let full = |number| Input::Unpublished {
+        number,
+        never: None,
+    };
+    rig.input(full(2));
+    rig.input(full(3));
+    rig.pass(1_000);
+    // That one was seen says as much as a confirmation.
+    let seen = Item::new(1, Some(id("m1")), 0, Stage::Acked(None));
+    rig.say(Saying::Stages {
+        items: vec![seen],
+        answer: false,
+    });
+    rig.pass(1);
+    assert_eq!(published(&rig.outs()), [(2, 0), (3, 2)]);
+    rig.input(full(3));
+    rig.hello("B1", 2, false);
+    rig.pass(100);
+    assert_eq!(published(&rig.outs()), [], "not with every word");
+    rig.pass(400);
+    assert_eq!(published(&rig.outs()), [(3, 0)]);
+}

@@ -3,14 +3,14 @@
 use peerbus_adapter::mailbox::quote::said;
 use peerbus_adapter::signals::Stop;
 use peerbus_adapter::text::is_proven;
-use peerbus_adapter::{Bus, Event, How, Inbound, Stage, wall_ms};
+use peerbus_adapter::{Bus, Event, How, Inbound, Stage};
 use peerbus_mcp::{Trail, reached};
 use peerbus_wire::{Conversation, printable};
 use tokio::time::{Duration, Instant};
 
 use crate::args::Ask;
 use crate::failure::Failure;
-use crate::{body, client, output, recv, send};
+use crate::{body, client, output, recv, send, told};
 
 /// How often the broker is asked how far the question is, and how long that may take.
 const LOOK: Duration = Duration::from_millis(500);
@@ -89,7 +89,7 @@ async fn far(bus: &Bus, id: &str) -> Option<(Stage, Trail)> {
     let receipts = bus.statuses(&[id.to_owned()], LOOK).await.ok()?;
     let each = reached(receipts.iter()).into_values();
     let stage = each.map(|receipt| &receipt.stage).next()?.clone();
-    Some((stage, Trail::new(id, &receipts, wall_ms())))
+    Some((stage, told::trail(bus, id, &receipts).await))
 }
 
 fn answers(message: &Inbound, id: &str) -> bool {

@@ -54,7 +54,7 @@ pub(crate) fn demand(flags: &Flags) -> Result<Demand, Failure> {
 pub(crate) enum Refused {
     /// Give up at once.
     Fail,
-    /// Keep trying: the name may become free.
+    /// Keep trying a name that may become free.
     Wait,
 }
 
@@ -94,7 +94,9 @@ async fn hopeless(bus: &Bus, refused: Refused) -> Failure {
     loop {
         match &*link.borrow_and_update() {
             state @ LinkState::NeedCredentials { .. } => return Failure::config(state),
-            state @ LinkState::Refused { .. } if refused == Refused::Fail => {
+            state @ LinkState::Refused { why, .. }
+                if refused == Refused::Fail || matches!(why, Why::Other(_)) =>
+            {
                 return Failure::failed(for_verb(state, refused));
             }
             _ => {}

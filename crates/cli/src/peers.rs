@@ -179,9 +179,14 @@ fn process(peer: &About) -> String {
 fn state(peer: &About) -> String {
     let word = match peer.away_s {
         Some(_) => "away",
+        None if !peer.online => "away",
         None => peer.activity.unwrap_or("online"),
     };
-    match peer.away_s.or(peer.activity_s) {
+    let since_s = match word {
+        "away" => peer.away_s,
+        _ => peer.activity_s,
+    };
+    match since_s {
         Some(seconds) => format!("{word} {}", span(seconds)),
         None => word.to_owned(),
     }

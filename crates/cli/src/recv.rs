@@ -35,6 +35,11 @@ pub(crate) fn run(verb: Recv) -> Result<(), Failure> {
     }
     let mut config = client::config(&verb.connection, Some(verb.name.clone()))?;
     config.groups.clone_from(&verb.group);
+    if let Some(count) = verb.count {
+        // What is not taken here is another member's, who may be free.
+        let messages = u32::try_from(count).unwrap_or(u32::MAX).max(1);
+        config.window.messages = config.window.messages.min(messages);
+    }
     if !verb.take {
         let unnamed = client::config(&verb.connection, None)?;
         client::with_bus(unnamed, client::Refused::Wait, async |bus| {

@@ -1,9 +1,7 @@
 //! `peerbus send`.
 
 use peerbus_adapter::text::is_proven;
-use peerbus_adapter::{
-    Bus, Domain, How, RefusalCode, SendError, Sent, Stage, domains, similar, wall_ms,
-};
+use peerbus_adapter::{Bus, Domain, How, RefusalCode, SendError, Sent, Stage, domains, similar};
 use peerbus_mcp::{Trail, reached};
 use peerbus_wire::{Conversation, escape};
 use serde_json::{Value, json};
@@ -11,7 +9,7 @@ use tokio::time::{Duration, Instant};
 
 use crate::args::{Outgoing, Saying, Send};
 use crate::failure::Failure;
-use crate::{body, client, output};
+use crate::{body, client, output, told};
 
 /// How often the broker is asked whether a message was seen.
 const LOOK: Duration = Duration::from_millis(500);
@@ -157,13 +155,13 @@ async fn watch(bus: &Bus, id: &str, limit: Duration) -> Result<(Option<Stage>, T
         let settled = far.is_some_and(Stage::is_final);
         let now = Instant::now();
         if settled || now >= end {
-            let trail = Trail::new(id, &receipts, wall_ms());
+            let trail = told::trail(bus, id, &receipts).await;
             return Ok((far.cloned(), trail));
         }
         let rank = far.map(Stage::rank);
         if now - begin >= output::SILENCE && told != Some(rank) && output::is_read() {
             told = Some(rank);
-            let note = Trail::new(id, &receipts, wall_ms()).note;
+            let note = told::trail(bus, id, &receipts).await.note;
             output::say(&format!("waiting until it is seen: {note}"));
         }
         tokio::time::sleep_until(end.min(now + LOOK)).await;

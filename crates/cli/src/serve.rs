@@ -90,6 +90,7 @@ async fn serve(setup: Setup, told: &mut impl FnMut(on_demand::Told<'_>)) -> Resu
         Some(_) => "wss",
         None => "ws",
     };
+    let domain = setup.options.domain.clone();
     let mut broker = match start(setup.options).await {
         Ok(broker) => broker,
         Err(error) => {
@@ -97,7 +98,8 @@ async fn serve(setup: Setup, told: &mut impl FnMut(on_demand::Told<'_>)) -> Resu
             return Err(Failure::config(error));
         }
     };
-    announce(&broker, scheme, &setup.db, setup.credentials.as_deref());
+    announce(&broker, scheme, domain.as_ref());
+    announce_files(&setup.db, setup.credentials.as_deref());
     told(on_demand::Told::Ready);
     notify(sd_notify::NotifyState::Ready);
     let life = broker.life();
@@ -264,8 +266,8 @@ fn tokens(file: PathBuf) -> Result<(Vec<TokenHash>, Option<Kept>), Failure> {
     ))
 }
 
-/// Says where everything is.
-fn announce(broker: &Running, scheme: &str, db: &Path, credentials: Option<&Path>) {
+/// Says where the broker is reached.
+fn announce(broker: &Running, scheme: &str, domain: Option<&Domain>) {
     for address in broker.addresses() {
         output::say(&format!("listening on {scheme}://{address}"));
         if scheme == "ws" && !address.ip().to_canonical().is_loopback() {
@@ -283,6 +285,15 @@ fn announce(broker: &Running, scheme: &str, db: &Path, credentials: Option<&Path
     if let Some(path) = broker.unix_path() {
         output::say(&format!("listening on unix:{}", path.display()));
     }
+    if let Some(domain) = domain {
+        output::say(&format!(
+            "domain {domain}: for others a peer here is NAME@{domain}"
+        ));
+    }
+}
+
+/// Says where everything is.
+fn announce_files(db: &Path, credentials: Option<&Path>) {
     output::say(&format!("state in {}", db.display()));
     match credentials {
         Some(file) => output::say(&format!(

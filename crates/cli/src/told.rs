@@ -1,10 +1,11 @@
 //! Messages as the broker tells its operator of them, for a terminal.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use peerbus_adapter::{PeerEntry, credentials, paths::Paths};
-use peerbus_mcp::About;
+use peerbus_adapter::{Bus, PeerEntry, Receipt, credentials, paths::Paths, wall_ms};
 pub(crate) use peerbus_mcp::told::{Page, Said, Text, Told, add_said, receipts, word, words};
+use peerbus_mcp::{About, Trail, depends_on_peers};
 use peerbus_wire::{Received, Secret, escape, utc};
 
 use crate::failure::Failure;
@@ -12,6 +13,8 @@ use crate::{operator, output};
 
 /// Longest name, or word of a stage, in a line.
 const NAME_CHARS: usize = 64;
+/// How long it may take to ask who is there.
+const PEERS_WAIT: Duration = Duration::from_secs(2);
 /// Messages that are asked for at a time.
 const PAGE: usize = 200;
 /// Columns of a line, where a body can be cut.
@@ -47,6 +50,16 @@ pub(crate) fn peers(socket: Option<&PathBuf>) -> Result<Vec<PeerEntry>, Failure>
         Received::Peers(frame) => Ok(frame.peers.unwrap_or_default()),
         _ => Err(Failure::failed("the broker's answer is not understood")),
     }
+}
+
+/// How far a message got, as its sender asks: with what the peers say where that matters.
+pub(crate) async fn trail(bus: &Bus, id: &str, receipts: &[Receipt]) -> Trail {
+    let entries = match depends_on_peers(id, receipts) {
+        true => bus.peers(PEERS_WAIT).await.map(|peers| peers.entries),
+        false => Ok(Vec::new()),
+    };
+    // Without them the rest is known all the same.
+    Trail::among(id, receipts, wall_ms(), &entries.unwrap_or_default())
 }
 
 /// Says on stderr where those work that a list named, as far as the broker knows that.

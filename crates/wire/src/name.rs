@@ -114,7 +114,7 @@ pub enum NameError {
     #[error("peer name is reserved (user, human, system, admin, assistant, broker, peerbus are)")]
     Reserved,
     /// It looks like the address of a peer at another broker; only a broker with a domain minds.
-    #[error("peer name looks like an address in another domain; choose one without @")]
+    #[error("peer name looks like an address in a domain; choose one without @")]
     Address,
 }
 

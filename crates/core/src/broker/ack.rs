@@ -177,9 +177,9 @@ impl Broker {
         if !cx.txn.delete_delivery((recipient, sender), seq)? {
             return Ok(());
         }
-        self.end_job(cx, seq)?;
         self.settled(recipient);
         self.not_owed((recipient, sender), bytes);
+        self.end_job(cx, seq)?;
         let stage = end.stage();
         let (event, counted) = end.noted(seq, recipient);
         self.log.push(&event);
@@ -277,16 +277,11 @@ impl Broker {
     ) -> Result<(), StoreError> {
         let session = self.conns.session_mut(caller.conn);
         let held = key.seq().zip(session);
-        let Some((seq, session)) = held.filter(|(seq, session)| session.flights.holds(*seq)) else {
+        let Some((seq, _)) = held.filter(|(seq, session)| session.flights.holds(*seq)) else {
             return Ok(());
         };
         // What an earlier connection had, that may have shown.
-        let earlier = |sender| session.again.covers(sender, seq);
-        let again = again
-            || session
-                .flights
-                .get(seq)
-                .is_some_and(|it| earlier(it.sender));
+        let again = again || self.jobs.earlier(seq);
         if !self.job_released(cx, seq, (caller.peer, again))?
             && let Some(session) = self.conns.session_mut(caller.conn)
         {

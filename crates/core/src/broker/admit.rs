@@ -286,6 +286,7 @@ impl Broker {
 
     /// The operator frees a name.
     pub(super) fn release_name(&mut self, cx: &mut Cx<'_>, id: PeerId) -> Result<(), StoreError> {
+        self.end_holder(cx, id)?;
         let Some(row) = self.registry.disown(id) else {
             return Ok(());
         };

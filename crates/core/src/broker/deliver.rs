@@ -146,7 +146,8 @@ impl Broker {
             let frame = DeliverFrame::keyed(&key, &self.carried(envelope));
             return (frame, Some(key));
         }
-        let again = session.again.covers(sender, seq) || self.jobs.again(seq);
+        let earlier = || session.again.covers(sender, seq);
+        let again = self.jobs.again(seq).unwrap_or_else(earlier);
         let alias = alias(&session.name, to);
         let remarks = Remarks {
             again,
@@ -196,6 +197,10 @@ impl Broker {
             self.outbox.want(Need::Soon);
         } else {
             self.outbox.waiting(output, Need::Now);
+        }
+        if self.jobs.deliver(message.seq) {
+            let recall = Output::Send(conn, BrokerFrame::Recall(message.seq.key()));
+            self.outbox.waiting(recall, Need::Soon);
         }
         self.log.push(&Event::Deliver {
             seq: message.seq,

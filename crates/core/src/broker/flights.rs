@@ -89,6 +89,11 @@ impl Flights {
         }
     }
 
+    /// Messages that the window has room for.
+    pub(super) fn most(&self) -> usize {
+        self.window.messages as usize
+    }
+
     /// What a frame of `bytes` counts against the window. With a share, one that is larger counts
     /// as the share, so that the next of any other sender has room beside it.
     pub(super) fn weight(&self, bytes: usize) -> usize {

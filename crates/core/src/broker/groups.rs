@@ -38,7 +38,7 @@ impl Broker {
         if !caller.ext {
             return self.answer_peers(cx, caller);
         }
-        let reason = match self.check_groups(caller.peer, &join, leave) {
+        let reason = match self.check_groups(caller, &join, leave) {
             Ok(()) => {
                 self.put_groups(cx, caller.peer, join, leave)?;
                 None
@@ -62,13 +62,18 @@ impl Broker {
     /// Why a peer cannot join these while it leaves those.
     fn check_groups(
         &self,
-        peer: PeerId,
+        caller: Caller,
         join: &[GroupName],
         leave: &[GroupName],
     ) -> Result<(), String> {
-        let Some(known) = self.registry.get(peer) else {
+        let Some(known) = self.registry.get(caller.peer) else {
             return Err("this peer is not known any more".into());
         };
+        if known.row.owner != Some(caller.token) {
+            return Err(
+                "the name of this peer was freed: connect again to have it, and to join".into(),
+            );
+        }
         let stays = |name: &&GroupName| !leave.contains(name);
         let groups: BTreeSet<_> = known.row.groups.iter().filter(stays).collect();
         let new = join.iter().filter(stays);
@@ -117,6 +122,7 @@ impl Broker {
                 self.outbox.want(Need::Soon);
             }
             self.registry.put(row);
+            self.left_groups(cx.now, peer, leave);
         }
         self.offer_jobs(cx, peer)
     }

@@ -4,20 +4,24 @@
 //! A job is owed to its holder like any message, or to [`NOBODY`] while no member can take it. What
 //! else is known of it commits together with that.
 
+mod next;
 mod table;
 
-use peerbus_wire::{BrokerFrame, GroupName, Presence, Refusal, RefusalCode, Seq, Stage};
+use peerbus_wire::{BrokerFrame, GroupName, Refusal, RefusalCode, Seq, Stage};
 
+use self::next::{HELD_MAX, Had, Wanted};
 use self::table::Job;
 pub(super) use self::table::Jobs;
+use super::ack::{Delivery, End};
 use super::expire::SLICE;
 use super::groups::Recipients;
 use super::mutation::Mutation;
-use super::registry::Peer;
 use super::{Broker, Caller, ConnId, Cx, Need, Output};
 use crate::Now;
 use crate::audit::Event;
-use crate::store::{FATE_BYTES, JobRow, NOBODY, PeerId, Queued, STEP_BYTES, StoreError};
+use crate::store::{
+    DeliveryHistory, FATE_BYTES, JobRow, NOBODY, PeerId, Queued, STEP_BYTES, StoreError,
+};
 
 /// Jobs of one token that may be open: all of them are in memory.
 const OPEN_MAX: usize = 10_000;
@@ -28,29 +32,7 @@ const NAME_ENDED: &str = "its name ended";
 const SILENT: &str = "it was not seen there in time, and whether it was shown is not known";
 const LATE: &str = "it was not seen there in time";
 const GIVEN_BACK: &str = "it was given back";
-
-/// Who may get a job.
-struct Wanted<'a> {
-    row: &'a JobRow,
-    sender: PeerId,
-    bytes: u64,
-    /// Not this one.
-    not: PeerId,
-    /// Nobody who had it.
-    fresh: bool,
-}
-
-impl<'a> Wanted<'a> {
-    fn of(row: &'a JobRow, waiting: &Queued) -> Self {
-        Self {
-            row,
-            sender: waiting.sender,
-            bytes: waiting.envelope.len() as u64,
-            not: row.holder,
-            fresh: false,
-        }
-    }
-}
+const UNWANTED: &str = "every member that is left rejected it";
 
 impl Broker {
     /// To whom a message for one member of a group is owed first: a member who is here, or nobody yet.
@@ -79,7 +61,7 @@ impl Broker {
             sender: caller.peer,
             bytes,
             not: NOBODY,
-            fresh: false,
+            had: Had::All,
         };
         let first = self.next_holder(cx, &wanted)?.unwrap_or(NOBODY);
         Ok(Ok(Recipients {
@@ -111,55 +93,15 @@ impl Broker {
         }
     }
 
-    /// It is owed to nobody any more.
+    /// It is owed to nobody any more: who had it may have another one.
     pub(super) fn end_job(&mut self, cx: &mut Cx<'_>, seq: Seq) -> Result<(), StoreError> {
         match self.jobs.remove(seq) {
-            Some(_) => cx.txn.delete_job(seq),
+            Some(row) => {
+                cx.txn.delete_job(seq)?;
+                self.offer_waiting(cx, row.holder)
+            }
             None => Ok(()),
         }
-    }
-
-    /// The member who gets a job next: one who is idle and can be woken, or else has least to read; of
-    /// several the one that was given none for longest. Whoever had it comes last.
-    fn next_holder(
-        &mut self,
-        cx: &mut Cx<'_>,
-        wanted: &Wanted<'_>,
-    ) -> Result<Option<PeerId>, StoreError> {
-        let JobRow {
-            owner,
-            group,
-            had,
-            rejected,
-            ..
-        } = wanted.row;
-        let members = self.registry.of_token(Some(*owner));
-        let members = members.filter(|(id, peer)| {
-            let out = [wanted.sender, wanted.not].contains(id)
-                || rejected.contains(id) && !self.mutations.broken(Mutation::GiveToRejected)
-                || wanted.fresh && had.contains(id);
-            peer.row.groups.contains(group) && !out
-        });
-        let mut here = Vec::new();
-        for (id, peer) in members {
-            let session = peer.conn.and_then(|conn| self.conns.session(conn));
-            if let Some(session) = session.filter(|session| session.ext) {
-                let wakes = session.presence.as_ref().is_some_and(is_idle);
-                let wakes = wakes != self.mutations.broken(Mutation::BusyFirst);
-                here.push((had.contains(&id), !wakes, peer.served, id));
-            }
-        }
-        let mut ranked = Vec::with_capacity(here.len());
-        for (had, busy, served, id) in here {
-            ranked.push((had, busy, self.pending(cx, id)?, served, id));
-        }
-        ranked.sort_unstable();
-        for (.., id) in ranked {
-            if self.has_queue_room(cx, id, wanted.bytes)? {
-                return Ok(Some(id));
-            }
-        }
-        Ok(None)
     }
 
     /// Does what is due, a slice of it.
@@ -182,7 +124,8 @@ impl Broker {
         let Some(job) = self.jobs.all.get(&seq) else {
             return Ok(());
         };
-        let (row, asked) = (job.row.clone(), job.asked);
+        let (row, asked, delivered) = (job.row.clone(), job.asked, job.delivered);
+        let again = job.round_ms.is_some_and(|at| at <= cx.now.mono_ms);
         // A queue may have room by then.
         let next_ms = cx.now.mono_ms + self.config.patience_ms;
         self.jobs.set_due(seq, Some(next_ms), false);
@@ -191,26 +134,32 @@ impl Broker {
         let Some(conn) = conn.filter(ext) else {
             return match self.mutations.broken(Mutation::KeepJob) {
                 true => Ok(()),
-                false => self.pass_job(cx, &row, (true, ENDED)),
+                false => self.pass_job(cx, &row, (delivered, ENDED)),
             };
         };
-        if asked {
-            return self.pass_job(cx, &row, (true, SILENT));
-        }
         let Some(waiting) = self.waiting_job(cx, &row)? else {
             return Ok(());
         };
         let wanted = Wanted {
-            fresh: true,
+            had: if again { Had::Idle } else { Had::Nobody },
             ..Wanted::of(&row, &waiting)
         };
         let next = self.next_holder(cx, &wanted)?;
+        if next.is_some() && (asked || !delivered) {
+            let why = if delivered { SILENT } else { LATE };
+            return self.pass_job(cx, &row, (delivered, why));
+        }
         let until = next.map(|_| cx.now.mono_ms + self.config.recall_ms);
         let until = self.jobs.ask(seq, until);
         if let Some(until) = until.filter(|_| !self.mutations.broken(Mutation::NeverRecall)) {
-            let recall = Output::Send(conn, BrokerFrame::Recall(seq.key()));
-            self.outbox.waiting(recall, Need::Soon);
-            if until <= cx.now.mono_ms {
+            let over = until <= cx.now.mono_ms;
+            let session = self.conns.session(conn);
+            // Else it comes behind the message.
+            if over || session.is_some_and(|session| session.flights.holds(seq)) {
+                let recall = Output::Send(conn, BrokerFrame::Recall(seq.key()));
+                self.outbox.waiting(recall, Need::Soon);
+            }
+            if over {
                 return self.pass_job(cx, &row, (true, SILENT));
             }
             self.jobs.set_due(seq, Some(until), true);
@@ -259,13 +208,48 @@ impl Broker {
         let now_ms = cx.now.mono_ms;
         let late = |job: &Job| !job.asked && job.until_ms.is_some_and(|until| until <= now_ms);
         let here = |job: &Job| self.registry.conn(job.row.holder).is_some();
-        let stuck = |job: &&Job| job.row.holder == NOBODY || late(job) && here(job);
+        let stuck = |job: &&Job| late(job) && here(job);
         let all = self.jobs.all.values().filter(stuck).filter(of_its);
-        let waiting: Vec<_> = all.map(|job| job.row.seq).collect();
-        for seq in waiting {
+        let late: Vec<_> = all.map(|job| job.row.seq).collect();
+        for seq in late {
             self.jobs.set_due(seq, Some(now_ms), false);
         }
-        self.tick_jobs(cx)
+        self.tick_jobs(cx)?;
+        self.offer_waiting(cx, peer)
+    }
+
+    /// A member has room: it may be given what nobody has.
+    fn offer_waiting(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<(), StoreError> {
+        let Some(known) = self.registry.get(peer) else {
+            return Ok(());
+        };
+        let waiting = self.jobs.waiting().filter(|job| {
+            let row = &job.row;
+            known.row.owner == Some(row.owner)
+                && known.row.groups.contains(&row.group)
+                && !row.rejected.contains(&peer)
+        });
+        let waiting: Vec<_> = waiting.map(|job| job.row.seq).take(SLICE).collect();
+        for seq in waiting {
+            if self.jobs.count(peer, HELD_MAX) == HELD_MAX {
+                break;
+            }
+            self.job_due(cx, seq)?;
+        }
+        Ok(())
+    }
+
+    /// A member has left these groups: others may have what it holds for them.
+    pub(super) fn left_groups(&mut self, now: Now, peer: PeerId, left: &[GroupName]) {
+        for seq in self.jobs.of(peer) {
+            if self
+                .jobs
+                .group(seq)
+                .is_some_and(|group| left.contains(group))
+            {
+                self.jobs.late(seq, now.mono_ms);
+            }
+        }
     }
 
     /// A holder has left: when it does not come back soon, others get what it has.
@@ -287,7 +271,8 @@ impl Broker {
     fn leave_jobs(&mut self, cx: &mut Cx<'_>, peer: PeerId, why: &str) -> Result<(), StoreError> {
         for seq in self.jobs.of(peer) {
             if let Some(row) = self.jobs.row(seq).cloned() {
-                self.pass_job(cx, &row, (true, why))?;
+                let delivered = self.jobs.delivered(seq);
+                self.pass_job(cx, &row, (delivered, why))?;
             }
         }
         Ok(())
@@ -332,16 +317,8 @@ impl Broker {
             return Ok(false);
         };
         job.row.rejected.insert(holder);
-        let (row, sender) = (
-            job.row.clone(),
-            cx.txn.message(seq)?.map(|head| head.sender),
-        );
-        let wants = |(id, peer): (PeerId, &Peer)| {
-            peer.is_in(&row.group, cx.now.mono_ms)
-                && Some(id) != sender
-                && !row.rejected.contains(&id)
-        };
-        let left = self.registry.of_token(Some(row.owner)).any(wants);
+        let (row, head) = (job.row.clone(), cx.txn.message(seq)?);
+        let left = head.is_some_and(|head| self.is_wanted(cx.now, &row, head.sender));
         if left {
             let why = format!("it was rejected there: \"{why}\"");
             self.pass_job(cx, &row, (true, &why))?;
@@ -361,16 +338,30 @@ impl Broker {
             return Ok(());
         };
         // Those who give it back whenever they get it are not given it in turn.
-        let wanted = Wanted {
-            fresh: why == GIVEN_BACK,
-            ..Wanted::of(row, &waiting)
-        };
+        let mut wanted = Wanted::of(row, &waiting);
+        if why == GIVEN_BACK {
+            wanted.had = Had::Nobody;
+        }
         let next = self.next_holder(cx, &wanted)?;
         let (seq, from, to) = (row.seq, row.holder, next.unwrap_or(NOBODY));
+        let (sender, bytes) = (waiting.sender, waiting.envelope.len() as u64);
+        if next.is_none() && !row.rejected.is_empty() && !self.is_wanted(cx.now, row, sender) {
+            let history = self.land(from, seq);
+            let id = waiting.id;
+            let delivery = Delivery {
+                seq,
+                recipient: from,
+                sender,
+                id,
+                bytes,
+                recipients: 1,
+                history,
+            };
+            return self.finish(cx, delivery, End::Dead(UNWANTED));
+        }
         if from == to {
             return Ok(());
         }
-        let (sender, bytes) = (waiting.sender, waiting.envelope.len() as u64);
         self.tell_recalled(cx, from, &waiting, why);
         if !self.mutations.broken(Mutation::TwoHolders) {
             cx.txn.delete_delivery((from, sender), seq)?;
@@ -401,19 +392,24 @@ impl Broker {
         Ok(())
     }
 
+    /// A message is not on its way to a peer any more: how far it was.
+    fn land(&mut self, peer: PeerId, seq: Seq) -> DeliveryHistory {
+        let conn = self.registry.conn(peer);
+        let session = conn.and_then(|conn| self.conns.session_mut(conn));
+        let flight = session.and_then(|session| session.flights.remove(seq));
+        if flight.is_some() {
+            self.registry.mark_dirty(peer);
+        }
+        flight.map(|flight| flight.history).unwrap_or_default()
+    }
+
     /// The sender hears, and status says, that a member does not have a job any more.
     fn tell_recalled(&mut self, cx: &mut Cx<'_>, from: PeerId, waiting: &Queued, why: &str) {
         if from == NOBODY {
             return;
         }
         let seq = waiting.seq;
-        let conn = self.registry.conn(from);
-        let session = conn.and_then(|conn| self.conns.session_mut(conn));
-        let flight = session.and_then(|session| session.flights.remove(seq));
-        if flight.is_some() {
-            self.registry.mark_dirty(from);
-        }
-        let history = flight.map(|flight| flight.history).unwrap_or_default();
+        let history = self.land(from, seq);
         let way = self.recent.take_with((seq, from), history);
         self.ended(cx.now, FATE_BYTES + way.steps().len() as u64 * STEP_BYTES);
         let (to, why) = (self.registry.name(from), why.to_owned());
@@ -427,12 +423,4 @@ impl Broker {
             (to, stage),
         );
     }
-}
-
-/// It says that it does nothing, and that it can be woken.
-fn is_idle(presence: &Presence) -> bool {
-    let said = serde_json::from_str::<serde_json::Value>(presence.as_str()).unwrap_or_default();
-    let wakes = said.get("wake").and_then(|wake| wake.as_array());
-    said.get("activity").and_then(|does| does.as_str()) == Some("idle")
-        && wakes.is_some_and(|paths| !paths.is_empty())
 }

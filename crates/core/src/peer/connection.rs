@@ -360,6 +360,10 @@ impl Session {
         };
         let audits = self.audits.drain(..).map(ClientFrame::Audit);
         self.control.extend(audits);
+        // Others get at once what is not read here.
+        let unread = self.inbox.unread_jobs();
+        let unread = unread.map(|(key, again)| ClientFrame::Release { key, again });
+        self.control.extend(unread);
         if self.phase == Phase::Closed {
             self.control.clear();
         }

@@ -199,6 +199,17 @@ impl Inbox {
         Some(again)
     }
 
+    /// Messages for one member of a group that the host did not take, and whether each may have been shown
+    /// before.
+    pub(super) fn unread_jobs(&self) -> impl Iterator<Item = (DeliveryKey, bool)> {
+        let unread = self.unread.iter().filter_map(|key| self.held.get(key));
+        unread.filter_map(|entry| {
+            let again = entry.unread.as_ref()?.again;
+            let delivery = entry.deliveries.last().filter(|_| entry.one)?;
+            Some((delivery.clone(), again))
+        })
+    }
+
     /// The message that the host holds under this delivery.
     pub(super) fn held_as(&self, delivery: &DeliveryKey) -> Option<Key> {
         Some(self.delivered_as(delivery)?.0)

@@ -100,7 +100,12 @@ fn keys(config: &Config, report: &mut Report) -> bool {
             });
             let other = "make it a file of your own that only you can read, or delete it: `peerbus \
                          serve` makes a new one";
-            let (why, remedy) = parts.unwrap_or((&says, other));
+            let unfit = ["cannot be ", "is not a file"];
+            let other = match unfit.iter().any(|words| says.contains(words)) {
+                true => other.to_owned(),
+                false => format!("correct that in {file}; the rest of it can stay"),
+            };
+            let (why, remedy) = parts.unwrap_or((&says, &other));
             report.failed("credentials", why, remedy.trim_start_matches(": "));
             false
         }

@@ -122,7 +122,8 @@ impl Oracle {
         let message = self.durable.messages.get(&seq);
         let copy = message.is_some_and(|message| message.head.recipients > 1)
             && self.inherited.contains(&(peer, seq));
-        let owed = !copy && before.is_some_and(|before| before != Some(conn));
+        let unshown = self.is_unshown(peer, seq);
+        let owed = !copy && !unshown && before.is_some_and(|before| before != Some(conn));
         let ext = self.conns.get(&conn).is_some_and(|model| model.ext);
         ensure(if ext { again || !owed } else { !again }, "again", || {
             let name = self.name_of(peer);

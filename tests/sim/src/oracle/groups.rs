@@ -18,7 +18,8 @@ impl Oracle {
             return;
         };
         let mut groups: BTreeSet<_> = row.groups.clone();
-        if !row.ephemeral {
+        // One whose name was freed has to come anew.
+        if !row.ephemeral && row.owner.is_some() {
             groups.extend(join.iter().cloned());
             groups.retain(|group| !leave.contains(group));
         }

@@ -12,6 +12,9 @@ use crate::failure::{Verdict, ensure};
 /// So much later than its time something may happen.
 const LATE_MS: u64 = 1_000;
 
+/// Nobody has more jobs at a time.
+const HELD_MAX: usize = 16;
+
 /// No message has more bytes.
 const MOST: u64 = 1_048_576;
 
@@ -53,6 +56,11 @@ impl Oracle {
         if self.is_job(seq) && !again {
             self.jobs.unshown.insert((peer, seq));
         }
+    }
+
+    /// A peer gave this job back as not shown, and did not get it again since.
+    pub(super) fn is_unshown(&self, peer: PeerId, seq: Seq) -> bool {
+        self.jobs.unshown.contains(&(peer, seq))
     }
 
     /// Who has a job from now on instead of `peer`.
@@ -152,13 +160,15 @@ impl Oracle {
         let here = self.conns.values().filter(|model| {
             model.ext && model.greeted.is_some() && !model.evicted && !model.closed
         });
-        let here: BTreeSet<_> = here.filter_map(|model| model.peer).collect();
+        let here = here.filter_map(|model| Some((model.peer?, model.window?.messages)));
+        let here: BTreeMap<_, _> = here.collect();
         let mut before = std::mem::take(&mut self.jobs.free);
-        for peer in here
-            .into_iter()
-            .filter(|it| !self.is_full(*it, MOST))
-            .collect::<Vec<_>>()
-        {
+        let free = |(peer, most): (PeerId, u32)| {
+            let held = jobs.values().filter(|row| row.holder == peer).count();
+            let room = held < HELD_MAX.min(most as usize) && !self.is_full(peer, MOST);
+            room.then_some(peer)
+        };
+        for peer in here.into_iter().filter_map(free).collect::<Vec<_>>() {
             let groups = self.view.peers.get(&peer).map(|row| row.groups.clone());
             let groups = groups.unwrap_or_default();
             let same = before.remove(&peer).filter(|(_, of)| *of == groups);

@@ -1,15 +1,14 @@
-//! Messages for one member of a group: who has one, when the next one gets it, and what its sender is
-//! told.
+//! Messages for one member of a group: who gets one, and what its sender is told.
 
 use peerbus_core::broker::{ConnId, Mutation};
 use peerbus_wire::{ClientFrame, GroupName, Presence, RefusalCode, Register, Seq, Stage};
 
 use crate::retire::retire;
-use crate::rig::{Rig, SECOND, accepted, ext};
+use crate::rig::{Rig, SECOND, accepted, ext, window};
 
-const PATIENCE: u64 = 600 * SECOND;
+pub(crate) const PATIENCE: u64 = 600 * SECOND;
 
-fn join(rig: &mut Rig, register: Register) -> ConnId {
+pub(crate) fn join(rig: &mut Rig, register: Register) -> ConnId {
     let conn = rig.join(register);
     let join = vec![GroupName::parse("shop").unwrap()];
     let leave = Vec::new();
@@ -17,7 +16,7 @@ fn join(rig: &mut Rig, register: Register) -> ConnId {
     conn
 }
 
-fn member(rig: &mut Rig, name: &str) -> ConnId {
+pub(crate) fn member(rig: &mut Rig, name: &str) -> ConnId {
     join(rig, ext(name, name))
 }
 
@@ -25,13 +24,13 @@ fn says(activity: &str, wake: &str) -> Option<Presence> {
     Presence::parse(&format!(r#"{{"activity":"{activity}","wake":[{wake}]}}"#))
 }
 
-fn does(rig: &mut Rig, conn: ConnId, activity: &str, wake: &str) {
+pub(crate) fn does(rig: &mut Rig, conn: ConnId, activity: &str, wake: &str) {
     let presence = says(activity, wake).unwrap();
     rig.frame(conn, ClientFrame::Presence(presence));
 }
 
 /// A sender, and a job of its that one of these members has.
-fn given(rig: &mut Rig, names: &[&str]) -> (ConnId, Vec<ConnId>) {
+pub(crate) fn given(rig: &mut Rig, names: &[&str]) -> (ConnId, Vec<ConnId>) {
     let ada = rig.ext("ada");
     let members: Vec<_> = names.iter().map(|name| member(rig, name)).collect();
     rig.send(ada, "ada", "#shop!", "m1");
@@ -40,18 +39,18 @@ fn given(rig: &mut Rig, names: &[&str]) -> (ConnId, Vec<ConnId>) {
 }
 
 /// Gives the job back.
-fn release(rig: &mut Rig, conn: ConnId, again: bool) {
+pub(crate) fn release(rig: &mut Rig, conn: ConnId, again: bool) {
     let key = Seq(1).key();
     rig.frame(conn, ClientFrame::Release { key, again });
 }
 
 /// Whether the job has come, and as one that may have been shown.
-fn came(rig: &mut Rig, conn: ConnId) -> Option<bool> {
+pub(crate) fn came(rig: &mut Rig, conn: ConnId) -> Option<bool> {
     let text = rig.take(conn).texts.pop()?;
     Some(text.contains(r#""again":true"#))
 }
 
-fn recalled(rig: &mut Rig, conn: ConnId) -> Vec<(Option<String>, String)> {
+pub(crate) fn recalled(rig: &mut Rig, conn: ConnId) -> Vec<(Option<String>, String)> {
     let receipts = rig.take(conn).receipts.into_iter();
     let told = receipts.filter_map(|receipt| match receipt.stage {
         Stage::Recalled { why } => Some((receipt.to, why)),
@@ -105,58 +104,6 @@ fn idle_first(mut rig: Rig) {
 }
 
 #[test]
-fn who_has_it_too_long_is_asked_for_it_and_the_next_one_gets_it() {
-    let mut rig = Rig::new();
-    let (ada, members) = given(&mut rig, &["bob", "cyd"]);
-    rig.take(members[0]);
-    rig.pass(PATIENCE - SECOND);
-    assert!(rig.take(members[0]).recalled.is_empty());
-    rig.pass(2 * SECOND);
-    assert_eq!(rig.take(members[0]).recalled, [1]);
-    assert_eq!(
-        came(&mut rig, members[1]),
-        None,
-        "bob has it until he answers"
-    );
-    release(&mut rig, members[0], false);
-    assert_eq!(came(&mut rig, members[1]), Some(false), "nobody saw it");
-    let why = "it was not seen there in time".to_owned();
-    assert_eq!(recalled(&mut rig, ada), [(Some("bob".into()), why)]);
-    // What comes late changes nothing.
-    rig.ack(members[0], 1);
-    assert_eq!(rig.owed("cyd"), [1]);
-}
-
-#[test]
-fn who_may_have_shown_it_says_so_and_who_does_not_answer_counts_as_such() {
-    for answers in [true, false] {
-        let mut rig = Rig::new();
-        let (_, members) = given(&mut rig, &["bob", "cyd"]);
-        rig.pass(PATIENCE);
-        if answers {
-            release(&mut rig, members[0], true);
-        } else {
-            rig.pass(4 * SECOND);
-            assert_eq!(came(&mut rig, members[1]), None);
-            rig.pass(2 * SECOND);
-        }
-        assert_eq!(came(&mut rig, members[1]), Some(true), "{answers}");
-    }
-}
-
-#[test]
-fn where_nobody_else_is_free_it_stays_until_somebody_comes() {
-    let mut rig = Rig::new();
-    let (_, members) = given(&mut rig, &["bob"]);
-    rig.pass(3 * PATIENCE);
-    assert!(rig.take(members[0]).recalled.is_empty());
-    let cyd = member(&mut rig, "cyd");
-    assert_eq!(rig.take(members[0]).recalled, [1]);
-    release(&mut rig, members[0], false);
-    assert_eq!(came(&mut rig, cyd), Some(false));
-}
-
-#[test]
 fn it_waits_for_the_first_who_comes_and_is_not_lost_with_its_holder() {
     let mut rig = Rig::new();
     let ada = rig.ext("ada");
@@ -188,95 +135,6 @@ fn it_waits_for_the_first_who_comes_and_is_not_lost_with_its_holder() {
         .collect();
     assert!(told.contains(&("cyd".into(), "recalled")), "{told:?}");
     assert!(told.contains(&("bob".into(), "delivered")), "{told:?}");
-}
-
-#[test]
-fn a_connection_that_breaks_and_comes_back_keeps_it() {
-    let mut rig = Rig::new();
-    let (_, members) = given(&mut rig, &["bob", "cyd"]);
-    rig.close(members[0], false);
-    rig.pass(3 * SECOND);
-    let bob = rig.ext("bob");
-    assert_eq!(came(&mut rig, bob), Some(true));
-    rig.pass(10 * SECOND);
-    assert_eq!(rig.owed("bob"), [1]);
-    rig.close(bob, true);
-    rig.pass(1);
-    assert_eq!(came(&mut rig, members[1]), Some(true), "it said goodbye");
-}
-
-#[test]
-fn the_broker_that_was_killed_knows_who_has_it() {
-    let mut rig = Rig::new();
-    let (_, members) = given(&mut rig, &["bob", "cyd"]);
-    assert_eq!(came(&mut rig, members[0]), Some(false));
-    rig.restart();
-    let cyd = rig.ext("cyd");
-    rig.pass(30 * SECOND);
-    assert_eq!(came(&mut rig, cyd), None);
-    rig.pass(31 * SECOND);
-    assert_eq!(came(&mut rig, cyd), Some(true));
-}
-
-#[test]
-fn who_holds_it_back_is_asked_for_it() {
-    let mut rig = Rig::new();
-    let (_, members) = given(&mut rig, &["bob", "cyd"]);
-    let (key, stage) = (
-        Seq(1).key(),
-        Stage::Held {
-            why: "quiet".into(),
-        },
-    );
-    rig.frame(members[0], ClientFrame::Progress { key, stage });
-    rig.pass(1);
-    assert_eq!(rig.take(members[0]).recalled, [1]);
-}
-
-#[test]
-fn who_holds_it_back_is_asked_for_it_as_soon_as_another_one_comes() {
-    let mut rig = Rig::new();
-    let (_, members) = given(&mut rig, &["bob"]);
-    let (key, why) = (Seq(1).key(), "quiet".into());
-    let stage = Stage::Held { why };
-    rig.frame(members[0], ClientFrame::Progress { key, stage });
-    rig.pass(SECOND);
-    assert!(rig.take(members[0]).recalled.is_empty());
-    member(&mut rig, "cyd");
-    assert_eq!(rig.take(members[0]).recalled, [1]);
-}
-
-#[test]
-fn who_has_it_too_long_may_come_back_from_a_broken_connection_all_the_same() {
-    let mut rig = Rig::new();
-    let (_, members) = given(&mut rig, &["bob"]);
-    rig.pass(2 * PATIENCE);
-    rig.close(members[0], false);
-    rig.pass(SECOND);
-    let cyd = member(&mut rig, "cyd");
-    rig.pass(SECOND);
-    assert_eq!(rig.owed("bob"), [1]);
-    let bob = rig.ext("bob");
-    assert_eq!(rig.take(bob).recalled, [1]);
-    release(&mut rig, bob, false);
-    assert_eq!(came(&mut rig, cyd), Some(true));
-}
-
-#[test]
-fn who_comes_back_after_its_time_to_answer_hears_that_it_goes_to_another_one() {
-    let mut rig = Rig::new();
-    let (_, members) = given(&mut rig, &["bob", "cyd"]);
-    rig.pass(PATIENCE + SECOND);
-    assert_eq!(rig.take(members[0]).recalled, [1]);
-    rig.pass(3 * SECOND);
-    rig.close(members[0], false);
-    rig.pass(3 * SECOND);
-    let bob = rig.ext("bob");
-    let told = rig.take(bob);
-    assert_eq!((told.recalled, told.delivered), (vec![1], vec![]));
-    assert_eq!(came(&mut rig, members[1]), Some(true));
-    release(&mut rig, bob, true);
-    assert_eq!(rig.owed("cyd"), [1]);
 }
 
 #[test]
@@ -333,19 +191,9 @@ fn rejected_once(mut rig: Rig) {
     assert!(rig.owed("bob").is_empty(), "nobody is left");
 }
 
-fn reject(rig: &mut Rig, conn: ConnId) {
+pub(crate) fn reject(rig: &mut Rig, conn: ConnId) {
     let (key, reason) = (Seq(1).key(), "not mine".into());
     rig.frame(conn, ClientFrame::Reject { key, reason });
-}
-
-#[test]
-fn a_name_that_ends_leaves_it_to_the_others_and_not_to_its_successor() {
-    let mut rig = Rig::new();
-    let (_, members) = given(&mut rig, &["bob", "cyd"]);
-    rig.ext("heir");
-    retire(&mut rig, "bob", Some("heir")).unwrap();
-    assert_eq!(came(&mut rig, members[1]), Some(true));
-    assert!(rig.owed("heir").is_empty());
 }
 
 #[test]
@@ -394,20 +242,6 @@ fn a_client_of_version_1_may_send_one_and_gets_none() {
 }
 
 #[test]
-fn who_gives_it_back_gets_it_again_only_after_a_while() {
-    let mut rig = Rig::new();
-    let (_, members) = given(&mut rig, &["bob", "cyd"]);
-    release(&mut rig, members[0], false);
-    assert_eq!(rig.owed("cyd"), [1]);
-    release(&mut rig, members[1], false);
-    assert!(rig.owed("bob").is_empty() && rig.owed("cyd").is_empty());
-    rig.pass(PATIENCE - SECOND);
-    assert!(rig.owed("bob").is_empty() && rig.owed("cyd").is_empty());
-    rig.pass(2 * SECOND);
-    assert_eq!(rig.owed("bob"), [1]);
-}
-
-#[test]
 fn a_token_has_so_many_open_and_no_more() {
     let mut rig = Rig::new();
     let ada = rig.ext("ada");
@@ -427,49 +261,11 @@ fn a_token_has_so_many_open_and_no_more() {
             .reason
             .starts_with("10000 messages for one of a group")
     );
-    // All of them go to the first that comes, some at a time.
-    rig.ext("bob");
-    rig.pass(SECOND);
-    assert_eq!(rig.owed("bob").len(), 10_000);
-}
-
-#[test]
-fn a_holder_that_comes_back_as_a_client_of_version_1_is_none() {
-    let mut rig = Rig::new();
-    let (_, members) = given(&mut rig, &["bob", "cyd"]);
-    rig.close(members[0], false);
-    let bob = rig.v1("bob");
-    assert!(rig.delivered(bob).is_empty());
-    assert_eq!(came(&mut rig, members[1]), Some(true));
-    rig.ack(bob, 1);
-    assert_eq!(rig.owed("cyd"), [1]);
-}
-
-#[test]
-fn a_connection_that_breaks_again_and_again_does_not_keep_it_for_longer() {
-    let mut rig = Rig::new();
-    let (_, members) = given(&mut rig, &["bob", "cyd"]);
-    let mut bob = members[0];
-    for _ in 0..5 {
-        rig.pass(100 * SECOND);
-        rig.close(bob, false);
-        bob = rig.ext("bob");
-    }
-    rig.take(bob);
-    let join = vec![GroupName::parse("other").unwrap()];
-    let leave = Vec::new();
-    rig.frame(bob, ClientFrame::Regroup { join, leave });
-    rig.pass(100 * SECOND);
-    assert_eq!(rig.take(bob).recalled, [1]);
-    // Nor does it help to come back while it is asked for it.
-    for _ in 0..4 {
-        rig.pass(SECOND);
-        rig.close(bob, false);
-        bob = rig.ext("bob");
-        assert_eq!(rig.take(bob).recalled, [1]);
-    }
-    rig.pass(SECOND);
-    assert_eq!(came(&mut rig, members[1]), Some(true));
+    // The first that comes has some at a time, the oldest first.
+    let bob = rig.ext("bob");
+    assert_eq!(rig.delivered(bob), (1..=16).collect::<Vec<_>>());
+    rig.ack(bob, 3);
+    assert_eq!(rig.delivered(bob), [17]);
 }
 
 #[test]
@@ -534,4 +330,46 @@ fn who_is_gone_for_good_is_not_waited_for_when_all_others_rejected_it() {
         why: "not mine".into(),
     };
     assert!(rig.states(ada).contains(&dead));
+}
+
+/// The jobs that have come, and whether each may have been shown.
+pub(crate) fn all_that_came(rig: &mut Rig, conn: ConnId) -> Vec<(u64, bool)> {
+    let told = rig.take(conn);
+    let again = |text: &String| text.contains(r#""again":true"#);
+    let marks = told.texts.iter().map(again);
+    told.delivered.iter().copied().zip(marks).collect()
+}
+
+pub(crate) fn small(name: &str, messages: u32) -> Register {
+    Register {
+        window: window(messages, 1_000_000),
+        ..ext(name, name)
+    }
+}
+
+#[test]
+fn a_member_has_no_more_than_its_window_has_room_for_and_gets_the_next_with_its_ack() {
+    let mut rig = Rig::new();
+    let ada = rig.ext("ada");
+    let bob = join(&mut rig, small("bob", 1));
+    for id in ["m1", "m2", "m3"] {
+        rig.send(ada, "ada", "#shop!", id);
+    }
+    assert_eq!(rig.owed("bob"), [1]);
+    rig.ack(bob, 1);
+    assert_eq!(all_that_came(&mut rig, bob), [(1, false), (2, false)]);
+    let cyd = member(&mut rig, "cyd");
+    assert_eq!(all_that_came(&mut rig, cyd), [(3, false)]);
+}
+
+#[test]
+fn it_is_dead_when_only_those_are_left_who_rejected_it() {
+    let mut rig = Rig::new();
+    let (ada, members) = given(&mut rig, &["bob", "cyd"]);
+    reject(&mut rig, members[0]);
+    retire(&mut rig, "cyd", None).unwrap();
+    rig.pass(PATIENCE + SECOND);
+    let why = "every member that is left rejected it".into();
+    assert!(rig.states(ada).contains(&Stage::Dead { why }));
+    assert!(rig.store.tables().jobs.is_empty());
 }

@@ -11,6 +11,7 @@ mod expiry;
 mod groups;
 mod handshake;
 mod history;
+mod holders;
 mod jobs;
 mod keys;
 mod messages;

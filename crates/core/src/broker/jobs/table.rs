@@ -20,6 +20,12 @@ pub(super) struct Job {
     pub(super) asked: bool,
     /// Until when its holder may answer that, over all its connections.
     pub(super) answer_ms: Option<u64>,
+    /// From when on one who had it before may get it again.
+    pub(super) round_ms: Option<u64>,
+    /// It was delivered to its holder, who may have shown it.
+    pub(super) delivered: bool,
+    /// And on an earlier connection, too: what is said on this one is not all.
+    pub(super) earlier: bool,
 }
 
 /// Every job that is owed.
@@ -41,6 +47,9 @@ impl Jobs {
         for row in rows {
             let (seq, held) = (row.seq, row.holder != NOBODY);
             jobs.put(row, None);
+            if let Some(job) = jobs.all.get_mut(&seq) {
+                job.delivered = held;
+            }
             jobs.set_due(seq, held.then_some(due_ms), false);
         }
         jobs
@@ -59,6 +68,9 @@ impl Jobs {
             until_ms,
             asked,
             answer_ms: None,
+            round_ms: due_ms,
+            delivered: false,
+            earlier: false,
         };
         self.all.insert(seq, job);
         self.due.extend(due_ms.map(|at| (at, seq)));
@@ -81,6 +93,7 @@ impl Jobs {
     /// Its holder is here (again): it has as long as it had, or until then if that is not known.
     pub(super) fn keep(&mut self, seq: Seq, until_ms: u64) {
         if let Some(job) = self.all.get_mut(&seq) {
+            job.round_ms.get_or_insert(until_ms);
             let until_ms = *job.until_ms.get_or_insert(until_ms);
             self.set_due(seq, Some(until_ms), false);
         }
@@ -113,10 +126,43 @@ impl Jobs {
         job.asked = asked;
     }
 
+    /// What nobody has, the oldest first.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &Job> {
+        let range = (NOBODY, Seq(0))..=(NOBODY, Seq(u64::MAX));
+        let waiting = self.held.range(range);
+        waiting.filter_map(|(_, seq)| self.all.get(seq))
+    }
+
     /// What a peer holds.
     pub(super) fn of(&self, holder: PeerId) -> Vec<Seq> {
         let range = (holder, Seq(0))..=(holder, Seq(u64::MAX));
         self.held.range(range).map(|(_, seq)| *seq).collect()
+    }
+
+    /// How many a peer holds, or so many if there are more.
+    pub(super) fn count(&self, holder: PeerId, most: usize) -> usize {
+        let range = (holder, Seq(0))..=(holder, Seq(u64::MAX));
+        self.held.range(range).take(most).count()
+    }
+
+    /// It is delivered to its holder. Says whether that one was asked for it already.
+    pub(in super::super) fn deliver(&mut self, seq: Seq) -> bool {
+        let Some(job) = self.all.get_mut(&seq) else {
+            return false;
+        };
+        job.earlier |= job.delivered;
+        job.delivered = true;
+        job.asked
+    }
+
+    /// Whether its holder may have shown it.
+    pub(super) fn delivered(&self, seq: Seq) -> bool {
+        self.all.get(&seq).is_some_and(|job| job.delivered)
+    }
+
+    /// Whether it was delivered on an earlier connection of its holder's.
+    pub(in super::super) fn earlier(&self, seq: Seq) -> bool {
+        self.all.get(&seq).is_some_and(|job| job.earlier)
     }
 
     pub(super) fn row(&self, seq: Seq) -> Option<&JobRow> {
@@ -138,9 +184,10 @@ impl Jobs {
         self.held.contains(&(holder, seq))
     }
 
-    /// Whether somebody may have been shown it.
-    pub(in super::super) fn again(&self, seq: Seq) -> bool {
-        self.row(seq).is_some_and(|row| row.again)
+    /// Whether somebody may have been shown it; `None`: it is no job.
+    pub(in super::super) fn again(&self, seq: Seq) -> Option<bool> {
+        let job = self.all.get(&seq)?;
+        Some(job.row.again || job.delivered)
     }
 
     /// The group that a job is for.

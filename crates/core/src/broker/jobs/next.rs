@@ -1,0 +1,113 @@
+//! Whose turn it is.
+
+use peerbus_wire::Presence;
+
+use super::super::mutation::Mutation;
+use super::super::registry::Peer;
+use super::super::{Broker, Cx};
+use crate::Now;
+use crate::store::{JobRow, PeerId, Queued, StoreError};
+
+/// Jobs that one member has at a time; fewer if its window is smaller. The others wait for whoever is done
+/// with one.
+pub(super) const HELD_MAX: usize = 16;
+
+/// Which of those who had a job may get it again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Had {
+    All,
+    /// Those who are idle and can be woken.
+    Idle,
+    Nobody,
+}
+
+/// Who may get a job.
+pub(super) struct Wanted<'a> {
+    pub(super) row: &'a JobRow,
+    pub(super) sender: PeerId,
+    pub(super) bytes: u64,
+    /// Not this one.
+    pub(super) not: PeerId,
+    /// Of those who had it, these.
+    pub(super) had: Had,
+}
+
+impl<'a> Wanted<'a> {
+    pub(super) fn of(row: &'a JobRow, waiting: &Queued) -> Self {
+        Self {
+            row,
+            sender: waiting.sender,
+            bytes: waiting.envelope.len() as u64,
+            not: row.holder,
+            had: Had::All,
+        }
+    }
+}
+
+impl Broker {
+    /// The member who gets a job next: one who is idle and can be woken, or else has least to read; of
+    /// several the one that was given none for longest. Whoever had it comes last.
+    pub(super) fn next_holder(
+        &mut self,
+        cx: &mut Cx<'_>,
+        wanted: &Wanted<'_>,
+    ) -> Result<Option<PeerId>, StoreError> {
+        let JobRow {
+            owner,
+            group,
+            had,
+            rejected,
+            ..
+        } = wanted.row;
+        let members = self.registry.of_token(Some(*owner));
+        let members = members.filter(|(id, peer)| {
+            let out = [wanted.sender, wanted.not].contains(id)
+                || rejected.contains(id) && !self.mutations.broken(Mutation::GiveToRejected);
+            peer.row.groups.contains(group) && !out
+        });
+        let mut here = Vec::new();
+        for (id, peer) in members {
+            let session = peer.conn.and_then(|conn| self.conns.session(conn));
+            if let Some(session) = session.filter(|session| session.ext) {
+                let wakes = session.presence.as_ref().is_some_and(is_idle);
+                let wakes = wakes != self.mutations.broken(Mutation::BusyFirst);
+                let had = had.contains(&id);
+                let out = match wanted.had {
+                    Had::All => false,
+                    Had::Idle => had && !wakes,
+                    Had::Nobody => had,
+                };
+                if !out && self.jobs.count(id, HELD_MAX) < session.flights.most().min(HELD_MAX) {
+                    here.push((had, !wakes, peer.served, id));
+                }
+            }
+        }
+        let mut ranked = Vec::with_capacity(here.len());
+        for (had, busy, served, id) in here {
+            ranked.push((had, busy, self.pending(cx, id)?, served, id));
+        }
+        ranked.sort_unstable();
+        for (.., id) in ranked {
+            if self.has_queue_room(cx, id, wanted.bytes)? {
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a member is left, here or not, who did not reject it.
+    pub(super) fn is_wanted(&self, now: Now, row: &JobRow, sender: PeerId) -> bool {
+        let wants = |(id, peer): (PeerId, &Peer)| {
+            peer.is_in(&row.group, now.mono_ms) && id != sender && !row.rejected.contains(&id)
+        };
+        self.registry.of_token(Some(row.owner)).any(wants)
+    }
+}
+
+/// It says that it does nothing, and that it can be woken.
+fn is_idle(presence: &Presence) -> bool {
+    let said = serde_json::from_str::<serde_json::Value>(presence.as_str()).unwrap_or_default();
+    let wakes = said.get("wake").and_then(|wake| wake.as_array());
+    said.get("activity").and_then(|does| does.as_str()) == Some("idle")
+        && wakes.is_some_and(|paths| !paths.is_empty())
+}

@@ -8,6 +8,7 @@ pub mod account;
 mod home;
 mod joint;
 pub mod nats;
+mod pace;
 mod roster;
 pub mod run;
 pub mod subject;

@@ -7,6 +7,7 @@
 pub mod account;
 mod home;
 mod joint;
+mod lane;
 pub mod nats;
 mod pace;
 mod roster;

@@ -12,10 +12,11 @@ use futures_util::{Stream, StreamExt as _};
 use peerbus_core::bridge::Allow;
 use peerbus_wire::{Domain, Instance, Received};
 use tokio::sync::mpsc;
-use tokio::sync::mpsc::error::TrySendError;
+use tokio::time::Instant;
 
 use crate::home::{Broker, Home, registration};
 use crate::joint::{self, Common, FromNats, Mail};
+use crate::lane::{Lane, Offer, Waiting, hand_over};
 use crate::nats::{self, Bound, Server};
 use crate::roster::Roster;
 use crate::subject::{self, Kind};
@@ -76,12 +77,16 @@ pub async fn run(
     };
     tokio::spawn(look_at_the_key(server.clone(), Arc::clone(&common)));
     let mut announce = tokio::time::interval(HERE);
-    // A message for a joint that has no room yet: the broker of all joints does not keep up.
-    let mut waiting: Option<Waiting> = None;
+    // A message for a joint that has no room yet.
+    let mut waiting: Option<Waiting<Mail>> = None;
     loop {
         tokio::select! {
             Some(mail) = mails.next(), if waiting.is_none() => waiting = joints.mail(mail).await,
-            () = hand_over(&mut waiting) => waiting = None,
+            late = hand_over(&mut waiting) => {
+                if let Some(mail) = late {
+                    joints.too_late(&mail).await;
+                }
+            }
             heard = outside.next() => match heard {
                 Some(message) => {
                     let known = joints.all.len();
@@ -171,23 +176,16 @@ async fn domain_of(broker: &Broker, instance: &Instance) -> Result<Domain, Strin
     }
 }
 
-/// A message, and the joint that it is for.
-type Waiting = (mpsc::Sender<Mail>, Mail);
-
-/// Hands a message over once there is room for it.
-async fn hand_over(waiting: &mut Option<Waiting>) {
-    let Some((joint, _)) = waiting else {
-        return std::future::pending().await;
-    };
-    let room = joint.clone().reserve_owned().await;
-    if let (Ok(room), Some((_, mail))) = (room, waiting.take()) {
-        room.send(mail);
+/// Drops a message of the stream. If it was not taken its home sends it again.
+async fn forget(mail: &jetstream::Message) {
+    if let Err(error) = mail.ack().await {
+        tracing::debug!(%error, "the stream was not answered");
     }
 }
 
 /// What leads to a joint: for messages of the stream, and for the rest.
 struct To {
-    mails: mpsc::Sender<Mail>,
+    mails: Lane<Mail>,
     rest: mpsc::Sender<FromNats>,
 }
 
@@ -199,7 +197,7 @@ struct Joints {
 
 impl Joints {
     /// The joint to a domain, made if there is none.
-    fn to(&mut self, other: &str) -> Option<&To> {
+    fn to(&mut self, other: &str) -> Option<&mut To> {
         let other = Domain::parse(other).filter(|other| *other != self.common.own)?;
         if !self.all.contains_key(&other) {
             if self.all.len() >= DOMAINS_MAX {
@@ -209,30 +207,46 @@ impl Joints {
             let (mails, come) = mpsc::channel(MAILS_HELD);
             let common = Arc::clone(&self.common);
             tokio::spawn(joint::run(common, other.clone(), come, from));
+            let mails = Lane::new(mails);
             self.all.insert(other.clone(), To { mails, rest });
         }
-        self.all.get(&other)
+        self.all.get_mut(&other)
+    }
+
+    /// The joint to the domain that sent a message of the stream.
+    fn of(&mut self, mail: &jetstream::Message) -> Option<&mut To> {
+        let own = self.common.own.clone();
+        match subject::sender(&mail.subject, own.as_str()) {
+            Some((Kind::Mail, sender)) => self.to(sender),
+            _ => None,
+        }
     }
 
     /// A message of the stream. Gives it back if its joint has no room for it yet.
-    async fn mail(&mut self, mail: jetstream::Message) -> Option<Waiting> {
-        let own = self.common.own.clone();
-        let subject = mail.subject.clone();
-        let sender = match subject::sender(&subject, own.as_str()) {
-            Some((Kind::Mail, sender)) => sender,
-            _ => "",
-        };
-        let Some(joint) = self.to(sender) else {
+    async fn mail(&mut self, mail: jetstream::Message) -> Option<Waiting<Mail>> {
+        let Some(joint) = self.of(&mail) else {
             // Of nobody that could be answered.
-            if let Err(error) = mail.ack().await {
-                tracing::debug!(%error, "the stream was not answered");
-            }
+            forget(&mail).await;
             return None;
         };
-        match joint.mails.try_send(Box::new(mail)) {
-            Err(TrySendError::Full(mail)) => Some((joint.mails.clone(), mail)),
-            _ => None,
+        match joint.mails.offer(Box::new(mail), Instant::now()) {
+            Offer::Taken => None,
+            Offer::Full(waiting) => Some(waiting),
+            Offer::Dropped(mail) => {
+                forget(&mail).await;
+                None
+            }
         }
+    }
+
+    /// A message waited for room for too long. It must not hold up the other domains' any longer.
+    async fn too_late(&mut self, mail: &Mail) {
+        let subject = &mail.subject;
+        tracing::warn!(%subject, "what comes is not taken in time; it is dropped until it is, and sent again");
+        if let Some(joint) = self.of(mail) {
+            joint.mails.fall_behind();
+        }
+        forget(mail).await;
     }
 
     /// Something came outside the stream. What has no room gets lost, and is said again.

@@ -10,6 +10,8 @@ use async_nats::jetstream;
 use async_nats::jetstream::consumer::pull::Stream as Mails;
 use futures_util::{Stream, StreamExt as _};
 use peerbus_core::bridge::Allow;
+use peerbus_wire::bridge::OUTSIDE_BYTES_MAX;
+use peerbus_wire::limits::FRAME_BYTES_MAX;
 use peerbus_wire::{Domain, Instance, Received};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -30,6 +32,8 @@ const HELD: usize = 256;
 /// dies, that is noticed after two that did not come.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 const ASKED: Duration = Duration::from_secs(30);
+/// Largest list of peers of another domain: what the own broker lets through.
+const ROSTER_BYTES_MAX: usize = FRAME_BYTES_MAX;
 /// Other domains that are joined, at most.
 const DOMAINS_MAX: usize = 256;
 /// A message that had no room comes again after so long.
@@ -90,7 +94,7 @@ pub async fn run(
             heard = outside.next() => match heard {
                 Some(message) => {
                     let known = joints.all.len();
-                    joints.told(&message.subject, message.payload.to_vec());
+                    joints.told(&message.subject, &message.payload);
                     if joints.all.len() > known {
                         // It need not wait to hear of this one.
                         common.announce().await;
@@ -249,23 +253,42 @@ impl Joints {
         forget(mail).await;
     }
 
-    /// Something came outside the stream. What has no room gets lost, and is said again.
-    fn told(&mut self, subject: &str, payload: Vec<u8>) {
+    /// Something came outside the stream. What has no room gets lost, and is said again; what is too large
+    /// to be read takes none.
+    fn told(&mut self, subject: &str, payload: &[u8]) {
         let own = self.common.own.clone();
-        match subject::sender(subject, own.as_str()) {
-            Some((Kind::Back, sender)) => {
-                if let Some(joint) = self.to(sender) {
-                    // It is said again.
-                    let _ = joint.rest.try_send(FromNats::Back(payload));
-                }
-            }
-            Some((Kind::Here, sender)) => {
-                if let Some(joint) = self.to(sender) {
-                    // It is said again.
-                    let _ = joint.rest.try_send(FromNats::Here(payload));
-                }
-            }
-            _ => {}
+        if let Some((sender, said)) = said(subject, own.as_str(), payload)
+            && let Some(joint) = self.to(sender)
+        {
+            let _ = joint.rest.try_send(said);
+        }
+    }
+}
+
+/// Who says what outside the stream, if it can be read.
+fn said<'a>(subject: &'a str, own: &str, payload: &[u8]) -> Option<(&'a str, FromNats)> {
+    let (kind, sender) = subject::sender(subject, own)?;
+    let said = match kind {
+        Kind::Back if payload.len() <= OUTSIDE_BYTES_MAX => FromNats::Back(payload.to_vec()),
+        Kind::Here if payload.len() <= ROSTER_BYTES_MAX => FromNats::Here(payload.to_vec()),
+        _ => return None,
+    };
+    Some((sender, said))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_large_to_be_read_is_not_kept() {
+        let back = subject::back("alpha", "beta");
+        let here = subject::here("beta");
+        for (subject, max) in [(&back, OUTSIDE_BYTES_MAX), (&here, ROSTER_BYTES_MAX)] {
+            let bytes = vec![b' '; max + 1];
+            let fits = said(subject, "alpha", &bytes[..max]);
+            assert_eq!(fits.map(|(sender, _)| sender), Some("beta"));
+            assert!(said(subject, "alpha", &bytes).is_none());
         }
     }
 }

@@ -19,7 +19,7 @@ use tokio::time::sleep;
 
 use crate::home::{Broker, Home, greeted, registration};
 use crate::nats::{Bound, whole};
-use crate::pace::Turns;
+use crate::pace::{Said, Turns};
 use crate::roster::{self, Roster};
 use crate::subject;
 
@@ -98,6 +98,8 @@ struct Joint {
     /// With which epoch to register, when, and the pause after that fails.
     register: Option<(String, Instant, Duration)>,
     registers: Turns,
+    /// What was refused, as far as it was said.
+    refusals: Said,
     /// Messages of the stream that are not acked, and the last one's number.
     mails: BTreeMap<StreamId, jetstream::Message>,
     last: u64,
@@ -130,6 +132,7 @@ pub(crate) async fn run(
         home: None,
         register: None,
         registers: Turns::new(REGISTERS_AT_ONCE, REGISTERS, begun),
+        refusals: Said::default(),
         mails: BTreeMap::new(),
         last: 0,
         failed: mpsc::channel(1_024),
@@ -166,6 +169,7 @@ pub(crate) async fn run(
             () = until(due) => Some(Input::Tick),
             _ = show.tick() => {
                 joint.show().await;
+                joint.say_how_many_more().await;
                 joint.ask_who_is_here().await;
                 None
             }
@@ -395,6 +399,9 @@ impl Joint {
             Event::Doubled | Event::Stale => counts.doubled += 1,
             Event::Refused { id, why } => {
                 counts.refused += 1;
+                if !self.refusals.one_more(Instant::now()) {
+                    return None;
+                }
                 tracing::warn!(%domain, id = id.as_ref().map(MessageId::as_str), %why, "refused");
                 return Some(AuditRecord {
                     request_id: id.map_or_else(String::new, |id| id.to_string()),
@@ -421,6 +428,20 @@ impl Joint {
             Event::Confirmed(_) => self.full = false,
         }
         None
+    }
+
+    /// Says how much more was refused than was said one by one, once a minute is over.
+    async fn say_how_many_more(&mut self) {
+        let more = self.refusals.not_said(Instant::now());
+        if more > 0 {
+            let why = format!("and {more} more");
+            tracing::warn!(domain = %self.other, %why, "refused");
+            let record = AuditRecord {
+                source: why,
+                ..AuditRecord::new(AuditAction::Admit, "refused")
+            };
+            self.tell(Some(ClientFrame::Audit(record))).await;
+        }
     }
 
     /// Shows what was counted, by the bridge's presence at its broker.

@@ -32,9 +32,51 @@ impl Turns {
     }
 }
 
+/// So many are said in a minute.
+const SAID_MAX: u64 = 60;
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// What is said at most so often. The rest is counted.
+#[derive(Debug, Default)]
+pub(crate) struct Said {
+    since: Option<Instant>,
+    count: u64,
+}
+
+impl Said {
+    /// Whether one more is to be said.
+    pub(crate) fn one_more(&mut self, now: Instant) -> bool {
+        self.since.get_or_insert(now);
+        self.count += 1;
+        self.count <= SAID_MAX
+    }
+
+    /// Begins anew once a minute is over, and tells how many were not said in it. To be asked now and then.
+    pub(crate) fn not_said(&mut self, now: Instant) -> u64 {
+        if self.since.is_none_or(|since| now < since + MINUTE) {
+            return 0;
+        }
+        std::mem::take(self).count.saturating_sub(SAID_MAX)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_too_often_said_is_counted_and_told_once() {
+        let begun = Instant::now();
+        let mut said = Said::default();
+        assert_eq!(said.not_said(begun), 0);
+        let lets = |said: &mut Said, now| (0..100).filter(|_| said.one_more(now)).count();
+        assert_eq!(lets(&mut said, begun), 60);
+        assert_eq!(said.not_said(begun + MINUTE / 2), 0);
+        let over = begun + MINUTE;
+        assert_eq!(said.not_said(over), 40);
+        assert_eq!(said.not_said(over + MINUTE), 0, "that was told");
+        assert_eq!(lets(&mut said, over), 60);
+    }
 
     #[test]
     fn some_turns_are_free_and_then_it_is_one_at_a_time() {

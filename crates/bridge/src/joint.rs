@@ -17,14 +17,19 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use crate::home::{Broker, Home, registration};
+use crate::home::{Broker, Home, greeted, registration};
 use crate::nats::{Bound, whole};
+use crate::pace::{Said, Turns};
 use crate::roster::{self, Roster};
 use crate::subject;
 
 /// Pauses between attempts to reach the own broker.
 const RETRY: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(5);
+/// So many registrations may follow each other at once, then one in each second: the other side, which
+/// makes this one register anew with each epoch that it names, must not keep the own broker busy.
+const REGISTERS_AT_ONCE: u32 = 3;
+const REGISTERS: Duration = Duration::from_secs(1);
 /// A message of the stream that had no room comes again after so long.
 const LATER: Duration = Duration::from_millis(500);
 /// How often it is shown what was counted, if that changed.
@@ -92,6 +97,9 @@ struct Joint {
     home: Option<Home>,
     /// With which epoch to register, when, and the pause after that fails.
     register: Option<(String, Instant, Duration)>,
+    registers: Turns,
+    /// What was refused, as far as it was said.
+    refusals: Said,
     /// Messages of the stream that are not acked, and the last one's number.
     mails: BTreeMap<StreamId, jetstream::Message>,
     last: u64,
@@ -115,13 +123,16 @@ pub(crate) async fn run(
 ) {
     let allow = common.allow.get(&other).cloned();
     let machine = Bridge::new(common.own.clone(), other.clone(), 0).allowing(allow);
+    let begun = Instant::now();
     let mut joint = Joint {
         common,
         other,
         machine,
-        begun: Instant::now(),
+        begun,
         home: None,
         register: None,
+        registers: Turns::new(REGISTERS_AT_ONCE, REGISTERS, begun),
+        refusals: Said::default(),
         mails: BTreeMap::new(),
         last: 0,
         failed: mpsc::channel(1_024),
@@ -158,6 +169,7 @@ pub(crate) async fn run(
             () = until(due) => Some(Input::Tick),
             _ = show.tick() => {
                 joint.show().await;
+                joint.say_how_many_more().await;
                 joint.ask_who_is_here().await;
                 None
             }
@@ -234,7 +246,8 @@ impl Joint {
             match output {
                 Output::Register(epoch) => {
                     self.home = None;
-                    self.register = Some((epoch, Instant::now(), RETRY));
+                    let at = self.registers.next(Instant::now());
+                    self.register = Some((epoch, at, RETRY));
                 }
                 Output::Broker(frame) => {
                     if let (Some(home), Some(frame)) = (&self.home, frame.frame())
@@ -327,6 +340,7 @@ impl Joint {
     /// Registers with the own broker, or tries again later.
     async fn try_register(&mut self) -> Option<Input> {
         let (epoch, _, pause) = self.register.take()?;
+        self.registers.take(Instant::now());
         let name = self.other.bridge()?;
         let with = (&self.common.instance, Some(WINDOW));
         let register = registration(
@@ -335,33 +349,39 @@ impl Joint {
             with,
             Mark::parse(&epoch),
         );
-        match Home::register(&self.common.broker, register).await {
-            Ok((_, Received::Peers(peers))) if peers.domain.as_ref() != Some(&self.common.own) => {
-                let now = peers
-                    .domain
-                    .map_or("none".into(), |domain| domain.to_string());
-                let own = &self.common.own;
-                let why = format!(
-                    "the own broker's domain was {own} and is {now}: start the bridge again"
-                );
-                // Another joint has said so.
-                let _ = self.common.ended.try_send(why);
-                None
-            }
-            Ok((home, answer)) => {
-                self.home = Some(home);
-                self.tell(roster::read(&self.there)).await;
-                self.ask_who_is_here().await;
-                self.shown = Counts::default();
-                Input::received(answer).or(Some(Input::Lost))
-            }
-            Err(why) => {
-                tracing::warn!(domain = %self.other, %why, "the own broker does not take the bridge");
-                let next = (pause * 2).min(RETRY_MAX);
-                self.register = Some((epoch, Instant::now() + pause, next));
-                None
-            }
+        let (home, answer) = match Home::register(&self.common.broker, register).await {
+            Ok(answered) => answered,
+            Err(why) => return self.not_registered(epoch, pause, &why),
+        };
+        if let Received::Peers(peers) = &answer
+            && peers.domain.as_ref() != Some(&self.common.own)
+        {
+            let now = peers.domain.as_ref().map_or("none", Domain::as_str);
+            let own = &self.common.own;
+            let why =
+                format!("the own broker's domain was {own} and is {now}: start the bridge again");
+            // Another joint has said so.
+            let _ = self.common.ended.try_send(why);
+            return None;
         }
+        let greeted = match greeted(answer) {
+            Ok(greeted) => greeted,
+            Err(why) => return self.not_registered(epoch, pause, why),
+        };
+        self.home = Some(home);
+        self.tell(roster::read(&self.there)).await;
+        self.ask_who_is_here().await;
+        self.shown = Counts::default();
+        Some(greeted)
+    }
+
+    /// It is tried again later.
+    fn not_registered(&mut self, epoch: String, pause: Duration, why: &str) -> Option<Input> {
+        tracing::warn!(domain = %self.other, why, "the own broker does not take the bridge");
+        let now = Instant::now();
+        let at = self.registers.next(now).max(now + pause);
+        self.register = Some((epoch, at, (pause * 2).min(RETRY_MAX)));
+        None
     }
 
     /// Counts and logs what happened. Gives what the broker's audit chain is to have of it.
@@ -379,6 +399,9 @@ impl Joint {
             Event::Doubled | Event::Stale => counts.doubled += 1,
             Event::Refused { id, why } => {
                 counts.refused += 1;
+                if !self.refusals.one_more(Instant::now()) {
+                    return None;
+                }
                 tracing::warn!(%domain, id = id.as_ref().map(MessageId::as_str), %why, "refused");
                 return Some(AuditRecord {
                     request_id: id.map_or_else(String::new, |id| id.to_string()),
@@ -405,6 +428,20 @@ impl Joint {
             Event::Confirmed(_) => self.full = false,
         }
         None
+    }
+
+    /// Says how much more was refused than was said one by one, once a minute is over.
+    async fn say_how_many_more(&mut self) {
+        let more = self.refusals.not_said(Instant::now());
+        if more > 0 {
+            let why = format!("and {more} more");
+            tracing::warn!(domain = %self.other, %why, "refused");
+            let record = AuditRecord {
+                source: why,
+                ..AuditRecord::new(AuditAction::Admit, "refused")
+            };
+            self.tell(Some(ClientFrame::Audit(record))).await;
+        }
     }
 
     /// Shows what was counted, by the bridge's presence at its broker.

@@ -7,7 +7,9 @@
 pub mod account;
 mod home;
 mod joint;
+mod lane;
 pub mod nats;
+mod pace;
 mod roster;
 pub mod run;
 pub mod subject;

@@ -16,6 +16,9 @@ use crate::{account, subject};
 const ANSWERS: Duration = Duration::from_secs(5);
 /// Messages from one domain to another that the stream keeps.
 const MESSAGES_MAX: i64 = 100_000;
+/// What nobody took for so long the stream forgets: its home has it, and sends it again when the other side
+/// is back.
+const AGE_MAX: Duration = Duration::from_secs(3_600);
 /// How long a message that was handed out may stay unacked until it is handed out again.
 const ACK_WAIT: Duration = Duration::from_secs(30);
 /// Messages that are handed out and not acked.
@@ -170,11 +173,7 @@ pub async fn set_up(client: &Client, domains: &[String], replicas: usize) -> Res
         }
         _ => format!("the stream cannot be made: {}", whole(&error)),
     })?;
-    let found = &made.cached_info().config;
-    if found.subjects != wanted.subjects
-        || found.retention != wanted.retention
-        || found.discard != wanted.discard
-    {
+    if !serves(&made.cached_info().config, &wanted) {
         let name = subject::STREAM;
         return Err(format!(
             "the stream {name} has another layout: it must keep {} as a work queue that refuses what is too much; \
@@ -191,6 +190,13 @@ pub async fn set_up(client: &Client, domains: &[String], replicas: usize) -> Res
     Ok(())
 }
 
+/// Whether a stream that is there already is good enough; what bounds it is the operator's.
+fn serves(found: &stream::Config, wanted: &stream::Config) -> bool {
+    found.subjects == wanted.subjects
+        && found.retention == wanted.retention
+        && found.discard == wanted.discard
+}
+
 fn layout(replicas: usize) -> stream::Config {
     stream::Config {
         name: subject::STREAM.into(),
@@ -200,6 +206,7 @@ fn layout(replicas: usize) -> stream::Config {
         discard: DiscardPolicy::New,
         discard_new_per_subject: true,
         max_messages_per_subject: MESSAGES_MAX,
+        max_age: AGE_MAX,
         num_replicas: replicas,
         ..stream::Config::default()
     }
@@ -249,6 +256,22 @@ pub async fn consumer(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_nobody_takes_is_forgotten_and_a_stream_that_keeps_it_serves_too() {
+        let wanted = layout(1);
+        assert_eq!(wanted.max_age, Duration::from_secs(3_600));
+        let old = stream::Config {
+            max_age: Duration::ZERO,
+            ..layout(1)
+        };
+        assert!(serves(&old, &wanted));
+        let other = stream::Config {
+            retention: RetentionPolicy::Limits,
+            ..layout(1)
+        };
+        assert!(!serves(&other, &wanted));
+    }
 
     #[test]
     fn without_a_key_only_this_machine_is_trusted() {

@@ -10,12 +10,15 @@ use async_nats::jetstream;
 use async_nats::jetstream::consumer::pull::Stream as Mails;
 use futures_util::{Stream, StreamExt as _};
 use peerbus_core::bridge::Allow;
+use peerbus_wire::bridge::OUTSIDE_BYTES_MAX;
+use peerbus_wire::limits::FRAME_BYTES_MAX;
 use peerbus_wire::{Domain, Instance, Received};
 use tokio::sync::mpsc;
-use tokio::sync::mpsc::error::TrySendError;
+use tokio::time::Instant;
 
 use crate::home::{Broker, Home, registration};
 use crate::joint::{self, Common, FromNats, Mail};
+use crate::lane::{Lane, Offer, Waiting, hand_over};
 use crate::nats::{self, Bound, Server};
 use crate::roster::Roster;
 use crate::subject::{self, Kind};
@@ -29,6 +32,8 @@ const HELD: usize = 256;
 /// dies, that is noticed after two that did not come.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 const ASKED: Duration = Duration::from_secs(30);
+/// Largest list of peers of another domain: what the own broker lets through.
+const ROSTER_BYTES_MAX: usize = FRAME_BYTES_MAX;
 /// Other domains that are joined, at most.
 const DOMAINS_MAX: usize = 256;
 /// A message that had no room comes again after so long.
@@ -76,16 +81,20 @@ pub async fn run(
     };
     tokio::spawn(look_at_the_key(server.clone(), Arc::clone(&common)));
     let mut announce = tokio::time::interval(HERE);
-    // A message for a joint that has no room yet: the broker of all joints does not keep up.
-    let mut waiting: Option<Waiting> = None;
+    // A message for a joint that has no room yet.
+    let mut waiting: Option<Waiting<Mail>> = None;
     loop {
         tokio::select! {
             Some(mail) = mails.next(), if waiting.is_none() => waiting = joints.mail(mail).await,
-            () = hand_over(&mut waiting) => waiting = None,
+            late = hand_over(&mut waiting) => {
+                if let Some(mail) = late {
+                    joints.too_late(&mail).await;
+                }
+            }
             heard = outside.next() => match heard {
                 Some(message) => {
                     let known = joints.all.len();
-                    joints.told(&message.subject, message.payload.to_vec());
+                    joints.told(&message.subject, &message.payload);
                     if joints.all.len() > known {
                         // It need not wait to hear of this one.
                         common.announce().await;
@@ -171,23 +180,16 @@ async fn domain_of(broker: &Broker, instance: &Instance) -> Result<Domain, Strin
     }
 }
 
-/// A message, and the joint that it is for.
-type Waiting = (mpsc::Sender<Mail>, Mail);
-
-/// Hands a message over once there is room for it.
-async fn hand_over(waiting: &mut Option<Waiting>) {
-    let Some((joint, _)) = waiting else {
-        return std::future::pending().await;
-    };
-    let room = joint.clone().reserve_owned().await;
-    if let (Ok(room), Some((_, mail))) = (room, waiting.take()) {
-        room.send(mail);
+/// Drops a message of the stream. If it was not taken its home sends it again.
+async fn forget(mail: &jetstream::Message) {
+    if let Err(error) = mail.ack().await {
+        tracing::debug!(%error, "the stream was not answered");
     }
 }
 
 /// What leads to a joint: for messages of the stream, and for the rest.
 struct To {
-    mails: mpsc::Sender<Mail>,
+    mails: Lane<Mail>,
     rest: mpsc::Sender<FromNats>,
 }
 
@@ -199,7 +201,7 @@ struct Joints {
 
 impl Joints {
     /// The joint to a domain, made if there is none.
-    fn to(&mut self, other: &str) -> Option<&To> {
+    fn to(&mut self, other: &str) -> Option<&mut To> {
         let other = Domain::parse(other).filter(|other| *other != self.common.own)?;
         if !self.all.contains_key(&other) {
             if self.all.len() >= DOMAINS_MAX {
@@ -209,49 +211,84 @@ impl Joints {
             let (mails, come) = mpsc::channel(MAILS_HELD);
             let common = Arc::clone(&self.common);
             tokio::spawn(joint::run(common, other.clone(), come, from));
+            let mails = Lane::new(mails);
             self.all.insert(other.clone(), To { mails, rest });
         }
-        self.all.get(&other)
+        self.all.get_mut(&other)
     }
 
-    /// A message of the stream. Gives it back if its joint has no room for it yet.
-    async fn mail(&mut self, mail: jetstream::Message) -> Option<Waiting> {
+    /// The joint to the domain that sent a message of the stream.
+    fn of(&mut self, mail: &jetstream::Message) -> Option<&mut To> {
         let own = self.common.own.clone();
-        let subject = mail.subject.clone();
-        let sender = match subject::sender(&subject, own.as_str()) {
-            Some((Kind::Mail, sender)) => sender,
-            _ => "",
-        };
-        let Some(joint) = self.to(sender) else {
-            // Of nobody that could be answered.
-            if let Err(error) = mail.ack().await {
-                tracing::debug!(%error, "the stream was not answered");
-            }
-            return None;
-        };
-        match joint.mails.try_send(Box::new(mail)) {
-            Err(TrySendError::Full(mail)) => Some((joint.mails.clone(), mail)),
+        match subject::sender(&mail.subject, own.as_str()) {
+            Some((Kind::Mail, sender)) => self.to(sender),
             _ => None,
         }
     }
 
-    /// Something came outside the stream. What has no room gets lost, and is said again.
-    fn told(&mut self, subject: &str, payload: Vec<u8>) {
+    /// A message of the stream. Gives it back if its joint has no room for it yet.
+    async fn mail(&mut self, mail: jetstream::Message) -> Option<Waiting<Mail>> {
+        let Some(joint) = self.of(&mail) else {
+            // Of nobody that could be answered.
+            forget(&mail).await;
+            return None;
+        };
+        match joint.mails.offer(Box::new(mail), Instant::now()) {
+            Offer::Taken => None,
+            Offer::Full(waiting) => Some(waiting),
+            Offer::Dropped(mail) => {
+                forget(&mail).await;
+                None
+            }
+        }
+    }
+
+    /// A message waited for room for too long. It must not hold up the other domains' any longer.
+    async fn too_late(&mut self, mail: &Mail) {
+        let subject = &mail.subject;
+        tracing::warn!(%subject, "what comes is not taken in time; it is dropped until it is, and sent again");
+        if let Some(joint) = self.of(mail) {
+            joint.mails.fall_behind();
+        }
+        forget(mail).await;
+    }
+
+    /// Something came outside the stream. What has no room gets lost, and is said again; what is too large
+    /// to be read takes none.
+    fn told(&mut self, subject: &str, payload: &[u8]) {
         let own = self.common.own.clone();
-        match subject::sender(subject, own.as_str()) {
-            Some((Kind::Back, sender)) => {
-                if let Some(joint) = self.to(sender) {
-                    // It is said again.
-                    let _ = joint.rest.try_send(FromNats::Back(payload));
-                }
-            }
-            Some((Kind::Here, sender)) => {
-                if let Some(joint) = self.to(sender) {
-                    // It is said again.
-                    let _ = joint.rest.try_send(FromNats::Here(payload));
-                }
-            }
-            _ => {}
+        if let Some((sender, said)) = said(subject, own.as_str(), payload)
+            && let Some(joint) = self.to(sender)
+        {
+            let _ = joint.rest.try_send(said);
+        }
+    }
+}
+
+/// Who says what outside the stream, if it can be read.
+fn said<'a>(subject: &'a str, own: &str, payload: &[u8]) -> Option<(&'a str, FromNats)> {
+    let (kind, sender) = subject::sender(subject, own)?;
+    let said = match kind {
+        Kind::Back if payload.len() <= OUTSIDE_BYTES_MAX => FromNats::Back(payload.to_vec()),
+        Kind::Here if payload.len() <= ROSTER_BYTES_MAX => FromNats::Here(payload.to_vec()),
+        _ => return None,
+    };
+    Some((sender, said))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_large_to_be_read_is_not_kept() {
+        let back = subject::back("alpha", "beta");
+        let here = subject::here("beta");
+        for (subject, max) in [(&back, OUTSIDE_BYTES_MAX), (&here, ROSTER_BYTES_MAX)] {
+            let bytes = vec![b' '; max + 1];
+            let fits = said(subject, "alpha", &bytes[..max]);
+            assert_eq!(fits.map(|(sender, _)| sender), Some("beta"));
+            assert!(said(subject, "alpha", &bytes).is_none());
         }
     }
 }

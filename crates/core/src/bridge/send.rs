@@ -1,6 +1,6 @@
 //! What the own broker owes the other domain: sent until the other side confirms it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use peerbus_wire::bridge::{ENVELOPE_BYTES_MAX, Head};
@@ -16,6 +16,8 @@ const RESEND_MIN_MS: u64 = 2_000;
 const RESEND_MAX_MS: u64 = 30_000;
 /// What is asked for again is sent again at most so often.
 const WANTED_MS: u64 = 500;
+/// And what follows messages that were given up.
+const GIVEN_UP_MS: u64 = 100;
 
 /// A message that is not confirmed.
 #[derive(Debug)]
@@ -28,6 +30,8 @@ struct Message {
 #[derive(Debug)]
 pub(super) struct Sending {
     messages: BTreeMap<u64, Message>,
+    /// Those whose end was said at home and may not be on disk there yet.
+    giving_up: BTreeSet<u64>,
     /// The largest number that was delivered on this connection.
     last: u64,
     due_ms: u64,
@@ -41,6 +45,7 @@ impl Default for Sending {
     fn default() -> Self {
         Self {
             messages: BTreeMap::new(),
+            giving_up: BTreeSet::new(),
             last: 0,
             due_ms: 0,
             wait_ms: RESEND_MIN_MS,
@@ -222,6 +227,9 @@ impl Bridge {
     /// passes over it: after a crash it would be sent again, and what was taken since would seem to
     /// confirm it.
     pub(super) fn give_up(&mut self, number: u64, stage: Stage) {
+        if !self.sending.giving_up.insert(number) {
+            return;
+        }
         self.order(ToBroker::Says { number, stage });
         if self.mutations.broken(Mutation::GiveUpEarly) {
             self.sending.forget(number);
@@ -231,9 +239,11 @@ impl Bridge {
 
     /// The end of a message that was not taken is on disk.
     pub(super) fn given_up(&mut self, now_ms: u64, number: u64) {
-        if self.sending.forget(number) {
-            // What follows said that it comes first.
-            self.sending.due_ms = now_ms;
+        self.sending.giving_up.remove(&number);
+        self.sending.forget(number);
+        if self.sending.giving_up.is_empty() {
+            // What follows said that it comes first. All of it goes again, so not for each end by itself.
+            self.sending.due_ms = now_ms.max(self.sending.resent_ms + GIVEN_UP_MS);
         }
     }
 }

@@ -36,6 +36,11 @@ impl Owed {
         self.rows.get(&peer).map_or(0, |row| row.to)
     }
 
+    /// Bytes that a peer sent and that are owed to anybody.
+    fn by_peer(&self, peer: PeerId) -> u64 {
+        self.rows.get(&peer).map_or(0, |row| row.by)
+    }
+
     /// Bytes that were sent with a token and are owed to anybody.
     pub(super) fn by(&self, token: &TokenHash) -> u64 {
         self.by_token.get(token).copied().unwrap_or_default()
@@ -152,7 +157,8 @@ impl Broker {
         self.owed.to(peer) + bytes <= self.config.owed_to_max
     }
 
-    /// Refuses what would take more than the sender's token may have waiting, each copy counted.
+    /// Refuses what would take more than the sender's token may have waiting, each copy counted. All
+    /// bridges may have one token: what comes from a domain counts for that domain alone.
     pub(super) fn check_quota(
         &self,
         caller: Caller,
@@ -161,10 +167,11 @@ impl Broker {
     ) -> Result<(), Refusal> {
         let session = self.conns.session(caller.conn);
         let own = session.and_then(|session| session.grant.quotas.bytes);
-        let (waits, max) = (
-            self.owed.by(&caller.token),
-            own.unwrap_or(self.config.owed_by_max),
-        );
+        let max = own.unwrap_or(self.config.owed_by_max);
+        let (waits, sent) = match session.and_then(|session| session.bridge.as_ref()) {
+            Some(_) => (self.owed.by_peer(caller.peer), "came from this domain"),
+            None => (self.owed.by(&caller.token), "were sent with this token"),
+        };
         let more = bytes * recipients.len() as u64;
         if more == 0 || waits + more <= max {
             return Ok(());
@@ -172,7 +179,7 @@ impl Broker {
         Err(Refusal {
             code: RefusalCode::Quota,
             reason: format!(
-                "{waits} bytes that were sent with this token wait to be read, this would be {more} \
+                "{waits} bytes that {sent} wait to be read, this would be {more} \
                  more, and {max} may wait; send again when some of it was read"
             ),
         })

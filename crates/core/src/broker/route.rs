@@ -83,7 +83,7 @@ impl Broker {
                 return Ok(());
             }
             Inserted::Known { same: false, .. } => {
-                self.refuse(cx.now, caller, Some(carried.id.clone()), id_reused(carried));
+                self.refuse_reused(cx.now, caller, carried);
                 return Ok(());
             }
         }
@@ -430,6 +430,24 @@ impl Broker {
         envelope.into()
     }
 
+    /// The id was used for another message. To a broker a domain is one sender: of what a bridge brought
+    /// another peer may have used it.
+    fn refuse_reused(&mut self, now: Now, caller: Caller, carried: &Carried) {
+        let id = &carried.id;
+        let reason = if self.is_bridge(caller.peer) {
+            format!("another message of its domain had the id {id}; send it again under another id")
+        } else {
+            format!(
+                "id {id} was used before for another message; give every message an id of its own"
+            )
+        };
+        let refusal = Refusal {
+            code: RefusalCode::IdReused,
+            reason,
+        };
+        self.refuse(now, caller, Some(id.clone()), refusal);
+    }
+
     fn receipt(
         &mut self,
         caller: Caller,
@@ -449,14 +467,4 @@ impl Broker {
 
 fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
-}
-
-fn id_reused(carried: &Carried) -> Refusal {
-    Refusal {
-        code: RefusalCode::IdReused,
-        reason: format!(
-            "id {} was used before for another message; give every message an id of its own",
-            carried.id
-        ),
-    }
 }

@@ -1,7 +1,7 @@
 //! A broker with a domain, and its bridges.
 
 use peerbus_core::TokenHash;
-use peerbus_core::broker::{ConnId, Input};
+use peerbus_core::broker::{Config, ConnId, Input};
 use peerbus_core::grant::{Right, Rights};
 use peerbus_wire::bridge::UNKNOWN;
 use peerbus_wire::{
@@ -17,7 +17,12 @@ fn mark(text: &str) -> Mark {
 
 /// A broker called alpha; its second token may bridge.
 fn alpha() -> Rig {
+    alpha_with(|_| {})
+}
+
+pub(crate) fn alpha_with(more: impl FnOnce(&mut Config)) -> Rig {
     Rig::with(|config| {
+        more(config);
         config.domain = Domain::parse("alpha");
         config.epoch = Some(mark("A1"));
         let bridges = TokenHash::of(&Token::parse(OTHER_TOKEN).unwrap());
@@ -29,7 +34,7 @@ fn alpha() -> Rig {
     })
 }
 
-fn bridge(domain: &str, epoch: &str) -> Register {
+pub(crate) fn bridge(domain: &str, epoch: &str) -> Register {
     Register {
         token: Token::parse(OTHER_TOKEN),
         bridge: Some(mark(epoch)),
@@ -38,7 +43,7 @@ fn bridge(domain: &str, epoch: &str) -> Register {
 }
 
 /// The message of a bridge is brought with this mark.
-fn take(rig: &mut Rig, conn: ConnId, from: &str, to: &str, id: &str, at: &str) {
+pub(crate) fn take(rig: &mut Rig, conn: ConnId, from: &str, to: &str, id: &str, at: &str) {
     bring(rig, conn, [from, to, id, at], "");
 }
 
@@ -73,7 +78,7 @@ fn to(state: &'static str, to: &str) -> (&'static str, Option<String>) {
 }
 
 /// Why the only message that was sent is refused.
-fn refused(rig: &mut Rig, conn: ConnId) -> String {
+pub(crate) fn refused(rig: &mut Rig, conn: ConnId) -> String {
     match rig.states(conn).pop() {
         Some(Stage::Refused(refusal)) => refusal.reason,
         other => panic!("{other:?}"),

@@ -5,6 +5,7 @@
 mod addresses;
 mod audits;
 mod broadcast;
+mod brought;
 mod domains;
 mod ephemeral;
 mod expiry;

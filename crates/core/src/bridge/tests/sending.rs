@@ -64,7 +64,57 @@ fn an_end_gives_up_what_was_not_confirmed_and_the_rest_closes_up() {
     let again = published(&rig.outs());
     assert_eq!(again, [(2, 0), (3, 2)], "its end may not be on disk");
     rig.input(Input::Barrier);
+    rig.pass(100);
     assert_eq!(published(&rig.outs()), [(3, 0)]);
+}
+
+#[test]
+fn what_is_given_up_is_said_once_and_the_rest_goes_again_once_for_all_of_it() {
+    let mut rig = Rig::up(None);
+    rig.pass(1_000);
+    rig.hello("B1", 0, false);
+    rig.deliver(1..=100);
+    rig.outs();
+    let dead = |rig: &mut Rig, numbers: std::ops::RangeInclusive<u64>| {
+        let why = || "no".to_owned();
+        let of = |number| Item::new(number, None, 0, Stage::Dead { why: why() });
+        rig.say(Saying::Stages {
+            items: numbers.map(of).collect(),
+            answer: false,
+        });
+        rig.outs()
+    };
+    let asked = |outs: &[Output]| {
+        let barrier = Output::Broker(ToBroker::Barrier);
+        outs.iter().filter(|it| **it == barrier).count()
+    };
+    let outs = dead(&mut rig, 1..=64);
+    assert_eq!((says(&outs).len(), asked(&outs)), (64, 64));
+    let outs = dead(&mut rig, 1..=64);
+    assert_eq!((says(&outs), asked(&outs)), (vec![], 0), "it was said");
+    for _ in 1..64 {
+        rig.input(Input::Barrier);
+    }
+    assert_eq!(
+        published(&rig.outs()),
+        [],
+        "the last one's end is not on disk"
+    );
+    rig.input(Input::Barrier);
+    let again = published(&rig.outs());
+    assert_eq!((again.len(), again[0], again[1]), (36, (65, 0), (66, 65)));
+    dead(&mut rig, 65..=65);
+    rig.input(Input::Barrier);
+    assert_eq!(published(&rig.outs()), [], "not with every end");
+    rig.pass(100);
+    assert_eq!(published(&rig.outs()).len(), 35);
+    // On another connection it is to be said again.
+    dead(&mut rig, 66..=66);
+    rig.input(Input::Lost);
+    rig.greet("A1", None);
+    rig.deliver([66]);
+    rig.outs();
+    assert_eq!(says(&dead(&mut rig, 66..=66)), [(66, "dead")]);
 }
 
 #[test]
@@ -79,6 +129,7 @@ fn what_the_stream_never_takes_is_dead_and_the_rest_closes_up() {
     let outs = rig.outs();
     assert_eq!((says(&outs), published(&outs)), (vec![(1, "dead")], vec![]));
     rig.input(Input::Barrier);
+    rig.pass(100);
     assert_eq!(published(&rig.outs()), [(2, 0)]);
     rig.input(Input::Unpublished {
         number: 2,

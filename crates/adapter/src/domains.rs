@@ -40,6 +40,8 @@ pub enum Way {
     Open,
     /// Its bridge is not connected, for so many seconds if that is known: mail waits at this broker.
     NoBridge(Option<u64>),
+    /// Its bridge cannot use the stream in NATS, for so many seconds if that is known.
+    NoStream(Option<u64>),
     /// Its bridge does not hear the other broker, for so many seconds if that is known.
     Silent(Option<u64>),
 }
@@ -76,6 +78,7 @@ impl Joined {
         let said = said(peer);
         let way = match peer.online {
             false => Way::NoBridge(peer.away_s),
+            true if said["stream"] == "unusable" => Way::NoStream(peer.activity_s),
             // As a session says that it waits for its user.
             true if said["activity"] == "waiting" => Way::Silent(peer.activity_s),
             true => Way::Open,
@@ -105,6 +108,11 @@ impl Joined {
             Way::Open => None,
             Way::NoBridge(seconds) => Some(format!(
                 "{domain} cannot be reached: its bridge is not connected to this broker{}",
+                since(seconds)
+            )),
+            Way::NoStream(seconds) => Some(format!(
+                "{domain} cannot be reached: its bridge cannot use the stream in NATS{}; the bridge's log says \
+                 why",
                 since(seconds)
             )),
             Way::Silent(seconds) => Some(format!(
@@ -246,6 +254,10 @@ mod tests {
                 ),
             ]
         );
+        let mut broken = peer("bridge@beta", true, "waiting");
+        broken.presence = Presence::parse(r#"{"activity":"waiting","stream":"unusable"}"#);
+        let trouble = Joined::all(&[broken])[0].trouble();
+        assert!(trouble.is_some_and(|it| it.contains("cannot use the stream in NATS, for 40 s")));
         let to = |name| Joined::to(&peers, name).map(|it| it.domain.to_string());
         assert_eq!(to("bob@BETA").as_deref(), Some("beta"));
         for here in ["Old@beta", "bob", "bob@omega", "bridge@beta"] {

@@ -1,6 +1,7 @@
 //! The joint to one other domain: the machine of `peerbus_core::bridge`, and what it moves.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -56,6 +57,8 @@ pub(crate) struct Common {
     pub(crate) allow: BTreeMap<Domain, Allow>,
     /// How far the key is bound, once that is known.
     pub(crate) bound: OnceLock<Bound>,
+    /// Whether the stream can be used.
+    pub(crate) streams: AtomicBool,
     /// Who is at home.
     pub(crate) roster: Roster,
     /// Tells this process apart.
@@ -85,6 +88,8 @@ struct Counts {
     doubled: u64,
     refused: u64,
     away: bool,
+    /// The stream cannot be used.
+    no_stream: bool,
     key: Option<&'static str>,
 }
 
@@ -446,6 +451,7 @@ impl Joint {
 
     /// Shows what was counted, by the bridge's presence at its broker.
     async fn show(&mut self) {
+        self.counts.no_stream = !self.common.streams.load(Ordering::Relaxed);
         self.counts.key = self.common.bound.get().and_then(|bound| bound.word());
         let Some(home) = &self.home else { return };
         if self.shown == self.counts {
@@ -460,11 +466,13 @@ impl Joint {
             doubled,
             refused,
             away,
+            no_stream,
             key,
         } = &self.counts;
         let presence = json!({
             "client": "bridge", "domain": self.other.as_str(), "unconfirmed": unconfirmed,
-            "activity": if *away { "waiting" } else { "idle" },
+            "activity": if *away || *no_stream { "waiting" } else { "idle" },
+            "stream": no_stream.then_some("unusable"),
             "sent": sent, "resent": resent, "taken": taken, "doubled": doubled, "refused": refused, "key": key,
         });
         if let Some(presence) = Presence::parse(&presence.to_string()) {

@@ -56,8 +56,8 @@ struct Setup {
     #[arg(long = "domain", value_name = "NAME", required = true)]
     domains: Vec<Domain>,
     /// How many servers of a cluster keep each message
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    replicas: usize,
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
+    replicas: u8,
 }
 
 #[derive(Debug, Args)]
@@ -167,7 +167,7 @@ fn set_up(verb: Setup) -> Result<(), String> {
         .map_err(|error| error.to_string())?;
     runtime.block_on(async {
         let client = server.connect(None).await?;
-        nats::set_up(&client, &names(&verb.domains), verb.replicas).await
+        nats::set_up(&client, &names(&verb.domains), verb.replicas.into()).await
     })?;
     say(&format!(
         "the stream is there, for {}",

@@ -15,6 +15,8 @@ use crate::{account, subject};
 /// How long NATS may take to answer.
 const ANSWERS: Duration = Duration::from_secs(5);
 /// Messages from one domain to another that the stream keeps.
+const NO_JETSTREAM: &str =
+    "this NATS has no JetStream: start nats-server with -js, or enable it for the account";
 const MESSAGES_MAX: i64 = 100_000;
 /// What nobody took for so long the stream forgets: its home has it, and sends it again when the other side
 /// is back.
@@ -59,6 +61,8 @@ impl Server {
             }
         };
         if let Some(ca) = &self.ca {
+            let found = std::fs::File::open(ca);
+            found.map_err(|error| format!("--ca {}: {error}", ca.display()))?;
             options = options.add_root_certificates(ca.clone());
         }
         if let Some(domain) = domain {
@@ -70,7 +74,29 @@ impl Server {
             .event_callback(|event| async move { said(&event) });
         let servers: Vec<_> = self.servers().collect();
         let connected = options.connect(servers).await;
-        connected.map_err(|error| format!("no NATS at {}: {}", self.url, whole(&error)))
+        connected.map_err(|error| self.not_connected(&whole(&error)))
+    }
+
+    /// Why there is no connection, and what helps.
+    fn not_connected(&self, why: &str) -> String {
+        let url = &self.url;
+        let knows = |words: &str| why.to_ascii_lowercase().contains(words);
+        if knows("authorization") {
+            let key = match &self.creds {
+                Some(path) => format!(
+                    "does not know the key {}: lay the `accounts.conf` that has it beside its \
+                     configuration and reload it",
+                    path.display()
+                ),
+                None => "lets nobody in without a key: name one with --creds".to_owned(),
+            };
+            return format!("the NATS at {url} {key} ({why})");
+        }
+        let hint = match knows("unknownissuer") {
+            true => "; name the certificate of its authority with --ca",
+            false => "",
+        };
+        format!("no NATS at {url}: {why}{hint}")
     }
 
     /// Whether every host is a loopback address.
@@ -157,7 +183,8 @@ pub(crate) fn whole(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Makes the stream, and a consumer for each domain. What is there already stays, if it is as it must be.
+/// Makes the stream, and a consumer for each domain. What is there already stays, if it is as it must be; it
+/// is kept more times than before if that is wanted.
 ///
 /// # Errors
 ///
@@ -167,9 +194,9 @@ pub async fn set_up(client: &Client, domains: &[String], replicas: usize) -> Res
     let wanted = layout(replicas);
     let made = context.get_or_create_stream(wanted.clone()).await;
     let made = made.map_err(|error| match error.kind() {
-        CreateStreamErrorKind::JetStreamUnavailable => {
-            "this NATS has no JetStream: start nats-server with -js, or enable it for the account"
-                .into()
+        CreateStreamErrorKind::JetStreamUnavailable => NO_JETSTREAM.into(),
+        CreateStreamErrorKind::TimedOut => {
+            "NATS does not answer: the key may not make the stream; `_setup.nk` may".into()
         }
         _ => format!("the stream cannot be made: {}", whole(&error)),
     })?;
@@ -180,6 +207,20 @@ pub async fn set_up(client: &Client, domains: &[String], replicas: usize) -> Res
              remove it (`nats stream rm {name}`), or use another account",
             subject::all_mail()
         ));
+    }
+    let found = made.cached_info().config.clone();
+    if found.num_replicas < replicas {
+        let more = stream::Config {
+            num_replicas: replicas,
+            ..found
+        };
+        let more = context.update_stream(more).await;
+        more.map_err(|error| {
+            format!(
+                "the stream cannot be kept {replicas} times: {}",
+                whole(&error)
+            )
+        })?;
     }
     for domain in domains {
         let made = made
@@ -236,11 +277,14 @@ pub async fn consumer(
         .get_consumer_from_stream(domain, subject::STREAM)
         .await;
     let found: consumer::Consumer<consumer::pull::Config> = found.map_err(|error| {
-        format!(
-            "the stream {} has no consumer {domain} for this key: `peerbus bridge setup` makes it ({})",
-            subject::STREAM,
-            whole(&error)
-        )
+        let (why, stream) = (whole(&error), subject::STREAM);
+        if why.contains("timed out") {
+            format!("NATS does not answer this key about {domain}: is it the key of {domain}? ({why})")
+        } else if why.contains("JetStream resource does not exist") {
+            format!("{NO_JETSTREAM} ({why})")
+        } else {
+            format!("the stream {stream} has no consumer {domain} for this key: `peerbus bridge setup` makes it ({why})")
+        }
     })?;
     let config = &found.cached_info().config;
     let wanted = consumer_of(domain);

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_nats::Client;
+use async_nats::connection::State;
 use async_nats::jetstream;
 use async_nats::jetstream::consumer::pull::Stream as Mails;
 use futures_util::{Stream, StreamExt as _};
@@ -71,6 +73,7 @@ pub async fn run(
         allow,
         roster: Roster::default(),
         bound: OnceLock::new(),
+        streams: AtomicBool::new(true),
         instance,
         ended,
     });
@@ -136,11 +139,20 @@ fn again_and_again<'a>(
                 ended => ended.and_then(Result::err),
             };
             let why = ended.map(|error| nats::whole(&error));
-            tracing::warn!(why, "the stream does not answer");
+            common.streams.store(false, Ordering::Relaxed);
+            let connected = || common.client.connection_state() == State::Connected;
+            if connected() {
+                tracing::warn!(why, "the stream does not answer");
+            }
             tokio::time::sleep(LATER).await;
             match self::mails(server, &common.client, &common.own).await {
-                Ok(again) => mails = again,
-                Err(why) => tracing::warn!(%why, "the stream cannot be used"),
+                Ok(again) => {
+                    mails = again;
+                    common.streams.store(true, Ordering::Relaxed);
+                }
+                Err(why) if connected() => tracing::warn!(%why, "the stream cannot be used"),
+                // That NATS is away was said.
+                Err(_) => {}
             }
         }
     })

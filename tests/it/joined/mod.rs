@@ -249,3 +249,25 @@ fn what_a_full_stream_does_not_take_waits_at_home_and_comes_in_order() {
         seen += told.filter(|it| it["how"] == "seen").count();
     }
 }
+
+#[test]
+fn while_the_stream_cannot_be_used_the_other_domain_cannot_be_reached() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let Some(mut nats) = Nats::start(dir.path(), None) else {
+        return;
+    };
+    let (alpha, beta) = (machine("alpha", &nats), machine("beta", &nats));
+    alpha.joined("beta");
+    beta.joined("alpha");
+    let (mut alice, mut bob) = (Peer::at(&alpha, "alice"), Peer::at(&beta, "bob"));
+    nats.kill();
+    eventually("it is told", || {
+        let told = alpha.home.run(&["peers"]).ok();
+        told.contains("beta cannot be reached: its bridge cannot use the stream in NATS")
+            .then_some(())
+    });
+    alice.send("bob@beta", "m1");
+    nats.start_again();
+    assert_eq!(bob.take().1, "m1");
+    alpha.joined("beta");
+}

@@ -50,6 +50,7 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
         "peerbus bridge setup --nats tls://nats.example.org --creds peerbus-nats/_setup.nk --domain alpha --domain beta",
         By("tests/domains/accounts.rs", "set_up"),
     ),
+    ("peerbus serve", Stays("listening on")),
     (
         "peerbus bridge --nats tls://nats.example.org --creds alpha.nk",
         By("tests/it/joined/mod.rs", r#""--nats""#),

@@ -164,7 +164,8 @@ fn said(event: &Event) {
         // As it should be.
         Event::ServerError(error) if error.to_string().contains(PROBE) => {}
         Event::Connected => tracing::info!("connected to NATS"),
-        Event::Disconnected => tracing::warn!("NATS is away"),
+        Event::Disconnected => tracing::warn!("NATS is away; it is tried until it is back"),
+        Event::ClientError(error) => tracing::debug!(%error, "NATS is not back"),
         other => tracing::warn!(event = %other, "NATS says"),
     }
 }

@@ -144,16 +144,16 @@ fn again_and_again<'a>(
             if connected() {
                 tracing::warn!(why, "the stream does not answer");
             }
-            tokio::time::sleep(LATER).await;
-            match self::mails(server, &common.client, &common.own).await {
-                Ok(again) => {
-                    mails = again;
-                    common.streams.store(true, Ordering::Relaxed);
+            mails = loop {
+                tokio::time::sleep(LATER).await;
+                match self::mails(server, &common.client, &common.own).await {
+                    Ok(mails) => break mails,
+                    Err(why) if connected() => tracing::warn!(%why, "the stream cannot be used"),
+                    // That NATS is away was said.
+                    Err(_) => {}
                 }
-                Err(why) if connected() => tracing::warn!(%why, "the stream cannot be used"),
-                // That NATS is away was said.
-                Err(_) => {}
-            }
+            };
+            common.streams.store(true, Ordering::Relaxed);
         }
     })
 }

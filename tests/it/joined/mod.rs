@@ -262,7 +262,7 @@ fn while_the_stream_cannot_be_used_the_other_domain_cannot_be_reached() {
     let (mut alice, mut bob) = (Peer::at(&alpha, "alice"), Peer::at(&beta, "bob"));
     nats.kill();
     eventually("it is told", || {
-        let told = alpha.home.run(&["peers"]).ok();
+        let told = alpha.home.run(&["peers", "--json"]).ok();
         told.contains("beta cannot be reached: its bridge cannot use the stream in NATS")
             .then_some(())
     });

@@ -449,3 +449,22 @@ fn without_a_domain_an_address_is_a_name_and_nothing_is_said_of_domains() {
             .all(|it| !["domain", "epoch", "mark"].contains(&it.as_str()))
     );
 }
+
+#[test]
+fn a_name_that_can_never_be_had_and_a_secret_that_is_none_end_with_what_helps() {
+    let home = Home::new();
+    let broker = Broker::start_with(&home, &["--domain", "alpha"]);
+    let said = home.run(&["recv", "--name", "al@beta"]).fails(1);
+    assert!(said.contains("looks like an address in a domain"), "{said}");
+    let mut bridge = Bridge::join(&broker, &token(&home), "beta", "B1");
+    bridge.does("waiting");
+    let said = home.run(&[
+        "send", "bob@beta", "hi", "--name", "ada", "--wait", "seen=1",
+    ]);
+    let said = said.fails(1);
+    assert!(said.contains("does not hear the broker there"), "{said}");
+    share(&home, "beta", "short");
+    let said = home.run(&["doctor"]).stdout;
+    assert!(said.contains("the rest of it can stay"), "{said}");
+    drop(bridge);
+}

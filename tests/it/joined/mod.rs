@@ -120,6 +120,9 @@ fn who_is_in_another_domain_can_be_asked() {
             (&json!("carol@beta"), &json!(false))
         ]
     );
+    let table = alpha.home.run(&["peers", "--domain", "beta", "--all"]).ok();
+    let away = |line: &str| line.contains("carol@beta") && line.contains("away");
+    assert!(table.lines().any(away), "{table}");
     let note = told["note"].as_str().expect("a sentence");
     assert!(note.starts_with("as beta told "), "{note}");
     let said = alpha.home.run(&["peers", "--domain", "gamma"]).fails(1);

@@ -14,9 +14,9 @@ use crate::{account, subject};
 
 /// How long NATS may take to answer.
 const ANSWERS: Duration = Duration::from_secs(5);
-/// Messages from one domain to another that the stream keeps.
 const NO_JETSTREAM: &str =
     "this NATS has no JetStream: start nats-server with -js, or enable it for the account";
+/// Messages from one domain to another that the stream keeps.
 const MESSAGES_MAX: i64 = 100_000;
 /// What nobody took for so long the stream forgets: its home has it, and sends it again when the other side
 /// is back.

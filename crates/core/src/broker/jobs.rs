@@ -9,7 +9,7 @@ mod table;
 
 use peerbus_wire::{BrokerFrame, GroupName, Refusal, RefusalCode, Seq, Stage};
 
-use self::next::{HELD_MAX, Had, Wanted};
+use self::next::{Had, Wanted};
 use self::table::Job;
 pub(super) use self::table::Jobs;
 use super::ack::{Delivery, End};
@@ -231,7 +231,7 @@ impl Broker {
         });
         let waiting: Vec<_> = waiting.map(|job| job.row.seq).take(SLICE).collect();
         for seq in waiting {
-            if self.jobs.count(peer, HELD_MAX) == HELD_MAX {
+            if !self.has_job_room(peer) {
                 break;
             }
             self.job_due(cx, seq)?;

@@ -10,7 +10,7 @@ use crate::store::{JobRow, PeerId, Queued, StoreError};
 
 /// Jobs that one member has at a time; fewer if its window is smaller. The others wait for whoever is done
 /// with one.
-pub(super) const HELD_MAX: usize = 16;
+const HELD_MAX: usize = 16;
 
 /// Which of those who had a job may get it again.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl Broker {
                     Had::Idle => had && !wakes,
                     Had::Nobody => had,
                 };
-                if !out && self.jobs.count(id, HELD_MAX) < session.flights.most().min(HELD_MAX) {
+                if !out && self.has_job_room(id) {
                     here.push((had, !wakes, peer.served, id));
                 }
             }
@@ -93,6 +93,14 @@ impl Broker {
             }
         }
         Ok(None)
+    }
+
+    /// Whether a member who is here may have one more job.
+    pub(super) fn has_job_room(&self, peer: PeerId) -> bool {
+        let conn = self.registry.conn(peer);
+        let session = conn.and_then(|conn| self.conns.session(conn));
+        let most = session.map_or(0, |session| session.flights.most().min(HELD_MAX));
+        self.jobs.count(peer, most) < most
     }
 
     /// Whether a member is left, here or not, who did not reject it.

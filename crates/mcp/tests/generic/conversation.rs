@@ -86,6 +86,16 @@ async fn arguments_that_make_no_sense_are_refused_with_a_sentence() {
             json!({ "to": "nobody", "body": "x" }),
             "nobody holds or has held that name",
         ),
+        (
+            "bus.ask",
+            json!({ "to": "bob", "body": "x", "timeout": 1 }),
+            "no argument \"timeout\"; did you mean timeout_s?",
+        ),
+        (
+            "bus.send",
+            json!({ "to": "bob", "body": "x", "zzz\n": 1, "_meta": {} }),
+            "no argument \"zzz\\u000a\". It has: body, one, priority, reply_to, thread, to",
+        ),
         ("bus.status", json!({}), "which message"),
         (
             "bus.send",

@@ -48,11 +48,12 @@ fn seen(path: &str, evidence: &str) -> Said {
 
 /// Checks the sentence, and that nothing is called seen that is not.
 fn says(said: Said, sentence: &str) {
-    let claims = matches!(said.1, Stage::Acked(Some(How::Seen { .. })));
+    let stage = said.1.clone();
+    let claims = matches!(stage, Stage::Acked(Some(How::Seen { .. })));
     let trail = trail(vec![accepted(1), said]);
     assert!(trail.note.starts_with(sentence), "{}", trail.note);
     assert_eq!(trail.note.contains("seen"), claims, "{}", trail.note);
-    assert_eq!(trail.steps[1].state == "seen", claims);
+    assert_eq!(trail.steps[1].state == "seen", text::is_proven(&stage));
 }
 
 #[test]
@@ -97,6 +98,41 @@ fn the_sentence_says_what_is_known() {
     ];
     for (said, sentence) in cases {
         says(said, sentence);
+    }
+}
+
+#[test]
+fn of_one_that_got_it_no_more_is_said_than_is_known_of_it() {
+    let peer = |online, presence: &str| PeerEntry {
+        name: "bob".into(),
+        online,
+        unacked: Some(1),
+        away_s: Some(0),
+        activity_s: None,
+        groups: Vec::new(),
+        presence: Presence::parse(presence),
+    };
+    let receipts = receipts(vec![accepted(1), at(Stage::Delivered)]);
+    for (peer, says) in [
+        (
+            peer(true, r#"{"client":"codex"}"#),
+            "bob's adapter got it 40 s ago",
+        ),
+        (
+            peer(true, "{}"),
+            "bob got it 40 s ago and has not said what became of it: it is a plain",
+        ),
+        (
+            peer(false, "{}"),
+            "a connection of bob's got it 40 s ago, and is gone",
+        ),
+        (
+            peer(false, r#"{"client":"codex"}"#),
+            "a connection of bob's got it 40 s ago, and is gone",
+        ),
+    ] {
+        let note = Trail::among("m1", &receipts, NOW, &[peer]).note;
+        assert!(note.starts_with(says), "{note}");
     }
 }
 

@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use peerbus_adapter::{Bus, Event, How, NoticeId, PeerName, Receipt, SendError};
+use peerbus_wire::{escape, readable};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::advert::{Advert, adverts};
+use crate::advert::{Advert, adverts, generation};
 use crate::lines;
 use crate::message::{Kind, Message, Place};
 use crate::{GONE, NOT_FOUND, TIMED_OUT, VERSION};
@@ -34,6 +35,8 @@ pub struct Used {
     pub peer: PeerName,
     /// What it calls the server.
     pub name: String,
+    /// The one that is meant of its generations; `None`: the present one, whichever that is.
+    pub generation: Option<String>,
     /// How long a call may take.
     pub timeout: Duration,
 }
@@ -62,7 +65,9 @@ struct User<'b> {
     used: Used,
     out: mpsc::Sender<String>,
     advert: Option<Advert>,
-    /// By the text of the client's id.
+    /// The channel of another generation than the one that is meant, which is over then.
+    other: Option<String>,
+    /// By the [`key`] of the client's id.
     open: HashMap<String, Open>,
     /// Sends that failed.
     failed: (mpsc::Sender<Failed>, mpsc::Receiver<Failed>),
@@ -81,6 +86,7 @@ pub async fn serve(
         used,
         out: lines::write(output),
         advert: None,
+        other: None,
         open: HashMap::new(),
         failed: mpsc::channel(64),
     };
@@ -126,7 +132,8 @@ impl User<'_> {
 
     /// The client wrote a line.
     async fn asked(&mut self, line: &str) {
-        let Some(mut message) = Message::parse(line) else {
+        let line = readable(line);
+        let Some(mut message) = Message::parse(&line) else {
             let why = json!({ "code": -32_700, "message": "this is no message of JSON-RPC 2.0" });
             let answer = json!({ "jsonrpc": "2.0", "id": null, "error": why });
             // As above.
@@ -160,9 +167,9 @@ impl User<'_> {
     async fn introduced(&mut self, message: Message) {
         let Some(id) = message.id.clone() else { return };
         let found = timeout(SHOWS_UP, async {
-            while self.advert.is_none() {
+            while self.advert.is_none() && self.other.is_none() {
                 self.look().await;
-                if self.advert.is_none() {
+                if self.advert.is_none() && self.other.is_none() {
                     tokio::time::sleep(LOOK).await;
                 }
             }
@@ -171,8 +178,10 @@ impl User<'_> {
         let _ = found.await;
         let Used { peer, name, .. } = &self.used;
         let Some(advert) = &self.advert else {
-            let why =
-                format!("{peer} shares no {name} now: `peerbus mcp list` shows what is shared");
+            let why = format!(
+                "{}: `peerbus mcp list` shows what is shared",
+                self.missing()
+            );
             return self.refuse(id, GONE, &why).await;
         };
         let asked = message.members();
@@ -198,12 +207,16 @@ impl User<'_> {
         if self.advert.is_none() {
             self.look().await;
         }
-        if self.open.contains_key(id.get()) {
+        if self.open.contains_key(&key(&id)) {
             return self
                 .refuse(id, -32_600, "a request with this id is open")
                 .await;
         }
         let Some(advert) = &self.advert else {
+            if self.other.is_some() {
+                let why = format!("{}; nothing was done", self.missing());
+                return self.refuse(id, GONE, &why).await;
+            }
             return self.wait(message, String::new(), Instant::now() + SHOWS_UP);
         };
         if !advert.surface.admits(Kind::Request, &method) {
@@ -211,6 +224,25 @@ impl User<'_> {
         }
         let uri = advert.uri.clone();
         self.send(message, uri, Instant::now() + SHOWS_UP).await;
+    }
+
+    /// What is not there.
+    fn missing(&self) -> String {
+        let Used { peer, name, .. } = &self.used;
+        match (&self.used.generation, &self.other) {
+            (Some(generation), Some(other)) => format!(
+                "the generation {} of {name} at {peer} is over; {other} is there now, and \
+                 mcp://{peer}/{name} means whichever is",
+                escape(generation, 40)
+            ),
+            (Some(generation), None) => {
+                format!(
+                    "{peer} shares no {name} of the generation {} now",
+                    escape(generation, 40)
+                )
+            }
+            (None, _) => format!("{peer} shares no {name} now"),
+        }
     }
 
     /// Keeps a request until the server is shared (again), at another channel than `uri`.
@@ -225,12 +257,12 @@ impl User<'_> {
             patience,
             message: message.clone(),
         };
-        self.open.insert(id.get().to_owned(), open);
+        self.open.insert(key(id), open);
     }
 
     async fn send(&mut self, message: Message, uri: String, patience: Instant) {
         let Some(id) = &message.id else { return };
-        let id = id.get().to_owned();
+        let id = key(id);
         let mut passed = message.clone();
         passed.put_channel(&uri, Place::Top);
         let timeout = self.used.timeout;
@@ -264,10 +296,7 @@ impl User<'_> {
     }
 
     async fn cancelled(&mut self, mut message: Message) {
-        let asked = message
-            .members()
-            .get("requestId")
-            .map(|id| id.get().to_owned());
+        let asked = message.members().get("requestId").map(|id| key(id));
         let Some(open) = asked.and_then(|asked| self.open.remove(&asked)) else {
             return;
         };
@@ -301,7 +330,7 @@ impl User<'_> {
         let Some((channel, _)) = message.take_channel() else {
             return;
         };
-        let Some(id) = message.id.as_ref().map(|id| id.get().to_owned()) else {
+        let Some(id) = message.id.as_ref().map(|id| key(id)) else {
             return self.told(&channel, &message).await;
         };
         if message.kind() != Kind::Response {
@@ -318,7 +347,8 @@ impl User<'_> {
             }
             return;
         }
-        self.open.remove(&id);
+        // As the client wrote it.
+        message.id = self.open.remove(&id).and_then(|open| open.message.id);
         self.write(&message).await;
     }
 
@@ -365,12 +395,8 @@ impl User<'_> {
             .collect();
         let late: Vec<_> = late.into_iter().map(|(id, _)| id.clone()).collect();
         for id in late {
-            let Used { peer, name, .. } = &self.used;
             let (code, why) = match self.open.get(&id).is_some_and(|open| open.waits) {
-                true => (
-                    GONE,
-                    format!("{peer} shares no {name} now; nothing was done"),
-                ),
+                true => (GONE, format!("{}; nothing was done", self.missing())),
                 false => (
                     TIMED_OUT,
                     "no answer came in time: it may have been done".to_owned(),
@@ -388,7 +414,18 @@ impl User<'_> {
         };
         let Used { peer, name, .. } = &self.used;
         let is = |it: &Advert| it.name == *name && it.peer.eq_ignore_ascii_case(peer.as_str());
-        let now = adverts(&peers.entries).find(is);
+        let meant = |it: &Advert| match &self.used.generation {
+            Some(meant) => generation(&it.uri) == Some(meant),
+            None => true,
+        };
+        let (mut meant, mut others): (Vec<_>, Vec<_>) =
+            adverts(&peers.entries).filter(is).partition(meant);
+        let now = meant.drain(..).next();
+        self.other = others
+            .drain(..)
+            .next()
+            .map(|advert| advert.uri)
+            .filter(|_| now.is_none());
         let uri = now.as_ref().map(|advert| advert.uri.clone());
         let before = std::mem::replace(&mut self.advert, now);
         let mut lost = Vec::new();
@@ -440,6 +477,12 @@ impl User<'_> {
             }
         }
     }
+}
+
+/// An id, however it is written: it comes back in canonical form.
+fn key(id: &RawValue) -> String {
+    let id = serde_json::from_str::<Value>(id.get());
+    id.map_or_else(|_| String::new(), |id| id.to_string())
 }
 
 /// The code of an error.

@@ -73,7 +73,7 @@ const TABLE: &[Row] = &[
         |home, broker| with_peer(home, broker, Some(json!({ "type": "nothing" }))),
         "delivered",
         &[
-            "has not shown it to the model yet",
+            "has not said what became of it",
             "the list of peers says what bob does",
         ],
     ),

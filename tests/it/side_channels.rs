@@ -281,6 +281,13 @@ fn a_generation_that_is_named_is_used_or_the_use_fails() {
     let why = refused["message"].to_string();
     assert!(why.contains("is over") && why.contains(&next), "{why}");
     let mut any = user(&home, "mcp://host/notes", "dev-3");
+    let odd =
+        json!([{ "jsonrpc": "2.0", "id": "a<\u{1f600}", "method": "tools/call", "params": call }]);
+    assert!(any.write(&odd));
+    let answer = any.notification("an answer", |it| {
+        (it["id"] == "a<\u{1f600}").then(|| it.clone())
+    });
+    assert_eq!(answer["result"]["content"][0]["text"], "echo");
     assert_eq!(
         any.request("tools/call", call)["content"][0]["text"],
         "echo"

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use peerbus_adapter::{Bus, Event, How, NoticeId, PeerName, Receipt, SendError};
 use peerbus_wire::{escape, readable};
+use serde_json::json;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::advert::{Advert, adverts, generation};
 use crate::lines;
-use crate::message::{Kind, Message, Place};
+use crate::message::{Kind, Message, Place, key};
 use crate::{GONE, NOT_FOUND, TIMED_OUT, VERSION};
 
 /// How long the shared server may take to show up when the client introduces itself.
@@ -25,6 +25,8 @@ const LOOK_IDLE: Duration = Duration::from_secs(5);
 const TELLS: Duration = Duration::from_secs(2);
 /// What a host may take beyond the time of a call to say that it is over.
 const GRACE: Duration = Duration::from_secs(5);
+/// Most messages of a batch.
+const BATCH_MAX: usize = 256;
 /// The versions of MCP that a client may ask for.
 const VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
@@ -133,8 +135,24 @@ impl User<'_> {
     /// The client wrote a line.
     async fn asked(&mut self, line: &str) {
         let line = readable(line);
-        let Some(mut message) = Message::parse(&line) else {
-            let why = json!({ "code": -32_700, "message": "this is no message of JSON-RPC 2.0" });
+        // One of the versions has batches.
+        match serde_json::from_str::<Vec<Box<RawValue>>>(&line) {
+            Ok(batch) if (1..=BATCH_MAX).contains(&batch.len()) => {
+                for message in batch {
+                    self.asked_one(message.get()).await;
+                }
+            }
+            _ => self.asked_one(&line).await,
+        }
+    }
+
+    async fn asked_one(&mut self, text: &str) {
+        let Some(mut message) = Message::parse(text) else {
+            let code = match serde_json::from_str::<&RawValue>(text) {
+                Ok(_) => -32_600,
+                Err(_) => -32_700,
+            };
+            let why = json!({ "code": code, "message": "this is no message of JSON-RPC 2.0" });
             let answer = json!({ "jsonrpc": "2.0", "id": null, "error": why });
             // As above.
             let _ = self.out.send(answer.to_string()).await;
@@ -339,7 +357,7 @@ impl User<'_> {
         let Some(open) = self.open.get(&id) else {
             return;
         };
-        if code(&message) == Some(GONE) && channel != open.uri && Instant::now() < open.patience {
+        if message.code() == Some(GONE) && channel != open.uri && Instant::now() < open.patience {
             // It was refused, so nothing was done: the next generation may do it.
             if let Some(open) = self.open.remove(&id) {
                 self.wait(open.message, open.uri, open.patience);
@@ -477,16 +495,4 @@ impl User<'_> {
             }
         }
     }
-}
-
-/// An id, however it is written: it comes back in canonical form.
-fn key(id: &RawValue) -> String {
-    let id = serde_json::from_str::<Value>(id.get());
-    id.map_or_else(|_| String::new(), |id| id.to_string())
-}
-
-/// The code of an error.
-fn code(message: &Message) -> Option<i64> {
-    let error: Value = serde_json::from_str(message.error.as_ref()?.get()).ok()?;
-    error["code"].as_i64()
 }

@@ -32,7 +32,8 @@ pub(crate) fn tool() -> Tool {
             "properties": {
                 "body": body_schema("The message"),
                 "priority": talk::priority_schema(),
-                "thread": { "type": "string" }
+                "thread": { "type": "string" },
+                "reply_to": { "type": "string" }
             },
             "required": ["body"]
         }),

@@ -69,11 +69,7 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
 }
 
 fn ids(arguments: &Arguments) -> Result<Vec<String>, String> {
-    let mut ids: Vec<String> = match arguments.json("ids") {
-        None | Some("null") => Vec::new(),
-        Some(json) => serde_json::from_str(json)
-            .map_err(|_| "the argument ids must be a list of message ids".to_owned())?,
-    };
+    let mut ids = arguments.strings("ids")?.unwrap_or_default();
     let one = talk::id(arguments, "id")?;
     ids.extend(one.map(|id| id.as_str().to_owned()));
     ids.sort();

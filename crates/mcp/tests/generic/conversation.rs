@@ -98,6 +98,11 @@ async fn arguments_that_make_no_sense_are_refused_with_a_sentence() {
         ),
         ("bus.status", json!({}), "which message"),
         (
+            "bus.status",
+            json!({ "ids": 7 }),
+            "ids must be a list of strings, got a number",
+        ),
+        (
             "bus.send",
             json!({ "to": "bob", "body": { "approval": { "id": "abcde", "preview": "ls" } } }),
             "how this session's adapter asks",

@@ -188,7 +188,7 @@ fn delivered(name: &str, ago: &str, peer: Option<&PeerEntry>) -> String {
             "a connection of {name}'s got it{ago}, and is gone without a word of what became of it: the \
              next one of that name gets it again"
         ),
-        Some(peer) if About::new(peer).client.is_none() => format!(
+        Some(peer) if is_plain(peer) => format!(
             "{name} got it{ago} and has not said what became of it: it is a plain connection, without \
              an agent's adapter"
         ),
@@ -197,6 +197,12 @@ fn delivered(name: &str, ago: &str, peer: Option<&PeerEntry>) -> String {
              says what {name} does, and what can wake it"
         ),
     }
+}
+
+/// Whether a peer says nothing of itself that an adapter says.
+fn is_plain(peer: &PeerEntry) -> bool {
+    let about = About::new(peer);
+    about.client.is_none() && about.activity.is_none() && about.wake.is_none()
 }
 
 /// The sentence about one that has not got it; about a group, of which one gets it.

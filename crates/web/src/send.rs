@@ -75,7 +75,7 @@ pub(crate) async fn message(State(app): State<Arc<App>>, request: Request) -> An
         said.priority = talk.priority;
     }
     let answer = post(&caller, &message.to, &said.write(&body), key).await;
-    answer.map(|answer| remarked(answer, &text))
+    answer.map(|answer| remarked(answer, matches!(text, Cow::Owned(_))))
 }
 
 /// `POST /hook/PEER` and anything below it.
@@ -122,12 +122,12 @@ pub(crate) async fn hook(
         false => talk.write(&body),
     };
     let answer = post(&caller, &to, &body, key).await;
-    answer.map(|answer| remarked(answer, &text))
+    answer.map(|answer| remarked(answer, matches!(text, Cow::Owned(_))))
 }
 
-/// Says that something in a text was replaced.
-fn remarked(mut answer: Json<Value>, text: &Cow<'_, str>) -> Json<Value> {
-    if let Cow::Owned(_) = text {
+/// Says so where something in a body was replaced.
+fn remarked(mut answer: Json<Value>, replaced: bool) -> Json<Value> {
+    if replaced {
         answer.0["replaced"] = REPLACED.into();
     }
     answer

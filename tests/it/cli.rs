@@ -278,3 +278,29 @@ fn who_has_a_broker_elsewhere_is_told_that_it_is_asked_there() {
     }
     assert!(!home.path().join(".local/state/peerbus/broker.log").exists());
 }
+
+#[test]
+fn a_reader_that_has_enough_is_no_failure() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    drop(Raw::register(&home, &broker, "bob"));
+    home.run(&["send", "bob", "hello"]).ok();
+    for args in [
+        &["history"][..],
+        &["peers"],
+        &["inbox", "bob"],
+        &["tail"],
+        &["names", "list"],
+        &["mcp", "list"],
+        &["doctor"],
+        &["completions", "bash"],
+    ] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = home.peerbus(args);
+        let output = command.stdout(writer).output().expect("peerbus starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {said}");
+    }
+    broker.stop();
+}

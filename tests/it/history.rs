@@ -283,7 +283,7 @@ fn an_inbox_shows_what_waits_for_one_name_and_takes_nothing() {
     cyd.delivery();
     let shown = eventually("both are delivered", || {
         let shown = inbox(&["cyd"]);
-        (shown.matches("cyd's adapter got it").count() == 2).then_some(shown)
+        (shown.matches("cyd got it").count() == 2).then_some(shown)
     });
     assert!(!shown.contains("bob"), "what is said of another: {shown}");
     let line = inbox(&["cyd", "--json"]);

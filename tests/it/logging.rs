@@ -382,3 +382,97 @@ fn a_log_filter_that_is_none_is_named_and_the_default_is_used() {
         "{said}"
     );
 }
+
+/// A pipe that is full and that nobody reads, as a program's standard output.
+fn unread() -> (std::io::PipeReader, Stdio) {
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    rustix::io::ioctl_fionbio(&writer, true).expect("a pipe");
+    while writer.write(&[b'x'; 4_096]).is_ok() {}
+    rustix::io::ioctl_fionbio(&writer, false).expect("a pipe");
+    (reader, writer.into())
+}
+
+#[test]
+fn what_listens_ends_when_told_though_nobody_reads_what_it_writes() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let (reader, output) = unread();
+    let mut command = home.peerbus(&["recv", "--name", "bob"]);
+    let mut recv = Process::start(command.stdout(output));
+    eventually("bob listens", || {
+        home.run(&["peers"]).ok().contains("bob").then_some(())
+    });
+    home.run(&["send", "bob", "for nobody"]).ok();
+    eventually("it has come", || {
+        home.run(&["inbox", "bob"])
+            .ok()
+            .contains("got it")
+            .then_some(())
+    });
+    recv.signal(Signal::TERM);
+    let began = Instant::now();
+    recv.wait();
+    assert!(began.elapsed() < STOPPED, "{:?}", began.elapsed());
+    drop(reader);
+    assert!(
+        home.run(&["inbox", "bob"]).ok().contains("for nobody"),
+        "it is owed still"
+    );
+    broker.stop();
+}
+
+#[test]
+fn what_shares_goes_on_though_nobody_reads_what_it_says() {
+    const SERVER: &str = "import json, sys\n\
+        for line in sys.stdin:\n \
+        asked = json.loads(line)\n \
+        if 'id' in asked: print(json.dumps({'jsonrpc': '2.0', 'id': asked['id'], 'result': \
+        {'protocolVersion': '2025-06-18', 'capabilities': {'tools': {}}, 'serverInfo': {}, 'content': []}}), flush=True)";
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let log = Log::new(&home, Trouble::Unread);
+    let words = "mcp share files --allow serverTools --to * --name host --";
+    let words: Vec<_> = words.split(' ').chain(["python3", "-c", SERVER]).collect();
+    let mut share = Process::start(&mut log.of(&home, &words));
+    eventually("it is shared", || {
+        home.run(&["mcp", "list"])
+            .ok()
+            .contains("mcp://host/files/")
+            .then_some(())
+    });
+    let mut user =
+        Mcp::spawn(&mut home.peerbus(&["mcp", "use", "mcp://host/files", "--name", "dev"]));
+    user.initialize("some-client");
+    for _ in 0..3 {
+        let answer = user.request("tools/call", json!({ "name": "q" }));
+        assert!(answer["content"].is_array(), "{answer}");
+    }
+    share.signal(Signal::TERM);
+    let began = Instant::now();
+    share.wait();
+    assert!(began.elapsed() < STOPPED, "{:?}", began.elapsed());
+    broker.stop();
+}
+
+#[test]
+fn signals_that_were_blocked_where_it_was_started_end_it_all_the_same() {
+    const BLOCKED: &str = "import os, signal, sys\n\
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])\n\
+        os.execv(sys.argv[1], sys.argv[1:])";
+    let home = Home::new();
+    let program = env!("CARGO_BIN_EXE_peerbus");
+    let blocked = |args: &[&str]| {
+        let mut command = home.command("python3");
+        command.args(["-c", BLOCKED, program]).args(args);
+        command
+    };
+    let mut broker = Broker::spawn(&mut blocked(&["serve", "--listen", "127.0.0.1:0"]));
+    let mut recv = Process::start(blocked(&["recv", "--name", "bob"]).stdout(Stdio::null()));
+    eventually("bob listens", || {
+        home.run(&["peers"]).ok().contains("bob").then_some(())
+    });
+    recv.signal(Signal::TERM);
+    recv.wait();
+    assert!(!broker.is_gone());
+    broker.stop();
+}

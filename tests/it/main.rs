@@ -41,6 +41,7 @@ mod senders;
 mod sessions;
 mod side_channels;
 mod status;
+mod strict;
 mod support;
 mod tls;
 mod tokens;

@@ -281,7 +281,7 @@ fn a_person_is_told_what_takes_long_and_a_program_is_not() {
     let broker = Broker::start(&home);
     let _bob = Raw::register(&home, &broker, "bob");
     let send = ["send", "bob", "hi", "--name", "ada", "--wait", "seen=1.5"];
-    let waits = "waiting until it is seen: bob's adapter got it";
+    let waits = "waiting until it is seen: bob got it";
     let shown = on_a_terminal(&home, "80", &send);
     assert!(shown.contains(waits), "{shown}");
     assert!(!home.run(&send).fails(1).contains(waits));

@@ -254,6 +254,48 @@ fn a_call_whose_host_dies_is_answered_and_the_next_generation_is_found() {
 }
 
 #[test]
+fn a_generation_that_is_named_is_used_or_the_use_fails() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let (server, _) = notes(&home);
+    let share = Share::start(&home, OPEN, &strs(&server));
+    let uri = share.uri();
+    let call = json!({ "name": "echo" });
+    let mut dev = user(&home, &uri, "dev-1");
+    assert_eq!(
+        dev.request("tools/call", call.clone())["content"][0]["text"],
+        "echo"
+    );
+    // The server ends, and is started as another generation.
+    fails(&mut dev, "tools/call", json!({ "name": "die" }));
+    let next = share.uri();
+    assert_ne!(uri, next);
+    let over = fails(&mut dev, "tools/call", call.clone());
+    assert!(
+        over["message"].to_string().contains("nothing was done"),
+        "{over}"
+    );
+    let mut late = Mcp::spawn(&mut home.peerbus(&["mcp", "use", &uri, "--name", "dev-2"]));
+    let hello = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {} });
+    let refused = fails(&mut late, "initialize", hello);
+    let why = refused["message"].to_string();
+    assert!(why.contains("is over") && why.contains(&next), "{why}");
+    let mut any = user(&home, "mcp://host/notes", "dev-3");
+    let odd =
+        json!([{ "jsonrpc": "2.0", "id": "a<\u{1f600}", "method": "tools/call", "params": call }]);
+    assert!(any.write(&odd));
+    let answer = any.notification("an answer", |it| {
+        (it["id"] == "a<\u{1f600}").then(|| it.clone())
+    });
+    assert_eq!(answer["result"]["content"][0]["text"], "echo");
+    assert_eq!(
+        any.request("tools/call", call)["content"][0]["text"],
+        "echo"
+    );
+    broker.stop();
+}
+
+#[test]
 fn a_change_is_told_to_those_who_use_the_channel() {
     let home = Home::new();
     let broker = Broker::start(&home);

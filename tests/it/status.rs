@@ -72,10 +72,7 @@ const TABLE: &[Row] = &[
     (
         |home, broker| with_peer(home, broker, Some(json!({ "type": "nothing" }))),
         "delivered",
-        &[
-            "has not shown it to the model yet",
-            "the list of peers says what bob does",
-        ],
+        &["has not said what became of it", "it is a plain connection"],
     ),
     (
         |home, broker| with_peer(home, broker, progress("pushed")),

@@ -23,6 +23,7 @@ from pathlib import Path
 
 SCRIPTS = Path(__file__).resolve().parent
 SHARED = SCRIPTS.parent / "claude-code"
+V1 = SCRIPTS.parent / "v1"
 sys.path.append(str(SHARED))
 
 from agents import AGENTS, CLAUDE_CODE, NODE
@@ -55,7 +56,7 @@ def run_agents(word, scope, agents, args):
     print(f"== {', '.join(f'{name} {agent.version}' for name, agent in agents.items())}: {what}")
 
     def scenario(directory):
-        new = {"node": package(NODE, args.cached), "shared": SHARED}
+        new = {"node": package(NODE, args.cached), "shared": SHARED, "v1": V1}
         for name, agent in agents.items():
             if agent is CLAUDE_CODE:
                 new["cli"] = claude_code(agent.version)
@@ -64,7 +65,7 @@ def run_agents(word, scope, agents, args):
         bound = new | {"scripts": SCRIPTS, "bin/peerbus": args.peerbus}
         bound = [f"{place}={source}" for place, source in bound.items()]
         wrapper = [SCRIPTS / "namespace.sh", directory, python(), word, scope, *bound]
-        return run(wrapper, directory, ["agents", *new], PYTHONPATH="/tmp/shared")
+        return run(wrapper, directory, ["agents", *new], PYTHONPATH="/tmp/shared:/tmp/v1")
 
     return with_logs("peerbus-other-agents-", args.keep, scenario)
 

@@ -9,8 +9,11 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
+import client
+import envelope
 import kill
 import relay
 import wake
@@ -25,6 +28,8 @@ PROMPT = "read your mail and thank the friend"
 LAST_WORDS = "the friend has been thanked"
 NAME = "other-agent"
 MAIL = "the tests are green"
+# JSON by its grammar; many readers refuse the whole line for it.
+ODD = rb'{"odd":"half \ud82d","n":1e999}'
 ANSWER = "thanks from the agent"
 RUN_S = 120
 
@@ -53,6 +58,17 @@ def start_broker():
         broker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)
     eventually("the broker listens", (RUNTIME / "peerbus/peerbus.sock").exists)
     return broker
+
+
+def send_as_it_is(body):
+    """Sends a body as the bytes that it is, which no command does."""
+    log = (LOG / "serve.txt").read_text(encoding="utf-8")
+    url = re.search(r"listening on (ws://\S+)", log)[1]
+    keys = tomllib.loads((HOME / ".config/peerbus/credentials.toml").read_text(encoding="utf-8"))
+    sender = client.Client(url, keys["token"], "odd-one", keys["hmac_secret"])
+    sender.connection.send(envelope.encode(sender.compose(NAME, body)))
+    sender.peers()
+    sender.close()
 
 
 def contents():
@@ -135,6 +151,7 @@ def scenario(agent, scope):
     start_broker()
     for name in ("friend", NAME):
         peerbus("recv", "--name", name, "--timeout", "2")
+    send_as_it_is(ODD)
     peerbus("send", NAME, MAIL)
 
     before = contents()
@@ -154,6 +171,7 @@ def scenario(agent, scope):
         check(f"the model is shown bus {verb}", any(verb in name for name in tools), tools)
     check("the model called both tools", len(model.results) == 2, model.results)
     check("the mail came out of drain", MAIL in model.results[0], model.results)
+    check("so did what is odd in front of it", "half" in model.results[0], model.results)
     check("the answer was accepted", "accepted" in model.results[1], model.results)
     got = json.loads(peerbus("recv", "--name", "friend", "--count", "1", "--timeout", "30"))
     check("the friend got the answer", got["from"] == NAME, got)

@@ -1,6 +1,7 @@
 //! Being told to stop.
 
 use peerbus_os::process::ignores;
+pub use peerbus_os::process::unblock_signals;
 use rustix::process::Signal as Number;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 

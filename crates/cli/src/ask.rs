@@ -70,10 +70,11 @@ async fn ask(bus: &Bus, verb: &Ask, body: &str) -> Result<(), Failure> {
         };
         match event {
             Some(Event::Message(message)) if answers(&message, &sent.id) => {
-                output::line(&match verb.json {
+                let shown = match verb.json {
                     true => recv::line(&message)?,
                     false => printable(&said(&message.body)),
-                })?;
+                };
+                output::line_aside(shown).await?;
                 let path = "ask".into();
                 bus.ack(&message.key, How::Pushed { path });
                 return Ok(());

@@ -1,18 +1,20 @@
 //! The BODY argument.
 
+use std::borrow::Cow;
 use std::io::Read;
 
-use peerbus_wire::escape;
 use peerbus_wire::limits::FRAME_BYTES_MAX;
+use peerbus_wire::{escape, readable};
 use serde_json::value::RawValue;
 
 use crate::failure::Failure;
+use crate::output;
 
 /// Longest word that is repeated in a complaint, in characters.
 const NEXT_CHARS: usize = 40;
 
 /// The JSON text of a BODY argument: an object or an array as it stands, anything else as a
-/// string; `-` stands for what stdin holds, without one line break at its end. `more` is what stood
+/// string; `-` stands for what stdin holds, without a byte order mark and one line break at its end. `more` is what stood
 /// behind it.
 pub(crate) fn json(argument: &str, more: &[String], text_only: bool) -> Result<String, Failure> {
     if let Some(next) = more.first() {
@@ -33,7 +35,14 @@ pub(crate) fn json(argument: &str, more: &[String], text_only: bool) -> Result<S
     }
     let structured = text.trim_start().starts_with(['{', '[']);
     if structured && !text_only && serde_json::from_str::<&RawValue>(&text).is_ok() {
-        return Ok(text);
+        let json = readable(&text);
+        if let Cow::Owned(_) = json {
+            output::complain(
+                "the message held what many readers of JSON refuse, and has this in its place: U+FFFD for \
+                 half of a surrogate pair, a text of its digits for a number that no double holds",
+            );
+        }
+        return Ok(json.into_owned());
     }
     serde_json::to_string(&text).map_err(Failure::failed)
 }
@@ -52,12 +61,19 @@ fn read_stdin() -> Result<String, Failure> {
     }
     let text = String::from_utf8(bytes)
         .map_err(|_| Failure::config("the body on stdin is not UTF-8 text"))?;
-    Ok(text.strip_suffix('\n').map(str::to_owned).unwrap_or(text))
+    Ok(without_ends(&text).to_owned())
+}
+
+/// A text of a file, without what marks its beginning and its last line's end.
+fn without_ends(text: &str) -> &str {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let ends = text.strip_suffix("\r\n").or(text.strip_suffix('\n'));
+    ends.unwrap_or(text)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::json;
+    use super::{json, without_ends};
 
     #[test]
     fn objects_and_arrays_are_json_and_the_rest_is_text() {
@@ -66,12 +82,27 @@ mod tests {
             ("42", false, r#""42""#),
             (r#"{"a": 1}"#, false, r#"{"a": 1}"#),
             ("[1]", false, "[1]"),
+            (r#"{"a\ud82d":1e999}"#, false, r#"{"a\ufffd":"1e999"}"#),
             ("{not json", false, r#""{not json""#),
             (r#"{"a":1}"#, true, r#""{\"a\":1}""#),
             ("say \"hi\"\n", false, r#""say \"hi\"\n""#),
         ];
         for (argument, text_only, expected) in cases {
             assert_eq!(json(argument, &[], text_only).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn a_file_is_its_text() {
+        for (file, text) in [
+            ("a\n", "a"),
+            ("a\r\n", "a"),
+            ("a\n\r\n", "a\n"),
+            ("a\r", "a\r"),
+            ("\u{feff}{\"a\":1}\r\n", "{\"a\":1}"),
+            ("a\u{feff}", "a\u{feff}"),
+        ] {
+            assert_eq!(without_ends(file), text);
         }
     }
 

@@ -11,7 +11,7 @@ pub(crate) enum Failure {
     Failed(String),
     /// It cannot be tried as it was asked for: exit code 2.
     Config(String),
-    /// Whoever reads our output has gone: exit code 1, nothing to say.
+    /// Whoever reads our output has gone, and has enough: exit code 0, nothing to say.
     OutputClosed,
 }
 
@@ -31,7 +31,7 @@ impl Failure {
         let (code, why) = match self {
             Self::Failed(why) => (1, why),
             Self::Config(why) => (2, why),
-            Self::OutputClosed => return 1,
+            Self::OutputClosed => return 0,
         };
         crate::output::complain(&why);
         code

@@ -1,7 +1,7 @@
 //! Logs go to stderr, without colours: stdout belongs to results, and to MCP.
 //!
-//! What lives as long as a session or longer never waits for whoever reads its log: `serve` and
-//! `adapter` put their lines into a queue, which a thread of its own writes.
+//! What lives on never waits for whoever reads its log: its lines go into a queue, which a thread of
+//! its own writes.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, Write};
@@ -24,6 +24,13 @@ pub(crate) fn start(verb: &Verb) {
         Verb::Serve(_) => ("info", Some((256 * 1_024, Duration::from_secs(1)))),
         // Its client kills 100 ms after its first signal.
         Verb::Adapter(_) | Verb::Run(_) => ("warn", Some((16 * 1_024, Duration::from_millis(50)))),
+        Verb::Mcp(_)
+        | Verb::Web(_)
+        | Verb::Recv(_)
+        | Verb::Ask(_)
+        | Verb::Tail(_)
+        | Verb::Session(_)
+        | Verb::Demo => ("warn", Some((64 * 1_024, Duration::from_secs(1)))),
         _ => ("warn", None),
     };
     if let Some((bytes_max, patience)) = queue {

@@ -43,10 +43,13 @@ mod web;
 
 use std::process::ExitCode;
 
+use peerbus_adapter::signals::unblock_signals;
+
 use crate::args::{Args, Verb};
 use crate::failure::Failure;
 
 fn main() -> ExitCode {
+    unblock_signals();
     logging::end_on_panic();
     let args = Args::read();
     // What a hook writes to stderr, its session takes for a message.

@@ -3,7 +3,9 @@
 use peerbus_adapter::signals::Stop;
 use peerbus_adapter::{Bus, LinkState};
 use peerbus_core::grant::NamePattern;
-use peerbus_side_channel::{Advert, Set, Share, Used, adverts, is_name, parse, serve, share};
+use peerbus_side_channel::{
+    Advert, Set, Share, Used, adverts, generation, is_name, parse, serve, share,
+};
 use peerbus_wire::escape;
 use serde_json::json;
 
@@ -85,6 +87,7 @@ fn use_one(verb: &McpUse) -> Result<(), Failure> {
     let used = Used {
         peer,
         name,
+        generation: generation(&verb.uri).map(str::to_owned),
         timeout: client::duration(verb.timeout),
     };
     client::with_bus(config, client::Refused::Wait, async |bus| {

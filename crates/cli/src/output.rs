@@ -17,6 +17,12 @@ pub(crate) fn line(text: &str) -> io::Result<()> {
     out.flush()
 }
 
+/// As [`line`], while the runtime goes on: a reader that does not read keeps no signal waiting.
+pub(crate) async fn line_aside(text: String) -> io::Result<()> {
+    let written = tokio::task::spawn_blocking(move || line(&text)).await;
+    written.unwrap_or_else(|error| Err(io::Error::other(error)))
+}
+
 /// Writes text as it is to stdout and flushes it.
 pub(crate) fn text(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();

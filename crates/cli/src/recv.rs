@@ -118,10 +118,11 @@ async fn receive(bus: &Bus, verb: &Recv) -> Result<(), Failure> {
         };
         match event {
             Some(Event::Message(message)) => {
-                output::line(&match verb.json || !stdout().is_terminal() {
+                let shown = match verb.json || !stdout().is_terminal() {
                     true => line(&message)?,
                     false => for_person(&message),
-                })?;
+                };
+                output::line_aside(shown).await?;
                 // A line proves nothing about who reads it.
                 let path = "recv".into();
                 bus.ack(&message.key, How::Pushed { path });

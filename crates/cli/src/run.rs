@@ -14,12 +14,16 @@ use tokio::sync::watch;
 
 use crate::args::{DrivenClient, Run, Transport};
 use crate::failure::Failure;
-use crate::{adapter, client, output};
+use crate::{adapter, client, output, stderr};
 
 /// The client, as the search path has it.
 const PROGRAM: &str = "claude";
 /// How long a request to use a tool waits where somebody may allow it.
 const APPROVAL: Duration = Duration::from_secs(600);
+
+/// Bytes of lines that wait for whoever reads what the model says, and how long the last ones may take.
+const OUT_BYTES_MAX: usize = 1_048_576;
+const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// Longest id of a session that is repeated, in characters.
 const ID_CHARS: usize = 64;
@@ -64,15 +68,21 @@ pub(crate) fn run(verb: Run) -> Result<(), Failure> {
         approval: APPROVAL,
         places: adapter::places(Paths::find()?, &adapter::gates(verb.gates)?),
     };
+    // The session works on whether it is read or not.
+    let out = stderr::stdout(OUT_BYTES_MAX, LAST_LINES)?;
     let runtime = client::runtime()?;
     let ended = runtime.block_on(async {
         let (bus, link) = connect(config);
         // Registers at once; the end of the driver ends it.
         tokio::spawn(link.run());
         tokio::spawn(tell(bus.link()));
-        let say = |line: &str| output::line(line).is_ok();
+        let say = |line: &str| {
+            out.push(format!("{line}\n").as_bytes());
+            !out.is_closed()
+        };
         peerbus_driver::run(bus, options, &wake, settings, say).await
     });
+    out.flush();
     let (ended, session) = ended;
     if let Some(id) = session {
         let id = peerbus_wire::escape(&id, ID_CHARS);

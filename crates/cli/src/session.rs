@@ -5,12 +5,11 @@ mod approve;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use peerbus_adapter::mailbox::quote::within_json;
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::project;
 use peerbus_node::index::{self, Session};
 use peerbus_node::{Client, Refusal};
-use peerbus_wire::{escape, escape_json};
+use peerbus_wire::{escape, escape_json, printable};
 use serde_json::{Value, json};
 
 use crate::args::{SessionInject, SessionNamed, SessionVerb, Until, Which};
@@ -87,7 +86,10 @@ fn row(session: &Session) -> [String; 8] {
     let (project, branch) = place(session);
     let cwd = session.cwd.as_ref().map(|cwd| cwd.display().to_string());
     let cell = |text: Option<&str>| escape(text.unwrap_or("-"), CELL_CHARS);
-    let started = session.started_at.split('.').next();
+    let started = session
+        .started_at
+        .split_once('.')
+        .map(|(at, _)| format!("{at}Z"));
     [
         cell(Some(&session.id)),
         cell(session.name.as_deref()),
@@ -96,7 +98,7 @@ fn row(session: &Session) -> [String; 8] {
         cell(branch.as_deref()),
         cell(cwd.as_deref()),
         cell(session.status.as_deref()),
-        cell(started),
+        cell(Some(started.as_ref().unwrap_or(&session.started_at))),
     ]
 }
 
@@ -409,8 +411,11 @@ fn text(event: &Value) -> String {
         _ => escape(&event.to_string(), LINE_CHARS),
     };
     let time = event["timestamp"].as_str().unwrap_or_default();
-    let time = time.get(11..19).unwrap_or_default();
-    format!("{} {said}", escape(time, CELL_CHARS))
+    let time = time
+        .get(11..19)
+        .map(|time| format!("{time}Z"))
+        .unwrap_or_default();
+    format!("{} {said}", escape(&time, CELL_CHARS))
 }
 
 /// The beginning of a text with its line breaks, and nothing else that a terminal would take for
@@ -420,7 +425,7 @@ fn lines(text: &str) -> String {
         Some((end, _)) => text.split_at(end),
         None => (text, ""),
     };
-    let mut lines = within_json(shown).replace('\n', "\n    ");
+    let mut lines = printable(shown).replace('\n', "\n    ");
     if !more.is_empty() {
         lines.push_str(&format!("… [{} more characters]", more.chars().count()));
     }
@@ -438,6 +443,10 @@ mod tests {
             (
                 json!({ "type": "message", "role": "assistant", "content": "a\n\u{1b}[2Jb" }),
                 "assistant: a\n    \\u001b[2Jb",
+            ),
+            (
+                json!({ "type": "message", "role": "user", "content": "<a>\t\"b\" \\u003c" }),
+                "user: <a>\t\"b\" \\u003c",
             ),
             (
                 json!({ "type": "tool_call", "tool": "Bash", "input": { "command": "ls" } }),
@@ -466,7 +475,7 @@ mod tests {
         ] {
             let mut event = event;
             event["timestamp"] = at.into();
-            assert_eq!(text(&event), format!("03:04:05 {line}"));
+            assert_eq!(text(&event), format!("03:04:05Z {line}"));
         }
     }
 }

@@ -1,10 +1,11 @@
-//! What goes to stderr: at once, or through a queue that is bounded and rather loses lines than waits.
+//! What goes to stderr: at once, or through a queue that is bounded and rather loses lines than waits;
+//! and such a queue for stdout.
 
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -22,8 +23,18 @@ static QUEUE: OnceLock<Queue> = OnceLock::new();
 pub(crate) fn queue(bytes_max: usize, patience: Duration) {
     // Without a descriptor to spare lines go out at once.
     if let Ok(stderr) = io::stderr().as_fd().try_clone_to_owned() {
-        QUEUE.get_or_init(|| Queue::new(stderr.into(), bytes_max, patience));
+        QUEUE.get_or_init(|| Queue::new(stderr.into(), "log line", bytes_max, patience));
     }
+}
+
+/// The same for lines on stdout.
+///
+/// # Errors
+///
+/// When there is no descriptor to spare.
+pub(crate) fn stdout(bytes_max: usize, patience: Duration) -> io::Result<Queue> {
+    let stdout = io::stdout().as_fd().try_clone_to_owned()?;
+    Ok(Queue::new(stdout.into(), "line", bytes_max, patience))
 }
 
 /// From now on lines go to the end of a log, which begins anew when it is full; and so does whatever
@@ -73,7 +84,7 @@ pub(crate) fn lost() -> u64 {
 /// Lines for a file that may take them slowly, late or never. Its thread starts with the first
 /// line. Lines that find no room, or cannot be written, are counted, and their number is written
 /// once the file takes lines again.
-struct Queue {
+pub(crate) struct Queue {
     shared: Arc<Shared>,
     bytes_max: usize,
     patience: Duration,
@@ -83,8 +94,12 @@ struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     sink: Mutex<Sink>,
+    /// What one of its lines is called.
+    called: &'static str,
     /// Lines lost since the start.
     lost: AtomicU64,
+    /// Whoever reads the file has gone.
+    closed: AtomicBool,
 }
 
 /// Where lines go in the end.
@@ -110,7 +125,7 @@ struct State {
 impl Queue {
     /// Makes a queue of at most `bytes_max` bytes (a first line always fits). At the end the last
     /// lines may take as long as `patience`.
-    fn new(file: File, bytes_max: usize, patience: Duration) -> Self {
+    fn new(file: File, called: &'static str, bytes_max: usize, patience: Duration) -> Self {
         let shared = Shared {
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -119,7 +134,9 @@ impl Queue {
                 path: None,
                 bytes: 0,
             }),
+            called,
             lost: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
         };
         Self {
             shared: Arc::new(shared),
@@ -129,7 +146,7 @@ impl Queue {
     }
 
     /// Queues lines, each with its line break. Never waits for the file.
-    fn push(&self, lines: &[u8]) {
+    pub(crate) fn push(&self, lines: &[u8]) {
         let mut state = self.shared.lock();
         let fits = state.waiting.len() + lines.len() <= self.bytes_max;
         if (fits || state.waiting.is_empty()) && self.is_started(&mut state) {
@@ -141,6 +158,11 @@ impl Queue {
             state.lost += lost;
             self.shared.lost.fetch_add(lost, Ordering::Relaxed);
         }
+    }
+
+    /// Whether whoever reads the lines has gone, as far as was noticed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.shared.closed.load(Ordering::Relaxed)
     }
 
     /// How many lines were lost since the start.
@@ -161,7 +183,7 @@ impl Queue {
     }
 
     /// Waits until everything is written, at most as long as the last lines may take.
-    fn flush(&self) {
+    pub(crate) fn flush(&self) {
         let busy = |state: &mut State| state.writing || !state.waiting.is_empty();
         let (state, changed) = (self.shared.lock(), &self.shared.changed);
         // What is not written by then is lost, and nobody is left to be told.
@@ -198,7 +220,10 @@ impl Shared {
     fn write_lines(&self, lines: &[u8], unsaid: &mut u64) {
         for line in lines.split_inclusive(|byte| *byte == b'\n') {
             self.say_lost(unsaid);
-            if self.write(line).is_err() {
+            if let Err(error) = self.write(line) {
+                if error.kind() == io::ErrorKind::BrokenPipe {
+                    self.closed.store(true, Ordering::Relaxed);
+                }
                 *unsaid += 1;
                 self.lost.fetch_add(1, Ordering::Relaxed);
             }
@@ -210,7 +235,8 @@ impl Shared {
         if *unsaid > 0 {
             let plural = if *unsaid == 1 { " was" } else { "s were" };
             // A failed line may have been written in part.
-            let line = format!("\npeerbus: {unsaid} log line{plural} lost here\n");
+            let called = self.called;
+            let line = format!("\npeerbus: {unsaid} {called}{plural} lost here\n");
             if self.write(line.as_bytes()).is_ok() {
                 *unsaid = 0;
             }
@@ -279,7 +305,7 @@ mod tests {
     #[test]
     fn what_waits_is_written_before_the_end() {
         let (mut reader, writer) = pipe();
-        let queue = Queue::new(writer, 1_024, PATIENCE);
+        let queue = Queue::new(writer, "line", 1_024, PATIENCE);
         queue.push(b"one\n");
         queue.push(b"two\n");
         queue.flush();
@@ -292,7 +318,7 @@ mod tests {
     #[test]
     fn nobody_waits_for_a_reader_and_what_was_lost_is_counted_and_said() {
         let (reader, writer) = pipe();
-        let queue = Queue::new(writer, 1_024, Duration::ZERO);
+        let queue = Queue::new(writer, "line", 1_024, Duration::ZERO);
         // A pipe holds 64 KiB, the queue one.
         for n in 0..10_000 {
             queue.push(format!("line {n:020}\n").as_bytes());
@@ -318,12 +344,23 @@ mod tests {
     #[test]
     fn a_file_that_takes_nothing_costs_its_lines_only() {
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let queue = Queue::new(full, 1_024, PATIENCE);
+        let queue = Queue::new(full, "line", 1_024, PATIENCE);
         queue.push(b"one\ntwo\n");
         queue.flush();
         assert_eq!(queue.lost(), 2);
         queue.push(b"three\n");
         queue.flush();
         assert_eq!(queue.lost(), 3);
+        assert!(!queue.is_closed());
+    }
+
+    #[test]
+    fn a_reader_that_has_gone_is_noticed() {
+        let (reader, writer) = pipe();
+        drop(reader);
+        let queue = Queue::new(writer, "line", 1_024, PATIENCE);
+        queue.push(b"one\n");
+        queue.flush();
+        assert!(queue.is_closed());
     }
 }

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use peerbus_adapter::operator::{Events, Streamless};
+use peerbus_adapter::text::is_proven;
 use peerbus_adapter::{Receipt, wall_ms};
-use peerbus_wire::{PeerName, Secret, Stage, escape, escape_json};
+use peerbus_wire::{How, PeerName, Secret, Stage, escape, escape_json};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -266,10 +267,17 @@ impl<'v> Showing<'v> {
         }
         let how = match &receipt.stage {
             Stage::Acked(Some(how)) => match how {
-                peerbus_wire::How::Seen { path, evidence } => {
+                How::Seen { path, evidence } if is_proven(&receipt.stage) => {
                     format!(" by {} ({})", escape(path, 16), escape(evidence, 16))
                 }
-                peerbus_wire::How::Pushed { path } => format!(" by {}", escape(path, 16)),
+                How::Seen { path, evidence } => {
+                    format!(
+                        " by {}: it says \"{}\"",
+                        escape(path, 16),
+                        escape(evidence, 16)
+                    )
+                }
+                How::Pushed { path } => format!(" by {}", escape(path, 16)),
             },
             Stage::Pushed { path } | Stage::Presented { path } => {
                 format!(" by {}", escape(path, 16))

@@ -142,10 +142,10 @@ pub(crate) fn name(name: &str) -> String {
     }
 }
 
-/// A moment, in UTC, without the year.
+/// A moment, in UTC, which is said, and without the year.
 pub(crate) fn time(at_ms: u64) -> String {
     let at = utc(at_ms / 1_000);
-    at.get(5..).unwrap_or_default().replace('T', " ")
+    format!("{}Z", at.get(5..).unwrap_or_default().replace('T', " "))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! Documented nowhere: seen with 2.1.330 and 2.1.114, of which `testdata` has lines. Everything in
 //! them is optional here. What is not known is [`Said::Other`], and ends nothing.
 
+use peerbus_wire::readable;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
@@ -225,12 +226,13 @@ impl Said {
         Ok(match (kind.as_str(), head.subtype.as_deref()) {
             ("system", Some("init")) => Self::Init(serde_json::from_str(line)?),
             ("user", _) => {
-                let mut user: User = serde_json::from_str(line)?;
+                let mut user: User = serde_json::from_str(&readable(line))?;
                 user.marks = marks(line);
                 Self::User(user)
             }
-            ("assistant", _) => Self::Assistant(serde_json::from_str(line)?),
-            ("result", _) => Self::Result(serde_json::from_str(line)?),
+            // Models write half of a surrogate pair now and then.
+            ("assistant", _) => Self::Assistant(serde_json::from_str(&readable(line))?),
+            ("result", _) => Self::Result(serde_json::from_str(&readable(line))?),
             ("control_request", _) => Self::Request(serde_json::from_str(line)?),
             ("control_response", _) => Self::Response(serde_json::from_str(line)?),
             ("control_cancel_request", _) => Self::Cancel(head.request_id.unwrap_or_default()),
@@ -376,6 +378,12 @@ mod tests {
             panic!("an assistant's");
         };
         assert_eq!((said.answer(), said.texts().count()), (None, 0));
+        let half =
+            r#"{"type":"assistant","message":{"content":[{"type":"text","text":"half \ud82d"}]}}"#;
+        let Said::Assistant(said) = read(half) else {
+            panic!("an assistant's");
+        };
+        assert_eq!(said.texts().collect::<Vec<_>>(), ["half \u{fffd}"]);
         assert!(Said::read("no JSON").is_err());
         assert!(Said::read(r#"{"type":"control_request"}"#).is_err());
     }

@@ -7,15 +7,27 @@ use peerbus_wire::escape;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+/// Whole numbers up to this have a double of their own.
+const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+
 /// The members of a call's `arguments`, each as the JSON text that came: a message body is sent
 /// as the client spelled it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Arguments(Arc<BTreeMap<String, Box<RawValue>>>);
+pub(crate) struct Arguments {
+    members: Arc<BTreeMap<String, Box<RawValue>>>,
+    /// Something in the call was replaced by what every reader of JSON takes.
+    pub(crate) replaced: bool,
+}
 
 impl Arguments {
     /// The JSON text of a member; `None` when it is absent.
     pub(crate) fn json(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(|value| value.get())
+        self.members.get(name).map(|value| value.get())
+    }
+
+    /// The names of all members.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.members.keys().map(String::as_str)
     }
 
     /// A member that must be a string.
@@ -43,8 +55,8 @@ impl Arguments {
         let Some(json) = self.json(name).filter(|json| *json != "null") else {
             return Ok(None);
         };
-        match json.trim_matches('"').parse() {
-            Ok(count) if count > 0 => Ok(Some(count)),
+        match whole(json) {
+            Some(count) if count > 0 => Ok(Some(count)),
             _ => Err(format!(
                 "the argument {name} must be a whole number from 1, got {}",
                 if json.len() <= 24 {
@@ -57,7 +69,7 @@ impl Arguments {
     }
 
     /// A member that may be absent and else must be a list of strings. One string counts as a list
-    /// of one.
+    /// of one; one that holds the JSON of a list, as some clients send it, as that list.
     ///
     /// # Errors
     ///
@@ -66,8 +78,9 @@ impl Arguments {
         let Some(json) = self.json(name).filter(|json| *json != "null") else {
             return Ok(None);
         };
-        if let Ok(one) = serde_json::from_str(json) {
-            return Ok(Some(vec![one]));
+        if let Ok(one) = serde_json::from_str::<String>(json) {
+            let list = serde_json::from_str(&one);
+            return Ok(Some(list.unwrap_or_else(|_| vec![one])));
         }
         serde_json::from_str(json).map(Some).map_err(|_| {
             format!(
@@ -86,12 +99,13 @@ impl Arguments {
         let Some(json) = self.json(name).filter(|json| *json != "null") else {
             return Ok(None);
         };
-        json.trim_matches('"').parse().map(Some).map_err(|_| {
+        let wrong = || {
             format!(
                 "the argument {name} must be a whole number from 0, got {}",
                 kind(json)
             )
-        })
+        };
+        whole(json).map(Some).ok_or_else(wrong)
     }
 
     /// A member that may be absent, which is false, and else must be true or false.
@@ -115,8 +129,24 @@ impl<'de> Deserialize<'de> for Arguments {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let members = BTreeMap::<String, Box<RawValue>>::deserialize(deserializer)
             .map_err(|error| serde::de::Error::custom(format!("arguments: {error}")))?;
-        Ok(Self(Arc::new(members)))
+        Ok(Self {
+            members: Arc::new(members),
+            replaced: false,
+        })
     }
+}
+
+/// A whole number from 0, or one in a string. To JSON Schema `5.0` is one, too.
+fn whole(json: &str) -> Option<usize> {
+    let text = json.trim_matches('"');
+    let exact = |number: &f64| number.fract() == 0.0 && (0.0..=EXACT_MAX).contains(number);
+    let integral = || {
+        text.parse()
+            .ok()
+            .filter(exact)
+            .map(|number| number as usize)
+    };
+    text.parse().ok().or_else(integral)
 }
 
 /// What a JSON text is, for an error sentence.
@@ -163,10 +193,25 @@ mod tests {
         );
         assert_eq!(arguments.count("n"), Ok(Some(3)));
         assert_eq!(arguments.count("absent"), Ok(None));
-        let arguments: Arguments =
-            serde_json::from_str(r#"{"ids":["a","b"],"one":"a","bad":[1],"peek":true}"#).unwrap();
+        let arguments: Arguments = serde_json::from_str(
+            r#"{"a":5.0,"b":"5.0","c":5e0,"d":0.0,"e":5.5,"f":-1.0,"g":1e300,"h":"nan"}"#,
+        )
+        .unwrap();
+        for five in ["a", "b", "c"] {
+            assert_eq!(arguments.count(five), Ok(Some(5)), "{five}");
+            assert_eq!(arguments.offset(five), Ok(Some(5)), "{five}");
+        }
+        assert_eq!(arguments.offset("d"), Ok(Some(0)));
+        for none in ["d", "e", "f", "g", "h"] {
+            assert!(arguments.count(none).is_err(), "{none}");
+        }
+        let arguments: Arguments = serde_json::from_str(
+            r#"{"ids":["a","b"],"text":"[\"a\", \"b\"]","one":"a","bad":[1],"peek":true}"#,
+        )
+        .unwrap();
         let ids = |name| arguments.strings(name);
         assert_eq!(ids("ids"), Ok(Some(vec!["a".into(), "b".into()])));
+        assert_eq!(ids("text"), ids("ids"));
         assert_eq!(ids("one"), Ok(Some(vec!["a".into()])));
         assert!(
             ids("bad")

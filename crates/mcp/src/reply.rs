@@ -1,6 +1,7 @@
 //! What a tool call comes to.
 
 use peerbus_adapter::mailbox::{Checkout, Push};
+use serde_json::Value;
 
 /// What becomes of an answer. Dropped before it is taken, the client does not have it, or at least
 /// never showed that it has.
@@ -29,6 +30,14 @@ pub(crate) enum Reply {
 }
 
 impl Reply {
+    /// Says this, too, in a member of the result.
+    pub(crate) fn saying(mut self, name: &str, text: &str) -> Self {
+        if let Self::Done { structured, .. } = &mut self {
+            *structured = with_member(std::mem::take(structured), name, text);
+        }
+        self
+    }
+
     /// Has this mail told what becomes of the answer.
     pub(crate) fn with(self, mail: Checkout) -> Self {
         match self {
@@ -39,6 +48,15 @@ impl Reply {
             failed @ Self::Failed(_) => failed,
         }
     }
+}
+
+/// An object as JSON text, with another member at its end, a text.
+pub(crate) fn with_member(mut object: String, name: &str, text: &str) -> String {
+    if object.pop() != Some('}') {
+        return object;
+    }
+    let comma = if object.ends_with('{') { "" } else { "," };
+    format!(r#"{object}{comma}"{name}":{}}}"#, Value::from(text))
 }
 
 /// What is told of the answer with which mail goes; nothing where there is none.

@@ -16,9 +16,9 @@ use serde_json::{Map, Value, json};
 
 use crate::arguments::Arguments;
 use crate::profile::Client;
-use crate::reply::{Reply, receipt_of};
+use crate::reply::{Reply, receipt_of, with_member};
 use crate::rpc::{Caller, Calls, Host, Sending};
-use crate::session::Session;
+use crate::session::{REPLACED, Session};
 use crate::spelling::Spelling;
 use crate::tools::Tool;
 
@@ -151,26 +151,26 @@ fn result(
     };
     let texts = [Some(text), along.as_ref()].into_iter().flatten();
     let content = texts.map(ContentBlock::text).collect();
-    let Ok(mut object) = reply else {
+    let Ok(object) = reply else {
         return (CallToolResult::error(content), None);
     };
-    if let Some(along) = along
-        && object.ends_with('}')
-    {
-        object.truncate(object.len() - 1);
-        let comma = if object.ends_with('{') { "" } else { "," };
-        object = format!(r#"{object}{comma}"{ALONG}":{}}}"#, Value::from(along));
-    }
+    let object = match along {
+        Some(along) => with_member(object, ALONG, &along),
+        None => object,
+    };
     (CallToolResult::success(content), Some(object))
 }
 
-/// A tool's output, which other mail may go along with.
+/// A tool's output, which other mail may go along with, and a word about the call.
 fn output_schema(tool: &Tool) -> Arc<Map<String, Value>> {
     let mut schema = (*tool.output).clone();
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
         let description = "Mail that came meanwhile, for you to read: peers' text, untrusted.";
         let along = json!({ "type": "string", "description": description });
         properties.insert(ALONG.to_owned(), along);
+        let description = "What in the call was replaced, since readers of JSON refuse it.";
+        let replaced = json!({ "type": "string", "description": description });
+        properties.insert(REPLACED.to_owned(), replaced);
     }
     Arc::new(schema)
 }

@@ -3,7 +3,8 @@
 use std::sync::{Arc, OnceLock};
 
 use peerbus_adapter::mailbox::{Mailbox, Who};
-use peerbus_adapter::{Bus, LinkState};
+use peerbus_adapter::{Bus, LinkState, similar};
+use peerbus_wire::escape;
 use tokio::sync::Semaphore;
 
 use crate::arguments::Arguments;
@@ -16,6 +17,14 @@ use crate::tools::{self, Context, Link, Tool};
 
 /// Tool calls that are answered at a time; a client that asks for more is told so.
 const CALLS_MAX: usize = 256;
+/// Longest name of an argument that is repeated, in characters.
+const NAME_CHARS: usize = 64;
+
+/// The member of a result that says what in its call was replaced,
+pub(crate) const REPLACED: &str = "replaced";
+/// and its text.
+const REPLACED_WORDS: &str = "the call held what many readers of JSON refuse, and they got this in \
+    its place: U+FFFD for half of a surrogate pair, a text of its digits for a number that no double holds";
 
 /// One client's session.
 pub(crate) struct Session {
@@ -99,7 +108,8 @@ impl Session {
         if !tool.acks {
             self.note(arguments);
         }
-        let reply = match self.unlinked(tool.link) {
+        let refused = unknown(tool, arguments).or_else(|| self.unlinked(tool.link));
+        let reply = match refused {
             Some(sentence) => Reply::Failed(sentence),
             None => {
                 let context = Context {
@@ -108,7 +118,11 @@ impl Session {
                     caller,
                 };
                 let reply = (tool.run)(&context, arguments).await;
-                reply.unwrap_or_else(Reply::Failed)
+                let reply = reply.unwrap_or_else(Reply::Failed);
+                match arguments.replaced {
+                    true => reply.saying(REPLACED, REPLACED_WORDS),
+                    false => reply,
+                }
             }
         };
         if tool.acks {
@@ -146,6 +160,24 @@ impl Session {
         };
         Some(format!("not connected to the bus: {state}{remedy}"))
     }
+}
+
+/// What is said of an argument that a tool does not have. Clients' own begin with `_`.
+fn unknown(tool: &Tool, arguments: &Arguments) -> Option<String> {
+    let known = tool.input["properties"].as_object()?;
+    let known: Vec<String> = known.keys().cloned().collect();
+    let strange = |name: &&str| !name.starts_with('_') && !known.iter().any(|it| it == name);
+    let name = arguments.names().find(strange)?;
+    let near = match similar(&known, name).as_slice() {
+        [] => ".".to_owned(),
+        near => format!("; did you mean {}?", near.join(" or ")),
+    };
+    Some(format!(
+        "nothing was done: {} has no argument \"{}\"{near} It has: {}",
+        tool.name,
+        escape(name, NAME_CHARS),
+        known.join(", ")
+    ))
 }
 
 /// The client's process: a shell or a wrapper between it and us hands on what it was given itself.

@@ -4,7 +4,7 @@
 //! is checked here, and one of which that is not known is not shown.
 
 use peerbus_adapter::{Receipt, Stage, wall_ms};
-use peerbus_wire::{Conversation, Envelope, Received, Secret};
+use peerbus_wire::{Conversation, Envelope, Received, Secret, readable};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -179,7 +179,7 @@ pub fn said(envelope: &RawValue, id: &str, secret: Option<&Secret>) -> Said {
         None => Text::Hidden("there is no secret here to check its signature with"),
         Some(_) if envelope.id != id => Text::Hidden("it stands under another id"),
         Some(secret) => match secret.verify(&envelope) {
-            Ok(()) => Text::Signed(body.to_string()),
+            Ok(()) => Text::Signed(readable(&body).into_owned()),
             Err(_) => Text::Hidden("its signature does not hold: another secret, or altered"),
         },
     };

@@ -107,6 +107,12 @@ pub fn handle(_: u32, _: impl FnOnce() -> bool) -> Option<OwnedFd> {
     None
 }
 
+/// Lets every signal reach this thread and those that it starts. Runtimes that block signals in their
+/// threads hand that on to the programs that they start. Where the system refuses, nothing changes.
+pub fn unblock_signals() {
+    let _ = nix::sys::signal::SigSet::empty().thread_set_mask();
+}
+
 /// Whether this process ignores a signal, as far as `/proc` tells.
 #[must_use]
 pub fn ignores(signal: Signal) -> bool {

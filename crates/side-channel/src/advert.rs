@@ -47,6 +47,20 @@ pub fn parse(text: &str) -> Result<(PeerName, String), String> {
     Ok((peer, name.to_owned()))
 }
 
+/// The generation in `mcp://PEER/NAME/GENERATION`.
+#[must_use]
+pub fn generation(text: &str) -> Option<&str> {
+    let mut parts = text.strip_prefix(SCHEME)?.splitn(3, '/');
+    parts.nth(2).filter(|generation| !generation.is_empty())
+}
+
+/// Whether this is a channel of a peer's own server.
+fn is_own(uri: &str, peer: &str, name: &str) -> bool {
+    let own = parse(uri)
+        .is_ok_and(|(of, called)| of.as_str().eq_ignore_ascii_case(peer) && called == name);
+    own && generation(uri).is_some_and(is_name)
+}
+
 /// Whether a server can be called this: 1 to 32 of `A-Z a-z 0-9 . _ -`.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
@@ -69,7 +83,7 @@ pub(crate) fn presence(name: &str, ready: Option<(&str, &Surface)>) -> Map<Strin
     ])
 }
 
-/// The servers that peers share now.
+/// The servers that peers share now. A channel of another peer's is left out.
 pub fn adverts(peers: &[PeerEntry]) -> impl Iterator<Item = Advert> {
     peers.iter().filter(|peer| peer.online).flat_map(|peer| {
         let presence = peer.presence.as_ref();
@@ -78,13 +92,39 @@ pub fn adverts(peers: &[PeerEntry]) -> impl Iterator<Item = Advert> {
         let shared = presence[MEMBER].as_array().cloned().unwrap_or_default();
         let advert = |shared: &Value| {
             let text = |member: &str| shared[member].as_str().map(str::to_owned);
+            let name = text("name").filter(|name| is_name(name))?;
             Some(Advert {
                 peer: peer.name.clone(),
-                name: text("name").filter(|name| is_name(name))?,
-                uri: text("channel").filter(|uri| uri.len() <= 256)?,
+                uri: text("channel").filter(|uri| is_own(uri, &peer.name, &name))?,
+                name,
                 surface: Surface::read(&shared["capabilities"]),
             })
         };
         shared.iter().filter_map(advert).collect::<Vec<_>>()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_channel_is_its_peers_own() {
+        for uri in ["mcp://host/files/1c0ffee1", "mcp://HOST/files/1"] {
+            assert!(is_own(uri, "host", "files"), "{uri}");
+        }
+        for uri in [
+            "mcp://victim/files/1",
+            "mcp://host/other/1",
+            "mcp://host/files",
+            "mcp://host/files/",
+            "mcp://host/files/1/2",
+            "mcp://host/files/1\u{2028}",
+            "http://host/files/1",
+        ] {
+            assert!(!is_own(uri, "host", "files"), "{uri}");
+        }
+        assert_eq!(generation("mcp://host/files/1/2"), Some("1/2"));
+        assert_eq!(generation("mcp://host/files/"), None);
+    }
 }

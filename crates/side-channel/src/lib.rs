@@ -9,7 +9,7 @@ mod share;
 mod surface;
 mod user;
 
-pub use advert::{Advert, adverts, is_name, parse};
+pub use advert::{Advert, adverts, generation, is_name, parse};
 pub use share::{Share, share};
 pub use surface::{Set, Surface};
 pub use user::{Used, serve};

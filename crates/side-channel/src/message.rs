@@ -148,11 +148,23 @@ impl Message {
         self.params = write(members);
     }
 
+    /// The code of an error.
+    pub(crate) fn code(&self) -> Option<i64> {
+        let error: Value = serde_json::from_str(self.error.as_ref()?.get()).ok()?;
+        error["code"].as_i64()
+    }
+
     /// The message on one line.
     pub(crate) fn text(&self) -> String {
         // Texts and JSON that was read.
         serde_json::to_string(self).unwrap_or_default()
     }
+}
+
+/// An id, however it is written: it comes back in canonical form.
+pub(crate) fn key(id: &RawValue) -> String {
+    let id = serde_json::from_str::<Value>(id.get());
+    id.map_or_else(|_| String::new(), |id| id.to_string())
 }
 
 /// The members of an object; none of anything else.
@@ -191,6 +203,20 @@ mod tests {
             .take_channel()
             .unwrap();
         assert_eq!((channel.as_str(), place), ("mcp://a/b/1", Place::Top));
+    }
+
+    #[test]
+    fn an_id_is_the_same_however_it_is_written() {
+        for [written, comes] in [
+            [r#""a<b""#, r#""a\u003cb""#],
+            ["1.50", "1.5"],
+            ["\"é\"", "\"\\u00e9\""],
+        ] {
+            let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
+            assert_eq!(key(&raw(written)), key(&raw(comes)), "{written}");
+        }
+        let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
+        assert_ne!(key(&raw("1")), key(&raw("\"1\"")));
     }
 
     #[test]

@@ -4,15 +4,16 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use peerbus_adapter::{Bus, Event, How, NoticeId, PeerName, Receipt, SendError};
+use peerbus_wire::{escape, readable};
+use serde_json::json;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::advert::{Advert, adverts};
+use crate::advert::{Advert, adverts, generation};
 use crate::lines;
-use crate::message::{Kind, Message, Place};
+use crate::message::{Kind, Message, Place, key};
 use crate::{GONE, NOT_FOUND, TIMED_OUT, VERSION};
 
 /// How long the shared server may take to show up when the client introduces itself.
@@ -24,6 +25,8 @@ const LOOK_IDLE: Duration = Duration::from_secs(5);
 const TELLS: Duration = Duration::from_secs(2);
 /// What a host may take beyond the time of a call to say that it is over.
 const GRACE: Duration = Duration::from_secs(5);
+/// Most messages of a batch.
+const BATCH_MAX: usize = 256;
 /// The versions of MCP that a client may ask for.
 const VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
@@ -34,6 +37,8 @@ pub struct Used {
     pub peer: PeerName,
     /// What it calls the server.
     pub name: String,
+    /// The one that is meant of its generations; `None`: the present one, whichever that is.
+    pub generation: Option<String>,
     /// How long a call may take.
     pub timeout: Duration,
 }
@@ -62,7 +67,9 @@ struct User<'b> {
     used: Used,
     out: mpsc::Sender<String>,
     advert: Option<Advert>,
-    /// By the text of the client's id.
+    /// The channel of another generation than the one that is meant, which is over then.
+    other: Option<String>,
+    /// By the [`key`] of the client's id.
     open: HashMap<String, Open>,
     /// Sends that failed.
     failed: (mpsc::Sender<Failed>, mpsc::Receiver<Failed>),
@@ -81,6 +88,7 @@ pub async fn serve(
         used,
         out: lines::write(output),
         advert: None,
+        other: None,
         open: HashMap::new(),
         failed: mpsc::channel(64),
     };
@@ -126,8 +134,25 @@ impl User<'_> {
 
     /// The client wrote a line.
     async fn asked(&mut self, line: &str) {
-        let Some(mut message) = Message::parse(line) else {
-            let why = json!({ "code": -32_700, "message": "this is no message of JSON-RPC 2.0" });
+        let line = readable(line);
+        // One of the versions has batches.
+        match serde_json::from_str::<Vec<Box<RawValue>>>(&line) {
+            Ok(batch) if (1..=BATCH_MAX).contains(&batch.len()) => {
+                for message in batch {
+                    self.asked_one(message.get()).await;
+                }
+            }
+            _ => self.asked_one(&line).await,
+        }
+    }
+
+    async fn asked_one(&mut self, text: &str) {
+        let Some(mut message) = Message::parse(text) else {
+            let code = match serde_json::from_str::<&RawValue>(text) {
+                Ok(_) => -32_600,
+                Err(_) => -32_700,
+            };
+            let why = json!({ "code": code, "message": "this is no message of JSON-RPC 2.0" });
             let answer = json!({ "jsonrpc": "2.0", "id": null, "error": why });
             // As above.
             let _ = self.out.send(answer.to_string()).await;
@@ -160,9 +185,9 @@ impl User<'_> {
     async fn introduced(&mut self, message: Message) {
         let Some(id) = message.id.clone() else { return };
         let found = timeout(SHOWS_UP, async {
-            while self.advert.is_none() {
+            while self.advert.is_none() && self.other.is_none() {
                 self.look().await;
-                if self.advert.is_none() {
+                if self.advert.is_none() && self.other.is_none() {
                     tokio::time::sleep(LOOK).await;
                 }
             }
@@ -171,8 +196,10 @@ impl User<'_> {
         let _ = found.await;
         let Used { peer, name, .. } = &self.used;
         let Some(advert) = &self.advert else {
-            let why =
-                format!("{peer} shares no {name} now: `peerbus mcp list` shows what is shared");
+            let why = format!(
+                "{}: `peerbus mcp list` shows what is shared",
+                self.missing()
+            );
             return self.refuse(id, GONE, &why).await;
         };
         let asked = message.members();
@@ -198,12 +225,16 @@ impl User<'_> {
         if self.advert.is_none() {
             self.look().await;
         }
-        if self.open.contains_key(id.get()) {
+        if self.open.contains_key(&key(&id)) {
             return self
                 .refuse(id, -32_600, "a request with this id is open")
                 .await;
         }
         let Some(advert) = &self.advert else {
+            if self.other.is_some() {
+                let why = format!("{}; nothing was done", self.missing());
+                return self.refuse(id, GONE, &why).await;
+            }
             return self.wait(message, String::new(), Instant::now() + SHOWS_UP);
         };
         if !advert.surface.admits(Kind::Request, &method) {
@@ -211,6 +242,25 @@ impl User<'_> {
         }
         let uri = advert.uri.clone();
         self.send(message, uri, Instant::now() + SHOWS_UP).await;
+    }
+
+    /// What is not there.
+    fn missing(&self) -> String {
+        let Used { peer, name, .. } = &self.used;
+        match (&self.used.generation, &self.other) {
+            (Some(generation), Some(other)) => format!(
+                "the generation {} of {name} at {peer} is over; {other} is there now, and \
+                 mcp://{peer}/{name} means whichever is",
+                escape(generation, 40)
+            ),
+            (Some(generation), None) => {
+                format!(
+                    "{peer} shares no {name} of the generation {} now",
+                    escape(generation, 40)
+                )
+            }
+            (None, _) => format!("{peer} shares no {name} now"),
+        }
     }
 
     /// Keeps a request until the server is shared (again), at another channel than `uri`.
@@ -225,12 +275,12 @@ impl User<'_> {
             patience,
             message: message.clone(),
         };
-        self.open.insert(id.get().to_owned(), open);
+        self.open.insert(key(id), open);
     }
 
     async fn send(&mut self, message: Message, uri: String, patience: Instant) {
         let Some(id) = &message.id else { return };
-        let id = id.get().to_owned();
+        let id = key(id);
         let mut passed = message.clone();
         passed.put_channel(&uri, Place::Top);
         let timeout = self.used.timeout;
@@ -264,10 +314,7 @@ impl User<'_> {
     }
 
     async fn cancelled(&mut self, mut message: Message) {
-        let asked = message
-            .members()
-            .get("requestId")
-            .map(|id| id.get().to_owned());
+        let asked = message.members().get("requestId").map(|id| key(id));
         let Some(open) = asked.and_then(|asked| self.open.remove(&asked)) else {
             return;
         };
@@ -301,7 +348,7 @@ impl User<'_> {
         let Some((channel, _)) = message.take_channel() else {
             return;
         };
-        let Some(id) = message.id.as_ref().map(|id| id.get().to_owned()) else {
+        let Some(id) = message.id.as_ref().map(|id| key(id)) else {
             return self.told(&channel, &message).await;
         };
         if message.kind() != Kind::Response {
@@ -310,7 +357,7 @@ impl User<'_> {
         let Some(open) = self.open.get(&id) else {
             return;
         };
-        if code(&message) == Some(GONE) && channel != open.uri && Instant::now() < open.patience {
+        if message.code() == Some(GONE) && channel != open.uri && Instant::now() < open.patience {
             // It was refused, so nothing was done: the next generation may do it.
             if let Some(open) = self.open.remove(&id) {
                 self.wait(open.message, open.uri, open.patience);
@@ -318,7 +365,8 @@ impl User<'_> {
             }
             return;
         }
-        self.open.remove(&id);
+        // As the client wrote it.
+        message.id = self.open.remove(&id).and_then(|open| open.message.id);
         self.write(&message).await;
     }
 
@@ -365,12 +413,8 @@ impl User<'_> {
             .collect();
         let late: Vec<_> = late.into_iter().map(|(id, _)| id.clone()).collect();
         for id in late {
-            let Used { peer, name, .. } = &self.used;
             let (code, why) = match self.open.get(&id).is_some_and(|open| open.waits) {
-                true => (
-                    GONE,
-                    format!("{peer} shares no {name} now; nothing was done"),
-                ),
+                true => (GONE, format!("{}; nothing was done", self.missing())),
                 false => (
                     TIMED_OUT,
                     "no answer came in time: it may have been done".to_owned(),
@@ -388,7 +432,18 @@ impl User<'_> {
         };
         let Used { peer, name, .. } = &self.used;
         let is = |it: &Advert| it.name == *name && it.peer.eq_ignore_ascii_case(peer.as_str());
-        let now = adverts(&peers.entries).find(is);
+        let meant = |it: &Advert| match &self.used.generation {
+            Some(meant) => generation(&it.uri) == Some(meant),
+            None => true,
+        };
+        let (mut meant, mut others): (Vec<_>, Vec<_>) =
+            adverts(&peers.entries).filter(is).partition(meant);
+        let now = meant.drain(..).next();
+        self.other = others
+            .drain(..)
+            .next()
+            .map(|advert| advert.uri)
+            .filter(|_| now.is_none());
         let uri = now.as_ref().map(|advert| advert.uri.clone());
         let before = std::mem::replace(&mut self.advert, now);
         let mut lost = Vec::new();
@@ -440,10 +495,4 @@ impl User<'_> {
             }
         }
     }
-}
-
-/// The code of an error.
-fn code(message: &Message) -> Option<i64> {
-    let error: Value = serde_json::from_str(message.error.as_ref()?.get()).ok()?;
-    error["code"].as_i64()
 }

@@ -24,6 +24,8 @@ use tokio_rustls::TlsAcceptor;
 const CONNECTIONS_MAX: usize = 512;
 /// How long a TLS handshake and a request's head may take.
 const HEAD: Duration = Duration::from_secs(10);
+/// Largest head of a request, in bytes: of anybody who sends one, so much is held.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// How long a client may take nothing of what is written to it. Without an end, as many as there are
 /// places for, that ask and do not read, would keep everybody else out.
 const STALLED: Duration = Duration::from_secs(10);
@@ -135,6 +137,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, ro
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD)
+        .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), service);
     if let Err(error) = served.await {
         tracing::debug!(%error, "a connection ended");

@@ -1,5 +1,6 @@
 //! Messages in: `POST /hook/PEER` and `POST /v1/messages`. The answer is the broker's receipt.
 
+use std::borrow::Cow;
 use std::error::Error as _;
 use std::iter::successors;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use peerbus_adapter::{Bus, PeerName, Refusal, RefusalCode, SendError, Sent, similar, wall_ms};
 use peerbus_mcp::{Trail, reached};
 use peerbus_wire::limits::{META_BYTES_MAX, META_MAX};
-use peerbus_wire::{Conversation, MessageId, Priority, escape, hex};
+use peerbus_wire::{Conversation, MessageId, Priority, escape, hex, readable};
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
@@ -36,6 +37,10 @@ const LOOK_UP: Duration = Duration::from_secs(2);
 /// Longest `Idempotency-Key`, in bytes.
 const KEY_BYTES_MAX: usize = 255;
 
+/// What is said of a body in which something was replaced.
+const REPLACED: &str = "the body held what many readers of JSON refuse, and the message has this in its place: \
+    U+FFFD for half of a surrogate pair, a text of its digits for a number that no double holds";
+
 type Answer = Result<Json<Value>, Failure>;
 
 /// What `POST /v1/messages` takes.
@@ -55,6 +60,7 @@ pub(crate) async fn message(State(app): State<Arc<App>>, request: Request) -> An
     let caller = app.admit(request.headers())?;
     let (key, text) = read(request).await?;
     let caller = app.still(caller)?;
+    let text = readable(&text);
     let message: Message<'_> = serde_json::from_str(&text).map_err(|error| not_json(&error))?;
     let talk = conversation(&message)?;
     let body = match message.body.get() {
@@ -68,7 +74,8 @@ pub(crate) async fn message(State(app): State<Arc<App>>, request: Request) -> An
     if message.priority.is_some() {
         said.priority = talk.priority;
     }
-    post(&caller, &message.to, &said.write(&body), key).await
+    let answer = post(&caller, &message.to, &said.write(&body), key).await;
+    answer.map(|answer| remarked(answer, matches!(text, Cow::Owned(_))))
 }
 
 /// `POST /hook/PEER` and anything below it.
@@ -93,6 +100,10 @@ pub(crate) async fn hook(
     if text.trim().is_empty() {
         return Err(bad("the body is empty: send a text or JSON"));
     }
+    let text = match is_json {
+        true => readable(&text),
+        false => text.as_str().into(),
+    };
     let body = match is_json {
         true => {
             let json: &RawValue = serde_json::from_str(&text).map_err(|error| not_json(&error))?;
@@ -110,7 +121,16 @@ pub(crate) async fn hook(
         false if body.starts_with('{') => talk.write(&format!(r#"{{"content":{body}}}"#)),
         false => talk.write(&body),
     };
-    post(&caller, &to, &body, key).await
+    let answer = post(&caller, &to, &body, key).await;
+    answer.map(|answer| remarked(answer, matches!(text, Cow::Owned(_))))
+}
+
+/// Says so where something in a body was replaced.
+fn remarked(mut answer: Json<Value>, replaced: bool) -> Json<Value> {
+    if replaced {
+        answer.0["replaced"] = REPLACED.into();
+    }
+    answer
 }
 
 /// `GET /v1/messages/{id}`: how far a message got that was sent with the token.

@@ -53,7 +53,7 @@ pub use name::{NameError, NameKey, PeerName};
 pub use receipt::Receipt;
 pub use sign::{Secret, SecretError, VerifyError};
 pub use stage::{Accepted, How, Refusal, RefusalCode, Stage};
-pub use text::{escape, escape_json, printable};
+pub use text::{escape, escape_json, printable, readable};
 pub use time::{days, utc};
 pub use version::is_older;
 

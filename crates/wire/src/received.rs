@@ -17,7 +17,7 @@ use crate::limits::{
 use crate::members::{Member, Members};
 use crate::name::PeerName;
 use crate::receipt::Receipt;
-use crate::text::cut;
+use crate::text::{cut, readable};
 use crate::writer::Writer;
 
 /// What the beginning and the end of a frame may take.
@@ -116,6 +116,7 @@ impl Presence {
         let mut text = Vec::new();
         write_compact(raw.text, &mut text);
         let text = String::from_utf8(text).ok()?;
+        let text = readable(&text);
         (text.len() <= PRESENCE_BYTES_MAX).then(|| Self(text.into()))
     }
 

@@ -1,6 +1,15 @@
 //! Untrusted text made safe to show.
 
+use std::borrow::Cow;
 use std::fmt::Write;
+
+use crate::unquote::code_point;
+
+/// Numbers beyond this are more than some reader takes: they read doubles with an error of a few
+/// units in the last place, and refuse what is infinite then.
+const NUMBER_MAX: f64 = 1.797_693_134_862_315e308;
+/// Digits that are less than that whatever they are.
+const DIGITS_MAX: usize = 300;
 
 /// Makes untrusted text safe to stand on one line between double quotes, inside a tag, in a log
 /// or on a terminal. Every surface that shows what a peer wrote passes it through this function.
@@ -37,6 +46,69 @@ pub fn escape_json(json: &str) -> String {
         put(&mut out, c, is_unsafe(c));
     }
     out
+}
+
+/// Makes JSON text such that every reader of JSON takes it. RFC 8259 allows a `\\uXXXX` that is half of
+/// a surrogate pair, and a number that no double holds; many readers refuse the whole text for one of
+/// them. Such a half becomes U+FFFD, in values and in names of members, and such a number a string of
+/// its digits. Nothing else changes, and text without either is not copied.
+///
+/// ```
+/// use peerbus_wire::readable;
+/// assert_eq!(readable(r#"{"a\uD82D":[1e999,1e9]}"#), r#"{"a\ufffd":["1e999",1e9]}"#);
+/// ```
+#[must_use]
+pub fn readable(json: &str) -> Cow<'_, str> {
+    let bytes = json.as_bytes();
+    let mut out = String::new();
+    let (mut copied, mut at, mut in_string) = (0, 0, false);
+    while let Some(&byte) = bytes.get(at) {
+        match byte {
+            b'"' => in_string = !in_string,
+            b'\\' if bytes.get(at + 1) == Some(&b'u') && is_hex(bytes.get(at + 2..at + 6)) => {
+                let (decoded, used) = code_point(&bytes[at + 2..]);
+                if decoded.is_none() {
+                    out.push_str(&json[copied..at]);
+                    out.push_str("\\ufffd");
+                    copied = at + 2 + used;
+                }
+                at += 1 + used;
+            }
+            // The escaped character cannot end the string.
+            b'\\' => at += 1,
+            b'-' | b'0'..=b'9' if !in_string => {
+                let part = |b: &u8| matches!(b, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-');
+                let rest = &bytes[at..];
+                let end = at + rest.iter().position(|b| !part(b)).unwrap_or(rest.len());
+                let number = &json[at..end];
+                if !is_double(number) {
+                    out.push_str(&json[copied..at]);
+                    out.extend(["\"", number, "\""]);
+                    copied = end;
+                }
+                at = end - 1;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    if copied == 0 {
+        return json.into();
+    }
+    out.push_str(&json[copied..]);
+    out.into()
+}
+
+/// Four hexadecimal digits.
+fn is_hex(digits: Option<&[u8]>) -> bool {
+    digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+}
+
+/// Whether every reader holds this number as a double.
+fn is_double(number: &str) -> bool {
+    let short = number.len() <= DIGITS_MAX && !number.contains(['e', 'E']);
+    let fits = |number: f64| number.abs() <= NUMBER_MAX;
+    short || number.parse::<f64>().is_ok_and(fits)
 }
 
 /// Makes a text safe to print for a person: its line breaks and tabs stay, and so do `<` and `>`,
@@ -133,6 +205,57 @@ fn is_unsafe(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_some_reader_refuses_is_replaced_and_nothing_else() {
+        for (json, shown) in [
+            (r#""half \ud82d""#, r#""half \ufffd""#),
+            (r#""\uDC00\uD800x""#, r#""\ufffd\ufffdx""#),
+            (
+                r#""\ud83d\ude00 \uD83D\uDE00 é""#,
+                r#""\ud83d\ude00 \uD83D\uDE00 é""#,
+            ),
+            (r#""\ud83d\ud83d\ude00""#, r#""\ufffd\ud83d\ude00""#),
+            (r#""\\ud82d \\\ud82d""#, r#""\\ud82d \\\ufffd""#),
+            (r#"{"\udfff":{"\uD800":0}}"#, r#"{"\ufffd":{"\ufffd":0}}"#),
+            ("[1e999, -1E+400,1e308]", r#"["1e999", "-1E+400",1e308]"#),
+            ("[1e-999,0e999,1.50,-0]", "[1e-999,0e999,1.50,-0]"),
+            (r#"{"1e999":"1e999 \u1e99"}"#, r#"{"1e999":"1e999 \u1e99"}"#),
+        ] {
+            assert_eq!(readable(json), shown);
+            assert!(
+                serde_json::from_str::<serde_json::Value>(shown).is_ok(),
+                "{shown}"
+            );
+        }
+        let long = format!("[{}]", "9".repeat(400));
+        assert_eq!(readable(&long), format!("[\"{}\"]", "9".repeat(400)));
+        for near in [
+            "1.7976931348623157e308",
+            "17976931348623157e292",
+            "-1.797693134862315807e+308",
+        ] {
+            let shown = readable(near);
+            assert!(
+                serde_json::from_str::<serde_json::Value>(&shown).is_ok(),
+                "{near}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_json_is_read_to_its_end() {
+        for text in [
+            "\"\\u+d82\\ud8",
+            "\\",
+            "\"\\é\\uéé",
+            "1e9e9é",
+            "-",
+            "\"\\ud800é",
+        ] {
+            assert!(readable(text).len() >= text.len().min(1));
+        }
+    }
 
     #[test]
     fn what_a_peer_wrote_stays_on_its_line_and_in_its_quotes() {

@@ -58,7 +58,7 @@ pub(crate) fn unquote(inner: &[u8], plain: bool) -> Text<'_> {
 
 /// The character that `XXXX` or `XXXX\uXXXX` names (`None` for a lone surrogate), and how many
 /// bytes that took.
-fn code_point(after_u: &[u8]) -> (Option<char>, usize) {
+pub(crate) fn code_point(after_u: &[u8]) -> (Option<char>, usize) {
     let unit = |bytes: Option<&[u8]>| {
         let text = std::str::from_utf8(bytes?).ok()?;
         u32::from_str_radix(text, 16).ok()

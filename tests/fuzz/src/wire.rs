@@ -119,6 +119,10 @@ pub(crate) fn canonical(bytes: &[u8]) {
     }
     let Ok(formed) = formed else { return };
     let decoded = Envelope::decode(&formed).expect("the canonical form");
+    if plain && let Ok(text) = std::str::from_utf8(body_of(&decoded)) {
+        let shown = peerbus_wire::readable(text);
+        serde_json::from_str::<Value>(&shown).expect("what is shown is JSON to strict readers");
+    }
     // What is not UTF-8 is written as v1 writes it, and has become a character then.
     if std::str::from_utf8(text).is_ok() {
         assert_eq!(decoded.envelope.canonical().expect("a form"), formed);

@@ -379,3 +379,30 @@ fn what_cannot_run_says_why() {
     assert_eq!(driven.child.wait().expect("it ends").code(), Some(1));
     broker.stop();
 }
+
+#[test]
+fn a_session_whose_output_nobody_reads_works_on_and_ends_when_told() {
+    let home = home();
+    let broker = Broker::start(&home);
+    let (_reader, mut writer) = std::io::pipe().expect("a pipe");
+    rustix::io::ioctl_fionbio(&writer, true).expect("a pipe");
+    while writer.write(&[b'x'; 4_096]).is_ok() {}
+    rustix::io::ioctl_fionbio(&writer, false).expect("a pipe");
+    let bin = home.path().join("bin");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut child = home
+        .peerbus(&["run", "--name", "driven"])
+        .env("PATH", format!("{}:{path}", bin.display()))
+        .stdout(writer)
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("peerbus starts");
+    is_ready(&home);
+    for text in ["one", "two", "three"] {
+        is_seen(&home, &send(&home, text));
+    }
+    let pid = Pid::from_child(&child);
+    kill_process(pid, Signal::TERM).expect("it runs");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    broker.stop();
+}

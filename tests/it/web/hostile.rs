@@ -121,3 +121,29 @@ fn what_is_no_request_is_refused_with_a_sentence_too() {
     Answer::read(stream).refused(400, "the body broke off");
     broker.stop();
 }
+
+#[test]
+fn a_head_that_does_not_end_is_refused_before_it_costs_much() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let gateway = Gateway::start(&home);
+    let mut stream = gateway.connect();
+    let head = format!("GET /healthz HTTP/1.1\r\nHost: {}\r\nX: ", gateway.address);
+    stream.write_all(head.as_bytes()).expect("it reads");
+    // It has its answer, or its end, long before all of this was read.
+    for _ in 0..64 {
+        if stream.write_all(&[b'a'; 4_096]).is_err() {
+            break;
+        }
+    }
+    let mut answer = Vec::new();
+    let _ended = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(
+        answer.is_empty() || answer.starts_with("HTTP/1.1 431"),
+        "{answer}"
+    );
+    let fits = format!("X: {}", "a".repeat(8_192));
+    assert_eq!(gateway.ask("GET /healthz", &[&fits], b"").status, 200);
+    broker.stop();
+}

@@ -39,7 +39,7 @@ pub(crate) struct McpShare {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct McpUse {
-    /// Which: mcp://PEER/NAME
+    /// Which: mcp://PEER/NAME, or one generation: mcp://PEER/NAME/GENERATION
     pub(crate) uri: String,
     /// The name to use it under, which the other side's --to means; each
     /// process makes up something for a `*` at its end

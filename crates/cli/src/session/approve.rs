@@ -2,11 +2,10 @@
 
 use std::io::IsTerminal as _;
 
-use peerbus_adapter::mailbox::quote::within_json;
 use peerbus_node::Client;
 use peerbus_node::approvals::in_words;
 use peerbus_node::index::Session;
-use peerbus_wire::escape;
+use peerbus_wire::{escape, printable};
 use serde_json::{Value, json};
 
 use super::{CELL_CHARS, LINE_CHARS, is_meant, open, print_json, refused, sessions};
@@ -173,7 +172,7 @@ pub(super) fn asked(request: &Value) -> String {
         value => value.to_string(),
     };
     // Deeper than what is said of it, so that none of its lines reads like one of those.
-    let block = |text: &str| within_json(text).replace('\n', "\n        ");
+    let block = |text: &str| printable(text).replace('\n', "\n        ");
     let tool = escape(&text(&request["tool"]), LINE_CHARS);
     let mut said = format!("may it use {tool}? [{}]", word(&request["request_id"]));
     for (member, before) in [
@@ -195,7 +194,7 @@ pub(super) fn asked(request: &Value) -> String {
     }
     for rule in request["suggestions"].as_array().into_iter().flatten() {
         let destination = word(&rule["destination"]);
-        let rule = escape(&text(&rule["rule"]), LINE_CHARS);
+        let rule = on_a_line(&text(&rule["rule"]));
         said.push_str(&format!(
             "\n    it need not ask again with the rule {rule} in {destination}"
         ));
@@ -211,16 +210,31 @@ pub(super) fn resolved(event: &Value) -> String {
         Some("allow_always") => "allowed, by a rule from now on",
         _ => "over",
     };
-    let by = escape(event["by"].as_str().unwrap_or_default(), CELL_CHARS);
     let rule = event["rule"].as_str().map(|rule| {
         let destination = word(&event["destination"]);
-        format!(": {} in {destination}", escape(rule, LINE_CHARS))
+        format!(": {} in {destination}", on_a_line(rule))
     });
-    let rule = rule.unwrap_or_default();
-    format!(
-        "request {}: {decision}, by {by}{rule}",
-        word(&event["request_id"])
-    )
+    let (id, by) = (word(&event["request_id"]), by(&event["by"]));
+    format!("request {id}: {decision}, {by}{}", rule.unwrap_or_default())
+}
+
+/// Who closed a request.
+fn by(by: &Value) -> String {
+    match by.as_str().unwrap_or_default() {
+        "terminal" => "at its terminal".to_owned(),
+        "node" => "by a command or the dashboard of this user's".to_owned(),
+        "timeout" => "since nobody decided in time".to_owned(),
+        "client" => "since its client asks no more".to_owned(),
+        other => match other.strip_prefix("peer:") {
+            Some(peer) => format!("by the peer {}", escape(peer, CELL_CHARS)),
+            None => format!("by {}", escape(other, CELL_CHARS)),
+        },
+    }
+}
+
+/// A text for people that is one line.
+fn on_a_line(text: &str) -> String {
+    printable(text).replace('\n', "\\n").replace('\t', "\\t")
 }
 
 #[cfg(test)]
@@ -252,9 +266,15 @@ mod tests {
         );
         let plain = |c: char| c == '\n' || !c.is_control() && c != '\u{202e}';
         assert!(said.chars().all(plain));
+        let node = json!({ "request_id": "abcde", "decision": "allow", "by": "node" });
+        let said = resolved(&node);
+        assert!(
+            said.ends_with("allowed, by a command or the dashboard of this user's"),
+            "{said}"
+        );
         let cut = json!({ "request_id": "abcde", "tool": "Write", "input": "{\"x", "cut": 9 });
         assert!(asked(&cut).contains("9 more bytes"));
         let over = json!({ "request_id": "abcde", "decision": null, "by": "peer:\u{1b}x" });
-        assert_eq!(resolved(&over), "request abcde: over, by peer:\\u001bx");
+        assert_eq!(resolved(&over), "request abcde: over, by the peer \\u001bx");
     }
 }

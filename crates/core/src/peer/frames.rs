@@ -2,7 +2,7 @@
 
 use peerbus_wire::{
     Ack, Address, ClientFrame, Delivery, DeliveryKey, How, Kind, PeerName, PeersFrame, Receipt,
-    Received, Secret, Stage, VerifyError, control_type,
+    Received, Secret, Stage, VerifyError, control_type, readable,
 };
 
 use super::inbox::{Arrival, Fingerprint};
@@ -251,7 +251,7 @@ impl Session {
             source: envelope.source.clone(),
             kind,
             ts: envelope.ts.clone(),
-            body: body_of(&carried.text).into(),
+            body: readable(body_of(&carried.text)).into_owned(),
             again: delivery.again,
             to,
             group,

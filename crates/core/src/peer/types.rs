@@ -172,7 +172,8 @@ pub struct Inbound {
     pub kind: Kind,
     /// The sender's clock. Shown, never used.
     pub ts: String,
-    /// JSON text in canonical form. Untrusted.
+    /// JSON text in canonical form, as every reader takes it (see [`peerbus_wire::readable`]).
+    /// Untrusted.
     pub body: String,
     /// It may have been shown before: the broker delivered it on another connection of this name.
     pub again: bool,

@@ -90,24 +90,119 @@ async fn before_initialize_notifications_vanish_and_requests_are_refused() {
 }
 
 #[tokio::test]
-async fn noise_is_answered_where_it_can_be_and_ends_nothing() {
+async fn noise_is_answered_once_a_line_and_ends_nothing() {
     let (mut client, mut pipe) = pipe();
     client
-        .write(b"npm warn\n\xff\xfe\n\n\r\n[]\n{\"id\":3}\n")
+        .write(b"npm warn\n\xff\xfe\n\n\r\n{\"id\":\n{} {}\n\0\n[]\n{\"id\":3}\n7\n")
         .await;
     client
         .write(b"{\"jsonrpc\":\"2.0\",\"id\":1.5,\"method\":\"ping\"}\n")
         .await;
     client.say(&initialize()).await;
     assert!(matches!(shown(&mut pipe).await, JsonRpcMessage::Request(_)));
-    let list = client.hear().await;
-    assert_eq!(
-        (&list["id"], &list["error"]["code"]),
-        (&Value::Null, &json!(-32_600))
-    );
+    // `{"id":3}` has no method: an answer, before anything was asked.
+    for code in [
+        -32_700, -32_700, -32_700, -32_700, -32_700, -32_600, -32_600,
+    ] {
+        let answer = client.hear().await;
+        assert_eq!(
+            (&answer["id"], &answer["error"]["code"]),
+            (&Value::Null, &json!(code))
+        );
+    }
     let odd = client.hear().await;
     assert_eq!(odd["id"], json!(1.5));
     assert!(odd["error"]["code"].is_i64(), "{odd}");
+}
+
+#[tokio::test]
+async fn a_client_that_introduces_itself_badly_is_answered_as_any_other() {
+    for params in [
+        r#"{"protocolVersion":"2024-11-05","capabilities":{},"clientInfo":{"name":"lax"}}"#,
+        r#"{"protocolVersion":"2024-11-05","capabilities":null,"clientInfo":{"name":"lax","version":1}}"#,
+        r#"{"protocolVersion":"2024-11-05","clientInfo":{"name":"lax","version":null,"extra":[]}}"#,
+        r#"{"protocolVersion":7,"capabilities":{"experimental":{"a":null}},"clientInfo":{"name":"lax"}}"#,
+        r#"{"capabilities":[],"clientInfo":{"name":"lax\ud800"}}"#,
+        r#"{"capabilities":{},"clientInfo":"lax"}"#,
+        "[]",
+        "null",
+    ] {
+        let (mut client, mut pipe) = pipe();
+        let line = format!(r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{params}}}"#);
+        client.write(format!("{line}\n").as_bytes()).await;
+        let JsonRpcMessage::Request(first) = shown(&mut pipe).await else {
+            panic!("{params}")
+        };
+        let ClientRequest::InitializeRequest(hello) = first.request else {
+            panic!("{params}: {first:?}")
+        };
+        let name = hello.params.client_info.name;
+        assert!(
+            name.is_empty() || name.starts_with("lax"),
+            "{params}: {name}"
+        );
+        let version = hello.params.protocol_version.to_string();
+        let asked = params.contains("2024-11-05").then_some("2024-11-05");
+        assert_eq!(version, asked.unwrap_or("2025-11-25"), "{params}");
+    }
+}
+
+#[tokio::test]
+async fn a_batch_is_read_as_its_messages_where_the_version_has_batches() {
+    let batch = r#"[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","method":"notifications/initialized"},7,{"jsonrpc":"2.0","id":2,"method":"tools/list"}]"#;
+    for (version, has) in [("2025-03-26", true), ("2025-06-18", false)] {
+        let (mut client, mut pipe) = pipe();
+        let mut hello = initialize();
+        hello["params"]["protocolVersion"] = version.into();
+        client.say(&hello).await;
+        shown(&mut pipe).await;
+        client.write(format!("{batch}\n[]\n").as_bytes()).await;
+        client
+            .say(&json!({ "jsonrpc": "2.0", "id": 9, "method": "ping" }))
+            .await;
+        let mut ids = Vec::new();
+        loop {
+            match shown(&mut pipe).await {
+                JsonRpcMessage::Request(request) => ids.push(request.id.to_string()),
+                _ => ids.push("-".to_owned()),
+            }
+            if ids.last().is_some_and(|id| id == "9") {
+                break;
+            }
+        }
+        let expected: &[&str] = if has { &["1", "-", "2", "9"] } else { &["9"] };
+        assert_eq!(ids, expected, "{version}");
+        // A message that is none, or the batch; and a batch of nothing.
+        for _ in 0..2 {
+            let answer = client.hear().await;
+            assert_eq!(
+                (&answer["id"], &answer["error"]["code"]),
+                (&Value::Null, &json!(-32_600))
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_strict_readers_refuse_is_replaced_before_it_is_read() {
+    let (mut client, mut pipe) = pipe();
+    client.say(&initialize()).await;
+    shown(&mut pipe).await;
+    let call = r#"{"jsonrpc":"2.0","id":"\ud82d","method":"tools/call","params":{"name":"bus_send","arguments":{"to":"bob","body":{"\uDC00":"\uD82D","n":1e999}}}}"#;
+    client.write(format!("{call}\n").as_bytes()).await;
+    let JsonRpcMessage::Request(request) = shown(&mut pipe).await else {
+        panic!("no request")
+    };
+    let arguments = request
+        .request
+        .extensions()
+        .get::<Arguments>()
+        .expect("arguments");
+    assert_eq!(
+        (arguments.json("body"), arguments.replaced),
+        (Some(r#"{"\ufffd":"\ufffd","n":"1e999"}"#), true)
+    );
+    assert_eq!(request.id.to_string(), "\u{fffd}");
 }
 
 #[tokio::test]

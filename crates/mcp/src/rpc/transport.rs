@@ -1,15 +1,21 @@
 //! Our side of the wire to the client: what rmcp is shown of it, and what is answered before it.
 
+use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::io;
 
+use peerbus_wire::readable;
 use rmcp::RoleServer;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, ClientJsonRpcMessage, ClientRequest, ErrorCode,
-    ErrorData, JsonRpcMessage, RequestId, RequestMetaObject, ServerJsonRpcMessage,
+    ErrorData, Implementation, InitializeRequest, InitializeRequestParams, JsonRpcMessage,
+    ListToolsRequest, PingRequest, ProtocolVersion, RequestId, RequestMetaObject,
+    ServerJsonRpcMessage,
 };
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::io::AsyncRead;
 use tokio::sync::{oneshot, watch};
@@ -19,6 +25,9 @@ use super::lines::{LINE_BYTES_MAX, LineReader, Next};
 use super::outbox::{Line, Outbox};
 use crate::arguments::Arguments;
 
+/// Most messages of a batch.
+const BATCH_MAX: usize = 256;
+
 /// rmcp's transport, with what rmcp does otherwise than this server needs it.
 ///
 /// - `server/discover`, and every method that is not served, gets `-32601` at once. A client whose
@@ -26,7 +35,10 @@ use crate::arguments::Arguments;
 ///   `initialize`: the channel would never open. rmcp lists resources and prompts that there are
 ///   not.
 /// - Before `initialize`, requests are refused and everything else is swallowed; rmcp would end.
-/// - A line that is no message is answered where it can be, and ends nothing.
+/// - A line that is no message gets one error, and ends nothing. A client that lacks what `initialize`
+///   asks for is answered as any other: nothing here needs more than its name.
+/// - What strict readers of JSON refuse is replaced before anything reads a line.
+/// - A batch is read as its messages, where the version has batches; each has its own answer.
 /// - Arguments of tool calls and structured results travel undecoded, beside rmcp's messages.
 /// - Answers leave in the order in which they are given; [`Calls`] is told when one has left, and
 ///   when the client says something.
@@ -35,6 +47,10 @@ pub(super) struct Pipe<R> {
     out: Outbox,
     calls: Calls,
     begun: bool,
+    /// The version that was agreed on has batches.
+    batches: bool,
+    /// The rest of a batch.
+    batch: VecDeque<Box<RawValue>>,
     ended: watch::Sender<bool>,
 }
 
@@ -72,25 +88,50 @@ impl<R: AsyncRead + Unpin + Send> Pipe<R> {
             out,
             calls,
             begun: false,
+            batches: false,
+            batch: VecDeque::new(),
             ended,
         }
     }
 
     /// Sorts the line that was read. `None`: it needs nothing from rmcp.
-    fn sort(&mut self) -> Option<ClientJsonRpcMessage> {
+    fn sort_line(&mut self) -> Option<ClientJsonRpcMessage> {
         let line = self.lines.line();
         let line = line
             .strip_prefix(b"\xef\xbb\xbf")
             .unwrap_or(line)
             .trim_ascii();
-        let head = match serde_json::from_slice::<Head<'_>>(line) {
-            // serde reads structs from lists, too; a batch is no message since MCP 2025-06-18.
-            Ok(head) if line.starts_with(b"{") => head,
+        if line.is_empty() {
+            return None;
+        }
+        let text = std::str::from_utf8(line).map(readable);
+        let Some(text) = text.ok().filter(|text| is_json(text)) else {
+            let why = "a line is not JSON: write one message on each line, in UTF-8";
+            self.refuse("null", &ErrorData::parse_error(why, None));
+            return None;
+        };
+        let replaced = matches!(text, Cow::Owned(_));
+        let text = text.into_owned();
+        if !text.starts_with('[') || !self.batches {
+            return self.sort(&text, replaced);
+        }
+        match serde_json::from_str::<VecDeque<Box<RawValue>>>(&text) {
+            Ok(batch) if (1..=BATCH_MAX).contains(&batch.len()) => self.batch = batch,
             _ => {
-                // What is not JSON has no id to answer to: other programs print into our stdin.
-                if serde_json::from_slice::<&RawValue>(line).is_ok() {
-                    self.refuse("null", &invalid_request("not a JSON-RPC 2.0 message"));
-                }
+                let why = format!("a batch has 1 to {BATCH_MAX} messages");
+                self.refuse("null", &invalid_request(why));
+            }
+        }
+        None
+    }
+
+    /// Sorts a message, of which something was `replaced` by what every reader takes.
+    fn sort(&mut self, text: &str, replaced: bool) -> Option<ClientJsonRpcMessage> {
+        let head = match serde_json::from_str::<Head<'_>>(text) {
+            // serde reads structs from lists, too.
+            Ok(head) if text.starts_with('{') => head,
+            _ => {
+                self.refuse("null", &invalid_request("not a JSON-RPC 2.0 message"));
                 return None;
             }
         };
@@ -99,11 +140,16 @@ impl<R: AsyncRead + Unpin + Send> Pipe<R> {
         }
         let (Some(id), Some(method)) = (head.id, head.method.as_deref()) else {
             // Notifications and answers before their time say nothing.
-            return serde_json::from_slice(line).ok().filter(|_| self.begun);
+            return serde_json::from_str(text).ok().filter(|_| self.begun);
         };
-        match request(line, &head, id, method, self.begun) {
+        match request(&head, id, method, (self.begun, replaced)) {
             Ok(message) => {
-                self.begun |= method == "initialize";
+                if let JsonRpcMessage::Request(request) = &message
+                    && let ClientRequest::InitializeRequest(hello) = &request.request
+                {
+                    self.begun = true;
+                    self.batches = hello.params.protocol_version == ProtocolVersion::V_2025_03_26;
+                }
                 Some(message)
             }
             Err(error) => {
@@ -173,9 +219,15 @@ impl<R: AsyncRead + Unpin + Send> Transport<RoleServer> for Pipe<R> {
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         loop {
             self.out.room().await;
+            if let Some(text) = self.batch.pop_front() {
+                if let Some(message) = self.sort(text.get(), false) {
+                    return Some(message);
+                }
+                continue;
+            }
             match self.lines.next().await {
                 Next::Line => {
-                    if let Some(message) = self.sort() {
+                    if let Some(message) = self.sort_line() {
                         return Some(message);
                     }
                 }
@@ -197,32 +249,53 @@ impl<R: AsyncRead + Unpin + Send> Transport<RoleServer> for Pipe<R> {
     }
 }
 
-/// A request as rmcp is to see it, or what is answered in its place.
+/// A request as rmcp is to see it, or what is answered in its place. Whether one may be made yet, and
+/// whether something in it was replaced.
 fn request(
-    line: &[u8],
     head: &Head<'_>,
     id: &RawValue,
     method: &str,
-    begun: bool,
+    (begun, replaced): (bool, bool),
 ) -> Result<ClientJsonRpcMessage, ErrorData> {
     let invalid = |error| ErrorData::invalid_params(format!("{method}: {error}"), None);
-    match method {
-        "initialize" | "ping" => serde_json::from_slice(line).map_err(invalid),
-        "server/discover" => Err(not_found(method)),
-        _ if !begun => Err(invalid_request("the first request must be initialize")),
-        "tools/list" => serde_json::from_slice(line).map_err(invalid),
+    let request = match method {
+        "initialize" => ClientRequest::InitializeRequest(hello(head.params)),
+        "ping" => ClientRequest::PingRequest(PingRequest::default()),
+        "server/discover" => return Err(not_found(method)),
+        _ if !begun => return Err(invalid_request("the first request must be initialize")),
+        "tools/list" => ClientRequest::ListToolsRequest(ListToolsRequest::default()),
         "tools/call" => {
             let params = head.params.map_or("{}", RawValue::get);
             let params: CallParams = serde_json::from_str(params).map_err(invalid)?;
-            let id = serde_json::from_str(id.get()).map_err(invalid)?;
             let mut call = CallToolRequest::new(CallToolRequestParams::new(params.name));
+            let mut arguments = params.arguments.unwrap_or_default();
+            arguments.replaced = replaced;
             call.extensions.insert(params.meta.unwrap_or_default());
-            call.extensions.insert(params.arguments.unwrap_or_default());
-            let call = ClientRequest::CallToolRequest(call);
-            Ok(JsonRpcMessage::request(call, id))
+            call.extensions.insert(arguments);
+            ClientRequest::CallToolRequest(call)
         }
-        _ => Err(not_found(method)),
-    }
+        _ => return Err(not_found(method)),
+    };
+    let id = serde_json::from_str(id.get()).map_err(invalid)?;
+    Ok(JsonRpcMessage::request(request, id))
+}
+
+/// What a client says of itself, as far as it is of the form that MCP gives it.
+fn hello(params: Option<&RawValue>) -> InitializeRequest {
+    let params = params.and_then(|params| serde_json::from_str::<Value>(params.get()).ok());
+    let params = params.unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let client = &params["clientInfo"];
+    let capabilities = serde_json::from_value(params["capabilities"].clone());
+    let about = Implementation::new(text(&client["name"]), text(&client["version"]));
+    let hello = InitializeRequestParams::new(capabilities.unwrap_or_default(), about);
+    let version = serde_json::from_value(params["protocolVersion"].clone());
+    let version = version.unwrap_or(ProtocolVersion::V_2025_11_25);
+    InitializeRequest::new(hello.with_protocol_version(version))
+}
+
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<&RawValue>(text).is_ok()
 }
 
 fn not_found(method: &str) -> ErrorData {

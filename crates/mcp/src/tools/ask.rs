@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep_until};
 
 use super::drain::{self, Message};
-use super::{Context, DEADLINE, Tool, body, done, marked, send, status, talk};
+use super::{Context, DEADLINE, Tool, body, body_schema, done, marked, send, status, talk};
 use crate::arguments::Arguments;
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
@@ -60,7 +60,10 @@ pub(crate) fn tool() -> Tool {
                     "type": "string",
                     "description": "The peer's name; NAME@DOMAIN in another domain."
                 },
-                "body": { "description": "The question: plain text, or any JSON value." },
+                "body": body_schema("The question"),
+                "priority": talk::priority_schema(),
+                "thread": { "type": "string" },
+                "reply_to": { "type": "string" },
                 "timeout_s": {
                     "type": "integer",
                     "minimum": 1,

@@ -4,7 +4,7 @@ use peerbus_adapter::{Accepted, Sent};
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Context, DEADLINE, Known, Tool, body, done, failure, talk};
+use super::{Context, DEADLINE, Known, Tool, body, body_schema, done, failure, talk};
 use crate::arguments::Arguments;
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
@@ -30,11 +30,10 @@ pub(crate) fn tool() -> Tool {
         input: json!({
             "type": "object",
             "properties": {
-                "body": {
-                    "description": "The message: plain text, or any JSON value."
-                },
+                "body": body_schema("The message"),
                 "priority": talk::priority_schema(),
-                "thread": { "type": "string" }
+                "thread": { "type": "string" },
+                "reply_to": { "type": "string" }
             },
             "required": ["body"]
         }),

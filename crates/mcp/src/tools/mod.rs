@@ -21,7 +21,7 @@ use peerbus_adapter::mailbox::{Checkout, Mailbox, receipt};
 use peerbus_adapter::{Bus, SendError, Sent, Stage};
 use peerbus_wire::escape_json;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::arguments::Arguments;
 use crate::reply::Reply;
@@ -196,6 +196,13 @@ fn failure(error: &SendError) -> String {
         SendError::TimedOut { .. } | SendError::Closed => error.to_string(),
         _ => format!("not sent: {error}"),
     }
+}
+
+/// The schema of a message body. The models of some clients get no tool with an argument of any type;
+/// JSON of every type is taken all the same.
+fn body_schema(what: &str) -> Value {
+    let description = format!("{what}: plain text, or JSON.");
+    json!({ "type": "string", "description": description })
 }
 
 /// The JSON text of the message body in a call. What reads like a request for an approval, or like

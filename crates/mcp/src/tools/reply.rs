@@ -4,7 +4,7 @@ use peerbus_adapter::mailbox::HERE;
 use peerbus_wire::Conversation;
 use serde_json::json;
 
-use super::{Context, Tool, body, done, send, talk};
+use super::{Context, Tool, body, body_schema, done, send, talk};
 use crate::arguments::Arguments;
 use crate::reply::Reply;
 
@@ -23,7 +23,7 @@ pub(crate) fn tool() -> Tool {
                     "type": "string",
                     "description": "Its sender, where several used that id."
                 },
-                "body": { "description": "The answer: plain text, or any JSON value." },
+                "body": body_schema("The answer"),
                 "priority": talk::priority_schema()
             },
             "required": ["msg_id", "body"]

@@ -7,7 +7,7 @@ use peerbus_wire::Conversation;
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Context, DEADLINE, Known, Tool, body, done, failure, talk};
+use super::{Context, DEADLINE, Known, Tool, body, body_schema, done, failure, talk};
 use crate::arguments::Arguments;
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
@@ -48,9 +48,7 @@ pub(crate) fn tool() -> Tool {
                     "type": "boolean",
                     "description": "With #GROUP: a job for one member, an idle one first. When that one does not see it within ten minutes, or ends, the next one gets it; the bus status tool says who has it."
                 },
-                "body": {
-                    "description": "The message: plain text, or any JSON value."
-                },
+                "body": body_schema("The message"),
                 "priority": talk::priority_schema(),
                 "thread": { "type": "string" },
                 "reply_to": { "type": "string", "description": "A message's id." }

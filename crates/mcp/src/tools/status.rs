@@ -69,11 +69,7 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
 }
 
 fn ids(arguments: &Arguments) -> Result<Vec<String>, String> {
-    let mut ids: Vec<String> = match arguments.json("ids") {
-        None | Some("null") => Vec::new(),
-        Some(json) => serde_json::from_str(json)
-            .map_err(|_| "the argument ids must be a list of message ids".to_owned())?,
-    };
+    let mut ids = arguments.strings("ids")?.unwrap_or_default();
     let one = talk::id(arguments, "id")?;
     ids.extend(one.map(|id| id.as_str().to_owned()));
     ids.sort();
@@ -97,11 +93,9 @@ mod tests {
         assert_eq!(ids(r#"{"id":"a"}"#), Ok(vec!["a".into()]));
         assert_eq!(ids(r#"{"id":"b","ids":["a","b"]}"#).unwrap(), ["a", "b"]);
         assert!(ids("{}").unwrap_err().contains("which message"));
-        assert!(
-            ids(r#"{"ids":"a"}"#)
-                .unwrap_err()
-                .contains("must be a list")
-        );
+        assert_eq!(ids(r#"{"ids":"a"}"#), Ok(vec!["a".into()]));
+        assert_eq!(ids(r#"{"ids":"[\"a\"]"}"#), Ok(vec!["a".into()]));
+        assert!(ids(r#"{"ids":7}"#).unwrap_err().contains("must be a list"));
         let many: Vec<String> = (0..17).map(|n| n.to_string()).collect();
         let many = serde_json::json!({ "ids": many }).to_string();
         assert!(ids(&many).unwrap_err().starts_with("17 ids; at most 16"));

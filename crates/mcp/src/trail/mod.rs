@@ -6,7 +6,6 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use peerbus_adapter::domains::Joined;
 use peerbus_adapter::{How, PeerEntry, PeerName, Receipt, Stage, rfc3339};
 use peerbus_wire::escape;
 use serde::Serialize;
@@ -44,7 +43,7 @@ pub struct Step {
     #[schemars(with = "String")]
     pub at: Option<String>,
     /// What: `accepted`, `queued`, `forwarded` (to another domain), `delivered`, `pushed`, `presented`, `held`, `seen`, `acked`
-    /// (by what, its peer does not say), `expired`, `dead`, `refused`, `settled`, `unknown`.
+    /// (nothing that is known here shows that it was seen), `expired`, `dead`, `refused`, `settled`, `unknown`.
     pub state: &'static str,
     /// At whom.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,7 +76,8 @@ impl Trail {
     }
 
     /// As [`Trail::new`], with what the list of peers tells: who of those that have not acked the
-    /// message waits for its user, and whether the domain to which it goes can be reached.
+    /// message waits for its user or has no adapter, and whether the domain to which it goes can be
+    /// reached.
     #[must_use]
     pub fn among(id: &str, receipts: &[Receipt], now_ms: u64, peers: &[PeerEntry]) -> Self {
         let own = || receipts.iter().filter(|receipt| receipt.id.as_str() == id);
@@ -88,8 +88,7 @@ impl Trail {
             .map(About::new)
             .filter(|peer| peer.activity == Some("waiting"));
         let waits: Vec<About> = waits.collect();
-        let joined = |name: &str| Joined::to(peers, name);
-        let note = sentence::of(own(), now_ms, &joined) + &sentence::waiting(&waits);
+        let note = sentence::of(own(), now_ms, peers) + &sentence::waiting(&waits);
         Self {
             id: id.to_owned(),
             steps: own().take(STEPS_MAX).map(step).collect(),
@@ -179,9 +178,12 @@ fn step(receipt: &Receipt) -> Step {
         }
         Stage::Pushed { path } | Stage::Presented { path } => step.path = word(path),
         Stage::Acked(Some(How::Seen { path, evidence })) => {
-            (step.state, step.path) = ("seen", word(path));
+            step.path = word(path);
             step.evidence = Some(match text::proof(evidence) {
-                Some(_) => evidence.clone(),
+                Some(_) => {
+                    step.state = "seen";
+                    evidence.clone()
+                }
                 None => text::says(peer, evidence),
             });
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use peerbus_adapter::domains::Joined;
-use peerbus_adapter::{How, PeerName, Receipt, Stage};
+use peerbus_adapter::{How, PeerEntry, PeerName, Receipt, Stage};
 use peerbus_wire::escape;
 
 use peerbus_adapter::text::{proof, says, span, word};
@@ -14,12 +14,12 @@ use crate::about::About;
 /// Most peers that a sentence names.
 const NAMES_MAX: usize = 5;
 
-/// The sentence about a message whose receipts these are, in order of time. `joined` says in which
-/// other domain a name is.
+/// The sentence about a message whose receipts these are, in order of time, with what the list of peers
+/// tells.
 pub(super) fn of<'a>(
     receipts: impl Iterator<Item = &'a Receipt> + Clone,
     now_ms: u64,
-    joined: &dyn Fn(&str) -> Option<Joined>,
+    peers: &[PeerEntry],
 ) -> String {
     let mut each = reached(receipts.clone());
     let had: Vec<_> = each
@@ -31,13 +31,13 @@ pub(super) fn of<'a>(
         let had = had.into_iter().map(|(name, receipt)| before(name, receipt));
         let now = each.first_key_value();
         let now = now.map_or_else(String::new, |(name, receipt)| {
-            at_one(&escape(name, NAME_CHARS), receipt, now_ms) + "; "
+            at_one(&escape(name, NAME_CHARS), receipt, now_ms, peers) + "; "
         });
         return format!("{now}before that {}", had.collect::<Vec<_>>().join(", "));
     }
     if let Some((to, receipt)) = each.first_key_value().filter(|_| each.len() == 1) {
         let name = escape(to, NAME_CHARS);
-        if let Some(joined) = joined(to).filter(|_| !receipt.stage.is_final()) {
+        if let Some(joined) = Joined::to(peers, to).filter(|_| !receipt.stage.is_final()) {
             return abroad(&joined, &name, receipt, now_ms);
         }
         let here = |receipt: &Receipt| matches!(&receipt.stage, Stage::Accepted(a) if a.online > 0);
@@ -47,7 +47,7 @@ pub(super) fn of<'a>(
                  older mail goes first: it goes on when {name} acks what it has"
             );
         }
-        return at_one(&name, receipt, now_ms);
+        return at_one(&name, receipt, now_ms, peers);
     }
     if !each.is_empty() {
         return at_many(&each);
@@ -106,7 +106,7 @@ fn abroad(joined: &Joined, name: &str, receipt: &Receipt, now_ms: u64) -> String
                     "{name}'s adapter got it {} and has not shown it to the model yet",
                     ago(at_ms, now_ms)
                 ),
-                _ => at_one(name, receipt, now_ms),
+                _ => at_one(name, receipt, now_ms, &[]),
             };
             match trouble {
                 None => known,
@@ -117,7 +117,7 @@ fn abroad(joined: &Joined, name: &str, receipt: &Receipt, now_ms: u64) -> String
 }
 
 /// The sentence about one recipient, whose name is fit to be shown.
-fn at_one(name: &str, receipt: &Receipt, now_ms: u64) -> String {
+fn at_one(name: &str, receipt: &Receipt, now_ms: u64, peers: &[PeerEntry]) -> String {
     let to = receipt.to.as_deref().unwrap_or_default();
     let ago = receipt
         .at_ms
@@ -133,10 +133,7 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64) -> String {
                  becomes of it"
             )
         }
-        Stage::Delivered => format!(
-            "{name}'s adapter got it{ago} and has not shown it to the model yet: the list of peers \
-             says what {name} does, and what can wake it"
-        ),
+        Stage::Delivered => delivered(name, &ago, peers.iter().find(|peer| peer.name == to)),
         Stage::Pushed { path } => format!(
             "pushed to {name} over {}{ago}; nothing shows that it was read yet, and it is owed \
              until something does",
@@ -182,6 +179,30 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64) -> String {
             String::new()
         }
     }
+}
+
+/// The sentence about one that got it, as far as the list of peers tells what it is.
+fn delivered(name: &str, ago: &str, peer: Option<&PeerEntry>) -> String {
+    match peer {
+        Some(peer) if !peer.online => format!(
+            "a connection of {name}'s got it{ago}, and is gone without a word of what became of it: the \
+             next one of that name gets it again"
+        ),
+        Some(peer) if is_plain(peer) => format!(
+            "{name} got it{ago} and has not said what became of it: it is a plain connection, without \
+             an agent's adapter"
+        ),
+        _ => format!(
+            "{name}'s adapter got it{ago} and has not shown it to the model yet: the list of peers \
+             says what {name} does, and what can wake it"
+        ),
+    }
+}
+
+/// Whether a peer says nothing of itself that an adapter says.
+fn is_plain(peer: &PeerEntry) -> bool {
+    let about = About::new(peer);
+    about.client.is_none() && about.activity.is_none() && about.wake.is_none()
 }
 
 /// The sentence about one that has not got it; about a group, of which one gets it.

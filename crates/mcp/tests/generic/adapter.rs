@@ -360,3 +360,71 @@ async fn no_tools_schema_has_a_format_that_clients_warn_of() {
         }
     }
 }
+
+#[tokio::test]
+async fn what_strict_readers_refuse_reaches_no_client_and_no_peer() {
+    let mut broker = Broker::start(true).await;
+    let mut client = greeted(&broker).await;
+    let deep = format!("{}1e999{}", "[".repeat(60), "]".repeat(60));
+    for odd in [
+        r#""half \ud82d""#,
+        r#"{"\uDC00":"\uD82D \ud83d\ude00"}"#,
+        r#"{"text":"\udfff","thread":"t-1"}"#,
+        "[1e999,-1e999]",
+        &deep,
+    ] {
+        broker.deliver(odd);
+        // The client reads each line as strictly as serde_json does.
+        let result = drain(&mut client).await;
+        let body = result["structuredContent"]["messages"][0]["body"].to_string();
+        assert!(
+            body.contains('\u{fffd}') || body.contains("1e999\""),
+            "{odd}: {body}"
+        );
+        broker.deliver(odd);
+        let along = async {
+            loop {
+                let result = client.call("bus.peers", json!({})).await;
+                if result["structuredContent"]["unseen"].is_string() {
+                    return result;
+                }
+            }
+        };
+        let along = peerbus_test_support::soon(along).await;
+        assert!(!along.to_string().contains("\\ud82d"), "{along}");
+        client.call("bus.inbox", json!({})).await;
+    }
+    let line = r#"{"jsonrpc":"2.0","id":7000,"method":"tools/call","params":{"name":"bus.send","arguments":{"to":"bob","body":"half \ud82d"}}}"#;
+    client.write(format!("{line}\n").as_bytes()).await;
+    let sent = client.answer(7_000).await["result"].clone();
+    let said = sent["structuredContent"]["replaced"]
+        .as_str()
+        .unwrap_or_default();
+    assert!(said.contains("half of a surrogate pair"), "{sent}");
+    let body = broker.envelope().await.text;
+    assert!(body.contains(r#""body":"half \ufffd""#), "{body}");
+}
+
+#[tokio::test]
+async fn what_models_send_for_a_number_or_a_list_is_taken() {
+    let mut broker = Broker::start(true).await;
+    let mut client = greeted(&broker).await;
+    broker.deliver(r#""one""#);
+    let result = drain(&mut client).await;
+    assert_eq!(result["structuredContent"]["messages"][0]["id"], "m1");
+    for arguments in [
+        json!({ "max": 5.0 }),
+        json!({ "max": "5.0" }),
+        json!({ "offset": 0.0, "ids": [] }),
+    ] {
+        let result = client.call("bus.inbox", arguments).await;
+        let said = result["content"][0]["text"].as_str().unwrap_or_default();
+        assert!(!said.contains("whole number"), "{result}");
+    }
+    let result = client
+        .call("bus.ack", json!({ "ids": "[\"m1\", \"m9\"]" }))
+        .await;
+    let unknown = &result["structuredContent"]["unknown"];
+    // The calls before have shown that the first was seen.
+    assert_eq!(*unknown, json!(["m1", "m9"]), "{result}");
+}

@@ -35,6 +35,17 @@ fn a_message_is_shown_with_what_it_says_and_acked_when_consumed() {
 }
 
 #[test]
+fn what_strict_readers_refuse_verifies_and_is_shown_replaced() {
+    let mut rig = Rig::online(true);
+    let body = br#"{"\uDC00":"half \ud82d","n":1e999}"#;
+    rig.text(&deliver_text("17", &wrong(|e| e.body = body.to_vec())));
+    let inbound = rig.message();
+    assert_eq!(inbound.body, r#"{"\ufffd":"half \ufffd","n":"1e999"}"#);
+    rig.session.ack(rig.now(), inbound.key, seen());
+    assert_eq!(rig.wire(), ["ack 17 seen"]);
+}
+
+#[test]
 fn an_ack_to_a_v1_broker_claims_nothing() {
     let mut rig = Rig::online(false);
     rig.deliver("m1|bob", "m1");

@@ -34,7 +34,7 @@ pub use agent::{
 pub use checkout::Checkout;
 pub use core::{
     ASK, Activity, AttemptId, Content, DRAIN, HERE, HOOK, INBOX, Item, Limit, Listed, Mail, Named,
-    No, Outcome, Parent, Path, PathSpec, Policy, Portion,
+    No, Outcome, PART_CHARS, Parent, Path, PathSpec, Policy, Portion,
 };
 pub use expected::Expected;
 pub use inject::{Draft, InjectError, SOURCE_CHARS};
@@ -312,13 +312,21 @@ impl Mailbox {
         }
     }
 
+    /// What the agent replies as `talk` says: by the message that it answers, and no other.
+    #[must_use]
+    pub fn replied(&self, talk: Conversation) -> Conversation {
+        let hops = self.with(|state, now_ms| state.machine.reply_hops(now_ms, talk.hops));
+        Conversation { hops, ..talk }
+    }
+
     /// The agent sent the message `id` to this peer.
-    pub fn sent(&self, to: &str, id: &str, thread: Option<&str>) {
+    pub fn sent(&self, to: &str, id: &str, talk: &Conversation) {
+        let (thread, hops) = (talk.thread.as_deref(), talk.hops);
         if to.starts_with('#') {
             return self.sent_to_all(thread);
         }
         let Ok(to) = PeerName::parse(to) else { return };
-        self.with(|state, now_ms| state.machine.sent(now_ms, &to.key(), id, thread));
+        self.with(|state, now_ms| state.machine.sent(now_ms, &to.key(), id, thread, hops));
     }
 
     /// Sends a message that is not the agent's.
@@ -342,7 +350,8 @@ impl Mailbox {
         Expected::new(self.clone(), ask)
     }
 
-    /// The messages that wait and are not being read, held ones too, in order of arrival.
+    /// The messages that wait and are not being read, held ones too, in order of arrival, urgent
+    /// ones first.
     #[must_use]
     pub fn look(&self) -> Vec<Listed> {
         self.with(|state, _| state.machine.look())

@@ -79,6 +79,9 @@ pub use types::{
 /// Text of a message, in bytes, up to which all of it is shown where the agent did not ask for it.
 pub const WHOLE_BYTES_MAX: usize = 16_384;
 
+/// Characters of one part of a message that is read part by part.
+pub const PART_CHARS: usize = 16_384;
+
 /// How long the window must stay nearly full before the agent is warned again.
 const FULL_AGAIN_MS: u64 = 600_000;
 
@@ -116,8 +119,8 @@ pub struct Mailbox {
     /// Peers that hold mail of this session, and when that was told.
     held_there: BTreeMap<String, u64>,
     turns: Turns,
-    /// When it was told last that peers may start no more turns.
-    turns_told_ms: Option<u64>,
+    /// When it was told last that peers may start no more turns, and that one may not.
+    turns_told_ms: (Option<u64>, Option<u64>),
     sent: SentMail,
     recent: Recent,
     asks: Asks,
@@ -164,7 +167,7 @@ impl Mailbox {
             governor: exchanges.and_then(Governor::new),
             held_there: BTreeMap::new(),
             turns: Turns::default(),
-            turns_told_ms: None,
+            turns_told_ms: (None, None),
             sent: SentMail::default(),
             recent: Recent::default(),
             asks: Asks::default(),

@@ -28,8 +28,8 @@ use crate::arguments::Arguments;
 /// - Before `initialize`, requests are refused and everything else is swallowed; rmcp would end.
 /// - A line that is no message is answered where it can be, and ends nothing.
 /// - Arguments of tool calls and structured results travel undecoded, beside rmcp's messages.
-/// - Answers leave in the order in which they are given; [`Calls`] is told when one has left, and
-///   when the client says something.
+/// - Answers leave in the order in which they are given; [`Calls`] is told when one has left, when
+///   the client says something, and when it asks for something.
 pub(super) struct Pipe<R> {
     lines: LineReader<R>,
     out: Outbox,
@@ -121,7 +121,12 @@ impl<R: AsyncRead + Unpin + Send> Pipe<R> {
         {
             self.calls.cancel(&cancel.request_id);
         }
-        self.calls.alive();
+        // What a library answers by itself shows no more than that it lives.
+        let asks = head.id.is_some() && head.method.as_deref().is_some_and(|m| m != "ping");
+        match asks {
+            true => self.calls.goes_on(),
+            false => self.calls.alive(),
+        }
     }
 
     /// Answers a request that rmcp does not see. `id` is JSON text: it can be what rmcp takes for

@@ -6,7 +6,7 @@ use peerbus_adapter::domains::Joined;
 use peerbus_adapter::{How, PeerName, Receipt, Stage};
 use peerbus_wire::escape;
 
-use peerbus_adapter::text::{proof, says, span, word};
+use peerbus_adapter::text::{proof, says, shown, span, word};
 
 use super::{NAME_CHARS, REASON_CHARS, reached};
 use crate::about::About;
@@ -138,13 +138,18 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64) -> String {
              says what {name} does, and what can wake it"
         ),
         Stage::Pushed { path } => format!(
-            "pushed to {name} over {}{ago}; nothing shows that it was read yet, and it is owed \
+            "{}pushed to {name} over {}{ago}; nothing shows that it was read yet, and it is owed \
              until something does",
+            part(path, " of it were "),
             word(path)
         ),
         Stage::Presented { path } => format!(
-            "its text came into {name}'s conversation{ago}, by {}; no answer of the model after \
+            "{} came into {name}'s conversation{ago}, by {}; no answer of the model after \
              it is known: its turn may run still",
+            match part(path, " of its text") {
+                part if part.is_empty() => "its text".into(),
+                part => part,
+            },
             word(path)
         ),
         // Who holds it says what can be done.
@@ -182,6 +187,12 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64) -> String {
             String::new()
         }
     }
+}
+
+/// How much of a message was shown by a path that says so, with what follows; else nothing.
+fn part(path: &str, then: &str) -> String {
+    let part = shown(path).map(|(shown, of)| format!("{shown} of {of} characters{then}"));
+    part.unwrap_or_default()
 }
 
 /// The sentence about one that has not got it; about a group, of which one gets it.

@@ -112,6 +112,10 @@ pub struct Mailbox {
     clock: IdleClock,
     /// As `clock`, but it runs while a dialog is open.
     dialogs: IdleClock,
+    /// The client's process is stopped: it reads nothing.
+    stopped: bool,
+    /// When it was found running last.
+    ran_ms: u64,
     transcript: Transcript,
     /// The transcript stopped showing our marks, so unprovable messages may be released.
     lost_sight: bool,
@@ -162,6 +166,8 @@ impl Mailbox {
             activity: Activity::Unknown,
             clock: IdleClock::new(),
             dialogs: IdleClock::new(),
+            stopped: false,
+            ran_ms: 0,
             transcript: Transcript::default(),
             lost_sight: false,
             governor: exchanges.and_then(Governor::new),
@@ -227,10 +233,36 @@ impl Mailbox {
         if ends || users {
             self.prompted();
         }
-        let runs = matches!(activity, Activity::Idle | Activity::Unknown);
-        self.clock.run(now_ms, runs);
-        self.dialogs.run(now_ms, activity != Activity::Busy);
+        self.run_clocks(now_ms);
         self.finish(now_ms);
+    }
+
+    fn run_clocks(&mut self, now_ms: u64) {
+        let runs = matches!(self.activity, Activity::Idle | Activity::Unknown);
+        self.clock.run(now_ms, runs && !self.stopped);
+        let runs = self.activity != Activity::Busy;
+        self.dialogs.run(now_ms, runs && !self.stopped);
+    }
+
+    /// The client's process is stopped, or runs. A stopped one reads nothing, and later all that it
+    /// was sent: no more is pushed, and no time counts since it was last found running.
+    pub fn set_stopped(&mut self, now_ms: u64, stopped: bool) {
+        let before = std::mem::replace(&mut self.stopped, stopped);
+        match (before, stopped) {
+            (false, true) => self.run_clocks(self.ran_ms),
+            (true, false) => self.run_clocks(now_ms),
+            _ => {}
+        }
+        if !stopped {
+            self.ran_ms = now_ms;
+        }
+        self.finish(now_ms);
+    }
+
+    /// The client's process is stopped, as far as is known.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stopped
     }
 
     /// The user has the word: what the agent does from now on is not what peers made it do.

@@ -79,6 +79,9 @@ impl Mailbox {
         self.gap_at_ms = None;
         let waits = |s: &Sent| s.cause == Cause::Push && s.step == Step::InFlight;
         let careless = self.mutations.broken(Mutation::ShowInFlight);
+        if self.stopped {
+            return;
+        }
         if self.attempts.values().any(waits) && !careless {
             return;
         }

@@ -125,7 +125,7 @@ impl Rig {
             source: "test".into(),
             kind: Kind::Msg,
             ts: "2026-01-01T00:00:00Z".into(),
-            body: format!("\"hello{}\"", " ".repeat(self.body)).into(),
+            body: format!("\"hello{}\"", " ".repeat(self.body)),
             again,
             to: None,
             group: self.job.then(|| "shop".into()),

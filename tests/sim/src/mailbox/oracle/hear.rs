@@ -438,13 +438,13 @@ impl Entry {
 
     /// The client has this much of it.
     fn written(&mut self, item: &Item, path: Path, policy: Policy) {
-        if let Portion::Part { from, to, .. } = item.portion {
-            if !self.completes(item.portion) {
-                if from <= self.read {
-                    self.read = self.read.max(to);
-                }
-                return;
+        if let Portion::Part { from, to, .. } = item.portion
+            && !self.completes(item.portion)
+        {
+            if from <= self.read {
+                self.read = self.read.max(to);
             }
+            return;
         }
         if path.in_result {
             self.quiet |= self.held;

@@ -63,10 +63,12 @@ class MockApi:
 
     `answer` maps a Request that offers tools to one content block. Others, such as those for a
     title, are answered "ok". Every request is written to the file `log`, one JSON text a line.
+    Without `names_requests` it is as behind a gateway that hands on no `request-id`.
     """
 
-    def __init__(self, answer, log):
+    def __init__(self, answer, log, names_requests=True):
         self.answer = answer
+        self.names_requests = names_requests
         self.asked = []
         self.changed = threading.Condition()
         self.log = log
@@ -148,10 +150,14 @@ class _Handler(BaseHTTPRequestHandler):
         data = json.dumps(value).encode()
         self.send_response(status)
         self.send_header("content-type", "application/json")
-        self.send_header("request-id", f"req_{uuid.uuid4().hex[:16]}")
+        self._name_request()
         self.send_header("content-length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
+
+    def _name_request(self):
+        if self.owner.names_requests:
+            self.send_header("request-id", f"req_{uuid.uuid4().hex[:16]}")
 
     def _answer(self, body, block):
         stop = "tool_use" if block["type"] == "tool_use" else "end_turn"
@@ -187,7 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
         data = "".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in events).encode()
         self.send_response(200)
         self.send_header("content-type", "text/event-stream; charset=utf-8")
-        self.send_header("request-id", f"req_{uuid.uuid4().hex[:16]}")
+        self._name_request()
         self.send_header("content-length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)

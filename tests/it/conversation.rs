@@ -88,7 +88,9 @@ fn a_question_is_answered_and_its_steps_say_by_what_it_was_seen() {
 
     let status = alice.call("bus.status", json!({ "id": question["id"] }));
     let trail = &status["messages"][0];
-    let states: Vec<_> = trail["steps"].as_array().expect("steps").iter().collect();
+    let steps = trail["steps"].as_array().expect("steps").iter();
+    // An agent that takes its time is asked whether it lives.
+    let states: Vec<_> = steps.filter(|step| step["state"] != "pushed").collect();
     let words: Vec<_> = states.iter().map(|step| &step["state"]).collect();
     let way = ["accepted", "delivered", "presented", "seen"];
     assert_eq!(words, way, "{trail}");
@@ -215,7 +217,9 @@ fn the_command_line_shows_the_steps_of_any_message() {
         let shown = home.run(&["status", id]).ok();
         shown.contains("model has seen").then_some(shown)
     });
-    let mut lines: Vec<_> = shown.lines().collect();
+    // An agent that takes its time is asked whether it lives.
+    let pushed = |line: &&str| line.split_whitespace().nth(1) != Some("pushed");
+    let mut lines: Vec<_> = shown.lines().filter(pushed).collect();
     assert_eq!(lines.remove(0), "from alice to bob");
     let words: Vec<_> = lines
         .iter()

@@ -109,16 +109,29 @@ pub fn span(seconds: u64) -> String {
     }
 }
 
-/// A word that a peer chose for a path or for evidence. What has not the form of one is not
-/// repeated: it stands outside of quotes.
+/// A word that a peer chose for a path or for evidence, without [how much](shown) was shown by it.
+/// What has not the form of one is not repeated: it stands outside of quotes.
 #[must_use]
 pub fn word(text: &str) -> &str {
+    let text = match shown(text) {
+        Some(_) => text.split(' ').next().unwrap_or_default(),
+        None => text,
+    };
     let plain = text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
     if plain && (1..=WORD_BYTES).contains(&text.len()) {
         text
     } else {
         "other"
     }
+}
+
+/// How much of a message was shown, and of how much, in characters, where a path says that it was a
+/// part: `inbox 16384/40000`.
+#[must_use]
+pub fn shown(path: &str) -> Option<(u64, u64)> {
+    let (_, part) = path.split_once(' ')?;
+    let (shown, of) = part.split_once('/')?;
+    Some((shown.parse().ok()?, of.parse().ok()?))
 }
 
 /// What evidence shows, as part of a sentence; `None` for a word that none of our adapters says.

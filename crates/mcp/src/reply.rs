@@ -9,7 +9,10 @@ pub(crate) trait Receipt: Send {
     /// Its bytes left. The client may have it from now on.
     fn flushed(&mut self);
 
-    /// The client lives on after that: it has the answer.
+    /// The client lives on after that: its line arrived.
+    fn reached(&mut self);
+
+    /// The client asked for something after that: it has the answer.
     fn taken(&mut self);
 
     /// The client throws the answer away, taken or not.
@@ -67,6 +70,10 @@ pub(crate) fn receipt_of(mail: Checkout) -> Option<Box<dyn Receipt>> {
 impl Receipt for Checkout {
     fn flushed(&mut self) {
         self.left();
+    }
+
+    fn reached(&mut self) {
+        Self::reached(self);
     }
 
     fn taken(&mut self) {

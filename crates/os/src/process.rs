@@ -126,6 +126,14 @@ pub fn ignores(signal: Signal) -> bool {
     mask.is_some_and(|mask| mask & (1 << (signal.as_raw() - 1)) != 0)
 }
 
+/// Whether a process is stopped, by a signal or a debugger, as far as `/proc` tells.
+#[must_use]
+pub fn is_stopped(id: u32) -> bool {
+    let text = file::read_small(Path::new(&format!("/proc/{id}/stat")), STAT_BYTES_MAX);
+    let state = text.as_deref().and_then(|text| text.rsplit_once(')'));
+    state.is_some_and(|(_, fields)| fields.trim_start().starts_with(['T', 't']))
+}
+
 /// Parent and start time of a process: fields 4 and 22 of `/proc/PID/stat` (`proc_pid_stat(5)`). The
 /// second field is a name in parentheses that can hold anything.
 fn stat(id: u32) -> Option<(u32, String)> {
@@ -171,6 +179,27 @@ mod tests {
         let ended = child.id();
         child.wait().unwrap();
         assert!(!exists(ended));
+    }
+
+    #[test]
+    fn a_stopped_process_is_told_from_one_that_runs() {
+        use rustix::process::{WaitOptions, kill_process, waitpid};
+
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = Pid::from_child(&child);
+        assert!(!is_stopped(child.id()) && !is_stopped(NOBODY));
+        kill_process(pid, Signal::STOP).unwrap();
+        // It is told when it has stopped.
+        waitpid(Some(pid), WaitOptions::UNTRACED).unwrap();
+        assert!(is_stopped(child.id()));
+        kill_process(pid, Signal::CONT).unwrap();
+        waitpid(Some(pid), WaitOptions::CONTINUED).unwrap();
+        assert!(!is_stopped(child.id()));
+        drop(child.stdin.take());
+        child.wait().unwrap();
     }
 
     #[test]

@@ -97,6 +97,8 @@ impl HostMailbox {
             inbound,
             talk,
             bytes,
+            chars: bytes,
+            beginning: bytes.min(4_096),
         };
         self.mailbox.message(now_ms, mail.into());
         self.drain()
@@ -120,7 +122,7 @@ impl HostMailbox {
 
     pub(crate) fn sent(&mut self, now_ms: u64, to: Option<&NameKey>, id: &str) {
         match to {
-            Some(to) => self.mailbox.sent(now_ms, to, id, None),
+            Some(to) => self.mailbox.sent(now_ms, to, id, None, 0),
             None => self.mailbox.sent_to_all(now_ms, None),
         }
     }

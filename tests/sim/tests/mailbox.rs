@@ -62,6 +62,7 @@ fn mailbox_worlds_see_every_end() {
         "seen event transcript",
         "seen hook transcript",
         "seen piggyback transcript",
+        "rest along",
         "seen inbox transcript",
         "seen drain transcript",
         "seen ask transcript",
@@ -158,6 +159,11 @@ fn a_text_that_counts_as_seen_because_it_stands_there() {
 #[test]
 fn a_result_that_counts_as_seen_because_it_left() {
     caught(Mutation::TrustPipe, false, "evidence");
+}
+
+#[test]
+fn what_is_named_and_counts_as_seen_though_a_part_of_it_was_shown() {
+    caught(Mutation::AckInPart, false, "evidence");
 }
 
 #[test]

@@ -114,9 +114,9 @@ impl Client {
         self.answer(id).await
     }
 
-    /// Shows that the client lives on: it has every answer that came before.
+    /// Shows that the client goes on: it has every answer that came before.
     pub async fn lives(&mut self) {
-        self.request("ping", json!({})).await;
+        self.request("tools/list", json!({})).await;
     }
 
     /// Calls a tool and gives the result.

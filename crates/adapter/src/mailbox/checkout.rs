@@ -37,14 +37,14 @@ impl Checkout {
         self.attempts.append(&mut other.attempts);
     }
 
-    /// What is in it, in order of arrival.
+    /// What is in it, in order of arrival, urgent messages first.
     pub fn items(&self) -> impl Iterator<Item = &Item> {
         let mut items: Vec<&Item> = self.attempts.iter().flat_map(|a| &a.items).collect();
-        items.sort_by_key(|item| item.no);
+        items.sort_by_key(|item| (!item.first, item.no));
         items.into_iter()
     }
 
-    /// The messages in it, in order of arrival.
+    /// The messages in it, in that order.
     pub fn messages(&self) -> impl Iterator<Item = (&Item, &Arc<Mail>)> {
         self.items()
             .filter_map(|item| Some((item, item.content.mail()?)))
@@ -75,7 +75,14 @@ impl Checkout {
         self.way = Way::Left;
     }
 
-    /// The client has it.
+    /// The client lives on after that, and may not have understood it.
+    pub fn reached(&self) {
+        if self.way == Way::Left {
+            self.tell(Outcome::Reached);
+        }
+    }
+
+    /// The client went on after it: it has it.
     pub fn taken(&mut self) {
         self.way = Way::Taken;
         self.tell(Outcome::Written);

@@ -1,14 +1,68 @@
-//! Questions that wait for their answers.
+//! What the agent sends, and questions that wait for their answers.
+
+use std::time::Duration;
 
 use peerbus_core::mailbox::AskId;
+use peerbus_wire::{Conversation, MessageId, PeerName};
 
 use super::{Checkout, Mailbox};
+use crate::{SendError, Sent};
 
 /// A question that waits for its answer. Dropped, the answer is ordinary mail again.
 #[derive(Debug)]
 pub struct Expected {
     mailbox: Mailbox,
     ask: AskId,
+}
+
+impl Mailbox {
+    /// What the agent sends now as `talk` says, with the replies that led to it.
+    #[must_use]
+    pub fn led_to(&self, talk: Conversation) -> Conversation {
+        let hops = self.with(|state, now_ms| state.machine.hops(now_ms));
+        Conversation {
+            hops: talk.hops.max(hops),
+            ..talk
+        }
+    }
+
+    /// What the agent replies as `talk` says: by the message that it answers, and no other.
+    #[must_use]
+    pub fn replied(&self, talk: Conversation) -> Conversation {
+        let hops = self.with(|state, now_ms| state.machine.reply_hops(now_ms, talk.hops));
+        Conversation { hops, ..talk }
+    }
+
+    /// The agent sent the message `id` to this peer.
+    pub fn sent(&self, to: &str, id: &str, talk: &Conversation) {
+        let (thread, hops) = (talk.thread.as_deref(), talk.hops);
+        if to.starts_with('#') {
+            return self.sent_to_all(thread);
+        }
+        let Ok(to) = PeerName::parse(to) else { return };
+        self.with(|state, now_ms| state.machine.sent(now_ms, &to.key(), id, thread, hops));
+    }
+
+    /// Sends a message that is not the agent's.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Bus::send`].
+    pub async fn send(&self, to: &str, body: &str, within: Duration) -> Result<Sent, SendError> {
+        self.shared.bus.send(to, body, within).await
+    }
+
+    /// The agent sent something to everybody.
+    pub fn sent_to_all(&self, thread: Option<&str>) {
+        self.with(|state, now_ms| state.machine.sent_to_all(now_ms, thread));
+    }
+
+    /// From now on the message from `from` that replies to `question` goes to the caller.
+    #[must_use]
+    pub fn expect(&self, question: &MessageId, from: &str) -> Expected {
+        let ask = self.with(|state, _| state.machine.expect(question, from));
+        Expected::new(self.clone(), ask)
+    }
 }
 
 impl Expected {

@@ -20,11 +20,10 @@ mod wake_list;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-use std::time::Duration;
 
 use peerbus_core::mailbox::{self as core, Attempt, Output, PIGGYBACK};
 use peerbus_core::peer::Event;
-use peerbus_wire::{AuditRecord, Conversation, MessageId, PeerName, Priority, Receipt, Stage};
+use peerbus_wire::{AuditRecord, Priority, Receipt, Stage};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -34,7 +33,7 @@ pub use agent::{
 pub use checkout::Checkout;
 pub use core::{
     ASK, Activity, AttemptId, Content, DRAIN, HERE, HOOK, INBOX, Item, Limit, Listed, Mail, Named,
-    No, Outcome, Parent, Path, PathSpec, Policy, Portion,
+    No, Outcome, PART_CHARS, Parent, Path, PathSpec, Policy, Portion,
 };
 pub use expected::Expected;
 pub use inject::{Draft, InjectError, SOURCE_CHARS};
@@ -45,7 +44,7 @@ pub use told::{Observer, Staged};
 pub use wake_list::WakeList;
 
 use crate::text;
-use crate::{Bus, LinkState, SendError, Sent};
+use crate::{Bus, LinkState};
 use presence::About;
 use serve::Probe;
 use told::Told;
@@ -94,6 +93,8 @@ struct State {
     probe: Probe,
     /// What the observer is to be told.
     told: Told,
+    /// The client's process.
+    client: Option<u32>,
 }
 
 impl Mailbox {
@@ -121,6 +122,7 @@ impl Mailbox {
             paths: BTreeMap::new(),
             probe: Probe::None,
             told: Told::default(),
+            client: None,
         };
         let shared = Shared {
             bus,
@@ -156,7 +158,10 @@ impl Mailbox {
 
     /// The client introduced itself: peers are told who is here.
     pub fn met(&self, who: &Who<'_>) {
-        self.with(|state, _| state.about.met(&self.shared.bus, who));
+        self.with(|state, _| {
+            state.client = Some(who.process);
+            state.about.met(&self.shared.bus, who);
+        });
     }
 
     /// The session does something else now. Peers are told.
@@ -302,47 +307,8 @@ impl Mailbox {
         self.with(|state, now_ms| state.machine.called(now_ms));
     }
 
-    /// What the agent sends now as `talk` says, with the replies that led to it.
-    #[must_use]
-    pub fn led_to(&self, talk: Conversation) -> Conversation {
-        let hops = self.with(|state, now_ms| state.machine.hops(now_ms));
-        Conversation {
-            hops: talk.hops.max(hops),
-            ..talk
-        }
-    }
-
-    /// The agent sent the message `id` to this peer.
-    pub fn sent(&self, to: &str, id: &str, thread: Option<&str>) {
-        if to.starts_with('#') {
-            return self.sent_to_all(thread);
-        }
-        let Ok(to) = PeerName::parse(to) else { return };
-        self.with(|state, now_ms| state.machine.sent(now_ms, &to.key(), id, thread));
-    }
-
-    /// Sends a message that is not the agent's.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Bus::send`].
-    pub async fn send(&self, to: &str, body: &str, within: Duration) -> Result<Sent, SendError> {
-        self.shared.bus.send(to, body, within).await
-    }
-
-    /// The agent sent something to everybody.
-    pub fn sent_to_all(&self, thread: Option<&str>) {
-        self.with(|state, now_ms| state.machine.sent_to_all(now_ms, thread));
-    }
-
-    /// From now on the message from `from` that replies to `question` goes to the caller.
-    #[must_use]
-    pub fn expect(&self, question: &MessageId, from: &str) -> Expected {
-        let ask = self.with(|state, _| state.machine.expect(question, from));
-        Expected::new(self.clone(), ask)
-    }
-
-    /// The messages that wait and are not being read, held ones too, in order of arrival.
+    /// The messages that wait and are not being read, held ones too, in order of arrival, urgent
+    /// ones first.
     #[must_use]
     pub fn look(&self) -> Vec<Listed> {
         self.with(|state, _| state.machine.look())

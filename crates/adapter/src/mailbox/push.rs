@@ -1,6 +1,5 @@
 //! What one attempt holds, and how it reads.
 
-use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use peerbus_core::mailbox::{Attempt, AttemptId, Content, Item, Mail, Portion};
@@ -28,24 +27,27 @@ pub struct Push {
     pub receipts: Vec<Receipt>,
 }
 
-/// A key, and a text that can stand in an attribute.
-pub type Attribute = (Cow<'static, str>, String);
-
-/// Keys of ours that no sender's word takes the place of.
-const OURS: [&str; 16] = [
-    "from", "source", "msg_id", "kind", "reply_to", "thread", "sent_to", "group", "one", "token",
-    "push", "repeat", "waiting", "receipts", "self", "user",
-];
+/// A key of ours, and a text that can stand in an attribute.
+pub type Attribute = (&'static str, String);
 
 /// A message from the bus, with what the mailbox has to know of it.
 pub(super) fn mail(inbound: Inbound) -> Mail {
     let talk = Conversation::of(&inbound.body);
+    let text = quote::said(&inbound.body);
+    let (chars, beginning) = (text.chars().count(), quote::beginning(&text));
+    drop(text);
     let mut mail = Mail {
         inbound,
         talk,
         bytes: 0,
+        chars,
+        beginning,
     };
-    let line = quote::line(&mail, Line::default()).len();
+    let whole = Line {
+        repeat: false,
+        portion: Portion::All,
+    };
+    let line = quote::line(&mail, whole).len();
     mail.bytes = line.max(mail.inbound.body.len());
     mail
 }
@@ -124,30 +126,30 @@ impl Push {
 
     fn single(&self, item: &Item) -> (String, Vec<Attribute>) {
         let (content, mut meta) = match &item.content {
-            Content::Mail(mail) => message(mail, item.portion == Portion::All),
+            Content::Mail(mail) => message(mail, item.portion),
             Content::Notice { sentence, .. } => {
                 let mut content = format!("📮 {sentence}");
                 if quotes(item) {
                     // Writing to a String cannot fail.
                     let _ = write!(content, ". {UNTRUSTED}.");
                 }
-                (content, vec![("kind".into(), "system".to_owned())])
+                (content, vec![("kind", "system".to_owned())])
             }
         };
-        meta.extend(self.mark.clone().map(|mark| ("push".into(), mark)));
+        meta.extend(self.mark.clone().map(|mark| ("push", mark)));
         if item.repeat {
-            meta.push(("repeat".into(), "true".to_owned()));
+            meta.push(("repeat", "true".to_owned()));
         }
         let waiting = self.rest + self.held;
         if waiting > 0 {
-            meta.push(("waiting".into(), waiting.to_string()));
+            meta.push(("waiting", waiting.to_string()));
         }
         // The content is v1's: what it does not know goes beside it.
         let receipts: Vec<_> = self.receipts.iter().filter_map(reached).collect();
         if !receipts.is_empty() {
             let said = |(id, to, stage): &(&str, String, &str)| format!("{id} {to} {stage}");
             let receipts: Vec<_> = receipts.iter().map(said).collect();
-            meta.push(("receipts".into(), receipts.join(", ")));
+            meta.push(("receipts", receipts.join(", ")));
         }
         (content, meta)
     }
@@ -161,8 +163,8 @@ impl Push {
         }
         lines.extend(self.more());
         lines.extend(receipts_line(&self.receipts));
-        let mut meta: Vec<Attribute> = vec![("kind".into(), "digest".to_owned())];
-        meta.extend(self.mark.clone().map(|mark| ("push".into(), mark)));
+        let mut meta: Vec<Attribute> = vec![("kind", "digest".to_owned())];
+        meta.extend(self.mark.clone().map(|mark| ("push", mark)));
         (lines.join("\n"), meta)
     }
 
@@ -254,9 +256,8 @@ fn quotes(item: &Item) -> bool {
 fn line(item: &Item) -> String {
     match &item.content {
         Content::Mail(mail) => {
-            let cut = item.portion != Portion::All;
-            let repeat = item.repeat;
-            quote::line(mail, Line { repeat, cut })
+            let (repeat, portion) = (item.repeat, item.portion);
+            quote::line(mail, Line { repeat, portion })
         }
         Content::Notice { sentence, .. } => {
             let again = if item.repeat { "(shown before) " } else { "" };
@@ -266,11 +267,11 @@ fn line(item: &Item) -> String {
 }
 
 /// A message alone, in the form of peerbus v1.
-fn message(mail: &Mail, whole: bool) -> (String, Vec<Attribute>) {
+fn message(mail: &Mail, portion: Portion) -> (String, Vec<Attribute>) {
     let inbound = &mail.inbound;
     let kind = quote::kind(inbound.kind);
     let from = quote::plain(&inbound.from);
-    let text = quote::quoted(&quote::said(&inbound.body), !whole);
+    let text = quote::quoted(&quote::said(&inbound.body), portion);
     let content = match mail.is_local() {
         true => format!("{}: {text}", quote::put_in(mail)),
         false => format!("📨 {kind} from {from}: {text}"),
@@ -278,7 +279,7 @@ fn message(mail: &Mail, whole: bool) -> (String, Vec<Attribute>) {
     let talk = &mail.talk;
     let mut meta: Vec<Attribute> = Vec::new();
     let mut say = |key: &'static str, value: Option<&str>| {
-        meta.extend(value.map(|value| (key.into(), quote::plain(value))));
+        meta.extend(value.map(|value| (key, quote::plain(value))));
     };
     say("from", Some(&inbound.from));
     say("source", Some(&inbound.source));
@@ -290,9 +291,8 @@ fn message(mail: &Mail, whole: bool) -> (String, Vec<Attribute>) {
     say("group", inbound.group.as_deref());
     say("one", inbound.one.then_some("true"));
     say("token", inbound.token.as_deref());
-    let own = |(key, _): &&(String, String)| !OURS.contains(&key.as_str());
-    let said = |(key, value): &(String, String)| (key.clone().into(), quote::attribute(value));
-    meta.extend(talk.meta.iter().filter(own).map(said));
+    // One attribute for all that the sender says of itself: none has a name that it chose.
+    meta.extend(quote::attribute(mail).map(|said| ("it_says", said)));
     (content, meta)
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
-use peerbus_core::mailbox::Mail;
+use peerbus_core::mailbox::{Mail, Portion};
 use peerbus_wire::{Conversation, Kind, escape};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -26,12 +26,12 @@ const CONVERSATION: [&str; 5] = ["reply_to", "thread", "priority", "hops", "meta
 const TEXT: [&str; 3] = ["text", "message", "content"];
 
 /// How a message is shown on a line of its own.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Line {
     /// It may have been shown before.
     pub(crate) repeat: bool,
-    /// Only its beginning.
-    pub(crate) cut: bool,
+    /// How much of it.
+    pub(crate) portion: Portion,
 }
 
 /// A message as one line: `📨 msg from bob [ID] (…): "TEXT"`.
@@ -72,7 +72,7 @@ pub(crate) fn line(mail: &Mail, how: Line) -> String {
     if let Some(meta) = meta(mail) {
         let _ = write!(line, " (it says: {meta})");
     }
-    let _ = write!(line, ": {}", quoted(&said(&inbound.body), how.cut));
+    let _ = write!(line, ": {}", quoted(&said(&inbound.body), how.portion));
     line
 }
 
@@ -92,34 +92,49 @@ pub(crate) fn put_in(mail: &Mail) -> String {
     }
 }
 
-/// A text in quotes. A cut is stated after them, where no peer can write.
-pub(crate) fn quoted(text: &str, beginning: bool) -> String {
-    let (chars, bytes) = if beginning {
-        (BEGINNING_CHARS, BEGINNING_BYTES)
-    } else {
-        (TEXT_CHARS, usize::MAX)
-    };
-    let mut max = chars;
-    loop {
-        let end = text
-            .char_indices()
-            .nth(max)
-            .map_or(text.len(), |(end, _)| end);
-        let (shown, rest) = text.split_at(end);
-        let shown = escape(shown, usize::MAX);
-        if shown.len() > bytes {
-            // Escapes take more room than what they stand for.
-            max = max.min(shown.len()) * bytes / shown.len();
-            continue;
+/// A text in quotes. What is missing is stated after them, where no peer can write.
+pub(crate) fn quoted(text: &str, portion: Portion) -> String {
+    let size = || text.chars().count();
+    let (shown, more) = match portion {
+        Portion::All => {
+            let shown = first(text, TEXT_CHARS);
+            (shown, size() - shown.chars().count())
         }
-        return match rest.chars().count() {
-            0 => format!("\"{shown}\""),
-            more => format!(
-                "\"{shown}\"… [{more} more characters: read all of it with the bus inbox tool, \
-                 `ids`]"
-            ),
-        };
+        Portion::Beginning => {
+            let shown = first(text, beginning(text));
+            (shown, size() - shown.chars().count())
+        }
+        Portion::Part { from, to, .. } => {
+            let rest = &text[first(text, from).len()..];
+            let part = escape(first(rest, to - from), usize::MAX);
+            return format!("\"{part}\" [its characters {from} to {to} of {}]", size());
+        }
+    };
+    let shown = escape(shown, usize::MAX);
+    match more {
+        0 => format!("\"{shown}\""),
+        more => format!(
+            "\"{shown}\"… [{more} more characters: read all of it with the bus inbox tool, `ids`]"
+        ),
     }
+}
+
+/// So many characters of a text are quoted where only its beginning is.
+pub(super) fn beginning(text: &str) -> usize {
+    let mut chars = first(text, BEGINNING_CHARS).chars().count();
+    loop {
+        let bytes = escape(first(text, chars), usize::MAX).len();
+        if bytes <= BEGINNING_BYTES {
+            return chars;
+        }
+        // Escapes take more room than what they stand for.
+        chars = chars * BEGINNING_BYTES / bytes;
+    }
+}
+
+fn first(text: &str, chars: usize) -> &str {
+    let end = text.char_indices().nth(chars);
+    end.map_or(text, |(end, _)| &text[..end])
 }
 
 /// All that a body says besides its place in a conversation: itself if it is a text, its `text`,
@@ -220,12 +235,17 @@ pub fn plain(text: &str) -> String {
         .collect()
 }
 
-/// A text that can stand in an attribute: as [`plain`], with what addresses are written with.
+/// As [`meta`], for an attribute: a text that ends none, whatever its client makes of quotes.
 #[must_use]
-pub(crate) fn attribute(text: &str) -> String {
+pub(crate) fn attribute(mail: &Mail) -> Option<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "._@:-/?=+%,;~ ".contains(c);
-    let chars = text.chars().take(META_CHARS);
-    chars.map(|c| if fits(c) { c } else { '_' }).collect()
+    let said = |(key, value): &(String, String)| {
+        let chars = value.chars().take(META_CHARS);
+        let value: String = chars.map(|c| if fits(c) { c } else { '_' }).collect();
+        format!("{}={value}", plain(key))
+    };
+    let said: Vec<_> = mail.talk.meta.iter().map(said).collect();
+    (!said.is_empty()).then(|| said.join("; "))
 }
 
 #[cfg(test)]
@@ -274,16 +294,25 @@ mod tests {
     #[test]
     fn a_cut_is_stated_outside_the_quotes() {
         let text = "x".repeat(BEGINNING_CHARS + 7);
-        let shown = quoted(&text, true);
+        let shown = quoted(&text, Portion::Beginning);
         assert!(
             shown.contains("x\"… [7 more characters"),
             "{}",
             &shown[4_000..]
         );
-        assert_eq!(quoted(&text, false), format!("\"{text}\""));
+        assert_eq!(quoted(&text, Portion::All), format!("\"{text}\""));
         let long = "x".repeat(TEXT_CHARS + 1);
-        assert!(quoted(&long, false).contains("\"… [1 more characters"));
-        let escaped = quoted(&"<".repeat(BEGINNING_CHARS), true);
+        assert!(quoted(&long, Portion::All).contains("\"… [1 more characters"));
+        let many = "<".repeat(BEGINNING_CHARS);
+        let escaped = quoted(&many, Portion::Beginning);
+        assert_eq!(beginning(&many), 1_000);
+        let part = Portion::Part {
+            from: 1,
+            to: 3,
+            last: false,
+        };
+        let shown = quoted("aé\"d", part);
+        assert_eq!(shown, "\"é\\\"\" [its characters 1 to 3 of 4]");
         assert!(escaped.len() < BEGINNING_BYTES + 100 && escaped.contains("c\"… [3096 more"));
     }
 

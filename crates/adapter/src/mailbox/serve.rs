@@ -7,7 +7,7 @@ use peerbus_core::mailbox::{Attempt, Outcome, Path};
 use peerbus_core::peer::Event;
 use peerbus_wire::How;
 use tokio::sync::watch;
-use tokio::time::sleep_until;
+use tokio::time::{sleep, sleep_until};
 
 use super::agent::{AgentLink, WakePath};
 use super::observe::observe;
@@ -19,6 +19,9 @@ const ALIVE_WITHIN: Duration = Duration::from_secs(2);
 
 /// After so long without a word of the broker's a session counts as one that was suspended.
 const SILENT: Duration = Duration::from_secs(30);
+
+/// Between two looks at a client whose process is stopped.
+const STOPPED_PAUSE: Duration = Duration::from_secs(1);
 
 /// The path of a message that is none of the agent's business.
 const TAKEN: &str = "approval";
@@ -159,9 +162,11 @@ impl Mailbox {
 
     async fn watch_deadlines(&self) {
         loop {
-            let due = self.with(|state, _| state.machine.poll_timeout());
+            let (due, stopped) =
+                self.with(|state, _| (state.machine.poll_timeout(), state.machine.is_stopped()));
             let passed = async {
                 match due {
+                    _ if stopped => sleep(STOPPED_PAUSE).await,
                     Some(due_ms) => {
                         sleep_until(self.shared.start + Duration::from_millis(due_ms)).await;
                     }
@@ -169,13 +174,24 @@ impl Mailbox {
                 }
             };
             tokio::select! {
-                () = passed => self.with(|state, now_ms| {
-                    state.machine.handle_timeout(now_ms);
-                    state.look_for_paths();
-                }),
+                () = passed => {
+                    self.is_client_stopped();
+                    self.with(|state, now_ms| {
+                        state.machine.handle_timeout(now_ms);
+                        state.look_for_paths();
+                    });
+                }
                 () = self.shared.deadline.notified() => {}
             }
         }
+    }
+
+    /// Looks whether the client's process is stopped: it reads nothing then.
+    fn is_client_stopped(&self) -> bool {
+        let client = self.with(|state, _| state.client);
+        let stopped = client.is_some_and(peerbus_os::process::is_stopped);
+        self.with(|state, now_ms| state.machine.set_stopped(now_ms, stopped));
+        stopped
     }
 
     async fn push_all(&self, paths: &[Box<dyn WakePath>]) {
@@ -217,6 +233,9 @@ impl Mailbox {
         };
         let (outcome, why) = match usable {
             Ok(path) => {
+                while self.is_client_stopped() {
+                    sleep(STOPPED_PAUSE).await;
+                }
                 self.confirm_alive().await;
                 let outcome = match self.push(attempt) {
                     Some(push) => path.wake(&push).await,

@@ -31,7 +31,7 @@ impl Channel {
     async fn push(&self, content: &str, meta: Vec<Attribute>) -> Outcome {
         let meta = meta
             .into_iter()
-            .map(|(key, value)| (key.into_owned(), Value::from(value)));
+            .map(|(key, value)| (key.to_owned(), Value::from(value)));
         let params = json!({ "content": content, "meta": meta.collect::<Map<_, _>>() });
         match self.host.notify(METHOD, params).await {
             Ok(()) => Outcome::Written,
@@ -68,7 +68,7 @@ impl WakePath for Channel {
         Box::pin(async move {
             let name = quote::plain(name);
             let content = format!("📡 connected as {name}");
-            let meta = vec![("kind".into(), "system".to_owned()), ("self".into(), name)];
+            let meta = vec![("kind", "system".to_owned()), ("self", name)];
             // A client that is gone needs no name.
             let _ = self.push(&content, meta).await;
         })

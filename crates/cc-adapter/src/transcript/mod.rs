@@ -13,6 +13,9 @@ use crate::session::{Session, places};
 /// What the client writes where its user stopped the model.
 const INTERRUPTED: &str = "[Request interrupted by user";
 
+/// What stands in the place of the model where the client wrote an answer itself.
+const SYNTHETIC: &str = "<synthetic>";
+
 /// The transcripts of this session.
 pub(crate) fn transcripts(session: Session) -> Transcripts {
     let reader = || -> Box<dyn LineReader> { Box::new(Lines) };
@@ -52,12 +55,19 @@ impl LineReader for Lines {
             _ => false,
         };
         let is = |kind: &str| line.kind.as_deref() == Some(kind);
-        let request = line.request_id.filter(|_| is("assistant"));
+        // A service behind a gateway may give a request no id; its answer has one. So has what the
+        // client itself writes in the model's place.
+        let message = line.message.unwrap_or_default();
+        let own = message.model.as_deref() == Some(SYNTHETIC);
+        let answer = message
+            .id
+            .filter(|id| message.model.is_some() && !id.is_empty());
+        let request = line.request_id.or(answer).filter(|_| is("assistant"));
         Some(Line {
             id: uuid,
             parent: line.parent,
             presents,
-            answers: request.is_some() && line.is_api_error != Some(true),
+            answers: request.is_some() && line.is_api_error != Some(true) && !own,
             request,
             stopped: is("user") && is_interruption(text),
         })
@@ -95,6 +105,17 @@ struct Written {
     is_sidechain: Option<bool>,
     #[serde(default, deserialize_with = "lenient")]
     attachment: Option<Attachment>,
+    #[serde(default, deserialize_with = "lenient")]
+    message: Option<Message>,
+}
+
+/// What the model's service sent.
+#[derive(Default, Deserialize)]
+struct Message {
+    #[serde(default, deserialize_with = "lenient")]
+    id: Option<String>,
+    #[serde(default, deserialize_with = "lenient")]
+    model: Option<String>,
 }
 
 #[derive(Deserialize)]

@@ -94,6 +94,45 @@ fn the_mere_line_is_no_proof() {
     assert_eq!(feed(&text), [presented(), answered()]);
 }
 
+/// As the client writes an answer of a service that gives its requests no id.
+fn nameless(uuid: &str, parent: &str, id: &str, model: &str) -> String {
+    let more = format!(
+        r#","message":{{"model":"{model}","id":"{id}","type":"message","role":"assistant","content":[{{"type":"text","text":"ok"}}],"stop_reason":"end_turn","usage":{{"input_tokens":10,"output_tokens":5}}}},"userType":"external","version":"2.1.330""#
+    );
+    line("assistant", uuid, parent, &more)
+}
+
+#[test]
+fn an_answer_of_a_service_that_names_no_request_is_proof() {
+    let answer = nameless("b", "a", "msg_1", "claude-opus-4-5");
+    let text = user("a", "0") + &answer;
+    assert_eq!(feed(&text), [presented(), answered()]);
+    // What the client wrote itself is none, whatever its id.
+    for own in [
+        nameless("b", "a", "ab12-cd", "<synthetic>"),
+        nameless("b", "a", "ab12-cd", "<synthetic>").replace(
+            "\"type\":\"assistant\",\"uuid\"",
+            "\"isApiErrorMessage\":true,\"type\":\"assistant\",\"uuid\"",
+        ),
+        answer.replace(
+            "\"isSidechain\":false",
+            "\"isApiErrorMessage\":true,\"isSidechain\":false",
+        ),
+        answer.replace("\"isSidechain\":false", "\"isSidechain\":true"),
+        nameless("b", "a", "", "claude-opus-4-5"),
+        nameless("b", "z", "msg_1", "claude-opus-4-5"),
+    ] {
+        assert_eq!(feed(&(user("a", "0") + &own)), [presented()], "{own}");
+    }
+    // The rest of an answer that began before is none to the mark.
+    let result = format!(r#","message":{{"role":"user","content":"{MARK}"}}"#);
+    let begun = nameless("a", "0", "msg_1", "m") + &line("user", "b", "a", &result);
+    let text = begun + &nameless("c", "b", "msg_1", "m");
+    assert_eq!(feed(&text), [presented()]);
+    let next = nameless("d", "c", "msg_2", "m");
+    assert_eq!(feed(&(text + &next)), [presented(), answered()]);
+}
+
 #[test]
 fn an_answer_to_something_else_is_no_proof() {
     let stranger = assistant("c", "z");

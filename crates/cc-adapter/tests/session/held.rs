@@ -398,10 +398,10 @@ async fn of_passing_notices_the_oldest_go_first() {
 #[tokio::test]
 async fn what_the_session_sends_counts_hops_after_a_push_and_not_after_its_users_word() {
     let mut session = Session::at_home(&[("PEERBUS_WAKE", "socket")]).await;
-    session.deliver(r#"{"text":"go on","hops":4}"#);
+    session.deliver(r#"{"text":"go on","hops":2}"#);
     let pushed = session.home.posted().await.content().to_owned();
     // The client's file is behind its hooks: it still says that the session is idle.
-    for (prompt, hops) in [(pushed.as_str(), json!(5)), ("now this", Value::Null)] {
+    for (prompt, hops) in [(pushed.as_str(), json!(3)), ("now this", Value::Null)] {
         let on = json!({ "hook_event_name": "UserPromptSubmit", "prompt": prompt });
         session.home.hook_on(&on).await;
         let send = json!({ "to": "bob", "body": { "n": 1 } });

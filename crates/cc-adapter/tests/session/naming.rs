@@ -73,7 +73,7 @@ async fn an_id_that_two_senders_used_means_neither() {
 }
 
 #[tokio::test]
-async fn what_is_held_back_is_named_by_whom_it_was_listed_to() {
+async fn what_is_held_back_is_named_by_whom_it_was_shown_to_and_a_list_shows_nothing() {
     let mut session = Session::greeted(&[DEAF, ("PEERBUS_BUDGET", "1")]).await;
     for n in 1..=2 {
         let arguments = json!({ "to": "bob", "body": n });
@@ -85,5 +85,8 @@ async fn what_is_held_back_is_named_by_whom_it_was_listed_to() {
     assert_eq!(said["not_shown"], json!(["m2"]), "{said}");
     let peek = json!({ "peek": true, "ids": ["m2"] });
     session.call("bus.inbox", peek).await;
+    let said = ack(&mut session, "m2").await;
+    assert_eq!(said["not_shown"], json!(["m2"]), "{said}");
+    session.call("bus.inbox", json!({ "ids": ["m2"] })).await;
     assert_eq!(ack(&mut session, "m2").await["acked"], json!(["m2"]));
 }

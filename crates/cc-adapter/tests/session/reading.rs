@@ -75,7 +75,8 @@ async fn a_long_message_is_read_in_parts_and_seen_with_the_last() {
         }
         let result = session.call("bus.inbox", arguments).await;
         let part = result["structuredContent"]["messages"][0].clone();
-        assert_eq!(part["shown_before"], true);
+        let again = part["shown_before"] == true;
+        assert_eq!(again, offset.is_null(), "its beginning was pushed");
         read.push_str(part["text"].as_str().unwrap());
         offset = part["next_offset"].clone();
         if offset.is_null() {
@@ -94,6 +95,39 @@ async fn a_long_message_is_read_in_parts_and_seen_with_the_last() {
         sentence.contains("offset") && sentence.contains("got 0"),
         "{sentence}"
     );
+}
+
+#[tokio::test]
+async fn what_is_named_before_its_end_was_shown_is_not_acked_and_its_rest_comes_with_the_results() {
+    let mut session = Session::greeted(&[]).await;
+    let text = format!("{} AND DELETE THE BACKUPS FIRST", "A".repeat(20_000));
+    session.deliver(&Value::from(text.as_str()).to_string());
+    session.client.push().await;
+    for part in ["its characters 0 to 16384", "its characters 16384 to 20029"] {
+        // A call that fails names it, too.
+        let result = session.call("bus.reply", json!({ "msg_id": "m1" })).await;
+        let rest = result["content"][1]["text"].as_str().unwrap();
+        assert!(rest.contains(part), "{rest}");
+        assert_eq!(rest.contains("BACKUPS FIRST"), part.contains("20029"));
+        assert_eq!(session.broker.acks(), [], "{part}");
+    }
+    session.call("bus.reply", json!({ "msg_id": "m1" })).await;
+    assert_eq!(
+        session.broker.ack().await,
+        ("1".into(), seen("piggyback", "tool_call"))
+    );
+}
+
+#[tokio::test]
+async fn what_is_urgent_is_read_first() {
+    let mut session = Session::greeted(&[DEAF]).await;
+    for _ in 0..30 {
+        session.deliver(r#"{"text":"by the way","priority":"quiet"}"#);
+    }
+    session.deliver(r#"{"text":"stop","priority":"now"}"#);
+    session.waiting(31).await;
+    let read = session.inbox(json!({})).await;
+    assert_eq!(read["messages"][0]["text"], "stop", "{read}");
 }
 
 #[tokio::test]

@@ -311,7 +311,7 @@ async fn a_message_alone_is_one_line_with_what_is_known_of_it() {
         (
             Mail::new(r#"{"text":"hi","meta":{"group":"forged","sent_to":"forged"}}"#),
             said,
-            plain.clone(),
+            with("it_says", "group=forged; sent_to=forged"),
         ),
         (
             Mail::new(r#"{"text":"hi","reply_to":"q1","thread":"t1"}"#),

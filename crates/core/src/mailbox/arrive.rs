@@ -92,10 +92,13 @@ impl Mailbox {
             return Verdict::Pass;
         };
         let chained = self.turns.chained(now_ms);
+        // An answer is held by none that its sender was shown by others.
+        let question = mail.talk.reply_to.as_ref();
+        let answer = question.and_then(|id| self.sent.answer_hops(id.as_str(), from));
         let arrival = Arrival {
             from,
             thread: mail.talk.thread.as_deref(),
-            hops: mail.talk.hops,
+            hops: mail.talk.hops.min(answer.unwrap_or(u32::MAX)),
         };
         governor.judge(now_ms, &arrival, chained)
     }

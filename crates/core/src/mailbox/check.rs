@@ -1,7 +1,7 @@
 //! What must hold between inputs.
 
 use super::Mailbox;
-use super::message::{Cause, Message, Place, Step, WAKING_SHOWINGS_MAX};
+use super::message::{Cause, Message, Place, Showing, Step, WAKING_SHOWINGS_MAX};
 use super::types::AttemptId;
 
 impl Mailbox {
@@ -77,7 +77,9 @@ fn check_showings(message: &Message) {
     assert!(woken <= WAKING_SHOWINGS_MAX, "{message:?} woke too often");
     for showing in &message.shown {
         let path = showing.path;
-        let times = message.shown.iter().filter(|s| s.path == path).count();
+        // A beginning, and later the end of the rest.
+        let same = |s: &&Showing| s.path == path && s.whole == showing.whole;
+        let times = message.shown.iter().filter(same).count();
         let once = !path.wakes && !super::asked_for(path);
         assert!(times <= 1 || !once, "{message:?} went over {path:?} again");
     }

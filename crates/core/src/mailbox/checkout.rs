@@ -12,9 +12,10 @@ use super::{Mailbox, WHOLE_BYTES_MAX};
 
 impl Mailbox {
     /// Gives unseen messages to something that shows text anyway (a hook, the result of a tool), as
-    /// many as the path's limit allows: those that were never shown, then those whose evidence is
-    /// overdue and that this path has not shown. Each goes at most once over each of these paths. A
-    /// message that is larger than the limit goes with its beginning.
+    /// many as the path's limit allows: those that were never shown, urgent ones first, then those
+    /// whose evidence is overdue and that this path has not shown. Each goes at most once over each
+    /// of these paths. A message that is larger than the limit goes with its beginning. Into the
+    /// result of a tool the next part of one that was named before all of it was shown goes besides.
     pub fn along(&mut self, now_ms: u64, path: Path) -> Option<Attempt> {
         self.advance(now_ms);
         let pushed = self.pushed_unread(path);
@@ -22,14 +23,21 @@ impl Mailbox {
             let overtakes = m.is_fresh() && pushed.contains(&m.from);
             m.is_for_passive(path) && !overtakes
         };
-        let fresh = self.messages.iter().filter(|(_, m)| m.is_fresh());
-        let overdue = self.messages.iter().filter(|(_, m)| !m.is_fresh());
-        let candidates: Vec<_> = fresh.chain(overdue).filter(fits).collect();
+        let next = self.messages.iter().find(|(_, m)| m.wants_rest());
+        let next = next.filter(|_| path.in_result);
+        let next = next.map(|(no, message)| (*no, message.next_part()));
+        let other = |(no, _): &(&No, &Message)| next.is_none_or(|(next, _)| next != **no);
+        let waiting = || self.messages.iter().filter(&fits).filter(&other);
+        let fresh =
+            |first: bool| waiting().filter(move |(_, m)| m.is_fresh() && m.is_first() == first);
+        let overdue = waiting().filter(|(_, m)| !m.is_fresh());
+        let candidates: Vec<_> = fresh(true).chain(fresh(false)).chain(overdue).collect();
         let chosen = within(path.limit, candidates.iter().copied());
         let rest = candidates.len() - chosen.len();
         let whole_max = WHOLE_BYTES_MAX.min(path.limit.bytes);
-        let chosen = self.portions(chosen, whole_max);
-        (!chosen.is_empty()).then(|| self.send(path, &chosen, rest, Cause::Along))
+        let mut chosen = self.portions(chosen, whole_max);
+        chosen.extend(next);
+        (!chosen.is_empty()).then(|| self.send(path, &chosen, rest, (Cause::Along, None)))
     }
 
     /// Senders of which a push is with the client and not in the conversation yet. What a hook adds
@@ -64,7 +72,7 @@ impl Mailbox {
         chosen.retain(|(no, _)| readable(no));
         chosen.sort_by_key(|(no, _)| *no);
         chosen.dedup_by_key(|(no, _)| *no);
-        (!chosen.is_empty()).then(|| self.send(path, &chosen, 0, Cause::Read))
+        (!chosen.is_empty()).then(|| self.send(path, &chosen, 0, (Cause::Read, None)))
     }
 
     /// How much of each is shown to an agent that did not ask for it.
@@ -81,19 +89,22 @@ impl Mailbox {
         chosen.into_iter().map(portion).collect()
     }
 
-    /// Makes an attempt with these and lets it go. Items stand in order of arrival.
+    /// Makes an attempt with these and lets it go. Items stand in order of arrival; what is no push
+    /// has urgent ones first. `head`: a push is for this one.
     pub(super) fn send(
         &mut self,
         path: Path,
         chosen: &[(No, Portion)],
         rest: usize,
-        cause: Cause,
+        (cause, head): (Cause, Option<No>),
     ) -> Attempt {
         let id = AttemptId(self.next_attempt);
         self.next_attempt += 1;
         let hide = self.mutations.broken(Mutation::HideRepeat);
         let mut chosen = chosen.to_vec();
-        chosen.sort_by_key(|(no, _)| *no);
+        let urgent = |no: &No| self.messages.get(no).is_some_and(Message::is_first);
+        let first = |no: &No| cause != Cause::Push && urgent(no);
+        chosen.sort_by_key(|(no, _)| (!first(no), *no));
         let mut items = Vec::with_capacity(chosen.len());
         for &(no, portion) in &chosen {
             let Some(message) = self.messages.get_mut(&no) else {
@@ -104,19 +115,23 @@ impl Mailbox {
                 repeat: message.is_repeat(portion) && !hide,
                 portion,
                 content: message.content.clone(),
+                first: cause != Cause::Push && message.is_first(),
                 held: message.held().cloned(),
             });
             let from = Box::new(message.rest().clone());
             message.place = Place::Out { attempt: id, from };
         }
         let idle = matches!(self.activity, Activity::Idle | Activity::Unknown);
-        let mut mails = items.iter().filter_map(|item| item.content.mail());
-        let mail = mails.any(|mail| self.counts(mail.is_local()));
+        // The first of those that may start one: what goes along starts nothing.
+        let counts = |message: &&Message| !message.is_notice() && self.counts(message.is_local());
+        let heads = head.into_iter().chain(chosen.iter().map(|(no, _)| *no));
+        let mut mails = heads.filter_map(|no| self.messages.get(&no));
+        let starter = mails.find(counts).map(Message::starter);
         let sent = Sent {
             path,
             cause,
             step: Step::InFlight,
-            starts: cause == Cause::Push && idle && mail,
+            starts: starter.filter(|_| head.is_some() && idle),
             presented: false,
             missed: false,
             items: chosen,

@@ -4,9 +4,9 @@ use peerbus_wire::{How, Stage};
 
 use super::Mailbox;
 use super::escalate::ANSWER_MS;
-use super::message::{Message, Place, Showing, Step};
+use super::message::{Message, Place, Sent, Showing, Step};
 use super::mutation::Mutation;
-use super::types::{AttemptId, Content, INBOX, Named, No, Output, Path, Policy};
+use super::types::{AttemptId, Content, Named, No, Output, Path, Policy, Portion};
 
 impl Mailbox {
     /// The attempt's text stands in the session's conversation.
@@ -56,7 +56,7 @@ impl Mailbox {
             if portion.is_part() {
                 continue;
             }
-            self.in_view(now_ms, no, attempt, path);
+            self.in_view(now_ms, no, attempt, (path, portion));
             if self.mutations.broken(Mutation::TrustPresence) {
                 self.ack(no, seen(path, "transcript"));
             } else if self.policy == Policy::Pushed && portion.completes(0) {
@@ -66,7 +66,13 @@ impl Mailbox {
     }
 
     /// The message's text is known to have reached the conversation; an answer may take its time.
-    pub(super) fn in_view(&mut self, now_ms: u64, no: No, attempt: AttemptId, path: Path) {
+    pub(super) fn in_view(
+        &mut self,
+        now_ms: u64,
+        no: No,
+        attempt: AttemptId,
+        (path, portion): (Path, Portion),
+    ) {
         let idle_ms = self.clock.at(now_ms);
         let Some(message) = self.messages.get_mut(&no) else {
             return;
@@ -77,14 +83,15 @@ impl Mailbox {
             until_ms: idle_ms + ANSWER_MS,
         };
         message.await_evidence(place, idle_ms);
-        if !message.presented_over.contains(&path) {
-            message.presented_over.push(path);
-            let path = path.word.to_owned();
+        let told = (path, portion.completes(message.read));
+        if !message.presented_over.contains(&told) {
+            message.presented_over.push(told);
+            let path = message.over(path, portion);
             self.progress(no, Stage::Presented { path });
         }
     }
 
-    /// A tool call names the message with this id: the agent has seen it, if it was shown it.
+    /// A tool call names the message with this id: the agent has seen it, if all of it was shown.
     /// `from` tells which, where several senders used the id.
     pub fn named(&mut self, now_ms: u64, id: &str, from: Option<&str>) -> Named {
         self.advance(now_ms);
@@ -98,38 +105,38 @@ impl Mailbox {
             })
         };
         let found = self.messages.iter().filter(|(_, message)| is_it(message));
-        let found: Vec<_> = found.map(|(no, m)| (*no, m.is_known())).collect();
-        for (no, _) in found.iter().filter(|(_, known)| *known) {
-            self.named_one(*no);
-        }
+        let found: Vec<_> = found.map(|(no, _)| *no).collect();
+        let named: Vec<_> = found.into_iter().map(|no| self.named_one(no)).collect();
         self.finish(now_ms);
-        match (found.iter().any(|(_, known)| *known), found.is_empty()) {
-            (true, _) => Named::Seen,
-            (false, false) => Named::NotShown,
-            (false, true) => Named::Unknown,
-        }
+        let order = [Named::Seen, Named::InPart, Named::NotShown];
+        let best = order.into_iter().find(|one| named.contains(one));
+        best.unwrap_or(Named::Unknown)
     }
 
-    fn named_one(&mut self, no: No) {
+    fn named_one(&mut self, no: No) -> Named {
         let Some(message) = self.messages.get(&no) else {
-            return;
+            return Named::Unknown;
         };
-        let out = message.out().and_then(|out| self.attempts.get(&out));
+        // What the governor holds is the agent's when the client has what it read.
+        let out = message.out().filter(|_| message.held().is_none());
+        let out = out.and_then(|out| self.attempts.get(&out));
+        let portion = |sent: &Sent| sent.items.iter().find(|(of, _)| *of == no).map(|(_, p)| *p);
+        let portion = out.and_then(portion);
+        let whole = message.is_whole() || portion.is_some_and(|p| p.completes(message.read));
+        let begun = message.is_begun() || portion.is_some();
+        let careless = begun && self.mutations.broken(Mutation::AckInPart);
         let shown = message.shown.last().map(|showing| showing.path);
         let path = shown.or(out.map(|sent| sent.path));
-        if let Some(path) = path {
-            self.paths.proved(path);
-        }
-        // It may know the name from a session before this one, or from a list.
-        let listed = (message.listed || message.held().is_some()).then_some(&INBOX);
-        let word = path.or(listed).map_or("unknown", |path| path.word);
-        self.ack(
-            no,
-            How::Seen {
-                path: word.to_owned(),
-                evidence: "tool_call".to_owned(),
-            },
-        );
+        let (true, Some(path)) = (whole || careless, path) else {
+            let Some(message) = self.messages.get_mut(&no).filter(|_| begun) else {
+                return Named::NotShown;
+            };
+            message.wanted = true;
+            return Named::InPart;
+        };
+        self.paths.proved(path);
+        self.ack(no, seen(path, "tool_call"));
+        Named::Seen
     }
 
     /// What may be acked although nothing proves it: not what another member of a group would get if this

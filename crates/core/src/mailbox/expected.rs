@@ -68,6 +68,6 @@ impl Mailbox {
         let here = |place: &Place| *place == Place::Expected(ask);
         let no = self.messages.iter().find(|(_, m)| here(&m.place));
         let chosen = [(*no?.0, Portion::All)];
-        Some(self.send(&ASK, &chosen, 0, Cause::Read))
+        Some(self.send(&ASK, &chosen, 0, (Cause::Read, None)))
     }
 }

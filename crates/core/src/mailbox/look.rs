@@ -8,7 +8,8 @@ use super::mutation::Mutation;
 use super::types::{Attempt, Content, Item, Listed, Mail, No, Parent, Portion};
 
 impl Mailbox {
-    /// The messages that wait or are held and are not in other hands, in order of arrival.
+    /// The messages that wait or are held and are not in other hands, in order of arrival, urgent
+    /// ones first.
     #[must_use]
     pub fn look(&self) -> Vec<Listed> {
         let listed = |(no, message): (&No, &Message)| {
@@ -22,7 +23,8 @@ impl Mailbox {
                 read: message.read,
             })
         };
-        self.messages.iter().filter_map(listed).collect()
+        let (first, rest): (Vec<_>, Vec<_>) = self.messages.iter().partition(|(_, m)| m.is_first());
+        first.into_iter().chain(rest).filter_map(listed).collect()
     }
 
     /// It is in a push that is under way: it waits, though it cannot be taken just now.
@@ -41,7 +43,7 @@ impl Mailbox {
         notices.map(|(no, _)| *no).take(max).collect()
     }
 
-    /// The agent is told of this message, in a list or in part.
+    /// The agent is told of this message, in a list: that is no showing.
     pub fn listed(&mut self, no: No) {
         if let Some(message) = self.messages.get_mut(&no) {
             message.listed = true;

@@ -6,6 +6,8 @@ use peerbus_wire::{NameKey, PeerName, Priority};
 
 use crate::peer::Key;
 
+use super::PART_CHARS;
+use super::turns::Starter;
 use super::types::{AskId, AttemptId, Content, No, Path, Portion, Traits};
 
 /// Attempts with a message over waking paths, whatever happens.
@@ -60,8 +62,10 @@ pub(super) struct Message {
     pub(super) again: bool,
     /// Another session may have been shown it while this one had no connection.
     pub(super) elsewhere: bool,
-    /// The agent was told of it when it looked.
+    /// The agent was told of it when it looked, which shows nothing of it.
     pub(super) listed: bool,
+    /// The agent named it when not all of it was shown: the rest goes along with results of tools.
+    pub(super) wanted: bool,
     /// So many characters of it were read, part by part.
     pub(super) read: usize,
     pub(super) place: Place,
@@ -70,8 +74,8 @@ pub(super) struct Message {
     pub(super) dropped: Vec<Path>,
     /// How often that happened.
     pub(super) drops: u32,
-    /// Paths whose presentation the sender was told.
-    pub(super) presented_over: Vec<Path>,
+    /// Paths whose presentation the sender was told, of all of it or of less.
+    pub(super) presented_over: Vec<(Path, bool)>,
     /// When it may go once more over a path that it went over, on the clock of [`Place`].
     pub(super) again_at_ms: Option<u64>,
     /// That time has come.
@@ -95,6 +99,7 @@ impl Message {
             again: traits.again,
             elsewhere: false,
             listed: false,
+            wanted: false,
             read: 0,
             place,
             shown: Vec::new(),
@@ -132,6 +137,18 @@ impl Message {
         }
     }
 
+    /// Whose it is.
+    pub(super) fn starter(&self) -> Starter {
+        let token = self
+            .content
+            .mail()
+            .and_then(|mail| mail.inbound.token.clone());
+        Starter {
+            from: self.from.clone(),
+            token,
+        }
+    }
+
     /// It starts nothing by itself.
     pub(super) fn is_quiet(&self) -> bool {
         self.priority == Priority::Quiet
@@ -144,11 +161,52 @@ impl Message {
 
     /// This much of it may have been shown before.
     pub(super) fn is_repeat(&self, portion: Portion) -> bool {
-        let from = match portion {
-            Portion::All | Portion::Beginning => 0,
-            Portion::Part { from, .. } => from,
+        let before = match portion {
+            Portion::Part { from, .. } if from > 0 => from < self.read || self.is_whole(),
+            _ => self.read > 0 || !self.is_fresh(),
         };
-        self.again || self.elsewhere || !self.is_fresh() || from < self.read
+        self.again || self.elsewhere || before
+    }
+
+    /// All of it was shown.
+    pub(super) fn is_whole(&self) -> bool {
+        self.shown.iter().any(|showing| showing.whole)
+    }
+
+    /// Something of it was shown, not a list only.
+    pub(super) fn is_begun(&self) -> bool {
+        self.read > 0 || !self.is_fresh()
+    }
+
+    /// Its next part goes along with the result of a tool.
+    pub(super) fn wants_rest(&self) -> bool {
+        self.wanted && self.is_begun() && !self.is_whole() && self.is_free()
+    }
+
+    /// What is read by the agent has it before what came earlier.
+    pub(super) fn is_first(&self) -> bool {
+        self.priority == Priority::Now && self.held().is_none()
+    }
+
+    /// The part of it that was not read yet, or the next of several.
+    pub(super) fn next_part(&self) -> Portion {
+        let chars = self.content.mail().map_or(0, |mail| mail.chars);
+        Portion::part(self.read, chars)
+    }
+
+    /// The word for a path, and how much of this was shown where that is not all: `inbox
+    /// 16384/40000`.
+    pub(super) fn over(&self, path: Path, portion: Portion) -> String {
+        let mail = self.content.mail();
+        let shown = match portion {
+            Portion::Beginning => mail.map(|mail| mail.beginning),
+            Portion::Part { .. } if !portion.completes(self.read) => Some(self.read),
+            _ => None,
+        };
+        match (shown, mail) {
+            (Some(shown), Some(mail)) => format!("{} {shown}/{}", path.word, mail.chars),
+            _ => path.word.to_owned(),
+        }
     }
 
     /// No path had it.
@@ -204,12 +262,6 @@ impl Message {
         self.is_free() || matches!(self.place, Place::Held(_)) && !self.parked
     }
 
-    /// The agent can know of it: it was shown, may have been, or is being shown.
-    pub(super) fn is_known(&self) -> bool {
-        let held = matches!(self.rest(), Place::Held(_));
-        self.again || self.listed || !self.is_fresh() || self.out().is_some() && !held
-    }
-
     /// It was shown over this path.
     pub(super) fn was_over(&self, path: Path) -> bool {
         self.shown.iter().any(|showing| showing.path == path)
@@ -243,7 +295,8 @@ impl Message {
 
     /// Somebody may have been shown it, or may be by what is under way.
     pub(super) fn may_be_shown(&self) -> bool {
-        self.is_known() || !self.is_new() || self.out().is_some() || self.read > 0
+        let told = self.again || self.listed || self.is_begun();
+        told || !self.is_new() || self.out().is_some()
     }
 
     /// The bus names it so.
@@ -299,8 +352,8 @@ pub(super) struct Sent {
     pub(super) path: Path,
     pub(super) cause: Cause,
     pub(super) step: Step,
-    /// It is mail for a session that does nothing, as far as is known: it starts a turn.
-    pub(super) starts: bool,
+    /// It is mail for a session that does nothing, as far as is known: this sender's starts a turn.
+    pub(super) starts: Option<Starter>,
     /// Its mark was found in the conversation.
     pub(super) presented: bool,
     /// Its deadline passed without evidence: counted against its path.
@@ -317,6 +370,14 @@ impl Sent {
 }
 
 impl Portion {
+    /// What is shown next of a message of so many characters of which so many were read.
+    #[must_use]
+    pub fn part(from: usize, chars: usize) -> Self {
+        let to = chars.min(from.saturating_add(PART_CHARS));
+        let last = to == chars;
+        Self::Part { from, to, last }
+    }
+
     /// With it all of the message was shown, if `read` characters were before.
     pub(super) fn completes(self, read: usize) -> bool {
         match self {

@@ -79,6 +79,9 @@ pub use types::{
 /// Text of a message, in bytes, up to which all of it is shown where the agent did not ask for it.
 pub const WHOLE_BYTES_MAX: usize = 16_384;
 
+/// Characters of one part of a message that is read part by part.
+pub const PART_CHARS: usize = 16_384;
+
 /// How long the window must stay nearly full before the agent is warned again.
 const FULL_AGAIN_MS: u64 = 600_000;
 
@@ -109,6 +112,10 @@ pub struct Mailbox {
     clock: IdleClock,
     /// As `clock`, but it runs while a dialog is open.
     dialogs: IdleClock,
+    /// The client's process is stopped: it reads nothing.
+    stopped: bool,
+    /// When it was found running last.
+    ran_ms: u64,
     transcript: Transcript,
     /// The transcript stopped showing our marks, so unprovable messages may be released.
     lost_sight: bool,
@@ -116,8 +123,8 @@ pub struct Mailbox {
     /// Peers that hold mail of this session, and when that was told.
     held_there: BTreeMap<String, u64>,
     turns: Turns,
-    /// When it was told last that peers may start no more turns.
-    turns_told_ms: Option<u64>,
+    /// When it was told last that peers may start no more turns, and that one may not.
+    turns_told_ms: (Option<u64>, Option<u64>),
     sent: SentMail,
     recent: Recent,
     asks: Asks,
@@ -159,12 +166,14 @@ impl Mailbox {
             activity: Activity::Unknown,
             clock: IdleClock::new(),
             dialogs: IdleClock::new(),
+            stopped: false,
+            ran_ms: 0,
             transcript: Transcript::default(),
             lost_sight: false,
             governor: exchanges.and_then(Governor::new),
             held_there: BTreeMap::new(),
             turns: Turns::default(),
-            turns_told_ms: None,
+            turns_told_ms: (None, None),
             sent: SentMail::default(),
             recent: Recent::default(),
             asks: Asks::default(),
@@ -224,10 +233,36 @@ impl Mailbox {
         if ends || users {
             self.prompted();
         }
-        let runs = matches!(activity, Activity::Idle | Activity::Unknown);
-        self.clock.run(now_ms, runs);
-        self.dialogs.run(now_ms, activity != Activity::Busy);
+        self.run_clocks(now_ms);
         self.finish(now_ms);
+    }
+
+    fn run_clocks(&mut self, now_ms: u64) {
+        let runs = matches!(self.activity, Activity::Idle | Activity::Unknown);
+        self.clock.run(now_ms, runs && !self.stopped);
+        let runs = self.activity != Activity::Busy;
+        self.dialogs.run(now_ms, runs && !self.stopped);
+    }
+
+    /// The client's process is stopped, or runs. A stopped one reads nothing, and later all that it
+    /// was sent: no more is pushed, and no time counts since it was last found running.
+    pub fn set_stopped(&mut self, now_ms: u64, stopped: bool) {
+        let before = std::mem::replace(&mut self.stopped, stopped);
+        match (before, stopped) {
+            (false, true) => self.run_clocks(self.ran_ms),
+            (true, false) => self.run_clocks(now_ms),
+            _ => {}
+        }
+        if !stopped {
+            self.ran_ms = now_ms;
+        }
+        self.finish(now_ms);
+    }
+
+    /// The client's process is stopped, as far as is known.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stopped
     }
 
     /// The user has the word: what the agent does from now on is not what peers made it do.

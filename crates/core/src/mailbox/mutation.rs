@@ -37,6 +37,8 @@ pub enum Mutation {
     ShowKept,
     /// A result that left for the client counts as seen.
     TrustPipe,
+    /// What is named counts as seen, though only a part of it was shown.
+    AckInPart,
     /// What waits for the user is shown all the same.
     ShowWithheld,
     /// The broker is told what becomes of a text that was put in here.

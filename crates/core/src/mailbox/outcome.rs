@@ -27,6 +27,7 @@ impl Mailbox {
                 self.written(now_ms, attempt);
                 self.relieve();
             }
+            Outcome::Reached => self.reached(attempt),
             Outcome::Failed => self.failed(now_ms, attempt),
             Outcome::Kept => self.kept(now_ms, attempt),
             Outcome::Dropped => self.dropped(now_ms, attempt),
@@ -37,6 +38,21 @@ impl Mailbox {
             Outcome::Denied => self.denied(now_ms, attempt),
         }
         self.finish(now_ms);
+    }
+
+    /// A result is with the client, which may not be able to read it: it stays in its hands until
+    /// something shows what came of it.
+    fn reached(&mut self, attempt: AttemptId) {
+        let open = |sent: &&Sent| sent.step == Step::InFlight && sent.path.in_result;
+        let Some(path) = self.attempts.get(&attempt).filter(open).map(|s| s.path) else {
+            return;
+        };
+        for (no, portion) in self.items(attempt) {
+            if let Some(message) = self.messages.get(&no) {
+                let path = message.over(path, portion);
+                self.progress(no, Stage::Pushed { path });
+            }
+        }
     }
 
     pub(super) fn written(&mut self, now_ms: u64, attempt: AttemptId) {
@@ -66,7 +82,11 @@ impl Mailbox {
             if let Portion::Part { from, to, last } = portion {
                 message.listed = true;
                 if !(last && from <= message.read) {
-                    message.read = message.read.max(if from <= message.read { to } else { 0 });
+                    if from <= message.read && to > message.read {
+                        message.read = to;
+                        let path = message.over(path, portion);
+                        self.progress(no, Stage::Presented { path });
+                    }
                     continue;
                 }
             }
@@ -79,7 +99,7 @@ impl Mailbox {
                     // It was read; it starts no turn even so.
                     message.priority = Priority::Quiet;
                 }
-                self.in_view(now_ms, no, attempt, path);
+                self.in_view(now_ms, no, attempt, (path, portion));
             } else {
                 if before == Step::InFlight || *message.rest() == Place::Kept(attempt) {
                     let place = Place::Shown {
@@ -89,7 +109,7 @@ impl Mailbox {
                     };
                     message.await_evidence(place, idle_ms);
                 }
-                let path = path.word.to_owned();
+                let path = message.over(path, portion);
                 self.progress(no, Stage::Pushed { path });
             }
             let notice = self.messages.get(&no).is_some_and(Message::is_notice);
@@ -249,8 +269,8 @@ impl Mailbox {
             return;
         };
         let (path, cause) = (sent.path, sent.cause);
-        if sent.starts {
-            self.turns.start(now_ms);
+        if let Some(by) = sent.starts.clone() {
+            self.turns.start(now_ms, by);
         }
         if cause == Cause::Push {
             self.paths.took(now_ms, path);
@@ -266,7 +286,16 @@ impl Mailbox {
             };
             let counts = local_counts || !message.is_local();
             if let Some(mail) = message.content.mail().filter(|_| counts) {
-                self.turns.shown(now_ms, mail.talk.hops, unknown);
+                let hops = mail.talk.hops;
+                let question = mail.talk.reply_to.as_ref().zip(message.from.as_ref());
+                let answer = question.map(|(id, from)| self.sent.answer_hops(id.as_str(), from));
+                // A claim that cannot be is none that the agent's own messages repeat.
+                let hops = match answer {
+                    Some(Some(most)) => hops.min(most),
+                    Some(None) => hops.min(1),
+                    None => self.turns.possible(now_ms, hops),
+                };
+                self.turns.shown(now_ms, hops, unknown);
             }
             if portion.is_part() && !portion.completes(message.read) {
                 continue;

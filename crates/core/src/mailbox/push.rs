@@ -7,6 +7,7 @@ use peerbus_wire::{NameKey, Priority};
 use super::checkout::within;
 use super::message::{Cause, Message, Sent, Step};
 use super::mutation::Mutation;
+use super::turns::Free;
 use super::types::{Activity, Limit, No, Output, Path};
 use super::{Mailbox, WHOLE_BYTES_MAX};
 
@@ -37,8 +38,15 @@ struct Choice {
 struct Wait {
     /// When something can be.
     until_ms: Option<u64>,
-    /// Peers have started as many turns as they may.
-    turns: bool,
+    /// Peers have started as many turns as they may, all of them or this one.
+    turns: Option<Turns>,
+}
+
+/// Whose turns are used up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Turns {
+    All,
+    Of(Option<NameKey>),
 }
 
 impl Wait {
@@ -71,6 +79,9 @@ impl Mailbox {
         self.gap_at_ms = None;
         let waits = |s: &Sent| s.cause == Cause::Push && s.step == Step::InFlight;
         let careless = self.mutations.broken(Mutation::ShowInFlight);
+        if self.stopped {
+            return;
+        }
         if self.attempts.values().any(waits) && !careless {
             return;
         }
@@ -78,8 +89,8 @@ impl Mailbox {
             Ok(choice) => self.push(now_ms, &choice),
             Err(wait) => {
                 self.gap_at_ms = wait.until_ms;
-                if wait.turns {
-                    self.say_turns(now_ms);
+                if let Some(turns) = wait.turns {
+                    self.say_turns(now_ms, &turns);
                 }
             }
         }
@@ -110,13 +121,17 @@ impl Mailbox {
                     waiting.add_fresh(message);
                     continue;
                 }
-                let turn_ms = self.turn_at(message, now);
-                let at_ms = self.free_at(now_ms, message, path, urgent).max(turn_ms);
+                let turn = self.turn_at(message, now);
+                let free_ms = self.free_at(now_ms, message, path, urgent);
+                let at_ms = free_ms.max(turn.at_ms);
                 if at_ms <= now_ms {
                     return Ok(Choice { path, head: *no });
                 }
                 wait.until(at_ms);
-                wait.turns |= turn_ms > now_ms;
+                if turn.at_ms > now_ms && wait.turns.is_none() {
+                    let of = || Turns::Of(message.from.clone());
+                    wait.turns = Some(if turn.of_one { of() } else { Turns::All });
+                }
                 waiting.add_fresh(message);
             }
         }
@@ -164,13 +179,14 @@ impl Mailbox {
     }
 
     /// When peers' mail may start the turn that a push would start.
-    fn turn_at(&self, head: &Message, urgent: bool) -> u64 {
+    fn turn_at(&self, head: &Message, urgent: bool) -> Free {
         let works = matches!(self.activity, Activity::Busy | Activity::Waiting);
         let free = head.is_notice() || !self.counts(head.is_local());
         if works || free || self.governor.is_none() {
-            return 0;
+            let (at_ms, of_one) = (0, false);
+            return Free { at_ms, of_one };
         }
-        self.turns.free_at(urgent)
+        self.turns.free_at(urgent, &head.starter())
     }
 
     /// Whether it counts as mail that makes the session do something: a peer's does, a text that was
@@ -204,7 +220,7 @@ impl Mailbox {
         let fresh = |(no, m): &(&No, &Message)| m.is_fresh() && m.is_free() && !chosen.contains(no);
         let rest = self.messages.iter().filter(fresh).count();
         let chosen = self.portions(chosen, WHOLE_BYTES_MAX);
-        let attempt = self.send(choice.path, &chosen, rest, Cause::Push);
+        let attempt = self.send(choice.path, &chosen, rest, (Cause::Push, Some(choice.head)));
         self.paths.used(choice.path);
         if self.recent_ms.len() >= RECENT_MAX {
             self.recent_ms.pop_front();
@@ -270,16 +286,32 @@ impl Mailbox {
     }
 
     /// Tells once in a while that peers have started as many turns as they may.
-    fn say_turns(&mut self, now_ms: u64) {
-        let told = self.turns_told_ms;
+    fn say_turns(&mut self, now_ms: u64, turns: &Turns) {
+        let told = match turns {
+            Turns::All => &mut self.turns_told_ms.0,
+            Turns::Of(_) => &mut self.turns_told_ms.1,
+        };
         if told.is_some_and(|at| now_ms.saturating_sub(at) < TURNS_AGAIN_MS) {
             return;
         }
-        self.turns_told_ms = Some(now_ms);
-        let sentence = "peers' mail started as many turns of this session as it may within 10 \
-                        minutes (50, and 10 for mail that is urgent): what arrives now waits a \
-                        while. Read it with the bus inbox tool";
-        self.warn(sentence);
-        self.put_notice(sentence, None, Priority::Quiet);
+        *told = Some(now_ms);
+        let (whose, many) = match turns {
+            Turns::All => (
+                "peers' mail".to_owned(),
+                "50, and 10 for mail that is urgent",
+            ),
+            Turns::Of(from) => {
+                let from = from.as_ref().map_or("", NameKey::as_str);
+                let from = super::held::plain(from);
+                let whose = format!("mail of {from}, or of its token,");
+                (whose, "30, and of those that are kept for urgent mail one")
+            }
+        };
+        let sentence = format!(
+            "{whose} started as many turns of this session as it may within 10 minutes ({many}): \
+             what arrives of it now waits a while. Read it with the bus inbox tool"
+        );
+        self.warn(&sentence);
+        self.put_notice(&sentence, None, Priority::Quiet);
     }
 }

@@ -12,12 +12,10 @@ use super::types::{Content, Mail, No, Output, Traits};
 use crate::grant::NamePattern;
 use crate::peer::{JobNews, Key};
 
-/// Messages that wait for the user at a time, of all senders and of one, and their bodies in bytes.
-/// What is more is refused: they fill the window, and others' mail needs room there.
-const WITHHELD_MAX: usize = 64;
-const WITHHELD_BYTES_MAX: usize = 256 * 1024;
-const OF_ONE_MAX: usize = WITHHELD_MAX / 2;
-const OF_ONE_BYTES_MAX: usize = WITHHELD_BYTES_MAX / 2;
+/// Messages that wait for the user and that he is shown at a time, and their bodies in bytes. What
+/// is more waits behind them: it stays owed, within the broker's window.
+const SHOWN_MAX: usize = 64;
+const SHOWN_BYTES_MAX: usize = 256 * 1024;
 
 /// After so long the user is told again of a sender whose mail is turned away.
 const WARN_AGAIN_MS: u64 = 600_000;
@@ -35,10 +33,6 @@ const DECLINED: &str = "the recipient's user declined this message";
 
 /// For the sender of a message for one member of a group that vanishes at this one.
 const NOT_HERE: &str = "this member of the group does not come to it";
-
-/// For the sender of a message that would wait for the user, were there room.
-const NO_ROOM: &str =
-    "mail of this sender waits for the recipient's user, and no more of it has room";
 
 /// What is done with a sender's mail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,26 +148,6 @@ impl Mailbox {
 
     fn withhold(&mut self, now_ms: u64, no: No, mail: &Arc<Mail>) {
         let key = mail.inbound.key;
-        let (mut all, mut own) = ((1, mail.inbound.body.len()), (1, mail.inbound.body.len()));
-        for other in self.door.withheld.values() {
-            let bytes = other.mail.inbound.body.len();
-            all = (all.0 + 1, all.1 + bytes);
-            if other
-                .mail
-                .inbound
-                .from
-                .eq_ignore_ascii_case(&mail.inbound.from)
-            {
-                own = (own.0 + 1, own.1 + bytes);
-            }
-        }
-        let room = (all.0 <= WITHHELD_MAX && all.1 <= WITHHELD_BYTES_MAX)
-            && (own.0 <= OF_ONE_MAX && own.1 <= OF_ONE_BYTES_MAX);
-        if !room {
-            let reason = NO_ROOM;
-            self.tell(mail, Output::Reject { no, key, reason });
-            return self.warn_of(now_ms, mail, "is refused: too much waits for you already");
-        }
         let waiting = Withheld {
             mail: Arc::clone(mail),
             again: mail.inbound.again,
@@ -239,10 +213,40 @@ impl Mailbox {
         }
     }
 
-    /// What waits for the user, in order of arrival.
+    /// What waits for the user, as much of it as he is shown, in order of arrival: the first of each
+    /// token and of each sender, then the second, so that whoever sends much hides nobody.
     pub fn withheld(&self) -> impl Iterator<Item = (No, &Arc<Mail>)> {
-        let all = self.door.withheld.iter();
-        all.map(|(no, waiting)| (*no, &waiting.mail))
+        let mut counts = BTreeMap::<_, usize>::new();
+        let mut count = |of: (Option<&'_ str>, Option<&'_ str>)| {
+            let of = (of.0.map(str::to_owned), of.1.map(str::to_ascii_lowercase));
+            let count = counts.entry(of).or_default();
+            *count += 1;
+            *count
+        };
+        let turn = |(no, waiting): (&No, &'_ Withheld)| {
+            let inbound = &waiting.mail.inbound;
+            let token = inbound.token.as_deref();
+            let own = count((token, Some(&inbound.from)));
+            // The session's own token is that of all who have no other.
+            let all = token.map_or(0, |token| count((Some(token), None)));
+            (own.max(all), *no)
+        };
+        let mut all: Vec<_> = self.door.withheld.iter().map(turn).collect();
+        all.sort_unstable();
+        let mut bytes = 0_usize;
+        let mut shown = BTreeMap::new();
+        for (_, no) in all {
+            let Some(waiting) = self.door.withheld.get(&no) else {
+                continue;
+            };
+            bytes = bytes.saturating_add(waiting.mail.inbound.body.len());
+            let fits = shown.len() < SHOWN_MAX && bytes <= SHOWN_BYTES_MAX;
+            if !fits && !shown.is_empty() {
+                break;
+            }
+            shown.insert(no, &waiting.mail);
+        }
+        shown.into_iter()
     }
 
     /// The user decides: the agent gets it, or its sender is told that it does not. False: it does

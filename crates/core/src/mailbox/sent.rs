@@ -19,6 +19,8 @@ struct Sent {
     id: String,
     to: NameKey,
     thread: Option<String>,
+    /// So many replies led to it.
+    hops: u32,
 }
 
 /// The last ones, oldest first.
@@ -29,6 +31,13 @@ pub(super) struct SentMail {
 }
 
 impl SentMail {
+    /// So many replies can have led to an answer of this peer's to a message of this session's.
+    pub(super) fn answer_hops(&self, question: &str, from: &NameKey) -> Option<u32> {
+        let is_it = |sent: &&Sent| sent.id == question && sent.to == *from;
+        let sent = self.sent.iter().rfind(is_it)?;
+        Some(sent.hops.saturating_add(1))
+    }
+
     /// A message of this session's got further: the newest of each is kept.
     pub(super) fn reached(&mut self, receipt: &Receipt) {
         if !matches!(
@@ -52,15 +61,20 @@ impl Mailbox {
     /// So many replies lead to what the agent sends now, by what it was shown in a turn that peers'
     /// mail started; 0 in any other turn.
     pub fn hops(&mut self, now_ms: u64) -> u32 {
-        self.turns.send(now_ms)
+        self.turns.send(now_ms, None)
     }
 
-    /// The agent sent the message `id` to one peer.
-    pub fn sent(&mut self, now_ms: u64, to: &NameKey, id: &str, thread: Option<&str>) {
-        let Some(governor) = &mut self.governor else {
-            return;
-        };
-        governor.sent(now_ms, to, thread);
+    /// As [`Mailbox::hops`], of a reply: by what it answers and nothing else that the agent was
+    /// shown. `hops`: by what that message says of itself.
+    pub fn reply_hops(&mut self, now_ms: u64, hops: u32) -> u32 {
+        self.turns.send(now_ms, Some(hops))
+    }
+
+    /// The agent sent the message `id`, to which so many replies led, to one peer.
+    pub fn sent(&mut self, now_ms: u64, to: &NameKey, id: &str, thread: Option<&str>, hops: u32) {
+        if let Some(governor) = &mut self.governor {
+            governor.sent(now_ms, to, thread);
+        }
         let sent = &mut self.sent.sent;
         if sent.len() >= SENT_MAX {
             sent.pop_front();
@@ -69,6 +83,7 @@ impl Mailbox {
             id: id.to_owned(),
             to: to.clone(),
             thread: thread.map(str::to_owned),
+            hops,
         });
     }
 
@@ -95,14 +110,14 @@ impl Mailbox {
         else {
             return;
         };
-        let is_it = |sent: &Sent| sent.id == receipt.id.as_str();
-        let Some(found) = self.sent.sent.iter().position(is_it) else {
+        let is_it = |sent: &&mut Sent| sent.id == receipt.id.as_str();
+        let Some(sent) = self.sent.sent.iter_mut().find(is_it) else {
             return;
         };
-        let Some(sent) = self.sent.sent.remove(found) else {
+        if std::mem::replace(&mut sent.to, at.key()) == at.key() {
             return;
-        };
-        if let Some(governor) = self.governor.as_mut().filter(|_| sent.to != at.key()) {
+        }
+        if let Some(governor) = &mut self.governor {
             governor.sent(now_ms, &at.key(), sent.thread.as_deref());
         }
     }

@@ -142,6 +142,10 @@ pub struct Mail {
     pub talk: Conversation,
     /// Size of its text as it is shown, in bytes.
     pub bytes: usize,
+    /// Length of its text, in characters.
+    pub chars: usize,
+    /// So many of them are shown where only its beginning is.
+    pub beginning: usize,
 }
 
 impl Mail {
@@ -195,8 +199,11 @@ pub enum Activity {
 /// its client says later may follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The client has it: its bytes left, or, in the result of a tool, it was taken.
+    /// The client has it: its bytes left, or, in the result of a tool, the client went on after it.
     Written,
+    /// The client lives on after its bytes, in the result of a tool: that it understood them nothing
+    /// shows.
+    Reached,
     /// It did not get there: nothing of it was shown.
     Failed,
     /// The client keeps it until its user decides.
@@ -216,7 +223,8 @@ pub struct Attempt {
     pub id: AttemptId,
     /// Where it goes.
     pub path: Path,
-    /// What is in it, in order of arrival; never empty.
+    /// What is in it, in order of arrival; in what no push brings, urgent messages first. Never
+    /// empty.
     pub items: Vec<Item>,
     /// So many more could have been in it, were there room.
     pub rest: usize,
@@ -233,6 +241,8 @@ pub struct Item {
     pub portion: Portion,
     /// What it says.
     pub content: Content,
+    /// It goes before what came earlier.
+    pub first: bool,
     /// Why the governor held it until now.
     pub held: Option<Arc<str>>,
 }
@@ -287,7 +297,10 @@ pub struct Parent {
 pub enum Named {
     /// It was unseen, and is seen now.
     Seen,
-    /// It waits, and was not shown yet: the id is known from elsewhere.
+    /// Only a part of it was shown: it stays unseen, and its rest goes along with results of tools.
+    InPart,
+    /// It waits, and was not shown yet in this life of the adapter: the id is known from a list, or
+    /// from elsewhere.
     NotShown,
     /// No unseen message has this id.
     Unknown,

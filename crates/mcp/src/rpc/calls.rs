@@ -28,7 +28,7 @@ pub(crate) struct Calls {
 #[derive(Default)]
 struct Open {
     answers: HashMap<RequestId, Sending>,
-    /// These left, and the client has shown no life since.
+    /// These left, and the client has asked for nothing since.
     waiting: Vec<(RequestId, Box<dyn Receipt>)>,
     /// These were taken last: a cancellation can cross an answer on the way.
     last: Vec<(RequestId, Box<dyn Receipt>)>,
@@ -68,8 +68,18 @@ impl Calls {
         self.with(|open| !open.waiting.is_empty())
     }
 
-    /// The client said something: it has what left before.
+    /// The client lives: what left before is with it. A library answers a ping, too, that refused
+    /// the line before.
     pub(super) fn alive(&self) {
+        let mut waiting = self.with(|open| std::mem::take(&mut open.waiting));
+        for (_, receipt) in &mut waiting {
+            receipt.reached();
+        }
+        self.with(|open| open.waiting.splice(..0, waiting).for_each(drop));
+    }
+
+    /// The client asked for something: it has what left before.
+    pub(super) fn goes_on(&self) {
         let mut taken = self.with(|open| std::mem::take(&mut open.waiting));
         if taken.is_empty() {
             return;

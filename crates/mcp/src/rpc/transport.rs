@@ -40,8 +40,8 @@ const BATCH_MAX: usize = 256;
 /// - What strict readers of JSON refuse is replaced before anything reads a line.
 /// - A batch is read as its messages, where the version has batches; each has its own answer.
 /// - Arguments of tool calls and structured results travel undecoded, beside rmcp's messages.
-/// - Answers leave in the order in which they are given; [`Calls`] is told when one has left, and
-///   when the client says something.
+/// - Answers leave in the order in which they are given; [`Calls`] is told when one has left, when
+///   the client says something, and when it asks for something.
 pub(super) struct Pipe<R> {
     lines: LineReader<R>,
     out: Outbox,
@@ -167,7 +167,12 @@ impl<R: AsyncRead + Unpin + Send> Pipe<R> {
         {
             self.calls.cancel(&cancel.request_id);
         }
-        self.calls.alive();
+        // What a library answers by itself shows no more than that it lives.
+        let asks = head.id.is_some() && head.method.as_deref().is_some_and(|m| m != "ping");
+        match asks {
+            true => self.calls.goes_on(),
+            false => self.calls.alive(),
+        }
     }
 
     /// Answers a request that rmcp does not see. `id` is JSON text: it can be what rmcp takes for

@@ -21,7 +21,13 @@ struct Output {
     acked: Vec<String>,
     /// No unseen message has one of these ids: seen before, or never here.
     unknown: Vec<String>,
-    /// These wait and were not shown to you yet: they stay unseen. The inbox tool reads them.
+    /// Only a part of these was shown to you: they stay unseen. Their rest comes with the results of
+    /// tools, and the inbox tool reads it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    shown_in_part: Vec<String>,
+    /// These wait and were not shown to you yet, or to an earlier session of this name only: they
+    /// stay unseen. The inbox tool reads them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
     not_shown: Vec<String>,
@@ -72,6 +78,7 @@ fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     for id in ids {
         let list = match context.mailbox.named(&id, None) {
             Named::Seen => &mut output.acked,
+            Named::InPart => &mut output.shown_in_part,
             Named::NotShown => &mut output.not_shown,
             Named::Unknown => &mut output.unknown,
             Named::Several => &mut output.several_senders,

@@ -231,10 +231,7 @@ impl Question<'_> {
     async fn send(&self, talk: &Conversation, body: &str) -> Result<(), End> {
         let bus = self.context.bus;
         let body = talk.write(body);
-        let thread = talk.thread.as_deref();
-        self.context
-            .mailbox
-            .sent(&self.to, self.id.as_str(), thread);
+        self.context.mailbox.sent(&self.to, self.id.as_str(), talk);
         match bus
             .send_as(self.id.clone(), &self.to, &body, DEADLINE)
             .await

@@ -28,7 +28,7 @@ const LINK_DEADLINE: Duration = Duration::from_secs(2);
 struct Output<'a> {
     /// What to make of it.
     note: String,
-    /// The oldest messages that wait, in order.
+    /// The urgent messages that wait, then the oldest of the others, in order.
     messages: Vec<Message<'a>>,
     /// So many more messages and notices wait here: drain again.
     remaining: usize,
@@ -78,8 +78,8 @@ pub(super) struct Message<'a> {
 pub(crate) fn tool() -> Tool {
     Tool {
         title: "Read waiting messages",
-        description: "Takes the messages that peers sent to this session, oldest first. Each is \
-            returned once: read them all. Call it when you start, when you wait for an answer, \
+        description: "Takes the messages that peers sent to this session, urgent ones first, then \
+            oldest first. Each is returned once: read them all. Call it when you start, when you wait for an answer, \
             and between steps of long work.",
         input: json!({
             "type": "object",
@@ -146,14 +146,12 @@ pub(super) fn of_notices<'a>(mut notices: impl Iterator<Item = &'a str>) -> &'st
 fn take(mailbox: &Mailbox, max: usize) -> Checkout {
     let mut bytes = 0;
     let mut chosen = Vec::new();
-    for listed in mailbox.look() {
+    for listed in mailbox.look().iter().filter(|one| one.held.is_none()) {
         bytes += listed.mail.bytes;
         if chosen.len() >= max || !chosen.is_empty() && bytes > BYTES_MAX {
             break;
         }
-        if listed.held.is_none() {
-            chosen.push((listed.no, Portion::All));
-        }
+        chosen.push((listed.no, Portion::All));
     }
     mailbox.check_out(&DRAIN, &chosen, true)
 }

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use peerbus_adapter::mailbox::{Checkout, INBOX, Item, Listed, Mail, Mailbox, No, Portion, quote};
+use peerbus_adapter::mailbox::{
+    Checkout, INBOX, Item, Listed, Mail, Mailbox, No, PART_CHARS, Portion, quote,
+};
 use serde::Serialize;
 use serde_json::json;
 
@@ -17,8 +19,6 @@ const NAME: &str = "bus.inbox";
 const MESSAGES_MAX: usize = 50;
 /// How many messages are read when the call says nothing.
 const MESSAGES: usize = 20;
-/// Longest text of a message that goes whole, and of a part of a longer one, in characters.
-const PART_CHARS: usize = 16_384;
 /// Texts of the messages in an answer, in bytes; one part goes whatever its size.
 const BYTES_MAX: usize = 64 * 1024;
 /// What is shown of a message that is listed, in characters.
@@ -29,7 +29,7 @@ const PEEK_CHARS: usize = 120;
 struct Output<'a> {
     /// What to make of it.
     note: String,
-    /// Messages, oldest first.
+    /// Messages, urgent ones first, then oldest first.
     messages: Vec<Message<'a>>,
     /// So many more wait unseen.
     remaining: usize,
@@ -191,8 +191,8 @@ fn choose(found: &[Listed], max: usize) -> Vec<(No, Portion)> {
     let mut bytes = 0;
     let mut chosen = Vec::new();
     for listed in found.iter().take(max) {
-        let portion = if listed.read > 0 || length(&listed.mail) > PART_CHARS {
-            portion(&listed.mail, listed.read)
+        let portion = if listed.read > 0 || listed.mail.chars > PART_CHARS {
+            Portion::part(listed.read, listed.mail.chars)
         } else {
             Portion::All
         };
@@ -209,23 +209,15 @@ fn choose(found: &[Listed], max: usize) -> Vec<(No, Portion)> {
     chosen
 }
 
-/// The part of a message that begins after so many characters.
-fn portion(mail: &Mail, from: usize) -> Portion {
-    let size = length(mail);
-    let to = size.min(from + PART_CHARS);
-    let last = to == size;
-    Portion::Part { from, to, last }
-}
-
 fn part(listed: &Listed, offset: usize) -> Result<Portion, String> {
-    let size = length(&listed.mail);
+    let size = listed.mail.chars;
     if offset >= size {
         return Err(format!(
             "the argument offset must be less than {size}, the length of this message, got \
              {offset}"
         ));
     }
-    Ok(portion(&listed.mail, offset))
+    Ok(Portion::part(offset, size))
 }
 
 fn message<'a>((item, mail): (&'a Item, &'a std::sync::Arc<Mail>)) -> Message<'a> {
@@ -244,7 +236,7 @@ fn message<'a>((item, mail): (&'a Item, &'a std::sync::Arc<Mail>)) -> Message<'a
         text: quote::within_json(&part),
         offset: Some(from),
         next_offset: (!last).then_some(to),
-        size: Some(text.chars().count()),
+        size: Some(mail.chars),
         ..whole
     }
 }
@@ -341,14 +333,4 @@ fn head(mail: &Mail) -> Message<'_> {
         shown_before: false,
         held: None,
     }
-}
-
-/// Length of a message's text, in characters.
-fn length(mail: &Mail) -> usize {
-    let body = &mail.inbound.body;
-    // No text is longer than its JSON.
-    if body.len() <= PART_CHARS {
-        return body.len();
-    }
-    quote::said(body).chars().count()
 }

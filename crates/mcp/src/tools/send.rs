@@ -96,7 +96,7 @@ pub(super) async fn deliver(
     talk: &Conversation,
 ) -> Result<Output, SendError> {
     let sent = context.bus.send(to, &talk.write(body), DEADLINE).await?;
-    context.mailbox.sent(to, &sent.id, talk.thread.as_deref());
+    context.mailbox.sent(to, &sent.id, talk);
     Ok(Output {
         sent: true,
         known: Known::from(&sent),

@@ -32,17 +32,22 @@ pub(super) fn of(
     let (thread, priority) = (thread(arguments)?, priority(arguments)?);
     let mut talk = Conversation::of(body);
     talk.reply_to = reply_to.or(talk.reply_to);
+    let mut answers = false;
     if let Some(id) = &talk.reply_to {
         if let Some(parent) = context.mailbox.parent(id.as_str(), None) {
             let reply = Conversation::reply(&parent.id, &parent.talk);
             (talk.thread, talk.hops) = (talk.thread.or(reply.thread), reply.hops);
+            answers = true;
         }
         context.mailbox.named(id.as_str(), None);
         talk.hops = talk.hops.max(1);
     }
     talk.thread = thread.or(talk.thread);
     talk.priority = priority.unwrap_or(talk.priority);
-    Ok(context.mailbox.led_to(talk))
+    Ok(match answers {
+        true => context.mailbox.replied(talk),
+        false => context.mailbox.led_to(talk),
+    })
 }
 
 /// The argument `priority`.

@@ -6,7 +6,7 @@ use peerbus_adapter::domains::Joined;
 use peerbus_adapter::{How, PeerEntry, PeerName, Receipt, Stage};
 use peerbus_wire::escape;
 
-use peerbus_adapter::text::{proof, says, span, word};
+use peerbus_adapter::text::{proof, says, shown, span, word};
 
 use super::{NAME_CHARS, REASON_CHARS, reached};
 use crate::about::About;
@@ -135,13 +135,18 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64, peers: &[PeerEntry]) -> St
         }
         Stage::Delivered => delivered(name, &ago, peers.iter().find(|peer| peer.name == to)),
         Stage::Pushed { path } => format!(
-            "pushed to {name} over {}{ago}; nothing shows that it was read yet, and it is owed \
+            "{}pushed to {name} over {}{ago}; nothing shows that it was read yet, and it is owed \
              until something does",
+            part(path, " of it were "),
             word(path)
         ),
         Stage::Presented { path } => format!(
-            "its text came into {name}'s conversation{ago}, by {}; no answer of the model after \
+            "{} came into {name}'s conversation{ago}, by {}; no answer of the model after \
              it is known: its turn may run still",
+            match part(path, " of its text") {
+                part if part.is_empty() => "its text".into(),
+                part => part,
+            },
             word(path)
         ),
         // Who holds it says what can be done.
@@ -203,6 +208,12 @@ fn delivered(name: &str, ago: &str, peer: Option<&PeerEntry>) -> String {
 fn is_plain(peer: &PeerEntry) -> bool {
     let about = About::new(peer);
     about.client.is_none() && about.activity.is_none() && about.wake.is_none()
+}
+
+/// How much of a message was shown by a path that says so, with what follows; else nothing.
+fn part(path: &str, then: &str) -> String {
+    let part = shown(path).map(|(shown, of)| format!("{shown} of {of} characters{then}"));
+    part.unwrap_or_default()
 }
 
 /// The sentence about one that has not got it; about a group, of which one gets it.

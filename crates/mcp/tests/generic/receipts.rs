@@ -115,10 +115,13 @@ async fn a_client_that_says_nothing_more_is_asked_once_whether_it_lives() {
         if answers {
             let pong = json!({ "jsonrpc": "2.0", "id": ping["id"], "result": {} });
             client.say(&pong).await;
+            // Its library answers that, whatever it made of the line before.
             let took = broker.progress().await.1;
-            assert!(matches!(took, Stage::Presented { .. }), "{took:?}");
+            assert!(matches!(took, Stage::Pushed { .. }), "{took:?}");
             // An answer that nothing hangs on asks for no sign.
             client.call("bus.drain", json!({})).await;
+            let took = broker.progress().await.1;
+            assert!(matches!(took, Stage::Presented { .. }), "{took:?}");
             assert_eq!(broker.ack().await.0, "1");
         }
         for _ in 0..10 {

@@ -1,7 +1,7 @@
 //! What the agent does with the tools of the bus.
 
 use peerbus_core::mailbox::{
-    ASK, AskId, Attempt, DRAIN, INBOX, Listed, Mail, Named, No, Outcome, PIGGYBACK, Portion,
+    ASK, AskId, Attempt, DRAIN, INBOX, Listed, Mail, No, Outcome, PIGGYBACK, Portion,
 };
 use peerbus_wire::{MessageId, PeerName, Receipt, Stage};
 
@@ -105,12 +105,13 @@ impl World {
         let (id, from) = (mail.inbound.id.as_str(), mail.inbound.from.as_str());
         let short = self.rng.chance(300) && !self.healing;
         let from = (!short).then_some(from);
-        let known = self.oracle.named(id, from);
+        let expected = self.oracle.named(id, from);
         let named = self.input(|mailbox, now| Some(mailbox.named(now, id, from)))?;
-        let seen = named == Some(Named::Seen);
-        ensure(seen == known || named.is_none(), "evidence", || {
-            format!("{id} of {from:?} is {named:?}, known {known}")
-        })?;
+        ensure(
+            named.is_none_or(|named| named == expected),
+            "evidence",
+            || format!("{id} of {from:?} is {named:?}, not {expected:?}"),
+        )?;
         if !self.healing && self.rng.chance(300) {
             self.writes(Some(mail))?;
         }
@@ -152,7 +153,7 @@ impl World {
         if let Ok(name) = name {
             let thread = thread.then_some("plan");
             self.input(|mailbox, now| {
-                mailbox.sent(now, &name, &id, thread);
+                mailbox.sent(now, &name, &id, thread, 0);
             })?;
         }
         if self.rng.chance(500) {

@@ -177,5 +177,7 @@ fn mail(key: Key, id: String, letter: &Letter) -> Mail {
         },
         talk,
         bytes: letter.bytes,
+        chars: letter.bytes,
+        beginning: letter.bytes.min(4_096),
     }
 }

@@ -40,8 +40,10 @@ fn an_id_that_the_agent_cannot_know_is_not_seen() {
     assert_eq!(named(&mut rig, "x", None), Named::NotShown);
     assert_eq!(rig.acked(), []);
     rig.mailbox.listed(no);
-    assert_eq!(named(&mut rig, "x", None), Named::Seen);
-    assert_eq!(rig.acked(), [(no, seen("inbox", "tool_call"))]);
+    assert_eq!(named(&mut rig, "x", None), Named::NotShown, "a list");
+    assert_eq!(rig.acked(), []);
+    let along = rig.along(&PIGGYBACK).unwrap();
+    assert_eq!(portions(&along), [Portion::All], "it comes as ever");
 }
 
 fn gets(rig: &mut Rig, id: &str, to: &str, stage: Stage) {
@@ -92,7 +94,7 @@ fn what_was_lost_wakes_the_agent_and_what_a_peer_holds_is_told_once_in_a_while()
 #[test]
 fn a_peer_that_answers_under_another_name_is_counted_under_it() {
     let mut rig = Rig::governed(Policy::Auto, Some(0), &[]);
-    rig.input(|mailbox, now| mailbox.sent(now, &key_of("old"), "q", None));
+    rig.input(|mailbox, now| mailbox.sent(now, &key_of("old"), "q", None, 0));
     gets(&mut rig, "q", "new", Stage::Delivered);
     rig.arrive_from("new", Priority::Next);
     assert_eq!(rig.mailbox.held().0, 1);

@@ -324,3 +324,47 @@ fn what_a_client_that_ended_had_goes_to_the_next_at_once_as_a_repeat() {
         assert_eq!((rig.wanted(), rig.mailbox.unseen()), (None, 0));
     }
 }
+
+#[test]
+fn a_client_that_was_stopped_is_sent_nothing_twice() {
+    let mut rig = Rig::new(&ALL);
+    let stopped = |rig: &mut Rig, stopped| {
+        rig.input(|mailbox, now| mailbox.set_stopped(now, stopped));
+    };
+    stopped(&mut rig, false);
+    let first = rig.next();
+    let push = rig.pushed();
+    // It was stopped at some time before the deadline, at which somebody looks.
+    rig.now_ms += 10_000;
+    stopped(&mut rig, true);
+    rig.pass(1_000);
+    rig.arrive_from("alice", Priority::Now);
+    rig.pass(3_600_000);
+    assert_eq!(rig.wanted(), None, "it reads nothing");
+    assert_eq!(rig.along(&HOOK).map(|along| ids(&along)), Some(vec![2]));
+    stopped(&mut rig, false);
+    rig.pass(1_000);
+    assert_eq!(rig.wanted(), None, "it reads what it has");
+    rig.presented(&push);
+    rig.answered(&push);
+    assert_eq!(rig.acked(), [(first, seen("socket", "transcript"))]);
+}
+
+#[test]
+fn what_came_while_the_client_was_stopped_goes_once_when_it_runs() {
+    let mut rig = Rig::new(&ALL);
+    rig.input(|mailbox, now| mailbox.set_stopped(now, true));
+    let first = rig.next();
+    for activity in [Activity::Busy, Activity::Idle] {
+        rig.activity(activity);
+        rig.pass(600_000);
+        assert_eq!(rig.wanted(), None, "{activity:?}");
+    }
+    rig.input(|mailbox, now| mailbox.set_stopped(now, false));
+    let push = rig.pushed();
+    assert_eq!((ids(&push), repeats(&push)), (vec![first.0], vec![false]));
+    rig.pass(9_999);
+    assert_eq!(rig.wanted(), None);
+    rig.pass(1);
+    assert_eq!(repeats(&rig.push()), [true], "time counts again");
+}

@@ -67,11 +67,157 @@ fn a_tool_call_that_names_it_settles_it_alone() {
 }
 
 #[test]
-fn a_name_that_another_session_showed_settles_too() {
+fn a_name_from_an_earlier_session_settles_nothing_before_this_one_has_shown_it() {
     let mut rig = Rig::new(&[]);
     let message = rig.arrives("bob", 100, of(Priority::Next), true);
-    rig.named(message);
-    assert_eq!(rig.acked(), [(message, seen("unknown", "tool_call"))]);
+    assert_eq!(rig.named(message), Named::NotShown);
+    assert_eq!(rig.acked(), [], "who knows how much of it was shown");
+    let along = rig.along(&PIGGYBACK).unwrap();
+    assert_eq!(repeats(&along), [true]);
+    rig.outcome(&along, Outcome::Written);
+    assert_eq!(rig.named(message), Named::Seen);
+    assert_eq!(rig.acked(), [(message, seen("piggyback", "tool_call"))]);
+}
+
+/// The next result carries the next part of a message that was named, and nothing acks it before
+/// its end.
+fn reads_the_rest(rig: &mut Rig, no: No, parts: &[(usize, usize, bool)]) {
+    for (n, &(from, to, last)) in parts.iter().enumerate() {
+        assert_eq!(rig.named(no), Named::InPart, "part {n}");
+        assert_eq!(rig.acked(), [], "part {n}");
+        let along = rig.along(&PIGGYBACK).expect("its rest");
+        assert_eq!(portions(&along), [Portion::Part { from, to, last }]);
+        assert_eq!(rig.along(&PIGGYBACK), None, "one part at a time");
+        rig.called();
+        rig.outcome(&along, Outcome::Written);
+        let over = match last {
+            true => stands("piggyback"),
+            false => stands(&format!("piggyback {to}/40000")),
+        };
+        assert_eq!(rig.progress().last(), Some(&(no, over)));
+        assert_eq!(rig.mailbox.look().len(), 1, "it can be read");
+    }
+    assert_eq!(rig.named(no), Named::Seen);
+    assert_eq!(rig.acked(), [(no, seen("piggyback", "tool_call"))]);
+}
+
+#[test]
+fn what_is_named_and_was_shown_in_part_is_acked_by_nothing_and_its_rest_comes_along() {
+    // A push, a result and the inbox have shown its beginning.
+    let whole = [
+        (0, 16_384, false),
+        (16_384, 32_768, false),
+        (32_768, 40_000, true),
+    ];
+    for way in 0..3 {
+        for readable in [true, false] {
+            let mut rig = Rig::new(&[]);
+            if way == 0 {
+                rig.ready(&SOCKET);
+            }
+            let no = rig.arrive_sized(Priority::Next, 40_000);
+            let parts = match way {
+                0 => {
+                    rig.pushed();
+                    assert_eq!(rig.progress(), [(no, went("socket 4096/40000"))]);
+                    &whole[..]
+                }
+                1 => {
+                    let along = rig.along(&PIGGYBACK).unwrap();
+                    rig.outcome(&along, Outcome::Written);
+                    assert_eq!(rig.progress(), [(no, stands("piggyback 4096/40000"))]);
+                    &whole[..]
+                }
+                _ => {
+                    let first = Portion::part(0, 40_000);
+                    let read = rig.check_out(&[(no, first)]).unwrap();
+                    rig.outcome(&read, Outcome::Written);
+                    assert_eq!(rig.progress(), [(no, stands("inbox 16384/40000"))]);
+                    &whole[1..]
+                }
+            };
+            rig.readable(readable);
+            reads_the_rest(&mut rig, no, parts);
+        }
+    }
+}
+
+#[test]
+fn the_rest_of_what_was_named_leaves_room_for_others_and_may_be_lost() {
+    let mut rig = Rig::new(&[]);
+    let long = rig.arrive_sized(Priority::Next, 40_000);
+    let along = rig.along(&PIGGYBACK).unwrap();
+    rig.outcome(&along, Outcome::Written);
+    let other = rig.next();
+    assert_eq!(rig.named(long), Named::InPart);
+    assert_eq!(
+        rig.along(&HOOK).map(|a| ids(&a)),
+        Some(vec![other.0]),
+        "no result of a tool"
+    );
+    let along = rig.along(&PIGGYBACK).unwrap();
+    assert_eq!(along.items[0].no, long);
+    rig.outcome(&along, Outcome::Doubtful);
+    let again = rig.along(&PIGGYBACK).unwrap();
+    assert_eq!(
+        (portions(&again), repeats(&again)),
+        (portions(&along), vec![true])
+    );
+}
+
+#[test]
+fn what_the_governor_holds_is_read_to_its_end_before_it_is_seen() {
+    let mut rig = Rig::governed(Policy::Auto, Some(0), &[]);
+    rig.input(|mailbox, now| mailbox.sent(now, &key_of("bob"), "q", None, 0));
+    let held = rig.arrive_sized(Priority::Next, 20_000);
+    assert_eq!(rig.mailbox.held().0, 1);
+    rig.progress();
+    for from in [0, 16_384] {
+        assert_eq!(
+            rig.along(&PIGGYBACK).filter(|a| ids(a).contains(&held.0)),
+            None
+        );
+        let read = rig
+            .check_out(&[(held, Portion::part(from, 20_000))])
+            .unwrap();
+        rig.outcome(&read, Outcome::Written);
+        let named = rig.named(held);
+        assert_eq!(
+            named,
+            if from == 0 {
+                Named::InPart
+            } else {
+                Named::Seen
+            }
+        );
+    }
+    assert_eq!(rig.acked(), [(held, seen("inbox", "tool_call"))]);
+}
+
+#[test]
+fn a_client_that_lives_has_not_shown_that_it_understood() {
+    let mut rig = Rig::with_policy(Policy::Pushed, &[&SOCKET]);
+    rig.activity(Activity::Busy);
+    let message = rig.next();
+    let quiet = rig.arrive(Priority::Quiet);
+    let push = rig.pushed();
+    assert_eq!(ids(&push), [message.0]);
+    rig.acked();
+    rig.progress();
+    let read = rig.check_out(&[(quiet, Portion::All)]).unwrap();
+    rig.outcome(&read, Outcome::Reached);
+    assert_eq!(rig.progress(), [(quiet, went("inbox"))]);
+    assert_eq!(rig.acked(), []);
+    rig.called();
+    rig.pass(3_600_000);
+    assert_eq!(
+        (rig.wanted(), rig.acked()),
+        (None, vec![]),
+        "it is being read"
+    );
+    rig.outcome(&read, Outcome::Written);
+    assert_eq!(rig.progress(), [(quiet, stands("inbox"))]);
+    assert_eq!(rig.acked(), [(quiet, only_pushed("inbox"))]);
 }
 
 #[test]
@@ -83,7 +229,8 @@ fn what_was_shown_in_part_needs_more_than_an_answer() {
     rig.answered(&push);
     assert_eq!(rig.acked(), []);
     assert_eq!(rig.mailbox.watched().count(), 0, "no more to be had there");
-    assert!(rig.progress().contains(&(message, stands(SOCKET.word))));
+    let part = stands("socket 4096/100000");
+    assert!(rig.progress().contains(&(message, part)));
     let read = rig.read().unwrap();
     assert_eq!(
         (portions(&read), repeats(&read)),

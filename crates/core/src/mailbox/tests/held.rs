@@ -11,7 +11,7 @@ fn rig(paths: &[Path]) -> Rig {
 
 /// The agent writes to bob, and he writes back.
 fn exchange(rig: &mut Rig) -> No {
-    rig.input(|mailbox, now| mailbox.sent(now, &key_of("bob"), "q", None));
+    rig.input(|mailbox, now| mailbox.sent(now, &key_of("bob"), "q", None, 0));
     rig.arrive(Priority::Next)
 }
 
@@ -101,7 +101,7 @@ fn what_is_released_keeps_its_place_and_starts_nothing() {
     let held = exchange(&mut rig);
     let ann = rig.arrive_from("ann", Priority::Next);
     rig.pass(600_000);
-    rig.input(|mailbox, now| mailbox.sent(now, &key_of("bob"), "q", None));
+    rig.input(|mailbox, now| mailbox.sent(now, &key_of("bob"), "q", None, 0));
     let quiet = rig.arrive(Priority::Quiet);
     assert_eq!(rig.mailbox.held().0, 0, "another of his passed");
     let waits: Vec<_> = rig.mailbox.look().iter().map(|one| one.no).collect();

@@ -26,6 +26,10 @@ struct Rig {
     next: u64,
     /// What arrives is for one member of a group.
     job: bool,
+    /// Its sender's token.
+    token: Option<&'static str>,
+    /// The least size of its body.
+    body: usize,
 }
 
 impl Rig {
@@ -45,6 +49,8 @@ impl Rig {
             outputs: Vec::new(),
             next: 1,
             job: false,
+            token: None,
+            body: 0,
         };
         for path in [&CHANNEL, &SOCKET, &REWAKE] {
             rig.mailbox.add_path(path);
@@ -119,12 +125,12 @@ impl Rig {
             source: "test".into(),
             kind: Kind::Msg,
             ts: "2026-01-01T00:00:00Z".into(),
-            body: "\"hello\"".into(),
+            body: format!("\"hello{}\"", " ".repeat(self.body)),
             again,
             to: None,
             group: self.job.then(|| "shop".into()),
             one: self.job,
-            token: None,
+            token: self.token.map(str::to_owned),
             approves: false,
             age_ms: 0,
         };
@@ -132,6 +138,8 @@ impl Rig {
             inbound,
             talk,
             bytes,
+            chars: bytes,
+            beginning: bytes.min(4_096),
         };
         self.input(|mailbox, now| mailbox.message(now, mail.into()));
         No(self.mailbox.last)

@@ -177,3 +177,33 @@ fn a_hook_does_not_overtake_a_push_of_the_same_sender_that_its_client_has() {
     let along = rig.along(&HOOK).expect("both");
     assert_eq!(along.items.len(), 2);
 }
+
+#[test]
+fn what_is_urgent_goes_first_behind_any_number_of_others() {
+    let mut rig = Rig::new(&[]);
+    for _ in 0..300 {
+        rig.arrives("eve", 100, of(Priority::Quiet), false);
+    }
+    let urgent = rig.arrive_from("alice", Priority::Now);
+    assert_eq!(rig.mailbox.look()[0].no, urgent);
+    for path in [&PIGGYBACK, &HOOK] {
+        let along = rig.along(path).unwrap();
+        assert_eq!(ids(&along)[..3], [urgent.0, 1, 2]);
+        rig.outcome(&along, Outcome::Failed);
+    }
+    let read = rig.check_out(&[(No(1), Portion::All), (urgent, Portion::All)]);
+    assert_eq!(ids(&read.unwrap()), [urgent.0, 1]);
+}
+
+#[test]
+fn what_is_held_does_not_go_first() {
+    let mut rig = Rig::governed(Policy::Auto, Some(0), &[]);
+    rig.input(|mailbox, now| mailbox.sent(now, &key_of("bob"), "q", None, 0));
+    rig.arrive_from("alice", Priority::Next);
+    let held = rig.arrive(Priority::Now);
+    assert_eq!(rig.mailbox.held().0, 1);
+    assert_eq!(
+        rig.mailbox.look().last().map(|listed| listed.no),
+        Some(held)
+    );
+}

@@ -136,14 +136,44 @@ fn new_rules_are_for_what_waits_too() {
 }
 
 #[test]
-fn what_waits_leaves_room_for_others_mail() {
+fn what_waits_of_many_names_hides_nobody_and_is_never_rejected() {
     let mut rig = rig(&["*=hold"]);
-    for _ in 0..33 {
-        rig.next();
+    for name in ["eve0", "eve1"] {
+        for _ in 0..100 {
+            rig.arrive_from(name, Priority::Next);
+        }
     }
-    assert_eq!((waiting(&rig).len(), rig.rejected().len()), (32, 1));
-    for n in 0..33 {
-        rig.arrive_from(&format!("p{n}"), Priority::Next);
+    rig.token = Some("ci");
+    for n in 0..200 {
+        rig.arrive_from(&format!("c{n}"), Priority::Next);
     }
-    assert_eq!((waiting(&rig).len(), rig.rejected().len()), (64, 1));
+    rig.token = None;
+    let alice = rig.arrive_from("alice", Priority::Next);
+    let shown = waiting(&rig);
+    assert!(shown.len() == 64 && shown.contains(&alice), "{shown:?}");
+    assert_eq!(rig.rejected(), []);
+    let told = rig.progress();
+    assert_eq!(told.len(), 401, "each sender is told that it waits");
+    let of_ci = shown.iter().filter(|no| (201..=400).contains(&no.0));
+    assert!(of_ci.count() <= 22, "a token's share is that of a name");
+    // What is decided makes room for what waits behind it.
+    for _ in 0..401 {
+        let first = waiting(&rig)[0];
+        assert!(rig.input(|mailbox, now| mailbox.decide(now, first, false)));
+    }
+    assert_eq!(rig.rejected().len(), 401);
+}
+
+#[test]
+fn what_the_user_is_shown_of_what_waits_has_a_bound_in_bytes_and_one_is_shown_in_any_case() {
+    let mut rig = rig(&["*=hold"]);
+    rig.body = 200_000;
+    let first = rig.next();
+    rig.next();
+    assert_eq!(waiting(&rig), [first]);
+    let mut rig = Rig::new(&[]);
+    rig.input(|mailbox, now| mailbox.set_senders(now, &rules(&["*=hold"])));
+    rig.body = 1_000_000;
+    let first = rig.next();
+    assert_eq!(waiting(&rig), [first]);
 }

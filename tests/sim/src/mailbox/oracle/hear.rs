@@ -1,6 +1,8 @@
 //! What the mailbox hears: what follows from it.
 
-use peerbus_core::mailbox::{Activity, AskId, Attempt, AttemptId, Item, Mail, Outcome, Portion};
+use peerbus_core::mailbox::{
+    Activity, AskId, Attempt, AttemptId, Item, Mail, Named, Outcome, Portion,
+};
 use peerbus_core::mailbox::{Path, Policy};
 use peerbus_wire::Receipt;
 
@@ -51,7 +53,8 @@ impl Oracle {
         let talk = letter.mail.talk.clone();
         let mut inbound = letter.mail.inbound.clone();
         inbound.again = again;
-        let bytes = letter.mail.bytes;
+        let (bytes, chars) = (letter.mail.bytes, letter.mail.chars);
+        let beginning = letter.mail.beginning;
         let question = talk.reply_to.as_ref().map(|id| id.as_str().to_owned());
         let asks = &mut self.session.asks;
         let ask = asks.iter_mut().find(|ask| {
@@ -82,20 +85,18 @@ impl Oracle {
             inbound,
             talk,
             bytes,
+            chars,
+            beginning,
         }
     }
 
     /// A message as it was sent.
     pub(in crate::mailbox) fn as_sent(&self, which: Which) -> Mail {
-        let Mail {
-            inbound,
-            talk,
-            bytes,
-        } = &self.letters[which].mail;
+        let mail = &self.letters[which].mail;
         Mail {
-            inbound: inbound.clone(),
-            talk: talk.clone(),
-            bytes: *bytes,
+            inbound: mail.inbound.clone(),
+            talk: mail.talk.clone(),
+            ..*mail
         }
     }
 
@@ -154,6 +155,8 @@ impl Oracle {
             Outcome::Kept | Outcome::Dropped | Outcome::Doubtful => showing.presented,
             Outcome::Written => showing.told == Some(Outcome::Written),
             Outcome::Denied => false,
+            // It shows nothing.
+            Outcome::Reached => true,
         };
         if outcome == Outcome::Doubtful {
             self.doubts(id);
@@ -304,8 +307,9 @@ impl Oracle {
         }
     }
 
-    /// The mailbox hears that the agent named a message. True: it can know of it.
-    pub(in crate::mailbox) fn named(&mut self, id: &str, from: Option<&str>) -> bool {
+    /// The mailbox hears that the agent named a message. Whether it was shown all of it, a part, or
+    /// nothing, and whether it is not here.
+    pub(in crate::mailbox) fn named(&mut self, id: &str, from: Option<&str>) -> Named {
         let here: Vec<_> = (self.session.entries.keys())
             .copied()
             .filter(|which| {
@@ -326,31 +330,51 @@ impl Oracle {
         senders.sort_unstable();
         senders.dedup();
         if from.is_none() && senders.len() > 1 {
-            return false;
+            return Named::Several;
         }
         let meant: Vec<_> = here
             .into_iter()
             .filter(|which| from.is_none() || self.from(*which) == from)
             .collect();
-        let mut known = false;
+        let mut named = Named::Unknown;
         for which in meant {
             let session = &mut self.session;
-            let Some(entry) = session.entries.get_mut(&which).filter(|e| e.is_known()) else {
+            let Some(entry) = session.entries.get_mut(&which) else {
                 continue;
             };
-            known = true;
-            let open = entry.open.and_then(|open| session.attempts.get(&open));
+            let open = entry.open.filter(|_| !entry.held);
+            let open = open.and_then(|open| session.attempts.get(&open));
+            let portion = open.and_then(|showing| {
+                let key = self.letters[which].mail.inbound.key;
+                let is_it = |item: &&Item| {
+                    let mail = item.content.mail();
+                    mail.is_some_and(|mail| mail.inbound.key == key)
+                };
+                showing
+                    .attempt
+                    .items
+                    .iter()
+                    .find(is_it)
+                    .map(|item| item.portion)
+            });
+            let whole = entry.standing.iter().any(|stand| stand.whole)
+                || portion.is_some_and(|portion| entry.completes(portion));
+            if !whole {
+                let begun = entry.read > 0 || !entry.is_fresh() || portion.is_some();
+                named = match (named, begun) {
+                    (Named::Seen, _) => Named::Seen,
+                    (_, true) | (Named::InPart, false) => Named::InPart,
+                    (_, false) => Named::NotShown,
+                };
+                continue;
+            }
+            named = Named::Seen;
             let last = entry.standing.last().map(|stand| stand.path);
             let path = last.or(open.map(|showing| showing.attempt.path));
-            let listed = if entry.listed { "inbox" } else { "unknown" };
-            let word = path.map_or(listed, |path| path.word);
+            let word = path.map_or("unknown", |path| path.word);
             entry.evidence.insert((word.into(), "tool_call".into()));
-            if entry.held {
-                // It knows it from where held messages are read.
-                entry.evidence.insert(("inbox".into(), "tool_call".into()));
-            }
         }
-        known
+        named
     }
 
     /// The mailbox hears that the agent called a tool.
@@ -408,19 +432,19 @@ impl Entry {
                 self.kept.take_if(|kept| *kept == id);
             }
             Outcome::Denied => self.denied = true,
+            Outcome::Reached => {}
         }
     }
 
     /// The client has this much of it.
     fn written(&mut self, item: &Item, path: Path, policy: Policy) {
-        if let Portion::Part { from, to, .. } = item.portion {
-            self.listed = true;
-            if !self.completes(item.portion) {
-                if from <= self.read {
-                    self.read = self.read.max(to);
-                }
-                return;
+        if let Portion::Part { from, to, .. } = item.portion
+            && !self.completes(item.portion)
+        {
+            if from <= self.read {
+                self.read = self.read.max(to);
             }
+            return;
         }
         if path.in_result {
             self.quiet |= self.held;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use peerbus_core::mailbox::{
-    ASK, Activity, Attempt, Item, Output, Policy, Portion, WHOLE_BYTES_MAX,
+    ASK, Activity, Attempt, Item, Outcome, Output, Policy, Portion, WHOLE_BYTES_MAX,
 };
 use peerbus_core::peer::Key;
 use peerbus_wire::{How, Priority, Stage};
@@ -60,10 +60,18 @@ impl Oracle {
 
     /// An attempt is made.
     pub(in crate::mailbox) fn made(&mut self, attempt: &Attempt, reading: bool) -> Verdict {
-        let numbers: Vec<_> = attempt.items.iter().map(|item| item.no).collect();
-        ensure(!numbers.is_empty() && numbers.is_sorted(), "order", || {
+        let first = |item: &Item| {
+            let which = self.which(item).unwrap_or(NOTICE);
+            let held = self.session.entries.get(&which).is_some_and(|e| e.held);
+            which < NOTICE && !held && self.priority(which) == Priority::Now
+        };
+        let push = attempt.path.wakes;
+        let order = |item: &Item| (push || !first(item), item.no);
+        let sorted = attempt.items.is_sorted_by_key(order);
+        ensure(!attempt.items.is_empty() && sorted, "order", || {
             format!("{attempt:?}")
         })?;
+        let mut rests = false;
         for (which, item) in self.items(attempt) {
             if which >= NOTICE {
                 self.session.entries.entry(which).or_default();
@@ -82,12 +90,22 @@ impl Oracle {
             let repeat = entry.is_repeat(item.portion);
             ensure(item.repeat == repeat, "repeat", what)?;
             let over = |stand: &super::Stand| stand.path == attempt.path;
-            let once = reading || attempt.path.wakes || !entry.standing.iter().any(over);
+            // The rest of what was named before all of it was shown.
+            let part = matches!(item.portion, Portion::Part { .. });
+            let rest = part && attempt.path.in_result && (entry.read > 0 || !entry.is_fresh());
+            if rest && !reading {
+                rests = true;
+            }
+            let wakes = attempt.path.wakes;
+            let once = reading || wakes || rest || !entry.standing.iter().any(over);
             ensure(once, "once", what)?;
             entry.open = Some(attempt.id);
             let fits = self.bytes(&item) <= WHOLE_BYTES_MAX;
-            let whole = reading || fits || item.portion == Portion::Beginning;
+            let whole = reading || rest || fits || item.portion == Portion::Beginning;
             ensure(whole, "whole", || format!("{item:?}"))?;
+        }
+        if rests {
+            self.note("rest along");
         }
         self.check_size(attempt, reading)?;
         self.others_of_burst += usize::from(!attempt.path.wakes && self.is_of_burst(attempt));
@@ -225,9 +243,11 @@ impl Oracle {
     }
 
     fn check_size(&self, attempt: &Attempt, reading: bool) -> Verdict {
-        let sum: usize = attempt.items.iter().map(|item| self.bytes(item)).sum();
-        let (count, limit) = (attempt.items.len(), attempt.path.limit);
-        let fits = count == 1 || count <= limit.messages && sum <= limit.bytes;
+        let items = attempt.items.iter();
+        let items = items.filter(|item| !matches!(item.portion, Portion::Part { .. }));
+        let sum: usize = items.clone().map(|item| self.bytes(item)).sum();
+        let (count, limit) = (items.count(), attempt.path.limit);
+        let fits = count <= 1 || count <= limit.messages && sum <= limit.bytes;
         ensure(reading || fits, "size", || {
             format!("{count} messages, {sum} bytes")
         })
@@ -284,15 +304,41 @@ impl Oracle {
         let has = |fits: &dyn Fn(&Showing) -> bool| {
             self.session.attempts.values().filter(inside).any(fits)
         };
+        // How much of it was shown, where that is not all.
+        let (word, part) = match progress {
+            Stage::Pushed { path } | Stage::Presented { path } => {
+                let (word, part) = path.split_once(' ').unzip();
+                (word.unwrap_or(path), part)
+            }
+            _ => ("", None),
+        };
+        let portion = |shown: usize| {
+            let of = self.letters.get(which).map(|letter| letter.mail.chars);
+            Some(format!("{shown}/{}", of.unwrap_or(0)))
+        };
+        let read = self.session.entries.get(&which).map_or(0, |e| e.read);
+        let begins = |s: &Showing| {
+            let mut items = s.attempt.items.iter();
+            let begins = |item: &Item| item.portion == Portion::Beginning;
+            items.any(|item| self.which(item) == Some(which) && begins(item))
+        };
+        let beginning = self.letters.get(which).map_or(0, |l| l.mail.beginning);
+        let is_part = part.is_none()
+            || part.map(str::to_owned) == portion(read) && read > 0
+            || part.map(str::to_owned) == portion(beginning) && has(&begins);
+        ensure(is_part, "progress", || {
+            format!("{which:?} {progress:?}, {read} read")
+        })?;
         let stands = |path: &str| {
             let entry = self.session.entries.get(&which);
             entry.is_some_and(|e| e.standing.iter().any(|stand| stand.path.word == path))
         };
         let holds = match progress {
-            Stage::Pushed { path } => stands(path),
-            Stage::Presented { path } => has(&|s| {
-                let taken = s.attempt.path.in_result && stands(path);
-                s.attempt.path.word == path && (s.presented || taken)
+            Stage::Pushed { .. } => stands(word),
+            Stage::Presented { .. } => has(&|s| {
+                let read = part.is_some() && s.told == Some(Outcome::Written);
+                let taken = s.attempt.path.in_result && (stands(word) || read);
+                s.attempt.path.word == word && (s.presented || taken)
             }),
             Stage::Held { why: reason } => has(&|s| {
                 let kept = s.told == Some(peerbus_core::mailbox::Outcome::Kept);

@@ -68,7 +68,6 @@ struct Entry {
     denied: bool,
     /// So much of it was read.
     read: usize,
-    listed: bool,
     evidence: BTreeSet<(String, String)>,
     /// What may be claimed without evidence.
     pushed: BTreeSet<String>,
@@ -304,11 +303,12 @@ impl Entry {
 
     /// The portion may have been shown before.
     fn is_repeat(&self, portion: Portion) -> bool {
-        let from = match portion {
-            Portion::All | Portion::Beginning => 0,
-            Portion::Part { from, .. } => from,
+        let whole = self.standing.iter().any(|stand| stand.whole);
+        let before = match portion {
+            Portion::Part { from, .. } if from > 0 => from < self.read || whole,
+            _ => self.read > 0 || !self.is_fresh(),
         };
-        self.again || !self.is_fresh() || from < self.read
+        self.again || before
     }
 
     /// With this portion all of it was shown.
@@ -318,10 +318,5 @@ impl Entry {
             Portion::Beginning => false,
             Portion::Part { from, last, .. } => last && from <= self.read,
         }
-    }
-
-    /// The agent can know of it.
-    fn is_known(&self) -> bool {
-        self.again || self.listed || !self.is_fresh() || self.open.is_some() && !self.held
     }
 }

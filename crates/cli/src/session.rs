@@ -169,6 +169,18 @@ pub(crate) fn refused(refusal: Refusal) -> Failure {
     }
 }
 
+/// Asks the person at the terminal.
+pub(crate) fn agreed(question: &str) -> Result<(), Failure> {
+    output::line(question)?;
+    let mut line = String::new();
+    let read = std::io::stdin().read_line(&mut line);
+    read.map_err(|error| Failure::failed(format!("cannot read the answer: {error}")))?;
+    match line.trim() {
+        "yes" => Ok(()),
+        _ => Err(Failure::failed("nothing was answered")),
+    }
+}
+
 fn lost(error: &std::io::Error) -> Failure {
     Failure::failed(format!("the session does not answer: {error}"))
 }

@@ -264,10 +264,8 @@ impl Approvals {
         let id = spell(number);
         let mut members = asked.members();
         members.insert("request_id".into(), id.as_str().into());
-        let sum = Sha256::digest(Value::Object(members).to_string());
-        let digest = sum.iter().take(16).map(|byte| format!("{byte:02x}"));
         self.open.push(Open {
-            digest: digest.collect(),
+            digest: digest(&Value::Object(members)),
             id: id.clone(),
             asked,
             sources: vec![source],
@@ -443,6 +441,14 @@ impl Open {
             Refused::Rule(self.id.clone(), rules)
         })
     }
+}
+
+/// Stands for all that is shown of something that somebody decides about.
+#[must_use]
+pub fn digest(shown: &Value) -> String {
+    let sum = Sha256::digest(shown.to_string());
+    let bytes = sum.iter().take(16);
+    bytes.map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A number as an id.

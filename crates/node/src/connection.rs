@@ -17,6 +17,7 @@ use crate::approvals::{By, Wish};
 use crate::ask::{resolved, verdict_record};
 use crate::control::{self, Control};
 use crate::gates::{self, Gate};
+use crate::held::Choice;
 use crate::protocol::{self, Call, Error, Kinds, Request};
 use crate::{Shared, named};
 
@@ -191,7 +192,7 @@ impl Ear {
                 self.is_no_agent("look at mail that waits for its user")?;
                 shared.held()
             }
-            Call::Decide { id, from, show } => self.decide_held(&id, from.as_deref(), show)?,
+            Call::Decide(choice) => self.decide_held(&choice)?,
             Call::Approve(wish) => self.approve(wish)?,
         })
     }
@@ -208,9 +209,10 @@ impl Ear {
         Ok(Value::Object(resolved(&id, &verdict)))
     }
 
-    fn decide_held(&self, id: &str, from: Option<&str>, show: bool) -> Result<Value, Error> {
+    fn decide_held(&self, choice: &Choice) -> Result<Value, Error> {
         self.is_no_agent("decide about mail that waits for its user")?;
-        let decided = self.shared.decide_held(id, from, show)?;
+        let decided = self.shared.decide_held(choice)?;
+        let Choice { id, show, .. } = choice;
         let Peer { uid, pid } = self.caller;
         tracing::info!(id, uid, pid, show, "mail that waited was decided about");
         Ok(decided)

@@ -9,7 +9,7 @@ use peerbus_node::index::Session;
 use peerbus_wire::escape;
 use serde_json::{Value, json};
 
-use super::{CELL_CHARS, LINE_CHARS, is_meant, open, print_json, refused, sessions};
+use super::{CELL_CHARS, LINE_CHARS, agreed, is_meant, open, print_json, refused, sessions};
 use crate::args::{SessionApprove, SessionDeny};
 use crate::failure::Failure;
 use crate::output;
@@ -47,13 +47,7 @@ pub(super) fn allow(verb: &SessionApprove) -> Result<(), Failure> {
         )));
     }
     if !is_named && asks {
-        output::line("allow it? Type yes:")?;
-        let mut line = String::new();
-        let read = std::io::stdin().read_line(&mut line);
-        read.map_err(|error| Failure::failed(format!("cannot read the answer: {error}")))?;
-        if line.trim() != "yes" {
-            return Err(Failure::failed("nothing was answered"));
-        }
+        agreed("allow it? Type yes:")?;
     }
     let params = json!({ "decision": decision, "digest": digest, "rule": rule });
     answer(&mut found, params, verb.json)

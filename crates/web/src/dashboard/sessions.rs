@@ -194,7 +194,8 @@ fn mail(mail: &Value) -> Value {
         "token": word(&mail["token"]),
         "sent_at": word(&mail["sent_at"]),
         "text": whole(&mail["text"]),
-        "raw": { "id": mail["id"], "from": mail["from"] },
+        "digest": word(&mail["digest"]),
+        "raw": { "id": mail["id"], "from": mail["from"], "digest": mail["digest"] },
     })
 }
 
@@ -312,24 +313,29 @@ pub(super) async fn approval(Json(verdict): Json<Verdict>) -> Response {
 pub(super) struct Decision {
     id: String,
     from: String,
+    digest: Option<String>,
     release: bool,
 }
 
-/// `POST /dashboard/held`. A broadcast waits in each session.
+/// `POST /dashboard/held`. A broadcast waits in each session; what else came under its id is not meant.
 pub(super) async fn held(Json(decision): Json<Decision>) -> Response {
     decide(move || {
         let method = match decision.release {
             true => "session/release",
             false => "session/refuse",
         };
-        let params = json!({ "id": decision.id, "from": decision.from });
+        let Some(digest) = decision.digest else {
+            return Err(
+                "the adapter of its session is of an older version: start that session anew".into(),
+            );
+        };
+        let params = json!({ "id": decision.id, "from": decision.from, "digest": digest });
         let mut done = 0;
         for session in all()? {
             let Ok(held) = ask(&session).and_then(|asked| asked.held) else {
                 continue;
             };
-            let is = |mail: &&Value| mail["id"] == params["id"] && mail["from"] == params["from"];
-            if held.iter().any(|mail| is(&mail)) {
+            if held.iter().any(|mail| mail["digest"] == digest) {
                 connect(&session.socket)?
                     .call(method, &params)
                     .map_err(why)?;

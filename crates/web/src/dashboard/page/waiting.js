@@ -14,8 +14,8 @@ export function show(sessions) {
   const mails = new Map();
   for (const session of sessions) {
     for (const mail of session.held) {
-      const key = `${mail.from} ${mail.id}`;
-      // A broadcast waits in each session, and is decided about once.
+      // A broadcast waits in each session, and is decided about once; another text is another card.
+      const key = `m ${mail.from} ${mail.digest || `${session.key} ${mail.id}`}`;
       if (!mails.has(key)) mails.set(key, { key, mail, to: [] });
       mails.get(key).to.push(session.name || session.id);
     }

@@ -129,6 +129,8 @@ pub struct Wish {
     pub digest: Option<String>,
     /// Which rule, for [`Decision::AllowAlways`]; the only one where there is one.
     pub rule: Option<String>,
+    /// Where the client is to keep it, where it offers that rule for several places.
+    pub destination: Option<String>,
     /// What the model is to be told.
     pub message: Option<String>,
 }
@@ -367,7 +369,7 @@ impl Approvals {
             return Err(Refused::Part(wish.id, missing));
         }
         let rule = match wish.decision {
-            Decision::AllowAlways => Some(open.rule(wish.rule.as_deref())?),
+            Decision::AllowAlways => Some(open.rule(&wish)?),
             _ => None,
         };
         let verdict = Verdict {
@@ -429,17 +431,22 @@ impl Open {
         !self.sources.contains(&Source::Stream)
     }
 
-    fn rule(&self, named: Option<&str>) -> Result<Rule, Refused> {
+    fn rule(&self, wish: &Wish) -> Result<Rule, Refused> {
         let rules = &self.asked.rules;
-        let chosen = match (named, rules.as_slice()) {
-            (None, [only]) => Some(only),
-            (None, _) => None,
-            (Some(named), _) => rules.iter().find(|rule| rule.rule == named),
-        };
-        chosen.cloned().ok_or_else(|| {
-            let rules = rules.iter().map(|rule| rule.rule.clone()).collect();
-            Refused::Rule(self.id.clone(), rules)
-        })
+        let is = |named: &Option<String>, it: &String| named.as_ref().is_none_or(|name| name == it);
+        let mut meant: Vec<_> = rules.iter().collect();
+        meant.retain(|it| is(&wish.rule, &it.rule) && is(&wish.destination, &it.destination));
+        meant.dedup();
+        match meant.as_slice() {
+            [only] => Ok((*only).clone()),
+            _ => {
+                let said = |it: &Rule| format!("{} in {}", it.rule, it.destination);
+                Err(Refused::Rule(
+                    self.id.clone(),
+                    rules.iter().map(said).collect(),
+                ))
+            }
+        }
     }
 }
 

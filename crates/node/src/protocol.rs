@@ -419,6 +419,7 @@ impl<'a> Params<'a> {
             decision,
             digest: self.text("digest")?.map(str::to_owned),
             rule: self.text("rule")?.map(str::to_owned),
+            destination: self.text("destination")?.map(str::to_owned),
             message: message.map(str::to_owned),
         })
     }

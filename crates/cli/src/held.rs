@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use crate::args::{Held, HeldOne, HeldVerb};
 use crate::failure::Failure;
-use crate::{output, session};
+use crate::output;
+use crate::session::{self, all};
 
 /// Longest name or id that is shown, in characters.
 const CELL_CHARS: usize = 64;
@@ -30,12 +31,7 @@ pub(crate) fn run(verb: &Held) -> Result<(), Failure> {
 
 fn list(json: bool) -> Result<(), Failure> {
     let (waiting, silent) = waiting()?;
-    let all = match silent {
-        0 => Ok(()),
-        _ => Err(Failure::failed(
-            "there may be more: not every session was asked",
-        )),
-    };
+    let complete = all::complete(silent);
     if json {
         let told = |it: &Waiting| {
             let mut message = it.message.clone();
@@ -45,15 +41,15 @@ fn list(json: bool) -> Result<(), Failure> {
         };
         let told: Vec<_> = waiting.iter().map(told).collect();
         session::print_json(&json!({ "held": told }))?;
-        return all;
+        return complete;
     }
-    if waiting.is_empty() && all.is_ok() {
+    if waiting.is_empty() && complete.is_ok() {
         output::line("no mail waits for you")?;
     }
     for it in &waiting {
         output::line(&shown(it))?;
     }
-    all
+    complete
 }
 
 /// A message for people: whole, since they decide by it.
@@ -133,37 +129,25 @@ fn agreed(it: &Waiting, json: bool) -> Result<(), Failure> {
         ));
     }
     output::line(&shown(it))?;
-    session::agreed("let the agent have it? Type yes:")
+    all::agreed("let the agent have it? Type yes:")
 }
 
 /// What waits in all sessions, and how many did not say. Each of those is named.
 fn waiting() -> Result<(Vec<Waiting>, usize), Failure> {
-    let (mut all, mut silent) = (Vec::new(), 0);
-    for session in session::sessions()? {
-        let asked = session::open(&session).and_then(|mut client| {
-            match client.call("session/held", &json!({})) {
-                // An older adapter's: it holds nothing.
-                Err(Refusal::Said(why)) if why.contains("method") => Ok(json!({})),
-                answer => answer.map_err(session::refused),
-            }
-        });
-        match asked {
-            Ok(answer) => {
-                for message in answer["held"].as_array().into_iter().flatten() {
-                    all.push(Waiting {
-                        session: session.clone(),
-                        message: message.clone(),
-                    });
-                }
-            }
-            Err(why) => {
-                silent += 1;
-                output::complain(&format!(
-                    "the session {} was not asked: {why}",
-                    escape(&session.id, CELL_CHARS)
-                ));
-            }
+    let (asked, silent) = all::asked(|client| {
+        match client.call("session/held", &json!({})) {
+            // An older adapter's: it holds nothing.
+            Err(Refusal::Said(why)) if why.contains("method") => Ok(json!({})),
+            answer => answer.map_err(session::refused),
         }
-    }
-    Ok((all, silent))
+    })?;
+    let waiting = asked.into_iter().flat_map(|(session, mut answer)| {
+        let held = answer["held"].as_array_mut().map(std::mem::take);
+        let waiting = move |message| Waiting {
+            session: session.clone(),
+            message,
+        };
+        held.unwrap_or_default().into_iter().map(waiting)
+    });
+    Ok((waiting.collect(), silent))
 }

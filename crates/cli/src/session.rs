@@ -1,5 +1,6 @@
 //! `peerbus session`.
 
+pub(crate) mod all;
 mod approve;
 
 use std::io::ErrorKind;
@@ -166,18 +167,6 @@ pub(crate) fn refused(refusal: Refusal) -> Failure {
     match refusal {
         Refusal::Said(why) => Failure::failed(escape(&why, LINE_CHARS)),
         Refusal::Lost(error) => lost(&error),
-    }
-}
-
-/// Asks the person at the terminal.
-pub(crate) fn agreed(question: &str) -> Result<(), Failure> {
-    output::line(question)?;
-    let mut line = String::new();
-    let read = std::io::stdin().read_line(&mut line);
-    read.map_err(|error| Failure::failed(format!("cannot read the answer: {error}")))?;
-    match line.trim() {
-        "yes" => Ok(()),
-        _ => Err(Failure::failed("nothing was answered")),
     }
 }
 

@@ -41,8 +41,18 @@ pub(crate) async fn talk(shared: Arc<Shared>, connection: Connection) {
         mut write,
         caller,
     } = connection;
-    let Ok(_permit) = shared.clients.try_acquire() else {
-        let error = Error::unable("16 programs are connected to this session already");
+    let is_peoples = || {
+        let pid = caller.pid;
+        pid.is_some_and(|pid| !is_of_an_agent(&shared.about.dirs, pid))
+    };
+    let place = shared.clients.try_acquire();
+    let place = place.or_else(|full| match is_peoples() {
+        true => shared.peoples.try_acquire(),
+        false => Err(full),
+    });
+    let Ok(_place) = place else {
+        let error =
+            Error::unable("as many programs as may be are connected to this session already");
         let line = error.line(&Value::Null);
         let _ = timeout(PATIENCE, write.write_all(line.as_bytes())).await;
         return;

@@ -9,9 +9,8 @@ use std::collections::{HashSet, VecDeque};
 use std::fmt;
 
 use serde_json::{Map, Value, json};
-use sha2::{Digest as _, Sha256};
 
-pub use asked::{Asked, INPUT_MAX, Rule};
+pub use asked::{Asked, INPUT_MAX, Rule, digest};
 
 /// Requests that are open at a time.
 pub const OPEN_MAX: usize = 8;
@@ -133,6 +132,19 @@ pub struct Wish {
     pub destination: Option<String>,
     /// What the model is to be told.
     pub message: Option<String>,
+}
+
+/// What somebody wants a message that waits to become.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// The message's id.
+    pub id: String,
+    /// Its sender.
+    pub from: Option<String>,
+    /// Stands for what was seen of it. Not needed where the agent does not get it.
+    pub digest: Option<String>,
+    /// The agent gets it.
+    pub show: bool,
 }
 
 /// Why a wish is not granted.
@@ -448,14 +460,6 @@ impl Open {
             }
         }
     }
-}
-
-/// Stands for all that is shown of something that somebody decides about.
-#[must_use]
-pub fn digest(shown: &Value) -> String {
-    let sum = Sha256::digest(shown.to_string());
-    let bytes = sum.iter().take(16);
-    bytes.map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A number as an id.

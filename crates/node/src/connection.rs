@@ -13,11 +13,10 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
-use crate::approvals::{By, Wish};
+use crate::approvals::{By, Choice, Wish};
 use crate::ask::{resolved, verdict_record};
 use crate::control::{self, Control};
 use crate::gates::{self, Gate};
-use crate::held::Choice;
 use crate::protocol::{self, Call, Error, Kinds, Request};
 use crate::{Shared, named};
 

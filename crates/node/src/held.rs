@@ -5,21 +5,8 @@ use peerbus_adapter::mailbox::{Mail, Undecided};
 use serde_json::{Value, json};
 
 use crate::Shared;
-use crate::approvals::digest;
+use crate::approvals::{Choice, digest};
 use crate::protocol::Error;
-
-/// What somebody wants a message that waits to become.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Choice {
-    /// The message's id.
-    pub id: String,
-    /// Its sender.
-    pub from: Option<String>,
-    /// Stands for what was seen of it. Not needed where the agent does not get it.
-    pub digest: Option<String>,
-    /// The agent gets it.
-    pub show: bool,
-}
 
 impl Shared {
     /// As `session/held` tells it.

@@ -14,7 +14,7 @@ mod connection;
 pub mod control;
 mod feed;
 pub mod gates;
-pub mod held;
+mod held;
 pub mod index;
 pub mod log;
 pub mod protocol;

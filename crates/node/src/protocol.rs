@@ -3,8 +3,7 @@
 use peerbus_adapter::mailbox::SOURCE_CHARS;
 use serde_json::{Map, Value, json};
 
-use crate::approvals::{Decision, Refused, Wish};
-use crate::held::Choice;
+use crate::approvals::{Choice, Decision, Refused, Wish};
 
 /// The revisions of MCP that are echoed at `initialize`; others are answered with the last.
 const REVISIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];

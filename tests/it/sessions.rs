@@ -9,6 +9,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
+use crate::orphans::Session;
 use crate::support::{Broker, Home, Lines, Mcp, eventually};
 
 pub(crate) fn listed(home: &Home) -> Vec<Value> {
@@ -223,6 +224,80 @@ fn a_stopped_adapter_is_not_waited_for() {
     assert!(why.contains("10 s") && why.contains("is stopped"), "{why}");
     signal(rustix::process::Signal::CONT);
     home.run(&["session", "inject", "bob", "hello"]).ok();
+}
+
+#[test]
+fn who_cannot_be_asked_for_requests_is_named_and_nothing_is_said_of_it() {
+    let home = Home::new();
+    let _broker = Broker::start(&home);
+    let stopped = ["bob", "cyd"].map(|name| Mcp::start(&home, "generic", name, "some-bot"));
+    eventually("they are listed", || {
+        (names(&home).len() == 2).then_some(())
+    });
+    assert_eq!(home.run(&["session", "approve"]).ok(), "nothing is asked\n");
+    let signal = |signal| {
+        for one in &stopped {
+            rustix::process::kill_process(one.pid(), signal).expect("it lives");
+        }
+    };
+    signal(rustix::process::Signal::STOP);
+    for args in [&["session", "approve"][..], &["session", "deny", "bob"]] {
+        let done = home.run(args);
+        assert!(!done.stdout.contains("nothing"), "{}", done.stdout);
+        let why = done.fails(1);
+        for words in ["bob", "cyd", "not every session was asked"] {
+            assert!(why.contains(words), "{words}: {why}");
+        }
+    }
+    signal(rustix::process::Signal::CONT);
+}
+
+/// Holds every place that a socket has, says so by a file, and goes when that goes.
+const CROWD: &str = "import os, socket, sys, time\n\
+    crowd, file = [], sys.stdin.readline().strip()\n\
+    for number in range(100):\n\
+    \x20   one = socket.socket(socket.AF_UNIX)\n\
+    \x20   one.connect(sys.argv[1])\n\
+    \x20   if number < 32:\n\
+    \x20       try:\n\
+    \x20           one.sendall(b'{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\\n')\n\
+    \x20           one.recv(1)\n\
+    \x20       except OSError: pass\n\
+    \x20   crowd.append(one)\n\
+    open(file, 'w').close()\n\
+    while os.path.exists(file): time.sleep(0.01)";
+
+#[test]
+fn what_runs_below_an_agent_keeps_its_user_out_of_nothing() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut bob = Session::start(&home, "bob");
+    let file = home.credentials().with_file_name("sessions.toml");
+    fs::write(file, "approve = true").expect("it is written");
+    let session = eventually("it is listed", || {
+        listed(&home).into_iter().find(|one| one["name"] == "bob")
+    });
+    let asks = json!({ "hook_event_name": "PermissionRequest", "tool_name": "Bash",
+        "tool_input": { "command": "ls" } });
+    bob.tell(&format!("hook 1 {asks}"));
+    let id = eventually("it asks", || {
+        let said = home.run(&["session", "approve", "--json"]).ok();
+        let said: Value = serde_json::from_str(&said).expect("JSON");
+        Some(said["approvals"][0]["request_id"].as_str()?.to_owned())
+    });
+    let crowded = home.path().join("crowded");
+    bob.tell(&format!(
+        "ask {}",
+        json!([CROWD, session["socket"], crowded])
+    ));
+    eventually("the crowd is there", || crowded.exists().then_some(()));
+    let said = home.run(&["session", "approve"]).ok();
+    assert!(said.contains(&id), "{said}");
+    assert_eq!(home.run(&["held"]).ok(), "no mail waits for you\n");
+    home.run(&["session", "approve", &id]).ok();
+    assert!(bob.hear("hook 1").contains(r#""behavior":"allow""#));
+    fs::remove_file(&crowded).expect("it is there");
+    broker.stop();
 }
 
 #[test]

@@ -1,17 +1,19 @@
 //! `peerbus held`: mail that waits for you, since you said so of its sender.
 
+use std::io::IsTerminal as _;
+
 use peerbus_node::Refusal;
 use peerbus_node::index::Session;
 use peerbus_wire::escape;
 use serde_json::{Value, json};
 
-use crate::args::{Held, HeldVerb};
+use crate::args::{Held, HeldOne, HeldVerb};
 use crate::failure::Failure;
-use crate::{output, session};
+use crate::output;
+use crate::session::{self, all};
 
-/// Longest name or id that is shown, in characters, and most of a text in the list.
+/// Longest name or id that is shown, in characters.
 const CELL_CHARS: usize = 64;
-const TEXT_CHARS: usize = 2_000;
 
 /// A message that waits, and the session in which it does.
 struct Waiting {
@@ -29,12 +31,7 @@ pub(crate) fn run(verb: &Held) -> Result<(), Failure> {
 
 fn list(json: bool) -> Result<(), Failure> {
     let (waiting, silent) = waiting()?;
-    let all = match silent {
-        0 => Ok(()),
-        _ => Err(Failure::failed(
-            "there may be more: not every session was asked",
-        )),
-    };
+    let complete = all::complete(silent);
     if json {
         let told = |it: &Waiting| {
             let mut message = it.message.clone();
@@ -44,61 +41,69 @@ fn list(json: bool) -> Result<(), Failure> {
         };
         let told: Vec<_> = waiting.iter().map(told).collect();
         session::print_json(&json!({ "held": told }))?;
-        return all;
+        return complete;
     }
-    if waiting.is_empty() && all.is_ok() {
+    if waiting.is_empty() && complete.is_ok() {
         output::line("no mail waits for you")?;
     }
     for it in &waiting {
-        let word =
-            |member: &str| escape(it.message[member].as_str().unwrap_or_default(), CELL_CHARS);
-        let text = it.message["text"].as_str().unwrap_or_default();
-        let mut rest = text.chars();
-        let beginning: String = rest.by_ref().take(TEXT_CHARS).collect();
-        let more = match rest.count() {
-            0 => String::new(),
-            more => format!("\n… [{more} more characters: --json has all]"),
-        };
-        let token = match &it.message["token"] {
-            Value::String(token) => format!(" (token {})", escape(token, CELL_CHARS)),
-            _ => String::new(),
-        };
-        let shown = output::indented(&format!("{beginning}{more}"));
-        output::line(&format!(
-            "{} from {}{token} to {}, sent {}:\n{shown}",
-            word("id"),
-            word("from"),
-            session::called(&it.session),
-            word("sent_at"),
-        ))?;
+        output::line(&shown(it))?;
     }
-    all
+    complete
 }
 
-fn decide(method: &str, meant: &crate::args::HeldOne, json: bool) -> Result<(), Failure> {
-    let is = |it: &Waiting| {
+/// A message for people: whole, since they decide by it.
+fn shown(it: &Waiting) -> String {
+    let word = |member: &str| escape(it.message[member].as_str().unwrap_or_default(), CELL_CHARS);
+    let token = match &it.message["token"] {
+        Value::String(token) => format!(" (token {})", escape(token, CELL_CHARS)),
+        _ => String::new(),
+    };
+    format!(
+        "{} from {}{token} to {}, sent {}, digest {}:\n{}",
+        word("id"),
+        word("from"),
+        session::called(&it.session),
+        word("sent_at"),
+        word("digest"),
+        output::indented(it.message["text"].as_str().unwrap_or_default())
+    )
+}
+
+fn decide(method: &str, meant: &HeldOne, json: bool) -> Result<(), Failure> {
+    let (mut found, _) = waiting()?;
+    let by_digest = found.iter().any(|it| it.message["digest"] == meant.which);
+    let member = if by_digest { "digest" } else { "id" };
+    found.retain(|it| {
         let from = it.message["from"].as_str().unwrap_or_default();
         let of = |name: &String| name.eq_ignore_ascii_case(from);
-        it.message["id"] == meant.id && meant.from.as_ref().is_none_or(of)
-    };
-    let (mut found, _) = waiting()?;
-    found.retain(is);
-    let id = escape(&meant.id, CELL_CHARS);
+        it.message[member] == meant.which && meant.from.as_ref().is_none_or(of)
+    });
+    let which = escape(&meant.which, CELL_CHARS);
     let Some(first) = found.first() else {
         return Err(Failure::failed(format!(
-            "no message {id} waits for you: `peerbus held` lists those that do"
+            "no message {which} waits for you: `peerbus held` lists those that do"
         )));
     };
-    let same = |it: &Waiting| it.message["from"] == first.message["from"];
+    let same = |it: &Waiting| {
+        it.message["from"] == first.message["from"]
+            && it.message["digest"] == first.message["digest"]
+    };
     if !found.iter().all(same) {
         return Err(Failure::config(format!(
-            "several senders used the id {id}: say which with --from"
+            "several messages have the id {which}: say which by its digest, with which \
+             `peerbus held` shows it"
         )));
+    }
+    if method == "session/release" && !by_digest {
+        agreed(first, json)?;
     }
     // A broadcast waits in each session.
     for it in &found {
         let mut client = session::open(&it.session)?;
-        let params = json!({ "id": meant.id, "from": it.message["from"] });
+        let message = &it.message;
+        let params =
+            json!({ "id": message["id"], "from": message["from"], "digest": message["digest"] });
         let answer = client.call(method, &params).map_err(session::refused)?;
         if json {
             session::print_json(&answer)?;
@@ -109,39 +114,40 @@ fn decide(method: &str, meant: &crate::args::HeldOne, json: bool) -> Result<(), 
             Some(true) => "the agent gets it",
             _ => "its sender is told that you declined it",
         };
-        output::line(&format!("{id} in {}: {what}", escape(to, CELL_CHARS)))?;
+        output::line(&format!("{which} in {}: {what}", escape(to, CELL_CHARS)))?;
     }
     Ok(())
 }
 
+/// An id says nothing of a text: another may have come under it since the list was read. So the text
+/// is shown, and the person asked; a program names the digest.
+fn agreed(it: &Waiting, json: bool) -> Result<(), Failure> {
+    if json || !std::io::stdin().is_terminal() {
+        return Err(Failure::failed(
+            "an id does not say which text you saw: name the message by its digest, with which \
+             `peerbus held` shows it",
+        ));
+    }
+    output::line(&shown(it))?;
+    all::agreed("let the agent have it? Type yes:")
+}
+
 /// What waits in all sessions, and how many did not say. Each of those is named.
 fn waiting() -> Result<(Vec<Waiting>, usize), Failure> {
-    let (mut all, mut silent) = (Vec::new(), 0);
-    for session in session::sessions()? {
-        let asked = session::open(&session).and_then(|mut client| {
-            match client.call("session/held", &json!({})) {
-                // An older adapter's: it holds nothing.
-                Err(Refusal::Said(why)) if why.contains("method") => Ok(json!({})),
-                answer => answer.map_err(session::refused),
-            }
-        });
-        match asked {
-            Ok(answer) => {
-                for message in answer["held"].as_array().into_iter().flatten() {
-                    all.push(Waiting {
-                        session: session.clone(),
-                        message: message.clone(),
-                    });
-                }
-            }
-            Err(why) => {
-                silent += 1;
-                output::complain(&format!(
-                    "the session {} was not asked: {why}",
-                    escape(&session.id, CELL_CHARS)
-                ));
-            }
+    let (asked, silent) = all::asked(|client| {
+        match client.call("session/held", &json!({})) {
+            // An older adapter's: it holds nothing.
+            Err(Refusal::Said(why)) if why.contains("method") => Ok(json!({})),
+            answer => answer.map_err(session::refused),
         }
-    }
-    Ok((all, silent))
+    })?;
+    let waiting = asked.into_iter().flat_map(|(session, mut answer)| {
+        let held = answer["held"].as_array_mut().map(std::mem::take);
+        let waiting = move |message| Waiting {
+            session: session.clone(),
+            message,
+        };
+        held.unwrap_or_default().into_iter().map(waiting)
+    });
+    Ok((waiting.collect(), silent))
 }

@@ -1,5 +1,6 @@
 //! `peerbus session`.
 
+pub(crate) mod all;
 mod approve;
 
 use std::io::ErrorKind;

@@ -11,7 +11,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::ChildStdout;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
 use tokio_tungstenite::tungstenite::http::{StatusCode, header::AUTHORIZATION};
@@ -34,8 +34,9 @@ const STUCK_FOR: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// After so long without a line it is told that somebody is there.
 const QUIET: Duration = Duration::from_secs(60);
-/// Connections that say who they are.
-const JOINING_MAX: usize = 4;
+/// Connections that say who they are. One more takes the place of the first of them: the client says
+/// it at once, and others that say nothing keep it from nothing.
+const JOINING_MAX: usize = 16;
 /// Lines that were read and that nobody has heard.
 const READ_MAX: usize = 64;
 
@@ -65,6 +66,8 @@ pub(crate) struct Socket {
     ledger: Ledger,
     connection: Option<WebSocketStream<TcpStream>>,
     joining: JoinSet<Option<Box<Joined>>>,
+    /// Those of them that may still be there, the first at the beginning.
+    handles: VecDeque<AbortHandle>,
     /// Since when it is away.
     away: Option<Instant>,
     stuck: Option<Instant>,
@@ -126,6 +129,7 @@ impl Place {
             ledger: Ledger::default(),
             connection: None,
             joining: JoinSet::new(),
+            handles: VecDeque::new(),
             away: Some(now),
             stuck: None,
             said: now,
@@ -237,9 +241,7 @@ impl Socket {
             }
             Some(line) = self.waiting.recv(), if !self.ledger.is_full() => Next::Say(line),
             message = message, if reads => Next::Read(message),
-            stream = self.listener.accept(), if self.joining.len() < JOINING_MAX => {
-                Next::Comes(stream)
-            }
+            stream = self.listener.accept() => Next::Comes(stream),
             Some(joined) = self.joining.join_next() => Next::Came(joined.ok().flatten()),
             // What cannot be read has no more to say.
             count = self.stdout.read(&mut buffer), if !self.ended => {
@@ -319,7 +321,7 @@ impl Socket {
         let config = WebSocketConfig::default()
             .max_message_size(Some(most))
             .max_frame_size(Some(most));
-        self.joining.spawn(async move {
+        let joins = self.joining.spawn(async move {
             let mut held = None;
             // Lines are short, and wait for each other.
             stream.set_nodelay(true).ok()?;
@@ -347,6 +349,13 @@ impl Socket {
                 holder: held,
             }))
         });
+        self.handles.retain(|joins| !joins.is_finished());
+        self.handles.push_back(joins);
+        if self.handles.len() > JOINING_MAX
+            && let Some(first) = self.handles.pop_front()
+        {
+            first.abort();
+        }
     }
 
     async fn came(&mut self, joined: Joined) {

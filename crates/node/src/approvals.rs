@@ -9,9 +9,8 @@ use std::collections::{HashSet, VecDeque};
 use std::fmt;
 
 use serde_json::{Map, Value, json};
-use sha2::{Digest as _, Sha256};
 
-pub use asked::{Asked, INPUT_MAX, Rule};
+pub use asked::{Asked, INPUT_MAX, Rule, digest};
 
 /// Requests that are open at a time.
 pub const OPEN_MAX: usize = 8;
@@ -129,8 +128,23 @@ pub struct Wish {
     pub digest: Option<String>,
     /// Which rule, for [`Decision::AllowAlways`]; the only one where there is one.
     pub rule: Option<String>,
+    /// Where the client is to keep it, where it offers that rule for several places.
+    pub destination: Option<String>,
     /// What the model is to be told.
     pub message: Option<String>,
+}
+
+/// What somebody wants a message that waits to become.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// The message's id.
+    pub id: String,
+    /// Its sender.
+    pub from: Option<String>,
+    /// Stands for what was seen of it. Not needed where the agent does not get it.
+    pub digest: Option<String>,
+    /// The agent gets it.
+    pub show: bool,
 }
 
 /// Why a wish is not granted.
@@ -264,10 +278,8 @@ impl Approvals {
         let id = spell(number);
         let mut members = asked.members();
         members.insert("request_id".into(), id.as_str().into());
-        let sum = Sha256::digest(Value::Object(members).to_string());
-        let digest = sum.iter().take(16).map(|byte| format!("{byte:02x}"));
         self.open.push(Open {
-            digest: digest.collect(),
+            digest: digest(&Value::Object(members)),
             id: id.clone(),
             asked,
             sources: vec![source],
@@ -369,7 +381,7 @@ impl Approvals {
             return Err(Refused::Part(wish.id, missing));
         }
         let rule = match wish.decision {
-            Decision::AllowAlways => Some(open.rule(wish.rule.as_deref())?),
+            Decision::AllowAlways => Some(open.rule(&wish)?),
             _ => None,
         };
         let verdict = Verdict {
@@ -431,17 +443,22 @@ impl Open {
         !self.sources.contains(&Source::Stream)
     }
 
-    fn rule(&self, named: Option<&str>) -> Result<Rule, Refused> {
+    fn rule(&self, wish: &Wish) -> Result<Rule, Refused> {
         let rules = &self.asked.rules;
-        let chosen = match (named, rules.as_slice()) {
-            (None, [only]) => Some(only),
-            (None, _) => None,
-            (Some(named), _) => rules.iter().find(|rule| rule.rule == named),
-        };
-        chosen.cloned().ok_or_else(|| {
-            let rules = rules.iter().map(|rule| rule.rule.clone()).collect();
-            Refused::Rule(self.id.clone(), rules)
-        })
+        let is = |named: &Option<String>, it: &String| named.as_ref().is_none_or(|name| name == it);
+        let mut meant: Vec<_> = rules.iter().collect();
+        meant.retain(|it| is(&wish.rule, &it.rule) && is(&wish.destination, &it.destination));
+        meant.dedup();
+        match meant.as_slice() {
+            [only] => Ok((*only).clone()),
+            _ => {
+                let said = |it: &Rule| format!("{} in {}", it.rule, it.destination);
+                Err(Refused::Rule(
+                    self.id.clone(),
+                    rules.iter().map(said).collect(),
+                ))
+            }
+        }
     }
 }
 

@@ -192,6 +192,7 @@ impl Shared {
                 },
                 digest: None,
                 rule: None,
+                destination: None,
                 message: None,
             };
             match self.decide(wish, by.clone()) {

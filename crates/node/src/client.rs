@@ -4,12 +4,29 @@ use std::collections::VecDeque;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 /// A node answers at once; longer than this nobody waits.
 const ANSWER: Duration = Duration::from_secs(10);
+
+/// Asks each of these at the same time, so that one that hangs holds up no other. Gives the answers in
+/// the same order; `None`: there is no thread to ask.
+pub fn each<S: Sync, A: Send>(of: &[S], ask: impl Fn(&S) -> A + Sync) -> Vec<Option<A>> {
+    let ask = &ask;
+    thread::scope(|scope| {
+        let begin = |one| {
+            thread::Builder::new()
+                .spawn_scoped(scope, move || ask(one))
+                .ok()
+        };
+        let asked: Vec<_> = of.iter().map(begin).collect();
+        let end = |asked: Option<thread::ScopedJoinHandle<'_, A>>| asked?.join().ok();
+        asked.into_iter().map(end).collect()
+    })
+}
 
 /// Why a node does not do what it was asked.
 #[derive(Debug)]
@@ -34,6 +51,8 @@ pub struct Client {
     events: VecDeque<Value>,
     /// How long an event is waited for.
     patience: Option<Duration>,
+    /// How long an answer is.
+    within: Duration,
 }
 
 impl Client {
@@ -50,7 +69,14 @@ impl Client {
             last: 0,
             events: VecDeque::new(),
             patience: None,
+            within: ANSWER,
         })
+    }
+
+    /// Waits at most so long for each answer from now on, in place of ten seconds.
+    #[must_use]
+    pub fn within(self, within: Duration) -> Self {
+        Self { within, ..self }
     }
 
     /// Asks, and waits for the answer, at most ten seconds. Events that come meanwhile are kept.
@@ -60,13 +86,13 @@ impl Client {
     /// When it refuses, or is gone.
     pub fn call(&mut self, method: &str, params: &Value) -> Result<Value, Refusal> {
         let stream = self.stream.get_ref();
-        stream.set_read_timeout(Some(ANSWER))?;
-        stream.set_write_timeout(Some(ANSWER))?;
+        stream.set_read_timeout(Some(self.within))?;
+        stream.set_write_timeout(Some(self.within))?;
         let answer = self.ask(method, params);
         self.stream.get_ref().set_read_timeout(self.patience)?;
         answer.map_err(|refusal| match refusal {
             Refusal::Lost(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let seconds = ANSWER.as_secs();
+                let seconds = self.within.as_secs();
                 let why =
                     format!("nothing came within {seconds} s: its adapter is stopped or hangs");
                 io::Error::new(io::ErrorKind::TimedOut, why).into()
@@ -133,5 +159,22 @@ impl Client {
             return Ok(None);
         }
         Ok(Some(serde_json::from_slice(&line)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_hangs_holds_up_no_other() {
+        // Each waits until all of them are asked.
+        let all = std::sync::Barrier::new(5);
+        let asked = each(&[1, 2, 3, 4, 5], |number| {
+            all.wait();
+            number * 2
+        });
+        let answers: Vec<_> = asked.into_iter().flatten().collect();
+        assert_eq!(answers, [2, 4, 6, 8, 10]);
     }
 }

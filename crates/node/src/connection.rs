@@ -13,7 +13,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
-use crate::approvals::{By, Wish};
+use crate::approvals::{By, Choice, Wish};
 use crate::ask::{resolved, verdict_record};
 use crate::control::{self, Control};
 use crate::gates::{self, Gate};
@@ -40,8 +40,18 @@ pub(crate) async fn talk(shared: Arc<Shared>, connection: Connection) {
         mut write,
         caller,
     } = connection;
-    let Ok(_permit) = shared.clients.try_acquire() else {
-        let error = Error::unable("16 programs are connected to this session already");
+    let is_peoples = || {
+        let pid = caller.pid;
+        pid.is_some_and(|pid| !is_of_an_agent(&shared.about.dirs, pid))
+    };
+    let place = shared.clients.try_acquire();
+    let place = place.or_else(|full| match is_peoples() {
+        true => shared.peoples.try_acquire(),
+        false => Err(full),
+    });
+    let Ok(_place) = place else {
+        let error =
+            Error::unable("as many programs as may be are connected to this session already");
         let line = error.line(&Value::Null);
         let _ = timeout(PATIENCE, write.write_all(line.as_bytes())).await;
         return;
@@ -191,7 +201,7 @@ impl Ear {
                 self.is_no_agent("look at mail that waits for its user")?;
                 shared.held()
             }
-            Call::Decide { id, from, show } => self.decide_held(&id, from.as_deref(), show)?,
+            Call::Decide(choice) => self.decide_held(&choice)?,
             Call::Approve(wish) => self.approve(wish)?,
         })
     }
@@ -208,9 +218,10 @@ impl Ear {
         Ok(Value::Object(resolved(&id, &verdict)))
     }
 
-    fn decide_held(&self, id: &str, from: Option<&str>, show: bool) -> Result<Value, Error> {
+    fn decide_held(&self, choice: &Choice) -> Result<Value, Error> {
         self.is_no_agent("decide about mail that waits for its user")?;
-        let decided = self.shared.decide_held(id, from, show)?;
+        let decided = self.shared.decide_held(choice)?;
+        let Choice { id, show, .. } = choice;
         let Peer { uid, pid } = self.caller;
         tracing::info!(id, uid, pid, show, "mail that waited was decided about");
         Ok(decided)

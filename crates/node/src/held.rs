@@ -5,6 +5,7 @@ use peerbus_adapter::mailbox::{Mail, Undecided};
 use serde_json::{Value, json};
 
 use crate::Shared;
+use crate::approvals::{Choice, digest};
 use crate::protocol::Error;
 
 impl Shared {
@@ -16,32 +17,52 @@ impl Shared {
     }
 
     /// The agent gets a message that waits, or its sender is told that it does not.
-    pub(crate) fn decide_held(
-        &self,
-        id: &str,
-        from: Option<&str>,
-        show: bool,
-    ) -> Result<Value, Error> {
-        let decided = self.mailbox.decide(id, from, show);
+    pub(crate) fn decide_held(&self, choice: &Choice) -> Result<Value, Error> {
+        let is_of = |mail: &Mail| {
+            let from = choice.from.as_deref();
+            mail.inbound.id == choice.id
+                && from.is_none_or(|from| mail.inbound.from.eq_ignore_ascii_case(from))
+        };
+        let is_seen = |mail: &Mail| {
+            let seen = choice.digest.as_deref();
+            seen.map_or(!choice.show, |seen| told(mail)["digest"] == seen)
+        };
+        if !self.mailbox.withheld().iter().any(|mail| is_of(mail)) {
+            return Err(unknown());
+        }
+        let meant = |mail: &Mail| is_of(mail) && is_seen(mail);
+        let decided = self.mailbox.decide(meant, choice.show);
         let mail = decided.map_err(|undecided| match undecided {
-            Undecided::Unknown => Error::unable(
-                "no message of that id waits for its user here: `session/held` lists those that do",
+            Undecided::Unknown => Error::params(
+                "`digest` is not that of a message of that id: pass the one that came with what \
+                 you saw",
             ),
             Undecided::Several => {
-                Error::params("several senders used that id: say which is meant by `from`")
+                Error::params("several messages have that id: say which is meant by `digest`")
             }
+            Undecided::Gone => unknown(),
         })?;
-        Ok(json!({ "id": mail.inbound.id, "from": mail.inbound.from, "released": show }))
+        let (id, from) = (&mail.inbound.id, &mail.inbound.from);
+        Ok(json!({ "id": id, "from": from, "released": choice.show }))
     }
 }
 
+fn unknown() -> Error {
+    Error::unable(
+        "no message of that id waits for its user here: `session/held` lists those that do",
+    )
+}
+
+/// A message as it is shown, with the digest of that.
 fn told(mail: &Mail) -> Value {
     let inbound = &mail.inbound;
-    json!({
+    let mut shown = json!({
         "id": inbound.id,
         "from": inbound.from,
         "token": inbound.token,
         "sent_at": inbound.ts,
         "text": said(&inbound.body),
-    })
+    });
+    shown["digest"] = digest(&shown).into();
+    shown
 }

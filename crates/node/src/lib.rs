@@ -32,7 +32,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 
 use approvals::{Approvals, By, Decision};
 pub use ask::Pending;
-pub use client::{Client, Refusal};
+pub use client::{Client, Refusal, each};
 pub use control::Control;
 use feed::Feed;
 pub use feed::{Event, Transcript};
@@ -48,6 +48,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 const LINES_BYTES: usize = 16_384;
 /// Programs that are connected at a time.
 const CLIENTS_MAX: usize = 16;
+/// So many more are connected that belong to no agent: a person gets in, whatever runs below one.
+const PEOPLES_MAX: usize = 4;
 
 /// What a node knows of its session.
 pub struct About {
@@ -78,6 +80,7 @@ pub(crate) struct Shared {
     /// The list of sessions may have to say something else.
     changed: Notify,
     pub(crate) clients: Semaphore,
+    pub(crate) peoples: Semaphore,
     /// Counts requests that were closed.
     closed: watch::Sender<u64>,
 }
@@ -127,6 +130,7 @@ impl Node {
             watched: watch::Sender::new(0),
             changed: Notify::new(),
             clients: Semaphore::new(CLIENTS_MAX),
+            peoples: Semaphore::new(PEOPLES_MAX),
             closed: watch::Sender::new(0),
         });
         let observer: Weak<Shared> = Arc::downgrade(&shared);

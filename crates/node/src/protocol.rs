@@ -3,7 +3,7 @@
 use peerbus_adapter::mailbox::SOURCE_CHARS;
 use serde_json::{Map, Value, json};
 
-use crate::approvals::{Decision, Refused, Wish};
+use crate::approvals::{Choice, Decision, Refused, Wish};
 
 /// The revisions of MCP that are echoed at `initialize`; others are answered with the last.
 const REVISIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
@@ -155,14 +155,7 @@ pub enum Call {
     /// `session/held`
     Held,
     /// `session/release` and `session/refuse`
-    Decide {
-        /// The message's id.
-        id: String,
-        /// Its sender.
-        from: Option<String>,
-        /// The agent gets it.
-        show: bool,
-    },
+    Decide(Choice),
 }
 
 /// Why something is refused.
@@ -340,11 +333,12 @@ fn call(method: &str, params: Params<'_>, session: Option<&str>) -> Result<Call,
         "session/status" => Call::Status,
         "session/approve" => Call::Approve(params.wish()?),
         "session/held" => Call::Held,
-        "session/release" | "session/refuse" => Call::Decide {
+        "session/release" | "session/refuse" => Call::Decide(Choice {
             id: params.needed("id", "the id of the message")?.to_owned(),
             from: params.text("from")?.map(str::to_owned),
+            digest: params.text("digest")?.map(str::to_owned),
             show: method == "session/release",
-        },
+        }),
         _ => {
             let why = format!("there is no method {} here", quoted(method));
             return Err(Error::new(UNKNOWN_METHOD, why));
@@ -424,6 +418,7 @@ impl<'a> Params<'a> {
             decision,
             digest: self.text("digest")?.map(str::to_owned),
             rule: self.text("rule")?.map(str::to_owned),
+            destination: self.text("destination")?.map(str::to_owned),
             message: message.map(str::to_owned),
         })
     }

@@ -142,11 +142,11 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
     ),
     ("peerbus held", Runs),
     (
-        "peerbus held release ID",
+        "peerbus held release DIGEST",
         By("tests/it/senders.rs", r#""release""#),
     ),
     (
-        "peerbus held refuse ID",
+        "peerbus held refuse DIGEST",
         By("tests/it/senders.rs", r#""refuse""#),
     ),
     ("peerbus token add phone --names phone --rights send", Runs),

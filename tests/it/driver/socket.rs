@@ -179,6 +179,33 @@ fn another_users_connections_take_no_place_that_the_client_needs() {
 }
 
 #[test]
+fn connections_that_say_nothing_keep_the_client_from_no_place() {
+    let home = home();
+    let broker = Broker::start(&home);
+    let driven = Driven::start(&home, &["--transport", "sdk-url"]);
+    is_ready(&home);
+    let place = place(&started(&home, "HOME").0);
+    let connect = || TcpStream::connect(&place).expect("it listens");
+    let _crowd: Vec<_> = (0..64).map(|_| connect()).collect();
+    let mut stream = connect();
+    stream.set_read_timeout(Some(PATIENCE)).expect("it is set");
+    write!(
+        stream,
+        "GET / HTTP/1.1\r\nHost: {place}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    )
+    .expect("written");
+    let mut said = [0; 12];
+    let heard = stream.read_exact(&mut said);
+    heard.expect("an answer while the crowd is there");
+    assert_eq!(String::from_utf8_lossy(&said), "HTTP/1.1 401");
+    let id = send(&home, "still there?");
+    is_seen(&home, &id);
+    driven.stop();
+    broker.stop();
+}
+
+#[test]
 fn variables_that_would_lead_the_client_elsewhere_do_not_reach_it() {
     let home = home();
     let broker = Broker::start(&home);

@@ -8,6 +8,8 @@ use peerbus_test_support::socket::{Heard, Socket, registration};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use super::{Broker, Home};
 
@@ -45,6 +47,14 @@ impl Raw {
         Self::register_as(broker, &registration(name, &home.credential("token")))
     }
 
+    /// The same as [`Raw::register`], by a name that is forgotten when it says goodbye.
+    pub(crate) fn register_temporary(home: &Home, broker: &Broker, name: &str) -> Self {
+        let mut register = registration(name, &home.credential("token"));
+        register["ext"] = 1.into();
+        register["ephemeral"] = true.into();
+        Self::register_as(broker, &register)
+    }
+
     /// The same as [`Raw::register`], at this Unix socket.
     pub(crate) fn register_at(home: &Home, socket: &Path, name: &str) -> Self {
         let mut register = registration(name, &home.credential("token"));
@@ -61,6 +71,16 @@ impl Raw {
         raw.say(&register.to_string());
         assert_eq!(raw.next()["type"], "peers");
         raw
+    }
+
+    /// Says goodbye, and waits for the end.
+    pub(crate) fn leave(mut self) {
+        let reason = Default::default();
+        let code = CloseCode::Normal;
+        self.send(Message::Close(Some(CloseFrame { code, reason })));
+        while let Some(Message::Text(_) | Message::Ping(_) | Message::Pong(_)) =
+            self.runtime.block_on(self.socket.next_raw())
+        {}
     }
 
     pub(crate) fn say(&mut self, text: &str) {

@@ -1,7 +1,7 @@
 //! The adapter's end: the one socket of a session.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,18 +11,20 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::line::{self, Ask, Go, Tell, Took};
-use super::place::Place;
+use super::place::{Place, directories, is_of_an_agent};
 use crate::paths::Paths;
 
 /// Connections that are served at a time. Others find nobody.
 const CONNECTIONS_MAX: usize = 64;
 /// So many of them may be from outside of the session: its hooks always find somebody.
 const STRANGERS_MAX: usize = 48;
+/// So many more are served that belong to no agent: what runs below agents keeps no person out.
+const PEOPLES_MAX: usize = 8;
 /// How long a hook may take for one of its lines, and how long to wait when no more connections
 /// can be had.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -36,6 +38,8 @@ pub struct SessionSocket {
     client: u32,
     listener: UnixListener,
     place: Place,
+    /// Where sessions of this user have their sockets.
+    dirs: Vec<PathBuf>,
 }
 
 /// What a connection turns out to be.
@@ -58,6 +62,7 @@ impl SessionSocket {
             client,
             listener: UnixListener::from_std(listener)?,
             place,
+            dirs: directories(paths),
         })
     }
 
@@ -79,7 +84,7 @@ impl SessionSocket {
     {
         let serve = Arc::new((hooks, rpc));
         let client = self.client;
-        let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
+        let places = Places::new(self.dirs);
         let mut connections = JoinSet::new();
         let mut told = false;
         loop {
@@ -98,12 +103,10 @@ impl SessionSocket {
                 continue;
             };
             let own = caller.is_of(client);
-            let permit = Arc::clone(&strangers).try_acquire_owned().ok();
-            if connections.len() < CONNECTIONS_MAX && (own || permit.is_some()) {
-                let stranger = permit.filter(|_| !own);
+            if let Some(taken) = places.take(caller, own) {
                 let serve = Arc::clone(&serve);
                 connections.spawn(async move {
-                    let _stranger = stranger;
+                    let _taken = taken;
                     match meet(stream, caller, own).await {
                         Some(Kind::Hook(hook)) => (serve.0)(hook).await,
                         Some(Kind::Rpc(connection)) => (serve.1)(connection).await,
@@ -112,6 +115,39 @@ impl SessionSocket {
                 });
             }
         }
+    }
+}
+
+/// Who is served.
+struct Places {
+    all: Arc<Semaphore>,
+    strangers: Arc<Semaphore>,
+    peoples: Arc<Semaphore>,
+    dirs: Vec<PathBuf>,
+}
+
+impl Places {
+    fn new(dirs: Vec<PathBuf>) -> Self {
+        let places = |count| Arc::new(Semaphore::new(count));
+        Self {
+            all: places(CONNECTIONS_MAX),
+            strangers: places(STRANGERS_MAX),
+            peoples: places(PEOPLES_MAX),
+            dirs,
+        }
+    }
+
+    /// `None`: there is none for this one.
+    fn take(&self, caller: Peer, own: bool) -> Option<Vec<OwnedSemaphorePermit>> {
+        let take = |places: &Arc<Semaphore>| Arc::clone(places).try_acquire_owned().ok();
+        let all = [Some(&self.all), (!own).then_some(&self.strangers)];
+        let taken: Option<Vec<_>> = all.into_iter().flatten().map(take).collect();
+        let is_peoples = || {
+            caller
+                .pid
+                .is_some_and(|pid| !is_of_an_agent(&self.dirs, pid))
+        };
+        taken.or_else(|| Some(vec![take(&self.peoples).filter(|_| is_peoples())?]))
     }
 }
 
@@ -273,6 +309,7 @@ mod tests {
         let nothing = async |stream: &mut UnixStream| stream.read(&mut [0]).await.unwrap();
         let strangers = async {
             let mut idle = Vec::new();
+            // This process counts as the adapter, which is an agent's.
             for _ in 0..STRANGERS_MAX {
                 idle.push(UnixStream::connect(&path).await.unwrap());
             }

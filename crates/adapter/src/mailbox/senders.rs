@@ -7,10 +7,12 @@ use super::{Mail, Mailbox, No};
 /// Why a message cannot be decided about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Undecided {
-    /// No message with this id waits for the user, or none of that sender.
+    /// None of those that wait for the user is meant.
     Unknown,
-    /// Several senders used this id.
+    /// Several are.
     Several,
+    /// It waits no more.
+    Gone,
 }
 
 impl Mailbox {
@@ -27,17 +29,19 @@ impl Mailbox {
     /// # Errors
     ///
     /// When it is not known which is meant; nothing was changed.
-    pub fn decide(&self, id: &str, from: Option<&str>, show: bool) -> Result<Arc<Mail>, Undecided> {
+    pub fn decide(
+        &self,
+        is_meant: impl Fn(&Mail) -> bool,
+        show: bool,
+    ) -> Result<Arc<Mail>, Undecided> {
         let mut meant = self.waiting_for_user();
-        let is_of =
-            |mail: &Mail| from.is_none_or(|from| mail.inbound.from.eq_ignore_ascii_case(from));
-        meant.retain(|(_, mail)| mail.inbound.id == id && is_of(mail));
+        meant.retain(|(_, mail)| is_meant(mail));
         let (no, mail) = meant.pop().ok_or(Undecided::Unknown)?;
         if !meant.is_empty() {
             return Err(Undecided::Several);
         }
         let decided = self.with(|state, now_ms| state.machine.decide(now_ms, no, show));
-        decided.then_some(mail).ok_or(Undecided::Unknown)
+        decided.then_some(mail).ok_or(Undecided::Gone)
     }
 
     fn waiting_for_user(&self) -> Vec<(No, Arc<Mail>)> {

@@ -137,8 +137,9 @@ pub(crate) enum HeldVerb {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct HeldOne {
-    /// The message's id
-    pub(crate) id: String,
+    /// Its digest, with which `peerbus held` shows it; or its id, to be asked or to decline it
+    #[arg(value_name = "DIGEST")]
+    pub(crate) which: String,
     /// Its sender, where several used that id
     #[arg(long, value_name = "NAME")]
     pub(crate) from: Option<String>,

@@ -26,7 +26,7 @@ pub(crate) struct SessionApprove {
     #[arg(value_name = "REQUEST|SESSION")]
     pub(crate) which: Option<String>,
     /// Add a rule that the client suggests, so that it does not ask again; name it where there are
-    /// several
+    /// several, with where it is kept if need be: 'RULE in DESTINATION'
     #[arg(long, value_name = "RULE", num_args = 0..=1, default_missing_value = "", requires = "which")]
     pub(crate) always: Option<String>,
     /// Print JSON

@@ -2,13 +2,13 @@
 
 use std::io::IsTerminal as _;
 
-use peerbus_node::Client;
 use peerbus_node::approvals::in_words;
 use peerbus_node::index::Session;
 use peerbus_wire::{escape, printable};
 use serde_json::{Value, json};
 
-use super::{CELL_CHARS, LINE_CHARS, is_meant, open, print_json, refused, sessions};
+use super::all::{agreed, asked as asked_all, complete};
+use super::{CELL_CHARS, LINE_CHARS, is_meant, open, print_json, refused};
 use crate::args::{SessionApprove, SessionDeny};
 use crate::failure::Failure;
 use crate::output;
@@ -16,12 +16,11 @@ use crate::output;
 /// A request that waits, and the session in which it does.
 struct Open {
     session: Session,
-    client: Client,
     request: Value,
 }
 
 pub(super) fn allow(verb: &SessionApprove) -> Result<(), Failure> {
-    let Some(mut found) = find(verb.which.as_deref(), verb.json)? else {
+    let Some(found) = find(verb.which.as_deref(), verb.json)? else {
         return Ok(());
     };
     let digest = found.request["digest"].clone();
@@ -30,6 +29,7 @@ pub(super) fn allow(verb: &SessionApprove) -> Result<(), Failure> {
         None => "allow",
     };
     let rule = verb.always.as_ref().filter(|rule| !rule.is_empty());
+    let (rule, destination) = suggested(&found.request, rule);
     if !verb.json {
         output::line(&shown(&found))?;
     }
@@ -46,29 +46,41 @@ pub(super) fn allow(verb: &SessionApprove) -> Result<(), Failure> {
         )));
     }
     if !is_named && asks {
-        output::line("allow it? Type yes:")?;
-        let mut line = String::new();
-        let read = std::io::stdin().read_line(&mut line);
-        read.map_err(|error| Failure::failed(format!("cannot read the answer: {error}")))?;
-        if line.trim() != "yes" {
-            return Err(Failure::failed("nothing was answered"));
-        }
+        agreed("allow it? Type yes:")?;
     }
-    let params = json!({ "decision": decision, "digest": digest, "rule": rule });
-    answer(&mut found, params, verb.json)
+    let params = json!({
+        "decision": decision, "digest": digest, "rule": rule, "destination": destination,
+    });
+    answer(&found, params, verb.json)
+}
+
+/// A rule that was named as it is shown: by its text, or with where it is kept.
+fn suggested(request: &Value, named: Option<&String>) -> (Value, Value) {
+    let rules = request["suggestions"].as_array().into_iter().flatten();
+    let with_place = |rule: &&Value| {
+        let words = (rule["rule"].as_str(), rule["destination"].as_str());
+        let (Some(rule), Some(destination)) = words else {
+            return false;
+        };
+        named.is_some_and(|named| *named == format!("{rule} in {destination}"))
+    };
+    match rules.clone().find(with_place) {
+        Some(rule) => (rule["rule"].clone(), rule["destination"].clone()),
+        None => (json!(named), Value::Null),
+    }
 }
 
 pub(super) fn deny(verb: &SessionDeny) -> Result<(), Failure> {
-    let Some(mut found) = find(verb.which.as_deref(), verb.json)? else {
+    let Some(found) = find(verb.which.as_deref(), verb.json)? else {
         return Ok(());
     };
     let params = json!({ "decision": "deny", "message": verb.message });
-    answer(&mut found, params, verb.json)
+    answer(&found, params, verb.json)
 }
 
-fn answer(found: &mut Open, mut params: Value, json: bool) -> Result<(), Failure> {
+fn answer(found: &Open, mut params: Value, json: bool) -> Result<(), Failure> {
     params["request_id"] = found.request["request_id"].clone();
-    let answer = found.client.call("session/approve", &params);
+    let answer = open(&found.session)?.call("session/approve", &params);
     let answer = answer.map_err(refused)?;
     if json {
         return print_json(&answer);
@@ -78,9 +90,9 @@ fn answer(found: &mut Open, mut params: Value, json: bool) -> Result<(), Failure
 
 /// The request that is meant. `None`: none is, and what is open was printed.
 fn find(meant: Option<&str>, json: bool) -> Result<Option<Open>, Failure> {
-    let mut requests = requests()?;
+    let (mut requests, silent) = requests()?;
     let Some(meant) = meant else {
-        list(&requests, json)?;
+        list(&requests, silent, json)?;
         return Ok(None);
     };
     let id = meant.to_ascii_lowercase();
@@ -102,6 +114,12 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Open>, Failure> {
     }
     match requests.pop() {
         Some(found) => Ok(Some(found)),
+        None if silent > 0 => {
+            let meant = escape(meant, CELL_CHARS);
+            Err(Failure::failed(format!(
+                "no request {meant} was found, and not every session was asked"
+            )))
+        }
         None => {
             let meant = escape(meant, CELL_CHARS);
             Err(Failure::failed(format!(
@@ -112,28 +130,24 @@ fn find(meant: Option<&str>, json: bool) -> Result<Option<Open>, Failure> {
     }
 }
 
-/// What is asked in all sessions. One that does not answer asks nothing.
-fn requests() -> Result<Vec<Open>, Failure> {
-    let mut found = Vec::new();
-    for session in sessions()? {
-        let Ok(mut client) = open(&session) else {
-            continue;
+/// What is asked in all sessions, and how many did not say. Each of those is named.
+fn requests() -> Result<(Vec<Open>, usize), Failure> {
+    let (asked, silent) = asked_all(|client| {
+        let status = client.call("session/status", &json!({}));
+        status.map_err(refused)
+    })?;
+    let requests = asked.into_iter().flat_map(|(session, mut status)| {
+        let asked = status["approvals"].as_array_mut().map(std::mem::take);
+        let open = move |request| Open {
+            session: session.clone(),
+            request,
         };
-        let Ok(status) = client.call("session/status", &json!({})) else {
-            continue;
-        };
-        for request in status["approvals"].as_array().into_iter().flatten() {
-            found.push(Open {
-                session: session.clone(),
-                client: open(&session)?,
-                request: request.clone(),
-            });
-        }
-    }
-    Ok(found)
+        asked.unwrap_or_default().into_iter().map(open)
+    });
+    Ok((requests.collect(), silent))
 }
 
-fn list(requests: &[Open], json: bool) -> Result<(), Failure> {
+fn list(requests: &[Open], silent: usize, json: bool) -> Result<(), Failure> {
     if json {
         let told = |found: &Open| {
             let mut request = found.request.clone();
@@ -142,15 +156,16 @@ fn list(requests: &[Open], json: bool) -> Result<(), Failure> {
             request
         };
         let told: Vec<_> = requests.iter().map(told).collect();
-        return print_json(&json!({ "approvals": told }));
+        print_json(&json!({ "approvals": told }))?;
+        return complete(silent);
     }
-    if requests.is_empty() {
+    if requests.is_empty() && silent == 0 {
         output::line("nothing is asked")?;
     }
     for found in requests {
         output::line(&shown(found))?;
     }
-    Ok(())
+    complete(silent)
 }
 
 /// A request with its session, for people: all of it.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
 
 /// Most that is kept of an input, in bytes of JSON. One that is longer cannot be allowed here.
 pub const INPUT_MAX: usize = 32 * 1024;
@@ -132,6 +133,14 @@ impl Asked {
         };
         input && self.tool == other.tool
     }
+}
+
+/// Stands for all that is shown of something that somebody decides about.
+#[must_use]
+pub fn digest(shown: &Value) -> String {
+    let sum = Sha256::digest(shown.to_string());
+    let bytes = sum.iter().take(16);
+    bytes.map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Cuts what is too long. Whether it was.

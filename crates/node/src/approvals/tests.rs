@@ -6,6 +6,7 @@ fn wish(id: &str, decision: Decision, digest: Option<&str>) -> Wish {
         decision,
         digest: digest.map(str::to_owned),
         rule: None,
+        destination: None,
         message: None,
     }
 }
@@ -113,6 +114,37 @@ fn only_a_rule_that_allows_can_be_made_to_stay() {
     named.rule = Some("Bash(rm:*)".into());
     let verdict = approvals.decide(named, By::Node).unwrap();
     assert_eq!(verdict.rule.unwrap().suggestion, rule("rm:*"));
+}
+
+#[test]
+fn a_rule_stays_where_the_one_that_was_chosen_stays() {
+    let rule = |content: &str, destination: &str| {
+        json!({ "type": "addRules", "behavior": "allow", "destination": destination,
+        "rules": [{ "toolName": "Bash", "ruleContent": content }] })
+    };
+    let offered = [
+        rule("npm test:*", "userSettings"),
+        rule("npm test:*", "session"),
+    ];
+    let mut approvals = Approvals::default();
+    let (id, digest) = open(&mut approvals, Asked::new("Bash", "{}").suggested(&offered));
+    let always = |rule: Option<&str>, destination: Option<&str>| Wish {
+        rule: rule.map(str::to_owned),
+        destination: destination.map(str::to_owned),
+        ..wish(&id, Decision::AllowAlways, Some(&digest))
+    };
+    let text = Some("Bash(npm test:*)");
+    for unclear in [
+        always(None, None),
+        always(text, None),
+        always(text, Some("localSettings")),
+        always(Some("Bash(ls)"), Some("session")),
+    ] {
+        let refused = approvals.decide(unclear, By::Node).unwrap_err().to_string();
+        assert!(refused.contains("Bash(npm test:*) in session"), "{refused}");
+    }
+    let verdict = approvals.decide(always(text, Some("session")), By::Node);
+    assert_eq!(verdict.unwrap().rule.unwrap().suggestion, offered[1]);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
 use peerbus_adapter::operator::{Events, Streamless};
-use peerbus_wire::{Secret, escape};
+use peerbus_wire::{Secret, escape, escape_json};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::timeout;
@@ -71,6 +71,7 @@ pub(super) fn streamed(app: &Arc<App>, begin: impl FnOnce(Sender<String>, &App))
 
 /// Says something; whether the page is still there.
 pub(super) fn say(to: &Sender<String>, kind: &str, data: &Value) -> bool {
+    let data = escape_json(&data.to_string());
     to.blocking_send(format!("event: {kind}\ndata: {data}\n\n"))
         .is_ok()
 }
@@ -130,19 +131,23 @@ fn tell(source: &Source, mut events: Events, to: &Sender<String>) -> bool {
     true
 }
 
-/// Tells something whenever it has changed. What only grows older has not.
-fn look(to: &Sender<String>, kind: &str, mut now: impl FnMut() -> Result<Value, String>) {
+/// Tells a list whenever it has changed, and why where it cannot be read. What only grows older has
+/// not changed.
+fn look(to: &Sender<String>, list: &str, mut now: impl FnMut() -> Result<Value, String>) {
     let mut last = None;
     while !to.is_closed() {
-        if let Ok(found) = now() {
-            let ageless = ageless(&found);
-            if last.as_ref() != Some(&ageless) {
-                if !say(to, kind, &found) {
-                    return;
-                }
-                last = Some(ageless);
+        let (kind, found) = match now() {
+            Ok(found) => (list, found),
+            Err(why) => {
+                let why = escape(&why, WHY_CHARS);
+                ("unread", json!({ "list": list, "why": why }))
             }
+        };
+        let seen = Some((kind, ageless(&found)));
+        if last != seen && !say(to, kind, &found) {
+            return;
         }
+        last = seen;
         thread::sleep(LOOK);
     }
 }
@@ -163,6 +168,49 @@ fn ageless(value: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_that_cannot_be_read_is_told_and_what_is_read_again_is_told_anew() {
+        let (said, mut told) = channel(WAITING);
+        let mut found = vec![
+            Ok(json!({ "sessions": [] })),
+            Err("no\u{2028}\u{1b}place".to_owned()),
+            Ok(json!({ "sessions": [] })),
+        ];
+        let looks = thread::spawn(move || {
+            look(&said, "sessions", || {
+                found.pop().unwrap_or(Err("the end".into()))
+            });
+        });
+        let mut next = || told.blocking_recv().unwrap();
+        let list = "event: sessions\ndata: {\"sessions\":[]}\n\n";
+        assert_eq!(next(), list);
+        let why = next();
+        assert!(why.starts_with("event: unread\n"), "{why}");
+        assert!(
+            why.contains("u2028") && !why.contains(['\u{2028}', '\u{1b}']),
+            "{why}"
+        );
+        assert_eq!(next(), list);
+        drop(told);
+        looks.join().unwrap();
+    }
+
+    #[test]
+    fn no_text_in_an_event_ends_a_line_of_it() {
+        let (said, mut told) = channel(1);
+        let text = "a\u{2028}\u{2029}\u{85}\r\n\nevent: x";
+        thread::spawn(move || say(&said, "event", &json!({ "rule": text })));
+        let told = told.blocking_recv().unwrap();
+        let lines: Vec<_> = told
+            .split(['\u{2028}', '\u{2029}', '\u{85}', '\r', '\n'])
+            .collect();
+        let ["event: event", data, "", ""] = lines[..] else {
+            panic!("{told:?}");
+        };
+        let data: Value = serde_json::from_str(data.strip_prefix("data: ").unwrap()).unwrap();
+        assert_eq!(data["rule"], text);
+    }
 
     #[test]
     fn what_only_grows_older_is_no_news() {

@@ -12,7 +12,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use peerbus_adapter::paths::Paths;
 use peerbus_node::index::{self, Session};
-use peerbus_node::{Client, Refusal};
+use peerbus_node::{Client, Refusal, each};
 use peerbus_wire::{escape, printable};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -25,8 +25,11 @@ use crate::answer::Failure;
 const NAME_CHARS: usize = 128;
 const WHY_CHARS: usize = 600;
 const TEXT_CHARS: usize = 8_000;
+/// How long a list of what waits may take: the others' stand on the page after that.
+const LISTED: Duration = Duration::from_secs(3);
 /// A session that did not answer is not asked again for so long.
 const QUIET: Duration = Duration::from_secs(60);
+const NO_THREAD: &str = "it was not asked: this process gets no more threads";
 /// Events of the time before that somebody who watches is told.
 const BEFORE: u64 = 50;
 /// How often it is looked whether somebody who watches is still there.
@@ -43,11 +46,22 @@ impl Sessions {
     pub(super) fn now(&mut self) -> Result<Value, String> {
         let all = all()?;
         self.quiet.retain(|_, since| since.elapsed() < QUIET);
-        let all = all.iter().map(|session| self.told(session));
-        Ok(json!({ "sessions": all.collect::<Vec<_>>() }))
+        let quiet = &self.quiet;
+        let asked = each(&all, |session| match quiet.contains_key(&session.socket) {
+            true => Err("it does not answer: its adapter is stopped or hangs".into()),
+            false => ask(session),
+        });
+        let asked = asked
+            .into_iter()
+            .map(|asked| asked.unwrap_or_else(|| Err(NO_THREAD.into())));
+        let told = all
+            .iter()
+            .zip(asked)
+            .map(|(session, asked)| self.told(session, asked));
+        Ok(json!({ "sessions": told.collect::<Vec<_>>() }))
     }
 
-    fn told(&mut self, session: &Session) -> Value {
+    fn told(&mut self, session: &Session, asked: Result<Asked, String>) -> Value {
         let word = |text: &str| escape(text, NAME_CHARS);
         let mut told = json!({
             "key": key(session),
@@ -62,10 +76,6 @@ impl Sessions {
             "approvals": [],
             "held": [],
         });
-        let asked = match self.quiet.contains_key(&session.socket) {
-            true => Err("it does not answer: its adapter is stopped or hangs".into()),
-            false => ask(session),
-        };
         match asked {
             Ok(asked) => {
                 told["approvals"] = asked.approvals.iter().map(request).collect();
@@ -122,7 +132,7 @@ struct Asked {
 
 fn ask(session: &Session) -> Result<Asked, String> {
     let list = |answer: &Value, name: &str| answer[name].as_array().cloned().unwrap_or_default();
-    let mut client = connect(&session.socket)?;
+    let mut client = connect(&session.socket)?.within(LISTED);
     let status = client.call("session/status", &json!({})).map_err(why)?;
     let held = match client.call("session/held", &json!({})) {
         Ok(answer) => Ok(list(&answer, "held")),
@@ -156,8 +166,8 @@ fn whole(value: &Value) -> Value {
     }
 }
 
-/// A request for the page: whole, since somebody decides by it. `digest` and `rule` go back as they
-/// came.
+/// A request for the page: whole, since somebody decides by it. `digest`, `rule` and `raw` go back as
+/// they came.
 fn request(request: &Value) -> Value {
     let mut shown = Map::new();
     for name in ["request_id", "digest"] {
@@ -179,7 +189,7 @@ fn request(request: &Value) -> Value {
         json!({
             "rule": rule["rule"],
             "shown": whole(&rule["rule"]),
-            "destination": word(&rule["destination"]),
+            "destination": { "shown": word(&rule["destination"]), "raw": rule["destination"] },
         })
     });
     shown.insert("rules".into(), rules.collect());
@@ -194,7 +204,8 @@ fn mail(mail: &Value) -> Value {
         "token": word(&mail["token"]),
         "sent_at": word(&mail["sent_at"]),
         "text": whole(&mail["text"]),
-        "raw": { "id": mail["id"], "from": mail["from"] },
+        "digest": word(&mail["digest"]),
+        "raw": { "id": mail["id"], "from": mail["from"], "digest": mail["digest"] },
     })
 }
 
@@ -287,6 +298,7 @@ pub(super) struct Verdict {
     decision: String,
     digest: Option<String>,
     rule: Option<String>,
+    destination: Option<String>,
     message: Option<String>,
 }
 
@@ -299,6 +311,7 @@ pub(super) async fn approval(Json(verdict): Json<Verdict>) -> Response {
             "decision": verdict.decision,
             "digest": verdict.digest,
             "rule": verdict.rule,
+            "destination": verdict.destination,
             "message": verdict.message,
         });
         let answer = client.call("session/approve", &params).map_err(why)?;
@@ -312,24 +325,31 @@ pub(super) async fn approval(Json(verdict): Json<Verdict>) -> Response {
 pub(super) struct Decision {
     id: String,
     from: String,
+    digest: Option<String>,
     release: bool,
 }
 
-/// `POST /dashboard/held`. A broadcast waits in each session.
+/// `POST /dashboard/held`. A broadcast waits in each session; what else came under its id is not meant.
 pub(super) async fn held(Json(decision): Json<Decision>) -> Response {
     decide(move || {
         let method = match decision.release {
             true => "session/release",
             false => "session/refuse",
         };
-        let params = json!({ "id": decision.id, "from": decision.from });
+        let Some(digest) = decision.digest else {
+            return Err(
+                "the adapter of its session is of an older version: start that session anew".into(),
+            );
+        };
+        let params = json!({ "id": decision.id, "from": decision.from, "digest": digest });
         let mut done = 0;
-        for session in all()? {
-            let Ok(held) = ask(&session).and_then(|asked| asked.held) else {
+        let all = all()?;
+        let asked = each(&all, |session| ask(session).and_then(|asked| asked.held));
+        for (session, held) in all.iter().zip(asked) {
+            let Some(Ok(held)) = held else {
                 continue;
             };
-            let is = |mail: &&Value| mail["id"] == params["id"] && mail["from"] == params["from"];
-            if held.iter().any(|mail| is(&mail)) {
+            if held.iter().any(|mail| mail["digest"] == digest) {
                 connect(&session.socket)?
                     .call(method, &params)
                     .map_err(why)?;

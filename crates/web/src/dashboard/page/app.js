@@ -9,9 +9,18 @@ import * as waiting from "./waiting.js";
 // The address of a link that was opened opens nothing any more.
 if (location.pathname !== "/") history.replaceState(null, "", "/" + location.hash);
 
-const words = { live: "Live", wait: "Connecting", away: "Broker away", gone: "Gateway away", closed: "Closed" };
+const words = { live: "Live", part: "Not all is live", wait: "Connecting", away: "Broker away", gone: "Gateway away", closed: "Closed" };
 
-function state(now, why = "") {
+let connected = ["wait", ""];
+// Lists that cannot be read now, and why.
+const unread = new Map();
+
+function state(now = connected[0], why = connected[1]) {
+  connected = [now, why];
+  if (now === "live" && unread.size) {
+    const lists = [...unread].map(([list, reason]) => `The list of ${list} cannot be read: ${reason}.`);
+    [now, why] = ["part", `${lists.join(" ")} What is shown of it is from before.`];
+  }
   byId("state").dataset.state = now;
   put(byId("state-text"), words[now]);
   const banner = byId("banner");
@@ -19,11 +28,15 @@ function state(now, why = "") {
   banner.hidden = !why;
 }
 
+function read(list) {
+  if (unread.delete(list)) state();
+}
+
 // Everything anew: at the beginning, and whenever something may have been missed.
 async function begin() {
   try {
     await Promise.all([messages.load(), rates.load()]);
-    state("live");
+    state("live", "");
     rates.audit(false);
   } catch (error) {
     state("away", `The broker does not answer: ${error.message}`);
@@ -51,8 +64,16 @@ const tells = {
     clearTimeout(refused);
     refused = setTimeout(() => (said.hidden = true), 60000);
   },
-  peers: people.peers,
+  unread({ list, why }) {
+    unread.set(list, why);
+    state();
+  },
+  peers(told) {
+    read("peers");
+    people.peers(told);
+  },
   sessions({ sessions }) {
+    read("sessions");
     people.sessions(sessions);
     waiting.show(sessions);
   },
@@ -61,11 +82,13 @@ const tells = {
 async function connect() {
   let why = "The gateway (peerbus web) does not answer. This goes on when it is there.";
   let [now, pause] = ["gone", 1000];
+  unread.clear();
   try {
     await follow("/dashboard/live", (kind, data) => tells[kind]?.(data));
   } catch (error) {
     // A sentence of the gateway's: this browser is not let in, or has too many pages.
     if (error.status) [why, now, pause] = [`${error.message}.`, "closed", 10000];
+    else if (error.unread) [why, now, pause] = [`This page cannot read what the gateway says (${error.message}). What is shown is from before: load the page anew.`, "part", 10000];
   }
   state(now, why);
   setTimeout(connect, pause);

@@ -113,8 +113,14 @@ export async function follow(path, on, signal) {
     const events = parts.join("").split("\n\n");
     parts = [events.pop()];
     for (const event of events) {
-      const [, kind, data] = event.match(/^event: (.*)\ndata: (.*)$/) || [];
-      if (kind) on(kind, JSON.parse(data));
+      const fields = new Map(event.split("\n").map((line) => line.split(/: (.*)/s, 2)));
+      if (!fields.has("event")) continue;
+      try {
+        on(fields.get("event"), JSON.parse(fields.get("data")));
+      } catch (error) {
+        error.unread = true;
+        throw error;
+      }
     }
   }
 }
@@ -124,9 +130,16 @@ export async function post(path, body) {
   return answer(await fetch(path, { method: "POST", headers, body: JSON.stringify(body) }));
 }
 
+// Milliseconds for which something that happened stands there to be read out.
+const READ_OUT = 5000;
+
+let silence;
+
 // Says something to those who do not see the page.
 export function announce(text) {
   put(byId("announce"), text);
+  clearTimeout(silence);
+  silence = setTimeout(() => put(byId("announce"), ""), READ_OUT);
 }
 
 // Runs `draw` before the next frame, however often it is asked for.

@@ -102,7 +102,8 @@ let stream = null;
 const EVENTS_MAX = 500;
 
 const SAID = {
-  message: (event) => [event.role === "user" ? "user" : "agent", event.content],
+  // A turn's text is the user's, a peer's or a program's: that the client has it as its user's says nothing.
+  message: (event) => [event.role === "user" ? "to the agent" : "agent", event.content],
   tool_call: (event) => [`calls ${event.tool}`, event.input],
   tool_result: (event) => [event.is_error ? "result, failed" : "result", event.content],
   status: (event) => ["status", STATUS[event.status] || event.status || "not known"],

@@ -14,8 +14,8 @@ export function show(sessions) {
   const mails = new Map();
   for (const session of sessions) {
     for (const mail of session.held) {
-      const key = `${mail.from} ${mail.id}`;
-      // A broadcast waits in each session, and is decided about once.
+      // A broadcast waits in each session, and is decided about once; another text is another card.
+      const key = `m ${mail.from} ${mail.digest || `${session.key} ${mail.id}`}`;
       if (!mails.has(key)) mails.set(key, { key, mail, to: [] });
       mails.get(key).to.push(session.name || session.id);
     }
@@ -34,6 +34,7 @@ export function show(sessions) {
   put(byId("waiting-title"), items.length > 1 ? `Waits for you · ${items.length}` : "Waits for you");
   document.title = items.length ? `(${items.length}) peerbus` : "peerbus";
   if (items.length > last) announce(`${count(items.length, "thing waits", "things wait")} for you`);
+  if (items.length < last) announce(items.length ? `${count(items.length, "thing still waits", "things still wait")} for you` : "Nothing waits for you any more");
   last = items.length;
 }
 
@@ -66,6 +67,13 @@ function block(text, label) {
   return el("pre", { tabIndex: 0, role: "group", "aria-label": label }, text);
 }
 
+// How much there is to read, where it may be more than the window shows.
+function size(text) {
+  const lines = text.split("\n").length;
+  return lines > 12 || text.length > 1000
+    ? el("p.about", {}, `${count(lines, "line", "lines")}, ${count(text.length, "character", "characters")}: all of it stands here, above the buttons.`) : null;
+}
+
 function approval({ session, request }) {
   const said = el("p.problem", { role: "alert" });
   const name = session.name || session.id;
@@ -75,7 +83,7 @@ function approval({ session, request }) {
   const why = el("input", { type: "text", maxLength: 1000, id: `why-${request.request_id}` });
   const allow = deed("Allow once", "main", said, () => answer({ decision: "allow" }));
   const always = request.rules.map(({ rule, shown, destination }) =>
-    deed(`Allow always: ${shown} (${destination})`, "plain", said, () => answer({ decision: "allow_always", rule })));
+    deed(`Allow always: ${shown} (${destination.shown})`, "plain", said, () => answer({ decision: "allow_always", rule, destination: destination.raw })));
   const deny = deed("Deny", "plain", said, () => answer({ decision: "deny", message: why.value || null }));
   const more = [["Path", request.blocked_path], ["Because", request.decision_reason], ["For the agent", request.agent_id]];
   const closed = el("p.problem", {}, `This page may not answer: the gate \`approve\` is closed. A person opens it with \`approve = true\` in ${session.gates}; until then it is answered in the session's terminal.`);
@@ -87,6 +95,7 @@ function approval({ session, request }) {
   return el("article.card", {},
     el("h3", {}, `${name} asks: may it use ${request.tool}?`),
     request.description ? el("p", {}, request.description) : null,
+    request.input ? size(request.input) : null,
     request.input ? block(request.input, "What it wants to do") : null,
     ...more.filter(([, text]) => text).map(([label, text]) => el("p.about", {}, `${label}: ${text}`)),
     cut, ...(session.approve ? buttons : [closed]), said);
@@ -100,6 +109,7 @@ function held({ mail, to }) {
   return el("article.card", {},
     el("h3", {}, `Mail of ${mail.from}${token} for ${to.join(", ")}`),
     el("p.about", {}, `${sent ? `Sent ${clock(sent)}. ` : ""}It waits because your rules hold mail of this sender.`),
+    size(mail.text),
     block(mail.text, `Text of ${mail.from}`),
     el("p.buttons", {},
       deed("Release", "main", said, () => answer(true)),

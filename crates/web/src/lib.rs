@@ -5,10 +5,13 @@ mod answer;
 mod answered;
 mod dashboard;
 mod guard;
+mod kept;
 mod listener;
 mod peers;
 mod replies;
 mod send;
+mod strangers;
+mod streams;
 pub mod tokens;
 
 use std::net::SocketAddr;
@@ -21,16 +24,13 @@ use axum::http::{HeaderName, StatusCode, header};
 use axum::routing::{get, post};
 use peerbus_adapter::Config;
 use serde_json::json;
-use tokio::sync::Semaphore;
 
 use crate::answer::Failure;
 use crate::guard::Site;
 pub use crate::listener::{StartError, TlsFiles};
 use crate::peers::Peers;
+use crate::streams::Streams;
 use crate::tokens::Tokens;
-
-/// Streams that may be open at once.
-const STREAMS_MAX: usize = 64;
 
 /// What a gateway needs to know.
 #[derive(Debug, Clone)]
@@ -57,7 +57,7 @@ pub(crate) struct App {
     options: Options,
     tokens: Tokens,
     peers: Peers,
-    streams: Arc<Semaphore>,
+    streams: Streams,
     dashboard: dashboard::Dashboard,
 }
 
@@ -84,7 +84,7 @@ impl Gateway {
             site,
             tokens,
             peers: Peers::default(),
-            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            streams: Streams::new(),
             dashboard: dashboard::Dashboard::new(&options),
             options,
         });
@@ -134,7 +134,7 @@ fn router(app: Arc<App>) -> Router {
         .route("/hook/{peer}/{*rest}", post(send::hook))
         .route("/v1/messages", post(send::message))
         .route("/v1/messages/{id}", get(send::status))
-        .route("/v1/replies", get(replies::replies))
+        .route("/v1/replies", get(replies::replies).post(replies::confirm))
         .merge(dashboard::router(&app))
         .fallback(nothing)
         .method_not_allowed_fallback(not_so)

@@ -52,7 +52,7 @@ struct Message<'a> {
 
 /// `POST /v1/messages`.
 pub(crate) async fn message(State(app): State<Arc<App>>, request: Request) -> Answer {
-    let caller = app.admit(request.headers())?;
+    let caller = app.admit(&request)?;
     let (key, text) = read(request).await?;
     let caller = app.still(caller)?;
     let message: Message<'_> = serde_json::from_str(&text).map_err(|error| not_json(&error))?;
@@ -77,7 +77,7 @@ pub(crate) async fn hook(
     path: Result<Path<Vec<(String, String)>>, PathRejection>,
     request: Request,
 ) -> Answer {
-    let caller = app.admit(request.headers())?;
+    let caller = app.admit(&request)?;
     let Ok(Path(path)) = path else {
         return Err(bad("the path is not UTF-8: write the peer's name as it is"));
     };
@@ -117,9 +117,9 @@ pub(crate) async fn hook(
 pub(crate) async fn status(
     State(app): State<Arc<App>>,
     Path(id): Path<String>,
-    headers: HeaderMap,
+    request: Request,
 ) -> Answer {
-    let caller = app.admit(&headers)?;
+    let caller = app.admit(&request)?;
     let id = MessageId::parse(&id).map_err(|error| bad(error.to_string()))?;
     let id = id.as_str().to_owned();
     let asked = caller

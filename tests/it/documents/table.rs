@@ -262,6 +262,10 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
         r#"curl -N -H "Authorization: Bearer $TOKEN" http://127.0.0.1:47822/v1/replies"#,
         By(WEB, "GET /v1/replies"),
     ),
+    (
+        r#"curl -X POST -H "Authorization: Bearer $TOKEN" -H "Last-Event-ID: $ID" http://127.0.0.1:47822/v1/replies"#,
+        By("tests/it/web/replies.rs", "POST /v1/replies"),
+    ),
     // SIDE_CHANNELS
     (
         "peerbus mcp share files --allow serverTools --to 'dev-*' --name host -- mcp-server-filesystem ~/project",

@@ -3,6 +3,7 @@
 
 mod answer;
 mod answered;
+mod body;
 mod dashboard;
 mod guard;
 mod kept;
@@ -13,6 +14,7 @@ mod send;
 mod strangers;
 mod streams;
 pub mod tokens;
+mod way;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -31,6 +33,7 @@ pub use crate::listener::{StartError, TlsFiles};
 use crate::peers::Peers;
 use crate::streams::Streams;
 use crate::tokens::Tokens;
+pub use crate::way::Way;
 
 /// What a gateway needs to know.
 #[derive(Debug, Clone)]
@@ -58,6 +61,7 @@ pub(crate) struct App {
     tokens: Tokens,
     peers: Peers,
     streams: Streams,
+    unsigned: send::Unsigned,
     dashboard: dashboard::Dashboard,
 }
 
@@ -85,6 +89,7 @@ impl Gateway {
             tokens,
             peers: Peers::default(),
             streams: Streams::new(),
+            unsigned: send::Unsigned::default(),
             dashboard: dashboard::Dashboard::new(&options),
             options,
         });
@@ -131,6 +136,7 @@ fn router(app: Arc<App>) -> Router {
         .route("/healthz", get(health))
         .route("/openapi.json", get(openapi))
         .route("/hook/{peer}", post(send::hook))
+        .route("/hook/{peer}/", post(send::hook))
         .route("/hook/{peer}/{*rest}", post(send::hook))
         .route("/v1/messages", post(send::message))
         .route("/v1/messages/{id}", get(send::status))

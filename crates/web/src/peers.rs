@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::extract::Request;
-use axum::http::{Extensions, StatusCode, header};
+use axum::http::request::Parts;
+use axum::http::{Extensions, StatusCode};
 use peerbus_adapter::{Bus, Config, Naming, Token, connect};
 use peerbus_wire::Window;
 use peerbus_wire::limits::{FRAME_BYTES_MAX, WINDOW_BYTES_MAX, WINDOW_MESSAGES_MAX};
@@ -59,15 +60,20 @@ pub(crate) struct Caller {
 pub(crate) struct Peers(Mutex<HashMap<String, Arc<Peer>>>);
 
 impl App {
-    /// Whose request it is. Nobody learns why not.
+    /// Whose request it is, by what it shows. Nobody learns why not.
     pub(crate) fn admit(self: &Arc<Self>, request: &Request) -> Result<Caller, Failure> {
-        let shown = request.headers().get(header::AUTHORIZATION);
-        let shown = shown.and_then(|value| {
-            let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
-            Token::parse(token.trim()).filter(|_| scheme.eq_ignore_ascii_case("bearer"))
-        });
-        let found = shown.and_then(|shown| self.tokens.admit(&shown));
+        let found = self.tokens.admit(request.headers());
         self.caller(found.ok_or_else(nobody)?, request.extensions())
+    }
+
+    /// Whose request it is, by the signature of its body.
+    pub(crate) fn admit_signed(
+        self: &Arc<Self>,
+        parts: &Parts,
+        body: &[u8],
+    ) -> Result<Caller, Failure> {
+        let found = self.tokens.signer(&parts.headers, body);
+        self.caller(found.ok_or_else(nobody)?, &parts.extensions)
     }
 
     fn caller(
@@ -90,7 +96,9 @@ impl App {
     pub(crate) fn still(&self, caller: Caller) -> Result<Caller, Failure> {
         let now = self.tokens.now();
         let token = now.tokens.get(&caller.name);
-        let token = token.filter(|token| token.hash == caller.token.hash);
+        let same =
+            |token: &&WebToken| token.hash == caller.token.hash && token.by == caller.token.by;
+        let token = token.filter(same);
         let token = token.ok_or_else(nobody)?.clone();
         Ok(Caller { token, ..caller })
     }
@@ -164,8 +172,9 @@ impl App {
 
 /// No token, or none that is admitted.
 fn nobody() -> Failure {
-    let why = "a token is needed: Authorization: Bearer TOKEN (`peerbus web token add`)";
-    Failure::new(StatusCode::UNAUTHORIZED, why)
+    let why = "a token is needed (`peerbus web token add`): as Authorization: Bearer TOKEN, or in the \
+               way that it was made for";
+    Failure::new(StatusCode::UNAUTHORIZED, why).asks_for_password()
 }
 
 /// How many requests may come now: what a bucket holds that fills evenly.

@@ -1,5 +1,6 @@
 //! Webhooks as their senders send them.
 
+use std::io::{Read as _, Write as _};
 use std::process::Stdio;
 
 use serde_json::json;
@@ -102,6 +103,9 @@ fn senders_of_webhooks_show_tokens_in_their_way_and_in_no_other() {
     ] {
         let refused = gateway.ask("POST /hook/reviewer", &[&headers], b"x");
         assert_eq!(refused.status, 401, "{what}: {}", refused.body);
+        // Some clients send a password only when they are asked for one.
+        let asks = refused.head.contains("www-authenticate: basic");
+        assert!(asks, "{}", refused.head);
     }
     // A signature is of a body; who saw one may not read with it.
     for line in ["GET /v1/replies", "GET /v1/messages/x", "POST /v1/messages"] {
@@ -116,6 +120,35 @@ fn senders_of_webhooks_show_tokens_in_their_way_and_in_no_other() {
     home.run(&["web", "token", "revoke", "github"]).ok();
     let ended = gateway.ask("POST /hook/reviewer", &[&right], b"x");
     assert_eq!(ended.status, 401);
+    broker.stop();
+}
+
+#[test]
+fn bodies_that_do_not_come_keep_no_signed_one_out() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let github = token(&home, &["github", "--by", "signature"]);
+    let gateway = Gateway::start(&home);
+    let _reviewer = agent(&home, "reviewer");
+    let digits = "0".repeat(64);
+    let host = &gateway.address;
+    let head = format!(
+        "POST /hook/reviewer HTTP/1.1\r\nHost: {host}\r\nX-Hub-Signature-256: {digits}\r\n\
+         Connection: close\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"
+    );
+    let mut slow: Vec<_> = (0..64)
+        .map(|_| {
+            let mut stream = gateway.connect();
+            stream.write_all(head.as_bytes()).expect("it reads");
+            let mut goes_on = [0; 25];
+            stream.read_exact(&mut goes_on).expect("its body is read");
+            stream
+        })
+        .collect();
+    let right = signed(&home, &github, "x");
+    let asked = gateway.ask("POST /hook/reviewer", &[&right], b"x");
+    asked.accepted();
+    Answer::read(slow.swap_remove(0)).refused(429, "send it again");
     broker.stop();
 }
 

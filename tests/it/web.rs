@@ -3,6 +3,8 @@
 mod dashboard;
 mod hostile;
 mod refused;
+mod replies;
+mod webhooks;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -300,71 +302,6 @@ fn a_request_that_is_repeated_is_sent_once_also_after_a_restart() {
         (&heard["id"], &heard["text"]),
         (&json!(other), &json!("another"))
     );
-    broker.stop();
-}
-
-#[test]
-fn replies_go_on_behind_the_last_one_and_end_with_the_token() {
-    let home = Home::new();
-    let broker = Broker::start(&home);
-    let ci = token(&home, &["ci"]);
-    let mut gateway = Gateway::start(&home);
-    let send = |text: &str| home.run(&["send", "web:ci", text, "--name", "bob"]).ok();
-    let hang_up = |(_, end): (Lines, TcpStream)| {
-        end.shutdown(std::net::Shutdown::Both).expect("a socket");
-    };
-    hang_up(gateway.reader(&ci, &[]));
-    for text in ["one", "two", "three"] {
-        send(text);
-    }
-    let texts = |lines: &Lines, count| -> Vec<(String, String)> {
-        let all = (0..count).map(|_| event(lines, "message"));
-        all.map(|(id, data)| (id, data["text"].as_str().expect("a text").to_owned()))
-            .collect()
-    };
-    let reader = gateway.reader(&ci, &[]);
-    let first = texts(&reader.0, 3);
-    hang_up(reader);
-    assert_eq!(first[2].1, "three");
-    let cursor = format!("Last-Event-ID: {}", first[0].0);
-    let reader = gateway.reader(&ci, &[&cursor]);
-    let again = texts(&reader.0, 2);
-    hang_up(reader);
-    assert_eq!(again, first[1..]);
-    // What was written is acked, and never called seen.
-    let id = send("four")
-        .split([' ', ':'])
-        .nth(1)
-        .expect("an id")
-        .to_owned();
-    let lines = gateway.replies(&ci, &[]);
-    assert_eq!(texts(&lines, 1)[0].1, "four");
-    let status = eventually("it is acked", || {
-        let status = home.run(&["status", &id]).ok();
-        status.contains("acked").then_some(status)
-    });
-    assert!(!status.contains("seen "), "{status}");
-
-    gateway = Gateway::start(&home);
-    let gone = gateway.ask("GET /v1/replies", &[&bearer(&ci), &cursor], b"");
-    gone.refused(410, "go on without one");
-    let lines = gateway.replies(&ci, &[]);
-    home.run(&["web", "token", "revoke", "ci"]).ok();
-    while lines.poll(PATIENCE).is_ok() {}
-    let ended = lines.poll(PATIENCE).expect_err("nothing comes");
-    assert_eq!(ended, std::sync::mpsc::RecvTimeoutError::Disconnected);
-    assert_eq!(
-        gateway.ask("GET /v1/replies", &[&bearer(&ci)], b"").status,
-        401
-    );
-    eventually("its peer leaves", || {
-        let peers = home.run(&["peers", "--all"]).ok();
-        let line = peers
-            .lines()
-            .find(|line| line.contains("web:ci"))?
-            .to_owned();
-        line.contains("away").then_some(())
-    });
     broker.stop();
 }
 

@@ -9,7 +9,7 @@ use peerbus_adapter::{Config, Token};
 use peerbus_core::TokenHash;
 use peerbus_core::grant::{Grant, NAMES_DEFAULT, NamePattern, Quotas, Right, Rights};
 use peerbus_web::tokens::{self, BusToken, WebFile, WebToken};
-use peerbus_web::{Gateway, Options, TlsFiles};
+use peerbus_web::{Gateway, Options, TlsFiles, Way};
 use peerbus_wire::{TokenName, escape};
 use serde_json::json;
 
@@ -165,7 +165,7 @@ fn add(verb: WebTokenAdd) -> Result<(), Failure> {
             to: verb.to,
             approve: verb.approve,
             headers: verb.headers,
-            ..WebToken::new(&token)
+            ..WebToken::new(&token, verb.by.clone())
         };
         found.tokens.insert(verb.name.clone(), token);
         Ok(())
@@ -176,6 +176,13 @@ fn add(verb: WebTokenAdd) -> Result<(), Failure> {
         "what is sent with it comes from {}; the line above is shown this once",
         peer.as_str()
     ));
+    if verb.by.signs() {
+        output::say(&format!(
+            "a signature is checked with the token itself, so {} holds it as it is: every reader of that \
+             file can sign",
+            file.display()
+        ));
+    }
     if verb.approve {
         output::say(&format!(
             "its words are verdicts where a session's user names {} in `remote` of sessions.toml",
@@ -191,7 +198,7 @@ fn list(json: bool) -> Result<(), Failure> {
         if json {
             let told = json!({
                 "name": name, "peer": format!("web:{name}"), "to": token.to,
-                "approve": token.approve, "headers": token.headers,
+                "approve": token.approve, "headers": token.headers, "by": token.by,
             });
             output::line(&told.to_string())?;
             continue;
@@ -201,7 +208,11 @@ fn list(json: bool) -> Result<(), Failure> {
             some => some,
         };
         let approves = if token.approve { "; may approve" } else { "" };
-        output::line(&format!("{name}: writes to {to}{approves}"))?;
+        let by = match &token.by {
+            Way::Bearer => String::new(),
+            by => format!("; by {by}"),
+        };
+        output::line(&format!("{name}: writes to {to}{by}{approves}"))?;
     }
     if tokens.is_empty() && !json {
         output::line("no tokens")?;

@@ -16,6 +16,10 @@ pub(crate) struct Failure {
     members: Map<String, Value>,
     /// Seconds.
     retry_after: Option<u64>,
+    /// A client that sends a password only when it is asked for one is asked. Never to be said to our own
+    /// page: its browser would ask the person.
+    password: bool,
+    encodings: bool,
 }
 
 impl Failure {
@@ -24,6 +28,8 @@ impl Failure {
             status,
             members: Map::from_iter([("error".into(), Value::from(why.into()))]),
             retry_after: None,
+            password: false,
+            encodings: false,
         }
     }
 
@@ -34,6 +40,17 @@ impl Failure {
 
     pub(crate) fn retry_after(mut self, seconds: u64) -> Self {
         self.retry_after = Some(seconds);
+        self
+    }
+
+    pub(crate) fn asks_for_password(mut self) -> Self {
+        self.password = true;
+        self
+    }
+
+    /// The body is encoded in a way that is not taken: says which one is.
+    pub(crate) fn takes_no_encoding(mut self) -> Self {
+        self.encodings = true;
         self
     }
 
@@ -56,9 +73,18 @@ impl IntoResponse for Failure {
                 .headers_mut()
                 .insert(header::WWW_AUTHENTICATE, scheme);
         }
+        let headers = response.headers_mut();
+        if self.password {
+            let scheme = HeaderValue::from_static("Basic realm=\"peerbus\"");
+            headers.append(header::WWW_AUTHENTICATE, scheme);
+        }
+        if self.encodings {
+            let identity = HeaderValue::from_static("identity");
+            headers.insert(header::ACCEPT_ENCODING, identity);
+        }
         if let Some(seconds) = self.retry_after {
             let seconds = HeaderValue::from(seconds);
-            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+            headers.insert(header::RETRY_AFTER, seconds);
         }
         response
     }

@@ -3,13 +3,18 @@
 
 mod answer;
 mod answered;
+mod body;
 mod dashboard;
 mod guard;
+mod kept;
 mod listener;
 mod peers;
 mod replies;
 mod send;
+mod strangers;
+mod streams;
 pub mod tokens;
+mod way;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -21,16 +26,14 @@ use axum::http::{HeaderName, StatusCode, header};
 use axum::routing::{get, post};
 use peerbus_adapter::Config;
 use serde_json::json;
-use tokio::sync::Semaphore;
 
 use crate::answer::Failure;
 use crate::guard::Site;
 pub use crate::listener::{StartError, TlsFiles};
 use crate::peers::Peers;
+use crate::streams::Streams;
 use crate::tokens::Tokens;
-
-/// Streams that may be open at once.
-const STREAMS_MAX: usize = 64;
+pub use crate::way::Way;
 
 /// What a gateway needs to know.
 #[derive(Debug, Clone)]
@@ -57,7 +60,8 @@ pub(crate) struct App {
     options: Options,
     tokens: Tokens,
     peers: Peers,
-    streams: Arc<Semaphore>,
+    streams: Streams,
+    unsigned: send::Unsigned,
     dashboard: dashboard::Dashboard,
 }
 
@@ -84,7 +88,8 @@ impl Gateway {
             site,
             tokens,
             peers: Peers::default(),
-            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            streams: Streams::new(),
+            unsigned: send::Unsigned::default(),
             dashboard: dashboard::Dashboard::new(&options),
             options,
         });
@@ -131,10 +136,11 @@ fn router(app: Arc<App>) -> Router {
         .route("/healthz", get(health))
         .route("/openapi.json", get(openapi))
         .route("/hook/{peer}", post(send::hook))
+        .route("/hook/{peer}/", post(send::hook))
         .route("/hook/{peer}/{*rest}", post(send::hook))
         .route("/v1/messages", post(send::message))
         .route("/v1/messages/{id}", get(send::status))
-        .route("/v1/replies", get(replies::replies))
+        .route("/v1/replies", get(replies::replies).post(replies::confirm))
         .merge(dashboard::router(&app))
         .fallback(nothing)
         .method_not_allowed_fallback(not_so)

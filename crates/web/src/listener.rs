@@ -9,16 +9,21 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use peerbus_os::tls;
+use peerbus_os::{tcp, tls};
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
+
+use crate::strangers::{Stranger, Strangers};
 
 /// Connections that may be open at once.
 const CONNECTIONS_MAX: usize = 512;
@@ -29,6 +34,9 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 /// How long a client may take nothing of what is written to it. Without an end, as many as there are
 /// places for, that ask and do not read, would keep everybody else out.
 const STALLED: Duration = Duration::from_secs(10);
+/// How long the other end's machine may confirm nothing: a stream that it left behind keeps its place
+/// until then.
+const GONE: Duration = Duration::from_secs(30);
 /// Pause after an accept that failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
@@ -95,11 +103,8 @@ impl Bound {
     /// Serves for ever.
     pub(crate) async fn serve(self, router: Router) {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let strangers = Arc::new(Strangers::default());
         loop {
-            // Never closed.
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-                return;
-            };
             let stream = match self.listener.accept().await {
                 Ok((stream, _)) => stream,
                 Err(error) => {
@@ -108,32 +113,48 @@ impl Bound {
                     continue;
                 }
             };
+            if places.available_permits() == 0 {
+                strangers.close_oldest();
+            }
+            // Never closed.
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+                return;
+            };
             let (tls, router) = (self.tls.clone(), router.clone());
-            tokio::spawn(async move {
-                converse(stream, tls, router).await;
+            strangers.spawn(|stranger| async move {
+                converse(stream, tls, router, stranger).await;
                 drop(place);
             });
         }
     }
 }
 
-async fn converse(stream: TcpStream, tls: Option<TlsAcceptor>, router: Router) {
+async fn converse(stream: TcpStream, tls: Option<TlsAcceptor>, router: Router, stranger: Stranger) {
+    tcp::end_when_unconfirmed(&stream, GONE);
     let stream = Patient {
         stream,
         stalled: None,
     };
     let Some(tls) = tls else {
-        return serve(stream, router).await;
+        return serve(stream, router, stranger).await;
     };
     match timeout(HEAD, tls.accept(stream)).await {
-        Ok(Ok(stream)) => serve(stream, router).await,
+        Ok(Ok(stream)) => serve(stream, router, stranger).await,
         Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
         Err(_late) => tracing::debug!("a TLS handshake took too long"),
     }
 }
 
-async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, router: Router) {
-    let service = TowerToHyperService::new(router);
+async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    router: Router,
+    stranger: Stranger,
+) {
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(|mut request: Request<Incoming>| {
+        request.extensions_mut().insert(stranger.clone());
+        router.call(request)
+    });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD)

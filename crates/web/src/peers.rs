@@ -4,24 +4,47 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::Request;
+use axum::http::request::Parts;
+use axum::http::{Extensions, StatusCode};
 use peerbus_adapter::{Bus, Config, Naming, Token, connect};
+use peerbus_wire::Window;
+use peerbus_wire::limits::{FRAME_BYTES_MAX, WINDOW_BYTES_MAX, WINDOW_MESSAGES_MAX};
 use serde_json::json;
+use tokio::sync::Semaphore;
 
-use crate::App;
 use crate::answer::Failure;
 use crate::answered::Answered;
+use crate::kept::{UNCONFIRMED_BYTES_MAX, UNCONFIRMED_MAX};
 use crate::replies::Replies;
+use crate::streams::STREAMS_OF_TOKEN;
 use crate::tokens::{self, WebToken};
+use crate::{App, strangers};
 
 /// Requests of one token in a second, and at once.
 const PER_SECOND: u32 = 20;
+/// Connections of one token that stay when all places are taken.
+const CONNECTIONS_OF_TOKEN: usize = 64;
+/// What the broker may have under way to a peer. Of one sender, which gets half of it, more than a stream
+/// hands on without a confirmation and one message: a stream ends before nothing more comes.
+const WINDOW: Window = Window {
+    messages: WINDOW_MESSAGES_MAX,
+    bytes: WINDOW_BYTES_MAX,
+};
+const _: () = assert!(
+    WINDOW.messages as usize >= 3 * UNCONFIRMED_MAX
+        && WINDOW.bytes as usize >= 3 * UNCONFIRMED_BYTES_MAX + 2 * FRAME_BYTES_MAX
+);
 
 /// A token's peer.
 pub(crate) struct Peer {
     pub(crate) bus: Bus,
     pub(crate) replies: Arc<Replies>,
     pub(crate) answered: Answered,
+    /// Places for its streams.
+    pub(crate) streams: Arc<Semaphore>,
+    /// Places for its connections that no newcomer gets.
+    connections: Arc<Semaphore>,
     pace: Mutex<Pace>,
 }
 
@@ -37,15 +60,29 @@ pub(crate) struct Caller {
 pub(crate) struct Peers(Mutex<HashMap<String, Arc<Peer>>>);
 
 impl App {
-    /// Whose request it is. Nobody learns why not.
-    pub(crate) fn admit(self: &Arc<Self>, headers: &HeaderMap) -> Result<Caller, Failure> {
-        let shown = headers.get(header::AUTHORIZATION).and_then(|value| {
-            let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
-            Token::parse(token.trim()).filter(|_| scheme.eq_ignore_ascii_case("bearer"))
-        });
-        let found = shown.and_then(|shown| self.tokens.admit(&shown));
-        let (name, token) = found.ok_or_else(nobody)?;
+    /// Whose request it is, by what it shows. Nobody learns why not.
+    pub(crate) fn admit(self: &Arc<Self>, request: &Request) -> Result<Caller, Failure> {
+        let found = self.tokens.admit(request.headers());
+        self.caller(found.ok_or_else(nobody)?, request.extensions())
+    }
+
+    /// Whose request it is, by the signature of its body.
+    pub(crate) fn admit_signed(
+        self: &Arc<Self>,
+        parts: &Parts,
+        body: &[u8],
+    ) -> Result<Caller, Failure> {
+        let found = self.tokens.signer(&parts.headers, body);
+        self.caller(found.ok_or_else(nobody)?, &parts.extensions)
+    }
+
+    fn caller(
+        self: &Arc<Self>,
+        (name, token): (String, WebToken),
+        extensions: &Extensions,
+    ) -> Result<Caller, Failure> {
         let peer = self.peer(&name)?;
+        strangers::known_by(extensions, &peer.connections);
         let mut pace = peer.pace.lock().unwrap_or_else(PoisonError::into_inner);
         if !pace.admits(Instant::now()) {
             let why = format!("a token has {PER_SECOND} requests a second; try again in a second");
@@ -59,7 +96,9 @@ impl App {
     pub(crate) fn still(&self, caller: Caller) -> Result<Caller, Failure> {
         let now = self.tokens.now();
         let token = now.tokens.get(&caller.name);
-        let token = token.filter(|token| token.hash == caller.token.hash);
+        let same =
+            |token: &&WebToken| token.hash == caller.token.hash && token.by == caller.token.by;
+        let token = token.filter(same);
         let token = token.ok_or_else(nobody)?.clone();
         Ok(Caller { token, ..caller })
     }
@@ -79,6 +118,8 @@ impl App {
             bus,
             replies,
             answered: Answered::default(),
+            streams: Arc::new(Semaphore::new(STREAMS_OF_TOKEN)),
+            connections: Arc::new(Semaphore::new(CONNECTIONS_OF_TOKEN)),
             pace: Mutex::new(Pace::new(Instant::now())),
         });
         peers.insert(name.to_owned(), Arc::clone(&peer));
@@ -90,6 +131,7 @@ impl App {
         let mut config = self.options.bus.clone();
         config.naming = Naming::Verbatim(tokens::peer(name).map_err(unusable)?);
         config.ephemeral = false;
+        config.window = WINDOW;
         config.presence = json!({ "client": "web" }).as_object().cloned();
         if self.options.own_token
             && let Some(bus) = &self.tokens.now().bus
@@ -130,8 +172,9 @@ impl App {
 
 /// No token, or none that is admitted.
 fn nobody() -> Failure {
-    let why = "a token is needed: Authorization: Bearer TOKEN (`peerbus web token add`)";
-    Failure::new(StatusCode::UNAUTHORIZED, why)
+    let why = "a token is needed (`peerbus web token add`): as Authorization: Bearer TOKEN, or in the \
+               way that it was made for";
+    Failure::new(StatusCode::UNAUTHORIZED, why).asks_for_password()
 }
 
 /// How many requests may come now: what a bucket holds that fills evenly.

@@ -1,73 +1,113 @@
-//! What comes for a token's peer, as a stream that can be resumed.
+//! What comes for a token's peer, as a stream. A reader confirms what it had by showing the id of an event;
+//! whatever nobody confirmed comes again.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
 use peerbus_adapter::mailbox::{quote, receipt};
-use peerbus_adapter::{Bus, Event, How, Inbound, Key, LinkState, NoticeId, Receipt, wall_ms};
+use peerbus_adapter::{Bus, Event, How, Inbound, LinkState, Receipt, wall_ms};
 use peerbus_mcp::Trail;
 use peerbus_wire::{Conversation, escape_json};
 use serde::Serialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::App;
 use crate::answer::Failure;
+use crate::kept::{
+    Coming, Cursor, Due, Kept, Mark, Resumed, UNCONFIRMED_BYTES_MAX, UNCONFIRMED_MAX,
+};
+use crate::streams::STREAM;
 
 /// Time between two comments in a stream in which nothing happens.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// What is kept for a reader that resumes, and what may wait for one that does not read: events, and
-/// bytes of them.
-const EVENTS_MAX: usize = 1_024;
-const EVENTS_BYTES_MAX: usize = 8 * 1_048_576;
+/// How long a reader that comes from an earlier process waits for the event that it had last. What comes
+/// before that is then not told again.
+const AWAITS: Duration = Duration::from_secs(1);
+/// How long a reader waits until it comes back, in milliseconds.
+const RETRY_MS: u64 = 500;
 /// The path that an ack names.
 const PATH: &str = "web";
 
 /// `GET /v1/replies`.
-pub(crate) async fn replies(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
-    match open(&app, &headers) {
-        Ok(stream) => {
-            let headers = [
-                (header::CONTENT_TYPE, "text/event-stream"),
-                (header::CACHE_CONTROL, "no-cache"),
-            ];
-            (headers, stream).into_response()
-        }
+pub(crate) async fn replies(State(app): State<Arc<App>>, request: Request) -> Response {
+    match open(&app, &request) {
+        Ok(stream) => (STREAM, stream).into_response(),
         Err(failure) => failure.into_response(),
     }
 }
 
-fn open(app: &Arc<App>, headers: &HeaderMap) -> Result<Body, Failure> {
-    let caller = app.admit(headers)?;
-    let place = Arc::clone(&app.streams).try_acquire_owned().map_err(|_| {
-        let why = "there are 64 streams, as many as may be; close one";
-        Failure::new(StatusCode::TOO_MANY_REQUESTS, why).retry_after(5)
+/// `POST /v1/replies`: a reader confirms what it has, and its stream goes on.
+pub(crate) async fn confirm(
+    State(app): State<Arc<App>>,
+    request: Request,
+) -> Result<StatusCode, Failure> {
+    let caller = app.admit(&request)?;
+    let cursor = cursor(request.headers())?.ok_or_else(|| {
+        let why = "Last-Event-ID is missing: the id of the last event that you have";
+        Failure::new(StatusCode::BAD_REQUEST, why)
     })?;
+    // What others confirmed already needs no more.
+    match caller.peer.replies.resume(cursor) {
+        Resumed::Never => Err(no_event()),
+        Resumed::At(_) | Resumed::Behind(_) | Resumed::Gone => Ok(StatusCode::NO_CONTENT),
+    }
+}
+
+/// The event that a reader says it had last.
+fn cursor(headers: &HeaderMap) -> Result<Option<Cursor<'_>>, Failure> {
+    let given = headers.get("last-event-id").filter(|text| !text.is_empty());
+    let Some(given) = given else {
+        return Ok(None);
+    };
+    let cursor = given.to_str().ok().and_then(Cursor::parse);
+    cursor.map(Some).ok_or_else(no_event)
+}
+
+fn no_event() -> Failure {
+    let why = "Last-Event-ID is no event's id of this stream: send one as it came, or none";
+    Failure::new(StatusCode::BAD_REQUEST, why)
+}
+
+fn open(app: &Arc<App>, request: &Request) -> Result<Body, Failure> {
+    let caller = app.admit(request)?;
+    let cursor = cursor(request.headers())?;
+    let full = |why: &str| Failure::new(StatusCode::TOO_MANY_REQUESTS, why).retry_after(5);
+    let own = Arc::clone(&caller.peer.streams).try_acquire_owned();
+    let own = own.map_err(|_| full("this token has 4 streams, as many as it may: close one"))?;
+    let place = app.streams.reader();
+    let place = place.ok_or_else(|| full("there are as many streams as may be: close one"))?;
     let replies = Arc::clone(&caller.peer.replies);
-    let next = match headers.get("last-event-id") {
-        None => replies.state().unread(),
-        Some(cursor) => replies.resume(cursor.to_str().unwrap_or_default())?,
+    let mut awaited = None;
+    let next = match cursor.map(|cursor| replies.resume(cursor)) {
+        None => replies.state().unconfirmed(),
+        Some(Resumed::At(next)) => next,
+        Some(Resumed::Behind(mark)) => {
+            awaited = Some((mark, Instant::now() + AWAITS));
+            replies.state().unconfirmed()
+        }
+        Some(Resumed::Gone) => return Err(replies.gone()),
+        Some(Resumed::Never) => return Err(no_event()),
     };
     let numbers = replies.last.subscribe();
     replies.readers.send_modify(|readers| *readers += 1);
     let reader = Reader {
         replies,
         next,
+        awaited,
         numbers,
-        told: None,
-        first: true,
+        at: At::Begin,
         hash: caller.token.hash,
         tokens: app.tokens.changes(),
-        _place: place,
+        _places: (own, place),
     };
     let chunks = stream::unfold(reader, |mut reader| async move {
         let chunk = reader.next().await?;
@@ -79,41 +119,18 @@ fn open(app: &Arc<App>, headers: &HeaderMap) -> Result<Body, Failure> {
 /// What came for a peer and is not forgotten yet.
 pub(crate) struct Replies {
     bus: Bus,
-    /// What tells numbers of this process from those of the one before.
-    run: String,
     state: Mutex<Kept>,
-    last: watch::Sender<u64>,
+    /// Tells that there is an event, or a confirmation.
+    last: watch::Sender<()>,
     readers: watch::Sender<usize>,
-}
-
-#[derive(Default)]
-struct Kept {
-    /// The number of the first event that is kept.
-    first: u64,
-    events: VecDeque<Told>,
-    bytes: usize,
-}
-
-/// An event as it is written.
-struct Told {
-    text: Arc<str>,
-    /// What is due once it was written to a reader.
-    due: Due,
-}
-
-enum Due {
-    Ack(Key),
-    Notice(NoticeId),
-    Nothing,
 }
 
 impl Replies {
     pub(crate) fn new(bus: Bus) -> Self {
         Self {
             bus,
-            run: peerbus_adapter::Bus::new_id().as_str().to_owned(),
-            state: Mutex::default(),
-            last: watch::Sender::new(0),
+            state: Mutex::new(Kept::new(Bus::new_id().as_str().to_owned())),
+            last: watch::Sender::new(()),
             readers: watch::Sender::new(0),
         }
     }
@@ -132,9 +149,9 @@ impl Replies {
                 _closed = link.wait_for(|link| *link == LinkState::Closed) => return,
             }
             if !self.state().has_room() {
-                // A reader that goes on, or one that leaves, makes some.
-                let written = self.last.subscribe();
-                let _room = timeout(KEEP_ALIVE, wait_for_room(&self, written)).await;
+                // A reader that confirms makes some.
+                let told = self.last.subscribe();
+                let _room = timeout(KEEP_ALIVE, wait_for_room(&self, told)).await;
                 continue;
             }
             let event = tokio::select! {
@@ -149,130 +166,118 @@ impl Replies {
     }
 
     fn keep(&self, event: Event) {
-        let (name, data, due) = match event {
+        let me = self.bus.name();
+        let fate_mark = |receipt: &Receipt| {
+            let to = receipt.to.as_deref().unwrap_or_default();
+            Mark::of(&[&me, receipt.id.as_str(), to, receipt.stage.word()])
+        };
+        let due = match event {
             Event::Message(message) => {
                 let Some(said) = said(&message) else {
                     tracing::error!(id = %message.id, "a message cannot be told, and waits");
                     return;
                 };
-                ("message", said, Due::Ack(message.key))
+                let data = &escape_json(&said);
+                self.state().push(Coming {
+                    name: "message",
+                    data,
+                    mark: Mark::of(&[&me, &message.from, &message.id]),
+                    from: Some(&message.from),
+                    bytes: message.body.len(),
+                    due: Due::Ack(message.key),
+                })
             }
             Event::Notice { receipt, id } => {
                 let due = id.map_or(Due::Nothing, Due::Notice);
-                ("receipt", fate(&receipt), due)
+                self.receipt(&fate(&receipt), fate_mark(&receipt), due)
             }
             Event::GaveUp { id } => {
                 let why = "it was never confirmed, and is not sent again";
                 let told = json!({ "id": id, "stage": "unknown", "reason": why });
-                ("receipt", told.to_string(), Due::Nothing)
+                self.receipt(
+                    &told.to_string(),
+                    Mark::of(&[&me, id.as_str()]),
+                    Due::Nothing,
+                )
             }
             Event::Registered { .. } | Event::NotJoined { .. } | Event::Job { .. } => return,
         };
-        let data = escape_json(&data);
-        let mut state = self.state();
-        let number = state.first + state.events.len() as u64;
-        let text = format!("id: {}-{number}\nevent: {name}\ndata: {data}\n\n", self.run);
-        state.bytes += text.len();
-        state.events.push_back(Told {
-            text: text.into(),
-            due,
-        });
-        while !state.has_room() && state.forget() {}
-        drop(state);
-        self.last.send_replace(number + 1);
+        self.settle(due);
+        self.last.send_replace(());
     }
 
-    /// The number behind the cursor.
-    fn resume(&self, cursor: &str) -> Result<u64, Failure> {
-        let state = self.state();
-        let number = cursor.rsplit_once('-').filter(|(run, _)| *run == self.run);
-        let number = number.and_then(|(_, number)| number.parse::<u64>().ok());
-        let next = number.and_then(|number| number.checked_add(1));
-        let end = state.first + state.events.len() as u64;
-        next.filter(|next| (state.first..=end).contains(next)).ok_or_else(|| {
-            let unread = state.unread();
-            let from = unread.checked_sub(1).filter(|_| unread > state.first);
-            let from = from.map(|number| format!("{}-{number}", self.run));
-            let why = "what followed that Last-Event-ID is not kept any more: go on without one, \
-                       which gives what nobody read yet; `peerbus history` on that machine has the \
-                       rest";
-            Failure::new(StatusCode::GONE, why).with("last_event_id", from)
+    fn receipt(&self, told: &str, mark: Mark, due: Due) -> Vec<Due> {
+        self.state().push(Coming {
+            name: "receipt",
+            data: &escape_json(told),
+            mark,
+            from: None,
+            bytes: told.len(),
+            due,
         })
     }
 
-    /// The event with a number, if it has come already. `None`: it was read by others and forgotten.
-    fn at(&self, number: u64) -> Option<Option<String>> {
+    /// A reader has had an event; what is due for it and what came before it is done.
+    fn resume(&self, cursor: Cursor<'_>) -> Resumed {
+        let (resumed, due) = self.state().resume(cursor);
+        self.settle(due);
+        self.last.send_replace(());
+        resumed
+    }
+
+    fn settle(&self, all: Vec<Due>) {
+        for due in all {
+            match due {
+                Due::Ack(key) => self.bus.ack(&key, How::Pushed { path: PATH.into() }),
+                Due::Notice(id) => self.bus.ack_notice(id),
+                Due::Nothing => {}
+            }
+        }
+    }
+
+    /// What followed a cursor was confirmed by others and forgotten.
+    fn gone(&self) -> Failure {
         let state = self.state();
-        let at = usize::try_from(number.checked_sub(state.first)?).unwrap_or(usize::MAX);
-        let event = state.events.get(at);
-        Some(event.map(|event| event.text.to_string()))
-    }
-
-    /// An event was written to a reader.
-    fn written(&self, number: u64) {
-        let mut state = self.state();
-        let Some(at) = number.checked_sub(state.first) else {
-            return;
-        };
-        let at = usize::try_from(at).unwrap_or(usize::MAX);
-        let Some(event) = state.events.get_mut(at) else {
-            return;
-        };
-        let due = std::mem::replace(&mut event.due, Due::Nothing);
-        drop(state);
-        match due {
-            Due::Ack(key) => self.bus.ack(&key, How::Pushed { path: PATH.into() }),
-            Due::Notice(id) => self.bus.ack_notice(id),
-            Due::Nothing => return,
-        }
-        self.last.send_modify(|_| {});
+        let from = state.id_before(state.unconfirmed());
+        let why = "what followed that Last-Event-ID was confirmed by another reader, and is not kept \
+                   any more: go on without one, which gives what nobody confirmed; `peerbus \
+                   history` on that machine has the rest";
+        Failure::new(StatusCode::GONE, why).with("last_event_id", from)
     }
 }
 
-async fn wait_for_room(replies: &Replies, mut written: watch::Receiver<u64>) {
-    while !replies.state().make_room() && written.changed().await.is_ok() {}
+async fn wait_for_room(replies: &Replies, mut told: watch::Receiver<()>) {
+    while !replies.state().make_room() && told.changed().await.is_ok() {}
 }
 
-impl Kept {
-    fn has_room(&self) -> bool {
-        self.events.len() < EVENTS_MAX && self.bytes < EVENTS_BYTES_MAX
-    }
+/// How far a stream is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum At {
+    Begin,
+    Middle,
+    End,
+}
 
-    /// Drops the oldest event if it was read.
-    fn forget(&mut self) -> bool {
-        let read = self
-            .events
-            .front()
-            .is_some_and(|event| matches!(event.due, Due::Nothing));
-        if let Some(event) = self.events.pop_front_if(|_| read) {
-            self.bytes -= event.text.len();
-            self.first += 1;
-        }
-        read
-    }
-
-    fn make_room(&mut self) -> bool {
-        while !self.has_room() && self.forget() {}
-        self.has_room()
-    }
-
-    /// The number of the first event that nobody read.
-    fn unread(&self) -> u64 {
-        let read = |event: &&Told| matches!(event.due, Due::Nothing);
-        self.first + self.events.iter().take_while(read).count() as u64
-    }
+/// What a reader is written next.
+enum Next {
+    Event(Arc<str>),
+    None,
+    /// It has so many events that nobody confirmed.
+    End(usize),
+    /// Nothing for so long, or until what it had last has come again.
+    Later(Duration),
 }
 
 struct Reader {
     replies: Arc<Replies>,
     next: u64,
-    numbers: watch::Receiver<u64>,
-    /// The event that was handed to the connection last.
-    told: Option<u64>,
-    first: bool,
+    /// The event that it had last, of an earlier process, and how long it waits for that to come again.
+    awaited: Option<(Mark, Instant)>,
+    numbers: watch::Receiver<()>,
+    at: At,
     hash: String,
     tokens: watch::Receiver<Arc<crate::tokens::WebFile>>,
-    _place: OwnedSemaphorePermit,
+    _places: (OwnedSemaphorePermit, OwnedSemaphorePermit),
 }
 
 impl Drop for Reader {
@@ -283,12 +288,13 @@ impl Drop for Reader {
 
 impl Reader {
     async fn next(&mut self) -> Option<String> {
-        if std::mem::take(&mut self.first) {
-            return Some(": connected\n\n".into());
-        }
-        // Whoever asks for more has written what it got.
-        if let Some(number) = self.told.take() {
-            self.replies.written(number);
+        match self.at {
+            At::Begin => {
+                self.at = At::Middle;
+                return Some(format!("retry: {RETRY_MS}\n: connected\n\n"));
+            }
+            At::Middle => {}
+            At::End => return None,
         }
         loop {
             let now = Arc::clone(&self.tokens.borrow_and_update());
@@ -296,17 +302,56 @@ impl Reader {
                 return None;
             }
             self.numbers.borrow_and_update();
-            let event = self.replies.at(self.next)?;
-            if event.is_some() {
-                self.told = Some(self.next);
-                self.next += 1;
-                return event;
+            let mut pause = KEEP_ALIVE;
+            match self.look()? {
+                Next::Event(event) if event.is_empty() => continue,
+                Next::Event(event) => return Some(event.to_string()),
+                Next::End(events) => {
+                    self.at = At::End;
+                    return Some(format!(
+                        ": {events} events are unconfirmed. Come back with the id of the last one as \
+                         Last-Event-ID\n\n"
+                    ));
+                }
+                Next::None => {}
+                Next::Later(left) => pause = left,
             }
             tokio::select! {
                 changed = self.numbers.changed() => changed.ok()?,
                 changed = self.tokens.changed() => changed.ok()?,
-                () = tokio::time::sleep(KEEP_ALIVE) => return Some(": \n\n".into()),
+                () = sleep(pause) => {
+                    if self.awaited.is_none() {
+                        return Some(": \n\n".into());
+                    }
+                }
             }
+        }
+    }
+
+    /// What it is written next; nothing more, if what it had last was confirmed by others and forgotten.
+    fn look(&mut self) -> Option<Next> {
+        let mut state = self.replies.state();
+        if let Some((mark, until)) = &self.awaited {
+            let left = until.saturating_duration_since(Instant::now());
+            if state.awaits(mark) && !left.is_zero() {
+                return Some(Next::Later(left));
+            }
+            self.awaited = None;
+            self.next = state.unconfirmed();
+        }
+        let (events, bytes) = state.under_way(self.next);
+        let event = state.at(self.next)?;
+        if events >= UNCONFIRMED_MAX || bytes >= UNCONFIRMED_BYTES_MAX {
+            return Some(Next::End(events));
+        }
+        match event {
+            Some(event) => {
+                self.next += 1;
+                Some(Next::Event(event))
+            }
+            // Nothing can come any more until something is confirmed.
+            None if !state.make_room() => Some(Next::End(events)),
+            None => Some(Next::None),
         }
     }
 }

@@ -1,16 +1,15 @@
 //! Messages in: `POST /hook/PEER` and `POST /v1/messages`. The answer is the broker's receipt.
 
 use std::borrow::Cow;
-use std::error::Error as _;
-use std::iter::successors;
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Json;
-use axum::body::to_bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use peerbus_adapter::{Bus, PeerName, Refusal, RefusalCode, SendError, Sent, similar, wall_ms};
 use peerbus_mcp::{Trail, reached};
 use peerbus_wire::limits::{META_BYTES_MAX, META_MAX};
@@ -19,29 +18,70 @@ use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use tokio::time::timeout;
+use tokio::sync::oneshot;
 
 use crate::App;
 use crate::answer::Failure;
+use crate::body::{self, Said, bad, not_json};
 use crate::peers::Caller;
 use crate::tokens::WebToken;
 
-/// Largest body of a request, in bytes.
-const BODY_BYTES_MAX: usize = 1_048_576;
-/// How long a request's body may take to come.
-const BODY: Duration = Duration::from_secs(30);
 /// How long the broker may take to accept a message.
 const ACCEPTS: Duration = Duration::from_secs(10);
 /// How long it may take to look for names like an unknown one, or to tell how far a message got.
 const LOOK_UP: Duration = Duration::from_secs(2);
 /// Longest `Idempotency-Key`, in bytes.
 const KEY_BYTES_MAX: usize = 255;
+/// Bodies that may come at once before their signature is looked at.
+const UNSIGNED_MAX: usize = 64;
+/// Where senders of webhooks name a delivery, the same when they repeat it.
+const DELIVERIES: [&str; 6] = [
+    "x-github-delivery",
+    "x-gitea-delivery",
+    "x-forgejo-delivery",
+    "x-gitlab-event-uuid",
+    "webhook-id",
+    "x-request-uuid",
+];
 
 /// What is said of a body in which something was replaced.
 const REPLACED: &str = "the body held what many readers of JSON refuse, and the message has this in its place: \
     U+FFFD for half of a surrogate pair, a text of its digits for a number that no double holds";
 
 type Answer = Result<Json<Value>, Failure>;
+
+/// Bodies that come before it is known whose they are, by arrival: dropping one's sender gives it up.
+#[derive(Default)]
+pub(crate) struct Unsigned(Mutex<VecDeque<oneshot::Sender<()>>>);
+
+impl Unsigned {
+    /// The body of a request that somebody may have signed, unless too many come after it.
+    async fn read(&self, content: Body) -> Result<Bytes, Failure> {
+        let (place, given_up) = oneshot::channel();
+        {
+            let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            places.push_back(place);
+            if places.len() > UNSIGNED_MAX {
+                places.pop_front();
+            }
+        }
+        tokio::select! {
+            read = body::read(content) => read,
+            _none = given_up => {
+                let why = "too many signed requests came while this one was on its way; send it again";
+                Err(Failure::new(StatusCode::TOO_MANY_REQUESTS, why).retry_after(1))
+            }
+        }
+    }
+}
+
+/// Requests that are one, if they have the same.
+enum Key {
+    /// The caller's own; with another request it is a mistake.
+    Asked(String),
+    /// Of a delivery: its header and its value. Some senders use one for several messages.
+    Delivery(&'static str, String),
+}
 
 /// What `POST /v1/messages` takes.
 #[derive(Deserialize)]
@@ -57,10 +97,12 @@ struct Message<'a> {
 
 /// `POST /v1/messages`.
 pub(crate) async fn message(State(app): State<Arc<App>>, request: Request) -> Answer {
-    let caller = app.admit(request.headers())?;
-    let (key, text) = read(request).await?;
+    let caller = app.admit(&request)?;
+    let key = key(request.headers())?;
+    body::check(request.headers())?;
+    let bytes = body::read(request.into_body()).await?;
     let caller = app.still(caller)?;
-    let text = readable(&text);
+    let text = readable(body::text(&bytes)?);
     let message: Message<'_> = serde_json::from_str(&text).map_err(|error| not_json(&error))?;
     let talk = conversation(&message)?;
     let body = match message.body.get() {
@@ -84,32 +126,44 @@ pub(crate) async fn hook(
     path: Result<Path<Vec<(String, String)>>, PathRejection>,
     request: Request,
 ) -> Answer {
-    let caller = app.admit(request.headers())?;
+    let admitted = match app.tokens.may_be_signed(request.headers()) {
+        // Another token may be shown beside the signature; which one it is, the body tells.
+        true => app.admit(&request).ok(),
+        false => Some(app.admit(&request)?),
+    };
     let Ok(Path(path)) = path else {
         return Err(bad("the path is not UTF-8: write the peer's name as it is"));
     };
-    let to = path
-        .into_iter()
-        .next()
-        .map(|(_, to)| to)
-        .unwrap_or_default();
-    let meta = meta(request.uri(), request.headers(), &caller.token)?;
-    let is_json = is_json(request.headers());
-    let (key, text) = read(request).await?;
-    let caller = app.still(caller)?;
+    let to = path.into_iter().next().map(|(_, to)| to);
+    let to = to.unwrap_or_default();
+    let headers = request.headers();
+    let key = key(headers)?.or_else(|| delivery(headers));
+    body::check(headers)?;
+    let (parts, content) = request.into_parts();
+    let (caller, bytes) = match admitted {
+        Some(caller) => {
+            let bytes = body::read(content).await?;
+            (app.still(caller)?, bytes)
+        }
+        None => {
+            let bytes = app.unsigned.read(content).await?;
+            (app.admit_signed(&parts, &bytes)?, bytes)
+        }
+    };
+    let text = body::text(&bytes)?;
     if text.trim().is_empty() {
         return Err(bad("the body is empty: send a text or JSON"));
     }
-    let text = match is_json {
-        true => readable(&text),
-        false => text.as_str().into(),
-    };
-    let body = match is_json {
-        true => {
-            let json: &RawValue = serde_json::from_str(&text).map_err(|error| not_json(&error))?;
+    let meta = meta(&parts.uri, &parts.headers, &caller.token)?;
+    let mut replaced = false;
+    let body = match body::said(&parts.headers, text) {
+        Said::Json(json) => {
+            let json = readable(&json);
+            replaced = matches!(json, Cow::Owned(_));
+            let json: &RawValue = serde_json::from_str(&json).map_err(|error| not_json(&error))?;
             json.get().to_owned()
         }
-        false => quoted(&text)?,
+        Said::Text(text) => quoted(text)?,
     };
     let talk = Conversation {
         meta,
@@ -122,7 +176,7 @@ pub(crate) async fn hook(
         false => talk.write(&body),
     };
     let answer = post(&caller, &to, &body, key).await;
-    answer.map(|answer| remarked(answer, matches!(text, Cow::Owned(_))))
+    answer.map(|answer| remarked(answer, replaced))
 }
 
 /// Says so where something in a body was replaced.
@@ -137,9 +191,9 @@ fn remarked(mut answer: Json<Value>, replaced: bool) -> Json<Value> {
 pub(crate) async fn status(
     State(app): State<Arc<App>>,
     Path(id): Path<String>,
-    headers: HeaderMap,
+    request: Request,
 ) -> Answer {
-    let caller = app.admit(&headers)?;
+    let caller = app.admit(&request)?;
     let id = MessageId::parse(&id).map_err(|error| bad(error.to_string()))?;
     let id = id.as_str().to_owned();
     let asked = caller
@@ -248,85 +302,32 @@ fn meta(
     Ok(meta)
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
-    let kind = headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|kind| kind.to_str().ok());
-    let kind = kind
-        .unwrap_or_default()
-        .split(';')
-        .next()
-        .unwrap_or_default()
-        .trim();
-    let kind = kind.to_ascii_lowercase();
-    kind == "application/json" || kind.ends_with("+json")
-}
-
-/// The key and the text of a request.
-async fn read(request: Request) -> Result<(Option<String>, String), Failure> {
-    let headers = request.headers();
-    let length = headers
-        .get(header::CONTENT_LENGTH)
-        .and_then(|value| value.to_str().ok());
-    let length = length.and_then(|text| text.parse::<u64>().ok());
-    if length.is_some_and(|length| length > BODY_BYTES_MAX as u64) {
-        return Err(too_large());
-    }
-    let key = match headers.get("idempotency-key") {
-        None => None,
-        Some(key) => match key.to_str() {
-            Ok(key) if is_key(key) => Some(key.to_owned()),
-            _ => {
-                return Err(bad(
-                    "Idempotency-Key is 1 to 255 ASCII characters without a space",
-                ));
-            }
-        },
+/// The key of a request, if it has one.
+fn key(headers: &HeaderMap) -> Result<Option<Key>, Failure> {
+    let Some(key) = headers.get("idempotency-key") else {
+        return Ok(None);
     };
-    let bytes = timeout(BODY, to_bytes(request.into_body(), BODY_BYTES_MAX)).await;
-    let bytes = bytes.map_err(|_late| {
-        let why = format!("the body did not come within {} s", BODY.as_secs());
-        Failure::new(StatusCode::REQUEST_TIMEOUT, why)
-    })?;
-    let bytes = bytes.map_err(|error| match is_broken(&error) {
-        true => bad("the body broke off, or its chunks are none: send all of it"),
-        false => too_large(),
-    })?;
-    let text = String::from_utf8(bytes.into()).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        bad(format!(
-            "the body is no UTF-8 (byte {at}): send text or JSON in UTF-8"
-        ))
-    })?;
-    Ok((key, text))
+    let text = key.to_str().ok().filter(|text| is_key(text));
+    let text =
+        text.ok_or_else(|| bad("Idempotency-Key is 1 to 255 ASCII characters without a space"))?;
+    Ok(Some(Key::Asked(text.to_owned())))
 }
 
-/// Whether a body ended in a way that HTTP does not know; else it was too large.
-fn is_broken(error: &axum::Error) -> bool {
-    let mut causes = successors(error.source(), |&error| error.source());
-    causes.any(|error| error.is::<hyper::Error>())
+/// What a webhook's sender calls this delivery.
+fn delivery(headers: &HeaderMap) -> Option<Key> {
+    let named = |name: &'static str| {
+        let text = headers
+            .get(name)?
+            .to_str()
+            .ok()
+            .filter(|text| is_key(text))?;
+        Some(Key::Delivery(name, text.to_owned()))
+    };
+    DELIVERIES.into_iter().find_map(named)
 }
 
 fn is_key(text: &str) -> bool {
     (1..=KEY_BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
-}
-
-fn bad(why: impl Into<String>) -> Failure {
-    Failure::new(StatusCode::BAD_REQUEST, why)
-}
-
-fn not_json(error: &serde_json::Error) -> Failure {
-    let (line, column) = (error.line(), error.column());
-    let why = format!(
-        "the body is not the JSON that is wanted: {}",
-        escape(&error.to_string(), 200)
-    );
-    bad(why).with("line", line).with("column", column)
-}
-
-fn too_large() -> Failure {
-    let why = format!("the body is too large: at most {BODY_BYTES_MAX} bytes");
-    Failure::new(StatusCode::PAYLOAD_TOO_LARGE, why)
 }
 
 fn away(why: &str) -> Failure {
@@ -334,7 +335,7 @@ fn away(why: &str) -> Failure {
 }
 
 /// Sends a body, once for a key.
-async fn post(caller: &Caller, to: &str, body: &str, key: Option<String>) -> Answer {
+async fn post(caller: &Caller, to: &str, body: &str, key: Option<Key>) -> Answer {
     let name = PeerName::parse(to)
         .map_err(|error| bad(format!("\"{}\" is no peer's name: {error}", escape(to, 80))))?;
     if !caller.token.may_write_to(&name) {
@@ -348,8 +349,16 @@ async fn post(caller: &Caller, to: &str, body: &str, key: Option<String>) -> Ans
     };
     let hash = &caller.token.hash;
     // Of all that is sent: where the key's answer is forgotten, another message is not taken for this.
-    let id = id_of(&[hash, &key, name.as_str(), body]);
-    let slot = id_of(&[hash, &key]);
+    let (id, slot) = match &key {
+        Key::Asked(key) => (
+            id_of(&[hash, key, name.as_str(), body]),
+            id_of(&[hash, key]),
+        ),
+        Key::Delivery(header, key) => {
+            let id = id_of(&[hash, header, key, name.as_str(), body]);
+            (id.clone(), id)
+        }
+    };
     let cell = caller
         .peer
         .answered

@@ -10,6 +10,8 @@
 //! to = ["reviewer", "build-*"] # to whom it may write; empty: to everybody
 //! approve = false              # whether its words are verdicts on what a session asks
 //! headers = ["X-GitHub-Event"] # headers of a webhook that its receiver is shown
+//! by = "bearer"                # how it is shown, see `Way`
+//! secret = "…"                 # the token itself: only where bodies are signed with it
 //! ```
 
 use std::collections::BTreeMap;
@@ -20,12 +22,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use axum::http::HeaderMap;
 use peerbus_core::TokenHash;
 use peerbus_core::grant::NamePattern;
 use peerbus_os::{dir, file};
 use peerbus_wire::{PeerName, Token, TokenName, escape, hex};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+
+use crate::way::{Way, is_signed};
 
 /// More than any such file has.
 const FILE_BYTES_MAX: u64 = 1_048_576;
@@ -35,7 +40,8 @@ pub const TOKENS_MAX: usize = 64;
 const PREFIX: &str = "web:";
 /// How often the file is looked at while nobody asks, so that a stream ends whose token does.
 const LOOK: Duration = Duration::from_millis(250);
-const HEADING: &str = "# Tokens of `peerbus web`, kept as hashes: `peerbus web token add` makes one and shows it once.\n\
+const HEADING: &str = "# Tokens of `peerbus web`: `peerbus web token add` makes one and shows it once. They are kept as hashes;\n\
+                       # one that signs is also here as it is, in `secret`.\n\
                        # What changes here holds at once.\n\n";
 
 /// What the file says.
@@ -84,17 +90,41 @@ pub struct WebToken {
     /// Headers of a webhook that its receiver is shown.
     #[serde(default)]
     pub headers: Vec<String>,
+    /// How it is shown.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub by: Way,
+    /// The token itself, where it signs: a hash verifies no signature.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<Hidden>,
+}
+
+/// A text that no log shows.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Hidden(pub String);
+
+impl std::fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hidden(…)")
+    }
+}
+
+fn is_usual(by: &Way) -> bool {
+    *by == Way::Bearer
 }
 
 impl WebToken {
-    /// One that admits whoever shows `token`.
+    /// One that admits whoever shows `token`, or signs with it.
     #[must_use]
-    pub fn new(token: &Token) -> Self {
+    pub fn new(token: &Token, by: Way) -> Self {
+        let text = || Hidden(token.expose().to_owned());
         Self {
             hash: hex::encode(&TokenHash::of(token).0),
             to: Vec::new(),
             approve: false,
             headers: Vec::new(),
+            secret: by.signs().then(text),
+            by,
         }
     }
 
@@ -191,9 +221,32 @@ fn check(name: &str, token: &WebToken) -> Result<(), String> {
         return Err(unusable("in `to`", to) + ": give names of peers such as build-*");
     }
     let header = |name: &&String| axum::http::HeaderName::try_from(name.as_str()).is_err();
-    match token.headers.iter().find(header) {
-        Some(name) => Err(unusable("in `headers`", name) + ", which is no header's name"),
-        None => Ok(()),
+    if let Some(name) = token.headers.iter().find(header) {
+        return Err(unusable("in `headers`", name) + ", which is no header's name");
+    }
+    let shows = token.by.shows_in().map_or("", |name| name.as_str());
+    let mut headers = token.headers.iter();
+    if let Some(name) = headers.find(|name| name.eq_ignore_ascii_case(shows)) {
+        let why = ", in which the token itself stands: its receiver would see it";
+        return Err(unusable("in `headers`", name) + why);
+    }
+    check_secret(token).map_err(|why| format!("cannot be used: token {name} {why}"))
+}
+
+/// A token that signs has a secret, which is what its hash is of; no other one has.
+fn check_secret(token: &WebToken) -> Result<(), &'static str> {
+    let text = token
+        .secret
+        .as_ref()
+        .and_then(|Hidden(text)| Token::parse(text));
+    let is = |secret: &Token| hash(token).is_some_and(|hash| hash.matches(&TokenHash::of(secret)));
+    match (token.by.signs(), text) {
+        (true, Some(text)) if text.expose().is_empty() || !is(&text) => {
+            Err("has a `secret` that is not what its `hash` is of: make it anew")
+        }
+        (true, None) => Err("signs, and has no `secret`: make it anew"),
+        (false, Some(_)) => Err("has a `secret`, but does not sign: delete that line"),
+        _ => Ok(()),
     }
 }
 
@@ -277,12 +330,36 @@ impl Tokens {
         Arc::clone(&self.now.borrow())
     }
 
-    /// Whose token it is.
-    pub(crate) fn admit(&self, shown: &Token) -> Option<(String, WebToken)> {
-        let shown = TokenHash::of(shown);
-        let is = |token: &WebToken| hash(token).is_some_and(|hash| hash.matches(&shown));
+    /// Whose token a request shows.
+    pub(crate) fn admit(&self, headers: &HeaderMap) -> Option<(String, WebToken)> {
+        let shows = |token: &WebToken| {
+            let hash = hash(token);
+            let is = |shown: &Token| {
+                hash.as_ref()
+                    .is_some_and(|hash| hash.matches(&TokenHash::of(shown)))
+            };
+            token.by.shown(headers).iter().any(is)
+        };
         let now = self.now();
-        let found = now.tokens.iter().find(|(_, token)| is(token));
+        let found = now.tokens.iter().find(|(_, token)| shows(token));
+        found.map(|(name, token)| (name.clone(), token.clone()))
+    }
+
+    /// Whether a request has a signature where one of the tokens signs.
+    pub(crate) fn may_be_signed(&self, headers: &HeaderMap) -> bool {
+        let now = self.now();
+        let mut all = now.tokens.values();
+        all.any(|token| token.by.signature(headers).is_some())
+    }
+
+    /// With whose token a request is signed.
+    pub(crate) fn signer(&self, headers: &HeaderMap, body: &[u8]) -> Option<(String, WebToken)> {
+        let signs = |token: &WebToken| {
+            let signature = token.by.signature(headers).zip(token.secret.as_ref());
+            signature.is_some_and(|(signature, Hidden(secret))| is_signed(secret, body, &signature))
+        };
+        let now = self.now();
+        let found = now.tokens.iter().find(|(_, token)| signs(token));
         found.map(|(name, token)| (name.clone(), token.clone()))
     }
 
@@ -306,8 +383,14 @@ mod tests {
 
     use super::*;
 
-    fn token(text: &str) -> Token {
-        Token::parse(text).unwrap()
+    fn token(text: &str) -> WebToken {
+        WebToken::new(&Token::parse(text).unwrap(), Way::Bearer)
+    }
+
+    /// The headers of a request that shows a token.
+    fn shown(token: &str) -> HeaderMap {
+        let value = format!("Bearer {token}").parse().unwrap();
+        HeaderMap::from_iter([(axum::http::header::AUTHORIZATION, value)])
     }
 
     #[test]
@@ -315,22 +398,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("web.toml");
         let tokens = Tokens::open(&path).unwrap();
-        assert_eq!(tokens.admit(&token("first-token")), None);
+        assert_eq!(tokens.admit(&shown("first-token")), None);
         edit(&path, |file| {
-            file.tokens
-                .insert("ci".into(), WebToken::new(&token("first-token")));
+            file.tokens.insert("ci".into(), token("first-token"));
             Ok(())
         })
         .unwrap();
-        assert_eq!(tokens.admit(&token("first-token")).unwrap().0, "ci");
-        assert_eq!(tokens.admit(&token("second-token")), None);
+        assert_eq!(tokens.admit(&shown("first-token")).unwrap().0, "ci");
+        assert_eq!(tokens.admit(&shown("second-token")), None);
         assert!(!fs::read_to_string(&path).unwrap().contains("first-token"));
         edit(&path, |file| {
             file.tokens.clear();
             Ok(())
         })
         .unwrap();
-        assert_eq!(tokens.admit(&token("first-token")), None);
+        assert_eq!(tokens.admit(&shown("first-token")), None);
     }
 
     #[test]
@@ -359,6 +441,26 @@ mod tests {
                 format!("[tokens.ci]\nhash=\"{hash}\"\nheaders=[\"a b\"]"),
                 "token ci has in `headers` \"a b\"",
             ),
+            (
+                format!("[tokens.ci]\nhash=\"{hash}\"\nheaders=[\"authorization\"]"),
+                "in which the token itself stands",
+            ),
+            (
+                format!("[tokens.ci]\nhash=\"{hash}\"\nby=\"digest\""),
+                "line 3: 'digest' is no way to show a token",
+            ),
+            (
+                format!("[tokens.ci]\nhash=\"{hash}\"\nby=\"signature\""),
+                "token ci signs, and has no `secret`",
+            ),
+            (
+                format!("[tokens.ci]\nhash=\"{hash}\"\nby=\"signature\"\nsecret=\"x\""),
+                "that is not what its `hash` is of",
+            ),
+            (
+                format!("[tokens.ci]\nhash=\"{hash}\"\nsecret=\"x\""),
+                "does not sign",
+            ),
         ] {
             let error = parse(&text).unwrap_err();
             assert!(error.contains(says), "{error}");
@@ -370,22 +472,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("web.toml");
         edit(&path, |file| {
-            file.tokens
-                .insert("ci".into(), WebToken::new(&token("first-token")));
+            file.tokens.insert("ci".into(), token("first-token"));
             Ok(())
         })
         .unwrap();
         let tokens = Tokens::open(&path).unwrap();
-        assert!(tokens.admit(&token("first-token")).is_some());
+        assert!(tokens.admit(&shown("first-token")).is_some());
         file::set_mode(&path, 0o644).unwrap();
-        assert_eq!(tokens.admit(&token("first-token")), None);
+        assert_eq!(tokens.admit(&shown("first-token")), None);
         file::set_mode(&path, 0o600).unwrap();
-        assert!(tokens.admit(&token("first-token")).is_some());
+        assert!(tokens.admit(&shown("first-token")).is_some());
         fs::write(&path, "nonsense").unwrap();
-        assert_eq!(tokens.admit(&token("first-token")), None);
+        assert_eq!(tokens.admit(&shown("first-token")), None);
         fs::remove_file(&path).unwrap();
         let made = Command::new("mkfifo").arg(&path).status().unwrap();
         assert!(made.success());
-        assert_eq!(tokens.admit(&token("first-token")), None);
+        assert_eq!(tokens.admit(&shown("first-token")), None);
     }
 }

@@ -17,6 +17,7 @@ use How::{By, Not, Runs, Stays};
 const CI: &str = ".ci/run";
 const CHANNELS: &str = "tests/it/side_channels.rs";
 const WEB: &str = "tests/it/web.rs";
+const HOOKS: &str = "tests/it/web/webhooks.rs";
 const BUS: &str = "tests/web/bus.py";
 const NODES: &str = "tests/it/nodes.rs";
 const CLIENT: &str = "tests/claude-code/node.py";
@@ -261,6 +262,54 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
     (
         r#"curl -N -H "Authorization: Bearer $TOKEN" http://127.0.0.1:47822/v1/replies"#,
         By(WEB, "GET /v1/replies"),
+    ),
+    (
+        r#"curl -X POST -H "Authorization: Bearer $TOKEN" -H "Last-Event-ID: $ID" http://127.0.0.1:47822/v1/replies"#,
+        By("tests/it/web/replies.rs", "POST /v1/replies"),
+    ),
+    (
+        "peerbus web token add github --to reviewer --by signature --header X-GitHub-Event",
+        Runs,
+    ),
+    (
+        r#"BODY='{"action":"opened"}'"#,
+        By(HOOKS, r#"BODY='{"action":"opened"}'"#),
+    ),
+    (
+        r#"SIGNED=$(printf %s "$BODY" | openssl dgst -sha256 -hmac "$TOKEN" -r | cut -c1-64)"#,
+        By(
+            HOOKS,
+            r#"SIGNED=$(printf %s "$BODY" | openssl dgst -sha256 -hmac "$TOKEN" -r | cut -c1-64)"#,
+        ),
+    ),
+    (
+        r#"curl -H "X-Hub-Signature-256: sha256=$SIGNED" -H "X-GitHub-Event: issues" -H "Content-Type: application/json" -d "$BODY" http://127.0.0.1:47822/hook/reviewer"#,
+        By(
+            HOOKS,
+            r#"curl -H "X-Hub-Signature-256: sha256=$SIGNED" -H "X-GitHub-Event: issues" -H "Content-Type: application/json" -d "$BODY" http://127.0.0.1:47822/hook/reviewer"#,
+        ),
+    ),
+    (
+        "peerbus web token add gitlab --to reviewer --by header:X-Gitlab-Token --header X-Gitlab-Event",
+        Runs,
+    ),
+    (
+        r#"curl -H "X-Gitlab-Token: $TOKEN" -H "X-Gitlab-Event: Push Hook" -H "Content-Type: application/json" -d '{"ref":"main"}' http://127.0.0.1:47822/hook/reviewer"#,
+        By(
+            HOOKS,
+            r#"curl -H "X-Gitlab-Token: $TOKEN" -H "X-Gitlab-Event: Push Hook" -H "Content-Type: application/json" -d '{"ref":"main"}' http://127.0.0.1:47822/hook/reviewer"#,
+        ),
+    ),
+    (
+        "peerbus web token add alerts --to reviewer --by basic",
+        Runs,
+    ),
+    (
+        r#"curl -u "alerts:$TOKEN" -d "the disk is full" http://127.0.0.1:47822/hook/reviewer"#,
+        By(
+            HOOKS,
+            r#"curl -u "alerts:$TOKEN" -d "the disk is full" http://127.0.0.1:47822/hook/reviewer"#,
+        ),
     ),
     // SIDE_CHANNELS
     (

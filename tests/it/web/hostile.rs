@@ -99,6 +99,39 @@ fn who_asks_and_reads_no_answer_keeps_nobody_out_for_long() {
 }
 
 #[test]
+fn a_silent_connection_gives_way_to_a_newer_one() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let ci = bearer(&token(&home, &["ci"]));
+    let gateway = Gateway::start(&home);
+    let (_lines, mut told) = gateway.reader(ci.rsplit(' ').next().expect("a token"), &[]);
+    // With it as many as there are places for.
+    let mut silent: Vec<_> = (1..512).map(|_| gateway.connect()).collect();
+    assert_eq!(gateway.ask("GET /healthz", &[], b"").status, 200);
+    let mut newest = silent.pop().expect("a connection");
+    let head = format!("GET /healthz HTTP/1.0\r\nHost: {}\r\n\r\n", gateway.address);
+    newest.write_all(head.as_bytes()).expect("it reads");
+    let answer = super::refused::rest_of(newest);
+    assert!(
+        answer.starts_with("HTTP/1.0 200"),
+        "the newest stays: {answer}"
+    );
+    let mut oldest = silent.swap_remove(0);
+    assert!(
+        matches!(oldest.read(&mut [0]), Ok(0) | Err(_)),
+        "it was closed"
+    );
+    told.set_nonblocking(true).expect("a socket");
+    let open = told.read(&mut [0]).expect_err("nothing comes");
+    assert_eq!(
+        open.kind(),
+        std::io::ErrorKind::WouldBlock,
+        "one that showed a token stays"
+    );
+    broker.stop();
+}
+
+#[test]
 fn what_is_no_request_is_refused_with_a_sentence_too() {
     let home = Home::new();
     let broker = Broker::start(&home);

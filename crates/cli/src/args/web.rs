@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Subcommand;
+use peerbus_web::Way;
 
 use super::Connection;
 
@@ -55,6 +56,10 @@ pub(crate) struct WebTokenAdd {
     /// Take its `yes ID` and `no ID` for verdicts, where a session names web:NAME in `remote`
     #[arg(long)]
     pub(crate) approve: bool,
+    /// How it is shown: bearer, basic, header:NAME, or signature: in X-Hub-Signature-256 (signature:NAME:
+    /// in that header) is the HMAC-SHA256 of the body
+    #[arg(long, value_name = "WAY", default_value = "bearer")]
+    pub(crate) by: Way,
     /// A header of its webhooks that the receiver is shown, such as X-GitHub-Event (repeatable)
     #[arg(long = "header", value_name = "NAME")]
     pub(crate) headers: Vec<String>,

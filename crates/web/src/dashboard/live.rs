@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
 use peerbus_adapter::operator::{Events, Streamless};
@@ -21,6 +21,7 @@ use super::bus::{self, Source};
 use super::sessions::Sessions;
 use crate::App;
 use crate::answer::Failure;
+use crate::streams::STREAM;
 
 /// Events that wait for a page that reads slowly.
 const WAITING: usize = 256;
@@ -48,8 +49,8 @@ pub(super) async fn live(State(app): State<Arc<App>>) -> Response {
 
 /// A stream of what `begin` has threads say, until the page has gone.
 pub(super) fn streamed(app: &Arc<App>, begin: impl FnOnce(Sender<String>, &App)) -> Response {
-    let Ok(place) = Arc::clone(&app.streams).try_acquire_owned() else {
-        let why = "there are 64 streams, as many as may be; close a page";
+    let Some(place) = app.streams.page() else {
+        let why = "there are as many streams as may be: close a page";
         let failure = Failure::new(StatusCode::TOO_MANY_REQUESTS, why);
         return failure.retry_after(5).into_response();
     };
@@ -65,8 +66,7 @@ pub(super) fn streamed(app: &Arc<App>, begin: impl FnOnce(Sender<String>, &App))
             Some((Ok::<_, Infallible>(text), (events, place)))
         },
     );
-    let kind = [(header::CONTENT_TYPE, "text/event-stream")];
-    (kind, Body::from_stream(chunks)).into_response()
+    (STREAM, Body::from_stream(chunks)).into_response()
 }
 
 /// Says something; whether the page is still there.

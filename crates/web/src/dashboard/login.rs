@@ -15,8 +15,8 @@ use peerbus_wire::Token;
 use serde_json::json;
 
 use super::page;
-use crate::App;
 use crate::answer::Failure;
+use crate::{App, strangers};
 
 /// Links that wait to be opened, at most; the oldest go.
 const LINKS_MAX: usize = 8;
@@ -146,6 +146,7 @@ pub(super) async fn only_in(State(app): State<Arc<App>>, request: Request, next:
         let why = format!("the dashboard is closed to this browser: {REMEDY}");
         return Failure::new(StatusCode::UNAUTHORIZED, why).into_response();
     }
+    strangers::known(request.extensions());
     // That it is ours was looked at before.
     if request.method() != Method::GET && !headers.contains_key(header::ORIGIN) {
         let why = "only the dashboard's own page asks this, and its browser says so (Origin)";

@@ -1,0 +1,199 @@
+//! The body of a request: how it comes, and how it is read.
+
+use std::borrow::Cow;
+use std::error::Error as _;
+use std::iter::successors;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, to_bytes};
+use axum::http::{HeaderMap, StatusCode, header};
+use peerbus_wire::escape;
+use tokio::time::timeout;
+
+use crate::answer::{Failure, SAID_CHARS};
+
+/// Largest body of a request, in bytes.
+const BODY_BYTES_MAX: usize = 1_048_576;
+/// How long a request's body may take to come.
+const BODY: Duration = Duration::from_secs(30);
+/// What some programs put in front of a text.
+const BOM: char = '\u{feff}';
+
+/// Checks that a body is worth reading: its length, and how it is encoded.
+pub(crate) fn check(headers: &HeaderMap) -> Result<(), Failure> {
+    let text = |name| {
+        let value: Option<&axum::http::HeaderValue> = headers.get(name);
+        value.map(|value| value.to_str().unwrap_or_default().trim())
+    };
+    let length = text(header::CONTENT_LENGTH).and_then(|text| text.parse::<u64>().ok());
+    if length.is_some_and(|length| length > BODY_BYTES_MAX as u64) {
+        return Err(too_large());
+    }
+    let unsupported = |what: &str, found: &str| {
+        let found = escape(found, SAID_CHARS);
+        let why =
+            format!("{what} \"{found}\" is not taken: send the body in UTF-8, not compressed");
+        Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why)
+    };
+    let mut encodings = headers.get_all(header::CONTENT_ENCODING).iter();
+    let is_none = |value: &[u8]| value.is_empty() || value.eq_ignore_ascii_case(b"identity");
+    if let Some(other) = encodings.find(|value| !is_none(value.as_bytes())) {
+        let found = String::from_utf8_lossy(other.as_bytes());
+        return Err(unsupported("Content-Encoding", &found).takes_no_encoding());
+    }
+    match charset(text(header::CONTENT_TYPE).unwrap_or_default()) {
+        Some(other) if !["utf-8", "utf8", "us-ascii"].contains(&&*other.to_ascii_lowercase()) => {
+            Err(unsupported("the charset", other))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a content type says of how its text is written.
+fn charset(kind: &str) -> Option<&str> {
+    let mut parameters = kind.split(';').skip(1);
+    parameters.find_map(|parameter| {
+        let (name, value) = parameter.split_once('=')?;
+        let is = name.trim().eq_ignore_ascii_case("charset");
+        is.then(|| value.trim().trim_matches('"'))
+    })
+}
+
+/// All of a body that was checked.
+pub(crate) async fn read(body: Body) -> Result<Bytes, Failure> {
+    let bytes = timeout(BODY, to_bytes(body, BODY_BYTES_MAX)).await;
+    let bytes = bytes.map_err(|_late| {
+        let why = format!("the body did not come within {} s", BODY.as_secs());
+        Failure::new(StatusCode::REQUEST_TIMEOUT, why)
+    })?;
+    bytes.map_err(|error| match is_broken(&error) {
+        true => bad("the body broke off, or its chunks are none: send all of it"),
+        false => too_large(),
+    })
+}
+
+/// A body as text.
+pub(crate) fn text(bytes: &[u8]) -> Result<&str, Failure> {
+    let text = str::from_utf8(bytes).map_err(|error| {
+        let at = error.valid_up_to();
+        bad(format!(
+            "the body is no UTF-8 (byte {at}): send text or JSON in UTF-8"
+        ))
+    })?;
+    Ok(text.strip_prefix(BOM).unwrap_or(text))
+}
+
+/// What a webhook says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Said<'a> {
+    Text(&'a str),
+    Json(Cow<'a, str>),
+}
+
+/// What a webhook's body says: of a form with the one field `payload`, what that does.
+pub(crate) fn said<'a>(headers: &HeaderMap, text: &'a str) -> Said<'a> {
+    let kind = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok());
+    let kind = kind
+        .unwrap_or_default()
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim();
+    let kind = kind.to_ascii_lowercase();
+    if kind == "application/json" || kind.ends_with("+json") {
+        return Said::Json(text.into());
+    }
+    if kind == "application/x-www-form-urlencoded" {
+        let mut fields = form_urlencoded::parse(text.as_bytes());
+        let payload = fields.next().filter(|(name, _)| name == "payload");
+        if let (Some((_, json)), None) = (payload, fields.next()) {
+            let json = json
+                .strip_prefix(BOM)
+                .map(str::to_owned)
+                .unwrap_or_else(|| json.into_owned());
+            return Said::Json(json.into());
+        }
+    }
+    Said::Text(text)
+}
+
+/// Whether a body ended in a way that HTTP does not know; else it was too large.
+fn is_broken(error: &axum::Error) -> bool {
+    let mut causes = successors(error.source(), |&error| error.source());
+    causes.any(|error| error.is::<hyper::Error>())
+}
+pub(crate) fn bad(why: impl Into<String>) -> Failure {
+    Failure::new(StatusCode::BAD_REQUEST, why)
+}
+
+pub(crate) fn not_json(error: &serde_json::Error) -> Failure {
+    let (line, column) = (error.line(), error.column());
+    let why = format!(
+        "the body is not the JSON that is wanted: {}",
+        escape(&error.to_string(), 200)
+    );
+    bad(why).with("line", line).with("column", column)
+}
+
+fn too_large() -> Failure {
+    let why = format!("the body is too large: at most {BODY_BYTES_MAX} bytes");
+    Failure::new(StatusCode::PAYLOAD_TOO_LARGE, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(kind: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([(header::CONTENT_TYPE, kind.parse().unwrap())])
+    }
+
+    #[test]
+    fn a_body_is_what_its_type_says() {
+        const FORM: &str = "application/x-www-form-urlencoded; charset=UTF-8";
+        let text = Said::Text;
+        let json = |text: &'static str| Said::Json(text.into());
+        for (kind, body, says) in [
+            ("text/plain", "{}", text("{}")),
+            ("Application/JSON; charset=utf-8", "{}", json("{}")),
+            ("application/cloudevents+json", "{}", json("{}")),
+            (FORM, "payload=%7B%22a%22%3A+1%7D", json("{\"a\": 1}")),
+            (FORM, "build failed", text("build failed")),
+            (FORM, "payload=1&x=2", text("payload=1&x=2")),
+            (FORM, "x=2&payload=1", text("x=2&payload=1")),
+            ("", "payload=1", text("payload=1")),
+        ] {
+            assert_eq!(said(&headers(kind), body), says, "{kind} {body}");
+        }
+        assert_eq!(super::text("\u{feff}{}".as_bytes()).unwrap(), "{}");
+    }
+
+    #[test]
+    fn only_what_can_be_read_is_taken() {
+        for kind in [
+            "text/plain",
+            "x; charset=\"Utf-8\"",
+            "x;a=b;CHARSET=us-ascii",
+        ] {
+            assert!(check(&headers(kind)).is_ok(), "{kind}");
+        }
+        for kind in [
+            "text/plain; charset=iso-8859-1",
+            "application/json;charset=utf-16",
+        ] {
+            assert!(check(&headers(kind)).is_err(), "{kind}");
+        }
+        for (encoding, taken) in [
+            ("identity", true),
+            ("Identity", true),
+            ("gzip", false),
+            ("gzip, identity", false),
+        ] {
+            let headers =
+                HeaderMap::from_iter([(header::CONTENT_ENCODING, encoding.parse().unwrap())]);
+            assert_eq!(check(&headers).is_ok(), taken, "{encoding}");
+        }
+    }
+}

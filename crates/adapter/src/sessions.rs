@@ -117,7 +117,7 @@ fn is_id(id: &str) -> bool {
 
 /// Locks a directory until the file is dropped. Where directories cannot be opened the last writer
 /// wins.
-fn lock(dir: &Path) -> io::Result<Option<File>> {
+pub(crate) fn lock(dir: &Path) -> io::Result<Option<File>> {
     let Ok(dir) = File::open(dir) else {
         return Ok(None);
     };

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use peerbus_adapter::mailbox::{Mailbox, Who};
-use peerbus_adapter::{Bus, LinkState};
+use peerbus_adapter::{Bus, LinkState, groups};
 use tokio::sync::Semaphore;
 
 use crate::arguments::Arguments;
@@ -56,8 +56,13 @@ impl Session {
     }
 
     /// What this client's agent is told about the bus.
-    pub(crate) fn instructions(&self) -> &'static str {
-        (self.profile.instructions)(self.client_name())
+    pub(crate) fn instructions(&self) -> String {
+        let general = (self.profile.instructions)(self.client_name());
+        let told = groups::told(|name| std::env::var(name).ok());
+        match told.filter(|_| !general.is_empty()) {
+            Some(told) => format!("{general}\n{told}."),
+            None => general.to_owned(),
+        }
     }
 
     fn client_name(&self) -> &str {

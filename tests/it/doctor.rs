@@ -149,8 +149,8 @@ const FAULTS: &[Fault] = &[
         env: &[],
         says: &[
             "failed  credentials: ",
-            "is not TOML (line 1)",
-            "remedy: delete it, and `peerbus serve` makes",
+            "is not TOML (line 1, column ",
+            "remedy: correct it, or put a copy of it back",
         ],
     },
     Fault {
@@ -296,8 +296,8 @@ const FAULTS: &[Fault] = &[
         plant: |setup| {
             setup.edit(
                 ".claude/settings.json",
-                "\"peerbus hook\"",
-                "\"/gone/peerbus hook\"",
+                "exec peerbus hook\"",
+                "exec peerbus hook\", \"was\": \"\" }, { \"type\": \"command\", \"command\": \"/gone/peerbus hook\"",
             );
         },
         env: &[],
@@ -330,6 +330,76 @@ const FAULTS: &[Fault] = &[
             "failed  claude-code: ",
             "settings.local.json has `disableAllHooks`",
             "remedy: remove that line",
+        ],
+    },
+    Fault {
+        what: "a server that its user denied",
+        plant: |setup| {
+            setup.write(
+                ".claude/settings.local.json",
+                r#"{"deniedMcpServers": [{"serverName": "peerbus"}]}"#,
+            )
+        },
+        env: &[],
+        says: &[
+            "failed  claude-code: ",
+            "settings.local.json has peerbus in `deniedMcpServers`",
+            "remedy: take it out of that list",
+        ],
+    },
+    Fault {
+        what: "a list of servers without ours",
+        plant: |setup| setup.write(".claude/settings.local.json", r#"{"allowedMcpServers": []}"#),
+        env: &[],
+        says: &[
+            "failed  claude-code: ",
+            "settings.local.json has `allowedMcpServers` without peerbus",
+            r#"remedy: add {"serverName":"peerbus"} to that list"#,
+        ],
+    },
+    Fault {
+        what: "local settings that cannot be read",
+        plant: |setup| setup.write(".claude/settings.local.json", "{"),
+        env: &[],
+        says: &[
+            "failed  claude-code: ",
+            "settings.local.json cannot be read: ",
+            "whether peerbus may run is not known; remedy: correct it",
+        ],
+    },
+    Fault {
+        what: "variables of ours in an agent's settings",
+        plant: |setup| {
+            setup.write(
+                ".claude/settings.local.json",
+                r#"{"env": {"PEERBUS_WAKE": "none"}}"#,
+            )
+        },
+        env: &[],
+        says: &[
+            "warning claude-code: ",
+            "settings.local.json has PEERBUS_WAKE=none in `env`: nothing wakes its sessions",
+            "remedy: take it out there",
+        ],
+    },
+    Fault {
+        what: "gates with a slip in them",
+        plant: |setup| setup.write(".config/peerbus/sessions.toml", "aprove = true\n"),
+        env: &[],
+        says: &[
+            "failed  sessions: ",
+            "sessions.toml closes every gate until it is mended: line 1: ",
+            "remedy: correct it",
+        ],
+    },
+    Fault {
+        what: "a directory of an agent's that is no absolute path",
+        plant: nothing,
+        env: &[("CLAUDE_CONFIG_DIR", "~/claude")],
+        says: &[
+            "failed  claude-code: ",
+            "CLAUDE_CONFIG_DIR is \"~/claude\", which is no absolute path",
+            "remedy: correct the variable",
         ],
     },
     Fault {

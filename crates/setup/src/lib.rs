@@ -6,6 +6,7 @@
 pub mod doctor;
 mod error;
 mod install;
+mod policy;
 mod text;
 
 pub use error::Error;

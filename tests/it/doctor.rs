@@ -349,7 +349,12 @@ const FAULTS: &[Fault] = &[
     },
     Fault {
         what: "a list of servers without ours",
-        plant: |setup| setup.write(".claude/settings.local.json", r#"{"allowedMcpServers": []}"#),
+        plant: |setup| {
+            setup.write(
+                ".claude/settings.local.json",
+                r#"{"allowedMcpServers": []}"#,
+            )
+        },
         env: &[],
         says: &[
             "failed  claude-code: ",

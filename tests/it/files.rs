@@ -38,8 +38,18 @@ fn a_pipe_in_the_place_of_a_file_is_named_and_not_waited_for() {
     pipe(&backup);
     let restore = ["restore", backup.to_str().expect("UTF-8")];
     let cases: [(&str, &[&[&str]]); 3] = [
-        ("credentials.toml", &[&["peers"], &["serve", "--listen=127.0.0.1:0"], &["secret", "rotate"]]),
-        ("tokens.toml", &[&["token", "list"], &["serve", "--listen=127.0.0.1:0"]]),
+        (
+            "credentials.toml",
+            &[
+                &["peers"],
+                &["serve", "--listen=127.0.0.1:0"],
+                &["secret", "rotate"],
+            ],
+        ),
+        (
+            "tokens.toml",
+            &[&["token", "list"], &["serve", "--listen=127.0.0.1:0"]],
+        ),
         ("nothing", &[&restore]),
     ];
     for (file, commands) in cases {
@@ -50,13 +60,21 @@ fn a_pipe_in_the_place_of_a_file_is_named_and_not_waited_for() {
         for command in commands {
             let said = ends(home.peerbus(command));
             assert_ne!(said.code, Some(0), "{command:?}");
-            assert!(said.stderr.contains("it is no regular file"), "{command:?}: {}", said.stderr);
+            assert!(
+                said.stderr.contains("it is no regular file"),
+                "{command:?}: {}",
+                said.stderr
+            );
         }
         fs::remove_file(&file).unwrap_or_default();
     }
     pipe(&config.join("credentials.toml"));
     let said = ends(home.peerbus(&["doctor"]));
-    assert!(said.stdout.contains("it is no regular file"), "{}", said.stdout);
+    assert!(
+        said.stdout.contains("it is no regular file"),
+        "{}",
+        said.stdout
+    );
     let mut mcp = Mcp::start(&home, "generic", "bob", "some-bot");
     let why = mcp.call_fails("bus.peers", json!({}));
     assert!(why.contains("it is no regular file"), "{why}");
@@ -87,11 +105,11 @@ fn tokens_behind_a_link_are_changed_where_they_are() {
     let text = fs::read_to_string(&real).expect("the file");
     assert!(!text.contains("[a]") && text.contains("[b]"), "{text}");
     fs::set_permissions(&dot, fs::Permissions::from_mode(0o777)).expect("a mode");
-    let said = home.run(&["token", "list"]).fails(1);
+    let said = home.run(&["token", "list"]).fails(2);
     assert!(said.contains("others can write to the directory"), "{said}");
     fs::remove_file(&real).expect("the file");
     for command in [&["token", "add", "c"][..], &["token", "list"]] {
-        let said = home.run(command).fails(1);
+        let said = home.run(command).fails(2);
         assert!(said.contains("a symbolic link to nothing"), "{said}");
     }
     broker.stop();
@@ -103,8 +121,14 @@ fn a_damaged_credentials_file_is_to_be_corrected_and_not_deleted() {
     Broker::start(&home).stop();
     let text = fs::read_to_string(home.credentials()).expect("credentials");
     for (damage, says) in [
-        (format!("{text}\0"), "is not TOML (line 4, column 1): correct it"),
-        (text.replace("token =", "tokn ="), "has no `token`: correct it"),
+        (
+            format!("{text}\0"),
+            "is not TOML (line 4, column 2): correct it",
+        ),
+        (
+            text.replace("token =", "tokn ="),
+            "has no `token`: correct it",
+        ),
         (String::new(), "has no `token`: correct it"),
     ] {
         fs::write(home.credentials(), damage).expect("a file");
@@ -112,7 +136,14 @@ fn a_damaged_credentials_file_is_to_be_corrected_and_not_deleted() {
             let said = home.run(&[command]);
             let said = said.stdout + &said.stderr;
             assert!(!said.contains("delete"), "{said}");
-            let says = says.replace(": correct", if command == "peers" { ": correct" } else { "; remedy: correct" });
+            let says = says.replace(
+                ": correct",
+                if command == "peers" {
+                    ": correct"
+                } else {
+                    "; remedy: correct"
+                },
+            );
             assert!(said.contains(&says), "{said}");
         }
     }
@@ -159,7 +190,10 @@ fn a_tilde_that_no_shell_filled_in_is_no_directory() {
         home.run(&["peers", "--credentials=~/c.toml"]),
     ] {
         let said = said.fails(2);
-        assert!(said.contains("is filled in by shells only: write the whole path"), "{said}");
+        assert!(
+            said.contains("is filled in by shells only: write the whole path"),
+            "{said}"
+        );
     }
     assert!(!home.path().join("~").exists());
 }
@@ -175,12 +209,20 @@ fn the_logs_of_detached_sessions_lie_in_a_directory_of_the_users_alone() {
     symlink(&elsewhere, &runs).expect("a link");
     let said = home.run(&["run", "--detach"]).fails(1);
     assert!(said.contains("is a symbolic link"), "{said}");
-    assert!(fs::read_dir(&elsewhere).expect("a directory").next().is_none());
+    assert!(
+        fs::read_dir(&elsewhere)
+            .expect("a directory")
+            .next()
+            .is_none()
+    );
     fs::remove_file(&runs).expect("the link");
     fs::create_dir(&runs).expect("a directory");
     fs::set_permissions(&runs, fs::Permissions::from_mode(0o777)).expect("a mode");
     // There is no Claude Code here; its log says so.
     home.run(&["run", "--detach"]).fails(1);
-    let mode = fs::metadata(&runs).expect("it is there").permissions().mode();
+    let mode = fs::metadata(&runs)
+        .expect("it is there")
+        .permissions()
+        .mode();
     assert_eq!(mode & 0o777, 0o700);
 }

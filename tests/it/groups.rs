@@ -30,13 +30,21 @@ fn inside(home: &Home, dir: &str, name: &str) -> Mcp {
 fn repository(home: &Home, dir: &str, tree: &str) {
     let (main, linked) = (home.path().join(dir), home.path().join(tree));
     let own = main.join(".git/worktrees/tree");
-    for dir in [&own, &main.join(".git/objects"), &main.join(".git/refs"), &linked] {
+    for dir in [
+        &own,
+        &main.join(".git/objects"),
+        &main.join(".git/refs"),
+        &linked,
+    ] {
         std::fs::create_dir_all(dir).expect("a directory");
     }
     for (file, text) in [
         (main.join(".git/HEAD"), "ref: refs/heads/main".to_owned()),
         (own.join("commondir"), "../..".to_owned()),
-        (own.join("gitdir"), linked.join(".git").display().to_string()),
+        (
+            own.join("gitdir"),
+            linked.join(".git").display().to_string(),
+        ),
         (linked.join(".git"), format!("gitdir: {}", own.display())),
     ] {
         std::fs::write(file, text).expect("a file");
@@ -74,16 +82,26 @@ fn two_projects_of_one_name_have_two_groups_that_say_so() {
     let why = first.call_fails("bus.send", json!({ "to": "#api", "body": "a password" }));
     assert!(why.contains("nobody else is in #api now"), "{why}");
     let sent = second.call("bus.send", json!({ "to": "#api", "body": "hello" }));
-    assert!(note(&sent).contains("mind that the group of this project is #api-2"), "{sent}");
+    assert!(
+        note(&sent).contains("mind that the group of this project is #api-2"),
+        "{sent}"
+    );
     let mut third = inside(&home, "globex/api", "third");
     third.call("bus.send", json!({ "to": "#api-2", "body": "ours" }));
     assert_eq!(second.drained()["body"], "ours");
     let peers = home.run(&["peers"]);
-    let says = format!("#api-2 is the project \"{}/globex/api\"", home.path().display());
+    let says = format!(
+        "#api-2 is the project \"{}/globex/api\"",
+        home.path().display()
+    );
     assert!(peers.stderr.contains(&says), "{}", peers.stderr);
     let mut shell = home.peerbus(&["send", "#api", "from a shell"]);
     let shell = crate::support::Finished::of(shell.current_dir(home.path().join("globex/api")));
-    assert!(shell.stderr.contains("this project is #api-2"), "{}", shell.stderr);
+    assert!(
+        shell.stderr.contains("this project is #api-2"),
+        "{}",
+        shell.stderr
+    );
 
     // What its directory is called is an address, whatever that is.
     let mut odd = inside(&home, "日本語", "odd");
@@ -99,7 +117,10 @@ fn two_projects_of_one_name_have_two_groups_that_say_so() {
 fn names_that_come_to_the_same_are_not_one_group() {
     let home = Home::new();
     let broker = Broker::start(&home);
-    for (at, dir) in ["a b", "a-b", "config", ".config/", "api!", "api-"].iter().enumerate() {
+    for (at, dir) in ["a b", "a-b", "config", ".config/", "api!", "api-"]
+        .iter()
+        .enumerate()
+    {
         inside(&home, dir, &format!("p{at}")).close();
     }
     let listed = home.run(&["peers", "--all", "--json"]).ok();
@@ -107,13 +128,19 @@ fn names_that_come_to_the_same_are_not_one_group() {
     let mut groups: Vec<_> = listed["peers"].as_array().expect("peers").iter().collect();
     groups.sort_by_key(|peer| peer["name"].as_str());
     let groups: Vec<_> = groups.iter().map(|peer| &peer["groups"][0]).collect();
-    assert_eq!(groups, ["#a-b", "#a-b-2", "#config", "#config-2", "#api-", "#api--2"]);
+    assert_eq!(
+        groups,
+        ["#a-b", "#a-b-2", "#config", "#config-2", "#api-", "#api--2"]
+    );
     // A state directory that takes nothing: the name is nobody else's all the same.
     std::fs::remove_dir_all(home.path().join(".local/state/peerbus/projects")).expect("links");
     std::fs::write(home.path().join(".local/state/peerbus/projects"), "").expect("a file");
     let mut mcp = inside(&home, "x/shop", "alone");
     let told = mcp.call("bus.peers", json!({}))["note"].to_string();
-    assert!(told.contains("the group of this project is #shop-"), "{told}");
+    assert!(
+        told.contains("the group of this project is #shop-"),
+        "{told}"
+    );
     broker.stop();
 }
 

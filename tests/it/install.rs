@@ -217,7 +217,13 @@ fn what_is_written_is_what_each_client_documents() {
             .as_array()
             .expect("hooks");
         assert_eq!(hooks.len(), count, "{event}");
-        assert_eq!(hooks[0]["command"], format!("{program} hook"), "{event}");
+        assert_eq!(
+            hooks[0]["command"],
+            format!(
+                "command -v {program} >/dev/null || {{ cat >/dev/null 2>&1; exit 0; }}; exec {program} hook"
+            ),
+            "{event}"
+        );
     }
     let codex: toml_edit::Document<String> = read(".codex/config.toml").parse().expect("TOML");
     let server = &codex["mcp_servers"]["peerbus"];

@@ -76,7 +76,8 @@ pub fn load(path: &Path) -> Result<Credentials, CredentialsError> {
         CredentialsError::Unusable(format!("credentials file {} {why}", path.display()))
     };
     let unread = |error: std::io::Error| unusable(format!("cannot be read: {error}"));
-    let file = peerbus_os::file::behind_link(path).and_then(|_| peerbus_os::file::open_regular(path));
+    let file =
+        peerbus_os::file::behind_link(path).and_then(|_| peerbus_os::file::open_regular(path));
     let file = file.map_err(|error| match error.kind() {
         ErrorKind::NotFound => CredentialsError::Missing(path.into()),
         _ => unread(error),

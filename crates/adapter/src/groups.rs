@@ -63,10 +63,7 @@ pub fn read(name: &str) -> Result<GroupName, String> {
     compose::group(name)
 }
 
-fn named(
-    said: &str,
-    project: impl Fn() -> Option<Group>,
-) -> Result<Vec<GroupName>, ConfigError> {
+fn named(said: &str, project: impl Fn() -> Option<Group>) -> Result<Vec<GroupName>, ConfigError> {
     let none = |word: &str| word.eq_ignore_ascii_case("none");
     if none(said.trim()) {
         return Ok(Vec::new());

@@ -215,12 +215,12 @@ mod tests {
             .to_vec()
     }
 
-    fn repositories(
-        dirs: &[&str],
-        files: &[(&str, &str)],
-    ) -> (tempfile::TempDir, PathBuf) {
+    fn repositories(dirs: &[&str], files: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf) {
         let bares: Vec<_> = dirs.iter().flat_map(|dir| bare(dir)).collect();
-        let mut all: Vec<_> = bares.iter().map(|(name, text)| (name.as_str(), *text)).collect();
+        let mut all: Vec<_> = bares
+            .iter()
+            .map(|(name, text)| (name.as_str(), *text))
+            .collect();
         all.extend(files);
         tree(&all)
     }
@@ -237,8 +237,14 @@ mod tests {
                 ("shop-fix/src/", ""),
                 // As `worktree.useRelativePaths` writes it.
                 ("shop/.git/worktrees/feat/commondir", "../..\n"),
-                ("shop/.git/worktrees/feat/gitdir", "../../../.claude/worktrees/feat/.git\n"),
-                ("shop/.claude/worktrees/feat/.git", "gitdir: ../../../.git/worktrees/feat\n"),
+                (
+                    "shop/.git/worktrees/feat/gitdir",
+                    "../../../.claude/worktrees/feat/.git\n",
+                ),
+                (
+                    "shop/.claude/worktrees/feat/.git",
+                    "gitdir: ../../../.git/worktrees/feat\n",
+                ),
                 ("shop/.claude/worktrees/plain/", ""),
             ],
         );
@@ -260,13 +266,21 @@ mod tests {
         std::os::unix::fs::symlink(path.join("shop/src"), path.join("link")).unwrap();
         assert_eq!(Project::at(&path.join("link")), Some(shop));
         let outside = Project::at(&path).unwrap();
-        assert_eq!(outside.place, path, "a directory in no repository is itself");
+        assert_eq!(
+            outside.place, path,
+            "a directory in no repository is itself"
+        );
     }
 
     #[test]
     fn repositories_without_a_checkout_and_submodules_are_projects_of_their_own() {
         let (_dir, path) = repositories(
-            &["depot/shop.git", "lab/.bare", "top/.git", "top/.git/modules/libs/sub"],
+            &[
+                "depot/shop.git",
+                "lab/.bare",
+                "top/.git",
+                "top/.git/modules/libs/sub",
+            ],
             &[
                 ("depot/shop.git/worktrees/main/commondir", "../..\n"),
                 ("depot/shop.git/worktrees/main/gitdir", "DIR/main/.git\n"),
@@ -280,7 +294,10 @@ mod tests {
                 ("top/.git/worktrees/w/gitdir", "DIR/w/.git\n"),
                 ("top/.git/worktrees/w/modules/libs/sub/HEAD", ""),
                 ("w/.git", "gitdir: DIR/top/.git/worktrees/w\n"),
-                ("w/libs/sub/.git", "gitdir: DIR/top/.git/worktrees/w/modules/libs/sub\n"),
+                (
+                    "w/libs/sub/.git",
+                    "gitdir: DIR/top/.git/worktrees/w/modules/libs/sub\n",
+                ),
             ],
         );
         for (dir, place, title) in [
@@ -294,7 +311,11 @@ mod tests {
             ("w/libs/sub", "top/.git/modules/libs/sub", "sub"),
         ] {
             let found = Project::at(&path.join(dir)).unwrap();
-            assert_eq!((found.place, found.title.as_str()), (path.join(place), title), "{dir}");
+            assert_eq!(
+                (found.place, found.title.as_str()),
+                (path.join(place), title),
+                "{dir}"
+            );
         }
     }
 

@@ -148,7 +148,7 @@ pub fn if_there(program: &str, arguments: &str) -> String {
 /// What stands before the program's two places there, and before the second in older configurations.
 pub const IF_THERE: [&str; 3] = [
     "command -v ",
-    " >/dev/null || { cat >/dev/null; exit 0; }; exec ",
+    " >/dev/null || { cat >/dev/null 2>&1; exit 0; }; exec ",
     " >/dev/null || exit 0; exec ",
 ];
 

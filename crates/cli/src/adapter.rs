@@ -71,11 +71,12 @@ pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
 /// What is wrong where a client handed on a variable of ours with a `${…}` in it that it should have
 /// filled in. Its user sees what a tool says, and not why a server did not start.
 fn unfilled(variables: impl Iterator<Item = (OsString, OsString)>) -> Option<String> {
-    let mut texts = variables.filter_map(|(name, value)| {
-        Some((name.into_string().ok()?, value.into_string().ok()?))
-    });
+    let mut texts = variables
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let (name, value) = texts.find(|(name, value)| {
-        let open = value.split_once("${").is_some_and(|(_, rest)| rest.contains('}'));
+        let open = value
+            .split_once("${")
+            .is_some_and(|(_, rest)| rest.contains('}'));
         open && name.starts_with("PEERBUS_")
     })?;
     let value = escape(&value, VALUE_CHARS);

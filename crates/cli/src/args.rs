@@ -57,8 +57,11 @@ impl Args {
 /// may be somebody else's words.
 fn refuse(error: &clap::Error) -> ! {
     let mut text = error.render().to_string();
-    if error.kind() == clap::error::ErrorKind::MissingRequiredArgument && text.contains("<CLIENT>") {
-        let words: Vec<_> = peerbus_agents::Agent::installable().map(|agent| agent.word).collect();
+    if error.kind() == clap::error::ErrorKind::MissingRequiredArgument && text.contains("<CLIENT>")
+    {
+        let words: Vec<_> = peerbus_agents::Agent::installable()
+            .map(|agent| agent.word)
+            .collect();
         text += &format!("\nCLIENT is one of: {}\n", words.join(", "));
         output::say(text.trim_end());
         std::process::exit(error.exit_code())

@@ -42,7 +42,10 @@ pub fn ensure_private(path: &Path) -> Result<()> {
 /// As [`ensure_private`], and when it is a symbolic link.
 pub fn ensure_private_itself(path: &Path) -> Result<()> {
     if std::fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) {
-        let why = format!("{} is a symbolic link: put the directory itself there", path.display());
+        let why = format!(
+            "{} is a symbolic link: put the directory itself there",
+            path.display()
+        );
         return Err(Error::new(ErrorKind::InvalidInput, why));
     }
     ensure_private(path)

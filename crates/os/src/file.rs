@@ -240,7 +240,10 @@ mod tests {
             for open in [open_regular, append_private, open_private] {
                 let error = open(path).unwrap_err().to_string();
                 let known = ["no regular file", "Is a directory"];
-                assert!(known.iter().any(|why| error.contains(why)), "{path:?}: {error}");
+                assert!(
+                    known.iter().any(|why| error.contains(why)),
+                    "{path:?}: {error}"
+                );
             }
         }
     }

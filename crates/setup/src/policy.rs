@@ -201,8 +201,10 @@ impl Settings {
         if let Some(file) = self.on("disableAllHooks", false) {
             let remedy = match file.managed {
                 true => file.remedy("remove that line"),
-                false => "remove that line, or live with the session's own socket and channels alone"
-                    .to_owned(),
+                false => {
+                    "remove that line, or live with the session's own socket and channels alone"
+                        .to_owned()
+                }
             };
             let says = says(file, "disableAllHooks");
             return Some(Forbidden { says, remedy });
@@ -230,7 +232,9 @@ impl Settings {
     fn plugins_only(&self, what: &str) -> Option<&File> {
         let (value, file) = self.last(PLUGINS_ONLY, true)?;
         let all = value == &Value::Bool(true);
-        let one = value.as_array().is_some_and(|all| all.contains(&what.into()));
+        let one = value
+            .as_array()
+            .is_some_and(|all| all.contains(&what.into()));
         let plugin = self.plugin().is_some();
         ((all || one) && !plugin).then_some(file)
     }
@@ -244,13 +248,16 @@ impl Settings {
         if let Some(only) = &self.servers {
             let there = only.value.get("mcpServers").and_then(|all| all.get(name));
             if there.is_none_or(|entry| !edit::is_ours(entry)) {
-                let says = format!("has the only servers that Claude Code starts, and {name} is not there");
+                let says = format!(
+                    "has the only servers that Claude Code starts, and {name} is not there"
+                );
                 return Some(forbidden(only, &says, "put it there"));
             }
         }
         let denies = |file: &&File| {
             let list = file.list("deniedMcpServers").into_iter().flatten();
-            list.into_iter().any(|rule| is_named(rule, server) || runs(rule, server))
+            list.into_iter()
+                .any(|rule| is_named(rule, server) || runs(rule, server))
         };
         if let Some(file) = self.files.iter().find(denies) {
             let says = format!("has {name} in `deniedMcpServers`: Claude Code does not start it");
@@ -292,7 +299,9 @@ fn managed(dir: &Path) -> Vec<PathBuf> {
     let more = more.flatten().flatten().take(FILES_MAX);
     let mut more: Vec<_> = more.map(|entry| entry.path()).collect();
     more.retain(|path| {
-        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        let hidden = path
+            .file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         !hidden && path.extension().is_some_and(|ending| ending == "json")
     });
     more.sort();
@@ -371,51 +380,101 @@ mod tests {
     fn hooks_are_forbidden_by_whom_the_client_obeys() {
         let none = json!({});
         for (own, managed, found) in [
-            (vec![json!({ "disableAllHooks": true })], vec![], "/user has `disableAllHooks`"),
             (
-                vec![json!({ "disableAllHooks": true }), none.clone(), json!({ "disableAllHooks": false })],
+                vec![json!({ "disableAllHooks": true })],
+                vec![],
+                "/user has `disableAllHooks`",
+            ),
+            (
+                vec![
+                    json!({ "disableAllHooks": true }),
+                    none.clone(),
+                    json!({ "disableAllHooks": false }),
+                ],
                 vec![],
                 "",
             ),
-            (vec![json!({ "disableAllHooks": false })], vec![json!({ "disableAllHooks": true })], "/managed has"),
+            (
+                vec![json!({ "disableAllHooks": false })],
+                vec![json!({ "disableAllHooks": true })],
+                "/managed has",
+            ),
             (vec![json!({ "allowManagedHooksOnly": true })], vec![], ""),
-            (vec![], vec![json!({ "allowManagedHooksOnly": true })], "/managed has `allowManagedHooksOnly`"),
             (
                 vec![],
-                vec![json!({ "allowManagedHooksOnly": true }), json!({ "allowManagedHooksOnly": false })],
+                vec![json!({ "allowManagedHooksOnly": true })],
+                "/managed has `allowManagedHooksOnly`",
+            ),
+            (
+                vec![],
+                vec![
+                    json!({ "allowManagedHooksOnly": true }),
+                    json!({ "allowManagedHooksOnly": false }),
+                ],
                 "",
             ),
             (
                 vec![],
-                vec![json!({ "allowManagedHooksOnly": true, "enabledPlugins": { "peerbus@corp": true } })],
+                vec![
+                    json!({ "allowManagedHooksOnly": true, "enabledPlugins": { "peerbus@corp": true } }),
+                ],
                 "",
             ),
-            (vec![], vec![json!({ PLUGINS_ONLY: ["hooks"] })], "/managed has `strictPlugin"),
+            (
+                vec![],
+                vec![json!({ PLUGINS_ONLY: ["hooks"] })],
+                "/managed has `strictPlugin",
+            ),
         ] {
             let said = says(&settings(&own, &managed));
-            assert_eq!(said.contains(found), !said.is_empty() || found.is_empty(), "{said}");
-            assert_eq!(said.is_empty(), found.is_empty(), "{own:?} {managed:?}: {said}");
+            assert_eq!(
+                said.contains(found),
+                !said.is_empty() || found.is_empty(),
+                "{said}"
+            );
+            assert_eq!(
+                said.is_empty(),
+                found.is_empty(),
+                "{own:?} {managed:?}: {said}"
+            );
         }
     }
 
     #[test]
     fn servers_are_denied_and_allowed_by_name_and_command() {
         let command = json!({ "serverCommand": ["/bin/peerbus", "adapter", "--adapter=cc"] });
-        let filled = json!({ "serverCommand": ["${PEERBUS_NO:-/bin}/peerbus", "adapter", "--adapter=cc"] });
+        let filled =
+            json!({ "serverCommand": ["${PEERBUS_NO:-/bin}/peerbus", "adapter", "--adapter=cc"] });
         let other = json!({ "serverCommand": ["/bin/peerbus", "adapter"] });
         let name = json!({ "serverName": "peerbus" });
         let url = json!({ "serverUrl": "https://*" });
         let denied = |rule: &Value| json!({ "deniedMcpServers": [rule] });
         let allowed = |rules: &[&Value]| json!({ "allowedMcpServers": rules });
         for (own, managed, found) in [
-            (vec![denied(&name)], vec![], "/user has peerbus in `deniedMcpServers`"),
+            (
+                vec![denied(&name)],
+                vec![],
+                "/user has peerbus in `deniedMcpServers`",
+            ),
             (vec![], vec![denied(&command)], "/managed has peerbus in"),
             (vec![], vec![denied(&filled)], "/managed has peerbus in"),
             (vec![denied(&other)], vec![denied(&url)], ""),
             // Nothing undoes a denial.
-            (vec![denied(&name), allowed(&[&name])], vec![allowed(&[&name])], "deniedMcpServers"),
-            (vec![allowed(&[])], vec![], "/user has `allowedMcpServers` without peerbus"),
-            (vec![allowed(&[&url])], vec![], "`allowedMcpServers` without peerbus"),
+            (
+                vec![denied(&name), allowed(&[&name])],
+                vec![allowed(&[&name])],
+                "deniedMcpServers",
+            ),
+            (
+                vec![allowed(&[])],
+                vec![],
+                "/user has `allowedMcpServers` without peerbus",
+            ),
+            (
+                vec![allowed(&[&url])],
+                vec![],
+                "`allowedMcpServers` without peerbus",
+            ),
             (vec![allowed(&[&name])], vec![], ""),
             (vec![allowed(&[&name, &other])], vec![], "without peerbus"),
             (vec![allowed(&[&command, &other])], vec![], ""),
@@ -426,15 +485,26 @@ mod tests {
                 "/managed has `allowedMcpServers` without peerbus",
             ),
             (
-                vec![allowed(&[&name]), json!({ "allowManagedMcpServersOnly": true })],
+                vec![
+                    allowed(&[&name]),
+                    json!({ "allowManagedMcpServersOnly": true }),
+                ],
                 vec![],
                 "",
             ),
-            (vec![], vec![json!({ PLUGINS_ONLY: ["mcp"] })], "does not start peerbus"),
+            (
+                vec![],
+                vec![json!({ PLUGINS_ONLY: ["mcp"] })],
+                "does not start peerbus",
+            ),
         ] {
             let said = says(&settings(&own, &managed));
             assert!(said.contains(found), "{own:?} {managed:?}: {said}");
-            assert_eq!(said.is_empty(), found.is_empty(), "{own:?} {managed:?}: {said}");
+            assert_eq!(
+                said.is_empty(),
+                found.is_empty(),
+                "{own:?} {managed:?}: {said}"
+            );
             assert!(said.lines().count() < 2, "said once: {said}");
         }
     }
@@ -444,7 +514,10 @@ mod tests {
         let mut all = settings(&[], &[]);
         for (servers, forbidden) in [
             (json!({}), true),
-            (json!({ "peerbus": { "command": "peerbus", "args": ["adapter"] } }), false),
+            (
+                json!({ "peerbus": { "command": "peerbus", "args": ["adapter"] } }),
+                false,
+            ),
             (json!({ "peerbus": { "command": "other" } }), true),
         ] {
             all.servers = Some(File {
@@ -452,7 +525,10 @@ mod tests {
                 value: json!({ "mcpServers": servers }),
                 managed: true,
             });
-            assert_eq!(says(&all).contains("/managed-mcp has the only servers"), forbidden);
+            assert_eq!(
+                says(&all).contains("/managed-mcp has the only servers"),
+                forbidden
+            );
         }
     }
 
@@ -462,6 +538,9 @@ mod tests {
         let all = settings(&[env("ws://a"), env("ws://b")], &[]);
         let found = all.variables();
         assert_eq!(found.len(), 1);
-        assert_eq!(found["PEERBUS_URL"], ("ws://b".into(), Path::new("/project")));
+        assert_eq!(
+            found["PEERBUS_URL"],
+            ("ws://b".into(), Path::new("/project"))
+        );
     }
 }

@@ -187,7 +187,9 @@ fn installs_at_once_keep_each_others_record() {
     }
     let record = home.path().join(".local/state/peerbus/installed.json");
     let record = fs::read_to_string(record).expect("the record");
-    for file in [".gemini", ".qwen", ".codex", ".cursor", "opencode", ".copilot"] {
+    for file in [
+        ".gemini", ".qwen", ".codex", ".cursor", "opencode", ".copilot",
+    ] {
         assert!(record.contains(file), "{file}: {record}");
     }
 }
@@ -205,11 +207,20 @@ impl Later for Command {
 #[test]
 fn a_hook_whose_program_is_gone_reads_what_the_client_writes_and_is_silent() {
     let home = Home::new();
-    for (scope, file) in [("--user", ".claude/settings.json"), ("--project", "p/.claude/settings.json")] {
+    for (scope, file) in [
+        ("--user", ".claude/settings.json"),
+        ("--project", "p/.claude/settings.json"),
+    ] {
         let dir = home.path().join("p");
         fs::create_dir_all(&dir).expect("a project");
         let mut command = home.peerbus(&["install", "claude-code", scope]);
-        assert!(command.current_dir(&dir).status().expect("it starts").success());
+        assert!(
+            command
+                .current_dir(&dir)
+                .status()
+                .expect("it starts")
+                .success()
+        );
         let text = fs::read_to_string(home.path().join(file)).expect("settings");
         // The program of a user's own hooks is called by its path.
         let text = text.replace(env!("CARGO_BIN_EXE_peerbus"), "/gone/peerbus");
@@ -220,9 +231,16 @@ fn a_hook_whose_program_is_gone_reads_what_the_client_writes_and_is_silent() {
             hook.as_str().expect("a command").replace('\'', "'\\''")
         );
         let mut command = home.command("bash");
-        let output = command.args(["-c", &script]).env("PATH", "/usr/bin:/bin").output();
+        let output = command
+            .args(["-c", &script])
+            .env("PATH", "/usr/bin:/bin")
+            .output();
         let output = output.expect("a shell");
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "0 0\n", "{hook}: {output:?}");
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            "0 0\n",
+            "{hook}: {output:?}"
+        );
         assert!(output.stderr.is_empty(), "{output:?}");
     }
 }
@@ -233,18 +251,32 @@ fn a_directory_of_an_agents_that_nobody_finds_again_is_refused_and_a_good_one_re
     let other = home.path().join("account");
     for wrong in ["~/account", "account"] {
         let mut command = home.peerbus(&["install", "claude-code"]);
-        let output = command.env("CLAUDE_CONFIG_DIR", wrong).output().expect("it starts");
+        let output = command
+            .env("CLAUDE_CONFIG_DIR", wrong)
+            .output()
+            .expect("it starts");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains(&format!("CLAUDE_CONFIG_DIR is \"{wrong}\"")), "{said}");
+        assert!(
+            said.contains(&format!("CLAUDE_CONFIG_DIR is \"{wrong}\"")),
+            "{said}"
+        );
     }
     let mut command = home.peerbus(&["install", "claude-code"]);
     command.env("CLAUDE_CONFIG_DIR", &other);
     assert!(command.status().expect("it starts").success());
     assert!(other.join("settings.json").exists() && !home.path().join(".claude.json").exists());
     home.run(&["uninstall", "claude-code"]).ok();
-    assert!(!other.join("settings.json").exists(), "{:?}", tree(home.path()));
-    assert!(home.run(&["uninstall", "claude-code"]).stderr.contains("nothing to do"));
+    assert!(
+        !other.join("settings.json").exists(),
+        "{:?}",
+        tree(home.path())
+    );
+    assert!(
+        home.run(&["uninstall", "claude-code"])
+            .stderr
+            .contains("nothing to do")
+    );
 }
 
 #[test]
@@ -252,16 +284,28 @@ fn what_a_user_is_told_fits_what_he_asked_for_and_what_is_written() {
     let home = Home::new();
     let said = home.run(&["install", "codex", "--allow"]);
     assert!(!said.stderr.contains("--allow"), "{}", said.stderr);
-    assert!(said.stdout.contains("[mcp_servers.peerbus]") && !said.stdout.contains("\"mcp_servers\""));
+    assert!(
+        said.stdout.contains("[mcp_servers.peerbus]") && !said.stdout.contains("\"mcp_servers\"")
+    );
     for client in ["codex", "claude-code"] {
         home.run(&["install", client, "--allow"]).ok();
         let said = home.run(&["install", client]).stderr;
-        assert!(said.contains("nothing to do") && !said.contains("--allow"), "{said}");
+        assert!(
+            said.contains("nothing to do") && !said.contains("--allow"),
+            "{said}"
+        );
     }
     home.run(&["uninstall", "codex"]).ok();
-    assert!(home.run(&["install", "codex"]).stderr.contains("`peerbus install codex --allow`"));
+    assert!(
+        home.run(&["install", "codex"])
+            .stderr
+            .contains("`peerbus install codex --allow`")
+    );
     for verb in ["install", "uninstall"] {
         let said = home.run(&[verb]).fails(2);
-        assert!(said.contains("claude-code, ") && said.contains("codex"), "{said}");
+        assert!(
+            said.contains("claude-code, ") && said.contains("codex"),
+            "{said}"
+        );
     }
 }

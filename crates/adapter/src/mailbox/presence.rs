@@ -138,7 +138,10 @@ fn of(who: &Who<'_>) -> Map<String, Value> {
     put("client", who.client);
     put("version", who.version);
     if let Some(root) = project::root() {
-        put("project", &Project::at(&root).map_or_else(String::new, |it| it.title));
+        put(
+            "project",
+            &Project::at(&root).map_or_else(String::new, |it| it.title),
+        );
         put("branch", &project::branch(&root).unwrap_or_default());
     }
     put("tty", &terminal(who.process).unwrap_or_default());

@@ -98,7 +98,10 @@ pub(super) fn group(dir: Option<&Path>, project: &Project, claims: bool) -> Opti
     });
     // Nothing says whose the plain name is.
     let (spelt, other) = kept.unwrap_or_else(|| (apart(&plain, &project.place), None));
-    let (name, plain) = (GroupName::parse(&spelt).ok()?, GroupName::parse(&plain).ok()?);
+    let (name, plain) = (
+        GroupName::parse(&spelt).ok()?,
+        GroupName::parse(&plain).ok()?,
+    );
     Some(Group {
         plain: (plain != name).then_some(plain),
         name,

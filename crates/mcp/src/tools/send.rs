@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use peerbus_adapter::{Accepted, Bus, Domain, RefusalCode, SendError, Sent, domains, groups, similar};
+use peerbus_adapter::{
+    Accepted, Bus, Domain, RefusalCode, SendError, Sent, domains, groups, similar,
+};
 use peerbus_wire::Conversation;
 use serde::Serialize;
 use serde_json::json;

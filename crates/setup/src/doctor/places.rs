@@ -48,7 +48,10 @@ pub(super) fn check(context: &Context, report: &mut Report) {
         );
     }
     if let Err(why) = (context.check_gates)(&paths.gates) {
-        let says = format!("{} closes every gate until it is mended: {why}", paths.gates.display());
+        let says = format!(
+            "{} closes every gate until it is mended: {why}",
+            paths.gates.display()
+        );
         report.failed("sessions", says, "correct it, or take it away");
     }
     if let Some(told) = groups::told(|name| std::env::var(name).ok()) {

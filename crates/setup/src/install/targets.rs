@@ -27,7 +27,10 @@ pub(crate) fn project() -> Result<PathBuf, Error> {
 
 /// What is wrong with a variable that says where an agent's own configuration is.
 pub(crate) fn misplaced(agent: &Agent) -> Option<String> {
-    let wrong = agent.files.iter().find_map(|file| Some((file.user.variable, file.user.wrong()?)));
+    let wrong = agent
+        .files
+        .iter()
+        .find_map(|file| Some((file.user.variable, file.user.wrong()?)));
     let (variable, value) = wrong?;
     let (value, title) = (escape(&value.to_string_lossy(), VALUE_CHARS), agent.title);
     Some(format!(

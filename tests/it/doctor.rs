@@ -3,6 +3,7 @@
 mod agents;
 mod elsewhere;
 mod names;
+mod policy;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -333,81 +334,6 @@ const FAULTS: &[Fault] = &[
         ],
     },
     Fault {
-        what: "a server that its user denied",
-        plant: |setup| {
-            setup.write(
-                ".claude/settings.local.json",
-                r#"{"deniedMcpServers": [{"serverName": "peerbus"}]}"#,
-            )
-        },
-        env: &[],
-        says: &[
-            "failed  claude-code: ",
-            "settings.local.json has peerbus in `deniedMcpServers`",
-            "remedy: take it out of that list",
-        ],
-    },
-    Fault {
-        what: "a list of servers without ours",
-        plant: |setup| {
-            setup.write(
-                ".claude/settings.local.json",
-                r#"{"allowedMcpServers": []}"#,
-            )
-        },
-        env: &[],
-        says: &[
-            "failed  claude-code: ",
-            "settings.local.json has `allowedMcpServers` without peerbus",
-            r#"remedy: add {"serverName":"peerbus"} to that list"#,
-        ],
-    },
-    Fault {
-        what: "local settings that cannot be read",
-        plant: |setup| setup.write(".claude/settings.local.json", "{"),
-        env: &[],
-        says: &[
-            "failed  claude-code: ",
-            "settings.local.json cannot be read: ",
-            "whether peerbus may run is not known; remedy: correct it",
-        ],
-    },
-    Fault {
-        what: "variables of ours in an agent's settings",
-        plant: |setup| {
-            setup.write(
-                ".claude/settings.local.json",
-                r#"{"env": {"PEERBUS_WAKE": "none"}}"#,
-            )
-        },
-        env: &[],
-        says: &[
-            "warning claude-code: ",
-            "settings.local.json has PEERBUS_WAKE=none in `env`: nothing wakes its sessions",
-            "remedy: take it out there",
-        ],
-    },
-    Fault {
-        what: "gates with a slip in them",
-        plant: |setup| setup.write(".config/peerbus/sessions.toml", "aprove = true\n"),
-        env: &[],
-        says: &[
-            "failed  sessions: ",
-            "sessions.toml closes every gate until it is mended: line 1: ",
-            "remedy: correct it",
-        ],
-    },
-    Fault {
-        what: "a directory of an agent's that is no absolute path",
-        plant: nothing,
-        env: &[("CLAUDE_CONFIG_DIR", "~/claude")],
-        says: &[
-            "failed  claude-code: ",
-            "CLAUDE_CONFIG_DIR is \"~/claude\", which is no absolute path",
-            "remedy: correct the variable",
-        ],
-    },
-    Fault {
         what: "settings that cannot be read",
         plant: |setup| setup.write(".gemini/settings.json", "{\n  \"a\": 1,,\n}"),
         env: &[],
@@ -509,7 +435,7 @@ fn where_all_is_well_it_says_so() {
 
 #[test]
 fn every_planted_fault_is_found_with_its_remedy() {
-    for fault in FAULTS {
+    for fault in FAULTS.iter().chain(policy::FAULTS) {
         let mut setup = Setup::new();
         (fault.plant)(&mut setup);
         let (lines, code) = setup.doctor(fault.env);

@@ -86,7 +86,14 @@ fn two_projects_of_one_name_have_two_groups_that_say_so() {
         note(&sent).contains("mind that the group of this project is #api-2"),
         "{sent}"
     );
-    let mut third = inside(&home, "globex/api", "third");
+    let dir = home.path().join("globex/api");
+    let mut command = home.peerbus(&["adapter", "--adapter", "cc", "--name", "third"]);
+    let mut third = Mcp::spawn(command.current_dir(dir));
+    let instructions = third.initialize("claude-code")["instructions"].to_string();
+    assert!(
+        instructions.contains("this project is #api-2; #api is"),
+        "{instructions}"
+    );
     third.call("bus.send", json!({ "to": "#api-2", "body": "ours" }));
     assert_eq!(second.drained()["body"], "ours");
     let peers = home.run(&["peers"]);

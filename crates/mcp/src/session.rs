@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use peerbus_adapter::mailbox::{Mailbox, Who};
-use peerbus_adapter::{Bus, LinkState, groups};
+use peerbus_adapter::{Bus, LinkState};
 use tokio::sync::Semaphore;
 
 use crate::arguments::Arguments;
@@ -57,12 +57,7 @@ impl Session {
 
     /// What this client's agent is told about the bus.
     pub(crate) fn instructions(&self) -> String {
-        let general = (self.profile.instructions)(self.client_name());
-        let told = groups::told(|name| std::env::var(name).ok());
-        match told.filter(|_| !general.is_empty()) {
-            Some(told) => format!("{general}\n{told}."),
-            None => general.to_owned(),
-        }
+        self.profile.instruct(self.client_name())
     }
 
     fn client_name(&self) -> &str {

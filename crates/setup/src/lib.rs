@@ -6,7 +6,6 @@
 pub mod doctor;
 mod error;
 mod install;
-mod policy;
 mod text;
 
 pub use error::Error;

@@ -13,10 +13,10 @@ use super::report::Report;
 use super::{Context, silence, version};
 use crate::error::Error;
 use crate::install::config_file::ConfigFile;
+use crate::install::policy::{Server, Settings};
 use crate::install::targets::{self, Program, Target, Want, targets};
 use crate::install::used::{self, Shared, Uses};
 use crate::install::{edit, hooks, program};
-use crate::policy::{Server, Settings};
 
 /// One agent in one place.
 struct Site<'c> {

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::report::Report;
 use super::{Context, entry};
+use crate::install::policy::{Server, Settings};
 use crate::install::targets::Want;
 use crate::install::{edit, program, unasked};
-use crate::policy::{Server, Settings};
 
 /// A project's servers that its user declined.
 const DECLINED: &str = "disabledMcpjsonServers";

@@ -9,6 +9,7 @@ pub(crate) mod hooks;
 mod json;
 pub(crate) mod naming;
 mod next;
+pub(crate) mod policy;
 pub(crate) mod program;
 mod record;
 pub(crate) mod targets;
@@ -29,11 +30,11 @@ pub use fuzzing::fuzz;
 use peerbus_agents::{Agent, Scope};
 
 use crate::error::Error;
-use crate::policy::{Forbidden, Server, Settings};
 use crate::text::escape;
 
 use config_file::{BOM, ConfigFile};
 use edit::Edit;
+use policy::{Forbidden, Server, Settings};
 use record::{Done, Record};
 use targets::{Program, Target, Want};
 use used::Uses;

@@ -21,7 +21,7 @@ fn pipe(path: &Path) {
 /// What a command says that ends by itself.
 #[track_caller]
 fn ends(mut command: Command) -> Finished {
-    let (tell, told) = mpsc::channel();
+    let (tell, told) = mpsc::sync_channel(1);
     command.env("PEERBUS_TIMEOUT", "1");
     std::thread::spawn(move || tell.send(Finished::of(&mut command)));
     told.recv_timeout(PATIENCE).expect("nothing is waited for")

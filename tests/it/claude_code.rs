@@ -80,6 +80,11 @@ fn sessions_of_one_project_are_woken_together_and_a_job_finds_the_one_that_is_fr
     holds(&["--scenario", "groups_scenario"]);
 }
 
+#[test]
+fn settings_of_who_manages_the_machine_forbid_what_doctor_says_that_they_do() {
+    holds(&["--scenario", "managed_scenario"]);
+}
+
 /// Runs a scenario, or tells why it cannot be run here. In CI nothing is skipped where npm and
 /// namespaces could be had.
 #[track_caller]

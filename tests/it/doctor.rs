@@ -3,6 +3,7 @@
 mod agents;
 mod elsewhere;
 mod names;
+mod policy;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -149,8 +150,8 @@ const FAULTS: &[Fault] = &[
         env: &[],
         says: &[
             "failed  credentials: ",
-            "is not TOML (line 1)",
-            "remedy: delete it, and `peerbus serve` makes",
+            "is not TOML (line 1, column ",
+            "remedy: correct it, or put a copy of it back",
         ],
     },
     Fault {
@@ -296,8 +297,8 @@ const FAULTS: &[Fault] = &[
         plant: |setup| {
             setup.edit(
                 ".claude/settings.json",
-                "\"peerbus hook\"",
-                "\"/gone/peerbus hook\"",
+                "exec peerbus hook\"",
+                "exec peerbus hook\", \"was\": \"\" }, { \"type\": \"command\", \"command\": \"/gone/peerbus hook\"",
             );
         },
         env: &[],
@@ -434,7 +435,7 @@ fn where_all_is_well_it_says_so() {
 
 #[test]
 fn every_planted_fault_is_found_with_its_remedy() {
-    for fault in FAULTS {
+    for fault in FAULTS.iter().chain(policy::FAULTS) {
         let mut setup = Setup::new();
         (fault.plant)(&mut setup);
         let (lines, code) = setup.doctor(fault.env);

@@ -15,6 +15,154 @@ fn agent(home: &Home, name: &str) -> Mcp {
     mcp
 }
 
+/// One that is on the bus, in a directory below the home.
+fn inside(home: &Home, dir: &str, name: &str) -> Mcp {
+    let dir = home.path().join(dir);
+    std::fs::create_dir_all(&dir).expect("the project");
+    let mut command = home.peerbus(&["adapter", "--adapter", "generic", "--name", name]);
+    let mut mcp = Mcp::spawn(command.current_dir(dir));
+    mcp.initialize("some-bot");
+    mcp.call("bus.peers", json!({}));
+    mcp
+}
+
+/// A repository with a worktree beside it, and what a session of each is a member of.
+fn repository(home: &Home, dir: &str, tree: &str) {
+    let (main, linked) = (home.path().join(dir), home.path().join(tree));
+    let own = main.join(".git/worktrees/tree");
+    for dir in [
+        &own,
+        &main.join(".git/objects"),
+        &main.join(".git/refs"),
+        &linked,
+    ] {
+        std::fs::create_dir_all(dir).expect("a directory");
+    }
+    for (file, text) in [
+        (main.join(".git/HEAD"), "ref: refs/heads/main".to_owned()),
+        (own.join("commondir"), "../..".to_owned()),
+        (
+            own.join("gitdir"),
+            linked.join(".git").display().to_string(),
+        ),
+        (linked.join(".git"), format!("gitdir: {}", own.display())),
+    ] {
+        std::fs::write(file, text).expect("a file");
+    }
+}
+
+#[test]
+fn a_project_is_its_repository_with_its_worktrees_and_directories() {
+    let home = Home::new();
+    repository(&home, "shop", "elsewhere/shop-fix");
+    let broker = Broker::start(&home);
+    let mut main = inside(&home, "shop", "main");
+    let mut tree = inside(&home, "elsewhere/shop-fix", "tree");
+    let mut below = inside(&home, "shop/src/bin", "below");
+    let sent = main.call("bus.send", json!({ "to": "#shop", "body": "lunch?" }));
+    assert_eq!(sent["recipients"], 2, "{sent}");
+    for session in [&mut tree, &mut below] {
+        assert_eq!(session.drained()["group"], "shop");
+    }
+    broker.stop();
+}
+
+#[test]
+fn two_projects_of_one_name_have_two_groups_that_say_so() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut first = inside(&home, "acme/api", "ac");
+    let mut second = inside(&home, "globex/api", "gl");
+    let note = |answer: &Value| answer["note"].as_str().expect("a note").to_owned();
+    let told = note(&second.call("bus.peers", json!({})));
+    for says in ["is #api-2; #api is that of another", "/acme/api\""] {
+        assert!(told.contains(says), "{told}");
+    }
+    assert!(!note(&first.call("bus.peers", json!({}))).contains("api-2"));
+    let why = first.call_fails("bus.send", json!({ "to": "#api", "body": "a password" }));
+    assert!(why.contains("nobody else is in #api now"), "{why}");
+    let sent = second.call("bus.send", json!({ "to": "#api", "body": "hello" }));
+    assert!(
+        note(&sent).contains("mind that the group of this project is #api-2"),
+        "{sent}"
+    );
+    let dir = home.path().join("globex/api");
+    let mut command = home.peerbus(&["adapter", "--adapter", "cc", "--name", "third"]);
+    let mut third = Mcp::spawn(command.current_dir(dir));
+    let instructions = third.initialize("claude-code")["instructions"].to_string();
+    assert!(
+        instructions.contains("this project is #api-2; #api is"),
+        "{instructions}"
+    );
+    third.call("bus.send", json!({ "to": "#api-2", "body": "ours" }));
+    assert_eq!(second.drained()["body"], "ours");
+    let peers = home.run(&["peers"]);
+    let says = format!(
+        "#api-2 is the project \"{}/globex/api\"",
+        home.path().display()
+    );
+    assert!(peers.stderr.contains(&says), "{}", peers.stderr);
+    let mut shell = home.peerbus(&["send", "#api", "from a shell"]);
+    let shell = crate::support::Finished::of(shell.current_dir(home.path().join("globex/api")));
+    assert!(
+        shell.stderr.contains("this project is #api-2"),
+        "{}",
+        shell.stderr
+    );
+
+    // What its directory is called is an address, whatever that is.
+    let mut odd = inside(&home, "日本語", "odd");
+    let mut even = inside(&home, "日本語/", "even");
+    odd.call("bus.send", json!({ "to": "#日本語", "body": "ja" }));
+    assert_eq!(even.drained()["group"], "e697a5e69cace8aa9e");
+    home.run(&["send", "#日本語", "from afar"]).ok();
+    assert_eq!(even.drained()["body"], "from afar");
+    broker.stop();
+}
+
+#[test]
+fn names_that_come_to_the_same_are_not_one_group() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    for (at, dir) in ["a b", "a-b", "config", ".config/", "api!", "api-"]
+        .iter()
+        .enumerate()
+    {
+        inside(&home, dir, &format!("p{at}")).close();
+    }
+    let listed = home.run(&["peers", "--all", "--json"]).ok();
+    let listed: Value = serde_json::from_str(&listed).expect("JSON");
+    let mut groups: Vec<_> = listed["peers"].as_array().expect("peers").iter().collect();
+    groups.sort_by_key(|peer| peer["name"].as_str());
+    let groups: Vec<_> = groups.iter().map(|peer| &peer["groups"][0]).collect();
+    assert_eq!(
+        groups,
+        ["#a-b", "#a-b-2", "#config", "#config-2", "#api-", "#api--2"]
+    );
+    // A state directory that takes nothing: the name is nobody else's all the same.
+    std::fs::remove_dir_all(home.path().join(".local/state/peerbus/projects")).expect("links");
+    std::fs::write(home.path().join(".local/state/peerbus/projects"), "").expect("a file");
+    let mut mcp = inside(&home, "x/shop", "alone");
+    let told = mcp.call("bus.peers", json!({}))["note"].to_string();
+    assert!(
+        told.contains("the group of this project is #shop-"),
+        "{told}"
+    );
+    broker.stop();
+}
+
+#[test]
+fn a_name_may_hold_a_project_without_a_latin_letter() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    for dir in ["日本語", "проект", "é", "🙂"] {
+        let mut mcp = inside(&home, dir, "{project}-codex");
+        let me = mcp.call("bus.peers", json!({}))["self"].to_string();
+        assert!(me.ends_with("-codex\"") && me.len() > 10, "{dir}: {me}");
+    }
+    broker.stop();
+}
+
 /// One that is on the bus.
 fn here(home: &Home, name: &str) -> Mcp {
     let mut mcp = agent(home, name);

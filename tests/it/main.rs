@@ -18,6 +18,7 @@ mod doctor;
 mod documents;
 mod domains;
 mod driver;
+mod files;
 mod gates;
 mod governor;
 mod groups;

@@ -6,6 +6,7 @@ use peerbus_core::peer::Draft;
 use peerbus_wire::{Address, GroupName, MessageId, PeerName, RefusalCode, utc};
 
 use crate::error::SendError;
+use crate::project::Project;
 
 /// What every message of ours says of the program that sent it; v1's word.
 const SOURCE: &str = "peer-bus";
@@ -17,7 +18,12 @@ pub(crate) fn recipient(to: &str) -> Result<Address, SendError> {
         return Err(SendError::InvalidRecipient(why.into()));
     }
     if to.starts_with('#') {
-        return Address::group(to).map_err(|error| {
+        let (group, job) = match to.strip_suffix('!') {
+            Some(group) => (group, "!"),
+            None => (to, ""),
+        };
+        let named = project_named(group).map(|group| format!("{group}{job}"));
+        return Address::group(named.as_deref().unwrap_or(to)).map_err(|error| {
             let shown = peerbus_wire::escape(to, 80);
             SendError::InvalidRecipient(format!("\"{shown}\" is no group: {error}"))
         });
@@ -30,10 +36,26 @@ pub(crate) fn recipient(to: &str) -> Result<Address, SendError> {
 
 /// Reads a group's name, or says what one is.
 pub(crate) fn group(name: &str) -> Result<GroupName, String> {
-    GroupName::parse(name).map_err(|error| {
+    let named = project_named(name).map_or_else(|| GroupName::parse(name), Ok);
+    named.map_err(|error| {
         let shown = peerbus_wire::escape(name, 80);
         format!("\"{shown}\" is no group: {error}")
     })
+}
+
+/// The group of a project whose name is spelt as its directory is, where no group can be called so:
+/// that of this process's project, or what another one's comes nearest to.
+fn project_named(name: &str) -> Option<GroupName> {
+    let title = name.strip_prefix('#').unwrap_or(name);
+    if GroupName::parse(title).is_ok() {
+        return None;
+    }
+    let own = Project::here().filter(|here| here.title == title);
+    let own = own.and_then(|here| Some(here.group(false)?.name));
+    // Other characters are a slip more likely than a name.
+    let foreign = |c: char| !c.is_ascii() && !c.is_control();
+    let other = || GroupName::near(title).filter(|_| title.chars().any(foreign));
+    own.or_else(other)
 }
 
 /// Makes a message of `from`, and checks what the broker would check.

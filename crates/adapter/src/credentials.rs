@@ -17,7 +17,7 @@
 mod rotation;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -75,19 +75,18 @@ pub fn load(path: &Path) -> Result<Credentials, CredentialsError> {
     let unusable = |why: String| {
         CredentialsError::Unusable(format!("credentials file {} {why}", path.display()))
     };
-    let file = File::open(path).map_err(|error| match error.kind() {
+    let unread = |error: std::io::Error| unusable(format!("cannot be read: {error}"));
+    let file =
+        peerbus_os::file::behind_link(path).and_then(|_| peerbus_os::file::open_regular(path));
+    let file = file.map_err(|error| match error.kind() {
         ErrorKind::NotFound => CredentialsError::Missing(path.into()),
-        _ => unusable(format!("cannot be read: {error}")),
+        _ => unread(error),
     })?;
-    let metadata = file
-        .metadata()
-        .map_err(|error| unusable(format!("cannot be read: {error}")))?;
-    if !metadata.is_file() {
-        return Err(unusable("is not a file".into()));
-    }
+    let metadata = file.metadata().map_err(unread)?;
     if let Some(mode) = peerbus_os::file::exposed_mode(&metadata) {
         return Err(unusable(format!(
-            "can be read by others (mode {mode:04o}): run `chmod 600 {}`",
+            "can be read by others (mode {mode:04o}): run `chmod 600 {}`; where that is refused or \
+             changes nothing, set PEERBUS_TOKEN and PEERBUS_HMAC_SECRET",
             path.display()
         )));
     }
@@ -96,9 +95,13 @@ pub fn load(path: &Path) -> Result<Credentials, CredentialsError> {
     let mut text = Zeroizing::new(String::new());
     file.take(FILE_BYTES_MAX)
         .read_to_string(&mut text)
-        .map_err(|error| unusable(format!("cannot be read: {error}")))?;
+        .map_err(unread)?;
     parse(&text).map_err(unusable)
 }
+
+/// What to do about a file that is damaged.
+const MEND: &str = "correct it, or put a copy of it back; the names and the mail that waits belong to \
+                    the token and the secret in it, which a new file would not have";
 
 /// Reads the file's text.
 ///
@@ -108,16 +111,17 @@ pub fn load(path: &Path) -> Result<Credentials, CredentialsError> {
 pub fn parse(text: &str) -> Result<Credentials, String> {
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
         let before = error.span().and_then(|span| text.get(..span.start));
-        let line = before.map_or(1, |before| before.matches('\n').count() + 1);
-        format!("is not TOML (line {line}): delete it, and `peerbus serve` makes a new one")
+        let before = before.unwrap_or_default();
+        let (line, last) = before.rsplit_once('\n').unwrap_or(("", before));
+        let line = line.matches('\n').count() + 1 + usize::from(before.contains('\n'));
+        let column = last.chars().count() + 1;
+        format!("is not TOML (line {line}, column {column}): {MEND}")
     })?;
     let member = |name: &str| text_of(&table, name).map_err(|()| no_string(name));
     let needed = |name: &str| {
         member(name)?
             .filter(|value| !value.is_empty())
-            .ok_or_else(|| {
-                format!("has no `{name}`: delete it, and `peerbus serve` makes a new one")
-            })
+            .ok_or_else(|| format!("has no `{name}`: {MEND}"))
     };
     let token = Token::parse(needed("token")?).ok_or("has a `token` of more than 512 bytes")?;
     needed("hmac_secret")?;
@@ -383,7 +387,7 @@ mod tests {
         for (text, says) in [
             (
                 format!("token = \"hush\"\nhmac_secret = {long}"),
-                "is not TOML (line 2)",
+                "is not TOML (line 2, column 15): correct it",
             ),
             (format!("hmac_secret = \"{long}\""), "has no `token`"),
             (

@@ -15,7 +15,7 @@ use peerbus_os::user;
 
 pub use self::ask::{ask, came_to_be};
 pub use self::lock::{holder, turn};
-pub use self::log::{LOG_BYTES_MAX, open_log, turn_log};
+pub use self::log::{LOG_BYTES_MAX, begin_log, open_log, turn_log};
 pub use self::mark::{leave_mark, take_mark_away};
 pub use self::start::{BEGINS, HELD, READY, Starter, Tried};
 

@@ -9,7 +9,7 @@ use peerbus_wire::{GroupName, escape};
 use crate::bus::Bus;
 use crate::compose;
 use crate::error::{BusError, ConfigError};
-use crate::project;
+use crate::project::{Group, Project};
 
 /// What stands for the group of the project.
 const PROJECT: &str = "{project}";
@@ -22,8 +22,48 @@ const PROJECT: &str = "{project}";
 ///
 /// Says what is no group, and what one is.
 pub fn own(env: impl Fn(&str) -> Option<String>) -> Result<Vec<GroupName>, ConfigError> {
+    named(&said(env), || Project::here()?.group(true))
+}
+
+/// What is to be known of the group of this session's project where it is not called as the project's
+/// directory: a sentence for its agent or its user.
+#[must_use]
+pub fn told(env: impl Fn(&str) -> Option<String>) -> Option<String> {
+    of_project(env)?.told()
+}
+
+/// The same for who sends to `to`, if that is the group which the project's directory would have.
+#[must_use]
+pub fn mistaken(to: &str, env: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let group = to.starts_with('#').then(|| of_project(env))??;
+    group.told().filter(|_| group.is_mistaken(to))
+}
+
+/// The group of the project, if the session joins it and not those that it is taken for.
+fn of_project(env: impl Fn(&str) -> Option<String>) -> Option<Group> {
+    let said = said(env);
+    let mut words = said.split([',', ' ']).filter(|word| !word.is_empty());
+    let group = Project::here()?.group(false)?;
+    let joins = words.clone().any(|word| word == PROJECT);
+    (joins && !words.any(|word| group.is_mistaken(word))).then_some(group)
+}
+
+/// What stands in the variable, or would.
+fn said(env: impl Fn(&str) -> Option<String>) -> String {
     let said = env("PEERBUS_GROUPS").filter(|said| !said.trim().is_empty());
-    let said = said.unwrap_or_else(|| PROJECT.into());
+    said.unwrap_or_else(|| PROJECT.into())
+}
+
+/// Reads a group's name, with or without the `#`; that of a project may be spelt as its directory is.
+///
+/// # Errors
+///
+/// Says what is no group, and what one is.
+pub fn read(name: &str) -> Result<GroupName, String> {
+    compose::group(name)
+}
+
+fn named(said: &str, project: impl Fn() -> Option<Group>) -> Result<Vec<GroupName>, ConfigError> {
     let none = |word: &str| word.eq_ignore_ascii_case("none");
     if none(said.trim()) {
         return Ok(Vec::new());
@@ -33,12 +73,11 @@ pub fn own(env: impl Fn(&str) -> Option<String>) -> Result<Vec<GroupName>, Confi
         if none(word) {
             return Err(ConfigError(format!(
                 "PEERBUS_GROUPS is \"{}\": the word none stands alone, or a group is #none",
-                escape(&said, 100)
+                escape(said, 100)
             )));
         }
         if word == PROJECT {
-            let name = project::root().and_then(|root| project::name(&root));
-            groups.extend(name.and_then(|name| GroupName::near(&name)));
+            groups.extend(project().map(|group| group.name));
             continue;
         }
         groups.push(compose::group(word).map_err(|why| {
@@ -94,13 +133,19 @@ mod tests {
     use super::*;
 
     fn of(said: Option<&str>) -> Result<Vec<String>, String> {
-        let groups = own(|_| said.map(str::to_owned)).map_err(|error| error.to_string())?;
+        let adapter = || {
+            let title = "Adapter".to_owned();
+            let place = "/work/Adapter".into();
+            let dir = tempfile::tempdir().unwrap();
+            crate::project::group_in(dir.path(), &Project { place, title })
+        };
+        let said = super::said(|_| said.map(str::to_owned));
+        let groups = named(&said, adapter).map_err(|error| error.to_string())?;
         Ok(groups.iter().map(ToString::to_string).collect())
     }
 
     #[test]
     fn a_session_joins_its_project_or_what_is_said() {
-        // The tests run in this crate's directory.
         assert_eq!(of(None).unwrap(), ["#adapter"]);
         assert_eq!(of(Some("none")).unwrap(), [""; 0]);
         assert_eq!(of(Some(" NONE ")).unwrap(), [""; 0]);

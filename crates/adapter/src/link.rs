@@ -119,6 +119,19 @@ impl Link {
         }
     }
 
+    /// Connects to no broker, and tells whoever uses the bus why, until it is closed.
+    pub async fn refuse(self, why: String) -> LinkEnd {
+        loop {
+            match self.step().await {
+                Step::Do(Action::Dial) => self
+                    .shared
+                    .with(|session, now| session.handle_no_credentials(now, why.clone())),
+                Step::Over => return LinkEnd::Cut,
+                Step::Do(_) | Step::Look => {}
+            }
+        }
+    }
+
     /// Waits for an action, a deadline or the host.
     async fn step(&self) -> Step {
         let shared = &self.shared;

@@ -84,12 +84,7 @@ impl Sessions {
 
     /// What is in the file. One that is not there, or was damaged, binds nothing.
     fn read(&self) -> Vec<Binding> {
-        let small = fs::metadata(&self.file)
-            .is_ok_and(|file| file.is_file() && file.len() <= FILE_BYTES_MAX);
-        if !small {
-            return Vec::new();
-        }
-        let text = fs::read_to_string(&self.file).unwrap_or_default();
+        let text = peerbus_os::file::read_small(&self.file, FILE_BYTES_MAX).unwrap_or_default();
         let file: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
         let bindings = file.get("sessions").and_then(serde_json::Value::as_array);
         let text = |value: Option<&serde_json::Value>| Some(value?.as_str()?.to_owned());
@@ -117,7 +112,7 @@ fn is_id(id: &str) -> bool {
 
 /// Locks a directory until the file is dropped. Where directories cannot be opened the last writer
 /// wins.
-fn lock(dir: &Path) -> io::Result<Option<File>> {
+pub(crate) fn lock(dir: &Path) -> io::Result<Option<File>> {
     let Ok(dir) = File::open(dir) else {
         return Ok(None);
     };

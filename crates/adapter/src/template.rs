@@ -1,6 +1,6 @@
 //! Names that are put together from where a session runs.
 
-use crate::project;
+use crate::project::{self, Project};
 
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = peerbus_wire::limits::NAME_BYTES_MAX;
@@ -31,7 +31,7 @@ pub(crate) fn expand(text: &str, env: &impl Fn(&str) -> Option<String>) -> Resul
 
 fn value(word: &str, env: &impl Fn(&str) -> Option<String>) -> Result<String, String> {
     let found = match word {
-        "project" => project::root().and_then(|root| project::name(&root)),
+        "project" => Project::here().and_then(|here| Some(here.group(false)?.spelt)),
         "branch" => project::root().and_then(|root| project::branch(&root)),
         "host" => project::host(),
         "user" => ["USER", "LOGNAME"]
@@ -81,8 +81,8 @@ mod tests {
         ] {
             assert_eq!(expand(text, &as_ann).unwrap(), expected);
         }
-        let root = project::name(&project::root().unwrap()).unwrap();
-        assert_eq!(expand("{project}", &as_ann).unwrap(), fit(&root));
+        let here = Project::here().unwrap().group(false).unwrap();
+        assert_eq!(expand("{project}", &as_ann).unwrap(), here.spelt);
         let long = |_: &str| Some("x".repeat(200));
         assert_eq!(expand("{user}", &long).unwrap().len(), NAME_BYTES_MAX);
     }

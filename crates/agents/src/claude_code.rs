@@ -31,11 +31,21 @@ pub const AGENT: Agent = Agent {
         },
     ],
     reads_upwards: true,
-    notes: &[Note::new(
-        Some(Scope::Project),
-        "each user is asked once: choose `Yes, I trust this folder`, then `Use this MCP server`. \
-         Enter alone declines, for good",
-    )],
+    notes: &[
+        Note::new(
+            Some(Scope::Project),
+            "each user is asked once: choose `Yes, I trust this folder`, then `Use this MCP server`. \
+             Enter alone declines, for good",
+        ),
+        Note {
+            asks: true,
+            ..Note::new(
+                Some(Scope::User),
+                "Claude Code asks before each call of a bus tool; `peerbus install claude-code \
+                 --allow` ends that",
+            )
+        },
+    ],
     ..Agent::UNKNOWN
 };
 
@@ -44,7 +54,8 @@ const CONFIG_DIR: Base = Base {
     below_home: ".claude",
 };
 const STATE: &str = ".claude.json";
-const SETTINGS: &str = "settings.json";
+/// The file of settings, in the user's directory and in a project's.
+pub const SETTINGS: &str = "settings.json";
 
 /// The member of a tool's `_meta` that keeps it from hiding the tool until its model searches.
 pub const ALWAYS_LOAD: &str = "anthropic/alwaysLoad";
@@ -69,6 +80,19 @@ pub fn settings_files(project: &Path) -> Vec<PathBuf> {
     let project = names.map(|name| project.join(".claude").join(name));
     user.into_iter().chain(project).collect()
 }
+
+/// Where the settings are that whoever manages a machine has put there, in the order of their names
+/// after [`MANAGED`]; and beside them the MCP servers that are to be the only ones.
+pub const MANAGED_DIR: &str = match cfg!(target_os = "macos") {
+    true => "/Library/Application Support/ClaudeCode",
+    false => "/etc/claude-code",
+};
+/// The first of these settings.
+pub const MANAGED: &str = "managed-settings.json";
+/// The directory of the others.
+pub const MANAGED_MORE: &str = "managed-settings.d";
+/// The servers.
+pub const MANAGED_SERVERS: &str = "managed-mcp.json";
 
 /// The permission with which it calls the bus tools without asking its user.
 pub const UNASKED: &str = "mcp__peerbus__*";
@@ -113,9 +137,20 @@ const fn asks(event: &'static str) -> Hook {
     }
 }
 
-/// What stands before a hook's command where a team shares it, in a project's file and in the plugin:
-/// who works there without peerbus is shown no error at each event.
-pub const IF_THERE: &str = "command -v peerbus >/dev/null || exit 0; exec ";
+/// The command of a hook that starts a program, quoted for a shell, if it is there: without it no
+/// error is shown at each event. Its input is read all the same, since the client may write it.
+#[must_use]
+pub fn if_there(program: &str, arguments: &str) -> String {
+    let [before, without, ..] = IF_THERE;
+    format!("{before}{program}{without}{program} {arguments}")
+}
+
+/// What stands before the program's two places there, and before the second in older configurations.
+pub const IF_THERE: [&str; 3] = [
+    "command -v ",
+    " >/dev/null || { cat >/dev/null 2>&1; exit 0; }; exec ",
+    " >/dev/null || exit 0; exec ",
+];
 
 /// The hooks of a session, in the order in which they stand in a configuration.
 pub const HOOKS: &[Hook] = &[
@@ -141,7 +176,7 @@ mod tests {
     fn entry(hook: &Hook) -> Value {
         let mut entry = json!({
             "type": "command",
-            "command": format!("{IF_THERE}peerbus {}", hook.arguments),
+            "command": if_there("peerbus", hook.arguments),
             "timeout": hook.timeout_s,
         });
         if hook.rewake {

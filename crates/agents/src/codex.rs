@@ -29,10 +29,13 @@ pub(crate) const AGENT: Agent = Agent {
             Some(Scope::Project),
             "trust the project in Codex: it reads .codex/config.toml only then",
         ),
-        Note::new(
-            Some(Scope::User),
-            "Codex asks before a tool that sends; `peerbus install codex --allow` ends that",
-        ),
+        Note {
+            asks: true,
+            ..Note::new(
+                Some(Scope::User),
+                "Codex asks before a tool that sends; `peerbus install codex --allow` ends that",
+            )
+        },
     ],
     ..Agent::UNKNOWN
 };

@@ -63,6 +63,7 @@ pub(crate) const AGENT: Agent = Agent {
         Note {
             scope: None,
             beside: Some(".mcp.json"),
+            asks: false,
             text: "note: .mcp.json here has peerbus for Claude Code, and Copilot takes that one",
         },
     ],

@@ -232,6 +232,8 @@ pub struct Note {
     pub scope: Option<Scope>,
     /// Told only where the project has a file of this name that mentions the server.
     pub beside: Option<&'static str>,
+    /// Told only of an install without `--allow`.
+    pub asks: bool,
     /// A sentence without its full stop.
     pub text: &'static str,
 }
@@ -241,6 +243,7 @@ impl Note {
         Self {
             scope,
             beside: None,
+            asks: false,
             text,
         }
     }

@@ -21,6 +21,14 @@ impl Base {
         self.among(|name| std::env::var_os(name).map(PathBuf::from), home())
     }
 
+    /// The value of its variable, if it is there and no absolute path.
+    #[must_use]
+    pub fn wrong(&self) -> Option<PathBuf> {
+        let named = Some(self.variable).filter(|name| !name.is_empty());
+        let value = named.and_then(std::env::var_os).map(PathBuf::from)?;
+        (!value.as_os_str().is_empty() && !value.is_absolute()).then_some(value)
+    }
+
     fn among(
         &self,
         env: impl Fn(&str) -> Option<PathBuf>,

@@ -61,7 +61,7 @@ impl Server {
             }
         };
         if let Some(ca) = &self.ca {
-            let found = std::fs::File::open(ca);
+            let found = peerbus_os::file::open_regular(ca);
             found.map_err(|error| format!("--ca {}: {error}", ca.display()))?;
             options = options.add_root_certificates(ca.clone());
         }

@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use peerbus_core::TokenHash;
 use peerbus_core::grant::{Grant, NamePattern, Quotas, Right, Rights};
+use peerbus_os::file;
 use peerbus_wire::{TokenName, hex};
 use toml_edit::{Array, Datetime, Document, DocumentMut, Item, Offset, Table, value};
 
@@ -108,22 +109,22 @@ fn failed(path: &Path, line: Option<usize>, why: String) -> TokensError {
 fn text(path: &Path) -> Result<Option<String>, TokensError> {
     let fails = |why: String| failed(path, None, why);
     let unreadable = |error: std::io::Error| fails(format!("cannot be read: {error}"));
-    let file = match File::open(path) {
+    let real = file::behind_link(path).map_err(unreadable)?;
+    let file = match file::open_regular(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         file => file.map_err(unreadable)?,
     };
     let metadata = file.metadata().map_err(unreadable)?;
-    if !metadata.is_file() {
-        return Err(fails("it is not a file".into()));
-    }
-    if let Some(mode) = peerbus_os::file::exposed_mode(&metadata) {
+    if let Some(mode) = file::exposed_mode(&metadata) {
         return Err(fails(format!(
             "others can read or write it (mode {mode:04o}): run `chmod 600 {}`",
             path.display()
         )));
     }
-    peerbus_os::dir::check_replacing(directory(path))
-        .map_err(|error| fails(format!("cannot be trusted: {error}")))?;
+    for place in [path, real.as_path()] {
+        peerbus_os::dir::check_replacing(directory(place))
+            .map_err(|error| fails(format!("cannot be trusted: {error}")))?;
+    }
     let mut text = String::new();
     file.take(FILE_BYTES_MAX)
         .read_to_string(&mut text)
@@ -147,7 +148,10 @@ fn edit(
             format!("its directory cannot be locked: {error}"),
         )
     };
-    let dir = directory(path);
+    // What is written through a link is where it is looked for in another place, too.
+    let real = file::behind_link(path)
+        .map_err(|error| failed(path, None, format!("cannot be written: {error}")))?;
+    let dir = directory(&real);
     peerbus_os::dir::create_private(dir).map_err(unlocked)?;
     // Each of two edits at once would write what the other did not know. The file itself is replaced.
     let lock = File::open(dir).map_err(unlocked)?;
@@ -158,7 +162,7 @@ fn edit(
     let mut document =
         DocumentMut::from_str(&old).map_err(|error| failed(path, None, error.to_string()))?;
     change(document.as_table_mut()).map_err(|why| failed(path, None, why))?;
-    peerbus_os::file::replace_private(path, document.to_string().as_bytes())
+    file::replace_private(&real, document.to_string().as_bytes())
         .and_then(|()| peerbus_os::dir::sync(dir))
         .map_err(|error| failed(path, None, format!("cannot be written: {error}")))
 }

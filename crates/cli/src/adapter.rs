@@ -1,15 +1,21 @@
 //! `peerbus adapter`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
+use peerbus_adapter::demand::Demand;
 use peerbus_adapter::mailbox::WakeList;
 use peerbus_adapter::paths::Paths;
-use peerbus_adapter::{Config, connect, groups};
+use peerbus_adapter::{Config, Flags, connect, groups};
 use peerbus_mcp::{Exit, Options};
+use peerbus_wire::escape;
 
 use crate::args::{Adapter, AdapterKind};
 use crate::client;
 use crate::failure::Failure;
+
+/// Longest value of a variable that is repeated, in characters: none of them a secret.
+const VALUE_CHARS: usize = 80;
 
 /// Serves MCP on stdin and stdout until the session ends.
 pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
@@ -18,18 +24,29 @@ pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
         return Err(Failure::failed(why));
     }
     let flags = verb.connection.flags(verb.name);
-    let mut config = Config::resolve(&flags)?;
-    config.demand = client::demand(&flags)?;
-    config.groups = groups::own(|name| std::env::var(name).ok())?;
-    let options = Options::read(|name| std::env::var(name).ok()).map_err(Failure::config)?;
+    let unfilled = unfilled(std::env::vars_os());
+    let env = |name: &str| std::env::var(name).ok().filter(|_| unfilled.is_none());
+    let mut config = match &unfilled {
+        Some(_) => Config::resolve_with(&Flags::default(), env)?,
+        None => Config::resolve(&flags)?,
+    };
+    config.demand = match &unfilled {
+        Some(_) => Demand::None,
+        None => client::demand(&flags)?,
+    };
+    config.groups = groups::own(env)?;
+    let options = Options::read(env).map_err(Failure::config)?;
     // Says at once what is wrong with it, whichever the kind of adapter.
-    let wake = wake_list(|name| std::env::var(name).ok()).map_err(Failure::config)?;
+    let wake = wake_list(env).map_err(Failure::config)?;
     let gates = gates(verb.gates)?;
     let runtime = client::runtime()?;
     let exit = runtime.block_on(async {
         let (bus, link) = connect(config);
         // Registers at once; the session ends it.
-        tokio::spawn(link.run());
+        match unfilled {
+            Some(why) => tokio::spawn(link.refuse(why)),
+            None => tokio::spawn(link.run()),
+        };
         match verb.adapter {
             AdapterKind::Cc => {
                 let mut around = peerbus_cc_adapter::Surroundings::from_env(wake);
@@ -49,6 +66,24 @@ pub(crate) fn run(verb: Adapter) -> Result<(), Failure> {
         Exit::Failed(why) => Err(Failure::failed(why)),
         _ => Ok(()),
     }
+}
+
+/// What is wrong where a client handed on a variable of ours with a `${…}` in it that it should have
+/// filled in. Its user sees what a tool says, and not why a server did not start.
+fn unfilled(variables: impl Iterator<Item = (OsString, OsString)>) -> Option<String> {
+    let mut texts = variables
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let (name, value) = texts.find(|(name, value)| {
+        let open = value
+            .split_once("${")
+            .is_some_and(|(_, rest)| rest.contains('}'));
+        open && name.starts_with("PEERBUS_")
+    })?;
+    let value = escape(&value, VALUE_CHARS);
+    Some(format!(
+        "{name} is \"{value}\", which the client did not fill in: write the value itself in its \
+         configuration, or take {name} out there, and start the session anew"
+    ))
 }
 
 /// The file with the gates, as it is called from anywhere.

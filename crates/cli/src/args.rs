@@ -33,7 +33,7 @@ pub(crate) use self::session::{
     SessionApprove, SessionDeny, SessionInject, SessionNamed, SessionVerb, Until, Which,
 };
 pub(crate) use self::token::{TokenAdd, TokenList, TokenRevoke, TokenVerb, TokensFile};
-use self::values::{listen_address, on_or_off, seconds};
+use self::values::{listen_address, on_or_off, path, seconds};
 pub(crate) use self::web::{Web, WebTokenAdd, WebTokenVerb, WebVerb};
 
 /// A durable, signed message bus for AI coding agents.
@@ -56,7 +56,16 @@ impl Args {
 /// Ends this process with what is wrong with its command line. What was given is repeated there, and
 /// may be somebody else's words.
 fn refuse(error: &clap::Error) -> ! {
-    let text = error.render().to_string();
+    let mut text = error.render().to_string();
+    if error.kind() == clap::error::ErrorKind::MissingRequiredArgument && text.contains("<CLIENT>")
+    {
+        let words: Vec<_> = peerbus_agents::Agent::installable()
+            .map(|agent| agent.word)
+            .collect();
+        text += &format!("\nCLIENT is one of: {}\n", words.join(", "));
+        output::say(text.trim_end());
+        std::process::exit(error.exit_code())
+    }
     let safe = peerbus_wire::printable(&text);
     if safe == text {
         error.exit();
@@ -151,10 +160,10 @@ pub(crate) struct Connection {
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
     /// Authority to trust for wss:, in place of the system's (PEM) [env: PEERBUS_CA]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = path())]
     pub(crate) ca: Option<PathBuf>,
     /// Another credentials file than the one `serve` makes
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = path())]
     pub(crate) credentials: Option<PathBuf>,
 }
 
@@ -194,7 +203,8 @@ pub(crate) struct Serve {
         long,
         env = "PEERBUS_TLS_CERT",
         value_name = "FILE",
-        requires = "tls_key"
+        requires = "tls_key",
+        value_parser = path()
     )]
     pub(crate) tls_cert: Option<PathBuf>,
     /// Private key of that certificate (PEM)
@@ -202,7 +212,8 @@ pub(crate) struct Serve {
         long,
         env = "PEERBUS_TLS_KEY",
         value_name = "FILE",
-        requires = "tls_cert"
+        requires = "tls_cert",
+        value_parser = path()
     )]
     pub(crate) tls_key: Option<PathBuf>,
     /// Authority of which every client over TCP must show a certificate (PEM)
@@ -210,23 +221,24 @@ pub(crate) struct Serve {
         long,
         env = "PEERBUS_CLIENT_CA",
         value_name = "FILE",
-        requires = "tls_cert"
+        requires = "tls_cert",
+        value_parser = path()
     )]
     pub(crate) client_ca: Option<PathBuf>,
     /// Listen without TLS where other machines can reach it, too
     #[arg(long, env = "PEERBUS_INSECURE", value_parser = on_or_off)]
     pub(crate) insecure: bool,
     /// Unix socket to listen on
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = path())]
     pub(crate) socket: Option<PathBuf>,
     /// Database file
-    #[arg(long, env = "PEERBUS_DB", value_name = "FILE")]
+    #[arg(long, env = "PEERBUS_DB", value_name = "FILE", value_parser = path())]
     pub(crate) db: Option<PathBuf>,
     /// Credentials file to use, made if it is not there
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = path())]
     pub(crate) credentials: Option<PathBuf>,
     /// File with more tokens, of `peerbus token`; it need not be there
-    #[arg(long, env = "PEERBUS_TOKENS_FILE", value_name = "FILE")]
+    #[arg(long, env = "PEERBUS_TOKENS_FILE", value_name = "FILE", value_parser = path())]
     pub(crate) tokens: Option<PathBuf>,
     /// How much is kept of mail that was read: for how long, how many bytes; 0 keeps nothing
     #[arg(
@@ -267,7 +279,7 @@ pub(crate) struct Serve {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Stop {
     /// The broker's Unix socket
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = path())]
     pub(crate) socket: Option<PathBuf>,
 }
 
@@ -303,7 +315,7 @@ pub(crate) struct Status {
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
     pub(crate) timeout: f64,
     /// The broker's Unix socket
-    #[arg(long, value_name = "PATH", conflicts_with = "url")]
+    #[arg(long, value_name = "PATH", conflicts_with = "url", value_parser = path())]
     pub(crate) socket: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) connection: Connection,
@@ -323,7 +335,7 @@ pub(crate) enum Audit {
 #[derive(Debug, clap::Args)]
 pub(crate) struct AuditVerify {
     /// Database file
-    #[arg(long, env = "PEERBUS_DB", value_name = "FILE")]
+    #[arg(long, env = "PEERBUS_DB", value_name = "FILE", value_parser = path())]
     pub(crate) db: Option<PathBuf>,
     /// Print the result as JSON
     #[arg(long)]
@@ -333,28 +345,30 @@ pub(crate) struct AuditVerify {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Backup {
     /// The file to make
+    #[arg(value_parser = path())]
     pub(crate) file: PathBuf,
     /// Database file
-    #[arg(long, env = "PEERBUS_DB", value_name = "FILE")]
+    #[arg(long, env = "PEERBUS_DB", value_name = "FILE", value_parser = path())]
     pub(crate) db: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Restore {
     /// A file that `peerbus backup` made
+    #[arg(value_parser = path())]
     pub(crate) file: PathBuf,
     /// Database file
-    #[arg(long, env = "PEERBUS_DB", value_name = "FILE")]
+    #[arg(long, env = "PEERBUS_DB", value_name = "FILE", value_parser = path())]
     pub(crate) db: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct AuditAcknowledge {
     /// Database file
-    #[arg(long, env = "PEERBUS_DB", value_name = "FILE")]
+    #[arg(long, env = "PEERBUS_DB", value_name = "FILE", value_parser = path())]
     pub(crate) db: Option<PathBuf>,
     /// The Unix socket of the broker that runs on it
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = path())]
     pub(crate) socket: Option<PathBuf>,
 }
 
@@ -389,7 +403,7 @@ pub(crate) enum Secret {
 #[derive(Debug, clap::Args)]
 pub(crate) struct SecretFile {
     /// Another credentials file than the one `serve` makes
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = path())]
     pub(crate) credentials: Option<PathBuf>,
 }
 
@@ -411,6 +425,7 @@ pub(crate) struct Completions {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Man {
     /// The directory, made if it is not there
+    #[arg(value_parser = path())]
     pub(crate) directory: PathBuf,
 }
 

@@ -1,6 +1,7 @@
 //! `peerbus doctor`.
 
 use peerbus_mcp::Options;
+use peerbus_node::gates::Gates;
 use peerbus_setup::doctor::{Context, Found, examine};
 
 use crate::adapter::wake_list;
@@ -15,6 +16,7 @@ pub(crate) fn run(verb: Doctor) -> Result<(), Failure> {
         demand: client::demand(&flags)?,
         flags,
         check_options,
+        check_gates: |file| Gates::read(file).map(drop),
     };
     let report = output::patiently("checking", || examine(&context))?;
     if verb.json {

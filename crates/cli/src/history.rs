@@ -1,7 +1,7 @@
 //! `peerbus history`.
 
-use peerbus_adapter::wall_ms;
-use peerbus_wire::{GroupName, PeerName, escape_json};
+use peerbus_adapter::{groups, wall_ms};
+use peerbus_wire::{PeerName, escape_json};
 
 use crate::args::{History, HistoryPurge, HistoryVerb};
 use crate::failure::Failure;
@@ -29,7 +29,7 @@ fn list(verb: &History) -> Result<(), Failure> {
     let mut meant = String::new();
     if let Some(with) = &verb.with {
         let with = match with.starts_with('#') {
-            true => GroupName::parse(with).map_err(Failure::config)?.to_string(),
+            true => groups::read(with).map_err(Failure::config)?.to_string(),
             false => PeerName::parse(with).map_err(Failure::config)?.to_string(),
         };
         meant += &format!("&with={}", operator::encode_text(&with));

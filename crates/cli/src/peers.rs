@@ -3,7 +3,7 @@
 use peerbus_adapter::demand::came_to_be;
 use peerbus_adapter::domains::{Joined, There};
 use peerbus_adapter::text::span;
-use peerbus_adapter::{Domain, PeerEntry, Url, credentials};
+use peerbus_adapter::{Domain, PeerEntry, Url, credentials, project};
 use peerbus_mcp::About;
 use serde_json::{Value, json};
 
@@ -82,6 +82,12 @@ fn show(verb: &Peers, all: Vec<About>, omitted: u32) -> Result<(), Failure> {
     if omitted > 0 {
         output::say(&format!("… and {omitted} more"));
     }
+    let mut groups: Vec<_> = shown.into_iter().flat_map(|peer| peer.groups).collect();
+    groups.sort();
+    groups.dedup();
+    for told in project::kept(&groups) {
+        output::say(&format!("groups: {told}"));
+    }
     Ok(())
 }
 
@@ -149,7 +155,7 @@ pub(crate) fn row(peer: &About) -> [String; 9] {
         state(peer),
         peer.unacked.map(|n| n.to_string()).unwrap_or_default(),
         text(&peer.client),
-        project(peer),
+        works_on(peer),
         text(&peer.branch),
         process(peer),
         text(&wake),
@@ -158,7 +164,7 @@ pub(crate) fn row(peer: &About) -> [String; 9] {
 }
 
 /// What it works on, and its groups: that of the project stands for the project.
-fn project(peer: &About) -> String {
+fn works_on(peer: &About) -> String {
     let is_group = |project: &&String| {
         let group = format!("#{}", project.to_ascii_lowercase());
         peer.groups.contains(&group)

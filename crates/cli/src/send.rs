@@ -1,7 +1,9 @@
 //! `peerbus send`.
 
 use peerbus_adapter::text::is_proven;
-use peerbus_adapter::{Bus, Domain, How, RefusalCode, SendError, Sent, Stage, domains, similar};
+use peerbus_adapter::{
+    Bus, Domain, How, RefusalCode, SendError, Sent, Stage, domains, groups, similar,
+};
 use peerbus_mcp::{Trail, reached};
 use peerbus_wire::{Conversation, escape};
 use serde_json::{Value, json};
@@ -32,6 +34,9 @@ pub(crate) fn run(mut verb: Send) -> Result<(), Failure> {
     }
     let config = client::config(&verb.outgoing.connection, verb.outgoing.name.clone())?;
     let deadline = client::duration(verb.outgoing.timeout);
+    if let Some(told) = groups::mistaken(&verb.to, |name| std::env::var(name).ok()) {
+        output::say(&format!("mind that {told}"));
+    }
     client::with_bus(config, client::Refused::Fail, async |bus| {
         let sent = match bus.send(&verb.to, &talk.write(&body), deadline).await {
             Ok(sent) => sent,

@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use peerbus_adapter::paths::Paths;
-use peerbus_adapter::project;
+use peerbus_adapter::project::{self, Project};
 use peerbus_node::index::{self, Session};
 use peerbus_node::{Client, Refusal};
 use peerbus_wire::{escape, escape_json, printable};
@@ -69,7 +69,8 @@ fn list(json: bool) -> Result<(), Failure> {
 /// The project in which a session runs, and the branch that is checked out there now.
 fn place(session: &Session) -> (Option<String>, Option<String>) {
     let cwd = session.cwd.as_deref();
-    (cwd.and_then(project::name), cwd.and_then(project::branch))
+    let project = cwd.and_then(Project::at).map(|project| project.title);
+    (project, cwd.and_then(project::branch))
 }
 
 /// A session by its name, or its id, and where it runs.

@@ -70,7 +70,7 @@ pub async fn run(
     let (read, write) = tokio::io::split(theirs);
     let (made, mailbox) = oneshot::channel();
     let woken = peerbus_mcp::generic(|_| true);
-    let instructions = (woken.instructions)(CLIENT);
+    let instructions = woken.instruct(CLIENT);
     // What a server says of itself reaches the model in 2.1.330 only, and there not when the user's
     // configuration names another one alike. With the first request it does.
     let profile = Profile {
@@ -202,7 +202,7 @@ fn node(
 struct Driver<'a> {
     settings: &'a Settings,
     /// What the model is told of the bus with the first request.
-    instructions: &'static str,
+    instructions: String,
     session: Session,
     bridge: &'a Bridge,
     mailbox: Mailbox,
@@ -293,7 +293,7 @@ impl Driver<'_> {
             mut output,
             mut errors,
         } = process;
-        let begin = stream::initialize(BEGIN, SERVER, self.instructions);
+        let begin = stream::initialize(BEGIN, SERVER, &self.instructions);
         let hear = async {
             // A client that takes nothing has ended, which the lines below tell.
             let _ = client.say(begin).await;

@@ -1,5 +1,7 @@
 //! What an adapter is, and who its client is.
 
+use peerbus_adapter::groups;
+
 /// What an agent is told about the bus, by how its client names itself (`clientInfo.name`).
 pub type Instructions = Box<dyn Fn(&str) -> &'static str + Send + Sync>;
 
@@ -13,6 +15,20 @@ pub struct Profile {
     pub experimental: &'static [&'static str],
     /// There is a drain tool.
     pub drain: bool,
+}
+
+impl Profile {
+    /// What the agent of a client is told about the bus, and about the group of its project where that
+    /// is not called as its directory.
+    #[must_use]
+    pub fn instruct(&self, client: &str) -> String {
+        let general = (self.instructions)(client);
+        let told = groups::told(|name| std::env::var(name).ok());
+        match told.filter(|_| !general.is_empty()) {
+            Some(told) => format!("{general}\n{told}."),
+            None => general.to_owned(),
+        }
+    }
 }
 
 /// Who the client says it is. Its own word, of any length.

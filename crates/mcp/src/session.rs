@@ -65,8 +65,8 @@ impl Session {
     }
 
     /// What this client's agent is told about the bus.
-    pub(crate) fn instructions(&self) -> &'static str {
-        (self.profile.instructions)(self.client_name())
+    pub(crate) fn instructions(&self) -> String {
+        self.profile.instruct(self.client_name())
     }
 
     fn client_name(&self) -> &str {

@@ -35,6 +35,22 @@ pub fn ensure_private(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The same for a directory that nobody else put a link in the place of.
+///
+/// # Errors
+///
+/// As [`ensure_private`], and when it is a symbolic link.
+pub fn ensure_private_itself(path: &Path) -> Result<()> {
+    if std::fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) {
+        let why = format!(
+            "{} is a symbolic link: put the directory itself there",
+            path.display()
+        );
+        return Err(Error::new(ErrorKind::InvalidInput, why));
+    }
+    ensure_private(path)
+}
+
 /// Fails if every user of the machine can make files in a directory.
 ///
 /// # Errors

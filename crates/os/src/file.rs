@@ -3,7 +3,10 @@
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 /// Reads a regular file of at most `max` bytes; anything else is none. Other programs that write
 /// there can neither make us wait nor fill our memory.
@@ -25,15 +28,38 @@ pub fn read_small(path: &Path, max: u64) -> Option<String> {
 ///
 /// When it cannot be opened; [`ErrorKind::InvalidInput`] when it is no regular file.
 pub fn open_regular(path: &Path) -> Result<File> {
-    // The open of a pipe would wait for a writer.
-    let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(nonblock)
-        .open(path)?;
+    regular(OpenOptions::new().read(true), OFlags::NONBLOCK, path)
+}
+
+/// Opens with these flags what is a regular file. The open of a pipe would wait for its other end.
+fn regular(options: &mut OpenOptions, flags: OFlags, path: &Path) -> Result<File> {
+    let not_regular = || Error::new(ErrorKind::InvalidInput, "it is no regular file");
+    let flags = (flags | OFlags::NONBLOCK).bits().cast_signed();
+    let file = options.custom_flags(flags).open(path).map_err(|error| {
+        match error.raw_os_error().map(Errno::from_raw_os_error) {
+            // A pipe that nobody reads, or a socket.
+            Some(Errno::NXIO) => not_regular(),
+            _ => error,
+        }
+    })?;
     match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(Error::new(ErrorKind::InvalidInput, "it is no regular file")),
+        false => Err(not_regular()),
+    }
+}
+
+/// Where a file is that is rewritten: another place if the path is a symbolic link, which stays.
+///
+/// # Errors
+///
+/// When it is a link to nothing.
+pub fn behind_link(path: &Path) -> Result<PathBuf> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_symlink() => fs::canonicalize(path).map_err(|error| {
+            let why = format!("it is a symbolic link to nothing ({error})");
+            Error::new(ErrorKind::InvalidInput, why)
+        }),
+        _ => Ok(path.to_owned()),
     }
 }
 
@@ -52,12 +78,11 @@ pub fn create_private(path: &Path) -> Result<File> {
 ///
 /// # Errors
 ///
-/// When it cannot be opened or made.
+/// When it cannot be opened or made; [`ErrorKind::InvalidInput`] when it is no regular file.
 pub fn open_private(path: &Path) -> Result<File> {
-    let nofollow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
-    options.mode(0o600).custom_flags(nofollow).open(path)
+    regular(options.mode(0o600), OFlags::NOFOLLOW, path)
 }
 
 /// Opens a file to write behind what stands in it, or makes one that only its owner can read or
@@ -65,12 +90,11 @@ pub fn open_private(path: &Path) -> Result<File> {
 ///
 /// # Errors
 ///
-/// When it cannot be opened or made.
+/// When it cannot be opened or made; [`ErrorKind::InvalidInput`] when it is no regular file.
 pub fn append_private(path: &Path) -> Result<File> {
-    let nofollow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(0o600);
-    options.custom_flags(nofollow).open(path)
+    regular(&mut options, OFlags::NOFOLLOW, path)
 }
 
 /// Makes what lies at a path, if anything does, this user's alone: others lose their rights. Gives
@@ -201,6 +225,40 @@ mod tests {
             None,
             "it has no end"
         );
+    }
+
+    #[test]
+    fn nothing_is_waited_for_at_a_pipe_or_another_thing_that_is_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        let file_type = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, file_type, mode, 0).unwrap();
+        let socket = dir.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        for path in [&pipe, &socket, Path::new("/dev/null"), dir.path()] {
+            for open in [open_regular, append_private, open_private] {
+                let error = open(path).unwrap_err().to_string();
+                let known = ["no regular file", "Is a directory"];
+                assert!(
+                    known.iter().any(|why| error.contains(why)),
+                    "{path:?}: {error}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_link_leads_to_what_is_rewritten() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = fs::canonicalize(dir.path()).unwrap();
+        let (file, link) = (dir.join("file"), dir.join("link"));
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let error = behind_link(&link).unwrap_err().to_string();
+        assert!(error.contains("a symbolic link to nothing"), "{error}");
+        assert_eq!(behind_link(&file).unwrap(), file, "it is made there");
+        fs::write(&file, "").unwrap();
+        assert_eq!(behind_link(&link).unwrap(), file);
     }
 
     #[test]

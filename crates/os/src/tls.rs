@@ -1,6 +1,5 @@
 //! What TLS stands on: certificates and keys in PEM files, and one provider of cryptography.
 
-use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::Path;
 use std::sync::Arc;
@@ -101,14 +100,11 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
         ErrorKind::PermissionDenied => {
             format!("{shown} cannot be read by this user: change its owner or its mode")
         }
+        ErrorKind::InvalidInput => format!("{shown} is not a file: correct the path"),
         _ => format!("{shown} cannot be read ({error}): correct the path"),
     };
-    // A pipe would be waited for.
-    if !std::fs::metadata(path).map_err(failed)?.is_file() {
-        return Err(format!("{shown} is not a file: correct the path"));
-    }
     let mut pem = Vec::new();
-    let file = File::open(path).map_err(failed)?;
+    let file = crate::file::open_regular(path).map_err(failed)?;
     file.take(FILE_BYTES_MAX)
         .read_to_end(&mut pem)
         .map_err(failed)?;

@@ -153,8 +153,7 @@ pub fn restore(from: &Path, db: &Path) -> Result<Restored, BackupError> {
         let path = path.to_owned();
         move |source| BackupError::File { path, source }
     };
-    drop(File::open(from).map_err(failed(from))?);
-    files::regular(from).map_err(failed(from))?;
+    drop(file::open_regular(from).map_err(failed(from))?);
     let (db, _lock) = open::claim(db)?;
     let staging = files::beside(&db, ".restoring");
     // Of a restore that was killed: nobody else has the lock.
@@ -195,7 +194,7 @@ fn stage(from: &Path, staged: &Path, db: &Path) -> Result<Option<AuditReport>, B
         source,
     };
     let mut file = file::create_private(staged).map_err(failed)?;
-    File::open(from)
+    file::open_regular(from)
         .and_then(|mut from| io::copy(&mut from, &mut file))
         .and_then(|_| file.sync_all())
         .map_err(failed)?;

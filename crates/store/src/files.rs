@@ -1,10 +1,13 @@
 //! The files of a database: the owner's only.
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use peerbus_os::file;
+
+/// More than a key or a witness has.
+const SMALL_BYTES_MAX: u64 = 65_536;
 
 /// The path of a file that belongs to the database at `db`.
 pub(crate) fn beside(db: &Path, suffix: &str) -> PathBuf {
@@ -38,6 +41,14 @@ pub(crate) fn regular(path: &Path) -> io::Result<()> {
         io::ErrorKind::InvalidInput,
         "it is not a regular file",
     ))
+}
+
+/// What a small file beside a database holds.
+pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = file::open_regular(path)?;
+    file.take(SMALL_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// The directory that `path` lies in.

@@ -1,6 +1,5 @@
 //! The key of a database's audit chain, in a file of its own beside it.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -58,7 +57,7 @@ pub(crate) fn path(db: &Path) -> PathBuf {
 /// Reads the key of the database at `db`.
 pub(crate) fn read(db: &Path) -> Result<AuditKey, KeyError> {
     let key = path(db);
-    let bytes = match fs::read(&key) {
+    let bytes = match files::read(&key) {
         Ok(bytes) => bytes,
         Err(source) if source.kind() == io::ErrorKind::NotFound => {
             return Err(KeyError::Missing {

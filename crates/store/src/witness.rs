@@ -26,9 +26,12 @@ pub(crate) fn path(db: &Path) -> PathBuf {
 
 /// The text of the witness of the database at `db`, if it has one.
 pub(crate) fn text(db: &Path) -> io::Result<Option<String>> {
-    match fs::read_to_string(path(db)) {
+    match files::read(&path(db)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        text => text.map(Some),
+        Err(error) => Err(error),
+        Ok(bytes) => String::from_utf8(bytes)
+            .map(Some)
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no text")),
     }
 }
 

@@ -157,6 +157,7 @@ pub fn peer(name: &str) -> Result<PeerName, String> {
 pub fn read(path: &Path) -> Result<WebFile, String> {
     let failed = |why: String| format!("{} {why}", path.display());
     let unreadable = |error: std::io::Error| failed(format!("cannot be read: {error}"));
+    let real = file::behind_link(path).map_err(unreadable)?;
     let opened = match file::open_regular(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(WebFile::default()),
         opened => opened.map_err(unreadable)?,
@@ -168,8 +169,10 @@ pub fn read(path: &Path) -> Result<WebFile, String> {
             "can be read by others (mode {mode:04o}): run `chmod 600 {path}`"
         )));
     }
-    dir::check_replacing(directory(path))
-        .map_err(|error| failed(format!("cannot be trusted: {error}")))?;
+    for place in [path, real.as_path()] {
+        dir::check_replacing(directory(place))
+            .map_err(|error| failed(format!("cannot be trusted: {error}")))?;
+    }
     let mut text = String::new();
     opened
         .take(FILE_BYTES_MAX)
@@ -264,7 +267,8 @@ pub fn edit<T>(
     change: impl FnOnce(&mut WebFile) -> Result<T, String>,
 ) -> Result<T, String> {
     let failed = |error: std::io::Error| format!("{} cannot be written: {error}", path.display());
-    let dir = directory(path);
+    let real = file::behind_link(path).map_err(failed)?;
+    let dir = directory(&real);
     dir::create_private(dir).map_err(failed)?;
     let lock = File::open(dir).map_err(failed)?;
     lock.lock().map_err(failed)?;
@@ -272,7 +276,7 @@ pub fn edit<T>(
     let done = change(&mut found)?;
     let text = toml::to_string(&found).map_err(|error| error.to_string())?;
     parse(&text).map_err(|why| format!("{} {why}", path.display()))?;
-    file::replace_private(path, format!("{HEADING}{text}").as_bytes())
+    file::replace_private(&real, format!("{HEADING}{text}").as_bytes())
         .and_then(|()| dir::sync(dir))
         .map_err(failed)?;
     Ok(done)

@@ -36,6 +36,12 @@ impl GroupName {
     /// hex, so that not all such texts come to the same. `None` when nothing is left.
     #[must_use]
     pub fn near(text: &str) -> Option<Self> {
+        Self::parse(&Self::spell(text)?).ok()
+    }
+
+    /// The same as [`GroupName::near`], with capitals as they stand there.
+    #[must_use]
+    pub fn spell(text: &str) -> Option<String> {
         let latin = text.contains(|c: char| c.is_ascii_alphabetic());
         let mut near = String::new();
         for c in text.chars() {
@@ -46,7 +52,8 @@ impl GroupName {
             }
         }
         let near = near.trim_start_matches(|c: char| !c.is_ascii_alphanumeric());
-        Self::parse(near.get(..NAME_BYTES_MAX).unwrap_or(near)).ok()
+        let near = near.get(..NAME_BYTES_MAX).unwrap_or(near);
+        (!near.is_empty()).then(|| near.to_owned())
     }
 
     /// The name, without the `#`.

@@ -172,3 +172,140 @@ fn who_works_on_a_project_without_peerbus_sees_nothing_of_its_hooks() {
     }
     assert!(ran > 0);
 }
+
+#[test]
+fn installs_at_once_keep_each_others_record() {
+    let home = Home::new();
+    let clients = ["gemini", "qwen", "codex", "cursor", "opencode", "copilot"];
+    let all: Vec<_> = clients
+        .iter()
+        .map(|client| home.peerbus(&["install", client]).output_later())
+        .collect();
+    for one in all {
+        let output = one.join().expect("it ends");
+        assert!(output.status.success(), "{output:?}");
+    }
+    let record = home.path().join(".local/state/peerbus/installed.json");
+    let record = fs::read_to_string(record).expect("the record");
+    for file in [
+        ".gemini", ".qwen", ".codex", ".cursor", "opencode", ".copilot",
+    ] {
+        assert!(record.contains(file), "{file}: {record}");
+    }
+}
+
+trait Later {
+    fn output_later(self) -> std::thread::JoinHandle<std::process::Output>;
+}
+
+impl Later for Command {
+    fn output_later(mut self) -> std::thread::JoinHandle<std::process::Output> {
+        std::thread::spawn(move || self.output().expect("it starts"))
+    }
+}
+
+#[test]
+fn a_hook_whose_program_is_gone_reads_what_the_client_writes_and_is_silent() {
+    let home = Home::new();
+    for (scope, file) in [
+        ("--user", ".claude/settings.json"),
+        ("--project", "p/.claude/settings.json"),
+    ] {
+        let dir = home.path().join("p");
+        fs::create_dir_all(&dir).expect("a project");
+        let mut command = home.peerbus(&["install", "claude-code", scope]);
+        assert!(
+            command
+                .current_dir(&dir)
+                .status()
+                .expect("it starts")
+                .success()
+        );
+        let text = fs::read_to_string(home.path().join(file)).expect("settings");
+        // The program of a user's own hooks is called by its path.
+        let text = text.replace(env!("CARGO_BIN_EXE_peerbus"), "/gone/peerbus");
+        let settings: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let hook = &settings["hooks"]["PostToolUse"][0]["hooks"][0]["command"];
+        let script = format!(
+            "head -c 300000 /dev/zero | sh -c '{}'; echo ${{PIPESTATUS[0]}} $?",
+            hook.as_str().expect("a command").replace('\'', "'\\''")
+        );
+        let mut command = home.command("bash");
+        let output = command
+            .args(["-c", &script])
+            .env("PATH", "/usr/bin:/bin")
+            .output();
+        let output = output.expect("a shell");
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            "0 0\n",
+            "{hook}: {output:?}"
+        );
+        assert!(output.stderr.is_empty(), "{output:?}");
+    }
+}
+
+#[test]
+fn a_directory_of_an_agents_that_nobody_finds_again_is_refused_and_a_good_one_remembered() {
+    let home = Home::new();
+    let other = home.path().join("account");
+    for wrong in ["~/account", "account"] {
+        let mut command = home.peerbus(&["install", "claude-code"]);
+        let output = command
+            .env("CLAUDE_CONFIG_DIR", wrong)
+            .output()
+            .expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains(&format!("CLAUDE_CONFIG_DIR is \"{wrong}\"")),
+            "{said}"
+        );
+    }
+    let mut command = home.peerbus(&["install", "claude-code"]);
+    command.env("CLAUDE_CONFIG_DIR", &other);
+    assert!(command.status().expect("it starts").success());
+    assert!(other.join("settings.json").exists() && !home.path().join(".claude.json").exists());
+    home.run(&["uninstall", "claude-code"]).ok();
+    assert!(
+        !other.join("settings.json").exists(),
+        "{:?}",
+        tree(home.path())
+    );
+    assert!(
+        home.run(&["uninstall", "claude-code"])
+            .stderr
+            .contains("nothing to do")
+    );
+}
+
+#[test]
+fn what_a_user_is_told_fits_what_he_asked_for_and_what_is_written() {
+    let home = Home::new();
+    let said = home.run(&["install", "codex", "--allow"]);
+    assert!(!said.stderr.contains("--allow"), "{}", said.stderr);
+    assert!(
+        said.stdout.contains("[mcp_servers.peerbus]") && !said.stdout.contains("\"mcp_servers\"")
+    );
+    for client in ["codex", "claude-code"] {
+        home.run(&["install", client, "--allow"]).ok();
+        let said = home.run(&["install", client]).stderr;
+        assert!(
+            said.contains("nothing to do") && !said.contains("--allow"),
+            "{said}"
+        );
+    }
+    home.run(&["uninstall", "codex"]).ok();
+    assert!(
+        home.run(&["install", "codex"])
+            .stderr
+            .contains("`peerbus install codex --allow`")
+    );
+    for verb in ["install", "uninstall"] {
+        let said = home.run(&[verb]).fails(2);
+        assert!(
+            said.contains("claude-code, ") && said.contains("codex"),
+            "{said}"
+        );
+    }
+}

@@ -18,7 +18,7 @@ const AGAIN: Duration = Duration::from_millis(15);
 pub fn holder(database: &Path) -> Option<Option<u32>> {
     let mut lock = database.to_owned().into_os_string();
     lock.push(".lock");
-    let mut file = File::open(Path::new(&lock)).ok()?;
+    let mut file = file::open_regular(Path::new(&lock)).ok()?;
     // Shared and for this moment only.
     match file.try_lock_shared() {
         Err(TryLockError::WouldBlock) => {}

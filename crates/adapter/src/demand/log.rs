@@ -25,6 +25,18 @@ pub fn open_log(path: &Path) -> Result<File> {
     }
 }
 
+/// Makes a log that is not there, in a directory that is this user's alone.
+///
+/// # Errors
+///
+/// When it is there or cannot be made, or the directory is a link or another user's.
+pub fn begin_log(path: &Path) -> Result<File> {
+    if let Some(parent) = path.parent() {
+        dir::ensure_private_itself(parent)?;
+    }
+    file::create_private(path)
+}
+
 /// Makes a log the one before it, and begins another.
 ///
 /// # Errors

@@ -3,7 +3,8 @@
 use peerbus_core::mailbox::{Activity, Policy};
 use serde_json::{Map, Value};
 
-use crate::{Bus, project, rfc3339, wall_ms};
+use crate::project::{self, Project};
+use crate::{Bus, rfc3339, wall_ms};
 
 /// Longest text of a member, in characters.
 const TEXT_CHARS: usize = 80;
@@ -137,7 +138,10 @@ fn of(who: &Who<'_>) -> Map<String, Value> {
     put("client", who.client);
     put("version", who.version);
     if let Some(root) = project::root() {
-        put("project", &project::name(&root).unwrap_or_default());
+        put(
+            "project",
+            &Project::at(&root).map_or_else(String::new, |it| it.title),
+        );
         put("branch", &project::branch(&root).unwrap_or_default());
     }
     put("tty", &terminal(who.process).unwrap_or_default());

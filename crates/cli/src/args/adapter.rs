@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
-use super::{Args, Connection, Verb};
+use super::{Args, Connection, Verb, path};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Adapter {
@@ -16,7 +16,7 @@ pub(crate) struct Adapter {
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
     /// Who may do what to the session, instead of sessions.toml beside the credentials
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = path())]
     pub(crate) gates: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) connection: Connection,

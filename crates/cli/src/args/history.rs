@@ -9,6 +9,7 @@ use peerbus_broker::History as Kept;
 use peerbus_wire::MessageId;
 
 use super::mail::message_id;
+use super::path;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Tail {
@@ -22,10 +23,10 @@ pub(crate) struct Tail {
     #[arg(long)]
     pub(crate) json: bool,
     /// The broker's Unix socket
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = path())]
     pub(crate) socket: Option<PathBuf>,
     /// Another credentials file than the one `serve` makes
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = path())]
     pub(crate) credentials: Option<PathBuf>,
 }
 
@@ -40,10 +41,10 @@ pub(crate) struct Inbox {
     #[arg(long)]
     pub(crate) json: bool,
     /// The broker's Unix socket
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = path())]
     pub(crate) socket: Option<PathBuf>,
     /// Another credentials file than the one `serve` makes
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = path())]
     pub(crate) credentials: Option<PathBuf>,
 }
 
@@ -74,10 +75,10 @@ pub(crate) struct History {
     #[arg(long)]
     pub(crate) json: bool,
     /// The broker's Unix socket
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = path())]
     pub(crate) socket: Option<PathBuf>,
     /// Another credentials file than the one `serve` makes
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = path())]
     pub(crate) credentials: Option<PathBuf>,
 }
 
@@ -90,7 +91,7 @@ pub(crate) enum HistoryVerb {
 #[derive(Debug, clap::Args)]
 pub(crate) struct HistoryPurge {
     /// The broker's Unix socket
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = path())]
     pub(crate) socket: Option<PathBuf>,
 }
 

@@ -98,7 +98,7 @@ pub(crate) struct Recv {
     #[arg(long, value_name = "NAME")]
     pub(crate) name: String,
     /// Join this group first, to get from now on what is sent to it
-    #[arg(long, value_name = "GROUP", value_parser = GroupName::parse)]
+    #[arg(long, value_name = "GROUP", value_parser = peerbus_adapter::groups::read)]
     pub(crate) group: Vec<GroupName>,
     /// Stop after so many messages
     #[arg(long, value_name = "N")]

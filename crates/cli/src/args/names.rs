@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::path;
+
 use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
@@ -20,7 +22,7 @@ pub(crate) struct NamesList {
     #[arg(long)]
     pub(crate) json: bool,
     /// The broker's Unix socket
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = path())]
     pub(crate) socket: Option<PathBuf>,
 }
 
@@ -29,7 +31,7 @@ pub(crate) struct NamesRelease {
     /// The name
     pub(crate) name: String,
     /// The broker's Unix socket
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = path())]
     pub(crate) socket: Option<PathBuf>,
 }
 
@@ -41,6 +43,6 @@ pub(crate) struct NamesRetire {
     #[arg(long, value_name = "SUCCESSOR")]
     pub(crate) to: Option<String>,
     /// The broker's Unix socket
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = path())]
     pub(crate) socket: Option<PathBuf>,
 }

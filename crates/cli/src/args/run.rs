@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::Connection;
+use super::{Connection, path};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
@@ -26,7 +26,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "MODE")]
     pub(crate) permission_mode: Option<String>,
     /// Who may do what to the session, instead of sessions.toml beside the credentials
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = path())]
     pub(crate) gates: Option<PathBuf>,
     /// Leave it running, and say where its output goes; `peerbus session stop` ends it
     #[arg(long)]

@@ -3,6 +3,8 @@
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
+use super::path;
+
 use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
@@ -19,10 +21,10 @@ pub(crate) enum TokenVerb {
 #[derive(Debug, clap::Args)]
 pub(crate) struct TokensFile {
     /// The tokens file of the broker
-    #[arg(long = "tokens", env = "PEERBUS_TOKENS_FILE", value_name = "FILE")]
+    #[arg(long = "tokens", env = "PEERBUS_TOKENS_FILE", value_name = "FILE", value_parser = path())]
     pub(crate) file: Option<PathBuf>,
     /// The broker's Unix socket
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = path())]
     pub(crate) socket: Option<PathBuf>,
 }
 
@@ -66,7 +68,7 @@ pub(crate) struct TokenList {
     #[arg(long)]
     pub(crate) json: bool,
     /// The tokens file of the broker
-    #[arg(long = "tokens", env = "PEERBUS_TOKENS_FILE", value_name = "FILE")]
+    #[arg(long = "tokens", env = "PEERBUS_TOKENS_FILE", value_name = "FILE", value_parser = path())]
     pub(crate) file: Option<PathBuf>,
 }
 

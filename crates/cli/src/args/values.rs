@@ -1,6 +1,9 @@
 //! Values of flags.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::builder::{PathBufValueParser, TypedValueParser};
 
 /// An address to listen on. `localhost` and no host at all stand for 127.0.0.1, and an empty text
 /// for the default.
@@ -14,6 +17,20 @@ pub(super) fn listen_address(text: &str) -> Result<SocketAddr, String> {
     address.parse().map_err(|_| {
         "expected IP:PORT, such as 127.0.0.1:47821 or [::1]:47821 (PEERBUS_LISTEN or --listen)"
             .into()
+    })
+}
+
+/// A path. Only a shell knows what `~` is, and makes it the home where it stands first and unquoted.
+pub(super) fn path() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| {
+        let first = path.iter().next().unwrap_or_default().to_string_lossy();
+        match first.starts_with('~') {
+            false => Ok(path),
+            true => Err(format!(
+                "`{first}` is filled in by shells only: write the whole path, or ./{first} for a file \
+                 of that name"
+            )),
+        }
     })
 }
 

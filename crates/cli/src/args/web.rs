@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use peerbus_web::Way;
 
-use super::Connection;
+use super::{Connection, path};
 
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -20,10 +20,10 @@ pub(crate) struct Web {
     #[arg(long)]
     pub(crate) open: bool,
     /// Certificate for TLS, with those between it and its authority (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    #[arg(long, value_name = "FILE", requires = "tls_key", value_parser = path())]
     pub(crate) tls_cert: Option<PathBuf>,
     /// Private key of that certificate (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    #[arg(long, value_name = "FILE", requires = "tls_cert", value_parser = path())]
     pub(crate) tls_key: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) connection: Connection,

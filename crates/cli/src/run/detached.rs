@@ -1,12 +1,12 @@
 //! `peerbus run --detach`: a driver of its own, away from this terminal.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use peerbus_adapter::demand::begin_log;
 use peerbus_adapter::hooks::directories;
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::wall_ms;
@@ -63,17 +63,16 @@ pub(super) fn start() -> Result<(), Failure> {
 
 /// Begins a log that its user alone can read, and removes the oldest.
 fn open(dir: &Path, log: &Path) -> io::Result<File> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let file = begin_log(log)?;
     let entries = std::fs::read_dir(dir)?.flatten();
     let mut old: Vec<_> = entries.map(|entry| entry.path()).collect();
     // Their names begin with the time.
     old.sort();
-    for path in old.iter().rev().skip(LOGS_KEPT - 1) {
+    for path in old.iter().rev().skip(LOGS_KEPT) {
         // One that cannot be removed stays.
         let _ = std::fs::remove_file(path);
     }
-    let mut options = OpenOptions::new();
-    options.create_new(true).append(true).mode(0o600).open(log)
+    Ok(file)
 }
 
 fn spawn(log: File) -> io::Result<Child> {

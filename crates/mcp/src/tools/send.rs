@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use peerbus_adapter::{Accepted, Bus, Domain, RefusalCode, SendError, Sent, domains, similar};
+use peerbus_adapter::{
+    Accepted, Bus, Domain, RefusalCode, SendError, Sent, domains, groups, similar,
+};
 use peerbus_wire::Conversation;
 use serde::Serialize;
 use serde_json::json;
@@ -97,11 +99,13 @@ pub(super) async fn deliver(
 ) -> Result<Output, SendError> {
     let sent = context.bus.send(to, &talk.write(body), DEADLINE).await?;
     context.mailbox.sent(to, &sent.id, talk);
+    let note = note(&sent, to, context.bus.abroad(to).as_ref());
+    let mistaken = groups::mistaken(to, |name| std::env::var(name).ok());
     Ok(Output {
         sent: true,
         known: Known::from(&sent),
         to: to.to_owned(),
-        note: note(&sent, to, context.bus.abroad(to).as_ref()),
+        note: mistaken.map_or(note.clone(), |told| format!("{note}; mind that {told}")),
     })
 }
 

@@ -13,6 +13,7 @@ use super::report::Report;
 use super::{Context, silence, version};
 use crate::error::Error;
 use crate::install::config_file::ConfigFile;
+use crate::install::policy::{Server, Settings};
 use crate::install::targets::{self, Program, Target, Want, targets};
 use crate::install::used::{self, Shared, Uses};
 use crate::install::{edit, hooks, program};
@@ -70,6 +71,8 @@ struct Survey {
     seen: BTreeSet<(&'static str, PathBuf)>,
     names: Names,
     servers: usize,
+    /// Those in Claude Code's configurations.
+    claude: Vec<Server>,
     hooked: bool,
     /// The agent that is looked at has a file, and our server.
     there: bool,
@@ -85,11 +88,14 @@ pub(super) fn check(
     let here = targets::project()?;
     let above = targets::above(&here);
     let mut survey = Survey::default();
-    let settings = silence::Settings::read(&here);
+    let settings = Settings::read(&here);
     let mut claude = settings.plugin().is_some();
     let mut absent = Vec::new();
     for agent in Agent::installable() {
         (survey.there, survey.installed) = (false, false);
+        if let Some(why) = targets::misplaced(agent) {
+            report.failed(agent.word, why, "correct the variable, or unset it");
+        }
         let mut look = |scope, project, above| {
             let site = Site {
                 context,
@@ -115,7 +121,12 @@ pub(super) fn check(
     }
     survey.names.check(report);
     if claude || survey.hooked {
-        silence::check(&settings, &here, survey.hooked, report);
+        let plugin = settings.plugin().map(|_| Server::of_plugin());
+        let ours = silence::Ours {
+            servers: survey.claude.into_iter().chain(plugin).collect(),
+            hooked: survey.hooked,
+        };
+        silence::check(context, &settings, &here, &ours, report);
     }
     if !absent.is_empty() {
         report.ok("agents", format!("not installed in: {}", absent.join(", ")));
@@ -132,6 +143,14 @@ pub(super) fn check(
 }
 
 impl Survey {
+    /// Notes a server that Claude Code's settings have a say in.
+    fn rule(&mut self, word: &str, name: &str, entry: &Value) {
+        let server = Server::new(name, edit::words(entry));
+        if word == claude_code::AGENT.word && !self.claude.contains(&server) {
+            self.claude.push(server);
+        }
+    }
+
     /// Looks at the files of one agent in one place.
     fn look(&mut self, site: &Site<'_>, report: &mut Report) {
         let (word, title) = (site.agent.word, site.agent.title);
@@ -184,10 +203,12 @@ impl Survey {
                 self.servers += 1;
                 (self.installed, here) = (true, true);
                 let name = part.check_server(server, report);
+                self.rule(word, program::NAME, server);
                 self.names.add(name, word, file.path.display().to_string());
             }
             for (name, entry, shared) in edit::used(&target.want, &found) {
                 part.check_used(name, entry, &shared, report);
+                self.rule(word, name, entry);
             }
             match &target.want {
                 Want::Hooks(..) => self.hooked |= part.check_hooks(&found, report),

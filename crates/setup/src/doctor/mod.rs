@@ -14,6 +14,8 @@ mod settings;
 mod silence;
 mod version;
 
+use std::path::Path;
+
 use peerbus_adapter::Flags;
 use peerbus_adapter::demand::Demand;
 
@@ -30,6 +32,8 @@ pub struct Context {
     pub demand: Demand,
     /// Checks the variables that adapters read beside those of the connection.
     pub check_options: CheckOptions,
+    /// Reads the file that says what others may do to sessions, or says what is wrong with it.
+    pub check_gates: fn(&Path) -> Result<(), String>,
 }
 
 /// Says in sentences what is wrong with variables, given how to look one up.
@@ -43,7 +47,7 @@ pub type CheckOptions = fn(&dyn Fn(&str) -> Option<String>) -> Vec<String>;
 pub fn examine(context: &Context) -> Result<Report, Error> {
     let mut report = Report::default();
     let config = settings::check(context, &mut report);
-    places::check(&mut report);
+    places::check(context, &mut report);
     let peers = match config {
         Some(config) => broker::check(config, &mut report)?,
         None => None,

@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use peerbus_adapter::groups;
 use peerbus_adapter::paths::Paths;
 use peerbus_os as os;
 
+use super::Context;
 use super::report::Report;
 use crate::install::program;
 
@@ -17,7 +19,7 @@ const DISK_BYTES_LOW: u64 = 256 * 1_024 * 1_024;
 const TOO_EARLY_S: u64 = 1_767_225_600;
 
 /// Checks what is on this machine.
-pub(super) fn check(report: &mut Report) {
+pub(super) fn check(context: &Context, report: &mut Report) {
     this_program(report);
     clock(report);
     let paths = match Paths::find() {
@@ -44,6 +46,16 @@ pub(super) fn check(report: &mut Report) {
             "directories",
             format!("{} can be written", shown.join(" and ")),
         );
+    }
+    if let Err(why) = (context.check_gates)(&paths.gates) {
+        let says = format!(
+            "{} closes every gate until it is mended: {why}",
+            paths.gates.display()
+        );
+        report.failed("sessions", says, "correct it, or take it away");
+    }
+    if let Some(told) = groups::told(|name| std::env::var(name).ok()) {
+        report.ok("project", told);
     }
     disk(&paths.state_dir, report);
     address(&paths.socket, report);

@@ -94,14 +94,13 @@ fn keys(config: &Config, report: &mut Report) -> bool {
         (_, Err(error)) => {
             let says = error.to_string();
             // Most sentences end with what to do.
-            let parts = [": run ", ": delete ", ": put "].iter().find_map(|verb| {
+            let parts = [": run ", ": correct ", ": put "].iter().find_map(|verb| {
                 let at = says.rfind(verb)?;
                 says.split_at_checked(at)
             });
-            let other = "make it a file of your own that only you can read, or delete it: `peerbus \
-                         serve` makes a new one";
-            let unfit = ["cannot be ", "is not a file"];
-            let other = match unfit.iter().any(|words| says.contains(words)) {
+            let other = "make it a file of your own that only you can read, or set PEERBUS_TOKEN and \
+                         PEERBUS_HMAC_SECRET";
+            let other = match says.contains("cannot be ") {
                 true => other.to_owned(),
                 false => format!("correct that in {file}; the rest of it can stay"),
             };

@@ -1,50 +1,24 @@
 //! What in Claude Code's own files keeps peerbus from working, and the plugin that they may have.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use peerbus_agents::claude_code;
 use serde_json::Value;
 
 use super::report::Report;
+use super::{Context, entry};
+use crate::install::policy::{Server, Settings};
 use crate::install::targets::Want;
 use crate::install::{edit, program, unasked};
 
 /// A project's servers that its user declined.
 const DECLINED: &str = "disabledMcpjsonServers";
 
-/// The settings that hold for sessions in a project, of those files that are there.
-pub(super) struct Settings(Vec<(Value, PathBuf)>);
-
 /// The plugin, where it is on.
-pub(super) struct Plugin<'s> {
+struct Plugin<'s> {
     /// As Claude Code knows it: `peerbus@MARKETPLACE`.
     id: &'s str,
     path: &'s Path,
-}
-
-impl Settings {
-    /// Reads a user's files and those of the project in `here`.
-    pub(super) fn read(here: &Path) -> Self {
-        let files = claude_code::settings_files(here).into_iter();
-        let read = files.filter_map(|path| Some((value(&path)?, path)));
-        Self(read.collect())
-    }
-
-    /// The plugin, if it is on. What stands nearer to the session wins.
-    pub(super) fn plugin(&self) -> Option<Plugin<'_>> {
-        let mut on = BTreeMap::new();
-        for (read, path) in &self.0 {
-            let plugins = read.get("enabledPlugins").and_then(Value::as_object);
-            for (id, switch) in plugins.into_iter().flatten() {
-                if id.starts_with(claude_code::PLUGIN) {
-                    on.insert(id.as_str(), (switch != &Value::Bool(false), path));
-                }
-            }
-        }
-        let found = on.into_iter().find(|(_, (on, _))| *on);
-        found.map(|(id, (_, path))| Plugin { id, path })
-    }
 }
 
 impl Plugin<'_> {
@@ -78,13 +52,30 @@ impl Plugin<'_> {
     }
 }
 
-/// Looks at the settings of a user and of the project in `here`.
-pub(super) fn check(settings: &Settings, here: &Path, hooked: bool, report: &mut Report) {
-    let word = claude_code::AGENT.word;
-    for (read, path) in &settings.0 {
-        silenced_by(read, path, report);
+/// What there is of ours in Claude Code's configuration.
+pub(super) struct Ours {
+    pub(super) servers: Vec<Server>,
+    pub(super) hooked: bool,
+}
+
+/// Looks at the settings of a user, of the project in `here`, and of who manages the machine.
+pub(super) fn check(
+    context: &Context,
+    settings: &Settings,
+    here: &Path,
+    ours: &Ours,
+    report: &mut Report,
+) {
+    let (word, hooked) = (claude_code::AGENT.word, ours.hooked);
+    for forbidden in settings.forbidden(&ours.servers) {
+        report.failed(word, forbidden.says, forbidden.remedy);
     }
-    let plugin = settings.plugin();
+    for file in &settings.files {
+        declined(&file.value, &file.path, report);
+    }
+    inbound(settings, report);
+    variables(context, settings, report);
+    let plugin = settings.plugin().map(|(id, path)| Plugin { id, path });
     if let Some(plugin) = &plugin {
         plugin.check(report);
     }
@@ -101,11 +92,8 @@ pub(super) fn check(settings: &Settings, here: &Path, hooked: bool, report: &mut
             "`peerbus install claude-code --allow` ends that".to_owned(),
         ),
     };
-    if !settings
-        .0
-        .iter()
-        .any(|(read, _)| unasked::allows(read, rule))
-    {
+    let mut files = settings.files.iter();
+    if !files.any(|file| unasked::allows(&file.value, rule)) {
         report.ok(
             word,
             format!("it asks before each call of a bus tool: {how}"),
@@ -141,15 +129,8 @@ fn names_ours(lists: &Value, list: &str) -> bool {
     names.is_some_and(|names| ours.iter().any(|name| names.contains(name)))
 }
 
-fn silenced_by(settings: &Value, path: &Path, report: &mut Report) {
+fn declined(settings: &Value, path: &Path, report: &mut Report) {
     let (word, path) = (claude_code::AGENT.word, path.display());
-    if settings.get("disableAllHooks") == Some(&Value::Bool(true)) {
-        report.failed(
-            word,
-            format!("{path} has `disableAllHooks`: no hook of peerbus runs"),
-            "remove that line, or live with the session's own socket and channels alone",
-        );
-    }
     if names_ours(settings, DECLINED) {
         report.failed(
             word,
@@ -158,13 +139,56 @@ fn silenced_by(settings: &Value, path: &Path, report: &mut Report) {
              server` (Enter alone declines)",
         );
     }
-    let stance = settings.get("crossSessionInbound").and_then(Value::as_str);
-    if let Some(stance @ ("refuse" | "hold")) = stance {
+}
+
+fn inbound(settings: &Settings, report: &mut Report) {
+    let stance = settings.text("crossSessionInbound");
+    if let Some((stance @ ("refuse" | "hold"), path)) = stance {
+        let path = path.display();
         report.warning(
-            word,
+            claude_code::AGENT.word,
             format!("{path} has `crossSessionInbound: {stance}`: sessions take no pushes unasked"),
             "set it to `accept` if peers may wake your sessions",
         );
+    }
+}
+
+/// Variables of ours that its sessions are given, and this process is not.
+fn variables(context: &Context, settings: &Settings, report: &mut Report) {
+    let word = claude_code::AGENT.word;
+    let theirs = settings.variables();
+    let env: serde_json::Map<_, _> = theirs
+        .iter()
+        .map(|(name, (value, _))| ((*name).to_owned(), Value::from(value.as_str())))
+        .collect();
+    let entry = serde_json::json!({ "env": env });
+    let (_, faults) = entry::look(context, &entry, "");
+    for fault in &faults {
+        let says = format!("`env` in Claude Code's settings: {}", fault.says);
+        report.failed(word, says, &fault.remedy);
+    }
+    for (name, (value, path)) in theirs {
+        if std::env::var(name).is_ok_and(|own| own == *value) {
+            continue;
+        }
+        // The others may hold a secret.
+        let shown = match name {
+            "PEERBUS_URL" | "PEERBUS_WAKE" | "PEERBUS_NAME" | "PEERBUS_GROUPS" => {
+                format!("{name}={value}")
+            }
+            _ => name.to_owned(),
+        };
+        let means = match name {
+            "PEERBUS_WAKE" if value.trim().eq_ignore_ascii_case("none") => {
+                "nothing wakes its sessions"
+            }
+            "PEERBUS_URL" => "its sessions go to that broker, and this looked at another one",
+            "PEERBUS_NAME" => "only one of its sessions at a time can have that name",
+            _ => "it holds for its sessions, and not for what was looked at here",
+        };
+        let says = format!("{} has {shown} in `env`: {means}", path.display());
+        let remedy = "take it out there, unless you want that";
+        report.warning(word, says, remedy);
     }
 }
 

@@ -188,6 +188,25 @@ pub(crate) fn read(want: &Want, text: &str) -> Result<Json, ParseError> {
     }
 }
 
+/// A text in short lines, if it can be read.
+pub(super) fn short(want: &Want, text: &str) -> Option<String> {
+    let found = read(want, text).ok()?;
+    match want {
+        Want::Server { format, .. } if *format == Format::Toml => {
+            ::toml::to_string_pretty(&found).ok()
+        }
+        _ => serde_json::to_string_pretty(&found).ok(),
+    }
+}
+
+/// Whether something of ours is in a target's file, or it cannot be seen.
+pub(super) fn is_there(target: &Target) -> bool {
+    match load(&target.want, &target.path) {
+        Ok(found) => found.is_some_and(|(_, found)| has_ours(&target.want, &found)),
+        Err(_) => true,
+    }
+}
+
 fn set(want: &Want, text: &str, found: &Json) -> Result<String, ParseError> {
     match want {
         Want::Server {

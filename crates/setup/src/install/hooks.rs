@@ -54,11 +54,20 @@ pub(crate) fn program(command: &str) -> Option<String> {
 }
 
 fn parts(command: &str) -> Option<(String, Vec<String>)> {
-    let command = command
-        .strip_prefix(claude_code::IF_THERE)
-        .unwrap_or(command);
-    let mut words = words::split(command)?;
+    let mut words = words::split(unguarded(command))?;
     (!words.is_empty()).then(|| (words.remove(0), words))
+}
+
+/// What is run when the program is there.
+fn unguarded(command: &str) -> &str {
+    let [before, between @ ..] = claude_code::IF_THERE;
+    let guarded = command.strip_prefix(before).unwrap_or_default();
+    let mut found = between.iter().filter_map(|between| {
+        let (program, run) = guarded.split_once(between)?;
+        let same = run.strip_prefix(program)?.starts_with(' ');
+        same.then_some(run)
+    });
+    found.next().unwrap_or(command)
 }
 
 /// A hook of ours that stands in a file, and what it stands in.

@@ -9,6 +9,7 @@ pub(crate) mod hooks;
 mod json;
 pub(crate) mod naming;
 mod next;
+pub(crate) mod policy;
 pub(crate) mod program;
 mod record;
 pub(crate) mod targets;
@@ -29,13 +30,17 @@ pub use fuzzing::fuzz;
 use peerbus_agents::{Agent, Scope};
 
 use crate::error::Error;
+use crate::text::escape;
 
 use config_file::{BOM, ConfigFile};
 use edit::Edit;
+use policy::{Forbidden, Server, Settings};
 use record::{Done, Record};
 use targets::{Program, Target, Want};
 use used::Uses;
 
+/// Longest warning about an agent's settings, in characters.
+const WARNING_CHARS: usize = 800;
 /// How often a file that somebody else is writing is read anew.
 const ATTEMPTS: usize = 5;
 
@@ -100,6 +105,7 @@ pub fn install(request: Request, show: Show<'_>) -> Result<(), Error> {
         )));
     }
     let project = targets::project()?;
+    targets::check_places(agent, scope)?;
     let targets = targets::targets(agent, scope, &project, &program);
     let kept = naming::kept(&targets).filter(|_| program.name.is_none());
     program.uses = Uses {
@@ -121,13 +127,33 @@ pub fn install(request: Request, show: Show<'_>) -> Result<(), Error> {
             "its sessions keep the name {name}: `--name NAME` changes it, uninstall takes it away"
         )))?;
     }
+    for line in without_effect(agent, &project, &program) {
+        show(Line::Note(&line))?;
+    }
     if !request.dry_run {
         let steps = next::used(&targets).into_iter();
+        program.unasked |= targets.iter().any(|target| next::is_unasked(agent, target));
         for step in steps.chain(next::steps(agent, scope, &project, &program)) {
             show(Line::Note(&format!("- {step}")))?;
         }
     }
     Ok(())
+}
+
+/// What the agent's own settings keep from running, of what is there now.
+fn without_effect(agent: &Agent, project: &Path, program: &Program) -> Vec<String> {
+    if agent.word != peerbus_agents::claude_code::AGENT.word {
+        return Vec::new();
+    }
+    let kind = format!("--adapter={}", agent.adapter);
+    let words = vec![program.command.clone(), "adapter".to_owned(), kind];
+    let ours = Server::new(program::NAME, words);
+    let forbidden = Settings::read(project).forbidden(&[ours]);
+    let line = |it: Forbidden| {
+        let line = format!("warning: {}; remedy: {}", it.says, it.remedy);
+        escape(&line, WARNING_CHARS)
+    };
+    forbidden.into_iter().map(line).collect()
 }
 
 const DRY: &str = "nothing was written (--dry-run)";
@@ -162,7 +188,12 @@ pub fn uninstall(request: Request, show: Show<'_>) -> Result<(), Error> {
         },
     };
     let project = targets::project()?;
+    targets::check_places(agent, scope)?;
     let mut targets = targets::targets(agent, scope, &project, &program);
+    let elsewhere = targets::elsewhere(agent, scope, &program, &Record::load(), &targets);
+    if targets.iter().all(|target| !edit::is_there(target)) && !elsewhere.is_empty() {
+        targets = elsewhere;
+    }
     let (planner, what): (Planner, _) = match request.used.as_slice() {
         [] => (edit::uninstall, "nothing of ours".to_owned()),
         _ => {
@@ -212,6 +243,11 @@ fn carry_out(
 ) -> Result<bool, Error> {
     let mut shown = false;
     let mut written = Vec::new();
+    // Two installs at once would write what the other did not know.
+    let _lock = match request.dry_run {
+        true => None,
+        false => record::lock()?,
+    };
     for _ in 0..ATTEMPTS {
         let mut record = Record::load();
         let mut edits = Vec::new();
@@ -237,7 +273,7 @@ fn carry_out(
         if request.dry_run {
             return Ok(true);
         }
-        let all = write(&edits, request.scope, &mut record, &mut written);
+        let all = write(&edits, request, &mut record, &mut written);
         if all.map_err(|failure| halfway(&failure, &written))? {
             return Ok(true);
         }
@@ -256,10 +292,7 @@ fn tell(edit: &Edit, target: &Target, show: Show<'_>) -> Result<(), Error> {
     }
     let before = file.bytes.as_ref().map(|_| file.text()).transpose()?;
     let before = before.map(|(text, mark)| format!("{mark}{text}"));
-    let plain = |text: &str| {
-        let found = edit::read(&target.want, text.trim_start_matches(BOM)).ok()?;
-        serde_json::to_string_pretty(&found).ok()
-    };
+    let plain = |text: &str| edit::short(&target.want, text.trim_start_matches(BOM));
     let path = file.path.display().to_string();
     let diff = diff::unified(&path, before.as_deref(), edit.after.as_deref(), plain);
     Ok(show(Line::Diff(&diff))?)
@@ -269,7 +302,7 @@ fn tell(edit: &Edit, target: &Target, show: Show<'_>) -> Result<(), Error> {
 /// planned anew.
 fn write(
     edits: &[Edit],
-    scope: Scope,
+    request: &Request,
     record: &mut Record,
     written: &mut Vec<PathBuf>,
 ) -> Result<bool, Error> {
@@ -280,7 +313,7 @@ fn write(
     // What goes away goes in the opposite order: a directory is made for the first file in it.
     let (stays, goes): (Vec<_>, Vec<_>) = edits().partition(|edit| edit.after.is_some());
     for edit in stays.into_iter().chain(goes.into_iter().rev()) {
-        if !write_one(edit, scope, record)? {
+        if !write_one(edit, request, record)? {
             return Ok(false);
         }
         written.push(edit.file.path.clone());
@@ -289,14 +322,15 @@ fn write(
 }
 
 /// Writes one file. What is put in is remembered first: it can be undone whatever happens then.
-fn write_one(edit: &Edit, scope: Scope, record: &mut Record) -> Result<bool, Error> {
-    let path = &edit.file.path;
+fn write_one(edit: &Edit, request: &Request, record: &mut Record) -> Result<bool, Error> {
+    let (path, own) = (&edit.file.path, request.scope == Scope::User);
     let before = record.of(path).cloned();
     let mut dirs = Vec::new();
     if let Some(mut done) = edit.done.clone() {
         if done.created && done.dirs.is_empty() {
             done.dirs = peerbus_os::dir::missing_above(path);
         }
+        done.owner = own.then(|| request.agent.word.to_owned());
         record.set(path, Some(done));
         record.save()?;
         dirs = config_file::make_parents(path).map_err(|error| {
@@ -305,7 +339,7 @@ fn write_one(edit: &Edit, scope: Scope, record: &mut Record) -> Result<bool, Err
         })?;
     }
     let after = edit.after.as_deref().map(str::as_bytes);
-    let replaced = edit.file.replace(after, scope == Scope::User);
+    let replaced = edit.file.replace(after, own);
     if !matches!(replaced, Ok(true)) {
         config_file::remove_parents(&dirs);
         record.set(path, before);

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use peerbus_agents::{Agent, Note, Scope};
+use peerbus_agents::{Agent, Fixed, Note, Part, Scope, claude_code};
 use peerbus_os::file::read_small;
 
 use super::program::NAME;
 use super::targets::{Program, Target, Want};
-use super::{edit, naming, program, used};
+use super::value::{fixed, plain};
+use super::{edit, naming, program, unasked, used};
 
 /// A file beside which a note is told has no more bytes.
 const BESIDE_BYTES_MAX: u64 = 1024 * 1024;
@@ -40,6 +41,24 @@ pub(super) fn used(targets: &[Target]) -> Vec<String> {
     said
 }
 
+/// Whether an agent may call the bus tools without asking its user, by what stands in a file.
+pub(super) fn is_unasked(agent: &Agent, target: &Target) -> bool {
+    let loaded = edit::load(&target.want, &target.path).ok().flatten();
+    let found = loaded.map(|(_, found)| found).unwrap_or_default();
+    if matches!(target.want, Want::Hooks(..)) {
+        return unasked::allows(&found, claude_code::UNASKED);
+    }
+    let Some(entry) = edit::entry(&target.want, &found) else {
+        return false;
+    };
+    let servers = agent.files.iter().filter_map(|file| match &file.part {
+        Part::Server(server) => Some(server.unasked),
+        _ => None,
+    });
+    let is = |(name, value): &(&str, Fixed)| entry.get(*name) == Some(&plain(&fixed(value)));
+    servers.flatten().any(is)
+}
+
 /// What comes next, in sentences.
 pub(super) fn steps(agent: &Agent, scope: Scope, project: &Path, called: &Program) -> Vec<String> {
     let mut steps = vec![format!(
@@ -51,7 +70,8 @@ pub(super) fn steps(agent: &Agent, scope: Scope, project: &Path, called: &Progra
             let text = read_small(&project.join(file), BESIDE_BYTES_MAX);
             text.is_some_and(|text| text.contains(&format!("\"{NAME}\"")))
         });
-        here && note.scope.is_none_or(|only| only == scope)
+        let asks = !note.asks || !called.unasked;
+        here && asks && note.scope.is_none_or(|only| only == scope)
     };
     let notes = agent.notes.iter().filter(applies);
     steps.extend(notes.map(|note| note.text.to_owned()));

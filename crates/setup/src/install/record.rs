@@ -2,13 +2,21 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use peerbus_adapter::paths::Paths;
 use peerbus_os as os;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+
+/// How long another install is waited for, and between two looks.
+const PATIENCE: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_millis(20);
+/// More than the originals of all configurations have.
+const BYTES_MAX: u64 = 256 * 1_024 * 1_024;
 
 /// All that was done as this user.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +31,10 @@ pub(crate) struct Record {
 pub(crate) struct Done {
     /// There was no file.
     pub(crate) created: bool,
+    /// The agent whose own configuration it is, for all projects. `None`: a project's, or made by an
+    /// older version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) owner: Option<String>,
     /// Directories that were made for it, the outermost first.
     pub(crate) dirs: Vec<PathBuf>,
     /// The text as it was before.
@@ -99,7 +111,7 @@ impl Record {
     /// Reads the record. One that cannot be read counts as empty: uninstall then works from what
     /// stands in the files.
     pub(crate) fn load() -> Self {
-        let text = place().and_then(|path| std::fs::read_to_string(path).ok());
+        let text = place().and_then(|path| os::file::read_small(&path, BYTES_MAX));
         let parsed = text.and_then(|text| serde_json::from_str(&text).ok());
         parsed.unwrap_or_default()
     }
@@ -107,6 +119,13 @@ impl Record {
     /// What was done to a file.
     pub(crate) fn of(&self, path: &Path) -> Option<&Done> {
         self.files.get(path)
+    }
+
+    /// The files that are an agent's own configuration, for all projects.
+    pub(crate) fn files_of(&self, agent: &str) -> impl Iterator<Item = &Path> {
+        let is = move |done: &Done| done.owner.as_deref() == Some(agent);
+        let files = self.files.iter().filter(move |(_, done)| is(done));
+        files.map(|(path, _)| path.as_path())
     }
 
     /// Remembers it; `None` forgets it.
@@ -144,7 +163,28 @@ impl Record {
 /// and originals hold what their users keep secret.
 fn write_private(path: &Path, text: &[u8]) -> std::io::Result<()> {
     os::dir::create_private(path.parent().unwrap_or(Path::new(".")))?;
-    os::file::replace_private(path, text)
+    os::file::replace_private(&os::file::behind_link(path)?, text)
+}
+
+/// Waits until no other install or uninstall of this user is under way, and keeps others waiting until
+/// the home is dropped, whose lock it is: nothing needs to be made for it. None on a file system
+/// without locks of directories.
+pub(crate) fn lock() -> Result<Option<File>, Error> {
+    let home = peerbus_agents::home();
+    let Some(lock) = home.and_then(|home| File::open(home).ok()) else {
+        return Ok(None);
+    };
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        match lock.try_lock() {
+            Ok(()) => return Ok(Some(lock)),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOOK),
+            Err(TryLockError::Error(_)) => return Ok(None),
+        }
+    }
+    Err(Error::failed(
+        "another install or uninstall is under way: let it end, and try again",
+    ))
 }
 
 fn place() -> Option<PathBuf> {

@@ -6,10 +6,15 @@ use peerbus_agents::{Agent, File, Fixed, Format, Part, Scope, Server, claude_cod
 
 use super::edit;
 use super::hooks::Hook;
+use super::record::Record;
 use super::used::{Uses, Wanted};
 use super::value::{Value, fixed, object, texts};
 use super::words::quoted;
 use crate::error::Error;
+use crate::text::escape;
+
+/// Longest value of a variable that is shown, in characters.
+const VALUE_CHARS: usize = 200;
 
 /// The directory whose project is meant: the current one.
 pub(crate) fn project() -> Result<PathBuf, Error> {
@@ -18,6 +23,49 @@ pub(crate) fn project() -> Result<PathBuf, Error> {
     }
     let here = std::env::current_dir();
     here.map_err(|error| Error::failed(format!("the current directory cannot be read: {error}")))
+}
+
+/// What is wrong with a variable that says where an agent's own configuration is.
+pub(crate) fn misplaced(agent: &Agent) -> Option<String> {
+    let wrong = agent
+        .files
+        .iter()
+        .find_map(|file| Some((file.user.variable, file.user.wrong()?)));
+    let (variable, value) = wrong?;
+    let (value, title) = (escape(&value.to_string_lossy(), VALUE_CHARS), agent.title);
+    Some(format!(
+        "{variable} is \"{value}\", which is no absolute path: each program that {title} starts there \
+         takes it for another one. Write it from / on (a ~ in quotes is no home), or unset it"
+    ))
+}
+
+/// Fails where an agent's own configuration cannot be found.
+pub(super) fn check_places(agent: &Agent, scope: Scope) -> Result<(), Error> {
+    match misplaced(agent).filter(|_| scope == Scope::User) {
+        Some(why) => Err(Error::config(why)),
+        None => Ok(()),
+    }
+}
+
+/// What was installed in an agent's own configuration in other places than these: a variable named
+/// them then.
+pub(super) fn elsewhere(
+    agent: &Agent,
+    scope: Scope,
+    program: &Program,
+    record: &Record,
+    here: &[Target],
+) -> Vec<Target> {
+    let known = |path: &Path| here.iter().any(|target| target.path == path);
+    let files = record.files_of(agent.word).filter(|path| !known(path));
+    let target = |path: &Path| {
+        let named = |file: &&File| file.user_names.iter().any(|name| path.ends_with(name));
+        let file = agent.files.iter().find(named)?;
+        let (path, want) = (path.to_owned(), want(agent, file, program));
+        Some(Target { path, want })
+    };
+    let files = files.filter(|_| scope == Scope::User);
+    files.filter_map(target).collect()
 }
 
 /// The directories above one that belong to its project too, the root the last: the one of the
@@ -78,7 +126,7 @@ pub(crate) fn targets(
     program: &Program,
 ) -> Vec<Target> {
     let target = |file: &'static File| {
-        let want = want(agent, file, scope, program);
+        let want = want(agent, file, program);
         let all = file.candidates(scope, project);
         let path = chosen(all, &want)?;
         Some(Target { path, want })
@@ -86,7 +134,7 @@ pub(crate) fn targets(
     agent.files.iter().filter_map(target).collect()
 }
 
-fn want(agent: &Agent, file: &'static File, scope: Scope, program: &Program) -> Want {
+fn want(agent: &Agent, file: &'static File, program: &Program) -> Want {
     match &file.part {
         Part::Server(server) => Want::Server {
             format: server.format,
@@ -99,14 +147,10 @@ fn want(agent: &Agent, file: &'static File, scope: Scope, program: &Program) -> 
             }),
         },
         Part::Hooks(hooks) => {
-            let before = match scope {
-                Scope::User => "",
-                Scope::Project => claude_code::IF_THERE,
-            };
-            let command = format!("{before}{}", quoted(&program.command));
+            let command = quoted(&program.command);
             let hook = |hook: &peerbus_agents::Hook| Hook {
                 event: hook.event,
-                command: format!("{command} {}", hook.arguments),
+                command: claude_code::if_there(&command, hook.arguments),
                 rewake: hook.rewake,
                 timeout_s: hook.timeout_s,
             };

@@ -1,0 +1,346 @@
+//! What Claude Code's settings let take effect, in its order, of what stands in its configuration.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use peerbus_agents::claude_code::{
+    self, MANAGED, MANAGED_DIR, MANAGED_MORE, MANAGED_SERVERS, PLUGIN,
+};
+use serde_json::Value;
+
+use super::targets::Want;
+use super::{edit, program};
+
+/// More files than anybody has.
+const FILES_MAX: usize = 1_000;
+
+/// A server, as the rules know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Server {
+    /// Its name in the configuration.
+    pub(crate) name: String,
+    /// Its program and what it is told.
+    pub(crate) words: Vec<String>,
+}
+
+impl Server {
+    pub(crate) fn new(name: &str, words: Vec<String>) -> Self {
+        let name = name.to_owned();
+        Self { name, words }
+    }
+
+    /// That of the plugin.
+    pub(crate) fn of_plugin() -> Self {
+        let words = [program::NAME, "adapter", "--adapter=cc"];
+        Self::new(
+            claude_code::PLUGIN_SERVER,
+            words.map(str::to_owned).to_vec(),
+        )
+    }
+}
+
+/// Something that has no effect, and what to do about it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Forbidden {
+    pub(crate) says: String,
+    pub(crate) remedy: String,
+}
+
+/// A file of settings.
+#[derive(Debug)]
+pub(crate) struct File {
+    pub(crate) path: PathBuf,
+    pub(crate) value: Value,
+    managed: bool,
+}
+
+impl File {
+    fn list(&self, name: &str) -> Option<&Vec<Value>> {
+        self.value.get(name)?.as_array()
+    }
+
+    /// Who changes it.
+    fn remedy(&self, what: &str) -> String {
+        match self.managed {
+            true => format!("ask who manages this machine to {what}"),
+            false => what.to_owned(),
+        }
+    }
+}
+
+/// The settings that hold for sessions in a project.
+#[derive(Debug, Default)]
+pub(crate) struct Settings {
+    /// Those that are there: what comes later has the last word.
+    pub(crate) files: Vec<File>,
+    /// The servers that are to be the only ones.
+    servers: Option<File>,
+    /// What was there and could not be read.
+    unread: Vec<Forbidden>,
+}
+
+impl Settings {
+    /// Reads a user's files, those of the project in `here`, and those of who manages the machine.
+    pub(crate) fn read(here: &Path) -> Self {
+        let mut settings = Self::default();
+        let mut seen = Vec::new();
+        for path in claude_code::settings_files(here) {
+            // A home can be a project, too.
+            let real = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+            if seen.contains(&real) {
+                continue;
+            }
+            seen.push(real);
+            let installed = path.ends_with(claude_code::SETTINGS);
+            let file = settings.load(path, false);
+            settings.files.extend(file);
+            if installed {
+                // Install and doctor read it for itself, too, and say what is wrong with it.
+                settings.unread.clear();
+            }
+        }
+        let dir = Path::new(MANAGED_DIR);
+        for path in managed(dir) {
+            let file = settings.load(path, true);
+            settings.files.extend(file);
+        }
+        settings.servers = settings.load(dir.join(MANAGED_SERVERS), true);
+        settings
+    }
+
+    /// A file of JSON, if it is there and can be read.
+    fn load(&mut self, path: PathBuf, managed: bool) -> Option<File> {
+        match edit::load(&Want::Hooks(Vec::new(), false), &path) {
+            Ok(found) => Some(File {
+                value: found?.1,
+                path,
+                managed,
+            }),
+            Err(why) => {
+                let file = File {
+                    value: Value::Null,
+                    path,
+                    managed,
+                };
+                self.unread.push(Forbidden {
+                    says: format!("{why}: whether peerbus may run is not known"),
+                    remedy: file.remedy("correct it"),
+                });
+                None
+            }
+        }
+    }
+
+    /// A member, as the last that has it says, and where.
+    fn last(&self, name: &str, managed: bool) -> Option<(&Value, &File)> {
+        let files = self.files.iter().rev();
+        let mut files = files.filter(|file| file.managed || !managed);
+        files.find_map(|file| Some((file.value.get(name)?, file)))
+    }
+
+    /// The file in which a switch is on that counts.
+    fn on(&self, name: &str, managed: bool) -> Option<&File> {
+        let found = self.last(name, managed);
+        found.and_then(|(value, file)| (value == &Value::Bool(true)).then_some(file))
+    }
+
+    /// A text, as the last that has it says, and where.
+    pub(crate) fn text(&self, name: &str) -> Option<(&str, &Path)> {
+        let (value, file) = self.last(name, false)?;
+        Some((value.as_str()?, &file.path))
+    }
+
+    /// The variables of ours that sessions are given, and where.
+    pub(crate) fn variables(&self) -> BTreeMap<&str, (String, &Path)> {
+        let mut all = BTreeMap::new();
+        for file in &self.files {
+            let env = file.value.get("env").and_then(Value::as_object);
+            for (name, value) in env.into_iter().flatten() {
+                let value = match value {
+                    Value::String(text) => text.clone(),
+                    other => other.to_string(),
+                };
+                if name.starts_with("PEERBUS_") {
+                    all.insert(name.as_str(), (value, file.path.as_path()));
+                }
+            }
+        }
+        all
+    }
+
+    /// The plugin's id and the file that has it on, if it is on.
+    pub(crate) fn plugin(&self) -> Option<(&str, &Path)> {
+        let mut on = BTreeMap::new();
+        for file in &self.files {
+            let plugins = file.value.get("enabledPlugins").and_then(Value::as_object);
+            for (id, switch) in plugins.into_iter().flatten() {
+                if id.starts_with(PLUGIN) {
+                    on.insert(id.as_str(), (switch != &Value::Bool(false), file));
+                }
+            }
+        }
+        let found = on.into_iter().find(|(_, (on, _))| *on);
+        found.map(|(id, (_, file))| (id, file.path.as_path()))
+    }
+
+    /// All that keeps these servers, and our hooks, from running.
+    pub(crate) fn forbidden(&self, servers: &[Server]) -> Vec<Forbidden> {
+        let unread = self.unread.iter().map(|it| Forbidden {
+            says: it.says.clone(),
+            remedy: it.remedy.clone(),
+        });
+        let servers = servers.iter().filter_map(|server| self.forbids(server));
+        unread.chain(self.forbids_hooks()).chain(servers).collect()
+    }
+
+    fn forbids_hooks(&self) -> Option<Forbidden> {
+        let says = |file: &File, what: &str| {
+            let path = file.path.display();
+            format!("{path} has `{what}`: no hook of peerbus runs")
+        };
+        if let Some(file) = self.on("disableAllHooks", false) {
+            let remedy = match file.managed {
+                true => file.remedy("remove that line"),
+                false => {
+                    "remove that line, or live with the session's own socket and channels alone"
+                        .to_owned()
+                }
+            };
+            let says = says(file, "disableAllHooks");
+            return Some(Forbidden { says, remedy });
+        }
+        if self.plugin_of_managers() {
+            return None;
+        }
+        let (what, file) = match self.on("allowManagedHooksOnly", true) {
+            Some(file) => ("allowManagedHooksOnly", file),
+            None => (PLUGINS_ONLY, self.plugins_only("hooks")?),
+        };
+        Some(Forbidden {
+            says: says(file, what),
+            remedy: file.remedy("allow them, by the plugin in `enabledPlugins` there"),
+        })
+    }
+
+    /// Whether who manages the machine has the plugin on.
+    fn plugin_of_managers(&self) -> bool {
+        self.plugin()
+            .is_some_and(|(_, path)| self.files.iter().any(|it| it.managed && it.path == path))
+    }
+
+    /// The file that lets plugins alone bring something.
+    fn plugins_only(&self, what: &str) -> Option<&File> {
+        let (value, file) = self.last(PLUGINS_ONLY, true)?;
+        let all = value == &Value::Bool(true);
+        let one = value
+            .as_array()
+            .is_some_and(|all| all.contains(&what.into()));
+        let plugin = self.plugin().is_some();
+        ((all || one) && !plugin).then_some(file)
+    }
+
+    fn forbids(&self, server: &Server) -> Option<Forbidden> {
+        let name = &server.name;
+        let forbidden = |file: &File, says: &str, remedy: &str| Forbidden {
+            says: format!("{} {says}", file.path.display()),
+            remedy: file.remedy(remedy),
+        };
+        if let Some(only) = &self.servers {
+            let there = only.value.get("mcpServers").and_then(|all| all.get(name));
+            if there.is_none_or(|entry| !edit::is_ours(entry)) {
+                let says = format!(
+                    "has the only servers that Claude Code starts, and {name} is not there"
+                );
+                return Some(forbidden(only, &says, "put it there"));
+            }
+        }
+        let denies = |file: &&File| {
+            let list = file.list("deniedMcpServers").into_iter().flatten();
+            list.into_iter()
+                .any(|rule| is_named(rule, server) || runs(rule, server))
+        };
+        if let Some(file) = self.files.iter().find(denies) {
+            let says = format!("has {name} in `deniedMcpServers`: Claude Code does not start it");
+            return Some(forbidden(file, &says, "take it out of that list"));
+        }
+        if self.servers.is_some() {
+            return None;
+        }
+        if let Some(file) = self.plugins_only("mcp") {
+            let says = format!("has `{PLUGINS_ONLY}`: Claude Code does not start {name}");
+            return Some(forbidden(file, &says, "allow it, or use the plugin"));
+        }
+        let only = self.on("allowManagedMcpServersOnly", true).is_some();
+        let lists = self.files.iter().filter(|file| file.managed || !only);
+        let lists: Vec<_> = lists
+            .filter_map(|file| Some((file, file.list("allowedMcpServers")?)))
+            .collect();
+        let (file, _) = lists.last()?;
+        let rules = || lists.iter().flat_map(|(_, rules)| *rules);
+        let by_command = rules().any(|rule| rule.get("serverCommand").is_some());
+        let allows = |rule: &Value| runs(rule, server) || !by_command && is_named(rule, server);
+        if rules().any(allows) {
+            return None;
+        }
+        let says = format!("has `allowedMcpServers` without {name}: Claude Code does not start it");
+        let rule = match by_command {
+            true => serde_json::json!({ "serverCommand": server.words }),
+            false => serde_json::json!({ "serverName": name }),
+        };
+        Some(forbidden(file, &says, &format!("add {rule} to that list")))
+    }
+}
+
+const PLUGINS_ONLY: &str = "strictPluginOnlyCustomization";
+
+/// The settings of who manages the machine, those that count most the last.
+fn managed(dir: &Path) -> Vec<PathBuf> {
+    let more = std::fs::read_dir(dir.join(MANAGED_MORE)).into_iter();
+    let more = more.flatten().flatten().take(FILES_MAX);
+    let mut more: Vec<_> = more.map(|entry| entry.path()).collect();
+    more.retain(|path| {
+        let hidden = path
+            .file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        !hidden && path.extension().is_some_and(|ending| ending == "json")
+    });
+    more.sort();
+    more.insert(0, dir.join(MANAGED));
+    more
+}
+
+fn is_named(rule: &Value, server: &Server) -> bool {
+    rule.get("serverName").and_then(Value::as_str) == Some(server.name.as_str())
+}
+
+fn runs(rule: &Value, server: &Server) -> bool {
+    let words = rule.get("serverCommand").and_then(Value::as_array);
+    words.is_some_and(|words| {
+        let words = words.iter().map(|word| word.as_str().map(filled));
+        words.eq(server.words.iter().map(|word| Some(filled(word))))
+    })
+}
+
+/// A word with `${NAME}` and `${NAME:-OTHERWISE}` filled in; what has no value stays.
+fn filled(word: &str) -> String {
+    let mut full = String::new();
+    let mut rest = word;
+    while let Some((before, after)) = rest.split_once("${") {
+        full.push_str(before);
+        let Some((inside, after)) = after.split_once('}') else {
+            rest = &rest[before.len()..];
+            break;
+        };
+        let (name, otherwise) = match inside.split_once(":-") {
+            Some((name, otherwise)) => (name, Some(otherwise.to_owned())),
+            None => (inside, None),
+        };
+        let value = std::env::var(name).ok().or(otherwise);
+        full.push_str(&value.unwrap_or_else(|| format!("${{{inside}}}")));
+        rest = after;
+    }
+    full + rest
+}
+
+#[cfg(test)]
+mod tests;

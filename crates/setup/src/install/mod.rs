@@ -99,7 +99,7 @@ pub fn install(request: Request, show: Show<'_>) -> Result<(), Error> {
             "{title} has no setting for --allow: leave it out, and see what its own options do"
         )));
     }
-    let project = targets::project()?;
+    let project = targets::project(scope)?;
     let targets = targets::targets(agent, scope, &project, &program);
     let kept = naming::kept(&targets).filter(|_| program.name.is_none());
     program.uses = Uses {
@@ -161,7 +161,7 @@ pub fn uninstall(request: Request, show: Show<'_>) -> Result<(), Error> {
             ..Uses::default()
         },
     };
-    let project = targets::project()?;
+    let project = targets::project(scope)?;
     let mut targets = targets::targets(agent, scope, &project, &program);
     let (planner, what): (Planner, _) = match request.used.as_slice() {
         [] => (edit::uninstall, "nothing of ours".to_owned()),

@@ -1,6 +1,7 @@
 //! Processes and their parents.
 
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use rustix::io::Errno;
@@ -105,6 +106,39 @@ pub fn handle(pid: u32, still: impl FnOnce() -> bool) -> Option<OwnedFd> {
 #[cfg(not(target_os = "linux"))]
 pub fn handle(_: u32, _: impl FnOnce() -> bool) -> Option<OwnedFd> {
     None
+}
+
+/// Whether a process is stopped, as by `SIGSTOP` or by Ctrl-Z, as far as `/proc` tells.
+#[must_use]
+pub fn is_stopped(id: u32) -> bool {
+    let text = file::read_small(Path::new(&format!("/proc/{id}/stat")), STAT_BYTES_MAX);
+    let state = text.as_deref().and_then(|text| text.rsplit_once(')'));
+    state.is_some_and(|(_, fields)| matches!(fields.trim_start().chars().next(), Some('T' | 't')))
+}
+
+/// Whether a process has a file open, as far as `/proc` tells: a number that is read somewhere may
+/// be another process's here, or by now.
+#[must_use]
+pub fn has_open(id: u32, file: &Path) -> bool {
+    let Ok(wanted) = file.metadata() else {
+        return false;
+    };
+    let open = std::fs::read_dir(format!("/proc/{id}/fd"));
+    open.into_iter().flatten().flatten().any(|entry| {
+        let found = std::fs::metadata(entry.path());
+        found.is_ok_and(|found| (found.dev(), found.ino()) == (wanted.dev(), wanted.ino()))
+    })
+}
+
+/// Asks a process of this user's to end.
+///
+/// # Errors
+///
+/// When it cannot be asked.
+pub fn terminate(id: u32) -> std::io::Result<()> {
+    let pid = i32::try_from(id).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or(std::io::ErrorKind::NotFound)?;
+    Ok(rustix::process::kill_process(pid, Signal::TERM)?)
 }
 
 /// Whether this process ignores a signal, as far as `/proc` tells.

@@ -4,6 +4,7 @@ mod end;
 mod given;
 mod never;
 mod older;
+mod reach;
 mod start;
 
 use std::fs;

@@ -78,10 +78,8 @@ fn nothing(_: &mut Setup) {}
 
 const OTHER_SECRET: &str = "another-secret-of-more-than-32-bytes";
 
-/// A broker's socket fits in there, an adapter's does not; and in the other neither does.
+/// A broker's socket fits in there, an adapter's does not.
 const LONG: &str = "/tmp/so-long-a-name-that-the-socket-of-an-adapter-has-no-address-there";
-const LONGER: &str =
-    "/tmp/so-long-a-name-that-the-socket-of-an-adapter-has-no-address-there-nor-has-a-brokers";
 
 const FAULTS: &[Fault] = &[
     Fault {
@@ -221,9 +219,10 @@ const FAULTS: &[Fault] = &[
         plant: nothing,
         env: &[("XDG_RUNTIME_DIR", "/dev/null")],
         says: &[
-            "failed  directories: ",
-            "cannot be written",
-            "remedy: make it your own",
+            "warning directories: ",
+            "XDG_RUNTIME_DIR=/dev/null cannot be used",
+            ".local/state/peerbus",
+            "remedy: set it to a directory of your own",
         ],
     },
     Fault {
@@ -231,19 +230,19 @@ const FAULTS: &[Fault] = &[
         plant: nothing,
         env: &[("XDG_RUNTIME_DIR", LONG), ("XDG_STATE_HOME", LONG)],
         says: &[
-            "failed  socket: ",
-            "/sessions is too long",
-            "remedy: set XDG_RUNTIME_DIR to a shorter",
+            "warning directories: ",
+            "is too long a path for sockets",
+            "sockets are in /tmp/peerbus-",
         ],
     },
     Fault {
-        what: "a path too long for the broker's socket",
+        what: "a configuration directory that is none",
         plant: nothing,
-        env: &[("XDG_RUNTIME_DIR", LONGER)],
+        env: &[("XDG_CONFIG_HOME", "/dev/null")],
         says: &[
-            "failed  socket: ",
-            "/peerbus.sock is too long",
-            "remedy: set XDG_RUNTIME_DIR to a shorter",
+            "failed  directories: ",
+            "/dev/null/peerbus cannot be written",
+            "remedy: make it your own",
         ],
     },
     Fault {

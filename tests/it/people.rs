@@ -1,5 +1,8 @@
 //! What a person in a shell asks and is shown.
 
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+
 use serde_json::{Value, json};
 
 use crate::orphans::Session;
@@ -286,9 +289,11 @@ fn a_person_is_told_what_takes_long_and_a_program_is_not() {
     assert!(shown.contains(waits), "{shown}");
     assert!(!home.run(&send).fails(1).contains(waits));
 
-    let asleep = |signal| rustix::process::kill_process(broker.pid(), signal).expect("our child");
-    asleep(rustix::process::Signal::STOP);
-    let mut asks = terminal(&home, "80", &["history"]);
+    // One that takes its time stands before the broker.
+    let slow = home.path().join("slow.sock");
+    let listener = UnixListener::bind(&slow).expect("a socket");
+    let slow = slow.to_str().expect("UTF-8");
+    let mut asks = terminal(&home, "80", &["history", "--socket", slow]);
     let asking = asks.stdout(std::process::Stdio::piped()).spawn();
     let mut asking = asking.expect("python3 is installed");
     let shown = Lines::of(asking.stdout.take().expect("a pipe"));
@@ -296,7 +301,17 @@ fn a_person_is_told_what_takes_long_and_a_program_is_not() {
         line.contains("waiting for the broker's answer")
             .then_some(())
     });
-    asleep(rustix::process::Signal::CONT);
+    let socket = home.database().with_file_name("peerbus.sock");
+    std::thread::spawn(move || {
+        for asked in listener.incoming().flatten() {
+            let mut answers = UnixStream::connect(&socket).expect("a broker");
+            let mut request = asked.try_clone().expect("a socket");
+            let mut to = answers.try_clone().expect("a socket");
+            std::thread::spawn(move || std::io::copy(&mut request, &mut to));
+            std::io::copy(&mut answers, &mut &asked).expect("an answer");
+            asked.shutdown(Shutdown::Both).expect("it is open");
+        }
+    });
     shown.find("its answer", |line| {
         line.contains("ada → bob").then_some(())
     });

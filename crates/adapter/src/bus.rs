@@ -164,6 +164,7 @@ impl Bus {
         body: &str,
         deadline: Duration,
     ) -> Result<Sent, SendError> {
+        let deadline = self.patience(deadline);
         let from = self.shared().with(|session, _| session.name().clone());
         let draft = compose::draft(&from, id.clone(), to, body)?;
         let answer = self.shared().ask(|session, now| {
@@ -180,6 +181,14 @@ impl Bus {
         match answer.await {
             Ok(Reply::Sent { outcome, .. }) => self.sent(&id, outcome, deadline),
             _ => Err(SendError::Closed),
+        }
+    }
+
+    /// How long to wait for the broker: not at all where that is of no use.
+    fn patience(&self, deadline: Duration) -> Duration {
+        match self.link().borrow().in_the_way() {
+            Some(_) => Duration::ZERO,
+            None => deadline,
         }
     }
 
@@ -203,8 +212,12 @@ impl Bus {
             Unsent::Refused(refusal) => Err(SendError::Refused(refusal)),
             Unsent::NeverLeft if over => Err(SendError::Closed),
             Unsent::NeverLeft => {
+                let within = match deadline.is_zero() {
+                    true => String::new(),
+                    false => format!(" within {seconds} s"),
+                };
                 let sentence = format!(
-                    "not sent within {seconds} s, and it will not be: {}; send it again later",
+                    "not sent{within}, and it will not be: {}; send it again later",
                     self.shared().sentence()
                 );
                 Err(SendError::TimedOut {
@@ -316,6 +329,7 @@ impl Bus {
         ask: impl FnOnce(&mut Session, u64) -> Result<QueryId, Overloaded>,
         deadline: Duration,
     ) -> Result<Answer, BusError> {
+        let deadline = self.patience(deadline);
         let asked = self.shared().ask(|session, now| {
             let until_ms = now.mono_ms.saturating_add(millis(deadline));
             ask(session, until_ms).map(Asked::Query)
@@ -330,6 +344,10 @@ impl Bus {
             return Err(BusError::Closed);
         };
         outcome.map_err(|failure| match failure {
+            QueryFailure::TimedOut if deadline.is_zero() => BusError::TimedOut(format!(
+                "no answer from the broker: {}",
+                self.shared().sentence()
+            )),
             QueryFailure::TimedOut => BusError::TimedOut(format!(
                 "no answer from the broker within {} s: {}",
                 deadline.as_secs_f64(),

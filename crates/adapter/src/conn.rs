@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures_util::{Sink, SinkExt as _, Stream as _, StreamExt as _};
 use peerbus_core::peer::Ended;
 use peerbus_wire::CloseReason;
+use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Error, Message};
@@ -171,6 +172,9 @@ fn ended(error: Error) -> Ended {
             "the broker sent a message over the limit ({})",
             CloseReason::TooLarge.text()
         )),
+        Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => broken(
+            "the connection ended without a word: the broker was killed, or the way to it broke",
+        ),
         _ => broken("the connection broke: the broker violated the WebSocket protocol"),
     }
 }

@@ -14,10 +14,10 @@ use std::sync::Arc;
 use peerbus_os::user;
 
 pub use self::ask::{ask, came_to_be};
-pub use self::lock::{holder, turn};
+pub use self::lock::{end_holder, holder, known_holder, turn, with_named};
 pub use self::log::{LOG_BYTES_MAX, begin_log, open_log, turn_log};
 pub use self::mark::{leave_mark, take_mark_away};
-pub use self::start::{BEGINS, HELD, READY, Starter, Tried};
+pub use self::start::{BEGINS, HELD, NOT_STARTED, READY, Starter, Tried};
 
 use crate::error::ConfigError;
 use crate::paths::Paths;
@@ -180,8 +180,10 @@ fn is_handed_on(variable: &OsStr) -> bool {
     let Some(name) = variable.to_str() else {
         return false;
     };
-    matches!(name, "HOME" | "PATH" | "LANG" | "PEERBUS_LOG")
-        || ["XDG_", "LC_"].iter().any(|begin| name.starts_with(begin))
+    matches!(
+        name,
+        "HOME" | "PATH" | "LANG" | "PEERBUS_LOG" | "PEERBUS_HISTORY"
+    ) || ["XDG_", "LC_"].iter().any(|begin| name.starts_with(begin))
 }
 
 #[cfg(test)]
@@ -236,6 +238,7 @@ mod tests {
             "LANG",
             "LC_ALL",
             "PEERBUS_LOG",
+            "PEERBUS_HISTORY",
         ] {
             assert!(handed_on(name), "{name}");
         }

@@ -2,9 +2,11 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use peerbus_os::{socket, user};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
@@ -13,7 +15,8 @@ use tokio_tungstenite::tungstenite::http::header::SERVER;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::{WebSocketStream, client_async_with_config, tungstenite};
 
-use crate::demand::Demand;
+use crate::demand::{Demand, with_named};
+use crate::stopped::check_awake;
 use crate::tls::{TlsFiles, Unusable};
 use crate::url::{DEFAULT_URL, Url};
 
@@ -44,10 +47,11 @@ pub(crate) fn candidates(url: Option<&Url>, sockets: &[PathBuf], as_v1: bool) ->
     if let Some(url) = url {
         return vec![url.clone()];
     }
-    let there = sockets.iter().filter(|path| path.exists());
+    let sockets = with_named(sockets).into_iter();
+    let there = sockets.filter(|path| path.exists());
     let tcp = as_v1 || cfg!(not(unix));
     there
-        .map(|path| Url::Unix(path.clone()))
+        .map(Url::Unix)
         .chain(Url::parse(DEFAULT_URL).ok().filter(|_| tcp))
         .collect()
 }
@@ -95,7 +99,7 @@ pub(crate) async fn dial<'u>(
                 return Err(Undialed { why, absent: false });
             }
             Ok(Err(Failure::Absent(why))) => failures.push(format!("{url} ({why})")),
-            Err(_) => failures.push(format!("{url} (no answer within {} s)", CONNECT.as_secs())),
+            Err(_) => failures.push(format!("{url} ({})", silent(url))),
         }
     }
     let places = failures.join(" nor at ");
@@ -104,6 +108,28 @@ pub(crate) async fn dial<'u>(
         why: format!("no broker at {places}: is `peerbus serve` running?{never}"),
         absent: true,
     })
+}
+
+/// What is there that took a connection and does not answer.
+fn silent(url: &Url) -> String {
+    let silent = format!("no answer within {} s", CONNECT.as_secs());
+    let Url::Unix(path) = url else {
+        return silent;
+    };
+    let stream = socket::connect(path).ok();
+    match stream.and_then(|stream| socket::listener(&stream)) {
+        Some((pid, _)) => format!("{silent} of process {pid}, which listens there"),
+        None => silent,
+    }
+}
+
+/// Fails where another user listens at a socket; root may, for a service manager.
+pub(crate) fn check_user(stream: &impl AsFd) -> io::Result<()> {
+    match socket::listener(stream) {
+        Some((_, 0)) => Ok(()),
+        _ if user::id() == 0 => Ok(()),
+        _ => socket::check_listener(stream),
+    }
 }
 
 /// Why none is started, if somebody may wonder.
@@ -125,9 +151,8 @@ fn nowhere(sockets: &[PathBuf], demand: &Demand) -> String {
         looked => format!(" (no socket at {})", looked.join(" nor at ")),
     };
     format!(
-        "no broker is running here{looked}: start one with `peerbus serve`{}. If one runs, it was \
-         started with another XDG_RUNTIME_DIR or socket: set PEERBUS_URL=unix:PATH to the path \
-         that it said at its start",
+        "no broker is running here{looked}: start one with `peerbus serve`{}. If one runs with \
+         another database and another socket, set PEERBUS_URL=unix:PATH to that socket's path",
         never(demand)
     )
 }
@@ -179,7 +204,12 @@ pub async fn open_socket(url: &Url, tls: &TlsFiles) -> Result<Socket, String> {
 
 async fn connect(url: &Url, tls: &TlsFiles) -> Result<Box<dyn Stream>, Failure> {
     Ok(match url {
-        Url::Unix(path) => Box::new(UnixStream::connect(path).await?),
+        Url::Unix(path) => {
+            let stream = UnixStream::connect(path).await?;
+            check_user(&stream)?;
+            check_awake(&stream)?;
+            Box::new(stream)
+        }
         Url::Tcp {
             tls: true,
             host,

@@ -104,7 +104,7 @@ impl Bus {
                 let state = link.borrow_and_update().clone();
                 let passing = match state {
                     LinkState::Online { .. } => self.shared().with(|s, _| s.is_giving_way()),
-                    LinkState::Connecting { .. } => true,
+                    LinkState::Connecting { .. } => state.in_the_way().is_none(),
                     _ => false,
                 };
                 if !passing || link.changed().await.is_err() {

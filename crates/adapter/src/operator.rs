@@ -6,8 +6,14 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::dial::plain;
+use peerbus_os::socket;
 
+use crate::demand::with_named;
+use crate::dial::{UNUSABLE, check_user, plain};
+use crate::stopped::check_awake;
+
+/// How long the broker may take to answer.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 /// Largest answer that is read, in bytes.
 const ANSWER_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// Largest head of an answer, in bytes.
@@ -49,8 +55,26 @@ impl Answer {
 ///
 /// When none answers, with a sentence.
 pub fn over(sockets: &[PathBuf], method: &str, target: &str) -> Result<Answer, String> {
-    exchange(connect(sockets)?, method, target)
-        .map_err(|error| format!("the broker does not answer: {error}"))
+    let stream = connect(sockets)?;
+    let listener = socket::listener(&stream);
+    exchange(stream, method, target).map_err(|error| silent(&error, listener))
+}
+
+/// A broker took a connection, and does not answer.
+fn silent(error: &io::Error, listener: Option<(u32, u32)>) -> String {
+    let late = matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+    );
+    let (seconds, why) = (ANSWERS_WITHIN.as_secs(), plain(error));
+    match listener {
+        Some((pid, _)) if late => format!(
+            "the broker does not answer: process {pid} listens there and said nothing for \
+             {seconds} s; `kill -9 {pid}` ends it: everything that was accepted is on disk"
+        ),
+        None if late => format!("the broker does not answer within {seconds} s"),
+        _ => format!("the broker does not answer: {why}"),
+    }
 }
 
 /// Connects to the first of these sockets that answers.
@@ -60,23 +84,30 @@ pub fn over(sockets: &[PathBuf], method: &str, target: &str) -> Result<Answer, S
 /// When none does: a sentence that names them.
 pub fn connect(sockets: &[PathBuf]) -> Result<UnixStream, String> {
     let mut failures = Vec::new();
-    for socket in sockets {
-        match UnixStream::connect(socket) {
-            Ok(stream) => return Ok(stream),
+    for socket in &with_named(sockets) {
+        let connected = UnixStream::connect(socket);
+        let connected = connected.and_then(|stream| check_user(&stream).map(|()| stream));
+        match connected {
+            Ok(stream) => {
+                let unusable = |why| format!("{UNUSABLE}{}: {why}", socket.display());
+                return match check_awake(&stream) {
+                    Ok(()) => Ok(stream),
+                    Err(why) => Err(unusable(why)),
+                };
+            }
             Err(error) => failures.push(format!("{} ({})", socket.display(), plain(&error))),
         }
     }
     Err(format!(
-        "cannot reach the broker at {}; is `peerbus serve` running here? If it was started with \
-         another XDG_RUNTIME_DIR or socket, name the path: --socket PATH, or \
-         PEERBUS_URL=unix:PATH",
+        "cannot reach the broker at {}; is `peerbus serve` running here? If it has another \
+         database and another socket, name the path: --socket PATH, or PEERBUS_URL=unix:PATH",
         failures.join(" nor at ")
     ))
 }
 
 fn exchange(mut stream: UnixStream, method: &str, target: &str) -> io::Result<Answer> {
-    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-    stream.set_write_timeout(Some(Duration::from_secs(10)))?;
+    stream.set_read_timeout(Some(ANSWERS_WITHIN))?;
+    stream.set_write_timeout(Some(ANSWERS_WITHIN))?;
     write!(
         stream,
         "{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -127,7 +158,8 @@ impl Events {
     ///
     /// Why there is no such stream.
     pub fn on(stream: UnixStream, cursor: Option<&str>) -> Result<Self, Streamless> {
-        let gone = |error: io::Error| Streamless::Away(error.to_string());
+        let listener = socket::listener(&stream);
+        let gone = |error: io::Error| Streamless::Away(silent(&error, listener));
         let sent = cursor.map(|cursor| format!("Last-Event-ID: {cursor}\r\n"));
         let sent = sent.unwrap_or_default();
         // 1.0: what comes is not cut into chunks.
@@ -137,7 +169,7 @@ impl Events {
         )
         .map_err(gone)?;
         stream
-            .set_read_timeout(Some(STREAM_SILENCE))
+            .set_read_timeout(Some(ANSWERS_WITHIN))
             .map_err(gone)?;
         let mut stream = BufReader::new(stream);
         let mut head = String::new();
@@ -147,6 +179,8 @@ impl Events {
                 return Err(Streamless::Away(why.into()));
             }
         }
+        let silence = stream.get_ref().set_read_timeout(Some(STREAM_SILENCE));
+        silence.map_err(gone)?;
         let status = head
             .split(' ')
             .nth(1)

@@ -1,10 +1,18 @@
 //! Where things are on this machine.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy;
+use peerbus_os::{dir, socket, user};
 
 use crate::error::ConfigError;
+
+pub(crate) const DATABASE: &str = "peerbus.db";
+const SOCKET: &str = "peerbus.sock";
+/// As long as a socket's path gets below a directory, on Linux (`proc(5)`, pid_max).
+const LONGEST_SOCKET: &str = "sessions/4194304.4194304.sock";
 
 /// The directories and files of one user's bus.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,8 +21,8 @@ pub struct Paths {
     pub config_dir: PathBuf,
     /// `$XDG_STATE_HOME/peerbus`: what the broker keeps.
     pub state_dir: PathBuf,
-    /// `$XDG_RUNTIME_DIR/peerbus`; when that variable is not set, `/run/user/UID/peerbus`, or
-    /// `state_dir` where there is no such directory of this user's.
+    /// The first of these in which this user can listen: `$XDG_RUNTIME_DIR/peerbus`,
+    /// `/run/user/UID/peerbus`, `state_dir`, and a short directory below `/tmp`.
     pub runtime_dir: PathBuf,
     /// `config_dir/credentials.toml`.
     pub credentials: PathBuf,
@@ -26,8 +34,8 @@ pub struct Paths {
     pub database: PathBuf,
     /// `runtime_dir/peerbus.sock`: where `serve` listens.
     pub socket: PathBuf,
-    /// Where a client looks for the socket: `socket`, then `state_dir/peerbus.sock` (a broker
-    /// that was started without a runtime directory).
+    /// Where a client looks for the socket: `socket`, then in the other directories in which a
+    /// broker with another environment listens.
     pub sockets: Vec<PathBuf>,
 }
 
@@ -42,8 +50,9 @@ impl Paths {
             ConfigError("no home directory: set HOME, or XDG_CONFIG_HOME and XDG_STATE_HOME".into())
         })?;
         let state = base.state_dir().unwrap_or_else(|| base.data_dir());
-        let runtime = base.runtime_dir().or_else(peerbus_os::user::runtime_dir);
-        Ok(Self::under(base.config_dir(), state, runtime))
+        let runtime = [base.runtime_dir(), peerbus_os::user::runtime_dir()];
+        let runtime: Vec<_> = runtime.into_iter().flatten().collect();
+        Ok(Self::under(base.config_dir(), state, &runtime))
     }
 
     /// `state_dir/broker.log`: the log of a broker that was started on demand.
@@ -52,19 +61,40 @@ impl Paths {
         self.state_dir.join("broker.log")
     }
 
-    pub(crate) fn under(config: PathBuf, state: PathBuf, runtime: Option<PathBuf>) -> Self {
-        const SOCKET: &str = "peerbus.sock";
+    /// Where a broker listens when `socket` cannot be used.
+    #[must_use]
+    pub fn other_sockets(&self) -> Vec<PathBuf> {
+        let others = self.sockets.iter().skip(1);
+        others.filter(|path| is_closed(path)).cloned().collect()
+    }
+
+    /// The database of this user's that is used without `XDG_STATE_HOME`, if it is there and another
+    /// one: mail in it is delivered by its own broker alone.
+    #[must_use]
+    pub fn other_database(&self) -> Option<PathBuf> {
+        let usual = peerbus_agents::home()?
+            .join(".local/state/peerbus")
+            .join(DATABASE);
+        (usual != self.database && usual.exists()).then_some(usual)
+    }
+
+    pub(crate) fn under(config: PathBuf, state: PathBuf, runtime: &[PathBuf]) -> Self {
         let config_dir = config.join("peerbus");
         let state_dir = state.join("peerbus");
-        let runtime_dir = runtime.map_or_else(|| state_dir.clone(), |dir| dir.join("peerbus"));
+        let dirs = directories(&state_dir, runtime);
+        let can_listen = |dir: &&PathBuf| {
+            socket::fits(&dir.join(LONGEST_SOCKET)) && is_closed(dir) && dir::is_usable(dir)
+        };
+        let runtime_dir = dirs.iter().find(can_listen).unwrap_or(&state_dir).clone();
         let socket = runtime_dir.join(SOCKET);
-        let mut sockets = vec![socket.clone(), state_dir.join(SOCKET)];
-        sockets.dedup();
+        let others = dirs.iter().map(|dir| dir.join(SOCKET));
+        let others = others.filter(|other| *other != socket);
+        let sockets = std::iter::once(socket.clone()).chain(others).collect();
         Self {
             credentials: config_dir.join("credentials.toml"),
             gates: config_dir.join("sessions.toml"),
             tokens: config_dir.join("tokens.toml"),
-            database: state_dir.join("peerbus.db"),
+            database: state_dir.join(DATABASE),
             config_dir,
             state_dir,
             runtime_dir,
@@ -74,22 +104,97 @@ impl Paths {
     }
 }
 
+/// Where sockets may be, best first. A runtime directory of another user's is none.
+fn directories(state_dir: &Path, runtime: &[PathBuf]) -> Vec<PathBuf> {
+    let own = runtime
+        .iter()
+        .filter(|dir| !dir.exists() || user::owns(dir));
+    let mut dirs: Vec<_> = own.map(|dir| dir.join("peerbus")).collect();
+    dirs.push(state_dir.to_owned());
+    dirs.push(short(state_dir));
+    let mut known = BTreeSet::new();
+    dirs.retain(|dir| known.insert(dir.clone()));
+    dirs
+}
+
+/// A directory whose path is short, one for each state directory.
+fn short(state_dir: &Path) -> PathBuf {
+    let hash = fnv1a(state_dir.as_os_str().as_bytes());
+    short_root().join(format!("{hash:016x}"))
+}
+
+fn short_root() -> PathBuf {
+    PathBuf::from(format!("/tmp/peerbus-{}", user::id()))
+}
+
+/// Whether nobody else can put something in the place of a directory of ours: below `/tmp` whoever
+/// is first has the name.
+pub(crate) fn is_closed(dir: &Path) -> bool {
+    let root = short_root();
+    !dir.starts_with(&root) || dir::is_private_or_missing(&root)
+}
+
+/// A hash that is the same in each build: broker and clients name one directory.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn without_a_runtime_directory_the_socket_lies_with_the_state() {
-        let paths = Paths::under("/c".into(), "/s".into(), Some("/r".into()));
-        assert_eq!(
-            paths.credentials,
-            PathBuf::from("/c/peerbus/credentials.toml")
-        );
-        assert_eq!(paths.socket, PathBuf::from("/r/peerbus/peerbus.sock"));
-        let other = PathBuf::from("/s/peerbus/peerbus.sock");
-        assert_eq!(paths.sockets, [paths.socket.clone(), other.clone()]);
+    /// Paths below a directory, with such a runtime directory.
+    fn with(dir: &Path, runtime: &[PathBuf]) -> Paths {
+        Paths::under(dir.join("c"), dir.join("s"), runtime)
+    }
 
-        let paths = Paths::under("/c".into(), "/s".into(), None);
-        assert_eq!((paths.socket, paths.sockets), (other.clone(), vec![other]));
+    #[test]
+    fn the_socket_lies_in_the_first_directory_that_can_be_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let paths = with(dir.path(), &[path("r")]);
+        assert_eq!(paths.credentials, path("c/peerbus/credentials.toml"));
+        let (runtime, state) = (
+            path("r/peerbus/peerbus.sock"),
+            path("s/peerbus/peerbus.sock"),
+        );
+        assert_eq!(paths.socket, runtime);
+        assert_eq!(paths.sockets[..2], [runtime, state.clone()]);
+
+        std::fs::write(path("file"), "").unwrap();
+        let long = path(&"x".repeat(80));
+        for unusable in [path("file"), path("file/below"), long] {
+            let paths = with(dir.path(), std::slice::from_ref(&unusable));
+            assert_eq!(paths.socket, state, "{unusable:?}");
+            // A broker that could use it is looked for.
+            let there = unusable.join("peerbus/peerbus.sock");
+            assert!(paths.sockets.contains(&there), "{unusable:?}");
+        }
+        let next = with(dir.path(), &[path("file"), path("r")]);
+        assert_eq!(next.runtime_dir, path("r/peerbus"));
+        assert_eq!(with(dir.path(), &[]).socket, state);
+    }
+
+    #[test]
+    fn where_every_path_is_too_long_a_short_one_is_taken_by_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let long = dir.path().join("x".repeat(90));
+        let paths = with(&long, &[long.join("r")]);
+        let id = user::id();
+        let short = format!("/tmp/peerbus-{id}/");
+        assert!(paths.runtime_dir.starts_with(&short), "{paths:?}");
+        assert!(socket::fits(&paths.runtime_dir.join(LONGEST_SOCKET)));
+        assert_eq!(with(&long, &[]).socket, paths.socket);
+        let other = with(&long.join("other"), &[]);
+        assert_ne!(other.socket, paths.socket, "each state has its own");
+        assert!(with(dir.path(), &[]).sockets.len() == 2);
+    }
+
+    #[test]
+    fn the_hash_in_a_path_is_that_of_each_build() {
+        assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
     }
 }

@@ -80,6 +80,11 @@ pub(crate) async fn reach(config: &Config) -> Result<Reached, Unreached> {
                     None => why,
                 }));
             }
+            Err(Unreached::NoCredentials(CredentialsError::Missing(_))) if busy.is_some() => {
+                let busy = busy.unwrap_or_default();
+                let why = "no broker is running here, which would make the credentials";
+                return Err(absent(format!("{why}; none was started, because {busy}")));
+            }
             reached => return reached,
         }
         sleep(AGAIN).await;

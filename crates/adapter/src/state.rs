@@ -6,6 +6,9 @@ use std::time::Instant;
 use peerbus_core::peer::{IN_USE_MS, Refused};
 use peerbus_wire::escape;
 
+use crate::demand::NOT_STARTED;
+use crate::dial::UNUSABLE;
+
 /// Longest text of others in a sentence, in characters: what a close frame has room for.
 const SAID_CHARS: usize = 123;
 
@@ -40,6 +43,20 @@ pub enum LinkState {
     },
     /// The bus was closed.
     Closed,
+}
+
+impl LinkState {
+    /// Why it does not help to wait for the broker: what is in the way does not pass by itself.
+    #[must_use]
+    pub fn in_the_way(&self) -> Option<&str> {
+        match self {
+            Self::Connecting {
+                last_error: Some(why),
+                ..
+            } if why.starts_with(UNUSABLE) || why.starts_with(NOT_STARTED) => Some(why),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for LinkState {

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use peerbus_adapter::credentials::{self, CredentialsError};
+use peerbus_adapter::demand::with_named;
 use peerbus_adapter::signals::Stop;
 use peerbus_adapter::{Config, Flags, Url};
 use peerbus_bridge::nats::{self, Server};
@@ -109,7 +110,8 @@ fn bridge(server: ServerArgs) -> Result<(), String> {
         .with_target(false)
         .init();
     let config = Config::resolve(&Flags::default()).map_err(|error| error.to_string())?;
-    let socket = || config.sockets.iter().find(|path| path.exists()).cloned();
+    let sockets = || with_named(&config.sockets).into_iter();
+    let socket = || sockets().find(|path| path.exists());
     let url = config.url.clone().or_else(|| socket().map(Url::Unix));
     let broker = Broker {
         url: url

@@ -30,6 +30,8 @@ pub struct Options {
     pub tcp_optional: bool,
     /// Path of the Unix socket, if there is to be one.
     pub unix: Option<PathBuf>,
+    /// Where the Unix socket is to be when that path cannot be used, at the start or any more.
+    pub unix_else: Vec<PathBuf>,
     /// Sockets that listen already, TCP or Unix, in place of `listen` and `unix`.
     pub given: Vec<OwnedFd>,
     /// How the broker came to be.
@@ -75,6 +77,7 @@ impl Options {
             insecure: false,
             tcp_optional: false,
             unix: None,
+            unix_else: Vec::new(),
             given: Vec::new(),
             origin: Origin::Hand,
             db,

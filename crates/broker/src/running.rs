@@ -9,7 +9,6 @@ use std::time::Duration;
 use peerbus_core::broker::{Broker, Config, Input};
 use peerbus_core::grant::Grant;
 use peerbus_core::store::Store;
-use peerbus_os::socket::SocketFile;
 use peerbus_store::{OpenError, SqliteStore};
 use peerbus_wire::CloseReason;
 use tokio::sync::{oneshot, watch};
@@ -45,7 +44,6 @@ pub struct Running {
     servers: JoinSet<()>,
     stop_listening: watch::Sender<bool>,
     engine: EngineThread,
-    _socket_file: Option<SocketFile>,
 }
 
 /// Tells when a broker is no longer wanted.
@@ -126,7 +124,12 @@ pub async fn start(mut options: Options) -> Result<Running, StartError> {
     }
     let mut places = Places {
         listen: options.listen.clone(),
-        unix: options.unix.clone(),
+        unix: options
+            .unix
+            .iter()
+            .chain(&options.unix_else)
+            .cloned()
+            .collect(),
         given: std::mem::take(&mut options.given),
         tcp_optional: options.tcp_optional,
         loopback_only,
@@ -143,6 +146,9 @@ pub async fn start(mut options: Options) -> Result<Running, StartError> {
             return Err(error);
         }
     };
+    if let Some(path) = &listening.unix {
+        shared.name_socket(path);
+    }
     let (stop_listening, _) = watch::channel(false);
     let mut servers = serve(listening.bound, tls.as_ref(), &shared, &stop_listening);
     servers.spawn(watch_tokens(
@@ -157,7 +163,6 @@ pub async fn start(mut options: Options) -> Result<Running, StartError> {
         servers,
         stop_listening,
         engine,
-        _socket_file: listening.socket_file,
     })
 }
 
@@ -309,16 +314,13 @@ fn open_engine(
         tune(&mut config);
     }
     if let Some(files) = raise_file_limit() {
-        let room = usize::try_from(files.saturating_sub(FILES_SPARE))
-            .unwrap_or(usize::MAX)
-            .max(1);
+        let room = usize::try_from(files - FILES_SPARE.min(files / 2)).unwrap_or(usize::MAX);
         if room < config.connections_max {
             tracing::warn!(
-                files,
-                connections = room,
-                "the limit of open files allows fewer connections than configured"
+                "the hard limit of open files is {files} (`ulimit -Hn`): at most {room} connections \
+                 are taken at a time"
             );
-            config.connections_max = room;
+            config.connections_max = room.max(1);
         }
     }
     let loaded = store.load().map_err(|error| failed(error.to_string()))?;

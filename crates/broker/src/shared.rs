@@ -1,5 +1,6 @@
 //! What the parts of a running broker share.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
@@ -47,6 +48,17 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Writes into the database's lock file where the Unix socket is.
+    pub(crate) fn name_socket(&self, path: &Path) {
+        let Some(witness) = &self.witness else {
+            return;
+        };
+        // Clients that have the broker's environment find it all the same.
+        if let Err(error) = peerbus_store::name_socket(witness.database(), path) {
+            tracing::warn!(%error, "the socket's path is not in the lock file");
+        }
+    }
+
     pub(crate) fn new(
         engine: EngineSender,
         clock: Clock,

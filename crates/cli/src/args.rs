@@ -17,6 +17,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use peerbus_adapter::Flags;
+use peerbus_adapter::demand::BEGINS;
 
 use crate::output;
 
@@ -57,6 +58,14 @@ impl Args {
 /// may be somebody else's words.
 fn refuse(error: &clap::Error) -> ! {
     let mut text = error.render().to_string();
+    let mut args = std::env::args().skip(1);
+    if args.next().as_deref() == Some("serve") && args.any(|arg| arg.starts_with("--on-demand")) {
+        // Whoever started this one hears it there. The environment counts as arguments.
+        let line = text.lines().next().unwrap_or_default();
+        let line = format!("{BEGINS}of its settings: {}", peerbus_wire::printable(line));
+        // Nobody is left to be told that it cannot be written.
+        let _ = output::line(&line);
+    }
     if error.kind() == clap::error::ErrorKind::MissingRequiredArgument && text.contains("<CLIENT>")
     {
         let words: Vec<_> = peerbus_agents::Agent::installable()
@@ -64,7 +73,7 @@ fn refuse(error: &clap::Error) -> ! {
             .collect();
         text += &format!("\nCLIENT is one of: {}\n", words.join(", "));
         output::say(text.trim_end());
-        std::process::exit(error.exit_code())
+        std::process::exit(error.exit_code());
     }
     let safe = peerbus_wire::printable(&text);
     if safe == text {

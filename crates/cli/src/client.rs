@@ -73,8 +73,10 @@ where
         let (bus, link): (Bus, Link) = connect(config);
         let driver = tokio::spawn(link.run());
         let result = tokio::select! {
-            result = verb(bus.clone()) => result,
+            // What a verb would say of the broker is in there.
+            biased;
             hopeless = hopeless(&bus, refused) => Err(hopeless),
+            result = verb(bus.clone()) => result,
             never = tell_of_wait(&bus), if refused == Refused::Fail => match never {},
         };
         bus.close().await;
@@ -91,8 +93,12 @@ where
 /// Resolves when waiting is of no use.
 async fn hopeless(bus: &Bus, refused: Refused) -> Failure {
     let mut link = bus.link();
+    let mut joined = false;
     loop {
         match &*link.borrow_and_update() {
+            LinkState::Online { .. } => joined = true,
+            // A verb that was served has waited for its broker to come back, and goes on so.
+            state if !joined && let Some(why) = state.in_the_way() => return Failure::failed(why),
             state @ LinkState::NeedCredentials { .. } => return Failure::config(state),
             state @ LinkState::Refused { why, .. }
                 if refused == Refused::Fail || matches!(why, Why::Other(_)) =>

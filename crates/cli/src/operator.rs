@@ -8,7 +8,7 @@ use peerbus_adapter::demand::{Demand, Tried};
 use peerbus_adapter::operator::{self, Events, Streamless};
 pub(crate) use peerbus_adapter::operator::{encode, encode_text};
 use peerbus_adapter::paths::Paths;
-use peerbus_adapter::{Flags, Url, credentials};
+use peerbus_adapter::{Flags, UNUSABLE, Url, credentials};
 
 use crate::failure::Failure;
 use crate::{client, output};
@@ -76,6 +76,10 @@ fn reach<T>(
             &url,
         ));
     }
+    // It runs, and no other one can.
+    if failed.to_string().starts_with(UNUSABLE) {
+        return Err(failed);
+    }
     let starter = match demand {
         Demand::Start(starter) => starter,
         Demand::Never(never) => return Err(Failure::failed(format!("{failed} ({never})"))),
@@ -86,12 +90,18 @@ fn reach<T>(
     }
     let deadline = Instant::now() + BUSY_MAX;
     loop {
-        if let Tried::Failed(why) = starter.start() {
-            return Err(Failure::failed(why));
-        }
-        match attempt(sockets) {
-            Err(_) if Instant::now() < deadline => std::thread::sleep(AGAIN),
-            done => return done,
+        let busy = match starter.start() {
+            Tried::Failed(why) => return Err(Failure::failed(why)),
+            Tried::Busy(why) => Some(why),
+            Tried::Ready => None,
+        };
+        match (attempt(sockets), busy) {
+            (Err(_), _) if Instant::now() < deadline => std::thread::sleep(AGAIN),
+            (Err(failed), Some(busy)) => {
+                let why = format!("{failed}; none was started, because {busy}");
+                return Err(Failure::failed(why));
+            }
+            (done, _) => return done,
         }
     }
 }

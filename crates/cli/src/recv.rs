@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::io::{IsTerminal as _, stdout};
 
+use peerbus_adapter::paths::Paths;
 use peerbus_adapter::signals::Stop;
 use peerbus_adapter::text::notice;
 use peerbus_adapter::{Bus, Event, How, Inbound, Kind, LinkState};
@@ -164,10 +165,27 @@ fn out_of_time(bus: &Bus, verb: &Recv, taken: u64) -> Result<(), Failure> {
     }
     match verb.count {
         Some(count) => Err(Failure::failed(format!(
-            "{taken} of {} arrived in time",
-            output::plural(count, "message")
+            "{taken} of {} arrived in time{}",
+            output::plural(count, "message"),
+            elsewhere(verb)
         ))),
         None => Ok(()),
+    }
+}
+
+/// That mail may wait in another database of this user's.
+fn elsewhere(verb: &Recv) -> String {
+    let usual =
+        verb.connection.flags(None).url.is_none() && std::env::var_os("PEERBUS_URL").is_none();
+    let other = Paths::find().ok().filter(|_| usual);
+    match other.and_then(|paths| Some((paths.other_database()?, paths.database))) {
+        Some((other, here)) => format!(
+            "; the broker here keeps its mail in {}, and {} is there too: XDG_STATE_HOME decides \
+             which one is meant",
+            here.display(),
+            other.display()
+        ),
+        None => String::new(),
     }
 }
 

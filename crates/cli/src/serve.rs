@@ -156,6 +156,7 @@ struct Setup {
 impl Setup {
     fn find(verb: Serve, given: Vec<OwnedFd>) -> Result<Self, Failure> {
         let paths = Paths::find()?;
+        let other_sockets = paths.other_sockets();
         let (tokens, kept) = tokens(verb.credentials.unwrap_or(paths.credentials))?;
         let (credentials, domain) = kept.unzip();
         if std::env::var_os("PEERBUS_HMAC_SECRET").is_some_and(|secret| !secret.is_empty()) {
@@ -180,6 +181,9 @@ impl Setup {
             client_ca: verb.client_ca,
         });
         options.log_lost = Some(crate::stderr::lost);
+        if verb.socket.is_none() {
+            options.unix_else = other_sockets;
+        }
         options.unix = Some(verb.socket.unwrap_or(paths.socket));
         options.tcp_optional = verb.on_demand.is_some();
         options.origin = origin(verb.on_demand.as_ref(), &given);

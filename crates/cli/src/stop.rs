@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use peerbus_adapter::demand::{holder, leave_mark};
+use peerbus_adapter::demand::{end_holder, holder, leave_mark};
+use peerbus_adapter::operator::connect;
 use peerbus_adapter::paths::Paths;
 use serde_json::Value;
 
@@ -13,6 +14,8 @@ use crate::{operator, output};
 
 /// How long a broker may take to end: it gives its connections 5 s to read what is queued.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
+/// What becomes of the sessions.
+const RESTARTS: &str = "sessions that run wait; the next new one, or any command, starts it again";
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -33,7 +36,7 @@ pub(crate) fn run(verb: &Stop) -> Result<(), Failure> {
             output::line("no broker is running; sessions that run start none")?;
             return Ok(());
         }
-        Err(failure) => return Err(failure),
+        Err(failure) => return without_socket(&sockets, &paths.database, usual, failure),
     };
     if about.status() == 404 {
         return Err(Failure::failed(
@@ -54,8 +57,32 @@ pub(crate) fn run(verb: &Stop) -> Result<(), Failure> {
         "the broker{pid} has ended; everything accepted is on disk"
     ))?;
     if usual {
-        output::say("sessions that run wait; the next new one, or any command, starts it again");
+        output::say(RESTARTS);
     }
+    Ok(())
+}
+
+/// Ends a broker of this user's that has the database and is reached at no socket.
+fn without_socket(
+    sockets: &[PathBuf],
+    database: &Path,
+    usual: bool,
+    unreached: Failure,
+) -> Result<(), Failure> {
+    if !usual || connect(sockets).is_ok() {
+        return Err(unreached);
+    }
+    let pid = match end_holder(database) {
+        None => return Err(unreached),
+        Some(told) => told.map_err(Failure::failed)?,
+    };
+    let ending = "waiting for the broker to end: it is reached at no socket, and was sent SIGTERM";
+    output::patiently(ending, || wait(database, Some(pid.into())))?;
+    output::line(&format!(
+        "the broker, process {pid}, was reached at no socket; it was sent SIGTERM and has ended: \
+         everything accepted is on disk"
+    ))?;
+    output::say(RESTARTS);
     Ok(())
 }
 
@@ -70,6 +97,12 @@ fn wait(database: &Path, pid: Option<u64>) -> Result<(), Failure> {
         if Instant::now() >= deadline {
             let seconds = ENDS_WITHIN.as_secs();
             let why = format!("the broker was told to end, and has not in {seconds} s");
+            let why = match pid {
+                Some(pid) => format!(
+                    "{why}; `kill -9 {pid}` ends it: everything that was accepted is on disk"
+                ),
+                None => why,
+            };
             return Err(Failure::failed(why));
         }
         std::thread::sleep(LOOK);

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use peerbus_adapter::hooks::directories;
@@ -82,6 +83,20 @@ pub fn put(session: &Session) -> io::Result<()> {
 /// When that cannot be done.
 pub fn remove(socket: &Path) -> io::Result<()> {
     change(directory(socket), socket, |_| {})
+}
+
+/// What tells one version of the list from another, in the directory of a socket; `None`: there is
+/// none.
+pub(crate) fn version(socket: &Path) -> Option<(u64, i64, i64)> {
+    let found = fs::metadata(directory(socket).join(FILE)).ok()?;
+    Some((found.ino(), found.mtime(), found.mtime_nsec()))
+}
+
+/// Whether a session stands in the list of its directory.
+pub(crate) fn lists(session: &Session) -> bool {
+    let index = read(&directory(&session.socket).join(FILE));
+    let mut sockets = index.sessions.iter().map(Entry::socket);
+    sockets.any(|socket| socket == session.socket)
 }
 
 fn directory(socket: &Path) -> &Path {

@@ -90,7 +90,7 @@ struct Facts {
     shown_as: &'static str,
     control: Option<Arc<dyn Control>>,
     gates: PathBuf,
-    socket: PathBuf,
+    socket: watch::Receiver<PathBuf>,
     /// Where sessions of this user have their sockets.
     dirs: Vec<PathBuf>,
     started_at: String,
@@ -120,7 +120,7 @@ impl Node {
                 shown_as: about.shown_as,
                 control: about.control,
                 gates: paths.gates.clone(),
-                socket: socket.path().to_owned(),
+                socket: socket.path(),
                 dirs: directories(paths),
                 started_at,
             },
@@ -163,13 +163,30 @@ impl Node {
     }
 }
 
+/// Waits until the list is to be written: for a moment where the session could not be, else until
+/// the list is without it.
+async fn unlisted(session: Option<&Session>) {
+    let mut seen = None;
+    loop {
+        tokio::time::sleep(PAUSE).await;
+        let Some(session) = session else {
+            return;
+        };
+        let version = index::version(&session.socket);
+        if version.is_none() || version != seen && !index::lists(session) {
+            return;
+        }
+        seen = version;
+    }
+}
+
 /// The session stands in the list until this is dropped.
-struct Listed(PathBuf);
+struct Listed(watch::Receiver<PathBuf>);
 
 impl Drop for Listed {
     fn drop(&mut self) {
         // Whoever reads the list drops what is gone.
-        let _ = index::remove(&self.0);
+        let _ = index::remove(&self.0.borrow());
     }
 }
 
@@ -196,9 +213,12 @@ impl Shared {
 
     /// The client's own id, or one that the socket's name gives.
     fn id(&self, session: &Snapshot) -> String {
-        let ours = || self.about.socket.file_stem().unwrap_or_default();
         let id = session.id.clone();
-        id.unwrap_or_else(|| ours().to_string_lossy().into_owned())
+        id.unwrap_or_else(|| {
+            let ours = self.about.socket.borrow();
+            let ours = ours.file_stem().unwrap_or_default();
+            ours.to_string_lossy().into_owned()
+        })
     }
 
     /// As the list has it.
@@ -215,7 +235,7 @@ impl Shared {
             status: status(&session).map(str::to_owned),
             cwd: session.cwd,
             started_at: self.about.started_at.clone(),
-            socket: self.about.socket.clone(),
+            socket: self.about.socket.borrow().clone(),
             gates: self.gates(),
             gates_file: self.about.gates.clone(),
         }
@@ -224,6 +244,7 @@ impl Shared {
     /// Keeps the list as the session is.
     async fn keep_listed(&self) {
         let mut link = self.mailbox.link();
+        let mut socket = self.about.socket.clone();
         let mut listed = None;
         loop {
             let session = self.session();
@@ -236,7 +257,8 @@ impl Shared {
             tokio::select! {
                 () = self.changed.notified() => {}
                 Ok(()) = link.changed() => {}
-                () = tokio::time::sleep(PAUSE), if listed.as_ref() != Some(&session) => {}
+                Ok(()) = socket.changed() => {}
+                () = unlisted(listed.as_ref().filter(|listed| **listed == session)) => listed = None,
             }
         }
     }

@@ -51,6 +51,36 @@ pub fn ensure_private_itself(path: &Path) -> Result<()> {
     ensure_private(path)
 }
 
+/// Whether this user can make files in a directory, or make the directory where it is missing. One
+/// that is there must be this user's.
+#[must_use]
+pub fn is_usable(path: &Path) -> bool {
+    match std::fs::metadata(path) {
+        Ok(found) => found.is_dir() && found.uid() == user::id() && is_writable(path),
+        // A link that leads nowhere is in the way.
+        Err(error) if error.kind() == ErrorKind::NotFound && path.symlink_metadata().is_err() => {
+            let above = path.ancestors().skip(1).find(|dir| dir.exists());
+            above.is_some_and(|above| above.is_dir() && is_writable(above))
+        }
+        Err(_) => false,
+    }
+}
+
+fn is_writable(dir: &Path) -> bool {
+    use rustix::fs::{Access, AtFlags, CWD, accessat};
+    let access = Access::WRITE_OK | Access::EXEC_OK;
+    accessat(CWD, dir, access, AtFlags::EACCESS).is_ok()
+}
+
+/// Whether a directory is this user's, no link, and closed to others, or is not there.
+#[must_use]
+pub fn is_private_or_missing(path: &Path) -> bool {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) => found.is_dir() && found.uid() == user::id() && found.mode() & 0o077 == 0,
+        Err(error) => error.kind() == ErrorKind::NotFound,
+    }
+}
+
 /// Fails if every user of the machine can make files in a directory.
 ///
 /// # Errors
@@ -118,6 +148,28 @@ mod tests {
             assert_eq!(check_closed(path).is_ok(), closed, "{mode:o}");
             assert_eq!(check_replacing(path).is_ok(), replacing, "{mode:o}");
         }
+    }
+
+    #[test]
+    fn a_directory_is_usable_where_files_can_be_made_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        std::fs::write(path("file"), "").unwrap();
+        std::os::unix::fs::symlink(path("nowhere"), path("link")).unwrap();
+        for (name, usable) in [
+            ("", true),
+            ("new/and/below", true),
+            ("file", false),
+            ("file/below", false),
+            ("link", false),
+        ] {
+            assert_eq!(is_usable(&path(name)), usable, "{name}");
+        }
+        std::fs::set_permissions(dir.path(), Permissions::from_mode(0o700)).unwrap();
+        assert!(is_private_or_missing(dir.path()) && is_private_or_missing(&path("new")));
+        assert!(!is_private_or_missing(&path("file")) && !is_private_or_missing(&path("link")));
+        std::fs::set_permissions(dir.path(), Permissions::from_mode(0o750)).unwrap();
+        assert!(!is_private_or_missing(dir.path()));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Processes and their parents.
 
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use rustix::io::Errno;
@@ -111,6 +112,31 @@ pub fn handle(_: u32, _: impl FnOnce() -> bool) -> Option<OwnedFd> {
 /// threads hand that on to the programs that they start. Where the system refuses, nothing changes.
 pub fn unblock_signals() {
     let _ = nix::sys::signal::SigSet::empty().thread_set_mask();
+}
+
+/// Whether a process has a file open, as far as `/proc` tells: a number that is read somewhere may
+/// be another process's here, or by now.
+#[must_use]
+pub fn has_open(id: u32, file: &Path) -> bool {
+    let Ok(wanted) = file.metadata() else {
+        return false;
+    };
+    let open = std::fs::read_dir(format!("/proc/{id}/fd"));
+    open.into_iter().flatten().flatten().any(|entry| {
+        let found = std::fs::metadata(entry.path());
+        found.is_ok_and(|found| (found.dev(), found.ino()) == (wanted.dev(), wanted.ino()))
+    })
+}
+
+/// Asks a process of this user's to end.
+///
+/// # Errors
+///
+/// When it cannot be asked.
+pub fn terminate(id: u32) -> std::io::Result<()> {
+    let pid = i32::try_from(id).ok().and_then(Pid::from_raw);
+    let pid = pid.ok_or(std::io::ErrorKind::NotFound)?;
+    Ok(rustix::process::kill_process(pid, Signal::TERM)?)
 }
 
 /// Whether this process ignores a signal, as far as `/proc` tells.

@@ -88,6 +88,22 @@ pub fn reached(socket: &impl AsFd) -> Result<Reached> {
     }
 }
 
+/// The process that listens at the other end of a Unix socket, and its user, where the system tells.
+#[cfg(target_os = "linux")]
+#[must_use]
+pub fn listener(socket: &impl AsFd) -> Option<(u32, u32)> {
+    let found = net::sockopt::socket_peercred(socket).ok()?;
+    let pid = found.pid.as_raw_pid().try_into().ok()?;
+    Some((pid, found.uid.as_raw()))
+}
+
+/// `None`: the system does not tell.
+#[cfg(not(target_os = "linux"))]
+#[must_use]
+pub fn listener(_: &impl AsFd) -> Option<(u32, u32)> {
+    None
+}
+
 /// Fails unless this user's process listens at the other end. Asked before the first byte is
 /// written: the socket's file may be ours while another user's process listens on it, where others
 /// may rename in its directory.
@@ -122,6 +138,8 @@ pub struct SocketFile {
     path: PathBuf,
     /// Device and inode.
     identity: (u64, u64),
+    /// Another one's, who gave the socket: it stays.
+    given: bool,
 }
 
 impl SocketFile {
@@ -135,7 +153,33 @@ impl SocketFile {
         Ok(Self {
             path: path.to_owned(),
             identity: identity(path)?,
+            given: false,
         })
+    }
+
+    /// Remembers the file of a socket that somebody gave to this process, and leaves it to him.
+    ///
+    /// # Errors
+    ///
+    /// When it is not there.
+    pub fn given(path: &Path) -> Result<Self> {
+        Ok(Self {
+            path: path.to_owned(),
+            identity: identity(path)?,
+            given: true,
+        })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the path still leads to this socket.
+    #[must_use]
+    pub fn stands(&self) -> bool {
+        identity(&self.path).is_ok_and(|identity| identity == self.identity)
     }
 }
 
@@ -146,7 +190,7 @@ fn identity(path: &Path) -> Result<(u64, u64)> {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
+        if !self.given && self.stands() {
             // Its directory may be gone already.
             let _ = std::fs::remove_file(&self.path);
         }
@@ -184,7 +228,9 @@ mod tests {
         std::fs::rename(&path, dir.path().join("old.sock")).unwrap();
         let _second = UnixListener::bind(&path).unwrap();
         let theirs = SocketFile::private(&path).unwrap();
+        assert!(!ours.stands() && theirs.stands());
         drop(ours);
+        drop(SocketFile::given(&path).unwrap());
         assert!(path.exists());
         drop(theirs);
         assert!(!path.exists());

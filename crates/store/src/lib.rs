@@ -51,6 +51,7 @@ mod witness;
 pub use backup::{BackupError, Restored, backup, restore};
 pub use history::{Found, History, Page, Query};
 pub use key::KeyError;
+pub use lock::name_socket;
 pub use open::OpenError;
 pub use owed::QueueBreak;
 pub use schema::SchemaError;

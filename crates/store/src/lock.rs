@@ -5,6 +5,7 @@
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use peerbus_os::file;
@@ -67,7 +68,30 @@ fn write_pid(file: &mut File) -> io::Result<()> {
 }
 
 fn holder(file: &mut File) -> Option<u32> {
-    let mut text = String::new();
-    file.take(32).read_to_string(&mut text).ok()?;
-    text.trim().parse().ok()
+    let mut text = Vec::new();
+    file.take(32).read_to_end(&mut text).ok()?;
+    let line = text.split(|byte| *byte == b'\n').next()?;
+    std::str::from_utf8(line).ok()?.trim().parse().ok()
+}
+
+/// Writes into the lock file of the database at `db`, which this process has open, where its broker
+/// is reached: clients find it there, whatever their environment says.
+///
+/// # Errors
+///
+/// When the file cannot be written, or no line can hold the path.
+pub fn name_socket(db: &Path, socket: &Path) -> io::Result<()> {
+    let socket = std::path::absolute(socket)?;
+    let path = socket.as_os_str().as_bytes();
+    if path.contains(&b'\n') {
+        let why = "the socket's path has a line break";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    let mut text = format!("{}\n", std::process::id()).into_bytes();
+    text.extend_from_slice(path);
+    text.push(b'\n');
+    // The lock is on this file and stays: it is another opening that is closed here.
+    let mut file = File::options().write(true).open(Lock::path(db))?;
+    file.write_all(&text)?;
+    file.set_len(text.len() as u64)
 }

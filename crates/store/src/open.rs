@@ -55,7 +55,7 @@ pub enum OpenError {
     },
     /// Another broker has the database.
     #[error(
-        "{} is in use by another broker, {} (it holds {}); stop that one, or give this one \
+        "{} is in use by another broker, {} (it holds {}); stop that one (`peerbus stop`), or give this one \
          another database",
         .path.display(),
         .pid.map_or_else(|| "process unknown".to_owned(), |pid| format!("process {pid}")),

@@ -173,7 +173,7 @@ fn a_broker_that_cannot_start_is_one_sentence_with_the_place_of_the_log() {
     check(&said);
     let said = world.run(&["peers", "--timeout", "0.5"]).fails(1);
     assert!(said.contains("none could be started"), "{said}");
-    world.has_none();
+    world.ends();
 }
 
 #[test]

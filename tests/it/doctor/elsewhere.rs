@@ -14,35 +14,47 @@ fn said(home: &Home, listen: &str) -> String {
 }
 
 #[test]
-fn a_broker_whose_socket_is_not_found_is_told_from_none() {
+fn a_broker_with_a_socket_of_its_own_is_found_by_its_lock_file() {
     let home = Home::new();
     let socket = home.path().join("other.sock");
     let socket = socket.to_str().expect("UTF-8");
     let broker = Broker::start_with(&home, &["--socket", socket]);
-    let tried = ".local/state/peerbus/peerbus.sock";
-    let remedy = "remedy: set XDG_RUNTIME_DIR as it is for the broker, or PEERBUS_URL=unix:PATH";
-
-    let line = said(&home, "127.0.0.1:1");
-    let pid = format!("a broker runs (process {} has ", broker.pid().as_raw_pid());
-    for part in [pid.as_str(), tried, remedy] {
-        assert!(line.contains(part), "{part}: {line}");
-    }
-    assert!(!line.contains("start `peerbus serve`"), "{line}");
-
-    // One whose state is elsewhere shows at its port.
-    let other = Home::new();
-    std::fs::create_dir_all(other.path().join(".config/peerbus")).expect("a directory");
-    std::fs::copy(home.credentials(), other.credentials()).expect("a file");
-    let line = said(&other, &broker.address);
-    let port = format!("a broker runs (it answers at {})", broker.url());
-    for part in [port.as_str(), tried, remedy] {
-        assert!(line.contains(part), "{part}: {line}");
-    }
+    let doctor = home.run(&["doctor"]).stdout;
+    let found = format!("ok      broker: registered at unix:{socket}");
+    assert!(doctor.contains(&found), "{doctor}");
+    assert!(home.run(&["peers"]).code == Some(0));
     broker.stop();
-
     let line = said(&home, "127.0.0.1:1");
     assert!(
         line.contains("no broker is running here") && line.contains("start `peerbus serve`"),
         "{line}"
     );
+}
+
+#[test]
+fn a_port_is_a_hint_and_the_reason_of_the_start_comes_first() {
+    let other = Home::new();
+    let broker = Broker::start(&other);
+    // Another user's would answer alike.
+    let home = Home::new();
+    let hint = format!("(a broker answers at {}: it may be another", broker.url());
+    std::fs::create_dir_all(home.database()).expect("a directory in the way");
+    let mut command = home.peerbus(&["doctor"]);
+    command
+        .env("PEERBUS_LISTEN", &broker.address)
+        .env("PEERBUS_AUTOSTART", "on");
+    let output = command.output().expect("peerbus starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("failed  broker: "));
+    let line = line.unwrap_or_else(|| panic!("{text}"));
+    let reason = "failed  broker: no broker is running, and none could be started: ";
+    assert!(line.starts_with(reason), "{line}");
+    assert!(line.contains(&hint), "{line}");
+    assert!(
+        line.contains("remedy: mend that, and the next command"),
+        "{line}"
+    );
+    broker.stop();
 }

@@ -11,10 +11,11 @@ use peerbus_os::socket;
 use peerbus_wire::escape;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::lock::{named, try_turn};
+use super::lock::{known_holder, named, try_turn, turn_file, with_named};
 use super::log::open_log;
 use super::{is_handed_on, mark};
-use crate::paths::Paths;
+use crate::paths::{DATABASE, Paths};
+use crate::stopped::stopped;
 
 /// What a broker that was started writes to its standard output, once: that it serves.
 pub const READY: &str = "ready";
@@ -22,6 +23,9 @@ pub const READY: &str = "ready";
 pub const HELD: &str = "held ";
 /// How the sentence begins about what it failed at.
 pub const BEGINS: &str = "failed ";
+
+/// How a sentence begins about a broker that does not start.
+pub const NOT_STARTED: &str = "no broker is running, and none could be started: ";
 
 /// How long a broker may take until it serves.
 const READY_WITHIN: Duration = Duration::from_secs(10);
@@ -95,9 +99,11 @@ impl Starter {
             Ok(tried) => return tried,
             Err(error) => error.to_string(),
         };
-        let log = self.log.display();
-        let why =
-            format!("no broker is running, and none could be started: {why} (its log is {log})");
+        let log = match self.log.exists() {
+            true => format!(" (its log is {})", self.log.display()),
+            false => String::new(),
+        };
+        let why = format!("{NOT_STARTED}{why}{log}");
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         *failed = Some((Instant::now(), why.clone()));
         Tried::Failed(why)
@@ -105,11 +111,20 @@ impl Starter {
 
     fn try_start(&self) -> io::Result<Tried> {
         let Some(_turn) = try_turn(&self.state_dir)? else {
-            return Ok(Tried::Busy("another process is starting one".into()));
+            let lock = turn_file(&self.state_dir);
+            return Ok(Tried::Busy(format!(
+                "another process is starting one: it has locked {}",
+                lock.display()
+            )));
         };
-        let mut sockets = self.sockets.iter();
-        if sockets.any(|path| socket::is_listening(path).unwrap_or(false)) {
+        let mut sockets = with_named(&self.sockets).into_iter();
+        if sockets.any(|path| socket::is_listening(&path).unwrap_or(false)) {
             return Ok(Tried::Ready);
+        }
+        // It has the database, and another one would wait for that.
+        let holder = known_holder(&self.state_dir.join(DATABASE));
+        if let Some(why) = holder.and_then(stopped) {
+            return Ok(Tried::Failed(why.to_string()));
         }
         if self.mark.is_some() && self.waits().is_none() {
             mark::take_mark_away(&self.state_dir)?;
@@ -212,7 +227,7 @@ mod tests {
     #[test]
     fn who_was_there_before_a_stop_waits_and_who_comes_after_does_not() {
         let dir = tempfile::tempdir().unwrap();
-        let paths = Paths::under(dir.path().into(), dir.path().into(), None);
+        let paths = Paths::under(dir.path().into(), dir.path().into(), &[]);
         let starter = || Starter::new("a test", &paths);
         let before = starter();
         assert_eq!(before.waits(), None);

@@ -1,7 +1,7 @@
 //! The adapter's end: the one socket of a session.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{MissedTickBehavior, timeout};
 
 use super::line::{self, Ask, Go, Tell, Took};
 use super::place::{Place, directories, is_of_an_agent};
@@ -28,6 +28,8 @@ const PEOPLES_MAX: usize = 8;
 /// How long a hook may take for one of its lines, and how long to wait when no more connections
 /// can be had.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Between two looks at the socket's file.
+const LOOK: Duration = Duration::from_secs(1);
 /// How long one that connects may take to say what it is.
 const FIRST: Duration = Duration::from_secs(10);
 
@@ -38,8 +40,9 @@ pub struct SessionSocket {
     client: u32,
     listener: UnixListener,
     place: Place,
-    /// Where sessions of this user have their sockets.
-    dirs: Vec<PathBuf>,
+    paths: Paths,
+    /// Where it is.
+    path: watch::Sender<PathBuf>,
 }
 
 /// What a connection turns out to be.
@@ -61,21 +64,40 @@ impl SessionSocket {
         Ok(Self {
             client,
             listener: UnixListener::from_std(listener)?,
+            path: watch::Sender::new(place.path().to_owned()),
             place,
-            dirs: directories(paths),
+            paths: paths.clone(),
         })
     }
 
-    /// Where it is.
+    /// Where it is, and where it is bound anew.
     #[must_use]
-    pub fn path(&self) -> &Path {
-        self.place.path()
+    pub fn path(&self) -> watch::Receiver<PathBuf> {
+        self.path.subscribe()
+    }
+
+    /// Binds it anew if its file is gone or is another one. What hinders that may pass.
+    fn look(&mut self) {
+        if self.place.stands() {
+            return;
+        }
+        let bound = Place::bind(&self.paths, self.client).and_then(|(place, listener)| {
+            listener.set_nonblocking(true)?;
+            Ok((place, UnixListener::from_std(listener)?))
+        });
+        match bound {
+            Ok((place, listener)) => {
+                self.path.send_replace(place.path().to_owned());
+                (self.place, self.listener) = (place, listener);
+            }
+            Err(error) => tracing::debug!(%error, "the session's socket is gone"),
+        }
     }
 
     /// Gives each hook to `hooks` and everybody who speaks JSON-RPC to `rpc`, for ever. Connections
     /// end when this is dropped.
     pub async fn serve<H, R>(
-        self,
+        mut self,
         hooks: impl Fn(Hook) -> H + Send + Sync + 'static,
         rpc: impl Fn(Connection) -> R + Send + Sync + 'static,
     ) where
@@ -84,13 +106,19 @@ impl SessionSocket {
     {
         let serve = Arc::new((hooks, rpc));
         let client = self.client;
-        let places = Places::new(self.dirs);
+        let places = Places::new(directories(&self.paths));
         let mut connections = JoinSet::new();
         let mut told = false;
+        let mut look = tokio::time::interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
                 Some(_) = connections.join_next() => continue,
+                _ = look.tick() => {
+                    self.look();
+                    continue;
+                }
             };
             let Ok((stream, _)) = accepted else {
                 tokio::time::sleep(PATIENCE).await;
@@ -305,7 +333,7 @@ mod tests {
             sockets: Vec::new(),
         };
         let socket = SessionSocket::bind(&paths, NOBODY).unwrap();
-        let path = socket.path().to_owned();
+        let path = socket.path().borrow().clone();
         let nothing = async |stream: &mut UnixStream| stream.read(&mut [0]).await.unwrap();
         let strangers = async {
             let mut idle = Vec::new();

@@ -10,16 +10,22 @@ use std::time::SystemTime;
 
 use peerbus_os as os;
 
-use crate::paths::Paths;
+use crate::demand::with_named;
+use crate::paths::{Paths, is_closed};
 
 /// The directories in which a hook looks: its environment may lack what the adapter's had.
 #[must_use]
 pub fn directories(paths: &Paths) -> Vec<PathBuf> {
-    let mut dirs = vec![
-        paths.runtime_dir.join(DIRECTORY),
-        paths.state_dir.join(DIRECTORY),
-    ];
-    dirs.dedup();
+    let own = [paths.runtime_dir.as_path(), paths.state_dir.as_path()];
+    let sockets = with_named(&paths.sockets);
+    let others = sockets.iter().filter_map(|socket| socket.parent());
+    let mut dirs = Vec::new();
+    for dir in own.into_iter().chain(others) {
+        let dir = dir.join(DIRECTORY);
+        if !dirs.contains(&dir) {
+            dirs.push(dir);
+        }
+    }
     dirs
 }
 
@@ -29,12 +35,16 @@ const GENERATIONS_MAX: usize = 64;
 /// As long as a socket's name gets on Linux (`proc(5)`, pid_max).
 const LONGEST: &str = "4194304.4194304.sock";
 
-/// The directory of the adapters' sockets: with the runtime files, or with the state where that
-/// path is too long for a socket. `None`: both are.
+/// The directory of the adapters' sockets: with the runtime files, or another one where that path is
+/// too long for a socket. `None`: all are.
 #[must_use]
 pub fn directory(paths: &Paths) -> Option<PathBuf> {
-    let fits = |dir: &PathBuf| os::socket::fits(&dir.join(LONGEST));
-    directories(paths).into_iter().find(fits)
+    fitting(paths).next()
+}
+
+fn fitting(paths: &Paths) -> impl Iterator<Item = PathBuf> {
+    let dirs = directories(paths).into_iter();
+    dirs.filter(|dir| os::socket::fits(&dir.join(LONGEST)) && is_closed(dir))
 }
 
 fn too_long(paths: &Paths) -> Error {
@@ -63,11 +73,21 @@ fn made(path: &Path) -> Result<Made> {
 }
 
 impl Place {
-    /// Listens for the hooks of the session whose process is `client`. Only this user can connect.
+    /// Listens for the hooks of the session whose process is `client`, in the first directory in
+    /// which that can be. Only this user can connect.
     pub(super) fn bind(paths: &Paths, client: u32) -> Result<(Self, UnixListener)> {
-        let dir = directory(paths).ok_or_else(|| too_long(paths))?;
-        os::dir::ensure_private(&dir)?;
-        sweep(&dir);
+        let mut first = None;
+        for dir in fitting(paths) {
+            match os::dir::ensure_private(&dir) {
+                Ok(()) => return Self::bind_in(&dir, client),
+                Err(error) => _ = first.get_or_insert(error),
+            }
+        }
+        Err(first.unwrap_or_else(|| too_long(paths)))
+    }
+
+    fn bind_in(dir: &Path, client: u32) -> Result<(Self, UnixListener)> {
+        sweep(dir);
         let path = dir.join(format!("{client}.{}.sock", std::process::id()));
         // One of these numbers in another container, which shares the directory, is alive.
         if os::socket::is_listening(&path).is_ok_and(|listening| listening) {
@@ -88,6 +108,11 @@ impl Place {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether the path still leads to this socket.
+    pub(super) fn stands(&self) -> bool {
+        made(&self.path).is_ok_and(|found| found == self.made)
     }
 }
 
@@ -144,8 +169,9 @@ pub fn is_of_an_agent(dirs: &[PathBuf], pid: u32) -> bool {
         return true;
     }
     let is_above = |id: u32| id == pid || above.iter().any(|process| process.id == id);
-    dirs.iter()
-        .flat_map(|dir| sockets(dir))
+    // In another user's directory stands what that user says.
+    let own = dirs.iter().filter(|dir| os::user::owns(dir));
+    own.flat_map(|dir| sockets(dir))
         .any(|(path, client, adapter)| {
             // Who started an adapter is its agent, whatever that is known by. A driver stands above
             // its own.

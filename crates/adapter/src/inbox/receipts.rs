@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use peerbus_os as os;
+use peerbus_os::socket::SocketFile;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Notify;
@@ -45,16 +46,9 @@ struct State {
 /// A socket's file, removed when dropped.
 #[derive(Debug)]
 struct File {
-    path: PathBuf,
+    file: SocketFile,
     /// For the case that this process is killed.
     _trace: Option<Trace>,
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        // The client may have removed the directory.
-        let _ = std::fs::remove_file(&self.path);
-    }
 }
 
 /// Sweeps what killed adapters left, and leaves a note for the next one.
@@ -81,12 +75,11 @@ impl Receipts {
         let path = socket.with_file_name(name);
         let mut state = self.state();
         if let Some(open) = &state.file
-            && open.path == path
-            && path.exists()
+            && open.file.path() == path
+            && open.file.stands()
         {
             return Ok(path);
         }
-        // Dropped later, it would remove its successor's file.
         drop(state.file.take());
         if os::socket::is_listening(&path).is_ok_and(|listening| listening) {
             return Err(io::Error::other(format!("{} is in use", path.display())));
@@ -98,10 +91,9 @@ impl Receipts {
         }
         let listener = UnixListener::bind(&path)?;
         state.file = Some(File {
-            path: path.clone(),
+            file: SocketFile::private(&path)?,
             _trace: self.0.notes.as_deref().and_then(|dir| traced(dir, &path)),
         });
-        os::file::set_mode(&path, 0o600)?;
         state.fresh = Some(listener);
         drop(state);
         self.0.opened.notify_one();

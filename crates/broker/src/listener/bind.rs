@@ -4,10 +4,8 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use peerbus_os::socket::SocketFile;
-
 use super::given::{Given, take_over};
-use super::unix::bind as bind_unix;
+use super::unix::UnixPlace;
 use super::{Bound, Site, bind_tcp};
 use crate::options::StartError;
 
@@ -23,7 +21,8 @@ pub(crate) fn check_loopback(addresses: &[SocketAddr]) -> Result<(), StartError>
 /// Where to listen.
 pub(crate) struct Places {
     pub(crate) listen: Vec<SocketAddr>,
-    pub(crate) unix: Option<PathBuf>,
+    /// Places for the Unix socket, best first.
+    pub(crate) unix: Vec<PathBuf>,
     /// What listens already.
     pub(crate) given: Vec<OwnedFd>,
     pub(crate) tcp_optional: bool,
@@ -36,7 +35,6 @@ pub(crate) struct Listening {
     pub(crate) bound: Vec<(Bound, Site)>,
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) unix: Option<PathBuf>,
-    pub(crate) socket_file: Option<SocketFile>,
     /// Addresses that could not be listened on, and why.
     pub(crate) left_out: Vec<StartError>,
 }
@@ -47,14 +45,12 @@ pub(crate) fn listen_at(places: &mut Places) -> Result<Listening, StartError> {
     if !places.given.is_empty() {
         for fd in places.given.drain(..) {
             match take_over(fd)? {
-                (bound @ Bound::Tcp(_), Given::Tcp(address)) => {
+                (bound, Given::Tcp(address)) => {
                     listening.addresses.push(address);
                     listening.bound.push((bound, Site::Tcp(address)));
                 }
-                (bound, given) => {
-                    if let Given::Unix(path) = given {
-                        listening.unix = path;
-                    }
+                (bound, Given::Unix(path)) => {
+                    listening.unix = path;
                     listening.bound.push((bound, Site::Unix));
                 }
             }
@@ -72,16 +68,16 @@ pub(crate) fn listen_at(places: &mut Places) -> Result<Listening, StartError> {
                     .bound
                     .push((Bound::Tcp(listener), Site::Tcp(actual)));
             }
-            Err(why) if places.tcp_optional && places.unix.is_some() => {
+            Err(why) if places.tcp_optional && !places.unix.is_empty() => {
                 listening.left_out.push(why);
             }
             Err(why) => return Err(why),
         }
     }
-    if let Some(path) = places.unix.take() {
-        let (listener, file) = bind_unix(&path)?;
-        listening.bound.push((Bound::Unix(listener), Site::Unix));
-        (listening.unix, listening.socket_file) = (Some(path), Some(file));
+    if !places.unix.is_empty() {
+        let place = UnixPlace::bind(std::mem::take(&mut places.unix))?;
+        listening.unix = place.path().map(PathBuf::from);
+        listening.bound.push((Bound::Unix(place), Site::Unix));
     }
     Ok(listening)
 }

@@ -9,6 +9,7 @@ use peerbus_os::socket::{Reached, reached};
 use tokio::net::{TcpListener, UnixListener};
 
 use super::Bound;
+use super::unix::UnixPlace;
 use crate::options::StartError;
 
 /// Where a given socket listens.
@@ -31,8 +32,8 @@ fn adopt(socket: OwnedFd) -> io::Result<(Bound, Given)> {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let path = address.as_pathname().map(PathBuf::from);
-        let listener = UnixListener::from_std(listener)?;
-        return Ok((Bound::Unix(listener), Given::Unix(path)));
+        let place = UnixPlace::given(UnixListener::from_std(listener)?, path.as_deref());
+        return Ok((Bound::Unix(place), Given::Unix(path)));
     }
     let listener = std::net::TcpListener::from(socket);
     listener.set_nonblocking(true)?;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::serve::Listener;
-use tokio::net::{TcpListener, TcpSocket, UnixListener};
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
@@ -21,6 +21,7 @@ use tokio_rustls::TlsAcceptor;
 pub(crate) use self::bind::{Places, check_loopback, listen_at};
 pub(crate) use self::limit::raise_file_limit;
 pub(crate) use self::socket::{Socket, Via};
+use self::unix::UnixPlace;
 use crate::options::StartError;
 use crate::places;
 use crate::shared::Shared;
@@ -70,7 +71,7 @@ pub(crate) enum Site {
 #[derive(Debug)]
 pub(crate) enum Bound {
     Tcp(TcpListener),
-    Unix(UnixListener),
+    Unix(UnixPlace),
 }
 
 /// Accepts sockets, as many as may be open at once, each with a deadline for its request.
@@ -103,14 +104,15 @@ impl Acceptor {
         })
     }
 
-    async fn accept_one(&self) -> io::Result<Socket> {
-        match &self.bound {
+    async fn accept_one(&mut self) -> io::Result<Socket> {
+        match &mut self.bound {
             Bound::Tcp(listener) => {
-                let (stream, _) = listener.accept().await?;
+                let (stream, _) = TcpListener::accept(listener).await?;
                 Ok(Socket::tcp(stream, self.tls.as_ref(), &self.shared))
             }
-            Bound::Unix(listener) => {
-                let (stream, _) = listener.accept().await?;
+            Bound::Unix(place) => {
+                let shared = &self.shared;
+                let stream = place.accept(|path| shared.name_socket(path)).await?;
                 unix::check_peer(&stream)?;
                 Ok(Socket::unix(stream, &self.shared))
             }

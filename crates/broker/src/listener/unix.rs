@@ -1,17 +1,111 @@
 //! The Unix socket: for this user only.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use peerbus_os::socket::{self, SocketFile};
 use tokio::net::{UnixListener, UnixSocket, UnixStream};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::BACKLOG;
 use crate::options::StartError;
 
+/// Between two looks at the socket's file, as often as at those of the database.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The Unix socket, which is bound anew where its file is gone.
+#[derive(Debug)]
+pub(crate) struct UnixPlace {
+    listener: UnixListener,
+    /// `None`: it has no name in the file system.
+    file: Option<SocketFile>,
+    /// Where to listen, best first.
+    places: Vec<PathBuf>,
+    look: Interval,
+    told: bool,
+}
+
+impl UnixPlace {
+    /// Listens at the first of these places where that can be.
+    pub(super) fn bind(places: Vec<PathBuf>) -> Result<Self, StartError> {
+        let (listener, file) = bind_first(&places)?;
+        Ok(Self::new(listener, Some(file), places))
+    }
+
+    /// Listens at a socket that was given.
+    pub(super) fn given(listener: UnixListener, path: Option<&Path>) -> Self {
+        let file = path.and_then(|path| SocketFile::given(path).ok());
+        let places = file.iter().map(|file| file.path().to_owned()).collect();
+        Self::new(listener, file, places)
+    }
+
+    fn new(listener: UnixListener, file: Option<SocketFile>, places: Vec<PathBuf>) -> Self {
+        let mut look = interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self {
+            listener,
+            file,
+            places,
+            look,
+            told: false,
+        }
+    }
+
+    /// Where it listens.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.file.as_ref().map(SocketFile::path)
+    }
+
+    /// Accepts a connection; says to `moved` where it listens anew.
+    pub(super) async fn accept(&mut self, moved: impl Fn(&Path)) -> io::Result<UnixStream> {
+        loop {
+            tokio::select! {
+                accepted = self.listener.accept() => return Ok(accepted?.0),
+                _ = self.look.tick() => self.look(&moved),
+            }
+        }
+    }
+
+    /// Binds the socket anew, if its file is gone or is another one.
+    fn look(&mut self, moved: &impl Fn(&Path)) {
+        let Some(file) = self.file.as_ref().filter(|file| !file.stands()) else {
+            return;
+        };
+        let was = file.path().display().to_string();
+        match bind_first(&self.places) {
+            Ok((listener, file)) => {
+                let now = file.path().display().to_string();
+                tracing::warn!("the socket {was} was gone; clients are served at {now} now");
+                moved(file.path());
+                (self.listener, self.file, self.told) = (listener, Some(file), false);
+            }
+            Err(error) if !self.told => {
+                tracing::error!(%error, "the socket {was} is gone; it is bound anew once that can be");
+                self.told = true;
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// Binds at the first of these places that can be used; fails as the first one does.
+fn bind_first(places: &[PathBuf]) -> Result<(UnixListener, SocketFile), StartError> {
+    let mut first = None;
+    for place in places {
+        match bind(place) {
+            Err(error @ (StartError::Socket { .. } | StartError::SocketPathLong { .. })) => {
+                first.get_or_insert(error);
+            }
+            bound => return bound,
+        }
+    }
+    Err(first.unwrap_or(StartError::NoAddress))
+}
+
 /// Binds a Unix socket with mode 0600, in a directory that is made with mode 0700 if it is
 /// missing. A file that a dead broker left there is replaced.
-pub(crate) fn bind(path: &Path) -> Result<(UnixListener, SocketFile), StartError> {
+fn bind(path: &Path) -> Result<(UnixListener, SocketFile), StartError> {
     let failed = |source| StartError::Socket {
         path: path.to_owned(),
         source,

@@ -34,6 +34,11 @@ impl<'a> Told<'a> {
 /// Starts this program again with the same arguments, to be nobody's child.
 pub(super) fn detach() -> Result<(), Failure> {
     let own = std::env::current_exe().map_err(Failure::failed)?;
+    // Whoever needed it first may run with less of the processor than others; only some users may
+    // take that back.
+    if rustix::process::getpriority_process(None).is_ok_and(|nice| nice > 0) {
+        let _ = rustix::process::setpriority_process(None, 0);
+    }
     // Whoever left a pipe or a lock open meant the program that it ran, and no broker.
     close_fds::set_fds_cloexec(3, &[]);
     let mut command = Command::new(own);

@@ -85,7 +85,11 @@ pub(super) fn check(
     peers: Option<&[PeerEntry]>,
     report: &mut Report,
 ) -> Result<(), Error> {
-    let here = targets::project()?;
+    if let Err(error) = targets::project(Scope::Project) {
+        let remedy = "run this in a directory that is there: a project's files are not looked at";
+        report.warning("project", error.to_string(), remedy);
+    }
+    let here = targets::project(Scope::User)?;
     let above = targets::above(&here);
     let mut survey = Survey::default();
     let settings = Settings::read(&here);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use peerbus_adapter::demand::{ask, came_to_be};
+use peerbus_adapter::demand::{NOT_STARTED, ask, came_to_be, with_named};
 use peerbus_adapter::{
     Bus, Config, Event, Flags, How, LinkState, Naming, PeerEntry, Refused, UNUSABLE, Url, connect,
     credentials,
@@ -107,23 +107,22 @@ async fn absent(config: &Config, why: String, report: &mut Report) {
     }
     let kept = credentials::load(&config.credentials).ok();
     let has_url = config.url.is_some() || kept.is_some_and(|kept| kept.url.is_some());
-    let elsewhere = match has_url {
-        true => None,
-        false => elsewhere::broker(config).await,
-    };
-    match elsewhere {
-        Some(says) => report.failed(
-            "broker",
-            says,
-            "set XDG_RUNTIME_DIR as it is for the broker, or PEERBUS_URL=unix:PATH with the path \
-             that it said at its start",
-        ),
-        None => report.failed(
-            "broker",
-            why,
-            "start `peerbus serve` on the broker's machine, or correct PEERBUS_URL",
-        ),
+    if has_url {
+        let remedy = "start `peerbus serve` on the broker's machine, or correct PEERBUS_URL";
+        return report.failed("broker", why, remedy);
     }
+    if let Some((says, remedy)) = elsewhere::holder(config) {
+        return report.failed("broker", says, remedy);
+    }
+    let remedy = match why.starts_with(NOT_STARTED) {
+        true => "mend that, and the next command starts one",
+        false => "start `peerbus serve` on the broker's machine, or correct PEERBUS_URL",
+    };
+    let says = match elsewhere::port(config).await {
+        Some(hint) => format!("{why} ({hint})"),
+        None => why,
+    };
+    report.failed("broker", says, remedy);
 }
 
 async fn answered(config: &Config, took: u128, ext: bool, report: &mut Report) {
@@ -132,7 +131,7 @@ async fn answered(config: &Config, took: u128, ext: bool, report: &mut Report) {
         .url
         .clone()
         .or_else(|| kept.and_then(|kept| kept.url));
-    let sockets = config.sockets.iter().cloned().map(Url::Unix);
+    let sockets = with_named(&config.sockets).into_iter().map(Url::Unix);
     let places: Vec<_> = url.map_or_else(|| sockets.collect(), |url| vec![url]);
     let mut said = None;
     for url in places {

@@ -1,6 +1,6 @@
 //! Directories, disk, leftover sockets, and the clock.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use peerbus_adapter::groups;
@@ -26,8 +26,9 @@ pub(super) fn check(context: &Context, report: &mut Report) {
         Ok(paths) => paths,
         Err(error) => return report.failed("directories", error.to_string(), "set HOME"),
     };
-    let mut dirs = vec![&paths.runtime_dir, &paths.state_dir];
+    let mut dirs = vec![&paths.runtime_dir, &paths.state_dir, &paths.config_dir];
     dirs.dedup();
+    runtime(&paths, report);
     let unusable: Vec<_> = dirs
         .iter()
         .filter_map(|dir| Some((dir, writable(dir).err()?)))
@@ -36,15 +37,26 @@ pub(super) fn check(context: &Context, report: &mut Report) {
         report.failed(
             "directories",
             format!("{} cannot be written: {error}", dir.display()),
-            "make it your own and writable, or set XDG_RUNTIME_DIR and XDG_STATE_HOME to \
-             directories that are",
+            "make it your own and writable, or set XDG_RUNTIME_DIR, XDG_STATE_HOME and \
+             XDG_CONFIG_HOME to directories that are",
         );
     }
     if unusable.is_empty() {
         let shown: Vec<_> = dirs.iter().map(|dir| dir.display().to_string()).collect();
         report.ok(
             "directories",
-            format!("{} can be written", shown.join(" and ")),
+            format!("{} can be written", shown.join(", ")),
+        );
+    }
+    if let Some(other) = paths.other_database() {
+        report.warning(
+            "database",
+            format!(
+                "XDG_STATE_HOME leads to {}, and {} is there too: mail in one is not in the other",
+                paths.database.display(),
+                other.display()
+            ),
+            "set XDG_STATE_HOME alike for everybody who is to meet, or unset it",
         );
     }
     if let Err(why) = (context.check_gates)(&paths.gates) {
@@ -58,9 +70,27 @@ pub(super) fn check(context: &Context, report: &mut Report) {
         report.ok("project", told);
     }
     disk(&paths.state_dir, report);
-    address(&paths.socket, report);
     for socket in &paths.sockets {
         leftover(socket, report);
+    }
+}
+
+/// A runtime directory that is set and not taken.
+fn runtime(paths: &Paths, report: &mut Report) {
+    let set = std::env::var_os("XDG_RUNTIME_DIR").filter(|set| !set.is_empty());
+    let Some(set) = set.map(PathBuf::from) else {
+        return;
+    };
+    if !paths.runtime_dir.starts_with(&set) {
+        let (set, taken) = (set.display(), paths.runtime_dir.display());
+        report.warning(
+            "directories",
+            format!(
+                "XDG_RUNTIME_DIR={set} cannot be used (it is another user's, cannot be made or \
+                 written, or is too long a path for sockets): sockets are in {taken}"
+            ),
+            "set it to a directory of your own, or unset it; broker and sessions meet all the same",
+        );
     }
 }
 
@@ -125,20 +155,6 @@ fn disk(dir: &Path, report: &mut Report) {
         0..DISK_BYTES_MIN => report.failed("disk", says, remedy),
         DISK_BYTES_MIN..DISK_BYTES_LOW => report.warning("disk", says, remedy),
         _ => report.ok("disk", says),
-    }
-}
-
-/// Whether a socket can have this path at all.
-fn address(socket: &Path, report: &mut Report) {
-    if !os::socket::fits(socket) {
-        report.failed(
-            "socket",
-            format!(
-                "{} is too long a path: no broker can listen there",
-                socket.display()
-            ),
-            "set XDG_RUNTIME_DIR to a shorter path, for the broker and everybody",
-        );
     }
 }
 

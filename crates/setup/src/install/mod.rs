@@ -104,7 +104,7 @@ pub fn install(request: Request, show: Show<'_>) -> Result<(), Error> {
             "{title} has no setting for --allow: leave it out, and see what its own options do"
         )));
     }
-    let project = targets::project()?;
+    let project = targets::project(scope)?;
     targets::check_places(agent, scope)?;
     let targets = targets::targets(agent, scope, &project, &program);
     let kept = naming::kept(&targets).filter(|_| program.name.is_none());
@@ -187,7 +187,7 @@ pub fn uninstall(request: Request, show: Show<'_>) -> Result<(), Error> {
             ..Uses::default()
         },
     };
-    let project = targets::project()?;
+    let project = targets::project(scope)?;
     targets::check_places(agent, scope)?;
     let mut targets = targets::targets(agent, scope, &project, &program);
     let elsewhere = targets::elsewhere(agent, scope, &program, &Record::load(), &targets);

@@ -16,12 +16,15 @@ use crate::text::escape;
 /// Longest value of a variable that is shown, in characters.
 const VALUE_CHARS: usize = 200;
 
-/// The directory whose project is meant: the current one.
-pub(crate) fn project() -> Result<PathBuf, Error> {
+/// The directory whose project is meant: the current one. For the user alone none is needed.
+pub(crate) fn project(scope: Scope) -> Result<PathBuf, Error> {
     if peerbus_agents::home().is_none() {
         return Err(Error::config("no home directory: set HOME"));
     }
-    let here = std::env::current_dir();
+    let here = match (std::env::current_dir(), scope) {
+        (Err(_), Scope::User) => Ok(PathBuf::from("/")),
+        (here, _) => here,
+    };
     here.map_err(|error| Error::failed(format!("the current directory cannot be read: {error}")))
 }
 

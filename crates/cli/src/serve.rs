@@ -179,7 +179,7 @@ impl Setup {
             key,
             client_ca: verb.client_ca,
         });
-        options.log_lost = Some(crate::stderr::lost);
+        options.log_lost = Some(peerbus_adapter::stderr::lost);
         options.unix = Some(verb.socket.unwrap_or(paths.socket));
         options.tcp_optional = verb.on_demand.is_some();
         options.origin = origin(verb.on_demand.as_ref(), &given);

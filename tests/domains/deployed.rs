@@ -12,13 +12,17 @@ use peerbus_bridge::subject;
 use peerbus_test_support::PATIENCE;
 use peerbus_test_support::nats::Nats;
 
-async fn connect(nodes: &[Nats], key: &Path, domain: Option<&str>) -> Client {
+fn server(nodes: &[Nats], key: &Path) -> Server {
     let urls: Vec<_> = nodes.iter().map(Nats::url).collect();
-    let server = Server {
+    Server {
         url: urls.join(","),
         creds: Some(key.to_owned()),
         ca: None,
-    };
+    }
+}
+
+async fn connect(nodes: &[Nats], key: &Path, domain: Option<&str>) -> Client {
+    let server = server(nodes, key);
     server.connect(domain).await.expect("the key is known")
 }
 
@@ -33,7 +37,8 @@ async fn what_one_of_three_servers_took_is_there_without_it() {
     let admin = connect(&nodes, &keys.setup, None).await;
     let start = Instant::now();
     // They elect one of them first.
-    while let Err(why) = set_up(&admin, &domains, 3).await {
+    let setup = server(&nodes, &keys.setup);
+    while let Err(why) = set_up(&setup, &admin, &domains, 3).await {
         assert!(start.elapsed() < PATIENCE, "{why}");
     }
     let alpha = connect(&nodes, &keys.domains["alpha"], Some("alpha")).await;

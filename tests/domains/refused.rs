@@ -4,8 +4,9 @@ use std::path::Path;
 
 use async_nats::jetstream::stream;
 use async_nats::{Client, jetstream};
+use nkeys::KeyPair;
 use peerbus_bridge::account;
-use peerbus_bridge::nats::{Server, consumer, set_up};
+use peerbus_bridge::nats::{Bound, Server, bound, consumer, set_up};
 use peerbus_test_support::nats::Nats;
 
 fn server(nats: &Nats, key: Option<&Path>) -> Server {
@@ -30,8 +31,11 @@ async fn a_server_without_jetstream_cannot_be_set_up() {
     let Some(nats) = Nats::plain(dir.path()) else {
         return;
     };
+    let server = server(&nats, None);
     let client = here(&nats).await;
-    let why = set_up(&client, &domains(), 1).await.expect_err("no stream");
+    let why = set_up(&server, &client, &domains(), 1)
+        .await
+        .expect_err("no stream");
     assert!(why.starts_with("this NATS has no JetStream: "), "{why}");
 }
 
@@ -56,7 +60,7 @@ async fn a_stream_of_another_layout_is_left_alone_and_a_missing_consumer_named()
         ..stream::Config::default()
     };
     context.create_stream(foreign).await.expect("a stream");
-    let why = set_up(&client, &domains(), 1)
+    let why = set_up(&server(&nats, None), &client, &domains(), 1)
         .await
         .expect_err("it is not ours");
     assert!(
@@ -66,6 +70,40 @@ async fn a_stream_of_another_layout_is_left_alone_and_a_missing_consumer_named()
     let mut left = context.get_stream("PEERBUS").await.expect("it is there");
     let info = left.info().await.expect("it answers");
     assert_eq!(info.config.subjects, ["something.else"]);
+}
+
+#[tokio::test]
+async fn an_account_that_all_domains_share_is_told_with_the_way_out() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let keys = account::write(&dir.path().join("keys"), &domains()).expect("our directory");
+    let key = |path: &Path| {
+        let seed = account::seed(path).expect("our key");
+        KeyPair::from_seed(&seed).expect("our key").public_key()
+    };
+    let (setup, alpha) = (key(&keys.setup), key(&keys.domains["alpha"]));
+    let shared = dir.path().join("shared.conf");
+    let text = format!(
+        "accounts {{ PEERBUS {{ jetstream: enabled, users: [ {{ nkey: {setup} }}, {{ nkey: {alpha}, permissions: {{ \
+         publish: {{ allow: [\"$JS.API.CONSUMER.INFO.PEERBUS.alpha\"] }} }} }} ] }} }}"
+    );
+    std::fs::write(&shared, text).expect("our file");
+    let Some(nats) = Nats::start(&dir.path().join("server"), Some(&shared)) else {
+        return;
+    };
+    let setup = server(&nats, Some(&keys.setup));
+    let admin = setup.connect(None).await.expect("its key");
+    let why = set_up(&setup, &admin, &domains(), 1)
+        .await
+        .expect_err("it is shared");
+    for part in [
+        "one account of this NATS holds all domains",
+        "write accounts.conf anew with `peerbus bridge account`",
+    ] {
+        assert!(why.contains(part), "{why}");
+    }
+    let alpha = server(&nats, Some(&keys.domains["alpha"]));
+    let client = alpha.connect(Some("alpha")).await.expect("its key");
+    assert_eq!(bound(&alpha, &client, "alpha").await, Bound::Wide);
 }
 
 #[tokio::test]
@@ -80,10 +118,20 @@ async fn a_key_that_may_too_little_and_one_that_nobody_knows_are_told() {
     let Some(nats) = Nats::start(&dir.path().join("server"), Some(&keys.accounts)) else {
         return;
     };
-    let admin = server(&nats, Some(&keys.setup)).connect(None).await;
-    set_up(&admin.expect("its key"), &domains(), 1)
+    let setup = server(&nats, Some(&keys.setup));
+    let admin = setup.connect(None).await.expect("its key");
+    set_up(&setup, &admin, &domains(), 1)
         .await
         .expect("a stream");
+    let why = set_up(&setup, &admin, &["omega".to_owned()], 1)
+        .await
+        .expect_err("it has no account");
+    assert!(
+        why.contains(
+            "omega stands in no accounts.conf that this nats-server has read since its start"
+        ),
+        "{why}"
+    );
     let alpha = server(&nats, Some(&keys.domains["alpha"]));
     let alpha = alpha.connect(Some("alpha")).await.expect("its key");
     let context = jetstream::new(alpha);

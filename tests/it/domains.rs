@@ -394,7 +394,8 @@ fn the_lists_of_peers_and_the_doctor_tell_of_domains_and_of_names_that_look_like
     for line in [
         "this broker is alpha: from elsewhere its peers are NAME@alpha",
         "beta is joined, and its bridge is connected",
-        "the bridge's key may do more in NATS than a bridge needs",
+        "NATS does not say that the account of the bridge's key keeps the mail of alpha only",
+        "run `peerbus bridge setup`",
         "delta cannot be reached",
         "the peer old@beta of this broker has a name that looks like an address",
         "`peerbus names retire old@beta`",

@@ -54,6 +54,7 @@ mod shared;
 pub mod signals;
 mod similar;
 mod state;
+pub mod stderr;
 mod stopped;
 mod template;
 pub mod text;

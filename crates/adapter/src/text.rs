@@ -1,7 +1,7 @@
 //! What peers wrote, made fit to be shown, and sentences about messages.
 
 use peerbus_core::peer::Event;
-use peerbus_wire::{How, Receipt, Stage, escape};
+use peerbus_wire::{How, PeerName, Receipt, Stage, escape};
 
 /// Longest reason that is repeated, in characters.
 const REASON_CHARS: usize = 300;
@@ -54,7 +54,7 @@ fn fate(receipt: &Receipt) -> Option<String> {
         Stage::Dead { why } => format!(
             "your message {id} to {} was not shown there and will not be: {}",
             safe(to),
-            says(to, why)
+            rejected(to, why)
         ),
         Stage::Held { why } => format!(
             "your message {id} to {} waits there: {}",
@@ -77,6 +77,17 @@ pub fn says(name: &str, reason: &str) -> String {
     match reason.as_str() {
         "" => format!("{name} gives no reason"),
         reason => format!("{name} says: \"{reason}\""),
+    }
+}
+
+/// Why a message was rejected, in quotes. Under its recipient's name, unless that is in another domain: brokers
+/// and bridges on the way there have reasons of their own, and say in them who they are.
+#[must_use]
+pub fn rejected(to: &str, reason: &str) -> String {
+    let abroad = PeerName::parse(to).is_ok_and(|name| name.address().is_some());
+    match escape(reason, REASON_CHARS).as_str() {
+        quoted if abroad && !quoted.is_empty() => format!("the reason given is \"{quoted}\""),
+        _ => says(to, reason),
     }
 }
 

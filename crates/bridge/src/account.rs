@@ -1,4 +1,4 @@
-//! Who may do what in NATS: one account, a key for each domain, and one that sets up the stream.
+//! Who may do what in NATS: an account with a key for each domain, and one that sets up their streams.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,13 +6,16 @@ use std::path::{Path, PathBuf};
 
 use nkeys::KeyPair;
 use peerbus_os::{dir, file};
+use peerbus_wire::Domain;
 
 use crate::subject;
 
-/// The name of the key that makes the stream and its consumers. No domain has an underscore.
+/// The name of the key that makes the streams and their consumers. No domain has an underscore.
 const SETUP: &str = "_setup";
 /// What nats-server includes.
 const ACCOUNTS: &str = "accounts.conf";
+/// All of the JetStream of an account.
+const API: &str = "$JS.API.>";
 /// Ending of the files that have keys.
 const SEED: &str = "nk";
 /// Longest file with a key that is read, in bytes.
@@ -23,13 +26,13 @@ const SEED_BYTES_MAX: u64 = 256;
 pub struct Accounts {
     /// The file for nats-server to include.
     pub accounts: PathBuf,
-    /// The key that sets up the stream.
+    /// The key that sets up the streams.
     pub setup: PathBuf,
     /// The key of each domain.
     pub domains: BTreeMap<String, PathBuf>,
 }
 
-/// Writes keys for `domains` into `dir`, and the account that binds each of them to its domain. Keys
+/// Writes keys for `domains` into `dir`, and the accounts that bind each of them to its domain. Keys
 /// that are there are kept, those of other domains, too.
 ///
 /// # Errors
@@ -90,6 +93,12 @@ fn known(dir: &Path) -> Result<BTreeMap<String, String>, String> {
         let Some(name) = path.file_stem().and_then(|name| name.to_str()) else {
             continue;
         };
+        if name != SETUP && Domain::parse(name).is_none() {
+            return Err(format!(
+                "{} is no key of a domain, by its name: move it elsewhere",
+                path.display()
+            ));
+        }
         let pair = KeyPair::from_seed(&seed(&path)?).map_err(|error| says(&path, &error))?;
         keys.insert(name.to_owned(), pair.public_key());
     }
@@ -110,30 +119,85 @@ fn says(path: &Path, error: &dyn std::fmt::Display) -> String {
     format!("{}: {error}", path.display())
 }
 
-/// What nats-server is told of them.
+/// What nats-server is told of them: an account for each domain, with its own mail. What others may do
+/// there is to send theirs, each from its own account.
 fn config(keys: &BTreeMap<String, String>) -> String {
-    let mut users = String::new();
+    let domains: Vec<&str> = keys
+        .keys()
+        .map(String::as_str)
+        .filter(|it| *it != SETUP)
+        .collect();
+    let mut accounts = String::new();
     for (name, key) in keys {
-        let user = match name.as_str() {
-            SETUP => {
-                format!("      # Makes the stream and its consumers.\n      {{ nkey: {key} }}\n")
-            }
-            domain => format!(
-                "      # The bridge of {domain}.\n      {{ nkey: {key}, permissions: {{\n        \
-                 publish: {{ allow: {} }}\n        subscribe: {{ allow: {} }}\n      }} }}\n",
-                list(&subject::may_publish(domain)),
-                list(&subject::may_subscribe(domain)),
-            ),
+        accounts += &match name.as_str() {
+            SETUP => operator(key, &domains),
+            domain => account(domain, key, &domains),
         };
-        users.push_str(&user);
     }
     format!(
-        "# Written by `peerbus bridge account`. Lay it beside the configuration of nats-server, and\n\
-         # have that say: include accounts.conf\n\
+        "# Written by `peerbus bridge account`. Lay it beside the configuration of nats-server, have that say\n\
+         #     include accounts.conf\n\
+         # and start nats-server anew; in a cluster one server after the other. A reload is not enough for\n\
+         # what is new in here.\n\
          # A message of peerbus may have more than the 1 MiB that NATS lets through by default.\n\
-         max_payload: {}\n\naccounts {{\n  PEERBUS {{\n    jetstream: enabled\n    users: [\n{users}    ]\n  }}\n}}\n",
+         max_payload: {}\n\naccounts {{\n{accounts}}}\n",
         crate::PAYLOAD_BYTES_MAX
     )
+}
+
+/// The account that makes what the others need.
+fn operator(key: &str, domains: &[&str]) -> String {
+    let import = |domain: &&str| {
+        let (of, to) = (subject::account(domain), subject::api(domain));
+        format!("{{ service: {{ account: \"{of}\", subject: \"{API}\" }}, to: \"{to}.>\" }}")
+    };
+    format!(
+        "  # Makes the streams and their consumers.\n  \"{}\" {{\n    users: [ {{ nkey: {key} }} ]\n{}  }}\n",
+        subject::OPERATOR,
+        lines("imports", domains.iter().map(import)),
+    )
+}
+
+/// The account of a domain.
+fn account(domain: &str, key: &str, domains: &[&str]) -> String {
+    let others = || domains.iter().filter(|other| **other != domain);
+    let mut exports = vec![export("service", API, &[subject::OPERATOR.to_owned()])];
+    let mut imports = Vec::new();
+    let readers: Vec<_> = others().map(|other| subject::account(other)).collect();
+    if !readers.is_empty() {
+        exports.push(export("stream", &subject::here(domain), &readers));
+    }
+    for (other, of) in others().zip(&readers) {
+        let only = std::slice::from_ref(of);
+        exports.push(export("service", &subject::mail(domain, other), only));
+        exports.push(export("stream", &subject::back(other, domain), only));
+        imports.push(import("service", of, &subject::mail(other, domain)));
+        imports.push(import("stream", of, &subject::back(domain, other)));
+        imports.push(import("stream", of, &subject::here(other)));
+    }
+    format!(
+        "  # The bridge of {domain}.\n  \"{}\" {{\n    jetstream: enabled\n    users: [ {{ nkey: {key}, permissions: \
+         {{\n      publish: {{ allow: {} }}\n      subscribe: {{ allow: {} }}\n    }} }} ]\n{}{}  }}\n",
+        subject::account(domain),
+        list(&subject::may_publish(domain)),
+        list(&subject::may_subscribe(domain)),
+        lines("exports", exports),
+        lines("imports", imports),
+    )
+}
+
+fn export(kind: &str, subject: &str, accounts: &[String]) -> String {
+    let accounts = list(accounts);
+    format!("{{ {kind}: \"{subject}\", accounts: {accounts} }}")
+}
+
+fn import(kind: &str, account: &str, subject: &str) -> String {
+    format!("{{ {kind}: {{ account: \"{account}\", subject: \"{subject}\" }} }}")
+}
+
+fn lines(name: &str, all: impl IntoIterator<Item = String>) -> String {
+    let all: String = all.into_iter().map(|it| format!("      {it}\n")).collect();
+    format!("    {name}: [\n{all}    ]\n")
 }
 
 fn list(subjects: &[String]) -> String {

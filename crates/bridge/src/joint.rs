@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_nats::connection::State;
@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use crate::home::{Broker, Home, greeted, registration};
-use crate::nats::{Bound, whole};
+use crate::nats::whole;
 use crate::pace::{Said, Turns};
 use crate::roster::{self, Roster};
 use crate::subject;
@@ -55,8 +55,8 @@ pub(crate) struct Common {
     pub(crate) broker: Broker,
     /// Who of a domain may write to whom here; of one that is not named, everybody to everybody.
     pub(crate) allow: BTreeMap<Domain, Allow>,
-    /// How far the key is bound, once that is known.
-    pub(crate) bound: OnceLock<Bound>,
+    /// The word for what is wrong with the key, once that is known.
+    pub(crate) key: Mutex<Option<&'static str>>,
     /// Whether the stream can be used.
     pub(crate) streams: AtomicBool,
     /// Who is at home.
@@ -103,8 +103,11 @@ struct Joint {
     /// With which epoch to register, when, and the pause after that fails.
     register: Option<(String, Instant, Duration)>,
     registers: Turns,
-    /// What was refused, as far as it was said.
+    /// What was refused, and which epochs the other side named, as far as it was said.
     refusals: Said,
+    epochs: Said,
+    /// The other side has named an epoch.
+    greeted: Arc<AtomicBool>,
     /// Messages of the stream that are not acked, and the last one's number.
     mails: BTreeMap<StreamId, jetstream::Message>,
     last: u64,
@@ -123,8 +126,8 @@ struct Joint {
 pub(crate) async fn run(
     common: Arc<Common>,
     other: Domain,
-    mut mails: mpsc::Receiver<Mail>,
-    mut from: mpsc::Receiver<FromNats>,
+    (mut mails, mut from): (mpsc::Receiver<Mail>, mpsc::Receiver<FromNats>),
+    greeted: Arc<AtomicBool>,
 ) {
     let allow = common.allow.get(&other).cloned();
     let machine = Bridge::new(common.own.clone(), other.clone(), 0).allowing(allow);
@@ -138,6 +141,8 @@ pub(crate) async fn run(
         register: None,
         registers: Turns::new(REGISTERS_AT_ONCE, REGISTERS, begun),
         refusals: Said::default(),
+        epochs: Said::default(),
+        greeted,
         mails: BTreeMap::new(),
         last: 0,
         failed: mpsc::channel(1_024),
@@ -394,7 +399,12 @@ impl Joint {
         let domain = &self.other;
         let counts = &mut self.counts;
         match event {
-            Event::NewEpoch(_) => tracing::info!(%domain, "joined; what it does not have is sent"),
+            Event::NewEpoch(_) => {
+                self.greeted.store(true, Ordering::Relaxed);
+                if self.epochs.one_more(Instant::now()) {
+                    tracing::info!(%domain, "joined; what it does not have is sent");
+                }
+            }
             Event::OwnEpoch(_) => {
                 tracing::warn!(%domain, "the own broker was brought back from a backup")
             }
@@ -427,7 +437,7 @@ impl Joint {
             Event::Crowded(more) => tracing::debug!(%domain, more, "statements were left out"),
             Event::Full => {
                 if !std::mem::replace(&mut self.full, true) {
-                    tracing::warn!(%domain, "the stream takes no message now");
+                    tracing::warn!(%domain, "the stream takes no message now; it is full, or not there: `peerbus bridge setup` makes it");
                 }
             }
             Event::Confirmed(_) => self.full = false,
@@ -435,8 +445,12 @@ impl Joint {
         None
     }
 
-    /// Says how much more was refused than was said one by one, once a minute is over.
+    /// Says how much more was refused, or joined, than was said one by one, once a minute is over.
     async fn say_how_many_more(&mut self) {
+        let more = self.epochs.not_said(Instant::now());
+        if more > 0 {
+            tracing::warn!(domain = %self.other, more, "joined again and again");
+        }
         let more = self.refusals.not_said(Instant::now());
         if more > 0 {
             let why = format!("and {more} more");
@@ -452,7 +466,8 @@ impl Joint {
     /// Shows what was counted, by the bridge's presence at its broker.
     async fn show(&mut self) {
         self.counts.no_stream = !self.common.streams.load(Ordering::Relaxed);
-        self.counts.key = self.common.bound.get().and_then(|bound| bound.word());
+        let key = self.common.key.lock();
+        self.counts.key = *key.unwrap_or_else(PoisonError::into_inner);
         let Some(home) = &self.home else { return };
         if self.shown == self.counts {
             return;
@@ -484,5 +499,8 @@ impl Joint {
 /// Why a message can never be published, if that is so.
 fn never(kind: PublishErrorKind) -> Option<String> {
     let large = kind == PublishErrorKind::MaxPayloadExceeded;
-    large.then(|| "it is larger than NATS lets through; raise its max_payload".to_owned())
+    large.then(|| {
+        "NATS lets through no message as large as this one; its operator can raise max_payload"
+            .to_owned()
+    })
 }

@@ -6,16 +6,21 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use peerbus_adapter::credentials::{self, CredentialsError};
 use peerbus_adapter::demand::with_named;
 use peerbus_adapter::signals::Stop;
-use peerbus_adapter::{Config, Flags, Url};
+use peerbus_adapter::{Config, Flags, Url, stderr};
 use peerbus_bridge::nats::{self, Server};
 use peerbus_bridge::{Broker, account, run};
 use peerbus_wire::Domain;
 use tracing_subscriber::EnvFilter;
+
+/// So much of the log waits for its reader, and so long at the end.
+const LOG_BYTES_MAX: usize = 256 * 1_024;
+const LOG_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Join this machine's broker to those of other domains over NATS JetStream
 #[derive(Debug, Parser)]
@@ -33,9 +38,9 @@ struct Line {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Make a key for each domain, and the account for nats-server to include
+    /// Make a key for each domain, and their accounts for nats-server to include
     Account(Account),
-    /// Make the stream, and a consumer for each domain
+    /// Make a stream for each domain, and its consumer
     Setup(Setup),
 }
 
@@ -44,7 +49,7 @@ struct Account {
     /// A domain that gets a key (repeatable); keys that are there are kept
     #[arg(long = "domain", value_name = "NAME", required = true)]
     domains: Vec<Domain>,
-    /// Where keys and account are written
+    /// Where keys and accounts are written
     #[arg(long, value_name = "DIR", default_value = "peerbus-nats")]
     dir: PathBuf,
 }
@@ -53,7 +58,7 @@ struct Account {
 struct Setup {
     #[command(flatten)]
     server: ServerArgs,
-    /// A domain that gets a consumer (repeatable)
+    /// A domain that gets a stream (repeatable)
     #[arg(long = "domain", value_name = "NAME", required = true)]
     domains: Vec<Domain>,
     /// How many servers of a cluster keep each message
@@ -91,22 +96,28 @@ fn main() -> ExitCode {
         Some(Verb::Setup(verb)) => set_up(verb),
         None => bridge(line.server),
     };
-    match done {
+    let code = match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            complain(&why);
+            stderr::write(format!("peerbus bridge: {why}\n").as_bytes());
             ExitCode::FAILURE
         }
-    }
+    };
+    stderr::flush();
+    code
 }
 
 /// Joins the broker that the environment names.
 fn bridge(server: ServerArgs) -> Result<(), String> {
     let filter = EnvFilter::try_from_env("PEERBUS_LOG")
         .unwrap_or_else(|_| EnvFilter::new("info,async_nats=warn"));
+    stderr::queue(LOG_BYTES_MAX, LOG_PATIENCE);
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(|| stderr::Lines)
+        // It would report a failed write to stderr, and panic when that fails, too.
+        .log_internal_errors(false)
+        .with_ansi(false)
         .with_target(false)
         .init();
     let config = Config::resolve(&Flags::default()).map_err(|error| error.to_string())?;
@@ -148,7 +159,7 @@ fn names(domains: &[Domain]) -> Vec<String> {
 fn make_keys(verb: &Account) -> Result<(), String> {
     let made = account::write(&verb.dir, &names(&verb.domains))?;
     say(&format!(
-        "for nats-server:  include {}",
+        "for nats-server:  include {}, and start it anew: a reload is not enough",
         made.accounts.display()
     ));
     say(&format!(
@@ -172,7 +183,7 @@ fn set_up(verb: Setup) -> Result<(), String> {
         nats::set_up(&client, &names(&verb.domains), verb.replicas.into()).await
     })?;
     say(&format!(
-        "the stream is there, for {}",
+        "the streams are there, for {}",
         names(&verb.domains).join(", ")
     ));
     Ok(())
@@ -181,9 +192,4 @@ fn set_up(verb: Setup) -> Result<(), String> {
 fn say(text: &str) {
     // Whoever closed stdout does not want to know.
     let _ = writeln!(std::io::stdout(), "{text}");
-}
-
-fn complain(text: &str) {
-    // There is nobody else to tell.
-    let _ = writeln!(std::io::stderr(), "peerbus bridge: {text}");
 }

@@ -2,14 +2,17 @@
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use async_nats::jetstream::consumer::{self, AckPolicy};
 use async_nats::jetstream::context::CreateStreamErrorKind;
 use async_nats::jetstream::stream::{self, DiscardPolicy, RetentionPolicy};
 use async_nats::jetstream::{self, Context};
 use async_nats::{Client, ConnectOptions, Event};
+use serde_json::{Value, json};
 
+use crate::pace::Said;
 use crate::{account, subject};
 
 /// How long NATS may take to answer.
@@ -26,9 +29,11 @@ const ACK_WAIT: Duration = Duration::from_secs(30);
 /// Messages that are handed out and not acked.
 const UNACKED_MAX: i64 = 4_096;
 
-/// What no bridge needs: all of the stream.
+/// How long the answer may take to what the stream keeps.
 const PROBED: Duration = Duration::from_secs(2);
-const PROBE: &str = "$JS.API.STREAM.INFO.PEERBUS";
+/// What an operator does about an account that is not one domain's alone.
+pub(crate) const ANEW: &str = "write accounts.conf anew with `peerbus bridge account`, lay it beside the configuration of \
+    nats-server, start that anew, and run `peerbus bridge setup`";
 
 /// Where NATS is, and as whom.
 #[derive(Debug, Clone)]
@@ -68,10 +73,14 @@ impl Server {
         if let Some(domain) = domain {
             options = options.custom_inbox_prefix(subject::inbox(domain));
         }
+        let said = Arc::new(Mutex::new(Said::default()));
         let options = options
             .name("peerbus-bridge")
             .request_timeout(Some(ANSWERS))
-            .event_callback(|event| async move { said(&event) });
+            .event_callback(move |event| {
+                let said = Arc::clone(&said);
+                async move { say(&said, &event) }
+            });
         let servers: Vec<_> = self.servers().collect();
         let connected = options.connect(servers).await;
         connected.map_err(|error| self.not_connected(&whole(&error)))
@@ -85,7 +94,7 @@ impl Server {
             let key = match &self.creds {
                 Some(path) => format!(
                     "does not know the key {}: lay the `accounts.conf` that has it beside its \
-                     configuration and reload it",
+                     configuration and start it anew",
                     path.display()
                 ),
                 None => "lets nobody in without a key: name one with --creds".to_owned(),
@@ -127,9 +136,10 @@ async fn with(path: &Path) -> Result<ConnectOptions, String> {
 /// How far a bridge's key is bound to its domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
-    /// It may do what a bridge needs.
+    /// The account that it is in keeps this domain's mail only: it reaches nobody else's, nor is its own
+    /// reached.
     Bound,
-    /// It may do more: it was asked for what no bridge needs, and that was answered.
+    /// The account keeps others' mail, too, or does not say what it keeps.
     Wide,
     /// There is none.
     None,
@@ -146,27 +156,38 @@ impl Bound {
     }
 }
 
-/// Finds out how far the key is bound, by a question that no bridge needs to ask. No answer takes 2
-/// seconds.
-pub async fn bound(server: &Server, client: &Client) -> Bound {
+/// Finds out how far the key is bound, by what the stream keeps that it reaches. No answer takes 2 seconds.
+pub async fn bound(server: &Server, client: &Client, own: &str) -> Bound {
     if server.creds.is_none() {
         return Bound::None;
     }
-    let asked = client.request(PROBE, Vec::new().into());
-    match tokio::time::timeout(PROBED, asked).await {
-        Ok(Ok(_)) => Bound::Wide,
-        _ => Bound::Bound,
+    let asked = client.request(subject::stream_info(), Vec::new().into());
+    let answer = match tokio::time::timeout(PROBED, asked).await {
+        Ok(Ok(answer)) => serde_json::from_slice::<Value>(&answer.payload).unwrap_or_default(),
+        _ => Value::Null,
+    };
+    match answer["config"]["subjects"] == json!([subject::mail(own, "*")]) {
+        true => Bound::Bound,
+        false => Bound::Wide,
     }
 }
 
-fn said(event: &Event) {
+/// Logs what NATS says. Some of that comes as often as others like.
+fn say(said: &Mutex<Said>, event: &Event) {
+    let now = Instant::now();
+    let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+    let more = said.not_said(now);
+    if more > 0 {
+        tracing::warn!(more, "NATS says");
+    }
     match event {
-        // As it should be.
-        Event::ServerError(error) if error.to_string().contains(PROBE) => {}
+        // In an account of another layout.
+        Event::ServerError(error) if error.to_string().contains(&subject::stream_info()) => {}
         Event::Connected => tracing::info!("connected to NATS"),
         Event::Disconnected => tracing::warn!("NATS is away; it is tried until it is back"),
         Event::ClientError(error) => tracing::debug!(%error, "NATS is not back"),
-        other => tracing::warn!(event = %other, "NATS says"),
+        other if said.one_more(now) => tracing::warn!(event = %other, "NATS says"),
+        _ => {}
     }
 }
 
@@ -184,32 +205,77 @@ pub(crate) fn whole(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Makes the stream, and a consumer for each domain. What is there already stays, if it is as it must be; it
-/// is kept more times than before if that is wanted.
+/// Makes a stream with a consumer for each domain: in the domain's own account, and without keys one stream
+/// for all. What is there already stays, if it is as it must be; it is kept more times than before if that is
+/// wanted.
 ///
 /// # Errors
 ///
-/// A sentence: NATS has no JetStream, the key may not do it, or the stream has another layout.
-pub async fn set_up(client: &Client, domains: &[String], replicas: usize) -> Result<(), String> {
-    let context = jetstream::new(client.clone());
-    let wanted = layout(replicas);
+/// A sentence: NATS has no JetStream, the key may not do it or reaches no account of a domain, or a stream has
+/// another layout.
+pub async fn set_up(
+    server: &Server,
+    client: &Client,
+    domains: &[String],
+    replicas: usize,
+) -> Result<(), String> {
+    if server.creds.is_none() {
+        let context = jetstream::new(client.clone());
+        let made = make(&context, &layout(&subject::all_mail(), replicas), domains).await;
+        return made.map_err(|why| why.unwrap_or_else(|| NO_JETSTREAM.into()));
+    }
+    for domain in domains {
+        let context = jetstream::with_prefix(client.clone(), &subject::api(domain));
+        let wanted = layout(&subject::mail(domain, "*"), replicas);
+        match make(&context, &wanted, std::slice::from_ref(domain)).await {
+            Ok(()) => {}
+            Err(Some(why)) => return Err(format!("{domain}: {why}")),
+            Err(None) => return Err(unreachable(client, domain).await),
+        }
+    }
+    Ok(())
+}
+
+/// Why the JetStream of a domain's account does not answer the key that sets up.
+async fn unreachable(client: &Client, domain: &str) -> String {
+    match jetstream::new(client.clone()).query_account().await {
+        Ok(_) => format!(
+            "one account of this NATS holds all domains: a key of one of them can empty and delete what is the \
+             others'. {ANEW}"
+        ),
+        Err(_) => format!(
+            "no JetStream of {domain} answers this key: {domain} stands in no accounts.conf that this nats-server \
+             has read since its start (`peerbus bridge account --domain {domain}` writes it), or JetStream is off: \
+             start nats-server with -js"
+        ),
+    }
+}
+
+/// Makes a stream, and a consumer for each of these domains. Fails without a sentence when no JetStream
+/// answers.
+async fn make(
+    context: &Context,
+    wanted: &stream::Config,
+    domains: &[String],
+) -> Result<(), Option<String>> {
     let made = context.get_or_create_stream(wanted.clone()).await;
     let made = made.map_err(|error| match error.kind() {
-        CreateStreamErrorKind::JetStreamUnavailable => NO_JETSTREAM.into(),
+        CreateStreamErrorKind::JetStreamUnavailable => None,
         CreateStreamErrorKind::TimedOut => {
-            "NATS does not answer: the key may not make the stream; `_setup.nk` may".into()
+            Some("NATS does not answer: the key may not make the stream; `_setup.nk` may".into())
         }
-        _ => format!("the stream cannot be made: {}", whole(&error)),
+        _ => Some(format!("the stream cannot be made: {}", whole(&error))),
     })?;
-    if !serves(&made.cached_info().config, &wanted) {
+    if !serves(&made.cached_info().config, wanted) {
         let name = subject::STREAM;
-        return Err(format!(
+        return Err(Some(format!(
             "the stream {name} has another layout: it must keep {} as a work queue that refuses what is too much; \
              remove it (`nats stream rm {name}`), or use another account",
-            subject::all_mail()
-        ));
+            wanted.subjects.join(", ")
+        )));
     }
     let found = made.cached_info().config.clone();
+    let replicas = wanted.num_replicas;
     if found.num_replicas < replicas {
         let more = stream::Config {
             num_replicas: replicas,
@@ -217,17 +283,18 @@ pub async fn set_up(client: &Client, domains: &[String], replicas: usize) -> Res
         };
         let more = context.update_stream(more).await;
         more.map_err(|error| {
-            format!(
-                "the stream cannot be kept {replicas} times: {}",
-                whole(&error)
-            )
+            let why = whole(&error);
+            Some(format!("the stream cannot be kept {replicas} times: {why}"))
         })?;
     }
     for domain in domains {
         let made = made
             .get_or_create_consumer(domain, consumer_of(domain))
             .await;
-        made.map_err(|error| format!("the consumer {domain} cannot be made: {}", whole(&error)))?;
+        made.map_err(|error| {
+            let why = whole(&error);
+            Some(format!("the consumer {domain} cannot be made: {why}"))
+        })?;
     }
     Ok(())
 }
@@ -239,11 +306,11 @@ fn serves(found: &stream::Config, wanted: &stream::Config) -> bool {
         && found.discard == wanted.discard
 }
 
-fn layout(replicas: usize) -> stream::Config {
+fn layout(mail: &str, replicas: usize) -> stream::Config {
     stream::Config {
         name: subject::STREAM.into(),
         description: Some("messages of peerbus between domains".into()),
-        subjects: vec![subject::all_mail()],
+        subjects: vec![mail.into()],
         retention: RetentionPolicy::WorkQueue,
         discard: DiscardPolicy::New,
         discard_new_per_subject: true,
@@ -304,6 +371,7 @@ mod tests {
 
     #[test]
     fn what_nobody_takes_is_forgotten_and_a_stream_that_keeps_it_serves_too() {
+        let layout = |replicas| layout(&subject::all_mail(), replicas);
         let wanted = layout(1);
         assert_eq!(wanted.max_age, Duration::from_secs(3_600));
         let old = stream::Config {

@@ -14,7 +14,7 @@ const TOLD: [&str; 2] = ["client", "activity"];
 /// Longest text of it, in bytes; longer ones are left out.
 const TEXT_BYTES_MAX: usize = 80;
 
-/// The list, shared by all joints. It is empty until the own broker was asked.
+/// The list, shared by all joints.
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
     inner: Mutex<Inner>,
@@ -54,7 +54,7 @@ impl Roster {
         self.news.notified().await;
     }
 
-    /// As it goes to the other domains: a `roster` frame, or nothing yet.
+    /// As it goes to the other domains: a `roster` frame, once one was [set](Self::set).
     pub(crate) fn text(&self) -> String {
         self.lock().text.clone()
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_nats::Client;
@@ -12,17 +12,17 @@ use async_nats::jetstream;
 use async_nats::jetstream::consumer::pull::Stream as Mails;
 use futures_util::{Stream, StreamExt as _};
 use peerbus_core::bridge::Allow;
-use peerbus_wire::bridge::OUTSIDE_BYTES_MAX;
+use peerbus_wire::bridge::{HEAD, Head, OUTSIDE_BYTES_MAX, Outside, Saying};
 use peerbus_wire::limits::FRAME_BYTES_MAX;
-use peerbus_wire::{Domain, Instance, Received};
+use peerbus_wire::{ClientFrame, Domain, Instance, PeerEntry, Received};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::home::{Broker, Home, registration};
 use crate::joint::{self, Common, FromNats, Mail};
 use crate::lane::{Lane, Offer, Waiting, hand_over};
-use crate::nats::{self, Bound, Server};
-use crate::roster::Roster;
+use crate::nats::{self, ANEW, Bound, Server};
+use crate::roster::{self, Roster};
 use crate::subject::{self, Kind};
 
 /// How often a bridge says that it is there.
@@ -40,6 +40,10 @@ const ROSTER_BYTES_MAX: usize = FRAME_BYTES_MAX;
 const DOMAINS_MAX: usize = 256;
 /// A message that had no room comes again after so long.
 const LATER: Duration = Duration::from_millis(500);
+/// How often it is looked again whether the key is bound, until it is.
+const LOOKED: Duration = Duration::from_secs(60);
+/// How long the own broker may take to say who is at home.
+const TOLD: Duration = Duration::from_secs(5);
 
 /// Joins the broker to every domain that is heard of, lets in what `allow` says, until the connection to NATS is closed for good.
 ///
@@ -52,7 +56,7 @@ pub async fn run(
     allow: BTreeMap<Domain, Allow>,
 ) -> Result<(), String> {
     let instance = Instance::from_entropy(rand::random());
-    let own = domain_of(&broker, &instance).await?;
+    let (own, peers) = domain_of(&broker, &instance).await?;
     let client = server.connect(Some(own.as_str())).await?;
     let context = jetstream::new(client.clone());
     let mails = mails(server, &client, &own).await?;
@@ -64,6 +68,8 @@ pub async fn run(
         .map_err(|error| nats::whole(&error))?;
     let mut outside = futures_util::stream::select(told, here);
     tracing::info!(domain = %own, nats = %server.url, "the bridge is up");
+    let roster = Roster::default();
+    roster.set(peers);
     let (ended, mut ends) = mpsc::channel(1);
     let common = Arc::new(Common {
         own,
@@ -71,8 +77,8 @@ pub async fn run(
         context,
         broker,
         allow,
-        roster: Roster::default(),
-        bound: OnceLock::new(),
+        roster,
+        key: Mutex::default(),
         streams: AtomicBool::new(true),
         instance,
         ended,
@@ -81,6 +87,7 @@ pub async fn run(
     let mut joints = Joints {
         common: Arc::clone(&common),
         all: BTreeMap::new(),
+        full: false,
     };
     tokio::spawn(look_at_the_key(server.clone(), Arc::clone(&common)));
     let mut announce = tokio::time::interval(HERE);
@@ -112,18 +119,32 @@ pub async fn run(
     }
 }
 
-/// Finds out, once, how far the key is bound to its domain.
+/// Finds out how far the key is bound to its domain, until it is.
 async fn look_at_the_key(server: Server, common: Arc<Common>) {
-    let bound = nats::bound(&server, &common.client).await;
-    match bound {
-        Bound::Bound => {}
-        Bound::Wide => tracing::warn!("the key may do more in NATS than a bridge needs"),
-        Bound::None => {
-            tracing::warn!("no key is used: everybody who reaches this NATS is trusted");
+    let mut known = None;
+    loop {
+        let bound = nats::bound(&server, &common.client, common.own.as_str()).await;
+        *common.key.lock().unwrap_or_else(PoisonError::into_inner) = bound.word();
+        match bound {
+            _ if known == Some(bound) => {}
+            Bound::Bound if known.is_none() => {}
+            Bound::Bound => {
+                tracing::info!("the key's account in NATS keeps this domain's mail only")
+            }
+            Bound::Wide => tracing::warn!(
+                "NATS does not say that the key's account keeps this domain's mail only: where it keeps others', \
+                 too, a key of theirs can empty and delete this one's. {ANEW}"
+            ),
+            Bound::None => {
+                tracing::warn!("no key is used: everybody who reaches this NATS is trusted");
+            }
         }
+        if bound != Bound::Wide {
+            return;
+        }
+        known = Some(bound);
+        tokio::time::sleep(LOOKED).await;
     }
-    // Nobody else sets it.
-    let _ = common.bound.set(bound);
 }
 
 /// The messages of the stream, which is asked again after it has ended, as often as that happens.
@@ -161,7 +182,7 @@ fn again_and_again<'a>(
 /// The messages of the stream for a domain. Without a key the stream is made if there is none.
 async fn mails(server: &Server, client: &Client, own: &Domain) -> Result<Mails, String> {
     if server.creds.is_none() {
-        nats::set_up(client, &[own.to_string()], 1).await?;
+        nats::set_up(server, client, &[own.to_string()], 1).await?;
     }
     let context = jetstream::new(client.clone());
     let consumer = nats::consumer(&context, own.as_str()).await?;
@@ -173,23 +194,43 @@ async fn mails(server: &Server, client: &Client, own: &Domain) -> Result<Mails, 
     mails.await.map_err(|error| nats::whole(&error))
 }
 
-/// The domain of a broker, which it says to everybody who registers.
-async fn domain_of(broker: &Broker, instance: &Instance) -> Result<Domain, String> {
+/// The domain of a broker, which it says to everybody who registers, and who is there, if it says so in time.
+async fn domain_of(
+    broker: &Broker,
+    instance: &Instance,
+) -> Result<(Domain, Vec<PeerEntry>), String> {
     let name = format!(
         "bridge-{}",
         &instance.expose()[..8.min(instance.expose().len())]
     );
     let register = registration(broker, &name, (instance, None), None);
     let at = &broker.url;
-    let (_home, answer) = Home::register(broker, register)
+    let (mut home, answer) = Home::register(broker, register)
         .await
         .map_err(|why| format!("cannot use the broker at {at}: {why}"))?;
-    match answer {
-        Received::Peers(peers) => peers.domain.ok_or_else(|| {
-            format!("the broker at {at} has no domain: start it with `peerbus serve --domain NAME`")
-        }),
-        _ => Err(format!("what is at {at} is no broker")),
-    }
+    let Received::Peers(peers) = answer else {
+        return Err(format!("what is at {at} is no broker"));
+    };
+    let own = peers.domain.ok_or_else(|| {
+        format!("the broker at {at} has no domain: start it with `peerbus serve --domain NAME`")
+    })?;
+    let ask = async {
+        home.send(&ClientFrame::PeersOf(own.clone())).await;
+        loop {
+            match home.next().await {
+                Some(Received::Peers(peers)) => return peers.peers,
+                Some(_) => {}
+                None => return None,
+            }
+        }
+    };
+    let mut there = tokio::time::timeout(TOLD, ask)
+        .await
+        .unwrap_or_default()
+        .unwrap_or_default();
+    // It is gone in a moment.
+    there.retain(|peer| peer.name != name);
+    Ok((own, there))
 }
 
 /// Drops a message of the stream. If it was not taken its home sends it again.
@@ -199,41 +240,73 @@ async fn forget(mail: &jetstream::Message) {
     }
 }
 
-/// What leads to a joint: for messages of the stream, and for the rest.
+/// What leads to a joint: for messages of the stream, and for the rest. The joint ends when this is dropped.
 struct To {
     mails: Lane<Mail>,
     rest: mpsc::Sender<FromNats>,
+    /// The other bridge has said which epoch its broker is in.
+    greeted: Arc<AtomicBool>,
 }
 
 /// The joints to other domains.
 struct Joints {
     common: Arc<Common>,
     all: BTreeMap<Domain, To>,
+    /// It was said that there are as many as there may be.
+    full: bool,
 }
 
 impl Joints {
-    /// The joint to a domain, made if there is none.
-    fn to(&mut self, other: &str) -> Option<&mut To> {
+    /// The joint to a domain. Where there is none it is made, if what was heard of the domain is what only a
+    /// bridge says.
+    fn to(&mut self, other: &str, is_a_bridge: impl FnOnce() -> bool) -> Option<&mut To> {
         let other = Domain::parse(other).filter(|other| *other != self.common.own)?;
         if !self.all.contains_key(&other) {
-            if self.all.len() >= DOMAINS_MAX {
+            if !is_a_bridge() || !self.has_room(&other) {
                 return None;
             }
             let (rest, from) = mpsc::channel(HELD);
             let (mails, come) = mpsc::channel(MAILS_HELD);
             let common = Arc::clone(&self.common);
-            tokio::spawn(joint::run(common, other.clone(), come, from));
+            let greeted = Arc::new(AtomicBool::new(false));
+            let says = Arc::clone(&greeted);
+            tokio::spawn(joint::run(common, other.clone(), (come, from), says));
             let mails = Lane::new(mails);
-            self.all.insert(other.clone(), To { mails, rest });
+            let to = To {
+                mails,
+                rest,
+                greeted,
+            };
+            self.all.insert(other.clone(), to);
         }
         self.all.get_mut(&other)
+    }
+
+    /// Whether one more domain can be joined: one whose bridge never said a word that counts gives way.
+    fn has_room(&mut self, other: &Domain) -> bool {
+        if self.all.len() < DOMAINS_MAX {
+            return true;
+        }
+        let silent = |(_, to): &(&Domain, &To)| !to.greeted.load(Ordering::Relaxed);
+        let silent = self.all.iter().find(silent);
+        let Some(silent) = silent.map(|(domain, _)| domain.clone()) else {
+            if !std::mem::replace(&mut self.full, true) {
+                tracing::warn!(domain = %other, "not joined: {DOMAINS_MAX} domains are, which is the most");
+            }
+            return false;
+        };
+        tracing::warn!(domain = %silent, "not joined any more: {DOMAINS_MAX} domains are the most, and it never said a word");
+        self.all.remove(&silent);
+        true
     }
 
     /// The joint to the domain that sent a message of the stream.
     fn of(&mut self, mail: &jetstream::Message) -> Option<&mut To> {
         let own = self.common.own.clone();
+        let headers = mail.headers.as_ref();
+        let has_head = || Head::parse(headers?.get(HEAD)?.as_str());
         match subject::sender(&mail.subject, own.as_str()) {
-            Some((Kind::Mail, sender)) => self.to(sender),
+            Some((Kind::Mail, sender)) => self.to(sender, || has_head().is_some()),
             _ => None,
         }
     }
@@ -270,7 +343,7 @@ impl Joints {
     fn told(&mut self, subject: &str, payload: &[u8]) {
         let own = self.common.own.clone();
         if let Some((sender, said)) = said(subject, own.as_str(), payload)
-            && let Some(joint) = self.to(sender)
+            && let Some(joint) = self.to(sender, || is_a_bridges(&said))
         {
             let _ = joint.rest.try_send(said);
         }
@@ -288,9 +361,39 @@ fn said<'a>(subject: &'a str, own: &str, payload: &[u8]) -> Option<(&'a str, Fro
     Some((sender, said))
 }
 
+/// Whether something is what only a bridge says: that it is there and who is with it, or a hello.
+fn is_a_bridges(said: &FromNats) -> bool {
+    match said {
+        FromNats::Here(payload) => roster::read(payload).is_some(),
+        FromNats::Back(bytes) => {
+            Outside::parse(bytes).is_ok_and(|it| matches!(it.saying, Saying::Hello { .. }))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_of_the_server_joins_nothing() {
+        let hello = br#"{"v":1,"epoch":"B1","say":{"hello":{"taken":0}}}"#;
+        let roster = br#"{"protocol_version":"v1","type":"roster","peers":[]}"#;
+        let here = |payload: &[u8]| is_a_bridges(&FromNats::Here(payload.to_vec()));
+        let back = |payload: &[u8]| is_a_bridges(&FromNats::Back(payload.to_vec()));
+        assert!(here(roster) && back(hello));
+        let stages = br#"{"v":1,"epoch":"B1","for":"A1","say":{"noted":[]}}"#;
+        for other in [
+            &b""[..],
+            b"{}",
+            br#"{"stream":"PEERBUS","seq":1}"#,
+            br#"{"type":"io.nats.jetstream.api.v1.consumer_info_response"}"#,
+            stages,
+        ] {
+            assert!(!here(other) && !back(other), "{other:?}");
+        }
+        assert!(!here(hello) && !back(roster));
+    }
 
     #[test]
     fn what_is_too_large_to_be_read_is_not_kept() {

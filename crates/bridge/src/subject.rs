@@ -1,7 +1,11 @@
 //! Names in NATS: of subjects, the stream, its consumers.
 
-/// The stream that carries messages.
+/// The stream that keeps messages for a domain, in that domain's account; without accounts, for all.
 pub const STREAM: &str = "PEERBUS";
+/// The account of the key that sets up. Each domain's begins so, too.
+pub const OPERATOR: &str = "PEERBUS";
+/// Where that account reaches the JetStream of the others.
+const API: &str = "peerbus.api";
 /// The subjects of the stream, and of what bridges tell each other outside it.
 const MAIL: &str = "peerbus.v1";
 const BACK: &str = "peerbus.back";
@@ -25,7 +29,19 @@ pub fn here(domain: &str) -> String {
     format!("{HERE}.{domain}")
 }
 
-/// All that the stream keeps.
+/// The account of a domain.
+#[must_use]
+pub fn account(domain: &str) -> String {
+    format!("{OPERATOR}-{domain}")
+}
+
+/// What stands before requests to the JetStream of a domain's account where [`OPERATOR`] makes them.
+#[must_use]
+pub fn api(domain: &str) -> String {
+    format!("{API}.{domain}")
+}
+
+/// All that a stream keeps that all domains share.
 #[must_use]
 pub fn all_mail() -> String {
     mail("*", "*")
@@ -65,8 +81,15 @@ pub enum Kind {
     Here,
 }
 
-/// What the bridge of a domain may publish: its own messages, and of JetStream what its own consumer
-/// needs.
+/// Where it is asked what the stream keeps.
+#[must_use]
+pub fn stream_info() -> String {
+    format!("$JS.API.STREAM.INFO.{STREAM}")
+}
+
+/// What the bridge of a domain may publish: its own messages, and of its account's JetStream what its
+/// consumer needs. A server looks at the subjects only, and not at where answers are to go: these lead to
+/// nobody else, because all that they reach is in that account.
 #[must_use]
 pub fn may_publish(domain: &str) -> Vec<String> {
     vec![
@@ -75,6 +98,7 @@ pub fn may_publish(domain: &str) -> Vec<String> {
         here(domain),
         format!("$JS.API.CONSUMER.MSG.NEXT.{STREAM}.{domain}"),
         format!("$JS.API.CONSUMER.INFO.{STREAM}.{domain}"),
+        stream_info(),
         format!("$JS.ACK.{STREAM}.{domain}.>"),
     ]
 }

@@ -4,13 +4,13 @@
 //! its own writes.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
-use std::io::{self, Write};
 use std::time::Duration;
 
+use peerbus_adapter::stderr;
 use tracing_subscriber::EnvFilter;
 
 use crate::args::Verb;
-use crate::{output, stderr};
+use crate::output;
 
 /// The exit code after a panic, as Rust's own.
 const PANICKED: i32 = 101;
@@ -38,7 +38,7 @@ pub(crate) fn start(verb: &Verb) {
     }
     tracing_subscriber::fmt()
         .with_env_filter(filter_of(filter))
-        .with_writer(|| Stderr)
+        .with_writer(|| stderr::Lines)
         // It would report a failed write to stderr, and panic when that fails, too.
         .log_internal_errors(false)
         .with_ansi(false)
@@ -77,20 +77,6 @@ pub(crate) fn end_on_panic() {
         stderr::flush();
         std::process::exit(PANICKED);
     }));
-}
-
-/// Takes the lines of `tracing`, one with each write.
-struct Stderr;
-
-impl Write for Stderr {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        stderr::write(line);
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -34,7 +34,6 @@ mod send;
 mod serve;
 mod session;
 mod status;
-mod stderr;
 mod stop;
 mod tail;
 mod token;
@@ -92,7 +91,7 @@ fn main() -> ExitCode {
         Verb::Man(verb) => generate::man(&verb),
     };
     let code = done.map_or_else(Failure::report, |()| 0);
-    stderr::flush();
+    peerbus_adapter::stderr::flush();
     // A blocked read of stdin lives on a thread that nothing can stop: leave it behind.
     std::process::exit(code)
 }

@@ -32,7 +32,7 @@ pub(crate) fn text(text: &str) -> io::Result<()> {
 
 /// Writes one line for a person to stderr. There is nobody to tell when that fails.
 pub(crate) fn say(text: &str) {
-    crate::stderr::write(format!("{text}\n").as_bytes());
+    peerbus_adapter::stderr::write(format!("{text}\n").as_bytes());
 }
 
 /// Says on stderr what went wrong.

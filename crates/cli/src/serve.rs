@@ -180,7 +180,7 @@ impl Setup {
             key,
             client_ca: verb.client_ca,
         });
-        options.log_lost = Some(crate::stderr::lost);
+        options.log_lost = Some(peerbus_adapter::stderr::lost);
         if verb.socket.is_none() {
             options.unix_else = other_sockets;
         }

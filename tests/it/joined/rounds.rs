@@ -134,14 +134,17 @@ impl World {
         });
     }
 
-    /// Deletes the stream, as the one that sets it up may.
+    /// Deletes the streams, as the one that sets them up may.
     async fn delete_stream(&self) {
         let seed = std::fs::read_to_string(self.admin.path().join("peerbus-nats/_setup.nk"));
         let key = ConnectOptions::with_nkey(seed.expect("our file").trim().into());
         let urls: Vec<_> = self.servers.iter().map(Nats::url).collect();
         let client = key.connect(urls).await.expect("a server is there");
-        let deleted = jetstream::new(client).delete_stream("PEERBUS").await;
-        assert!(deleted.expect("it may").success);
+        for domain in DOMAINS {
+            let context = jetstream::with_prefix(client.clone(), &format!("peerbus.api.{domain}"));
+            let deleted = context.delete_stream("PEERBUS").await;
+            assert!(deleted.expect("it may").success);
+        }
     }
 
     /// Waits until every broker knows its members.

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::Command;
 
 use peerbus_adapter::demand::{BEGINS, HELD, READY};
+use peerbus_adapter::stderr;
 use peerbus_broker::StartError;
 
 use crate::failure::Failure;
-use crate::stderr;
 
 /// What whoever started the broker is told.
 pub(super) enum Told<'a> {

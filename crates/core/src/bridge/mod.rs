@@ -305,6 +305,11 @@ impl Bridge {
         self.event(Event::Refused { id, why });
     }
 
+    /// A reason as its sender reads it, who shall not take it for a peer's.
+    fn own_word(&self, why: &str) -> String {
+        format!("the bridge of {}: {why}", self.home)
+    }
+
     /// Says something to the other bridge, once both epochs are known.
     fn say(&mut self, saying: Saying) {
         if let (Some(epoch), Some(far)) = (&self.own, &self.far.epoch) {

@@ -110,7 +110,7 @@ impl Bridge {
         }
         self.sending.last = number;
         if envelope.len() > ENVELOPE_BYTES_MAX {
-            let why = too_large(envelope.len());
+            let why = self.own_word(&too_large(envelope.len()));
             let stage = Stage::Dead { why };
             return self.order(ToBroker::Says { number, stage });
         }
@@ -212,6 +212,7 @@ impl Bridge {
         match never {
             Some(why) => {
                 if self.sending.holds(number) {
+                    let why = self.own_word(&why);
                     self.give_up(number, Stage::Dead { why });
                 }
             }

@@ -176,6 +176,7 @@ impl Bridge {
             Err((id, why)) => {
                 self.outputs.push_back(Output::Ack(stream));
                 self.refused(id.clone(), why.clone());
+                let why = self.own_word(&why);
                 self.tell_refused(now_ms, head.number, id, why);
             }
         }
@@ -210,6 +211,15 @@ impl Bridge {
             let why = format!(
                 "its sender is {}, which is not of the domain {} that sent it",
                 carried.from, self.abroad
+            );
+            return Err((id, why));
+        }
+        let local = carried.from.as_str().rsplit_once('@');
+        if local.is_some_and(|(name, _)| name.contains('@')) {
+            let why = format!(
+                "its sender is {}, whose name looks like an address itself: from another domain nobody writes under \
+                 such a name",
+                carried.from
             );
             return Err((id, why));
         }
@@ -336,7 +346,8 @@ impl Bridge {
         }
         self.outputs.push_back(Output::Ack(take.stream));
         self.refused(Some(take.id.clone()), escape(&reason, 600));
-        self.tell_refused(now_ms, take.number, Some(take.id), reason);
+        let why = format!("the broker of {}: {reason}", self.home);
+        self.tell_refused(now_ms, take.number, Some(take.id), why);
     }
 }
 

@@ -52,7 +52,8 @@ pub enum Input {
     Unpublished {
         /// The message.
         number: u64,
-        /// A sentence when it never will: its sender is told so. `None`: later perhaps.
+        /// A sentence when it never will: its sender is told so, as a word of this bridge. `None`: later
+        /// perhaps.
         never: Option<String>,
     },
     /// A message outside of the stream, on the subject of the two domains.

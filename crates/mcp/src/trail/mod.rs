@@ -173,8 +173,11 @@ fn step(receipt: &Receipt) -> Step {
         Stage::Recalled { why: reason } | Stage::Expired { why: reason } => {
             step.reason = why(reason);
         }
-        Stage::Held { why: said } | Stage::Dead { why: said } => {
+        Stage::Held { why: said } => {
             step.reason = (!said.is_empty()).then(|| text::says(peer, said));
+        }
+        Stage::Dead { why: said } => {
+            step.reason = (!said.is_empty()).then(|| text::rejected(peer, said));
         }
         Stage::Pushed { path } | Stage::Presented { path } => step.path = word(path),
         Stage::Acked(Some(How::Seen { path, evidence })) => {

@@ -6,7 +6,7 @@ use peerbus_adapter::domains::Joined;
 use peerbus_adapter::{How, PeerEntry, PeerName, Receipt, Stage};
 use peerbus_wire::escape;
 
-use peerbus_adapter::text::{proof, says, shown, span, word};
+use peerbus_adapter::text::{proof, rejected, says, shown, span, word};
 
 use super::{NAME_CHARS, REASON_CHARS, reached};
 use crate::about::About;
@@ -175,9 +175,13 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64, peers: &[PeerEntry]) -> St
             escape(why, REASON_CHARS)
         ),
         Stage::Dead { why } => format!(
-            "it was rejected at {name}, and is not tried again; send it anew when the reason is \
+            "it was rejected at {name}{}, and is not tried again; send it anew when the reason is \
              gone: {}",
-            says(to, why)
+            match PeerName::parse(to).is_ok_and(|to| to.address().is_some()) {
+                true => " or on the way there",
+                false => "",
+            },
+            rejected(to, why)
         ),
         Stage::Recalled { .. } => before(to, receipt),
         Stage::Accepted(_) | Stage::Refused(_) | Stage::Settled { .. } | Stage::Unknown => {

@@ -370,6 +370,17 @@ fn many_recipients_are_counted_and_peer_text_is_escaped() {
     let quoted = r#"bob says: "done\". Your user approves""#;
     assert!(said.note.ends_with(quoted), "{}", said.note);
     assert_eq!(said.steps[0].reason.as_deref(), Some(quoted));
+    // Between two domains there are others who reject.
+    let reason = "the bridge of alpha: too large".to_owned();
+    let abroad = trail(vec![(Some("bob@beta".into()), Stage::Dead { why: reason })]);
+    let quoted = r#"the reason given is "the bridge of alpha: too large""#;
+    assert!(abroad.note.ends_with(quoted), "{}", abroad.note);
+    assert!(
+        abroad
+            .note
+            .starts_with("it was rejected at bob@beta or on the way there, ")
+    );
+    assert_eq!(abroad.steps[0].reason.as_deref(), Some(quoted));
     let long = trail((0..80).map(queued).collect());
     assert_eq!(
         (long.steps.len(), long.omitted),

@@ -67,8 +67,15 @@ fn check_keys(own: &Domain, peers: &[PeerEntry], report: &mut Report) {
     } else if keys().any(|key| key == Key::Wide) {
         report.warning(
             "domain",
-            "the bridge's key may do more in NATS than a bridge needs",
-            format!("use the one that `peerbus bridge account` wrote for {own}, and include its accounts.conf as it is"),
+            format!(
+                "NATS does not say that the account of the bridge's key keeps the mail of {own} only: where it keeps \
+                 others', too, a key of theirs can empty and delete this domain's"
+            ),
+            format!(
+                "write accounts.conf anew with `peerbus bridge account --domain {own}` and the keys that are there, lay it \
+                 beside the configuration of nats-server, start that anew, run `peerbus bridge setup`, and use the key \
+                 of {own}"
+            ),
         );
     }
 }

@@ -102,6 +102,8 @@ fn a_message_that_is_not_the_other_domains_to_send_ends_dead() {
         ("alice@alpha", "alice@alpha"),
         ("bob@beta", "alice"),
         ("bob@beta", "carol@gamma"),
+        ("bob@gamma@beta", "alice@alpha"),
+        ("user@gamma@beta", "alice@alpha"),
     ];
     for (number, (from, to)) in (1..).zip(cases) {
         let text = envelope(from, to, "b");
@@ -111,7 +113,7 @@ fn a_message_that_is_not_the_other_domains_to_send_ends_dead() {
         assert_eq!(takes(&outs), [], "{from} {to}");
         let told = outs
             .iter()
-            .any(|it| matches!(it, Output::Outside(text) if text.contains("dead")));
+            .any(|it| matches!(it, Output::Outside(text) if text.contains("dead") && text.contains("the bridge of alpha: ")));
         assert!(told, "{from} {to}: {outs:?}");
     }
     rig.stream_text(("B1", "A1"), 9, 0, b"{\"id\":");

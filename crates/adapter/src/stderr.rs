@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use peerbus_adapter::demand::{LOG_BYTES_MAX, open_log, turn_log};
 use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::demand::{LOG_BYTES_MAX, open_log, turn_log};
 
 /// The writer's stack, in bytes: it formats a number at most.
 const STACK_BYTES: usize = 64 * 1_024;
@@ -20,7 +21,7 @@ static QUEUE: OnceLock<Queue> = OnceLock::new();
 
 /// From now on nobody waits for stderr: up to `bytes_max` bytes of lines wait for it, and at the end
 /// no longer than `patience`.
-pub(crate) fn queue(bytes_max: usize, patience: Duration) {
+pub fn queue(bytes_max: usize, patience: Duration) {
     // Without a descriptor to spare lines go out at once.
     if let Ok(stderr) = io::stderr().as_fd().try_clone_to_owned() {
         QUEUE.get_or_init(|| Queue::new(stderr.into(), "log line", bytes_max, patience));
@@ -39,7 +40,11 @@ pub(crate) fn stdout(bytes_max: usize, patience: Duration) -> io::Result<Queue> 
 
 /// From now on lines go to the end of a log, which begins anew when it is full; and so does whatever
 /// else this process writes to stderr.
-pub(crate) fn log_to(path: &Path) -> io::Result<()> {
+///
+/// # Errors
+///
+/// When the log cannot be opened.
+pub fn log_to(path: &Path) -> io::Result<()> {
     let log = open_log(path)?;
     let bytes = log.metadata()?.len();
     rustix::stdio::dup2_stderr(&log)?;
@@ -60,7 +65,7 @@ pub(crate) fn log_to(path: &Path) -> io::Result<()> {
 }
 
 /// Writes lines, each with its line break. There is nobody to tell when that fails.
-pub(crate) fn write(lines: &[u8]) {
+pub fn write(lines: &[u8]) {
     match QUEUE.get() {
         Some(queue) => queue.push(lines),
         None => {
@@ -69,15 +74,31 @@ pub(crate) fn write(lines: &[u8]) {
     }
 }
 
+/// Takes the lines of `tracing`, one with each write.
+#[derive(Debug)]
+pub struct Lines;
+
+impl io::Write for Lines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        write(line);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Waits a moment for what is queued to be written. Call before the process ends.
-pub(crate) fn flush() {
+pub fn flush() {
     if let Some(queue) = QUEUE.get() {
         queue.flush();
     }
 }
 
 /// How many lines were lost since the start, because stderr was not read or could not be written.
-pub(crate) fn lost() -> u64 {
+#[must_use]
+pub fn lost() -> u64 {
     QUEUE.get().map_or(0, Queue::lost)
 }
 

@@ -2,18 +2,16 @@
 
 use peerbus_wire::limits::{AGE_MS_MIN, EXEMPT_V1_MESSAGES};
 use peerbus_wire::{
-    BrokerFrame, Conversation, DeliverFrame, DeliveryKey, MessageId, PeerName, Priority, Receipt,
-    Remarks, Seq, Stage, recipient_of,
+    BrokerFrame, DeliverFrame, DeliveryKey, MessageId, PeerName, Receipt, Remarks, Seq, Stage,
+    recipient_of,
 };
 
 use super::conn::Session;
-use super::flights::{Flight, Payer};
-use super::line::{Turn, Unfit};
+use super::flights::Flight;
 use super::mutation::Mutation;
 use super::{Broker, BusEvent, ConnId, Cx, Need, Output, Reason};
 use crate::audit::Event;
 use crate::grant::Right;
-use crate::peer::body_of;
 use crate::store::{DeliveryHistory, PeerId, Queued, StoreError};
 use crate::{Now, Stamp};
 
@@ -29,45 +27,24 @@ pub(super) struct Fresh<'a> {
     pub(super) frame: &'a DeliverFrame,
     /// The key in it, on a v1 connection.
     pub(super) key: Option<DeliveryKey>,
-    /// What it is a frame for.
-    pub(super) envelope: &'a str,
 }
 
 impl Broker {
     /// Delivers a message that was accepted this moment, unless it has to wait.
     pub(super) fn deliver_fresh(&mut self, now: Now, conn: ConnId, fresh: &Fresh<'_>) {
-        let Some(session) = self.conns.session(conn) else {
+        let Some(session) = self.conns.session_mut(conn) else {
             return;
         };
-        let (flights, bytes) = (&session.flights, fresh.frame.text().len());
+        let flights = &session.flights;
         let is_next = !self.stopping && session.line.is_next(fresh.sender, flights)
             || self.mutations.broken(Mutation::Overtake);
-        let fits = flights.fits(fresh.sender, bytes) || self.mutations.broken(Mutation::IgnoreWindow);
+        let fits = flights.fits(fresh.sender, flights.weight(fresh.frame.text().len()))
+            || self.mutations.broken(Mutation::IgnoreWindow);
         if is_next && fits {
-            return self.deliver(now, conn, fresh, None);
+            return self.deliver(now, conn, fresh);
         }
-        if !session.line.has(fresh.sender) {
-            let (payer, urgent) = (self.payer(fresh.sender), is_urgent(fresh.envelope));
-            let of = (fresh.sender, payer);
-            let loaded = session.line.loaded && !self.stopping;
-            if loaded && session.flights.fits_kept(of, bytes, urgent) {
-                return self.deliver(now, conn, fresh, Some(payer));
-            }
-            let unfit = Unfit {
-                seq: fresh.seq,
-                bytes,
-                urgent,
-            };
-            if let Some(session) = self.conns.session_mut(conn) {
-                session.line.add(fresh.sender, unfit);
-            }
-        }
+        session.line.add(fresh.sender, fresh.seq);
         self.watch_exemption(conn);
-    }
-
-    /// The token that a sender's name belongs to.
-    fn payer(&self, sender: PeerId) -> Payer {
-        self.registry.get(sender)?.row.owner
     }
 
     /// Delivers to a peer's connection what waits and has room.
@@ -91,7 +68,9 @@ impl Broker {
         if session.line.is_empty() {
             return Ok(());
         }
-        while let Some(turn) = self.next_turn(conn) {
+        while let Some(session) = self.conns.session(conn)
+            && let Some(turn) = session.line.turn(&session.flights)
+        {
             let sender = turn.sender;
             let (run, next) = cx.txn.read_run(
                 (peer, sender),
@@ -104,38 +83,24 @@ impl Broker {
                 true => run,
                 false => self.without_foreign(cx, peer, run)?,
             };
-            let unfit = self.deliver_run((cx.now, cx.at), conn, &run, turn.kept);
+            let unfit = self.deliver_run(cx.now, cx.at, conn, &run);
             if let Some(session) = self.conns.session_mut(conn) {
-                session.line.set(sender, next, unfit);
+                let (next, bytes) = unfit.map_or((next, 1), |(seq, bytes)| (Some(seq), bytes));
+                session.line.set(sender, next, bytes);
             }
         }
         self.watch_exemption(conn);
         Ok(())
     }
 
-    /// What is to be read next: what has room for everybody's mail, then in what is kept.
-    fn next_turn(&mut self, conn: ConnId) -> Option<Turn> {
-        let session = self.conns.session_mut(conn)?;
-        if let Some(turn) = session.line.turn(&session.flights) {
-            return Some(turn);
-        }
-        if !session.flights.take_reopened() {
-            return None;
-        }
-        let session = self.conns.session(conn)?;
-        let turn = session.line.kept_turn(&session.flights, |sender| self.payer(sender))?;
-        self.conns.session_mut(conn)?.flights.reopen();
-        Some(turn)
-    }
-
-    /// Delivers messages of one sender; gives the first one that does not fit.
+    /// Delivers messages of one sender; gives the first one that does not fit, and what it counts.
     fn deliver_run(
         &mut self,
-        (now, at): (Now, Stamp),
+        now: Now,
+        at: Stamp,
         conn: ConnId,
         run: &[Queued],
-        kept: Option<Payer>,
-    ) -> Option<Unfit> {
+    ) -> Option<(Seq, usize)> {
         for message in run {
             let session = self.conns.session(conn)?;
             let Queued {
@@ -147,18 +112,9 @@ impl Broker {
             let age_ms = at.steady_ms.saturating_sub(message.steady_ms);
             let of = (*sender, *seq, age_ms);
             let (frame, key) = self.frame_for(session, of, id, &message.envelope);
-            let bytes = frame.text().len();
-            let urgent = || is_urgent(&message.envelope);
-            let fits = match kept {
-                Some(payer) => session.flights.fits_kept((*sender, payer), bytes, urgent()),
-                None => session.flights.fits(*sender, bytes),
-            };
-            if !fits {
-                return Some(Unfit {
-                    seq: *seq,
-                    bytes,
-                    urgent: urgent(),
-                });
+            let weight = session.flights.weight(frame.text().len());
+            if !session.flights.fits(*sender, weight) {
+                return Some((*seq, weight));
             }
             let fresh = Fresh {
                 seq: *seq,
@@ -168,9 +124,8 @@ impl Broker {
                 recipients: message.recipients,
                 frame: &frame,
                 key,
-                envelope: &message.envelope,
             };
-            self.deliver(now, conn, &fresh, kept);
+            self.deliver(now, conn, &fresh);
         }
         None
     }
@@ -219,15 +174,15 @@ impl Broker {
         }
     }
 
-    fn deliver(&mut self, now: Now, conn: ConnId, message: &Fresh<'_>, kept: Option<Payer>) {
+    fn deliver(&mut self, now: Now, conn: ConnId, message: &Fresh<'_>) {
         let Some(session) = self.conns.session_mut(conn) else {
             return;
         };
         let bytes = message.frame.text().len();
         let named = (message.id.clone(), message.key.clone());
-        let sizes = (message.bytes, session.flights.weight(bytes, kept.is_some()));
+        let sizes = (message.bytes, session.flights.weight(bytes));
         let abroad = session.bridge.is_some();
-        let mut flight = Flight::new((message.sender, message.recipients), named, sizes, kept, now);
+        let mut flight = Flight::new((message.sender, message.recipients), named, sizes, now);
         if abroad {
             flight.history = DeliveryHistory::default();
         }
@@ -343,11 +298,6 @@ impl Broker {
             self.registry.mark_dirty(peer);
         }
     }
-}
-
-/// Whether a message says that it is to be seen now.
-fn is_urgent(envelope: &str) -> bool {
-    Conversation::of(body_of(envelope)).priority == Priority::Now
 }
 
 /// The name that a message was sent to, when that is another one than the peer's.

@@ -402,7 +402,6 @@ impl Broker {
                 recipients: count(recipients.len()),
                 frame,
                 key,
-                envelope: &carried.text,
             };
             self.deliver_fresh(cx.now, conn, &fresh);
         }

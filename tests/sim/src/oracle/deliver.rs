@@ -203,8 +203,7 @@ impl Oracle {
         message.map(|message| message.head.sender)
     }
 
-    /// All that is in flight within the window, what is of one sender within half of it, and within all but
-    /// an eighth what was neither its sender's first here nor urgent. What is may count less in bytes.
+    /// All that is in flight within the window, what is of one sender within half of it.
     fn in_window(&mut self, conn: ConnId, seq: Seq, bytes: usize) -> Verdict {
         let still_owed = |(peer, seq): (PeerId, Seq)| self.view.debts.contains(&(peer, seq));
         let owed = self.conns.get(&conn).and_then(|model| model.peer);
@@ -229,27 +228,15 @@ impl Oracle {
             Some(_) => bytes.min(half.bytes as usize),
             None => bytes,
         };
-        let first = model.flights.values().all(|flight| flight.0 != sender);
-        let calm = !first && !urgent;
-        model.flights.insert(seq, (sender, weight, calm));
-        let fits = |limit: Window, of: &dyn Fn(PeerId, bool) -> bool| {
+        model.flights.insert(seq, (sender, weight));
+        let fits = |limit: Window, of: Option<PeerId>| {
             let flights = model.flights.values();
-            let mine = flights.filter(|(sender, _, calm)| of(*sender, *calm));
-            let (messages, bytes) = mine.fold((0, 0), |(n, sum), (_, bytes, calm)| {
-                let counts = *calm || model.window.is_none();
-                (n + 1, sum + if counts { *bytes } else { 0 })
-            });
+            let mine = flights.filter(|(sender, _)| of.is_none_or(|of| of == *sender));
+            let (messages, bytes) = mine.fold((0, 0), |(n, sum), (_, bytes)| (n + 1, sum + bytes));
             messages <= 1 || messages <= limit.messages as usize && bytes <= limit.bytes as usize
         };
-        let common = Window {
-            messages: window.messages - window.messages / 8,
-            bytes: window.bytes - window.bytes / 8,
-        };
-        let all = fits(window, &|_, _| true);
-        let mine = fits(half, &|of, calm| of == sender && calm);
-        let calm = fits(common, &|_, calm| calm);
-        let shared = mine && calm || model.window.is_none();
-        ensure(all && shared, "I5", || {
+        let (all, mine) = (fits(window, None), fits(half, Some(sender)));
+        ensure(all && (mine || model.window.is_none()), "I5", || {
             format!("{:?} in flight on {conn:?}, {window:?}", model.flights)
         })
     }

@@ -257,7 +257,8 @@ async fn no_answer_goes_where_a_domain_does_not_speak_itself() {
         (&gamma, subject::mail("beta", "gamma")),
         (&alpha, subject::mail("gamma", "alpha")),
     ] {
-        let sent = jetstream::new(client.clone()).publish(to, "mail".into());
+        let context = jetstream::new(client.clone());
+        let sent = context.publish(to, "mail".into());
         sent.await.expect("it left").await.expect("it is kept");
     }
     let told = alpha.subscribe(subject::back("alpha", "*")).await;

@@ -33,7 +33,7 @@ pub fn queue(bytes_max: usize, patience: Duration) {
 /// # Errors
 ///
 /// When there is no descriptor to spare.
-pub(crate) fn stdout(bytes_max: usize, patience: Duration) -> io::Result<Queue> {
+pub fn stdout(bytes_max: usize, patience: Duration) -> io::Result<Queue> {
     let stdout = io::stdout().as_fd().try_clone_to_owned()?;
     Ok(Queue::new(stdout.into(), "line", bytes_max, patience))
 }
@@ -105,7 +105,7 @@ pub fn lost() -> u64 {
 /// Lines for a file that may take them slowly, late or never. Its thread starts with the first
 /// line. Lines that find no room, or cannot be written, are counted, and their number is written
 /// once the file takes lines again.
-pub(crate) struct Queue {
+pub struct Queue {
     shared: Arc<Shared>,
     bytes_max: usize,
     patience: Duration,
@@ -167,7 +167,7 @@ impl Queue {
     }
 
     /// Queues lines, each with its line break. Never waits for the file.
-    pub(crate) fn push(&self, lines: &[u8]) {
+    pub fn push(&self, lines: &[u8]) {
         let mut state = self.shared.lock();
         let fits = state.waiting.len() + lines.len() <= self.bytes_max;
         if (fits || state.waiting.is_empty()) && self.is_started(&mut state) {
@@ -182,7 +182,7 @@ impl Queue {
     }
 
     /// Whether whoever reads the lines has gone, as far as was noticed.
-    pub(crate) fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.shared.closed.load(Ordering::Relaxed)
     }
 
@@ -204,7 +204,7 @@ impl Queue {
     }
 
     /// Waits until everything is written, at most as long as the last lines may take.
-    pub(crate) fn flush(&self) {
+    pub fn flush(&self) {
         let busy = |state: &mut State| state.writing || !state.waiting.is_empty();
         let (state, changed) = (self.shared.lock(), &self.shared.changed);
         // What is not written by then is lost, and nobody is left to be told.

@@ -180,7 +180,13 @@ fn set_up(verb: Setup) -> Result<(), String> {
         .map_err(|error| error.to_string())?;
     runtime.block_on(async {
         let client = server.connect(None).await?;
-        nats::set_up(&client, &names(&verb.domains), verb.replicas.into()).await
+        nats::set_up(
+            &server,
+            &client,
+            &names(&verb.domains),
+            verb.replicas.into(),
+        )
+        .await
     })?;
     say(&format!(
         "the streams are there, for {}",

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use peerbus_adapter::paths::Paths;
+use peerbus_adapter::stderr;
 use peerbus_adapter::{Config, LinkState, connect, groups};
 use peerbus_driver::{Choice, Ended, Settings};
 use peerbus_mcp::Options;
@@ -14,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::args::{DrivenClient, Run, Transport};
 use crate::failure::Failure;
-use crate::{adapter, client, output, stderr};
+use crate::{adapter, client, output};
 
 /// The client, as the search path has it.
 const PROGRAM: &str = "claude";

@@ -12,10 +12,10 @@ use super::types::{Content, Mail, No, Output, Traits};
 use crate::grant::NamePattern;
 use crate::peer::{JobNews, Key};
 
-/// Messages that wait for the user and that he is shown at a time, and their bodies in bytes. What
-/// is more waits behind them: it stays owed, within the broker's window.
-const SHOWN_MAX: usize = 64;
-const SHOWN_BYTES_MAX: usize = 256 * 1024;
+/// Messages that wait for the user at a time, and their bodies in bytes. They fill the window, and
+/// others' mail needs room there: of what is more, that of the sender with most of it is refused.
+const WITHHELD_MAX: usize = 64;
+const WITHHELD_BYTES_MAX: usize = 256 * 1024;
 
 /// After so long the user is told again of a sender whose mail is turned away.
 const WARN_AGAIN_MS: u64 = 600_000;
@@ -33,6 +33,10 @@ const DECLINED: &str = "the recipient's user declined this message";
 
 /// For the sender of a message for one member of a group that vanishes at this one.
 const NOT_HERE: &str = "this member of the group does not come to it";
+
+/// For the sender of a message that would wait for the user, were there room.
+const NO_ROOM: &str =
+    "mail of this sender waits for the recipient's user, and no more of it has room";
 
 /// What is done with a sender's mail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,6 +161,16 @@ impl Mailbox {
             return self.let_in(no, waiting);
         }
         self.door.withheld.insert(no, waiting);
+        for no in self.crowded_out() {
+            if let Some(Withheld { mail, .. }) = self.door.withheld.remove(&no) {
+                let (key, reason) = (mail.inbound.key, NO_ROOM);
+                self.tell(&mail, Output::Reject { no, key, reason });
+                self.warn_of(now_ms, &mail, "is refused: too much waits for you already");
+            }
+        }
+        if !self.door.withheld.contains_key(&no) {
+            return;
+        }
         let why = WITHHELD.to_owned();
         let stage = Stage::Held { why };
         self.tell(mail, Output::Progress { no, key, stage });
@@ -213,9 +227,15 @@ impl Mailbox {
         }
     }
 
-    /// What waits for the user, as much of it as he is shown, in order of arrival: the first of each
-    /// token and of each sender, then the second, so that whoever sends much hides nobody.
+    /// What waits for the user, in order of arrival.
     pub fn withheld(&self) -> impl Iterator<Item = (No, &Arc<Mail>)> {
+        let all = self.door.withheld.iter();
+        all.map(|(no, waiting)| (*no, &waiting.mail))
+    }
+
+    /// What has no room among the mail that waits. Room goes to the first message of each token and of
+    /// each sender, then to the second: so a sender of much takes it from nobody.
+    fn crowded_out(&self) -> Vec<No> {
         let mut counts = BTreeMap::<_, usize>::new();
         let mut count = |of: (Option<&'_ str>, Option<&'_ str>)| {
             let of = (of.0.map(str::to_owned), of.1.map(str::to_ascii_lowercase));
@@ -229,24 +249,18 @@ impl Mailbox {
             let own = count((token, Some(&inbound.from)));
             // The session's own token is that of all who have no other.
             let all = token.map_or(0, |token| count((Some(token), None)));
-            (own.max(all), *no)
+            (own.max(all), *no, inbound.body.len())
         };
         let mut all: Vec<_> = self.door.withheld.iter().map(turn).collect();
         all.sort_unstable();
-        let mut bytes = 0_usize;
-        let mut shown = BTreeMap::new();
-        for (_, no) in all {
-            let Some(waiting) = self.door.withheld.get(&no) else {
-                continue;
-            };
-            bytes = bytes.saturating_add(waiting.mail.inbound.body.len());
-            let fits = shown.len() < SHOWN_MAX && bytes <= SHOWN_BYTES_MAX;
-            if !fits && !shown.is_empty() {
-                break;
-            }
-            shown.insert(no, &waiting.mail);
-        }
-        shown.into_iter()
+        let (mut messages, mut sum) = (0, 0_usize);
+        let has_room = |(_, _, bytes): &(usize, No, usize)| {
+            messages += 1;
+            sum = sum.saturating_add(*bytes);
+            messages == 1 || messages <= WITHHELD_MAX && sum <= WITHHELD_BYTES_MAX
+        };
+        let out = all.into_iter().skip_while(has_room);
+        out.map(|(_, no, _)| no).collect()
     }
 
     /// The user decides: the agent gets it, or its sender is told that it does not. False: it does

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_nats::connection::State;
-use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::{self, AckKind, Context};
 use async_nats::{Client, HeaderMap};
 use peerbus_core::bridge::{Allow, Bridge, Event, Input, Output, StreamId, WINDOW};
@@ -19,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use crate::home::{Broker, Home, greeted, registration};
-use crate::nats::whole;
+use crate::nats::{never, whole};
 use crate::pace::{Said, Turns};
 use crate::roster::{self, Roster};
 use crate::subject;
@@ -494,13 +493,4 @@ impl Joint {
             home.send(&ClientFrame::Presence(presence)).await;
         }
     }
-}
-
-/// Why a message can never be published, if that is so.
-fn never(kind: PublishErrorKind) -> Option<String> {
-    let large = kind == PublishErrorKind::MaxPayloadExceeded;
-    large.then(|| {
-        "NATS lets through no message as large as this one; its operator can raise max_payload"
-            .to_owned()
-    })
 }

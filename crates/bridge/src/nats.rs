@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::consumer::{self, AckPolicy};
-use async_nats::jetstream::context::CreateStreamErrorKind;
+use async_nats::jetstream::context::{CreateStreamErrorKind, PublishErrorKind};
 use async_nats::jetstream::stream::{self, DiscardPolicy, RetentionPolicy};
 use async_nats::jetstream::{self, Context};
 use async_nats::{Client, ConnectOptions, Event};
@@ -363,6 +363,15 @@ pub async fn consumer(
         ));
     }
     Ok(found)
+}
+
+/// Why a message can never be published, if that is so.
+pub(crate) fn never(kind: PublishErrorKind) -> Option<String> {
+    let large = kind == PublishErrorKind::MaxPayloadExceeded;
+    large.then(|| {
+        "NATS lets through no message as large as this one; its operator can raise max_payload"
+            .to_owned()
+    })
 }
 
 #[cfg(test)]

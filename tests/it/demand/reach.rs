@@ -69,7 +69,10 @@ fn a_broker_whose_directory_cannot_be_made_again_is_found_elsewhere() {
     let mut watching = world.with(&runtime, &["recv", "--name", "bob"]);
     let watching = watching.stdout(Stdio::null()).stderr(Stdio::null());
     let mut watching = watching.spawn().expect("it starts");
-    Finished::of(&mut world.with(&runtime, &["peers"])).ok();
+    eventually("bob is there", || {
+        let peers = Finished::of(&mut world.with(&runtime, &["peers"])).ok();
+        peers.contains("bob").then_some(())
+    });
     let broker = world.broker();
     fs::remove_dir_all(&runtime).expect("a directory");
     fs::write(&runtime, "in the way").expect("a file");

@@ -65,6 +65,8 @@ pub(super) struct Turns {
     /// When something was sent last in a turn that peers' mail started, and the most replies that
     /// led to such a message of late.
     chained: Option<(u64, u32)>,
+    /// The same of replies, whatever started their turn.
+    replied: Option<(u64, u32)>,
 }
 
 /// What the agent was shown in a turn.
@@ -130,8 +132,10 @@ impl Turns {
     /// So many replies can have led to a message that is none to this session's own: they went
     /// through it, or began a way round with it.
     pub(super) fn possible(&self, now_ms: u64, hops: u32) -> u32 {
-        let chain = self.chained.filter(|_| self.chained(now_ms));
-        hops.min(chain.map_or(0, |(_, hops)| hops).saturating_add(WAY_ROUND))
+        let sent = [self.chained, self.replied].into_iter().flatten();
+        let recent = sent.filter(|(at, _)| is_recent(now_ms, *at));
+        let most = recent.map(|(_, hops)| hops).max();
+        hops.min(most.unwrap_or(0).saturating_add(WAY_ROUND))
     }
 
     /// The agent was shown a message to which so many replies led. `unknown`: nobody tells what
@@ -159,6 +163,9 @@ impl Turns {
     /// `reply` where it answers a message to which so many led but one.
     pub(super) fn send(&mut self, now_ms: u64, reply: Option<u32>) -> u32 {
         let reply = reply.map(|hops| self.possible(now_ms, hops.saturating_sub(1)) + 1);
+        if let Some(hops) = reply {
+            self.replied = Some(most(now_ms, self.replied, hops));
+        }
         self.lapse(now_ms);
         let Some(led) = &mut self.led else {
             return reply.unwrap_or(0);
@@ -172,19 +179,27 @@ impl Turns {
             }
         }
         let hops = reply.unwrap_or(led.hops.saturating_add(1));
-        let before = self.chained.filter(|_| self.chained(now_ms));
-        self.chained = Some((now_ms, before.map_or(hops, |(_, most)| most.max(hops))));
+        self.chained = Some(most(now_ms, self.chained, hops));
         hops
     }
 
     /// The session sent something of late because of what peers sent it.
     pub(super) fn chained(&self, now_ms: u64) -> bool {
-        let recent = |at| now_ms.saturating_sub(at) < TURNS_MS;
-        self.chained.is_some_and(|(at, _)| recent(at))
+        self.chained.is_some_and(|(at, _)| is_recent(now_ms, at))
     }
 
     fn lapse(&mut self, now_ms: u64) {
         self.led
             .take_if(|led| now_ms.saturating_sub(led.at_ms) >= TURN_MS);
     }
+}
+
+fn is_recent(now_ms: u64, at_ms: u64) -> bool {
+    now_ms.saturating_sub(at_ms) < TURNS_MS
+}
+
+/// The greater count, of which the earlier one has to be recent.
+fn most(now_ms: u64, before: Option<(u64, u32)>, hops: u32) -> (u64, u32) {
+    let before = before.filter(|(at, _)| is_recent(now_ms, *at));
+    (now_ms, before.map_or(hops, |(_, most)| most.max(hops)))
 }

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use peerbus_wire::{Domain, PeerEntry, PeerName};
+use peerbus_wire::{Domain, PeerEntry, PeerName, escape};
 use serde_json::Value;
 
 use crate::bus::Bus;
 use crate::error::BusError;
 use crate::text::span;
+
+/// Of what is no domain's name, so much is repeated, in characters.
+const BEHIND_CHARS: usize = 40;
 
 /// A domain that was joined to this broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -192,7 +195,17 @@ fn said(peer: &PeerEntry) -> Value {
 /// broker's domain.
 #[must_use]
 pub fn unknown(name: &str, own: Option<&Domain>) -> Option<String> {
-    let (local, domain) = PeerName::parse(name).ok()?.address()?;
+    let (local, behind) = name.rsplit_once('@')?;
+    let domain = match behind.to_ascii_lowercase().parse::<Domain>() {
+        Ok(domain) => domain,
+        Err(rule) => {
+            own?;
+            let behind = escape(behind, BEHIND_CHARS);
+            return Some(format!(
+                "what stands behind the @, \"{behind}\", is no domain's name: {rule}"
+            ));
+        }
+    };
     Some(match own {
         None => format!(
             "if {domain} is meant as another domain: this broker has none of its own and reaches no \
@@ -272,6 +285,12 @@ mod tests {
         assert!(says("bob@beta", None).contains("starts it with `--domain`"));
         assert!(says("bob@beta", alpha.as_ref()).contains("can join beta to it by a bridge"));
         assert!(says("bob@alpha", alpha.as_ref()).ends_with("own domain: it knows no bob"));
+        let none = says("bob@be.ta", alpha.as_ref());
+        assert!(
+            none.contains(r#""be.ta", is no domain's name: expected 1 to 16 of"#),
+            "{none}"
+        );
         assert_eq!(unknown("bob", None), None);
+        assert_eq!(unknown("bob@be.ta", None), None);
     }
 }

@@ -76,7 +76,8 @@ pub fn seed(path: &Path) -> Result<String, String> {
     text.filter(|text| KeyPair::from_seed(text).is_ok())
         .ok_or_else(|| {
             format!(
-                "{} has no key of a user: `peerbus bridge account` makes one",
+                "{} has no key of a user: take it away, and `peerbus bridge account` makes another in its place, and an \
+                 accounts.conf that has that one",
                 path.display()
             )
         })

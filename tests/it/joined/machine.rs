@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::support::{Broker, Home, eventually};
@@ -50,12 +50,16 @@ impl Machine {
     }
 
     pub(super) fn start_bridge(&mut self) {
-        program();
         let mut options = File::options();
         let log = options.create(true).append(true).open(self.log());
+        self.start_bridge_with(log.expect("our file"));
+    }
+
+    /// Starts the bridge, which logs to this.
+    pub(super) fn start_bridge_with(&mut self, log: File) {
+        program();
         let mut bridge = self.home.peerbus(&["bridge"]);
-        bridge.args(&self.nats).stdout(Stdio::null());
-        bridge.stderr(log.expect("our file"));
+        bridge.args(&self.nats).stdout(Stdio::null()).stderr(log);
         self.bridge = Some(bridge.spawn().expect("it starts"));
     }
 
@@ -70,6 +74,14 @@ impl Machine {
 
     pub(super) fn bridge_pid(&self) -> Pid {
         Pid::from_child(self.bridge.as_ref().expect("it runs"))
+    }
+
+    /// Asks the bridge to end, and gives its exit code.
+    pub(super) fn end_bridge(&mut self) -> Option<i32> {
+        kill_process(self.bridge_pid(), Signal::TERM).expect("it runs");
+        let mut bridge = self.bridge.take().expect("it runs");
+        let ended = eventually("it ends", || bridge.try_wait().expect("it is ours"));
+        ended.code()
     }
 
     pub(super) fn kill_broker(&mut self) {

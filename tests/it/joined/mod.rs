@@ -5,11 +5,15 @@ mod machine;
 mod member;
 mod rounds;
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::process::Command;
 
 use async_nats::jetstream;
 use peerbus_test_support::message::envelope;
 use peerbus_test_support::nats::Nats;
+use rustix::fs::OFlags;
 use serde_json::{Value, json};
 
 use crate::support::bridge::{Bridge, token};
@@ -273,4 +277,81 @@ fn while_the_stream_cannot_be_used_the_other_domain_cannot_be_reached() {
     nats.start_again();
     assert_eq!(bob.take().1, "m1");
     alpha.joined("beta");
+}
+
+/// Says what no bridge says, for domains that do not exist, and of some what a bridge does say, but no hello.
+async fn invent(nats: &Nats) {
+    let client = async_nats::connect(nats.url()).await.expect("loopback");
+    let say = async |subject: String, text: &'static str| {
+        let said = client.publish(subject, text.into()).await;
+        said.expect("it left");
+    };
+    let status = r#"{"type":"io.nats.jetstream.api.v1.consumer_info_response"}"#;
+    for n in 0..300 {
+        for text in ["", status] {
+            say(format!("peerbus.here.eve{n}"), text).await;
+            say(format!("peerbus.back.alpha.eve{n}"), text).await;
+            say(format!("peerbus.v1.alpha.eve{n}"), text).await;
+        }
+    }
+    let roster = r#"{"protocol_version":"v1","type":"roster","peers":[]}"#;
+    for n in 0..256 {
+        say(format!("peerbus.here.mute{n}"), roster).await;
+    }
+    client.flush().await.expect("NATS is there");
+}
+
+#[test]
+fn what_no_bridge_says_joins_no_domain_and_a_silent_one_gives_way_to_a_real_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let Some(nats) = Nats::start(dir.path(), None) else {
+        return;
+    };
+    let alpha = machine("alpha", &nats);
+    eventually("the bridge is up", || {
+        let log = fs::read_to_string(alpha.log()).expect("our file");
+        log.contains("the bridge is up").then_some(())
+    });
+    let runtime = tokio::runtime::Runtime::new().expect("it starts");
+    runtime.block_on(invent(&nats));
+    let beta = machine("beta", &nats);
+    alpha.joined("beta");
+    beta.joined("alpha");
+    let (mut alice, mut bob) = (Peer::at(&alpha, "alice"), Peer::at(&beta, "bob"));
+    alice.send("bob@beta", "m1");
+    assert_eq!(bob.take().1, "m1");
+    let peers = alpha.home.run(&["peers", "--json"]).ok();
+    assert!(!peers.contains("eve"), "{peers}");
+    let log = fs::read_to_string(alpha.log()).expect("our file");
+    assert!(log.contains("256 domains are the most"), "{log}");
+}
+
+#[test]
+fn a_log_that_nobody_reads_holds_up_no_mail_and_not_the_end() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let Some(nats) = Nats::start(dir.path(), None) else {
+        return;
+    };
+    let (mut alpha, beta) = (machine("alpha", &nats), machine("beta", &nats));
+    alpha.kill_bridge();
+    let path = dir.path().join("pipe");
+    let made = Command::new("mkfifo").arg(&path).status();
+    assert!(made.expect("mkfifo is there").success());
+    let mut options = File::options();
+    options.write(true);
+    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
+    let held = options
+        .clone()
+        .read(true)
+        .custom_flags(nonblocking)
+        .open(&path);
+    let mut held = held.expect("the pipe");
+    while held.write(&[b'x'; 4_096]).is_ok() {}
+    alpha.start_bridge_with(options.open(&path).expect("it has a reader"));
+    alpha.joined("beta");
+    beta.joined("alpha");
+    let (mut alice, mut bob) = (Peer::at(&alpha, "alice"), Peer::at(&beta, "bob"));
+    alice.send("bob@beta", "m1");
+    assert_eq!(bob.take().1, "m1");
+    assert_eq!(alpha.end_bridge(), Some(0));
 }

@@ -1,7 +1,7 @@
 //! The three servers that `deploy/nats` describes.
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use async_nats::Client;
 use async_nats::jetstream;
@@ -11,6 +11,7 @@ use peerbus_bridge::nats::{Server, consumer, set_up};
 use peerbus_bridge::subject;
 use peerbus_test_support::PATIENCE;
 use peerbus_test_support::nats::Nats;
+use tokio::time::timeout;
 
 fn server(nodes: &[Nats], key: &Path) -> Server {
     let urls: Vec<_> = nodes.iter().map(Nats::url).collect();
@@ -20,6 +21,9 @@ fn server(nodes: &[Nats], key: &Path) -> Server {
         ca: None,
     }
 }
+
+/// What is told outside of the stream gets lost at times, and is told again after so long.
+const SOON: Duration = Duration::from_millis(300);
 
 async fn connect(nodes: &[Nats], key: &Path, domain: Option<&str>) -> Client {
     let server = server(nodes, key);
@@ -42,6 +46,21 @@ async fn what_one_of_three_servers_took_is_there_without_it() {
         assert!(start.elapsed() < PATIENCE, "{why}");
     }
     let alpha = connect(&nodes, &keys.domains["alpha"], Some("alpha")).await;
+    // Each at a server of its own: what is told reaches the other one once the two know of each other.
+    let far = connect(&nodes[2..], &keys.domains["beta"], Some("beta")).await;
+    let near = connect(&nodes[..1], &keys.domains["alpha"], Some("alpha")).await;
+    let told = far.subscribe(subject::back("beta", "*")).await;
+    let mut told = told.expect("allowed");
+    loop {
+        let say = near.publish(subject::back("beta", "alpha"), "told".into());
+        say.await.expect("it left");
+        if let Ok(told) = timeout(SOON, told.next()).await {
+            let told = told.expect("it goes on");
+            assert_eq!(told.subject.as_str(), subject::back("beta", "alpha"));
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE, "it is never told");
+    }
     let context = jetstream::new(alpha);
     let to = subject::mail("beta", "alpha");
     let kept = loop {

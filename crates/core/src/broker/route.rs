@@ -402,6 +402,7 @@ impl Broker {
                 recipients: count(recipients.len()),
                 frame,
                 key,
+                envelope: &carried.text,
             };
             self.deliver_fresh(cx.now, conn, &fresh);
         }

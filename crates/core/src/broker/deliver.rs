@@ -3,7 +3,7 @@
 use peerbus_wire::limits::{AGE_MS_MIN, EXEMPT_V1_MESSAGES};
 use peerbus_wire::{
     BrokerFrame, Conversation, DeliverFrame, DeliveryKey, MessageId, PeerName, Priority, Receipt,
-    Remarks, Seq, Stage, recipient_of,
+    Remarks, Seq, Stage, recipient_of, sender_of,
 };
 
 use super::conn::Session;
@@ -198,14 +198,20 @@ impl Broker {
             again,
             alias: alias.as_ref(),
             age_ms: if age_ms < AGE_MS_MIN { 0 } else { age_ms },
-            ..self.foreign(session, sender)
+            ..self.foreign(session, sender, envelope)
         };
         (self.deliver_frame(seq, envelope, &remarks), None)
     }
 
     /// The token that a sender's name belongs to, where that is not the session's own, and whether
-    /// it may approve. A name of another domain belongs to none here, and approves nothing.
-    pub(super) fn foreign(&self, session: &Session, sender: PeerId) -> Remarks<'_> {
+    /// it may approve under the name that it signed with: only if that name is kept for it, or another
+    /// token could have come first. A name of another domain belongs to none here, and approves nothing.
+    pub(super) fn foreign(
+        &self,
+        session: &Session,
+        sender: PeerId,
+        envelope: &str,
+    ) -> Remarks<'_> {
         if self.is_bridge(sender) {
             return Remarks::default();
         }
@@ -214,7 +220,12 @@ impl Broker {
         let grant = owner.and_then(|owner| self.grants.get(&owner));
         Remarks {
             token: grant.map(|grant| &grant.name),
-            approves: grant.is_some_and(|grant| grant.rights.has(Right::Approve)),
+            approves: grant.is_some_and(|grant| {
+                let from = sender_of(envelope);
+                // Of this domain, if it has one.
+                let name = from.split_once('@').map_or(from, |(name, _)| name);
+                grant.rights.has(Right::Approve) && grant.keeps(name)
+            }),
             ..Remarks::default()
         }
     }

@@ -199,7 +199,10 @@ impl Broker {
         }
         // What was signed before a rename and was not receipted comes again as it was.
         let old = self.registry.alias(&from.key());
-        let own = |old: &Alias| old.own && old.peer == caller.peer && old.name == from;
+        let own = |old: &Alias| {
+            let own = old.own && old.peer == caller.peer && old.name == from;
+            own && self.grants.may_have(&session.grant, &from).is_ok()
+        };
         if old.is_some_and(own) {
             return Ok(());
         }
@@ -384,7 +387,8 @@ impl Broker {
             let (frame, key) = match &own {
                 Some((frame, key)) => (frame, key.clone()),
                 None => {
-                    let remarks = session.map(|session| self.foreign(session, sender));
+                    let remarks =
+                        session.map(|session| self.foreign(session, sender, &carried.text));
                     let remarks = remarks.unwrap_or_default();
                     let frame = || self.deliver_frame(seq, &carried.text, &remarks);
                     let shared = match remarks.token {

@@ -83,6 +83,9 @@ impl Broker {
         if let Some(Err(refused)) = session.map(|session| self.grants.may_have(&session.grant, &name)) {
             return Ok(Err(refused.text()));
         }
+        if owner.is_some_and(|owner| self.has_just_left(cx.now, &name, &owner)) {
+            return Ok(Err(format!("{name} belongs to another token")));
+        }
         if let Err(refused) = self.check_bare(&name) {
             return Ok(Err(refused.text()));
         }

@@ -41,7 +41,7 @@ impl Broker {
             }
         }
         let bytes = carried.text.len() as u64;
-        let recipients = self.recipients(cx, caller, &carried.to, bytes)?;
+        let recipients = self.recipients(cx, caller, carried)?;
         let recipients = recipients.and_then(|members| {
             self.check_quota(caller, bytes, &members.owed)?;
             Ok(members)
@@ -243,19 +243,19 @@ impl Broker {
         })
     }
 
-    /// Whom a message of so many bytes is owed to.
+    /// Whom a message is owed to.
     fn recipients(
         &mut self,
         cx: &mut Cx<'_>,
         caller: Caller,
-        to: &Address,
-        bytes: u64,
+        carried: &Carried,
     ) -> Result<Result<Recipients, Refusal>, StoreError> {
+        let bytes = carried.text.len() as u64;
         let only = |owed| Recipients {
             owed,
             full: Vec::new(),
         };
-        let name = match to {
+        let name = match &carried.to {
             Address::All => return Ok(Ok(only(self.everyone(cx, caller.peer, bytes)?))),
             Address::Group(group) => return self.members(cx, caller, group, bytes),
             Address::One(group) => return self.one_of(cx, caller, group, bytes),
@@ -279,6 +279,9 @@ impl Broker {
             }));
         };
         if let Err(refusal) = self.check_way(caller, name, peer) {
+            return Ok(Err(refusal));
+        }
+        if let Err(refusal) = self.check_answer(cx, carried, peer)? {
             return Ok(Err(refusal));
         }
         if self.has_queue_room(cx, peer, bytes)? {

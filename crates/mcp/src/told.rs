@@ -99,7 +99,9 @@ impl Told {
         match self.kept {
             true => Said {
                 talk: Conversation::default(),
-                text: Text::Hidden("an agent asks, and it was not shown to everybody whom it is for"),
+                text: Text::Hidden(
+                    "an agent asks, and it was not shown to everybody whom it is for",
+                ),
                 ..said
             },
             false => said,

@@ -42,7 +42,8 @@ impl Broker {
         let (flights, bytes) = (&session.flights, fresh.frame.text().len());
         let is_next = !self.stopping && session.line.is_next(fresh.sender, flights)
             || self.mutations.broken(Mutation::Overtake);
-        let fits = flights.fits(fresh.sender, bytes) || self.mutations.broken(Mutation::IgnoreWindow);
+        let fits =
+            flights.fits(fresh.sender, bytes) || self.mutations.broken(Mutation::IgnoreWindow);
         if is_next && fits {
             return self.deliver(now, conn, fresh, None);
         }
@@ -123,7 +124,9 @@ impl Broker {
             return None;
         }
         let session = self.conns.session(conn)?;
-        let turn = session.line.kept_turn(&session.flights, |sender| self.payer(sender))?;
+        let turn = session
+            .line
+            .kept_turn(&session.flights, |sender| self.payer(sender))?;
         self.conns.session_mut(conn)?.flights.reopen();
         Some(turn)
     }
@@ -206,12 +209,7 @@ impl Broker {
     /// The token that a sender's name belongs to, where that is not the session's own, and whether
     /// it may approve under the name that it signed with: only if that name is kept for it, or another
     /// token could have come first. A name of another domain belongs to none here, and approves nothing.
-    pub(super) fn foreign(
-        &self,
-        session: &Session,
-        sender: PeerId,
-        envelope: &str,
-    ) -> Remarks<'_> {
+    pub(super) fn foreign(&self, session: &Session, sender: PeerId, envelope: &str) -> Remarks<'_> {
         if self.is_bridge(sender) {
             return Remarks::default();
         }
@@ -238,7 +236,13 @@ impl Broker {
         let named = (message.id.clone(), message.key.clone());
         let sizes = (message.bytes, session.flights.weight(bytes, kept.is_some()));
         let abroad = session.bridge.is_some();
-        let mut flight = Flight::new((message.sender, message.recipients), named, sizes, kept, now);
+        let mut flight = Flight::new(
+            (message.sender, message.recipients),
+            named,
+            sizes,
+            kept,
+            now,
+        );
         if abroad {
             flight.history = DeliveryHistory::default();
         }

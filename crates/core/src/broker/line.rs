@@ -190,7 +190,11 @@ impl Line {
     ) -> Option<Turn> {
         let mut oldest = None;
         for (seq, sender) in &self.order {
-            let Some(head) = self.heads.get(sender).filter(|h| h.urgent || oldest.is_none()) else {
+            let Some(head) = self
+                .heads
+                .get(sender)
+                .filter(|h| h.urgent || oldest.is_none())
+            else {
                 continue;
             };
             let payer = payer(*sender);

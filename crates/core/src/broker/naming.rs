@@ -80,7 +80,9 @@ impl Broker {
         }
         let owner = own.row.owner;
         let session = own.conn.and_then(|conn| self.conns.session(conn));
-        if let Some(Err(refused)) = session.map(|session| self.grants.may_have(&session.grant, &name)) {
+        if let Some(Err(refused)) =
+            session.map(|session| self.grants.may_have(&session.grant, &name))
+        {
             return Ok(Err(refused.text()));
         }
         if owner.is_some_and(|owner| self.has_just_left(cx.now, &name, &owner)) {

@@ -1,8 +1,8 @@
 //! From dialing to the end of a connection, and on to the next one.
 
 use peerbus_wire::{
-    ClientFrame, CloseReason, EXT, EXT_AUDIT, NAME_FORBIDDEN, NAME_KEPT, PROTOCOL_VERSION, PeerName,
-    PeersFrame, Register, Window, escape,
+    ClientFrame, CloseReason, EXT, EXT_AUDIT, NAME_FORBIDDEN, NAME_KEPT, PROTOCOL_VERSION,
+    PeerName, PeersFrame, Register, Window, escape,
 };
 
 use super::frames::NO_GROUPS;

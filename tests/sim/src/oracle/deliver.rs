@@ -208,12 +208,7 @@ impl Oracle {
 
     /// All that is in flight within the window, what is of one sender within half of it, and within all but
     /// an eighth what was neither its sender's first here nor urgent. What is may count less in bytes.
-    fn in_window(
-        &mut self,
-        conn: ConnId,
-        seq: Seq,
-        (bytes, urgent): (usize, bool),
-    ) -> Verdict {
+    fn in_window(&mut self, conn: ConnId, seq: Seq, (bytes, urgent): (usize, bool)) -> Verdict {
         let still_owed = |(peer, seq): (PeerId, Seq)| self.view.debts.contains(&(peer, seq));
         let owed = self.conns.get(&conn).and_then(|model| model.peer);
         let owed = owed.is_some_and(|peer| still_owed((peer, seq)));
@@ -241,7 +236,11 @@ impl Oracle {
         let calm = !first && !urgent;
         let flight = Flight {
             sender,
-            bytes: if calm || model.window.is_none() { weight } else { 0 },
+            bytes: if calm || model.window.is_none() {
+                weight
+            } else {
+                0
+            },
             calm,
             urgent,
         };

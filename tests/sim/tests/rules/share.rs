@@ -138,7 +138,10 @@ fn a_sender_comes_between_two_that_flood() {
 
 /// Sends a message that says how soon it wants to be seen.
 fn wish(rig: &mut Rig, conn: ConnId, from: &str, id: &str, bytes: usize, priority: &str) {
-    let body = format!(r#"{{"text":"{}","priority":"{priority}"}}"#, "x".repeat(bytes));
+    let body = format!(
+        r#"{{"text":"{}","priority":"{priority}"}}"#,
+        "x".repeat(bytes)
+    );
     rig.text(conn, &envelope(from, "bob", id, &body));
 }
 
@@ -231,7 +234,11 @@ fn what_waits_comes_into_what_is_kept_when_it_has_room() {
     rig.ack(bob, third);
     assert_eq!(rig.delivered(bob), [16], "what is urgent goes first");
     rig.ack(bob, 16);
-    assert_eq!(rig.delivered(bob), [12], "then the oldest first one of a sender");
+    assert_eq!(
+        rig.delivered(bob),
+        [12],
+        "then the oldest first one of a sender"
+    );
     rig.close(bob, false);
     let bob = rig.join(Register {
         window: window(8, 1_000_000),

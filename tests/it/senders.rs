@@ -218,6 +218,39 @@ fn an_agent_that_asks_what_waits_is_told_that_it_may_not_know() {
 }
 
 #[test]
+fn what_a_session_keeps_from_its_agent_is_printed_to_it_by_no_command() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    rules(&home, r#"["ann=hold", "cyd=refuse", "dan=drop"]"#);
+    let mut bob = session(&home);
+    let ids = [
+        ("ann", "held"),
+        ("cyd", "no mail of this sender"),
+        ("dan", "acked"),
+    ];
+    let ids = ids.map(|(from, word)| {
+        let id = send(&home, from, "HIDDEN");
+        status(&home, &id, word);
+        id
+    });
+    let shown = send(&home, "eve", "OPEN");
+    status(&home, &shown, "pushed");
+    let code = "import subprocess, sys\n\
+        run = lambda *a: subprocess.run([sys.argv[1], *a], capture_output=True, text=True).stdout\n\
+        lists = [run(*a, *j) for a in (['inbox', 'bob'], ['history'], ['tail']) for j in ([], ['--json'])]\n\
+        lists += [run('history', '--grep', 'HIDDEN'), *(run('status', i) for i in sys.argv[2].split())]\n\
+        said = ' '.join(lists)\n\
+        print(len(said) > 1000, 'HIDDEN' in said, 'OPEN' in said)";
+    let call = json!([code, env!("CARGO_BIN_EXE_peerbus"), ids.join(" ")]);
+    bob.tell(&format!("ask {call}"));
+    assert_eq!(bob.hear("asked"), "True False True");
+    // Its user is.
+    assert!(home.run(&["history"]).ok().contains("HIDDEN"));
+    assert!(home.run(&["status", &ids[2]]).ok().contains("HIDDEN"));
+    broker.stop();
+}
+
+#[test]
 fn rules_that_cannot_be_read_are_named_and_nothing_is_let_in() {
     let home = Home::new();
     let broker = Broker::start(&home);

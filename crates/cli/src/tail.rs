@@ -92,6 +92,8 @@ struct Showing<'v> {
     verb: &'v Tail,
     peer: Option<PeerName>,
     secret: Option<Secret>,
+    /// An agent looks on.
+    agent: bool,
     /// Steps: number of the message, at whom, what, when.
     shown: BTreeSet<(u64, String, String, u64)>,
     /// Messages that have not ended, and when they were accepted.
@@ -107,6 +109,7 @@ impl<'v> Showing<'v> {
             verb,
             peer: peer.map_err(Failure::config)?,
             secret,
+            agent: told::asks_an_agent(),
             shown: BTreeSet::new(),
             open: BTreeMap::new(),
             last_ms: 0,
@@ -179,6 +182,7 @@ impl<'v> Showing<'v> {
                 at: happened.at,
                 frames: Vec::new(),
                 envelope: Some(envelope),
+                kept: self.agent,
             }),
             (None, Some(frame)) => {
                 let (seq, from) = (happened.seq, happened.from);

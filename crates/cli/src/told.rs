@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use peerbus_adapter::hooks::{directories, is_of_an_agent};
 use peerbus_adapter::{Bus, PeerEntry, Receipt, credentials, paths::Paths, wall_ms};
 pub(crate) use peerbus_mcp::told::{Page, Said, Text, Told, add_said, receipts, word, words};
 use peerbus_mcp::{About, Trail, depends_on_peers};
@@ -39,8 +40,18 @@ pub(crate) fn secret(file: Option<&Path>) -> Option<Secret> {
 /// Asks the broker for messages.
 pub(crate) fn ask(socket: Option<&PathBuf>, target: &str) -> Result<Page, Failure> {
     let answer = operator::request(socket, "GET", target)?.ok()?;
-    serde_json::from_str(&answer)
-        .map_err(|error| Failure::failed(format!("the broker's answer is not understood: {error}")))
+    let mut page: Page = serde_json::from_str(&answer).map_err(|error| {
+        Failure::failed(format!("the broker's answer is not understood: {error}"))
+    })?;
+    if asks_an_agent() {
+        page.messages.iter_mut().for_each(Told::keep_unshown);
+    }
+    Ok(page)
+}
+
+/// Whether an agent asks, or what it runs: it is told no text that its session may keep from it.
+pub(crate) fn asks_an_agent() -> bool {
+    Paths::find().is_ok_and(|paths| is_of_an_agent(&directories(&paths), std::process::id()))
 }
 
 /// Everybody whom the broker knows.

@@ -20,7 +20,7 @@ use crate::{audit, client, operator, output};
 
 /// The gateway's token at the broker, and the names of its peers.
 const BUS_TOKEN: &str = "web";
-const BUS_NAMES: &str = "web:*";
+const BUS_NAMES: &str = peerbus_core::grant::GATEWAY;
 
 /// Runs the gateway, or a verb about its tokens.
 pub(crate) fn run(verb: Web) -> Result<(), Failure> {

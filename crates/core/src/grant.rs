@@ -7,6 +7,9 @@ use peerbus_wire::{PeerName, TokenName};
 
 use crate::TokenHash;
 
+/// The names of the gateway's peers.
+pub const GATEWAY: &str = "web:*";
+
 /// Names that a token may have when nothing else is said.
 pub const NAMES_DEFAULT: usize = 1_000;
 
@@ -61,6 +64,14 @@ impl Grant {
     #[must_use]
     pub fn allows(&self, name: &PeerName) -> bool {
         self.names.is_empty() || self.names.iter().any(|pattern| pattern.matches(name))
+    }
+
+    /// Whether the name is this token's: a pattern of it names that one and no other, or the peers of the
+    /// gateway and no others. No token of which that is not so may have it.
+    #[must_use]
+    pub fn keeps(&self, name: &str) -> bool {
+        let mut own = self.names.iter().filter(|pattern| pattern.keeps());
+        own.any(|pattern| pattern.means(name))
     }
 
     /// The names that it may register, for people.
@@ -194,11 +205,20 @@ impl NamePattern {
         &self.0
     }
 
+    /// Whether the names that are meant are no other token's.
+    fn keeps(&self) -> bool {
+        !self.0.contains('*') || self.0.eq_ignore_ascii_case(GATEWAY)
+    }
+
     /// Whether a name is one of those that are meant.
     #[must_use]
     pub fn matches(&self, name: &PeerName) -> bool {
+        self.means(name.as_str())
+    }
+
+    fn means(&self, name: &str) -> bool {
         let mut pieces = self.0.split('*');
-        let Some(mut rest) = strip(name.as_str(), pieces.next().unwrap_or_default()) else {
+        let Some(mut rest) = strip(name, pieces.next().unwrap_or_default()) else {
             return false;
         };
         let Some(last) = pieces.next_back() else {
@@ -254,6 +274,26 @@ mod tests {
         }
         for bad in ["", "a b", "-x*", "a**", "é*", &"x".repeat(65), "user"] {
             assert_eq!(NamePattern::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_token_keeps_the_names_that_are_said_without_a_star_and_those_of_the_gateway() {
+        let token = TokenHash([0; 32]);
+        let mut grant = Grant::usual(TokenName::parse("t").unwrap(), token);
+        assert!(!grant.keeps("phone"), "every name is nobody's own");
+        grant.names = ["phone", "build-*", "*", "web:*"]
+            .map(|text| NamePattern::parse(text).unwrap())
+            .to_vec();
+        for (name, kept) in [
+            ("phone", true),
+            ("Phone", true),
+            ("phone2", false),
+            ("build-7", false),
+            ("web:phone", true),
+            ("web", false),
+        ] {
+            assert_eq!(grant.keeps(name), kept, "{name}");
         }
     }
 

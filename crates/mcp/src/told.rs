@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::trail::Trail;
+use crate::trail::{Trail, reached};
 
 /// A page of messages.
 #[derive(Debug, Deserialize)]
@@ -37,6 +37,9 @@ pub struct Told {
     pub frames: Vec<Box<RawValue>>,
     /// What was signed; `None`: it is gone.
     pub envelope: Option<Box<RawValue>>,
+    /// Its text is kept from who asks.
+    #[serde(skip)]
+    pub kept: bool,
 }
 
 /// What is known of a text.
@@ -92,7 +95,30 @@ impl Told {
         let Some(envelope) = &self.envelope else {
             return Said::nothing("its text is gone");
         };
-        said(envelope, &self.id, secret)
+        let said = said(envelope, &self.id, secret);
+        match self.kept {
+            true => Said {
+                talk: Conversation::default(),
+                text: Text::Hidden(
+                    "an agent asks, and it was not shown to everybody whom it is for",
+                ),
+                ..said
+            },
+            false => said,
+        }
+    }
+
+    /// Keeps the text from who asks, unless each of its recipients has shown it: a session may keep it from
+    /// its agent.
+    pub fn keep_unshown(&mut self) {
+        let receipts = self.receipts();
+        let reached = reached(receipts.iter());
+        let shown = |receipt: &&Receipt| match &receipt.stage {
+            Stage::Pushed { .. } | Stage::Presented { .. } => true,
+            Stage::Acked(how) => how.is_some(),
+            _ => false,
+        };
+        self.kept = reached.is_empty() || !reached.values().all(shown);
     }
 
     /// How far it is, in a word or two.

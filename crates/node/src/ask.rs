@@ -216,7 +216,8 @@ impl Shared {
         if !inbound.approves {
             return Err(format!(
                 "{peer} may not answer for this session: that takes a token other than the \
-                 session's own, with the right `approve`"
+                 session's own, with the right `approve`, for which the name {peer} is kept \
+                 (`peerbus token add --names {peer}`)"
             ));
         }
         Ok(())

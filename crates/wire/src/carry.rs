@@ -14,6 +14,12 @@ use crate::name::{NameError, PeerName};
 use crate::stage::{Refusal, RefusalCode};
 use crate::text::quote;
 
+/// The `from` of a carried envelope, which no character before it needs an escape for.
+#[must_use]
+pub fn sender_of(carried: &str) -> &str {
+    carried.split('"').nth(11).unwrap_or_default()
+}
+
 /// The `to` of a carried envelope, which no character before it needs an escape for.
 #[must_use]
 pub fn recipient_of(carried: &str) -> &str {

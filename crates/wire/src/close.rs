@@ -5,6 +5,9 @@ use crate::name::NameError;
 /// How the text for a name begins that its token may not register; the names that it may follow.
 pub const NAME_FORBIDDEN: &str = "name not allowed to this token: it may have ";
 
+/// How the text for a name begins that is kept for another token; that token's name follows.
+pub const NAME_KEPT: &str = "name kept for the token ";
+
 /// A reason for which the broker closes a connection.
 ///
 /// The first seven are v1's, with v1's texts; v1 adapters compare
@@ -55,6 +58,11 @@ pub enum CloseReason {
         /// The names that it may register.
         allowed: String,
     },
+    /// The name is kept for another token.
+    NameKept {
+        /// What that one is called.
+        token: String,
+    },
     /// It may not be a bridge, or not to this domain.
     NoBridge {
         /// Why, as a clause.
@@ -92,6 +100,7 @@ impl CloseReason {
             | Self::NameInUse
             | Self::NameHeld { .. }
             | Self::NameForbidden { .. }
+            | Self::NameKept { .. }
             | Self::NoBridge { .. }
             | Self::NameKnown => 1008,
             Self::TooLarge | Self::RegisterTooLarge => 1009,
@@ -133,6 +142,7 @@ impl CloseReason {
                 let allowed = crate::text::cut(allowed, 75);
                 format!("{NAME_FORBIDDEN}{allowed}")
             }
+            Self::NameKept { token } => format!("{NAME_KEPT}{token}; choose another one"),
             Self::NoBridge { why } => format!("cannot bridge: {}", crate::text::cut(why, 100)),
             Self::TokenRevoked => "token was revoked".into(),
             Self::TokenExpired => "token has expired".into(),
@@ -166,6 +176,9 @@ mod tests {
             },
             CloseReason::NameForbidden {
                 allowed: "build-*, ".repeat(20),
+            },
+            CloseReason::NameKept {
+                token: "t".repeat(32),
             },
             CloseReason::TokenNames,
         ] {

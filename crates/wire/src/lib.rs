@@ -36,9 +36,9 @@ mod writer;
 
 pub use audited::{AuditAction, AuditRecord};
 pub use canonical::{Fields, canonical};
-pub use carry::recipient_of;
+pub use carry::{recipient_of, sender_of};
 pub use client::control_type;
-pub use close::{CloseReason, NAME_FORBIDDEN};
+pub use close::{CloseReason, NAME_FORBIDDEN, NAME_KEPT};
 pub use conversation::{Conversation, Priority};
 pub use domain::{Domain, Mark, NoDomain};
 pub use envelope::{Address, Carried, DecodeError, Decoded, Envelope, Irregular, Kind};

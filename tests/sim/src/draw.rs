@@ -75,8 +75,12 @@ pub(crate) fn body(rng: &mut Rng, proc: usize, number: u64) -> String {
     ];
     let odd = rng.pick(&odd);
     let pad = if rng.chance(50) { 3_000 } else { rng.index(80) };
+    let urgent = match number % 5 {
+        0 => r#","priority":"now""#,
+        _ => "",
+    };
     format!(
-        r#"{{"proc":{proc},"n":{number},"odd":"{odd}","pad":"{}"}}"#,
+        r#"{{"proc":{proc},"n":{number},"odd":"{odd}","pad":"{}"{urgent}}}"#,
         "x".repeat(pad)
     )
 }

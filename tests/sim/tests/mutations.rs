@@ -65,7 +65,7 @@ fn a_membership_that_is_not_written_down() {
 
 #[test]
 fn a_job_that_comes_to_the_next_member_as_new() {
-    caught(broker(Mutation::PassAsNew), "job");
+    caught_in_time(broker(Mutation::PassAsNew), "job", "again");
 }
 
 #[test]
@@ -138,6 +138,11 @@ fn i5_deliveries_beyond_the_window() {
 #[test]
 fn i5_a_sender_that_takes_the_whole_window() {
     caught(broker(Mutation::IgnoreShare), "I5");
+}
+
+#[test]
+fn i5_mail_that_takes_what_is_kept_for_others() {
+    caught(broker(Mutation::KeepNothing), "I5");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use peerbus_wire::{
 
 use super::audited::Budget;
 use super::conn::{Bridge, Conn, Contender, Session};
-use super::flights::{Flights, share};
+use super::flights::{Flights, Shares};
 use super::line::Line;
 use super::mutation::Mutation;
 use super::{Broker, BusEvent, ConnId, Cx, Need, Output};
@@ -50,10 +50,14 @@ impl Broker {
         let ext = level >= EXT;
         let window = window(ext, &newcomer.register);
         let unfair = self.mutations.broken(Mutation::IgnoreShare);
-        let share = (ext && !unfair).then(|| share(window));
+        let shares = (ext && !unfair).then(|| Shares::of(window));
+        let shares = match self.mutations.broken(Mutation::KeepNothing) {
+            true => shares.map(Shares::without_kept),
+            false => shares,
+        };
         let bridge = Bridge::of(&newcomer);
         // Between domains messages are numbered in the order in which they were accepted.
-        let share = share.filter(|_| bridge.is_none());
+        let shares = shares.filter(|_| bridge.is_none());
         let lost = takeover && self.mutations.broken(Mutation::TakeoverLoses);
         self.registry.set_conn(peer, Some(conn));
         self.owed.claim(peer, newcomer.grant.token);
@@ -73,7 +77,7 @@ impl Broker {
                 cursor: Seq(0),
                 again,
                 line: Line::new(lost),
-                flights: Flights::new(window, share),
+                flights: Flights::new(window, shares),
                 exemption_set: false,
                 notice_cursor: 0,
                 notices_out: 0,

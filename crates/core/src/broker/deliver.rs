@@ -2,16 +2,18 @@
 
 use peerbus_wire::limits::{AGE_MS_MIN, EXEMPT_V1_MESSAGES};
 use peerbus_wire::{
-    BrokerFrame, DeliverFrame, DeliveryKey, MessageId, PeerName, Receipt, Remarks, Seq, Stage,
-    recipient_of,
+    BrokerFrame, Conversation, DeliverFrame, DeliveryKey, MessageId, PeerName, Priority, Receipt,
+    Remarks, Seq, Stage, recipient_of, sender_of,
 };
 
 use super::conn::Session;
-use super::flights::Flight;
+use super::flights::{Flight, Payer};
+use super::line::{Turn, Unfit};
 use super::mutation::Mutation;
 use super::{Broker, BusEvent, ConnId, Cx, Need, Output, Reason};
 use crate::audit::Event;
 use crate::grant::Right;
+use crate::peer::body_of;
 use crate::store::{DeliveryHistory, PeerId, Queued, StoreError};
 use crate::{Now, Stamp};
 
@@ -27,24 +29,46 @@ pub(super) struct Fresh<'a> {
     pub(super) frame: &'a DeliverFrame,
     /// The key in it, on a v1 connection.
     pub(super) key: Option<DeliveryKey>,
+    /// What it is a frame for.
+    pub(super) envelope: &'a str,
 }
 
 impl Broker {
     /// Delivers a message that was accepted this moment, unless it has to wait.
     pub(super) fn deliver_fresh(&mut self, now: Now, conn: ConnId, fresh: &Fresh<'_>) {
-        let Some(session) = self.conns.session_mut(conn) else {
+        let Some(session) = self.conns.session(conn) else {
             return;
         };
-        let flights = &session.flights;
+        let (flights, bytes) = (&session.flights, fresh.frame.text().len());
         let is_next = !self.stopping && session.line.is_next(fresh.sender, flights)
             || self.mutations.broken(Mutation::Overtake);
-        let fits = flights.fits(fresh.sender, flights.weight(fresh.frame.text().len()))
-            || self.mutations.broken(Mutation::IgnoreWindow);
+        let fits =
+            flights.fits(fresh.sender, bytes) || self.mutations.broken(Mutation::IgnoreWindow);
         if is_next && fits {
-            return self.deliver(now, conn, fresh);
+            return self.deliver(now, conn, fresh, None);
         }
-        session.line.add(fresh.sender, fresh.seq);
+        if !session.line.has(fresh.sender) {
+            let (payer, urgent) = (self.payer(fresh.sender), is_urgent(fresh.envelope));
+            let of = (fresh.sender, payer);
+            let loaded = session.line.loaded && !self.stopping;
+            if loaded && session.flights.fits_kept(of, bytes, urgent) {
+                return self.deliver(now, conn, fresh, Some(payer));
+            }
+            let unfit = Unfit {
+                seq: fresh.seq,
+                bytes,
+                urgent,
+            };
+            if let Some(session) = self.conns.session_mut(conn) {
+                session.line.add(fresh.sender, unfit);
+            }
+        }
         self.watch_exemption(conn);
+    }
+
+    /// The token that a sender's name belongs to.
+    fn payer(&self, sender: PeerId) -> Payer {
+        self.registry.get(sender)?.row.owner
     }
 
     /// Delivers to a peer's connection what waits and has room.
@@ -68,9 +92,7 @@ impl Broker {
         if session.line.is_empty() {
             return Ok(());
         }
-        while let Some(session) = self.conns.session(conn)
-            && let Some(turn) = session.line.turn(&session.flights)
-        {
+        while let Some(turn) = self.next_turn(conn) {
             let sender = turn.sender;
             let (run, next) = cx.txn.read_run(
                 (peer, sender),
@@ -83,24 +105,40 @@ impl Broker {
                 true => run,
                 false => self.without_foreign(cx, peer, run)?,
             };
-            let unfit = self.deliver_run(cx.now, cx.at, conn, &run);
+            let unfit = self.deliver_run((cx.now, cx.at), conn, &run, turn.kept);
             if let Some(session) = self.conns.session_mut(conn) {
-                let (next, bytes) = unfit.map_or((next, 1), |(seq, bytes)| (Some(seq), bytes));
-                session.line.set(sender, next, bytes);
+                session.line.set(sender, next, unfit);
             }
         }
         self.watch_exemption(conn);
         Ok(())
     }
 
-    /// Delivers messages of one sender; gives the first one that does not fit, and what it counts.
+    /// What is to be read next: what has room for everybody's mail, then in what is kept.
+    fn next_turn(&mut self, conn: ConnId) -> Option<Turn> {
+        let session = self.conns.session_mut(conn)?;
+        if let Some(turn) = session.line.turn(&session.flights) {
+            return Some(turn);
+        }
+        if !session.flights.take_reopened() {
+            return None;
+        }
+        let session = self.conns.session(conn)?;
+        let turn = session
+            .line
+            .kept_turn(&session.flights, |sender| self.payer(sender))?;
+        self.conns.session_mut(conn)?.flights.reopen();
+        Some(turn)
+    }
+
+    /// Delivers messages of one sender; gives the first one that does not fit.
     fn deliver_run(
         &mut self,
-        now: Now,
-        at: Stamp,
+        (now, at): (Now, Stamp),
         conn: ConnId,
         run: &[Queued],
-    ) -> Option<(Seq, usize)> {
+        kept: Option<Payer>,
+    ) -> Option<Unfit> {
         for message in run {
             let session = self.conns.session(conn)?;
             let Queued {
@@ -112,9 +150,18 @@ impl Broker {
             let age_ms = at.steady_ms.saturating_sub(message.steady_ms);
             let of = (*sender, *seq, age_ms);
             let (frame, key) = self.frame_for(session, of, id, &message.envelope);
-            let weight = session.flights.weight(frame.text().len());
-            if !session.flights.fits(*sender, weight) {
-                return Some((*seq, weight));
+            let bytes = frame.text().len();
+            let urgent = || is_urgent(&message.envelope);
+            let fits = match kept {
+                Some(payer) => session.flights.fits_kept((*sender, payer), bytes, urgent()),
+                None => session.flights.fits(*sender, bytes),
+            };
+            if !fits {
+                return Some(Unfit {
+                    seq: *seq,
+                    bytes,
+                    urgent: urgent(),
+                });
             }
             let fresh = Fresh {
                 seq: *seq,
@@ -124,8 +171,9 @@ impl Broker {
                 recipients: message.recipients,
                 frame: &frame,
                 key,
+                envelope: &message.envelope,
             };
-            self.deliver(now, conn, &fresh);
+            self.deliver(now, conn, &fresh, kept);
         }
         None
     }
@@ -153,14 +201,15 @@ impl Broker {
             again,
             alias: alias.as_ref(),
             age_ms: if age_ms < AGE_MS_MIN { 0 } else { age_ms },
-            ..self.foreign(session, sender)
+            ..self.foreign(session, sender, envelope)
         };
         (self.deliver_frame(seq, envelope, &remarks), None)
     }
 
     /// The token that a sender's name belongs to, where that is not the session's own, and whether
-    /// it may approve. A name of another domain belongs to none here, and approves nothing.
-    pub(super) fn foreign(&self, session: &Session, sender: PeerId) -> Remarks<'_> {
+    /// it may approve under the name that it signed with: only if that name is kept for it, or another
+    /// token could have come first. A name of another domain belongs to none here, and approves nothing.
+    pub(super) fn foreign(&self, session: &Session, sender: PeerId, envelope: &str) -> Remarks<'_> {
         if self.is_bridge(sender) {
             return Remarks::default();
         }
@@ -169,20 +218,31 @@ impl Broker {
         let grant = owner.and_then(|owner| self.grants.get(&owner));
         Remarks {
             token: grant.map(|grant| &grant.name),
-            approves: grant.is_some_and(|grant| grant.rights.has(Right::Approve)),
+            approves: grant.is_some_and(|grant| {
+                let from = sender_of(envelope);
+                // Of this domain, if it has one.
+                let name = from.split_once('@').map_or(from, |(name, _)| name);
+                grant.rights.has(Right::Approve) && grant.keeps(name)
+            }),
             ..Remarks::default()
         }
     }
 
-    fn deliver(&mut self, now: Now, conn: ConnId, message: &Fresh<'_>) {
+    fn deliver(&mut self, now: Now, conn: ConnId, message: &Fresh<'_>, kept: Option<Payer>) {
         let Some(session) = self.conns.session_mut(conn) else {
             return;
         };
         let bytes = message.frame.text().len();
         let named = (message.id.clone(), message.key.clone());
-        let sizes = (message.bytes, session.flights.weight(bytes));
+        let sizes = (message.bytes, session.flights.weight(bytes, kept.is_some()));
         let abroad = session.bridge.is_some();
-        let mut flight = Flight::new((message.sender, message.recipients), named, sizes, now);
+        let mut flight = Flight::new(
+            (message.sender, message.recipients),
+            named,
+            sizes,
+            kept,
+            now,
+        );
         if abroad {
             flight.history = DeliveryHistory::default();
         }
@@ -298,6 +358,11 @@ impl Broker {
             self.registry.mark_dirty(peer);
         }
     }
+}
+
+/// Whether a message says that it is to be seen now.
+fn is_urgent(envelope: &str) -> bool {
+    Conversation::of(body_of(envelope)).priority == Priority::Now
 }
 
 /// The name that a message was sent to, when that is another one than the peer's.

@@ -93,6 +93,7 @@ impl Broker {
         } else {
             format!("its generated name was not here for {days} days")
         };
+        self.keep_left(cx.now, id);
         self.expire_queue(cx, id, &reason)?;
         Ok(true)
     }
@@ -103,6 +104,7 @@ impl Broker {
         cx: &mut Cx<'_>,
         peer: PeerId,
     ) -> Result<(), StoreError> {
+        self.keep_left(cx.now, peer);
         self.expire_queue(cx, peer, LEFT)?;
         if let Some((_, row)) = self.registry.end(peer, Ending::Expire) {
             cx.txn.put_peer(&row)?;

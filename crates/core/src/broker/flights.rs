@@ -5,25 +5,90 @@ use std::collections::{BTreeMap, VecDeque};
 use peerbus_wire::limits::{ENVELOPE_BYTES_MAX, SHORT_KEY_BYTES};
 use peerbus_wire::{DeliveryKey, MessageId, PeerName, Seq, Window};
 
-use crate::Now;
 use crate::store::{DeliveryHistory, PeerId};
+use crate::{Now, TokenHash};
 
-/// Half of a window, which is what one sender may have in flight.
-pub(super) fn share(window: Window) -> Window {
-    Window {
-        messages: window.messages.div_ceil(2),
-        bytes: window.bytes.div_ceil(2),
+/// How a window is divided among senders.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shares {
+    /// What one sender may have in flight: half.
+    one: Window,
+    /// The eighth that is kept for the first message of a sender, and for what is urgent. Nothing else
+    /// takes it, however many names a peer has.
+    kept: Window,
+    /// What one token may have of that: half.
+    kept_one: Window,
+    /// What may be taken of a token's part by what is not urgent: half.
+    kept_calm: Window,
+    /// Urgent messages that one sender may have of that.
+    kept_urgent: usize,
+    /// Bytes of a message so short that the number of those that are kept bounds them.
+    short: usize,
+}
+
+impl Shares {
+    pub(super) fn of(window: Window) -> Self {
+        let part = |of: Window, parts: u32| Window {
+            messages: of.messages.div_ceil(parts),
+            bytes: of.bytes.div_ceil(parts),
+        };
+        // A window for one message has nothing to keep.
+        let kept = match window.messages {
+            1 => NOTHING,
+            messages => Window {
+                messages: (messages / 8).max(1),
+                bytes: window.bytes / 8,
+            },
+        };
+        Self {
+            one: part(window, 2),
+            kept,
+            kept_one: part(kept, 2),
+            kept_calm: part(kept, 4),
+            kept_urgent: kept.messages.div_ceil(8) as usize,
+            short: (window.bytes / window.messages) as usize,
+        }
+    }
+
+    /// The same, but nothing is kept.
+    pub(super) fn without_kept(self) -> Self {
+        Self {
+            kept: NOTHING,
+            ..self
+        }
     }
 }
+
+const NOTHING: Window = Window {
+    messages: 0,
+    bytes: 0,
+};
+
+/// What counts of one sender.
+#[derive(Debug)]
+struct Held {
+    sender: PeerId,
+    messages: usize,
+    bytes: usize,
+    /// Those in what is kept.
+    kept: usize,
+}
+
+/// Whose token a message counts for in what is kept: that of its sender's name.
+pub(super) type Payer = Option<TokenHash>;
 
 /// Deliveries that a connection holds.
 #[derive(Debug)]
 pub(super) struct Flights {
     window: Window,
     /// What one sender may hold of the window; `None` for all of it.
-    share: Option<Window>,
-    /// With a share: messages and bytes that count, by sender. Mostly few.
-    senders: Vec<(PeerId, usize, usize)>,
+    shares: Option<Shares>,
+    /// With shares: what counts, by sender. Mostly few.
+    senders: Vec<Held>,
+    /// Messages and bytes in what is kept, by token. Mostly none.
+    kept: Vec<(Payer, usize, usize)>,
+    /// Something in what is kept may have room for what had none.
+    reopened: bool,
     held: BTreeMap<Seq, Flight>,
     /// On a v1 connection: under which keys.
     keys: BTreeMap<DeliveryKey, Seq>,
@@ -51,6 +116,8 @@ pub(super) struct Flight {
     pub(super) history: DeliveryHistory,
     /// It does not count against the window any more.
     exempt: bool,
+    /// It is in what is kept, and counts for this token there.
+    kept: Option<Payer>,
 }
 
 impl Flight {
@@ -60,6 +127,7 @@ impl Flight {
         (sender, recipients): (PeerId, u32),
         (id, key): (MessageId, Option<DeliveryKey>),
         (envelope_bytes, bytes): (usize, usize),
+        kept: Option<Payer>,
         now: Now,
     ) -> Self {
         Self {
@@ -71,16 +139,19 @@ impl Flight {
             bytes,
             history: DeliveryHistory::delivered(now.wall_ms),
             exempt: false,
+            kept,
         }
     }
 }
 
 impl Flights {
-    pub(super) fn new(window: Window, share: Option<Window>) -> Self {
+    pub(super) fn new(window: Window, shares: Option<Shares>) -> Self {
         Self {
             window,
-            share,
+            shares,
             senders: Vec::new(),
+            kept: Vec::new(),
+            reopened: true,
             held: BTreeMap::new(),
             keys: BTreeMap::new(),
             order: VecDeque::new(),
@@ -94,15 +165,19 @@ impl Flights {
         self.window.messages as usize
     }
 
-    /// What a frame of `bytes` counts against the window. With a share, one that is larger counts
-    /// as the share, so that the next of any other sender has room beside it.
-    pub(super) fn weight(&self, bytes: usize) -> usize {
-        self.share
-            .map_or(bytes, |share| bytes.min(share.bytes as usize))
+    /// What a frame of `bytes` counts against the window. With shares, one that is larger counts
+    /// as a share; one in what is kept counts as a quarter of that at most, and nothing if it is short.
+    pub(super) fn weight(&self, bytes: usize, kept: bool) -> usize {
+        match self.shares {
+            None => bytes,
+            Some(shares) if !kept => bytes.min(shares.one.bytes as usize),
+            Some(shares) if bytes <= shares.short => 0,
+            Some(shares) => bytes.min(shares.kept_calm.bytes as usize),
+        }
     }
 
     pub(super) fn insert(&mut self, seq: Seq, flight: Flight, now: Now) {
-        let (sender, bytes) = (flight.sender, flight.bytes);
+        let (sender, bytes, payer) = (flight.sender, flight.bytes, flight.kept);
         if let Some(key) = &flight.key {
             self.keys.insert(key.clone(), seq);
         }
@@ -110,13 +185,29 @@ impl Flights {
         self.order.push_back((seq, now.mono_ms));
         self.counted += 1;
         self.counted_bytes += bytes;
-        if self.share.is_some() {
-            match self.senders.iter_mut().find(|(known, ..)| *known == sender) {
+        if self.shares.is_some() {
+            let kept = usize::from(payer.is_some());
+            match self.senders.iter_mut().find(|held| held.sender == sender) {
+                Some(held) => {
+                    held.messages += 1;
+                    held.bytes += bytes;
+                    held.kept += kept;
+                }
+                None => self.senders.push(Held {
+                    sender,
+                    messages: 1,
+                    bytes,
+                    kept,
+                }),
+            }
+        }
+        if let Some(payer) = payer {
+            match self.kept.iter_mut().find(|(known, ..)| *known == payer) {
                 Some((_, messages, total)) => {
                     *messages += 1;
                     *total += bytes;
                 }
-                None => self.senders.push((sender, 1, bytes)),
+                None => self.kept.push((payer, 1, bytes)),
             }
         }
     }
@@ -130,13 +221,27 @@ impl Flights {
             self.counted -= 1;
             self.counted_bytes -= flight.bytes;
         }
-        let of = |(known, ..): &(PeerId, usize, usize)| *known == flight.sender;
+        let of = |held: &Held| held.sender == flight.sender;
         if let Some(at) = self.senders.iter().position(of) {
-            let (_, messages, bytes) = &mut self.senders[at];
-            *messages -= 1;
-            *bytes -= flight.bytes;
-            if *messages == 0 {
+            let held = &mut self.senders[at];
+            held.messages -= 1;
+            held.bytes -= flight.bytes;
+            held.kept -= usize::from(flight.kept.is_some());
+            if held.messages == 0 {
                 self.senders.swap_remove(at);
+                self.reopened = true;
+            }
+        }
+        if let Some(payer) = flight.kept {
+            self.reopened = true;
+            let of = |(known, ..): &(Payer, usize, usize)| *known == payer;
+            if let Some(at) = self.kept.iter().position(of) {
+                let (_, messages, bytes) = &mut self.kept[at];
+                *messages -= 1;
+                *bytes -= flight.bytes;
+                if *messages == 0 {
+                    self.kept.swap_remove(at);
+                }
             }
         }
         self.forget_settled();
@@ -170,16 +275,16 @@ impl Flights {
 
     /// What counts of a sender; of all when there are no shares.
     fn counted_of(&self, sender: PeerId) -> (usize, usize) {
-        if self.share.is_none() {
+        if self.shares.is_none() {
             return self.counted();
         }
-        let held = self.senders.iter().find(|(known, ..)| *known == sender);
-        held.map_or((0, 0), |(_, messages, bytes)| (*messages, *bytes))
+        let held = self.senders.iter().find(|held| held.sender == sender);
+        held.map_or((0, 0), |held| (held.messages, held.bytes))
     }
 
     /// How many messages a sender has in flight; 0 when there are no shares.
     pub(super) fn held_of(&self, sender: PeerId) -> usize {
-        match self.share {
+        match self.shares {
             Some(_) => self.counted_of(sender).0,
             None => 0,
         }
@@ -187,18 +292,63 @@ impl Flights {
 
     /// Half of the window or more is taken, and there are shares.
     pub(super) fn is_crowded(&self) -> bool {
-        self.share.is_some_and(|share| {
-            self.counted >= share.messages as usize || self.counted_bytes >= share.bytes as usize
+        self.shares.is_some_and(|shares| {
+            self.counted >= shares.one.messages as usize
+                || self.counted_bytes >= shares.one.bytes as usize
         })
     }
 
-    /// Whether a sender's share has room for a message that counts `bytes`.
+    /// Whether a sender's share has room for a frame of `bytes`.
     pub(super) fn fits_share(&self, sender: PeerId, bytes: usize) -> bool {
-        let Some(share) = self.share else {
+        let Some(Shares { one, .. }) = self.shares else {
             return true;
         };
         let (messages, total) = self.counted_of(sender);
-        messages < share.messages as usize && total + bytes <= share.bytes as usize
+        let bytes = self.weight(bytes, false);
+        messages < one.messages as usize && total + bytes <= one.bytes as usize
+    }
+
+    /// Messages and bytes in what is kept.
+    fn counted_kept(&self) -> (usize, usize) {
+        let sum = |(all, sum), (_, messages, bytes): &(Payer, usize, usize)| {
+            (all + messages, sum + bytes)
+        };
+        self.kept.iter().fold((0, 0), sum)
+    }
+
+    /// Whether what is kept has room for a frame of `bytes`, which is its sender's first here or says that
+    /// it is `urgent`.
+    pub(super) fn fits_kept(
+        &self,
+        (sender, payer): (PeerId, Payer),
+        bytes: usize,
+        urgent: bool,
+    ) -> bool {
+        let Some(shares) = self.shares else {
+            return false;
+        };
+        let held = self.senders.iter().find(|held| held.sender == sender);
+        if held.is_some_and(|held| !urgent || held.kept >= shares.kept_urgent) {
+            return false;
+        }
+        let of = self.kept.iter().find(|(known, ..)| *known == payer);
+        let of = of.map_or((0, 0), |(_, messages, bytes)| (*messages, *bytes));
+        let bytes = self.weight(bytes, true);
+        let fits = |limit: Window, (messages, total): (usize, usize)| {
+            messages < limit.messages as usize && total + bytes <= limit.bytes as usize
+        };
+        let own = if urgent {
+            shares.kept_one
+        } else {
+            shares.kept_calm
+        };
+        fits(shares.kept, self.counted_kept()) && fits(own, of)
+    }
+
+    /// Whether what waits is to be looked through for what has room in what is kept: once for each change
+    /// that may have made some.
+    pub(super) fn take_reopened(&mut self) -> bool {
+        self.shares.is_some() && std::mem::take(&mut self.reopened)
     }
 
     /// Whether `seq` is held here.
@@ -216,11 +366,11 @@ impl Flights {
 
     /// Takes every delivery out.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = (Seq, Flight)> {
-        let empty = Self::new(self.window, self.share);
+        let empty = Self::new(self.window, self.shares);
         std::mem::replace(self, empty).held.into_iter()
     }
 
-    /// Messages and bytes of a sender that fit now, if its next one, which counts `next` bytes,
+    /// Messages and bytes of a sender that fit now, if its next one, a frame of `next` bytes,
     /// does. A first message always fits.
     pub(super) fn room(&self, sender: PeerId, next: usize) -> Option<(usize, usize)> {
         if !self.fits(sender, next) {
@@ -231,22 +381,42 @@ impl Flights {
             let bytes = (limit.bytes as usize).saturating_sub(bytes);
             (messages.max(1), bytes.max(1))
         };
-        let (messages, bytes) = left(self.window, self.counted());
-        Some(match self.share {
-            Some(share) => {
-                let (own_messages, own_bytes) = left(share, self.counted_of(sender));
+        let (limit, counted) = self.common();
+        let (messages, bytes) = left(limit, counted);
+        Some(match self.shares {
+            Some(shares) => {
+                let (own_messages, own_bytes) = left(shares.one, self.counted_of(sender));
                 (messages.min(own_messages), bytes.min(own_bytes))
             }
             None => (messages, bytes),
         })
     }
 
-    /// Whether a message of a sender that counts `bytes` fits its share and the window.
+    /// What is for everybody of the window, and what is taken of that.
+    fn common(&self) -> (Window, (usize, usize)) {
+        let Some(Shares { kept, .. }) = self.shares else {
+            return (self.window, self.counted());
+        };
+        let (messages, bytes) = self.counted_kept();
+        let limit = Window {
+            messages: self.window.messages - kept.messages,
+            bytes: self.window.bytes - kept.bytes,
+        };
+        (limit, (self.counted - messages, self.counted_bytes - bytes))
+    }
+
+    /// Whether a frame of a sender of `bytes` fits its share and the window.
     pub(super) fn fits(&self, sender: PeerId, bytes: usize) -> bool {
-        let fits_window = self.counted == 0
-            || self.counted < self.window.messages as usize
-                && self.counted_bytes + bytes <= self.window.bytes as usize;
+        let (limit, (messages, total)) = self.common();
+        let fits_window = messages == 0
+            || messages < limit.messages as usize
+                && total + self.weight(bytes, false) <= limit.bytes as usize;
         fits_window && self.fits_share(sender, bytes)
+    }
+
+    /// There may be more for which what is kept has room.
+    pub(super) fn reopen(&mut self) {
+        self.reopened = true;
     }
 
     /// When the oldest counted delivery was made.
@@ -312,16 +482,33 @@ impl Flights {
         self.held.iter().map(|(seq, flight)| (flight.sender, *seq))
     }
 
-    /// Whether no sender holds more than its share, and what counts by sender adds up.
+    /// Whether no sender holds more than its share, none but first and urgent messages are in what is
+    /// kept, and what counts by sender and by token adds up.
     pub(super) fn keeps_shares(&self) -> bool {
-        let Some(share) = self.share else {
-            return self.senders.is_empty();
+        let Some(shares) = self.shares else {
+            return self.senders.is_empty() && self.kept.is_empty();
         };
-        let fits = |(_, messages, bytes): &(PeerId, usize, usize)| {
-            *messages <= share.messages as usize && *bytes <= share.bytes as usize
+        let within = |limit: Window, messages: usize, bytes: usize| {
+            messages <= limit.messages as usize && bytes <= limit.bytes as usize
         };
-        let messages: usize = self.senders.iter().map(|(_, messages, _)| messages).sum();
-        let bytes: usize = self.senders.iter().map(|(_, _, bytes)| bytes).sum();
-        self.senders.iter().all(fits) && (messages, bytes) == self.counted()
+        // What is urgent may be beyond a share.
+        let one = |held: &Held| {
+            let most = shares.one.bytes + shares.kept.bytes;
+            held.messages <= shares.one.messages as usize + held.kept && held.bytes <= most as usize
+        };
+        let (messages, bytes) = self.counted_kept();
+        let kept = within(shares.kept, messages, bytes);
+        let each = |(_, messages, bytes): &(Payer, usize, usize)| {
+            within(shares.kept_one, *messages, *bytes)
+        };
+        let all: (usize, usize) = self.senders.iter().fold((0, 0), |(all, sum), held| {
+            (all + held.messages, sum + held.bytes)
+        });
+        let in_kept: usize = self.senders.iter().map(|held| held.kept).sum();
+        self.senders.iter().all(one)
+            && kept
+            && self.kept.iter().all(each)
+            && all == self.counted()
+            && in_kept == messages
     }
 }

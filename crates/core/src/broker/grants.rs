@@ -48,20 +48,42 @@ impl Grants {
         grant.map(|grant| &**grant)
     }
 
+    /// The token that has this name for itself, if another one asks for it.
+    fn keeper(&self, grant: &Grant, name: &str) -> Option<&Grant> {
+        if grant.keeps(name) {
+            return None;
+        }
+        let keeper = self.all.iter().find(|other| other.keeps(name));
+        keeper.map(|keeper| &**keeper)
+    }
+
+    /// Whether a token may have a name.
+    pub(super) fn may_have(&self, grant: &Grant, name: &PeerName) -> Result<(), CloseReason> {
+        if !grant.allows(name) {
+            let allowed = grant.allowed();
+            return Err(CloseReason::NameForbidden { allowed });
+        }
+        match self.keeper(grant, name.as_str()) {
+            Some(keeper) => Err(CloseReason::NameKept {
+                token: keeper.name.as_str().to_owned(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a name is kept for a token, and not for this one.
+    pub(super) fn is_kept_from(&self, token: Option<&TokenHash>, name: &PeerName) -> bool {
+        match token.and_then(|token| self.get(token)) {
+            Some(grant) => self.keeper(grant, name.as_str()).is_some(),
+            None => self.all.iter().any(|other| other.keeps(name.as_str())),
+        }
+    }
+
     /// Every token is compared, so that the time says nothing about which one nearly matched.
     fn find(&self, token: &TokenHash) -> Option<&Arc<Grant>> {
         let matching = self.all.iter().filter(|grant| grant.token.matches(token));
         matching.fold(None, |found, grant| found.or(Some(grant)))
     }
-}
-
-/// Whether a token may have a name.
-pub(super) fn may_have(grant: &Grant, name: &PeerName) -> Result<(), CloseReason> {
-    if grant.allows(name) {
-        return Ok(());
-    }
-    let allowed = grant.allowed();
-    Err(CloseReason::NameForbidden { allowed })
 }
 
 impl Broker {
@@ -95,7 +117,7 @@ impl Broker {
             if grant.is_expired(cx.now.wall_ms) {
                 return Err(CloseReason::TokenExpired);
             }
-            may_have(grant, name)?;
+            grants.may_have(grant, name)?;
             *held = Arc::clone(grant);
             Ok(())
         };

@@ -6,7 +6,6 @@ use peerbus_wire::{
 };
 
 use super::conn::{Conn, Contender};
-use super::grants::may_have;
 use super::{Broker, BusEvent, Caller, ConnId, Cx, Output, Reason};
 use crate::store::{PeerId, StoreError};
 use crate::{Now, TokenHash};
@@ -57,7 +56,7 @@ impl Broker {
                 return Ok(());
             }
         };
-        self.reclaim(cx, &contender.name)?;
+        self.reclaim(cx, &contender.name, &contender.grant.token)?;
         let holder = self.registry.find(&contender.name.key());
         match holder.map_or(Verdict::Admit, |peer| self.judge(cx.now, peer, &contender)) {
             Verdict::Admit => self.admit(cx, conn, contender),
@@ -109,9 +108,12 @@ impl Broker {
         if let Some(new) = renaming.and_then(|new| self.renamed_from(&name, new, instance)) {
             name = new;
         }
-        may_have(&grant, &name)?;
+        self.grants.may_have(&grant, &name)?;
+        if self.has_just_left(now, &name, &token) {
+            return Err(CloseReason::NameClaimed);
+        }
         self.check_address(&grant, &name, &register)?;
-        self.check_alias(&name, &token, register.ephemeral)?;
+        self.check_alias(&name, &grant, register.ephemeral)?;
         match self
             .registry
             .find(&name.key())

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use peerbus_wire::Seq;
 
-use super::flights::Flights;
+use super::flights::{Flights, Payer};
 use crate::Delivered;
 use crate::store::PeerId;
 
@@ -22,8 +22,10 @@ pub(super) struct Line {
 #[derive(Debug, Clone, Copy)]
 struct Head {
     seq: Seq,
-    /// What it counts against the window, once it did not fit; until then the least.
+    /// Of its frame, once it did not fit; until then the least.
     bytes: usize,
+    /// It says that it is urgent, or was not read yet.
+    urgent: bool,
     /// It may be older than what was delivered of its sender.
     inherited: bool,
 }
@@ -33,15 +35,37 @@ impl Head {
         Self {
             seq,
             bytes: 1,
+            urgent: true,
             inherited: false,
         }
     }
+
+    /// One that was read and did not fit.
+    fn read(Unfit { seq, bytes, urgent }: Unfit) -> Self {
+        Self {
+            bytes,
+            urgent,
+            ..Self::new(seq)
+        }
+    }
+}
+
+/// What is known of a message that did not fit.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Unfit {
+    pub(super) seq: Seq,
+    /// Of its frame.
+    pub(super) bytes: usize,
+    /// It says that it is urgent.
+    pub(super) urgent: bool,
 }
 
 /// What is read and delivered next.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Turn {
     pub(super) sender: PeerId,
+    /// It goes into what is kept, and counts for this token there.
+    pub(super) kept: Option<Payer>,
     /// The first message.
     pub(super) from: Seq,
     /// From here on the message of another is older.
@@ -70,11 +94,9 @@ impl Line {
         self.loaded = true;
     }
 
-    /// A message that was accepted this moment waits.
-    pub(super) fn add(&mut self, sender: PeerId, seq: Seq) {
-        if !self.has(sender) {
-            self.put(sender, Head::new(seq));
-        }
+    /// A message that was accepted this moment waits, the first of its sender.
+    pub(super) fn add(&mut self, sender: PeerId, unfit: Unfit) {
+        self.put(sender, Head::read(unfit));
     }
 
     /// An older message has come from a name that ended.
@@ -86,16 +108,17 @@ impl Line {
         self.put(sender, head);
     }
 
-    /// The first message of `sender` that waits from now on, and what it counts if that is known.
-    pub(super) fn set(&mut self, sender: PeerId, next: Option<Seq>, bytes: usize) {
-        let Some(head) = self.heads.get(&sender).copied() else {
+    /// The first message of `sender` that waits from now on, and what is known of it if it did not fit.
+    pub(super) fn set(&mut self, sender: PeerId, next: Option<Seq>, unfit: Option<Unfit>) {
+        let Some(Head { inherited, .. }) = self.heads.get(&sender).copied() else {
             return;
         };
-        match next {
-            Some(seq) => self.put(sender, Head { seq, bytes, ..head }),
+        match unfit.map(Head::read).or_else(|| next.map(Head::new)) {
+            Some(head) => self.put(sender, Head { inherited, ..head }),
             None => {
-                self.heads.remove(&sender);
-                self.order.remove(&head.seq);
+                if let Some(head) = self.heads.remove(&sender) {
+                    self.order.remove(&head.seq);
+                }
             }
         }
     }
@@ -145,6 +168,7 @@ impl Line {
         let (messages, bytes) = flights.room(sender, head.bytes)?;
         Some(Turn {
             sender,
+            kept: None,
             from: head.seq,
             until: other
                 .filter(|_| !crowded)
@@ -155,6 +179,39 @@ impl Line {
                 messages
             },
             bytes,
+        })
+    }
+
+    /// What waits and has room in what is kept: the oldest that is urgent, or else the oldest.
+    pub(super) fn kept_turn(
+        &self,
+        flights: &Flights,
+        payer: impl Fn(PeerId) -> Payer,
+    ) -> Option<Turn> {
+        let mut oldest = None;
+        for (seq, sender) in &self.order {
+            let Some(head) = self
+                .heads
+                .get(sender)
+                .filter(|h| h.urgent || oldest.is_none())
+            else {
+                continue;
+            };
+            let payer = payer(*sender);
+            if flights.fits_kept((*sender, payer), head.bytes, head.urgent) {
+                oldest = Some((*seq, *sender, payer));
+                if head.urgent {
+                    break;
+                }
+            }
+        }
+        oldest.map(|(from, sender, payer)| Turn {
+            sender,
+            kept: Some(payer),
+            from,
+            until: Seq(u64::MAX),
+            messages: 1,
+            bytes: 1,
         })
     }
 
@@ -242,15 +299,19 @@ mod tests {
             order.into_iter().map(|(seq, of)| (seq.0, of.0)).collect()
         };
         line.load(vec![(PeerId(1), Seq(7)), (PeerId(2), Seq(5))]);
-        line.add(PeerId(3), Seq(9));
-        line.add(PeerId(3), Seq(10));
+        let unfit = |seq| Unfit {
+            seq: Seq(seq),
+            bytes: 1,
+            urgent: false,
+        };
+        line.add(PeerId(3), unfit(9));
         assert_eq!(by_age(&line), [(5, 2), (7, 1), (9, 3)]);
-        line.set(PeerId(2), Some(Seq(8)), 1);
+        line.set(PeerId(2), Some(Seq(8)), None);
         line.inherit(PeerId(3), Seq(4));
         line.inherit(PeerId(1), Seq(11));
         assert_eq!(by_age(&line), [(4, 3), (7, 1), (8, 2)]);
-        line.set(PeerId(1), None, 1);
-        line.set(PeerId(4), Some(Seq(12)), 1);
+        line.set(PeerId(1), None, None);
+        line.set(PeerId(4), Some(Seq(12)), None);
         assert_eq!(by_age(&line), [(4, 3), (8, 2)]);
     }
 }

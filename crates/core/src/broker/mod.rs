@@ -24,6 +24,7 @@ mod groups;
 mod handshake;
 mod history;
 mod jobs;
+mod left;
 mod line;
 mod mutation;
 mod naming;
@@ -53,6 +54,7 @@ use self::conn::{Conn, Conns, Session};
 use self::grants::Grants;
 use self::history::Recent;
 use self::jobs::Jobs;
+use self::left::Left;
 use self::mutation::Mutations;
 use self::outbox::Outbox;
 use self::owed::Owed;
@@ -182,6 +184,7 @@ pub struct Broker {
     outbox: Outbox,
     owed: Owed,
     jobs: Jobs,
+    left: Left,
     steady: Steady,
     log: Log,
     head: Head,
@@ -227,6 +230,7 @@ impl Broker {
             outbox: Outbox::default(),
             owed: Owed::new(loaded.owed),
             jobs: Jobs::new(loaded.jobs, grace_until),
+            left: Left::default(),
             steady,
             log: Log::default(),
             durable,

@@ -22,6 +22,8 @@ pub enum Mutation {
     IgnoreWindow,
     /// I5: one sender may take the whole window.
     IgnoreShare,
+    /// I5: what is kept for the first message of a sender, and for `now`, is everybody's.
+    KeepNothing,
     /// I6: the envelope is altered on the way.
     AlterEnvelope,
     /// I7: a takeover starts behind the mail that the old connection held.

@@ -2,12 +2,12 @@
 
 use peerbus_wire::{BrokerFrame, CloseReason, Instance, NameAnswer, NameKey, PeerName};
 
-use super::grants::may_have;
 use super::mutation::Mutation;
 use super::registry::Alias;
 use super::{Broker, BusEvent, Caller, ConnId, Cx, Need, Output};
 use crate::TokenHash;
 use crate::audit::Event;
+use crate::grant::Grant;
 use crate::store::{AliasRow, PeerId, StoreError};
 
 /// Old names that lead to one peer. One more, and the one that was not used for longest goes.
@@ -80,8 +80,13 @@ impl Broker {
         }
         let owner = own.row.owner;
         let session = own.conn.and_then(|conn| self.conns.session(conn));
-        if let Some(Err(refused)) = session.map(|session| may_have(&session.grant, &name)) {
+        if let Some(Err(refused)) =
+            session.map(|session| self.grants.may_have(&session.grant, &name))
+        {
             return Ok(Err(refused.text()));
+        }
+        if owner.is_some_and(|owner| self.has_just_left(cx.now, &name, &owner)) {
+            return Ok(Err(format!("{name} belongs to another token")));
         }
         if let Err(refused) = self.check_bare(&name) {
             return Ok(Err(refused.text()));
@@ -268,6 +273,10 @@ impl Broker {
             return Ok(None);
         };
         let peer = alias.peer;
+        let owner = self.registry.get(peer).and_then(|peer| peer.row.owner);
+        if self.grants.is_kept_from(owner.as_ref(), &alias.name) {
+            return Ok(None);
+        }
         if cx.at.steady_ms.saturating_sub(alias.used_ms) >= USE_MS {
             let (name, used_ms) = (alias.name.clone(), cx.at.steady_ms);
             self.put_alias(cx, &name, Alias { used_ms, ..alias })?;
@@ -291,16 +300,21 @@ impl Broker {
     pub(super) fn check_alias(
         &self,
         name: &PeerName,
-        token: &TokenHash,
+        grant: &Grant,
         ephemeral: bool,
     ) -> Result<(), CloseReason> {
         let alias = self.registry.alias(&name.key());
         let Some(leads_to) = alias.and_then(|alias| self.registry.get(alias.peer)) else {
             return Ok(());
         };
-        let mine = |owner: TokenHash| owner.matches(token);
+        let mine = |owner: TokenHash| owner.matches(&grant.token);
         if !leads_to.row.owner.is_none_or(mine) {
-            return Err(CloseReason::NameClaimed);
+            // It leads nowhere once it is kept for somebody else.
+            let owner = leads_to.row.owner.as_ref();
+            return match self.grants.is_kept_from(owner, name) {
+                true => Ok(()),
+                false => Err(CloseReason::NameClaimed),
+            };
         }
         if ephemeral {
             return Err(CloseReason::NameKnown);
@@ -311,7 +325,12 @@ impl Broker {
     /// A peer that was renamed and has left goes by its old name again, with its queue, when that
     /// is registered: a restarted process knows no other. While the peer is here, or may come back
     /// any moment, its old name is for whoever wants it.
-    pub(super) fn reclaim(&mut self, cx: &mut Cx<'_>, name: &PeerName) -> Result<(), StoreError> {
+    pub(super) fn reclaim(
+        &mut self,
+        cx: &mut Cx<'_>,
+        name: &PeerName,
+        token: &TokenHash,
+    ) -> Result<(), StoreError> {
         let alias = self.registry.alias(&name.key()).filter(|alias| alias.own);
         let Some(peer) = alias.map(|alias| alias.peer) else {
             return Ok(());
@@ -322,7 +341,8 @@ impl Broker {
         let Ok(current) = PeerName::parse(&known.row.name) else {
             return Ok(());
         };
-        if known.conn.is_some() || cx.now.mono_ms < known.grace_until {
+        let others = known.row.owner.is_some_and(|owner| !owner.matches(token));
+        if others || known.conn.is_some() || cx.now.mono_ms < known.grace_until {
             return Ok(());
         }
         self.drop_alias(cx, &name.key())?;

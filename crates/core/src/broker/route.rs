@@ -41,7 +41,7 @@ impl Broker {
             }
         }
         let bytes = carried.text.len() as u64;
-        let recipients = self.recipients(cx, caller, &carried.to, bytes)?;
+        let recipients = self.recipients(cx, caller, carried)?;
         let recipients = recipients.and_then(|members| {
             self.check_quota(caller, bytes, &members.owed)?;
             Ok(members)
@@ -199,7 +199,10 @@ impl Broker {
         }
         // What was signed before a rename and was not receipted comes again as it was.
         let old = self.registry.alias(&from.key());
-        let own = |old: &Alias| old.own && old.peer == caller.peer && old.name == from;
+        let own = |old: &Alias| {
+            let own = old.own && old.peer == caller.peer && old.name == from;
+            own && self.grants.may_have(&session.grant, &from).is_ok()
+        };
         if old.is_some_and(own) {
             return Ok(());
         }
@@ -240,19 +243,19 @@ impl Broker {
         })
     }
 
-    /// Whom a message of so many bytes is owed to.
+    /// Whom a message is owed to.
     fn recipients(
         &mut self,
         cx: &mut Cx<'_>,
         caller: Caller,
-        to: &Address,
-        bytes: u64,
+        carried: &Carried,
     ) -> Result<Result<Recipients, Refusal>, StoreError> {
+        let bytes = carried.text.len() as u64;
         let only = |owed| Recipients {
             owed,
             full: Vec::new(),
         };
-        let name = match to {
+        let name = match &carried.to {
             Address::All => return Ok(Ok(only(self.everyone(cx, caller.peer, bytes)?))),
             Address::Group(group) => return self.members(cx, caller, group, bytes),
             Address::One(group) => return self.one_of(cx, caller, group, bytes),
@@ -276,6 +279,9 @@ impl Broker {
             }));
         };
         if let Err(refusal) = self.check_way(caller, name, peer) {
+            return Ok(Err(refusal));
+        }
+        if let Err(refusal) = self.check_answer(cx, carried, peer)? {
             return Ok(Err(refusal));
         }
         if self.has_queue_room(cx, peer, bytes)? {
@@ -384,7 +390,8 @@ impl Broker {
             let (frame, key) = match &own {
                 Some((frame, key)) => (frame, key.clone()),
                 None => {
-                    let remarks = session.map(|session| self.foreign(session, sender));
+                    let remarks =
+                        session.map(|session| self.foreign(session, sender, &carried.text));
                     let remarks = remarks.unwrap_or_default();
                     let frame = || self.deliver_frame(seq, &carried.text, &remarks);
                     let shared = match remarks.token {
@@ -402,6 +409,7 @@ impl Broker {
                 recipients: count(recipients.len()),
                 frame,
                 key,
+                envelope: &carried.text,
             };
             self.deliver_fresh(cx.now, conn, &fresh);
         }

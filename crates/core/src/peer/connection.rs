@@ -1,8 +1,8 @@
 //! From dialing to the end of a connection, and on to the next one.
 
 use peerbus_wire::{
-    ClientFrame, CloseReason, EXT, EXT_AUDIT, NAME_FORBIDDEN, PROTOCOL_VERSION, PeerName,
-    PeersFrame, Register, Window, escape,
+    ClientFrame, CloseReason, EXT, EXT_AUDIT, NAME_FORBIDDEN, NAME_KEPT, PROTOCOL_VERSION,
+    PeerName, PeersFrame, Register, Window, escape,
 };
 
 use super::frames::NO_GROUPS;
@@ -316,6 +316,7 @@ impl Session {
         let registering = matches!(self.phase, Phase::Registering { .. });
         let in_use = text.strip_prefix("name in use").filter(|_| code == 1008);
         let taken = is(CloseReason::NameClaimed) || in_use.is_some() || is(CloseReason::NameKnown);
+        let taken = taken || text.starts_with(NAME_KEPT);
         let lost = registering && taken || is(CloseReason::NameEnded);
         if self.config.generated && lost {
             return Next::Rename;

@@ -43,6 +43,7 @@ pub use connection::IN_USE_MS;
 #[cfg(feature = "mutations")]
 pub use mutation::Mutation;
 pub use outbox::GIVE_UP_MS;
+pub(crate) use outbox::body_of;
 pub use types::{
     Action, Answer, Config, Counters, Credentials, Draft, Ended, Event, Held, Inbound, JobNews,
     Key, NoticeId, Overloaded, QueryFailure, QueryId, Refused, Rejected, Reply, Roster, Sent,

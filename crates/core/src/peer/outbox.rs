@@ -342,7 +342,7 @@ impl Draft {
 
 /// The body of a carried envelope. No string member can hold the text that begins it, because a
 /// quote inside a string is escaped; the `hmac` that ends it is hex.
-pub(super) fn body_of(carried: &str) -> &str {
+pub(crate) fn body_of(carried: &str) -> &str {
     let rest = carried
         .split_once(r#"","body":"#)
         .map_or("", |(_, rest)| rest);

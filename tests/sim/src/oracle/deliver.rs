@@ -3,9 +3,9 @@
 use peerbus_core::broker::ConnId;
 use peerbus_core::store::PeerId;
 use peerbus_wire::limits::{WINDOW_V1_BYTES, WINDOW_V1_MESSAGES};
-use peerbus_wire::{Delivery, Received, Seq, Window};
+use peerbus_wire::{Conversation, Delivery, Priority, Received, Seq, Window};
 
-use super::Oracle;
+use super::{Flight, Oracle};
 use crate::failure::{Failure, Verdict, ensure};
 
 impl Oracle {
@@ -54,7 +54,10 @@ impl Oracle {
         self.job_delivered(peer, seq, delivery.again)?;
         self.not_again(conn, peer, seq)?;
         self.in_order(conn, peer, seq)?;
-        self.in_window(conn, seq, text.len())
+        let body = delivery.envelope.envelope.body.as_slice();
+        let body = std::str::from_utf8(body).unwrap_or_default();
+        let urgent = Conversation::of(body).priority == Priority::Now;
+        self.in_window(conn, seq, (text.len(), urgent))
     }
 
     /// What is delivered under this key, if it names nothing else that is in flight here.
@@ -203,8 +206,9 @@ impl Oracle {
         message.map(|message| message.head.sender)
     }
 
-    /// All that is in flight within the window, what is of one sender within half of it.
-    fn in_window(&mut self, conn: ConnId, seq: Seq, bytes: usize) -> Verdict {
+    /// All that is in flight within the window, what is of one sender within half of it, and within all but
+    /// an eighth what was neither its sender's first here nor urgent. What is may count less in bytes.
+    fn in_window(&mut self, conn: ConnId, seq: Seq, (bytes, urgent): (usize, bool)) -> Verdict {
         let still_owed = |(peer, seq): (PeerId, Seq)| self.view.debts.contains(&(peer, seq));
         let owed = self.conns.get(&conn).and_then(|model| model.peer);
         let owed = owed.is_some_and(|peer| still_owed((peer, seq)));
@@ -228,15 +232,35 @@ impl Oracle {
             Some(_) => bytes.min(half.bytes as usize),
             None => bytes,
         };
-        model.flights.insert(seq, (sender, weight));
-        let fits = |limit: Window, of: Option<PeerId>| {
-            let flights = model.flights.values();
-            let mine = flights.filter(|(sender, _)| of.is_none_or(|of| of == *sender));
-            let (messages, bytes) = mine.fold((0, 0), |(n, sum), (_, bytes)| (n + 1, sum + bytes));
+        let first = model.flights.values().all(|flight| flight.sender != sender);
+        let calm = !first && !urgent;
+        let flight = Flight {
+            sender,
+            bytes: if calm || model.window.is_none() {
+                weight
+            } else {
+                0
+            },
+            calm,
+            urgent,
+        };
+        model.flights.insert(seq, flight);
+        let fits = |limit: Window, of: &dyn Fn(&Flight) -> bool| {
+            let flights = model.flights.values().filter(|flight| of(flight));
+            let sum = |(n, sum), flight: &Flight| (n + 1, sum + flight.bytes);
+            let (messages, bytes) = flights.fold((0, 0), sum);
             messages <= 1 || messages <= limit.messages as usize && bytes <= limit.bytes as usize
         };
-        let (all, mine) = (fits(window, None), fits(half, Some(sender)));
-        ensure(all && (mine || model.window.is_none()), "I5", || {
+        let kept = (window.messages / 8).max(u32::from(window.messages > 1));
+        let common = Window {
+            messages: window.messages - kept,
+            bytes: window.bytes - window.bytes / 8,
+        };
+        let all = fits(window, &|_| true);
+        let mine = fits(half, &|flight| flight.sender == sender && !flight.urgent);
+        let calm = fits(common, &|flight| flight.calm);
+        let shared = mine && calm || model.window.is_none();
+        ensure(all && shared, "I5", || {
             format!("{:?} in flight on {conn:?}, {window:?}", model.flights)
         })
     }

@@ -65,6 +65,17 @@ pub(crate) enum End {
     Dead,
 }
 
+/// A delivery that is in flight.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Flight {
+    pub(crate) sender: PeerId,
+    /// What it counts against the window at least.
+    pub(crate) bytes: usize,
+    /// It came when its sender had something in flight, and is not urgent.
+    pub(crate) calm: bool,
+    pub(crate) urgent: bool,
+}
+
 /// A connection as it looks from outside the broker.
 #[derive(Debug, Default)]
 pub(crate) struct ConnModel {
@@ -79,8 +90,8 @@ pub(crate) struct ConnModel {
     pub(crate) takeover: bool,
     /// The last message delivered of each sender; of all, under nobody's number, on a v1 connection.
     pub(crate) last: BTreeMap<PeerId, Seq>,
-    /// Sender, and what it counts, of what is in flight.
-    pub(crate) flights: BTreeMap<Seq, (PeerId, usize)>,
+    /// What is in flight.
+    pub(crate) flights: BTreeMap<Seq, Flight>,
     /// Envelopes handled and not answered (`ext`), in order.
     pub(crate) awaiting: Vec<(MessageId, Expect)>,
     /// Envelopes handled since the last barrier that must be durable when it is answered.

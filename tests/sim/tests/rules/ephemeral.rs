@@ -1,13 +1,20 @@
 //! Temporary peers.
 
-use peerbus_wire::{Accepted, Register, Stage};
+use peerbus_wire::{Accepted, ClientFrame, Register, Stage, Token};
 
-use crate::rig::{Rig, SECOND, accepted, envelope, ext};
+use crate::rig::{OTHER_TOKEN, Rig, SECOND, accepted, envelope, ext};
 
 fn temporary(name: &str, instance: &str) -> Register {
     Register {
         ephemeral: true,
         ..ext(name, instance)
+    }
+}
+
+fn other(register: Register) -> Register {
+    Register {
+        token: Token::parse(OTHER_TOKEN),
+        ..register
     }
 }
 
@@ -50,6 +57,46 @@ fn it_is_forgotten_when_it_says_goodbye_and_its_mail_expires_with_a_notice() {
         matches!(rig.states(ada)[..], [Stage::Refused(_)]),
         "unknown again"
     );
+}
+
+#[test]
+fn its_name_is_its_tokens_for_a_while_and_what_answers_it_goes_to_nobody_else() {
+    let mut rig = Rig::new();
+    let bob = rig.ext("bob");
+    let eve = rig.join(other(ext("eve", "e")));
+    let ask = rig.join(temporary("cli-1", "x"));
+    rig.send(ask, "cli-1", "bob", "q1");
+    rig.close(ask, true);
+    for register in [other(ext("cli-1", "y")), other(temporary("CLI-1", "y"))] {
+        let conn = rig.ask(register);
+        let claimed = "name claimed under a different token";
+        assert_eq!(rig.closed(conn), Some((1008, claimed.into())));
+    }
+    let name = "cli-1".into();
+    rig.frame(eve, ClientFrame::Rename { name });
+    assert!(rig.take(eve).names.remove(0).refused.is_some());
+    // One of the same token may have it, and gets no answer of the former one.
+    let next = rig.join(temporary("cli-1", "z"));
+    rig.send(next, "cli-1", "bob", "q2");
+    rig.take(bob);
+    let answer = |id: &str, to: &str| {
+        let body = format!(r#"{{"text":"hunter2","reply_to":"{to}"}}"#);
+        envelope("bob", "cli-1", id, &body)
+    };
+    rig.text(bob, &answer("a1", "q1"));
+    let [Stage::Refused(refusal)] = &rig.states(bob)[..] else {
+        panic!("it was taken");
+    };
+    assert!(refusal.reason.contains("has left"), "{}", refusal.reason);
+    rig.text(bob, &answer("a2", "q2"));
+    rig.send(bob, "bob", "cli-1", "m1");
+    assert_eq!(rig.delivered(next).len(), 2);
+    // After that it is free.
+    rig.close(next, true);
+    rig.pass(600 * SECOND);
+    rig.join(other(ext("cli-1", "y")));
+    rig.text(bob, &answer("a3", "q1"));
+    assert!(!matches!(rig.states(bob)[..], [Stage::Refused(_)]));
 }
 
 #[test]

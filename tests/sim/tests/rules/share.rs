@@ -1,9 +1,9 @@
 //! What one sender may have in flight while others want to be heard.
 
 use peerbus_core::broker::{ConnId, Input};
-use peerbus_wire::Register;
+use peerbus_wire::{Register, Token};
 
-use crate::rig::{Rig, envelope, ext, register, window};
+use crate::rig::{OTHER_TOKEN, Rig, envelope, ext, register, window};
 
 /// Sends so many messages from eve, whose first has number 1.
 fn flood(rig: &mut Rig, eve: ConnId, to: &str, messages: u64) {
@@ -42,7 +42,7 @@ fn long_messages_leave_room_too() {
     rig.send(alice, "alice", "bob", "now");
     assert_eq!(rig.delivered(bob), [1, 3]);
     // One that is longer than half of the window counts as half.
-    large(&mut rig, alice, "alice", "long", 400_000);
+    large(&mut rig, alice, "alice", "long", 300_000);
     assert_eq!(rig.delivered(bob), [4]);
     rig.ack(bob, 1);
     assert_eq!(rig.delivered(bob), [2]);
@@ -125,13 +125,127 @@ fn a_sender_comes_between_two_that_flood() {
         rig.send(eve, "eve", "bob", &format!("e{n}"));
         rig.send(mallory, "mallory", "bob", &format!("m{n}"));
     }
-    assert_eq!(rig.delivered(bob), [1, 2, 3, 4]);
+    assert_eq!(rig.delivered(bob), [1, 2, 3], "the last place is kept");
     rig.send(alice, "alice", "bob", "a1");
+    assert_eq!(rig.delivered(bob), [11]);
+    rig.send(alice, "alice", "bob", "a2");
     assert!(rig.delivered(bob).is_empty(), "the window is full");
-    rig.ack(bob, 1);
-    assert_eq!(rig.delivered(bob), [11], "who has least in flight is next");
     rig.ack(bob, 2);
+    assert_eq!(rig.delivered(bob), [4], "who has least in flight is next");
+    rig.ack(bob, 1);
     assert_eq!(rig.delivered(bob), [5], "then the oldest");
+}
+
+/// Sends a message that says how soon it wants to be seen.
+fn wish(rig: &mut Rig, conn: ConnId, from: &str, id: &str, bytes: usize, priority: &str) {
+    let body = format!(
+        r#"{{"text":"{}","priority":"{priority}"}}"#,
+        "x".repeat(bytes)
+    );
+    rig.text(conn, &envelope(from, "bob", id, &body));
+}
+
+/// Peers called `word` and a number, each of which sends as many messages of as many bytes.
+fn crowd(rig: &mut Rig, word: &str, peers: usize, (messages, bytes): (usize, usize)) {
+    for peer in 0..peers {
+        let name = format!("{word}{peer}");
+        let conn = rig.ext(&name);
+        for n in 0..messages {
+            wish(rig, conn, &name, &format!("{name}-{n}"), bytes, "quiet");
+        }
+    }
+}
+
+#[test]
+fn two_names_that_flood_leave_room_for_others_and_for_what_is_urgent() {
+    for (messages, bytes) in [(200, 20), (4, 300_000)] {
+        let mut rig = Rig::new();
+        let (bob, alice) = (rig.ext("bob"), rig.ext("alice"));
+        crowd(&mut rig, "eve", 2, (messages, bytes));
+        rig.take(bob);
+        wish(&mut rig, alice, "alice", "a1", bytes, "now");
+        wish(&mut rig, alice, "alice", "a2", 20, "now");
+        let urgent = 2 * messages as u64 + 1;
+        assert_eq!(rig.delivered(bob), [urgent, urgent + 1], "{bytes}");
+        let cyd = rig.ext("cyd");
+        wish(&mut rig, cyd, "cyd", "c1", 20, "quiet");
+        assert_eq!(rig.delivered(bob), [urgent + 2], "her first one");
+        for n in 0..10 {
+            wish(&mut rig, cyd, "cyd", &format!("c{}", n + 2), 20, "now");
+        }
+        if bytes == 20 {
+            let more = rig.delivered(bob).len();
+            assert!(more < 5, "she has {more} of what is kept");
+        }
+    }
+}
+
+#[test]
+fn quiet_mail_of_any_number_of_names_leaves_room_for_what_is_urgent() {
+    let mut rig = Rig::new();
+    let (bob, alice) = (rig.ext("bob"), rig.ext("alice"));
+    crowd(&mut rig, "eve", 300, (3, 20));
+    assert!(rig.take(bob).delivered.len() < 256);
+    wish(&mut rig, alice, "alice", "a1", 20, "now");
+    assert_eq!(rig.delivered(bob), [901]);
+    // What another token sends finds room, whatever it says.
+    let cyd = rig.join(Register {
+        token: Token::parse(OTHER_TOKEN),
+        ..ext("cyd", "c")
+    });
+    wish(&mut rig, cyd, "cyd", "c1", 20, "quiet");
+    assert_eq!(rig.delivered(bob), [902]);
+}
+
+#[test]
+fn no_token_takes_all_that_is_kept() {
+    let mut rig = Rig::new();
+    let bob = rig.ext("bob");
+    let cyd = rig.join(Register {
+        token: Token::parse(OTHER_TOKEN),
+        ..ext("cyd", "c")
+    });
+    crowd(&mut rig, "eve", 2, (200, 20));
+    for peer in 0..60 {
+        let name = format!("mallory{peer}");
+        let conn = rig.ext(&name);
+        wish(&mut rig, conn, &name, &format!("{name}-1"), 20, "now");
+        wish(&mut rig, conn, &name, &format!("{name}-2"), 400_000, "now");
+    }
+    rig.take(bob);
+    wish(&mut rig, cyd, "cyd", "c1", 300_000, "next");
+    assert_eq!(rig.delivered(bob), [521]);
+}
+
+#[test]
+fn what_waits_comes_into_what_is_kept_when_it_has_room() {
+    let mut rig = Rig::new();
+    let bob = rig.join(Register {
+        window: window(8, 1_000_000),
+        ..ext("bob", "b")
+    });
+    let alice = rig.ext("alice");
+    crowd(&mut rig, "eve", 3, (5, 20));
+    // Seven in the rest of the window, and the first of the third name.
+    assert_eq!(rig.delivered(bob).len(), 8);
+    wish(&mut rig, alice, "alice", "a1", 20, "now");
+    assert!(rig.delivered(bob).is_empty());
+    let third = 11;
+    rig.ack(bob, third);
+    assert_eq!(rig.delivered(bob), [16], "what is urgent goes first");
+    rig.ack(bob, 16);
+    assert_eq!(
+        rig.delivered(bob),
+        [12],
+        "then the oldest first one of a sender"
+    );
+    rig.close(bob, false);
+    let bob = rig.join(Register {
+        window: window(8, 1_000_000),
+        ..ext("bob", "b")
+    });
+    let main = [1, 2, 3, 4, 6, 12, 7];
+    assert_eq!(rig.delivered(bob), main, "one place is kept");
 }
 
 #[test]

@@ -124,6 +124,99 @@ fn a_lost_name_is_as_if_nobody_ever_had_it() {
     rig.join(register("first"));
 }
 
+/// The other token has `phone`, and the names of the gateway, for itself.
+fn kept() -> Vec<Grant> {
+    grants(|other| {
+        let names = ["phone", "web:*"].map(|text| NamePattern::parse(text).unwrap());
+        other.names = names.into();
+    })
+}
+
+const KEPT: &str = "name kept for the token other; choose another one";
+
+#[test]
+fn a_name_that_is_said_of_a_token_is_no_other_tokens() {
+    let mut rig = Rig::with(|config| config.grants = kept());
+    let eve = rig.ext("eve");
+    for name in ["phone", "PHONE", "web:phone"] {
+        for register in [ext(name, "x"), temporary(name), register(name)] {
+            let wrong = rig.ask(register);
+            assert_eq!(rig.closed(wrong), Some((1008, KEPT.into())), "{name}");
+        }
+        rig.frame(eve, ClientFrame::Rename { name: name.into() });
+        let refused = rig.take(eve).names.remove(0).refused;
+        assert_eq!(refused.as_deref(), Some(KEPT), "{name}");
+    }
+    rig.join(other(ext("phone", "p")));
+    rig.join(other(ext("web:phone", "w")));
+    // Once nothing keeps them they are free.
+    rig.input(Input::Grants(vec![grant("one", TOKEN)]));
+    rig.join(ext("web:other", "x"));
+}
+
+#[test]
+fn who_has_a_name_when_it_is_kept_for_another_token_loses_it() {
+    for renamed in [false, true] {
+        let mut rig = rig(|_| ());
+        let (bob, eve) = (rig.ext("bob"), rig.ext("phone"));
+        if renamed {
+            let rename = ClientFrame::Rename { name: "eve".into() };
+            rig.frame(eve, rename);
+        }
+        rig.input(Input::Grants(kept()));
+        let told = rig.closed(eve);
+        if renamed {
+            assert_eq!(told, None, "that name she may have");
+            rig.send(bob, "bob", "phone", "m1");
+            assert!(
+                matches!(&rig.states(bob)[..], [Stage::Refused(_)]),
+                "her old name leads to her no more"
+            );
+            rig.send(eve, "phone", "bob", "m2");
+            assert!(rig.delivered(bob).is_empty(), "nor can she sign with it");
+            let phone = rig.join(other(ext("phone", "p")));
+            rig.send(bob, "bob", "phone", "m3");
+            assert_eq!(rig.delivered(phone).len(), 1);
+        } else {
+            assert_eq!(told, Some((1008, KEPT.into())));
+            // What waits for it stays until the operator frees it.
+            let wrong = rig.ask(other(ext("phone", "p")));
+            let claimed = "name claimed under a different token";
+            assert_eq!(rig.closed(wrong), Some((1008, claimed.into())));
+        }
+    }
+}
+
+#[test]
+fn only_a_name_that_is_kept_for_its_token_may_approve() {
+    let approves = |grants: Vec<Grant>, name: &str| {
+        let mut rig = Rig::with(|config| config.grants = grants);
+        let bob = rig.ext("bob");
+        let phone = rig.join(other(ext(name, "p")));
+        rig.send(phone, name, "bob", "m1");
+        let first = rig.take(bob).texts.remove(0);
+        rig.close(bob, true);
+        let bob = rig.ext("bob");
+        let again = rig.take(bob).texts.remove(0);
+        let says = |text: &str| text.contains(r#""approves":true"#);
+        assert_eq!(says(&first), says(&again));
+        says(&first)
+    };
+    assert!(approves(kept(), "phone"));
+    assert!(approves(kept(), "web:phone"));
+    assert!(!approves(grants(|_| ()), "phone"), "anybody could be it");
+    let stars = grants(|other| other.names = NamePattern::parse("ph*").into_iter().collect());
+    assert!(!approves(stars, "phone"));
+    let rights = |grants: Vec<Grant>| {
+        let without = |grant| Grant {
+            rights: Rights::of([Right::Send]),
+            ..grant
+        };
+        grants.into_iter().map(without).collect()
+    };
+    assert!(!approves(rights(kept()), "phone"));
+}
+
 #[test]
 fn a_token_registers_only_names_that_it_may_have() {
     let mut rig = rig(|other| {

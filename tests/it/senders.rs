@@ -238,7 +238,8 @@ fn what_a_session_keeps_from_its_agent_is_printed_to_it_by_no_command() {
     let code = "import subprocess, sys\n\
         run = lambda *a: subprocess.run([sys.argv[1], *a], capture_output=True, text=True).stdout\n\
         lists = [run(*a, *j) for a in (['inbox', 'bob'], ['history'], ['tail']) for j in ([], ['--json'])]\n\
-        lists += [run('history', '--grep', 'HIDDEN'), *(run('status', i) for i in sys.argv[2].split())]\n\
+        ids = sys.stdin.readline().split()\n\
+        lists += [run('history', '--grep', 'HIDDEN'), *(run('status', i) for i in ids)]\n\
         said = ' '.join(lists)\n\
         print(len(said) > 1000, 'HIDDEN' in said, 'OPEN' in said)";
     let call = json!([code, env!("CARGO_BIN_EXE_peerbus"), ids.join(" ")]);

@@ -135,6 +135,11 @@ pub fn refusal(name: &str, why: &Refused, setting: &str) -> String {
              ({setting})",
             quoted(allowed)
         ),
+        Refused::NameKept { token } => format!(
+            "the name {name} is kept for the token {}: choose another name ({setting}), or use that \
+             token",
+            quoted(token)
+        ),
         Refused::Other(text) => {
             format!(
                 "the broker refused to register the name {name}: {}",
@@ -173,6 +178,12 @@ mod tests {
                     allowed: "build-*".into(),
                 },
                 "the name bob: choose one that it may have, \"build-*\" (--name)",
+            ),
+            (
+                &Refused::NameKept {
+                    token: "phone".into(),
+                },
+                "the name bob is kept for the token \"phone\": choose another name (--name)",
             ),
             (
                 &Refused::Other("too odd".into()),

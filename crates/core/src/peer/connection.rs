@@ -316,7 +316,8 @@ impl Session {
         let registering = matches!(self.phase, Phase::Registering { .. });
         let in_use = text.strip_prefix("name in use").filter(|_| code == 1008);
         let taken = is(CloseReason::NameClaimed) || in_use.is_some() || is(CloseReason::NameKnown);
-        let taken = taken || text.starts_with(NAME_KEPT);
+        let kept = text.strip_prefix(NAME_KEPT).filter(|_| code == 1008);
+        let taken = taken || kept.is_some();
         let lost = registering && taken || is(CloseReason::NameEnded);
         if self.config.generated && lost {
             return Next::Rename;
@@ -339,6 +340,9 @@ impl Session {
         } else if let Some(allowed) = text.strip_prefix(NAME_FORBIDDEN).filter(|_| code == 1008) {
             let allowed = allowed.to_owned();
             (Refused::NameForbidden { allowed }, REFUSED_MS)
+        } else if let Some(kept) = kept {
+            let token = kept.split(';').next().unwrap_or_default().to_owned();
+            (Refused::NameKept { token }, REFUSED_MS)
         } else if registering && matches!(code, 1003 | 1007 | 1008) {
             (Refused::Other(text.to_owned()), REFUSED_MS)
         } else {

@@ -144,6 +144,11 @@ pub enum Refused {
         /// The names that it may register, as the broker says. Untrusted.
         allowed: String,
     },
+    /// The name is kept for another token.
+    NameKept {
+        /// What that one is called, as the broker says. Untrusted.
+        token: String,
+    },
     /// The broker's words. Untrusted.
     Other(String),
 }

@@ -284,7 +284,7 @@ async fn name(config: &Config, peers: &[PeerEntry], report: &mut Report) {
             );
             report.failed("name", why, remedy);
         }
-        (Some(why @ (Refused::NameForbidden { .. } | Refused::Other(_))), _) => {
+        (Some(why @ (Refused::NameForbidden { .. } | Refused::NameKept { .. })), _) => {
             let why = peerbus_adapter::refusal(&wanted, &why, "PEERBUS_NAME");
             report.failed("name", why, "choose another PEERBUS_NAME");
         }

@@ -10,9 +10,10 @@ use peerbus_wire::{
 
 use super::audited::Budget;
 use super::conn::{Bridge, Conn, Contender, Session};
-use super::flights::{Flights, Shares};
+use super::flights::Flights;
 use super::line::Line;
 use super::mutation::Mutation;
+use super::shares::Shares;
 use super::{Broker, BusEvent, ConnId, Cx, Need, Output};
 use crate::audit::Event;
 use crate::store::{PeerId, PeerRow, StoreError};
@@ -49,15 +50,9 @@ impl Broker {
         let level = newcomer.register.ext.min(EXT_AUDIT);
         let ext = level >= EXT;
         let window = window(ext, &newcomer.register);
-        let unfair = self.mutations.broken(Mutation::IgnoreShare);
-        let shares = (ext && !unfair).then(|| Shares::of(window));
-        let shares = match self.mutations.broken(Mutation::KeepNothing) {
-            true => shares.map(Shares::without_kept),
-            false => shares,
-        };
         let bridge = Bridge::of(&newcomer);
         // Between domains messages are numbered in the order in which they were accepted.
-        let shares = shares.filter(|_| bridge.is_none());
+        let shares = self.shares(window).filter(|_| ext && bridge.is_none());
         let lost = takeover && self.mutations.broken(Mutation::TakeoverLoses);
         self.registry.set_conn(peer, Some(conn));
         self.owed.claim(peer, newcomer.grant.token);
@@ -100,6 +95,15 @@ impl Broker {
         // A holder that comes back while its name is contested has answered.
         self.holder_answered(peer);
         self.holder_came(cx, peer, ext)
+    }
+
+    fn shares(&self, window: Window) -> Option<Shares> {
+        let shares = Shares::of(window);
+        let shares = match self.mutations.broken(Mutation::KeepNothing) {
+            true => shares.without_kept(),
+            false => shares,
+        };
+        (!self.mutations.broken(Mutation::IgnoreShare)).then_some(shares)
     }
 
     fn handshake_ack(&self, conn: ConnId, level: u32, window: Window) -> BrokerFrame {

@@ -219,10 +219,12 @@ impl Broker {
         Remarks {
             token: grant.map(|grant| &grant.name),
             approves: grant.is_some_and(|grant| {
-                let from = sender_of(envelope);
-                // Of this domain, if it has one.
-                let name = from.split_once('@').map_or(from, |(name, _)| name);
-                grant.rights.has(Right::Approve) && grant.keeps(name)
+                let name = || {
+                    let from = sender_of(envelope);
+                    // Of this domain, if it has one.
+                    from.split_once('@').map_or(from, |(name, _)| name)
+                };
+                grant.rights.has(Right::Approve) && grant.keeps(name())
             }),
             ..Remarks::default()
         }
@@ -240,13 +242,15 @@ impl Broker {
             (message.sender, message.recipients),
             named,
             sizes,
-            kept,
+            kept.is_some(),
             now,
         );
         if abroad {
             flight.history = DeliveryHistory::default();
         }
-        session.flights.insert(message.seq, flight, now);
+        session
+            .flights
+            .insert(message.seq, flight, kept.flatten(), now);
         session.cursor = session.cursor.max(message.seq);
         let (recipient, greeted) = (session.peer, session.greeted);
         let to = session.name.as_str().to_owned();

@@ -5,64 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use peerbus_wire::limits::{ENVELOPE_BYTES_MAX, SHORT_KEY_BYTES};
 use peerbus_wire::{DeliveryKey, MessageId, PeerName, Seq, Window};
 
+use super::shares::Shares;
 use crate::store::{DeliveryHistory, PeerId};
 use crate::{Now, TokenHash};
-
-/// How a window is divided among senders.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Shares {
-    /// What one sender may have in flight: half.
-    one: Window,
-    /// The eighth that is kept for the first message of a sender, and for what is urgent. Nothing else
-    /// takes it, however many names a peer has.
-    kept: Window,
-    /// What one token may have of that: half.
-    kept_one: Window,
-    /// What may be taken of a token's part by what is not urgent: half.
-    kept_calm: Window,
-    /// Urgent messages that one sender may have of that.
-    kept_urgent: usize,
-    /// Bytes of a message so short that the number of those that are kept bounds them.
-    short: usize,
-}
-
-impl Shares {
-    pub(super) fn of(window: Window) -> Self {
-        let part = |of: Window, parts: u32| Window {
-            messages: of.messages.div_ceil(parts),
-            bytes: of.bytes.div_ceil(parts),
-        };
-        // A window for one message has nothing to keep.
-        let kept = match window.messages {
-            1 => NOTHING,
-            messages => Window {
-                messages: (messages / 8).max(1),
-                bytes: window.bytes / 8,
-            },
-        };
-        Self {
-            one: part(window, 2),
-            kept,
-            kept_one: part(kept, 2),
-            kept_calm: part(kept, 4),
-            kept_urgent: kept.messages.div_ceil(8) as usize,
-            short: (window.bytes / window.messages) as usize,
-        }
-    }
-
-    /// The same, but nothing is kept.
-    pub(super) fn without_kept(self) -> Self {
-        Self {
-            kept: NOTHING,
-            ..self
-        }
-    }
-}
-
-const NOTHING: Window = Window {
-    messages: 0,
-    bytes: 0,
-};
 
 /// What counts of one sender.
 #[derive(Debug)]
@@ -70,8 +15,9 @@ struct Held {
     sender: PeerId,
     messages: usize,
     bytes: usize,
-    /// Those in what is kept.
+    /// Those in what is kept, and the token for which they count there.
     kept: usize,
+    payer: Payer,
 }
 
 /// Whose token a message counts for in what is kept: that of its sender's name.
@@ -116,8 +62,8 @@ pub(super) struct Flight {
     pub(super) history: DeliveryHistory,
     /// It does not count against the window any more.
     exempt: bool,
-    /// It is in what is kept, and counts for this token there.
-    kept: Option<Payer>,
+    /// It is in what is kept.
+    kept: bool,
 }
 
 impl Flight {
@@ -127,7 +73,7 @@ impl Flight {
         (sender, recipients): (PeerId, u32),
         (id, key): (MessageId, Option<DeliveryKey>),
         (envelope_bytes, bytes): (usize, usize),
-        kept: Option<Payer>,
+        kept: bool,
         now: Now,
     ) -> Self {
         Self {
@@ -176,8 +122,9 @@ impl Flights {
         }
     }
 
-    pub(super) fn insert(&mut self, seq: Seq, flight: Flight, now: Now) {
-        let (sender, bytes, payer) = (flight.sender, flight.bytes, flight.kept);
+    /// `payer`: the token for which it counts in what is kept, where it is there.
+    pub(super) fn insert(&mut self, seq: Seq, flight: Flight, payer: Payer, now: Now) {
+        let (sender, bytes, kept) = (flight.sender, flight.bytes, flight.kept);
         if let Some(key) = &flight.key {
             self.keys.insert(key.clone(), seq);
         }
@@ -185,23 +132,29 @@ impl Flights {
         self.order.push_back((seq, now.mono_ms));
         self.counted += 1;
         self.counted_bytes += bytes;
-        if self.shares.is_some() {
-            let kept = usize::from(payer.is_some());
-            match self.senders.iter_mut().find(|held| held.sender == sender) {
-                Some(held) => {
-                    held.messages += 1;
-                    held.bytes += bytes;
-                    held.kept += kept;
-                }
-                None => self.senders.push(Held {
-                    sender,
-                    messages: 1,
-                    bytes,
-                    kept,
-                }),
-            }
+        if self.shares.is_none() {
+            return;
         }
-        if let Some(payer) = payer {
+        let of = |held: &Held| held.sender == sender;
+        let at = self.senders.iter().position(of).unwrap_or_else(|| {
+            self.senders.push(Held {
+                sender,
+                messages: 0,
+                bytes: 0,
+                kept: 0,
+                payer,
+            });
+            self.senders.len() - 1
+        });
+        let held = &mut self.senders[at];
+        held.messages += 1;
+        held.bytes += bytes;
+        if kept {
+            if held.kept == 0 {
+                held.payer = payer;
+            }
+            held.kept += 1;
+            let payer = held.payer;
             match self.kept.iter_mut().find(|(known, ..)| *known == payer) {
                 Some((_, messages, total)) => {
                     *messages += 1;
@@ -226,26 +179,31 @@ impl Flights {
             let held = &mut self.senders[at];
             held.messages -= 1;
             held.bytes -= flight.bytes;
-            held.kept -= usize::from(flight.kept.is_some());
-            if held.messages == 0 {
+            let (payer, is_last) = (held.payer, held.messages == 0);
+            if flight.kept {
+                held.kept -= 1;
+                self.pay_back(payer, flight.bytes);
+            }
+            if is_last {
                 self.senders.swap_remove(at);
                 self.reopened = true;
             }
         }
-        if let Some(payer) = flight.kept {
-            self.reopened = true;
-            let of = |(known, ..): &(Payer, usize, usize)| *known == payer;
-            if let Some(at) = self.kept.iter().position(of) {
-                let (_, messages, bytes) = &mut self.kept[at];
-                *messages -= 1;
-                *bytes -= flight.bytes;
-                if *messages == 0 {
-                    self.kept.swap_remove(at);
-                }
-            }
-        }
         self.forget_settled();
         Some(flight)
+    }
+
+    /// A token has one delivery less in what is kept.
+    fn pay_back(&mut self, payer: Payer, bytes: usize) {
+        self.reopened = true;
+        if let Some(at) = self.kept.iter().position(|(known, ..)| *known == payer) {
+            let (_, messages, total) = &mut self.kept[at];
+            *messages -= 1;
+            *total -= bytes;
+            if *messages == 0 {
+                self.kept.swap_remove(at);
+            }
+        }
     }
 
     /// The key of a delivery that is about to be made on a v1 connection: v1's own, unless another

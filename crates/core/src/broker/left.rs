@@ -113,6 +113,9 @@ impl Broker {
         let Address::Peer(name) = &carried.to else {
             return Ok(Ok(()));
         };
+        if self.left.names.is_empty() {
+            return Ok(Ok(()));
+        }
         let Some(former) = self.left.get(&name.key(), cx.now.mono_ms) else {
             return Ok(Ok(()));
         };

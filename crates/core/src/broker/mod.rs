@@ -36,6 +36,7 @@ mod registry;
 mod retain;
 mod retire;
 mod route;
+mod shares;
 mod space;
 mod status;
 

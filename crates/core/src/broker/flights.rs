@@ -289,6 +289,9 @@ impl Flights {
         if held.is_some_and(|held| !urgent || held.kept >= shares.kept_urgent) {
             return false;
         }
+        // What it has there counts for the token that it had at the first of it.
+        let there = held.filter(|held| held.kept > 0);
+        let payer = there.map_or(payer, |held| held.payer);
         let of = self.kept.iter().find(|(known, ..)| *known == payer);
         let of = of.map_or((0, 0), |(_, messages, bytes)| (*messages, *bytes));
         let bytes = self.weight(bytes, true);

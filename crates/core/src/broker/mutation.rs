@@ -22,7 +22,7 @@ pub enum Mutation {
     IgnoreWindow,
     /// I5: one sender may take the whole window.
     IgnoreShare,
-    /// I5: the part of a window that is kept for `now` and first messages is for all.
+    /// I5: the part of a window that urgent and first messages have is for all.
     KeepNothing,
     /// I6: the envelope is altered on the way.
     AlterEnvelope,

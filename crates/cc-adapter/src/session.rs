@@ -9,16 +9,16 @@
 mod facts;
 mod interrupt;
 mod surroundings;
-mod watch;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use peerbus_adapter::hooks::{DirectoryWatch, Watched};
 use peerbus_adapter::inbox::Token;
 use peerbus_adapter::mailbox::{Activity, BoxFuture, SessionSource, Snapshot};
 use peerbus_adapter::transcript::Places;
-use tokio::sync::{Notify, watch as watch_channel};
+use tokio::sync::{Mutex as AsyncMutex, Notify, watch as watch_channel};
 use tokio::time::Instant;
 
 pub use facts::SessionFacts;
@@ -26,7 +26,6 @@ pub(crate) use facts::SessionFile;
 pub use peerbus_os::process::Process;
 pub use surroundings::Surroundings;
 pub(crate) use surroundings::ancestors;
-use watch::FileWatch;
 
 /// Longest part of a project directory's name that the client derives from the project's path.
 const SLUG_MAX: usize = 200;
@@ -44,7 +43,7 @@ pub struct Session {
     /// Somebody wishes that the turn that is under way ends with its next tool.
     ends_turn: Arc<watch_channel::Sender<bool>>,
     /// On the client's files about its processes.
-    watch: Arc<FileWatch>,
+    watch: Arc<AsyncMutex<DirectoryWatch>>,
 }
 
 /// What was learned since the start.
@@ -87,7 +86,7 @@ impl Session {
             known: Arc::new(Mutex::new(known)),
             changed: Arc::default(),
             ends_turn: Arc::default(),
-            watch: Arc::default(),
+            watch: Arc::new(AsyncMutex::new(DirectoryWatch::new(Watched::Written))),
         }
     }
 
@@ -208,9 +207,17 @@ impl SessionSource for Session {
             id.is_some_and(|id: u32| ancestors.any(|process| process.id == id))
         };
         Box::pin(async move {
+            let written = async {
+                let mut watch = self.watch.lock().await;
+                if let Some(dir) = self.files() {
+                    // One that is not there yet may be there when somebody waits again.
+                    watch.open(&dir);
+                }
+                watch.changed(is_ours).await;
+            };
             tokio::select! {
                 () = self.changed.notified() => {}
-                () = self.watch.changed(self.files(), is_ours) => {}
+                () = written => {}
             }
         })
     }

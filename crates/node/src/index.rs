@@ -3,10 +3,9 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use peerbus_adapter::hooks::directories;
+use peerbus_adapter::hooks::{INDEX, directories};
 use peerbus_adapter::paths::Paths;
 use peerbus_os as os;
 use serde::{Deserialize, Serialize};
@@ -14,8 +13,7 @@ use serde_json::Value;
 
 use crate::gates::Gates;
 
-/// The file's name, and that of its lock.
-pub const FILE: &str = "index.json";
+/// The name of the file's lock.
 const LOCK: &str = "index.lock";
 /// More than it has.
 const BYTES_MAX: u64 = 4 << 20;
@@ -85,16 +83,9 @@ pub fn remove(socket: &Path) -> io::Result<()> {
     change(directory(socket), socket, |_| {})
 }
 
-/// What tells one version of the list from another, in the directory of a socket; `None`: there is
-/// none.
-pub(crate) fn version(socket: &Path) -> Option<(u64, i64, i64)> {
-    let found = fs::metadata(directory(socket).join(FILE)).ok()?;
-    Some((found.ino(), found.mtime(), found.mtime_nsec()))
-}
-
 /// Whether a session stands in the list of its directory.
 pub(crate) fn lists(session: &Session) -> bool {
-    let index = read(&directory(&session.socket).join(FILE));
+    let index = read(&directory(&session.socket).join(INDEX));
     let mut sockets = index.sessions.iter().map(Entry::socket);
     sockets.any(|socket| socket == session.socket)
 }
@@ -110,7 +101,7 @@ pub fn live(dir: &Path) -> Vec<Session> {
     if !os::user::owns(dir) {
         return Vec::new();
     }
-    let path = dir.join(FILE);
+    let path = dir.join(INDEX);
     let found = read(&path).sessions;
     let mut live = Vec::new();
     for entry in found {
@@ -153,14 +144,14 @@ fn read(path: &Path) -> Index {
 fn change(dir: &Path, socket: &Path, edit: impl FnOnce(&mut Index)) -> io::Result<()> {
     let lock = os::file::open_private(&dir.join(LOCK))?;
     acquire(&lock)?;
-    let path = dir.join(FILE);
+    let path = dir.join(INDEX);
     let mut index = read(&path);
     // Of a session that ended without a word the socket may be swept already.
     index
         .sessions
         .retain(|known| known.socket() != socket && known.socket().exists());
     edit(&mut index);
-    let fresh = dir.join(format!(".{FILE}.{}", std::process::id()));
+    let fresh = dir.join(format!(".{INDEX}.{}", std::process::id()));
     // Left by a process of this number.
     let _ = fs::remove_file(&fresh);
     let text = serde_json::to_string(&index)?;
@@ -223,7 +214,7 @@ mod tests {
         // A killed process leaves its socket and its entry.
         drop(listeners.pop());
         assert_eq!(ids(dir), ["1", "2"]);
-        let text = fs::read_to_string(dir.join(FILE)).unwrap();
+        let text = fs::read_to_string(dir.join(INDEX)).unwrap();
         assert!(!text.contains("3.sock"), "{text}");
         remove(&dir.join("1.sock")).unwrap();
         assert_eq!(ids(dir), ["2"]);
@@ -233,7 +224,7 @@ mod tests {
         };
         put(&thinking).unwrap();
         assert_eq!(live(dir), [thinking]);
-        let mode = os::file::exposed_mode(&fs::metadata(dir.join(FILE)).unwrap());
+        let mode = os::file::exposed_mode(&fs::metadata(dir.join(INDEX)).unwrap());
         assert_eq!(mode, None, "the user's alone");
     }
 
@@ -260,15 +251,15 @@ mod tests {
         let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let elsewhere = session(other.path(), "1");
         drop(UnixListener::bind(&elsewhere.socket).unwrap());
-        let precious = other.path().join(FILE);
+        let precious = other.path().join(INDEX);
         fs::write(&precious, "precious").unwrap();
         let sessions = vec![elsewhere];
         let text = serde_json::json!({ "sessions": sessions }).to_string();
-        fs::write(dir.path().join(FILE), text).unwrap();
+        fs::write(dir.path().join(INDEX), text).unwrap();
         assert_eq!(live(dir.path()), []);
         assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
         assert_eq!(fs::read_dir(other.path()).unwrap().count(), 2);
-        let text = fs::read_to_string(dir.path().join(FILE)).unwrap();
+        let text = fs::read_to_string(dir.path().join(INDEX)).unwrap();
         assert_eq!(text, r#"{"sessions":[]}"#);
     }
 
@@ -279,17 +270,17 @@ mod tests {
         let (one, newer) = (session(dir, "1"), dir.join("2.sock"));
         let _listeners = [&one.socket, &newer].map(|path| UnixListener::bind(path).unwrap());
         let other = serde_json::json!({ "sessions": [{ "socket": newer, "started": 7 }] });
-        fs::write(dir.join(FILE), other.to_string()).unwrap();
+        fs::write(dir.join(INDEX), other.to_string()).unwrap();
         put(&one).unwrap();
         assert_eq!(live(dir), [one]);
-        let text = fs::read_to_string(dir.join(FILE)).unwrap();
+        let text = fs::read_to_string(dir.join(INDEX)).unwrap();
         assert!(text.contains("\"started\":7"), "{text}");
     }
 
     #[test]
     fn a_list_that_is_broken_is_begun_anew() {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join(FILE), "{\"sessions\":[{}").unwrap();
+        fs::write(dir.path().join(INDEX), "{\"sessions\":[{}").unwrap();
         let one = session(dir.path(), "1");
         let _listener = UnixListener::bind(&one.socket).unwrap();
         put(&one).unwrap();

@@ -163,23 +163,6 @@ impl Node {
     }
 }
 
-/// Waits until the list is to be written: for a moment where the session could not be, else until
-/// the list is without it.
-async fn unlisted(session: Option<&Session>) {
-    let mut seen = None;
-    loop {
-        tokio::time::sleep(PAUSE).await;
-        let Some(session) = session else {
-            return;
-        };
-        let version = index::version(&session.socket);
-        if version.is_none() || version != seen && !index::lists(session) {
-            return;
-        }
-        seen = version;
-    }
-}
-
 /// The session stands in the list until this is dropped.
 struct Listed(watch::Receiver<PathBuf>);
 
@@ -257,8 +240,8 @@ impl Shared {
             tokio::select! {
                 () = self.changed.notified() => {}
                 Ok(()) = link.changed() => {}
-                Ok(()) = socket.changed() => {}
-                () = unlisted(listed.as_ref().filter(|listed| **listed == session)) => listed = None,
+                Ok(()) = socket.changed() => listed = listed.filter(index::lists),
+                () = tokio::time::sleep(PAUSE), if listed.as_ref() != Some(&session) => {}
             }
         }
     }

@@ -13,10 +13,11 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::line::{self, Ask, Go, Tell, Took};
-use super::place::{Place, directories, is_of_an_agent};
+use super::place::{INDEX, Place, directories, is_of_an_agent};
+use super::watch::{DirectoryWatch, Watched};
 use crate::paths::Paths;
 
 /// Connections that are served at a time. Others find nobody.
@@ -28,8 +29,10 @@ const PEOPLES_MAX: usize = 8;
 /// How long a hook may take for one of its lines, and how long to wait when no more connections
 /// can be had.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Between two looks at the socket's file.
-const LOOK: Duration = Duration::from_secs(1);
+/// Between two looks at the socket's file, where nothing tells that it is gone.
+const LOOK: Duration = Duration::from_secs(10);
+/// From the word that it may be gone to the look: whoever removes a whole directory is let finish.
+const SETTLED: Duration = Duration::from_secs(1);
 /// How long one that connects may take to say what it is.
 const FIRST: Duration = Duration::from_secs(10);
 
@@ -40,6 +43,7 @@ pub struct SessionSocket {
     client: u32,
     listener: UnixListener,
     place: Place,
+    watch: DirectoryWatch,
     paths: Paths,
     /// Where it is.
     path: watch::Sender<PathBuf>,
@@ -66,20 +70,25 @@ impl SessionSocket {
             listener: UnixListener::from_std(listener)?,
             path: watch::Sender::new(place.path().to_owned()),
             place,
+            watch: DirectoryWatch::new(Watched::Lost),
             paths: paths.clone(),
         })
     }
 
-    /// Where it is, and where it is bound anew.
+    /// Where it is: changes as it is bound anew, and when the list beside it may be another.
     #[must_use]
     pub fn path(&self) -> watch::Receiver<PathBuf> {
         self.path.subscribe()
     }
 
     /// Binds it anew if its file is gone or is another one. What hinders that may pass.
-    fn look(&mut self) {
+    /// Gives when to look again, if nothing tells.
+    fn look(&mut self) -> Option<Instant> {
+        let again = Some(Instant::now() + LOOK);
+        let is_told = self.watch.open(self.place.dir());
         if self.place.stands() {
-            return;
+            self.path.send_modify(|_| {});
+            return again.filter(|_| !is_told);
         }
         let bound = Place::bind(&self.paths, self.client).and_then(|(place, listener)| {
             listener.set_nonblocking(true)?;
@@ -89,8 +98,13 @@ impl SessionSocket {
             Ok((place, listener)) => {
                 self.path.send_replace(place.path().to_owned());
                 (self.place, self.listener) = (place, listener);
+                self.watch = DirectoryWatch::new(Watched::Lost);
+                again.filter(|_| !self.watch.open(self.place.dir()))
             }
-            Err(error) => tracing::debug!(%error, "the session's socket is gone"),
+            Err(error) => {
+                tracing::debug!(%error, "the session's socket is gone");
+                again
+            }
         }
     }
 
@@ -109,19 +123,23 @@ impl SessionSocket {
         let places = Places::new(directories(&self.paths));
         let mut connections = JoinSet::new();
         let mut told = false;
-        let mut look = tokio::time::interval(LOOK);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut look_at = self.look();
         loop {
+            let is_ours = |name: &str| name == INDEX || self.place.is_named(name);
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
                 Some(_) = connections.join_next() => continue,
-                _ = look.tick() => {
-                    self.look();
+                () = self.watch.changed(is_ours), if look_at.is_none() => {
+                    look_at = Some(Instant::now() + SETTLED);
+                    continue;
+                }
+                () = sleep_until(look_at.unwrap_or_else(Instant::now)), if look_at.is_some() => {
+                    look_at = self.look();
                     continue;
                 }
             };
             let Ok((stream, _)) = accepted else {
-                tokio::time::sleep(PATIENCE).await;
+                sleep(PATIENCE).await;
                 continue;
             };
             let Some(caller) = Peer::of(&stream) else {

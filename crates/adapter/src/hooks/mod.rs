@@ -10,9 +10,11 @@ mod deadline;
 mod line;
 mod listener;
 mod place;
+mod watch;
 
 pub use caller::Caller;
 pub use deadline::{Deadline, TimedInput};
 pub use line::{ASK_MAX, Ask, RPC_MAX};
 pub use listener::{Connection, Hook, Peer, SessionSocket};
-pub use place::{Ancestor, directories, directory, is_of_an_agent, sweep};
+pub use place::{Ancestor, INDEX, directories, directory, is_of_an_agent, sweep};
+pub use watch::{DirectoryWatch, Watched};

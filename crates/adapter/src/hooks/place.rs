@@ -30,6 +30,8 @@ pub fn directories(paths: &Paths) -> Vec<PathBuf> {
 }
 
 const DIRECTORY: &str = "sessions";
+/// The list of live sessions, beside their sockets.
+pub const INDEX: &str = "index.json";
 /// So far up a process is looked for.
 const GENERATIONS_MAX: usize = 64;
 /// As long as a socket's name gets on Linux (`proc(5)`, pid_max).
@@ -108,6 +110,15 @@ impl Place {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("/"))
+    }
+
+    /// Whether it is the socket's file that has this name.
+    pub(super) fn is_named(&self, name: &str) -> bool {
+        self.path.file_name().is_some_and(|own| own == name)
     }
 
     /// Whether the path still leads to this socket.

@@ -91,6 +91,14 @@ fn the_named_database_is_the_one_that_is_checked() {
     let missing = missing.to_str().expect("utf-8");
     let said = home.run(&["audit", "verify", "--db", missing]).fails(2);
     assert!(said.contains("nowhere.db"), "{said}");
+    let junk = home.path().join("junk.db");
+    std::fs::write(&junk, "junk").expect("a file");
+    let junk = junk.to_str().expect("utf-8");
+    let said = home.run(&["audit", "verify", "--db", junk]).fails(2);
+    assert!(
+        said.contains("is no peerbus database") && !said.contains("does not exist"),
+        "{said}"
+    );
 }
 
 /// Waits until the witness has seen the whole chain, and says how long that is.

@@ -82,6 +82,9 @@ fn what_was_accepted_before_a_backup_under_load_comes_back_and_is_shown_once() {
     broker.kill();
     let said = home.run(&["restore", &file]).ok();
     assert!(said.contains("what was there is in"), "{said}");
+    let database = home.database().canonicalize().expect("it is there");
+    let names = format!("restored {}: ", database.display());
+    assert!(said.starts_with(&names), "{said}");
     let broker = Broker::start(&home);
     home.run(&["send", "b", "after"]).ok();
     assert_eq!(next(&lines, 1), ["after"], "shown twice");
@@ -122,6 +125,11 @@ fn a_backup_replaces_no_file_and_only_a_backup_is_restored() {
         .run(&["restore", database.to_str().expect("utf-8")])
         .fails(2);
     assert!(said.contains("is no backup"), "{said}");
+    let said = home.run(&["restore", &text(&home, "nope")]).fails(2);
+    assert!(
+        said.contains("nope: No such file") && said.contains("that `peerbus backup` made"),
+        "{said}"
+    );
     let cut = std::fs::read(&file).expect("a backup");
     std::fs::write(text(&home, "cut"), &cut[..cut.len() / 2]).expect("a file");
     let said = home.run(&["restore", &text(&home, "cut")]);

@@ -124,9 +124,9 @@ const FAULTS: &[Fault] = &[
         plant: |setup| fs::remove_file(setup.home.credentials()).expect("the file"),
         env: &[],
         says: &[
-            "failed  credentials: ",
-            "there is no ",
-            "remedy: run `peerbus serve` once",
+            "failed  credentials: no credentials at ",
+            "and a broker has made ",
+            "remedy: if there were some, put that file back",
         ],
     },
     Fault {
@@ -140,6 +140,20 @@ const FAULTS: &[Fault] = &[
             "failed  credentials: ",
             "mode 0644",
             "remedy: run `chmod 600 ",
+        ],
+    },
+    Fault {
+        what: "a directory in place of the credentials",
+        plant: |setup| {
+            let file = setup.home.credentials();
+            fs::remove_file(&file).expect("the file");
+            fs::create_dir(&file).expect("a directory");
+        },
+        env: &[],
+        says: &[
+            "failed  credentials: ",
+            "it is no regular file",
+            "remedy: make it a file of yours with mode 0600",
         ],
     },
     Fault {

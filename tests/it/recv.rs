@@ -2,7 +2,7 @@
 
 use peerbus_test_support::message::envelope;
 
-use crate::support::{Broker, Home, Raw, eventually};
+use crate::support::{Broker, Finished, Home, Raw, eventually};
 
 const WRONG_SECRET: &str = "not the secret that the adapters share";
 
@@ -48,5 +48,27 @@ fn what_is_printed_is_pushed_and_what_will_not_arrive_is_said_once() {
     let id = acked["id"].as_str().expect("an id");
     let status = home.run(&["status", id]).ok();
     assert!(status.contains("  pushed     bob  by recv"), "{status}");
+    broker.stop();
+}
+
+#[test]
+fn a_refusal_that_does_not_pass_ends_it_and_is_said_once() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    home.run(&["token", "add", "phone", "--names", "phone"])
+        .ok();
+    let wrong = "0".repeat(64);
+    for (name, token, says) in [
+        ("bob", Some(&wrong), "the broker refused the token"),
+        ("phone", None, "is kept for the token"),
+    ] {
+        let mut recv = home.peerbus(&["recv", "--name", name, "--timeout", "50"]);
+        if let Some(token) = token {
+            recv.env("PEERBUS_TOKEN", token);
+        }
+        let said = Finished::of(&mut recv).fails(1);
+        assert_eq!(said.matches(says).count(), 1, "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
     broker.stop();
 }

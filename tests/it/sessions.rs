@@ -129,7 +129,12 @@ fn which_session_is_meant_is_never_guessed() {
         "{why}"
     );
     let why = home.run(&["session", "inject", "eve", "hello"]).fails(1);
-    assert!(why.contains("eve"), "{why}");
+    assert!(
+        why.contains("eve") && why.contains("(bob)") && !why.contains("Did you mean"),
+        "{why}"
+    );
+    let why = home.run(&["session", "inject", "anm", "hello"]).fails(1);
+    assert!(why.contains("Did you mean ann?"), "{why}");
     let why = home
         .run(&["session", "inject", "--latest", "bob", "hello"])
         .fails(2);
@@ -149,6 +154,79 @@ fn which_session_is_meant_is_never_guessed() {
     rustix::process::kill_process(bob.pid(), rustix::process::Signal::KILL).expect("it lives");
     eventually("bob is gone", || (names(&home) == ["ann"]).then_some(()));
     home.run(&["session", "inject", "hello"]).ok();
+}
+
+/// Puts a text into `bob`'s session and waits until it is seen, with a time that is not reached.
+fn waiting(home: &Home) -> std::process::Child {
+    let inject = ["session", "inject", "bob", "hello", "--wait", "seen=300"];
+    let mut inject = home.peerbus(&inject);
+    inject.stderr(Stdio::piped()).spawn().expect("it starts")
+}
+
+fn not_seen(inject: std::process::Child) -> String {
+    let done = inject.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(done.status.code(), Some(1), "{said}");
+    said
+}
+
+#[test]
+fn who_waits_until_a_text_is_seen_is_told_that_it_will_not_be() {
+    let home = Home::new();
+    let _broker = Broker::start(&home);
+    let mut bob = Mcp::start(&home, "generic", "bob", "some-bot");
+    eventually("bob says that nothing wakes it", || {
+        let peers = home.run(&["peers", "--json"]).ok();
+        let peers: Value = serde_json::from_str(&peers).expect("JSON");
+        let peers = peers["peers"].as_array()?.clone();
+        let bob = peers.iter().find(|peer| peer["name"] == "bob")?;
+        (bob["wake"] == json!([])).then_some(())
+    });
+    eventually("bob is listed", || (names(&home) == ["bob"]).then_some(()));
+
+    let inject = waiting(&home);
+    eventually("it is shown", || {
+        let drained = bob.call("bus.drain", json!({}));
+        drained.to_string().contains("hello").then_some(())
+    });
+    bob.call("bus.peers", json!({}));
+    let said = not_seen(inject);
+    assert!(said.contains("nothing wakes bob"), "{said}");
+    let why = "not seen: bob acked it just now as pushed over drain; ";
+    assert!(said.contains(why), "{said}");
+
+    for wait in ["seen=0.1", "answer=0.1"] {
+        let args = ["session", "inject", "bob", "later", "--wait", wait];
+        let said = home.run(&args).fails(1);
+        assert!(said.contains("not seen: bob's adapter got it"), "{said}");
+    }
+    let args = ["session", "inject", "bob", "later", "--wait", "read"];
+    assert!(home.run(&args).fails(2).contains("seen=SECONDS"));
+
+    let inject = waiting(&home);
+    eventually("it is there", || {
+        let listed = bob.call("bus.inbox", json!({}));
+        listed.to_string().contains("hello").then_some(())
+    });
+    bob.close();
+    let said = not_seen(inject);
+    assert!(said.contains("not seen: the session has ended"), "{said}");
+}
+
+#[test]
+fn no_gate_is_named_where_the_client_offers_no_way() {
+    let home = Home::new();
+    let _broker = Broker::start(&home);
+    let _bob = Mcp::start(&home, "generic", "bob", "some-bot");
+    eventually("bob is listed", || (names(&home) == ["bob"]).then_some(()));
+    let why = home.run(&["session", "interrupt", "bob"]).fails(1);
+    assert!(
+        why.contains("its client (some-bot) offers no way") && !why.contains("gate"),
+        "{why}"
+    );
+    let mut node = Node::of(&listed(&home)[0]);
+    let control = node.call("session/control", json!({ "subtype": "mcp_status" }));
+    assert_eq!(control["error"]["code"], -32000, "{control}");
 }
 
 #[test]
@@ -294,7 +372,7 @@ fn what_runs_below_an_agent_keeps_its_user_out_of_nothing() {
     let said = home.run(&["session", "approve"]).ok();
     assert!(said.contains(&id), "{said}");
     assert_eq!(home.run(&["held"]).ok(), "no mail waits for you\n");
-    home.run(&["session", "approve", &id]).ok();
+    home.run_unread(&["session", "approve", &id]).ok();
     assert!(bob.hear("hook 1").contains(r#""behavior":"allow""#));
     fs::remove_file(&crowded).expect("it is there");
     broker.stop();

@@ -91,7 +91,8 @@ const TABLE: &[Row] = &[
         |home, broker| with_peer(home, broker, progress("held")),
         "held",
         &[
-            "held back at bob: bob says: \"keeps it",
+            "it was held back at bob ",
+            "nothing newer is known: bob says: \"keeps it",
             "its user decides in the dialog there",
         ],
     ),

@@ -168,3 +168,22 @@ fn who_may_send_so_many_a_second_waits_and_holds_up_nobody_else() {
     }
     broker.stop();
 }
+
+#[test]
+fn names_of_tokens_ignore_case_and_none_is_over_when_it_is_made() {
+    let home = Home::new();
+    add(&home, &["Tk"]);
+    let said = home.run(&["token", "add", "tk"]).fails(2);
+    assert!(said.contains("there is a token Tk already"), "{said}");
+    home.run(&["token", "add", "w", "--days", "0"]).fails(2);
+    let said = home.run(&["token", "revoke", "TK"]).ok();
+    assert!(said.contains("token Tk is revoked"), "{said}");
+    assert_eq!(home.run(&["token", "list"]).ok(), "no tokens\n");
+    // An older file may have both.
+    let line = |name: &str, digit: &str| format!("[{name}]\nhash = \"{}\"\n", digit.repeat(64));
+    let both = line("Tk", "0") + &line("tk", "1");
+    fs::write(file(&home), both).expect("the file is ours");
+    let said = home.run(&["token", "revoke", "tk"]).ok();
+    assert!(said.contains("token tk is revoked"), "{said}");
+    assert!(home.run(&["token", "list"]).ok().starts_with("Tk: "));
+}

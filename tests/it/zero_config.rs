@@ -54,6 +54,30 @@ fn serve_makes_what_it_needs_and_every_verb_finds_it() {
 }
 
 #[test]
+fn a_broker_says_who_finds_its_credentials_and_what_new_ones_do_not_reach() {
+    let home = Home::new();
+    let said = |more: &[&str]| {
+        let broker = Broker::start_with(&home, more);
+        broker.stop_and_read().join("\n")
+    };
+    assert!(said(&[]).contains("adapters and commands of this user find them"));
+    let broker = Broker::start(&home);
+    home.run(&["recv", "--name", "bob", "--timeout", "0.1"])
+        .ok();
+    broker.stop();
+    let other = home.path().join("other.toml").display().to_string();
+    let new = said(&["--credentials", &other]);
+    assert!(new.contains("take them with --credentials FILE"), "{new}");
+    assert!(!new.contains("of this user find them"), "{new}");
+    assert!(
+        new.contains(&format!("warning: the credentials in {other} are new"))
+            && new.contains("1 name of another token"),
+        "{new}"
+    );
+    assert!(!said(&["--credentials", &other]).contains("warning"));
+}
+
+#[test]
 fn what_recv_printed_is_acked_and_what_it_did_not_print_comes_again() {
     let home = Home::new();
     let broker = Broker::start(&home);

@@ -26,6 +26,7 @@ use peerbus_core::mailbox::{NoRule, Senders};
 use peerbus_wire::{Domain, Secret, Token, escape, hex};
 use zeroize::Zeroizing;
 
+use crate::paths::Paths;
 use crate::url::Url;
 
 pub use rotation::{retire, retired, rotate, rotated};
@@ -55,15 +56,51 @@ pub struct Credentials {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialsError {
     /// There is no such file.
-    #[error(
-        "no credentials at {}: `peerbus serve` makes them, unless it has PEERBUS_TOKENS; or set PEERBUS_TOKEN and \
-         PEERBUS_HMAC_SECRET",
-        .0.display()
-    )]
+    #[error("{}", missing(.0))]
     Missing(PathBuf),
     /// The file is there and cannot be used; the sentence says why and what to do.
     #[error("{0}")]
     Unusable(String),
+}
+
+/// What helps where there is no file and never was one.
+const MAKE: &str = "`peerbus serve` makes them, unless it has PEERBUS_TOKENS; or set \
+                    PEERBUS_TOKEN and PEERBUS_HMAC_SECRET";
+
+fn missing(path: &Path) -> String {
+    match lost(path) {
+        Some((says, remedy)) => format!("{says}: {remedy}"),
+        None => format!("no credentials at {}: {MAKE}", path.display()),
+    }
+}
+
+/// Where a file that is not there seems to have been, or to be elsewhere: what shows that, and the
+/// remedy.
+#[must_use]
+pub fn lost(path: &Path) -> Option<(String, String)> {
+    let says = format!("no credentials at {}", path.display());
+    let paths = Paths::find()
+        .ok()
+        .filter(|paths| paths.credentials == path)?;
+    if let Some(other) = paths.other_credentials() {
+        return Some((
+            format!(
+                "{says}, where XDG_CONFIG_HOME leads; there are some at {}",
+                other.display()
+            ),
+            "set XDG_CONFIG_HOME as it was when those were made, or unset it".into(),
+        ));
+    }
+    let database = paths.database;
+    database.is_file().then(|| {
+        (
+            format!("{says}, and a broker has made {}", database.display()),
+            format!(
+                "if there were some, put that file back: the names and the mail that wait \
+                 belong to it, and new ones reach neither; else {MAKE}"
+            ),
+        )
+    })
 }
 
 /// Reads the file at `path`.
@@ -75,7 +112,12 @@ pub fn load(path: &Path) -> Result<Credentials, CredentialsError> {
     let unusable = |why: String| {
         CredentialsError::Unusable(format!("credentials file {} {why}", path.display()))
     };
-    let unread = |error: std::io::Error| unusable(format!("cannot be read: {error}"));
+    let unread = |error: std::io::Error| {
+        unusable(format!(
+            "cannot be read: {error}: make it a file of yours with mode 0600, or set PEERBUS_TOKEN \
+             and PEERBUS_HMAC_SECRET"
+        ))
+    };
     let file =
         peerbus_os::file::behind_link(path).and_then(|_| peerbus_os::file::open_regular(path));
     let file = file.map_err(|error| match error.kind() {
@@ -280,7 +322,8 @@ pub fn load_or_create(path: &Path) -> Result<(Credentials, bool), CredentialsErr
     let created = create(path).map_err(|error| {
         let path = path.display();
         CredentialsError::Unusable(format!(
-            "credentials file {path} cannot be written: {error}"
+            "credentials file {path} cannot be written: {error}: make its directory one that you \
+             can write, or set HOME or XDG_CONFIG_HOME to another"
         ))
     })?;
     Ok((load(path)?, created))

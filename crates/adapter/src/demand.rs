@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use peerbus_os::user;
 
-pub use self::ask::{ask, came_to_be};
+pub use self::ask::{ask, came_to_be, unadmitted};
 pub use self::lock::{end_holder, holder, known_holder, turn, with_named};
 pub use self::log::{LOG_BYTES_MAX, begin_log, open_log, turn_log};
 pub use self::mark::{leave_mark, take_mark_away};

@@ -78,6 +78,14 @@ impl Paths {
         (usual != self.database && usual.exists()).then_some(usual)
     }
 
+    /// The credentials file of this user's that is used without `XDG_CONFIG_HOME`, if it is there
+    /// and another one.
+    #[must_use]
+    pub fn other_credentials(&self) -> Option<PathBuf> {
+        let usual = peerbus_agents::home()?.join(".config/peerbus/credentials.toml");
+        (usual != self.credentials && usual.exists()).then_some(usual)
+    }
+
     pub(crate) fn under(config: PathBuf, state: PathBuf, runtime: &[PathBuf]) -> Self {
         let config_dir = config.join("peerbus");
         let state_dir = state.join("peerbus");

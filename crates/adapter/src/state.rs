@@ -120,7 +120,8 @@ pub fn refusal(name: &str, why: &Refused, setting: &str) -> String {
              own name ({setting})"
         ),
         Refused::Token => "the broker refused the token: set PEERBUS_TOKEN, or the credentials \
-                           file, to one of this broker's tokens"
+                           file, to one of this broker's tokens; a broker reads that file when it \
+                           starts: if another one was put there since, `peerbus stop` first"
             .into(),
         Refused::Revoked => {
             "this token was revoked by the broker's operator: ask for another one, \

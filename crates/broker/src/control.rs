@@ -35,7 +35,8 @@ pub(crate) async fn idle(shared: &Shared, limit: Duration) {
     }
 }
 
-/// `GET /broker`: its version, its process, its database, and how it came to be.
+/// `GET /broker`: its version, its process, its database, how it came to be, and how many names the
+/// database had then of tokens that it did not admit.
 pub(crate) async fn about(State(shared): State<Arc<Shared>>) -> Response {
     let database = shared.witness.as_ref().map(|witness| witness.database());
     Json(json!({
@@ -45,6 +46,7 @@ pub(crate) async fn about(State(shared): State<Arc<Shared>>) -> Response {
         "started": shared.life.origin.to_string(),
         "started_ms_ago": shared.clock.mono_ms(),
         "peers": shared.health.peers(),
+        "unadmitted": shared.life.unadmitted,
     }))
     .into_response()
 }

@@ -2,6 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use peerbus_core::grant::Grant;
+use peerbus_core::store::PeerRow;
+use peerbus_wire::PeerName;
 use tokio::sync::Notify;
 
 use crate::options::Origin;
@@ -10,6 +13,8 @@ use crate::options::Origin;
 #[derive(Debug)]
 pub(crate) struct Life {
     pub(crate) origin: Origin,
+    /// Names that the database had, at the start, of tokens that are not admitted.
+    pub(crate) unadmitted: usize,
     /// Sockets that were opened since the start, and those that are open.
     uses: AtomicU64,
     open: AtomicUsize,
@@ -20,11 +25,22 @@ impl Default for Life {
     fn default() -> Self {
         Self {
             origin: Origin::Hand,
+            unadmitted: 0,
             uses: AtomicU64::new(0),
             open: AtomicUsize::new(0),
             asked: Notify::new(),
         }
     }
+}
+
+/// How many of these names belong to tokens that are not among those that admit.
+pub(crate) fn unadmitted(peers: &[PeerRow], grants: &[Grant]) -> usize {
+    let admitted = |owner| grants.iter().any(|grant| grant.token == owner);
+    let lasting = peers
+        .iter()
+        .filter(|row| !row.ephemeral && PeerName::parse(&row.name).is_ok());
+    let owners = lasting.filter_map(|row| row.owner);
+    owners.filter(|owner| !admitted(*owner)).count()
 }
 
 impl Life {

@@ -206,7 +206,7 @@ pub enum StartError {
         address: SocketAddr,
     },
     /// The TCP address cannot be listened on.
-    #[error("cannot listen on {address}: {source}; choose an address of this machine")]
+    #[error("cannot listen on {address}: {source}; {}", remedy(source))]
     Listen {
         /// The address.
         address: SocketAddr,
@@ -286,4 +286,41 @@ pub enum StartError {
         /// What the system says.
         source: io::Error,
     },
+}
+
+/// What to do about a TCP address that cannot be listened on.
+fn remedy(why: &io::Error) -> &'static str {
+    match why.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "choose a port from 1024 on with PEERBUS_LISTEN or --listen: those below are not for \
+             everybody"
+        }
+        _ => "choose an address of this machine",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_is_not_allowed_is_no_address_of_another_machine() {
+        for (kind, says, not) in [
+            (
+                io::ErrorKind::PermissionDenied,
+                "a port from 1024 on",
+                "address of",
+            ),
+            (
+                io::ErrorKind::AddrNotAvailable,
+                "address of this machine",
+                "1024",
+            ),
+        ] {
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 80));
+            let source = kind.into();
+            let said = StartError::Listen { address, source }.to_string();
+            assert!(said.contains(says) && !said.contains(not), "{said}");
+        }
+    }
 }

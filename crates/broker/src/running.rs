@@ -21,6 +21,7 @@ use crate::control;
 use crate::engine::Engine;
 use crate::engine_input::{Content, engine_channel};
 use crate::http;
+use crate::life;
 use crate::listener::{Acceptor, Bound, Places, Site, check_loopback, listen_at, raise_file_limit};
 use crate::options::{History, Options, StartError};
 use crate::shared::{Phase, Shared};
@@ -324,12 +325,14 @@ fn open_engine(
         }
     }
     let loaded = store.load().map_err(|error| failed(error.to_string()))?;
+    let unadmitted = life::unadmitted(&loaded.peers, &config.grants);
     let clock = Clock::new();
     let (engine, inputs) = engine_channel();
     let mut shared = Shared::new(engine, clock, times, config.connections_max);
     shared.log_lost = log_lost;
     shared.tokens = watched;
     shared.life.origin = origin;
+    shared.life.unadmitted = unadmitted;
     shared.has_domain = config.domain.is_some();
     shared.witness = Some(store.witness().clone());
     let shared = Arc::new(shared);
@@ -402,6 +405,12 @@ impl Running {
     #[must_use]
     pub fn left_out(&self) -> &[StartError] {
         &self.left_out
+    }
+
+    /// How many names its database had, when it started, of tokens that it did not admit.
+    #[must_use]
+    pub fn unadmitted(&self) -> usize {
+        self.shared.life.unadmitted
     }
 
     /// What may end it in good order.

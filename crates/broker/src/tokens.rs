@@ -76,9 +76,9 @@ pub fn add(path: &Path, grant: &Grant) -> Result<(), TokensError> {
                 "{name} is a name of the broker's own tokens: choose another one"
             ));
         }
-        if document.contains_key(name) {
+        if let Some(known) = known(document, name) {
             return Err(format!(
-                "there is a token {name} already: revoke it, or choose another name"
+                "there is a token {known} already: revoke it, or choose another name"
             ));
         }
         document.insert(name, Item::Table(written(grant)));
@@ -86,18 +86,30 @@ pub fn add(path: &Path, grant: &Grant) -> Result<(), TokensError> {
     })
 }
 
-/// Takes a token out of the file.
+/// Takes a token out of the file, and gives its name as it stood there.
 ///
 /// # Errors
 ///
 /// When there is none of that name, or the file cannot be used or written.
-pub fn revoke(path: &Path, name: &TokenName) -> Result<(), TokensError> {
-    edit(path, |document| match document.remove(name.as_str()) {
-        Some(_) => Ok(()),
-        None => Err(format!(
-            "there is no token {name}: `peerbus token list` shows which there are"
-        )),
+pub fn revoke(path: &Path, name: &TokenName) -> Result<String, TokensError> {
+    edit(path, |document| {
+        let known = known(document, name.as_str()).ok_or_else(|| {
+            format!("there is no token {name}: `peerbus token list` shows which there are")
+        })?;
+        document.remove(&known);
+        Ok(known)
     })
+}
+
+/// A token's name as it stands in the file. Names ignore case; where a file has several that differ
+/// in nothing else, the one that is spelt alike is meant.
+fn known(document: &Table, name: &str) -> Option<String> {
+    if document.contains_key(name) {
+        return Some(name.to_owned());
+    }
+    let mut names = document.iter().map(|(known, _)| known);
+    let found = names.find(|known| known.eq_ignore_ascii_case(name));
+    found.map(ToOwned::to_owned)
 }
 
 fn failed(path: &Path, line: Option<usize>, why: String) -> TokensError {
@@ -137,10 +149,10 @@ fn directory(path: &Path) -> &Path {
     parent.unwrap_or(Path::new("."))
 }
 
-fn edit(
+fn edit<T>(
     path: &Path,
-    change: impl FnOnce(&mut Table) -> Result<(), String>,
-) -> Result<(), TokensError> {
+    change: impl FnOnce(&mut Table) -> Result<T, String>,
+) -> Result<T, TokensError> {
     let unlocked = |error| {
         failed(
             path,
@@ -161,10 +173,11 @@ fn edit(
     let old = text(path)?.unwrap_or_else(|| HEADING.to_owned());
     let mut document =
         DocumentMut::from_str(&old).map_err(|error| failed(path, None, error.to_string()))?;
-    change(document.as_table_mut()).map_err(|why| failed(path, None, why))?;
+    let done = change(document.as_table_mut()).map_err(|why| failed(path, None, why))?;
     file::replace_private(&real, document.to_string().as_bytes())
         .and_then(|()| peerbus_os::dir::sync(dir))
-        .map_err(|error| failed(path, None, format!("cannot be written: {error}")))
+        .map_err(|error| failed(path, None, format!("cannot be written: {error}")))?;
+    Ok(done)
 }
 
 fn written(grant: &Grant) -> Table {

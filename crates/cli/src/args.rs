@@ -22,7 +22,7 @@ use peerbus_adapter::demand::BEGINS;
 use crate::output;
 
 pub(crate) use self::adapter::{Adapter, AdapterKind};
-pub(crate) use self::history::{History, HistoryPurge, HistoryVerb, Inbox, Tail};
+pub(crate) use self::history::{History, HistoryPurge, HistoryVerb, Inbox, Tail, kept};
 pub(crate) use self::install::{Files, Install, Uninstall};
 pub(crate) use self::mail::{
     Ask, Broadcast, Held, HeldOne, HeldVerb, Outgoing, Recv, Saying, Send,
@@ -31,7 +31,7 @@ pub(crate) use self::mcp::{Mcp, McpList, McpShare, McpUse};
 pub(crate) use self::names::{Names, NamesList, NamesRelease, NamesRetire};
 pub(crate) use self::run::{DrivenClient, Run, Transport};
 pub(crate) use self::session::{
-    SessionApprove, SessionDeny, SessionInject, SessionNamed, SessionVerb, Until, Which,
+    SessionApprove, SessionDeny, SessionInject, SessionNamed, SessionVerb, Until, Wait, Which,
 };
 pub(crate) use self::token::{TokenAdd, TokenList, TokenRevoke, TokenVerb, TokensFile};
 use self::values::{listen_address, on_or_off, path, seconds};
@@ -62,7 +62,11 @@ fn refuse(error: &clap::Error) -> ! {
     if args.next().as_deref() == Some("serve") && args.any(|arg| arg.starts_with("--on-demand")) {
         // Whoever started this one hears it there. The environment counts as arguments.
         let line = text.lines().next().unwrap_or_default();
-        let line = format!("{BEGINS}of its settings: {}", peerbus_wire::printable(line));
+        let line = line.replace(['<', '>'], "");
+        let line = format!(
+            "{BEGINS}of its settings: {}",
+            peerbus_wire::printable(&line)
+        );
         // Nobody is left to be told that it cannot be written.
         let _ = output::line(&line);
     }

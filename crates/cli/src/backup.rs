@@ -15,11 +15,11 @@ pub(crate) fn make(verb: Backup) -> Result<(), Failure> {
     });
     let report = report.map_err(failure)?;
     output::line(&format!(
-        "{}: a private copy of {} with its audit key; {} blocks, {} events, ends at block {}",
+        "{}: a private copy of {} with its audit key; {}, {}, ends at block {}",
         verb.file.display(),
         db.display(),
-        report.blocks,
-        report.events,
+        output::plural(report.blocks, "block"),
+        output::plural(report.events, "event"),
         report.last
     ))?;
     Ok(())
@@ -47,6 +47,7 @@ fn failure(error: BackupError) -> Failure {
     match error {
         BackupError::Exists(_)
         | BackupError::NoBackup { .. }
+        | BackupError::Unreadable { .. }
         | BackupError::Open(OpenError::Locked { .. }) => Failure::config(error),
         _ => Failure::failed(error),
     }

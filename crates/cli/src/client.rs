@@ -54,7 +54,7 @@ pub(crate) fn demand(flags: &Flags) -> Result<Demand, Failure> {
 pub(crate) enum Refused {
     /// Give up at once.
     Fail,
-    /// Keep trying a name that may become free.
+    /// Keep trying a name that a living session has, and what was lost after it was had.
     Wait,
 }
 
@@ -100,9 +100,7 @@ async fn hopeless(bus: &Bus, refused: Refused) -> Failure {
             // A verb that was served has waited for its broker to come back, and goes on so.
             state if !joined && let Some(why) = state.in_the_way() => return Failure::failed(why),
             state @ LinkState::NeedCredentials { .. } => return Failure::config(state),
-            state @ LinkState::Refused { why, .. }
-                if refused == Refused::Fail || matches!(why, Why::Other(_)) =>
-            {
+            state @ LinkState::Refused { why, .. } if !may_pass(why, refused, joined) => {
                 return Failure::failed(for_verb(state, refused));
             }
             _ => {}
@@ -111,6 +109,16 @@ async fn hopeless(bus: &Bus, refused: Refused) -> Failure {
             return std::future::pending().await;
         }
     }
+}
+
+/// Whether a refusal is waited out.
+fn may_pass(why: &Why, refused: Refused, joined: bool) -> bool {
+    refused == Refused::Wait
+        && match why {
+            Why::InUse { .. } => true,
+            Why::Other(_) => false,
+            _ => joined,
+        }
 }
 
 /// Says once what a verb waits for that is not done at once.

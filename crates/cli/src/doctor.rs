@@ -1,11 +1,12 @@
 //! `peerbus doctor`.
 
+use peerbus_adapter::groups;
 use peerbus_mcp::Options;
 use peerbus_node::gates::Gates;
 use peerbus_setup::doctor::{Context, Found, examine};
 
 use crate::adapter::wake_list;
-use crate::args::Doctor;
+use crate::args::{Doctor, kept};
 use crate::failure::Failure;
 use crate::{client, output};
 
@@ -37,10 +38,18 @@ pub(crate) fn run(verb: Doctor) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is wrong with the variables that only adapters read.
+/// Variables that are read together. Each is looked at for itself, so that all faults are told.
+const OPTIONS: [&str; 3] = ["PEERBUS_TOOL_NAMES", "PEERBUS_ACK", "PEERBUS_BUDGET"];
+
+/// What is wrong with the variables that only adapters read, and brokers on demand.
 fn check_options(variable: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
     let wake = wake_list(variable).err();
-    let options = Options::read(variable).err();
-    let options = options.map(|error| error.to_string());
-    wake.into_iter().chain(options).collect()
+    let groups = groups::own(variable).err().map(|error| error.to_string());
+    let options = OPTIONS.iter().filter_map(|name| {
+        let read = Options::read(|asked| variable(asked).filter(|_| asked == *name));
+        read.err().map(|error| error.to_string())
+    });
+    let history = variable("PEERBUS_HISTORY").and_then(|text| kept(&text).err());
+    let all = wake.into_iter().chain(groups).chain(options);
+    all.chain(history).collect()
 }

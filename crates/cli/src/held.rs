@@ -98,7 +98,8 @@ fn decide(method: &str, meant: &HeldOne, json: bool) -> Result<(), Failure> {
     if method == "session/release" && !by_digest {
         agreed(first, json)?;
     }
-    // A broadcast waits in each session.
+    // A broadcast waits in each session, and all of them are told, whoever reads of it.
+    let mut written = Ok(());
     for it in &found {
         let mut client = session::open(&it.session)?;
         let message = &it.message;
@@ -106,7 +107,7 @@ fn decide(method: &str, meant: &HeldOne, json: bool) -> Result<(), Failure> {
             json!({ "id": message["id"], "from": message["from"], "digest": message["digest"] });
         let answer = client.call(method, &params).map_err(session::refused)?;
         if json {
-            session::print_json(&answer)?;
+            written = written.and(session::print_json(&answer));
             continue;
         }
         let to = it.session.name.as_ref().unwrap_or(&it.session.id);
@@ -114,9 +115,10 @@ fn decide(method: &str, meant: &HeldOne, json: bool) -> Result<(), Failure> {
             Some(true) => "the agent gets it",
             _ => "its sender is told that you declined it",
         };
-        output::line(&format!("{which} in {}: {what}", escape(to, CELL_CHARS)))?;
+        let line = format!("{which} in {}: {what}", escape(to, CELL_CHARS));
+        written = written.and(output::line(&line).map_err(Failure::from));
     }
-    Ok(())
+    written
 }
 
 /// An id says nothing of a text: another may have come under it since the list was read. So the text
@@ -128,8 +130,7 @@ fn agreed(it: &Waiting, json: bool) -> Result<(), Failure> {
              `peerbus held` shows it",
         ));
     }
-    output::line(&shown(it))?;
-    all::agreed("let the agent have it? Type yes:")
+    all::agreed(&shown(it), "let the agent have it? Type yes:")
 }
 
 /// What waits in all sessions, and how many did not say. Each of those is named.

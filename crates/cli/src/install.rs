@@ -3,7 +3,7 @@
 use std::io;
 
 use peerbus_agents::Scope;
-use peerbus_setup::{Line, Request};
+use peerbus_setup::{Error, Line, Request};
 
 use crate::args::{Files, Install, Uninstall};
 use crate::failure::Failure;
@@ -17,13 +17,13 @@ pub(crate) fn run(verb: Install) -> Result<(), Failure> {
         used_as: verb.used_as,
         ..request(&verb.files, verb.used)
     };
-    Ok(peerbus_setup::install(request, &mut show)?)
+    shown(|show| peerbus_setup::install(request, show))
 }
 
 /// Takes peerbus out of it again.
 pub(crate) fn undo(verb: Uninstall) -> Result<(), Failure> {
     let request = request(&verb.files, verb.used);
-    Ok(peerbus_setup::uninstall(request, &mut show)?)
+    shown(|show| peerbus_setup::uninstall(request, show))
 }
 
 fn request(files: &Files, used: Vec<String>) -> Request {
@@ -41,10 +41,22 @@ fn request(files: &Files, used: Vec<String>) -> Request {
     }
 }
 
-fn show(line: Line<'_>) -> io::Result<()> {
-    match line {
-        Line::Note(text) => output::say(text),
-        Line::Diff(text) => output::text(text)?,
-    }
-    Ok(())
+/// Acts, whether or not anybody reads what changes: that this could not be shown is told at the
+/// end.
+fn shown(
+    act: impl FnOnce(&mut dyn FnMut(Line<'_>) -> io::Result<()>) -> Result<(), Error>,
+) -> Result<(), Failure> {
+    let mut unwritten = Ok(());
+    act(&mut |line| {
+        match line {
+            Line::Note(text) => output::say(text),
+            Line::Diff(text) => {
+                if let Err(error) = output::text(text) {
+                    unwritten = Err(error);
+                }
+            }
+        }
+        Ok(())
+    })?;
+    Ok(unwritten?)
 }

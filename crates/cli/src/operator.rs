@@ -8,7 +8,8 @@ use peerbus_adapter::demand::{Demand, Tried};
 use peerbus_adapter::operator::{self, Events, Streamless};
 pub(crate) use peerbus_adapter::operator::{encode, encode_text};
 use peerbus_adapter::paths::Paths;
-use peerbus_adapter::{Flags, UNUSABLE, Url, credentials};
+use peerbus_adapter::{Flags, PeerEntry, UNUSABLE, Url, credentials};
+use peerbus_wire::Received;
 
 use crate::failure::Failure;
 use crate::{client, output};
@@ -147,6 +148,16 @@ fn named() -> Result<Option<Url>, Failure> {
     let url = std::env::var("PEERBUS_URL").unwrap_or_default();
     let set = !url.is_empty();
     Ok(set.then(|| Url::parse(&url)).transpose()?)
+}
+
+/// Everybody whom the broker that runs here knows. `None`: it does not tell, or not of all; none is
+/// started for this.
+pub(crate) fn known_peers() -> Option<Vec<PeerEntry>> {
+    let answer = over(&sockets(None).ok()?, "GET", "/v1/peers").ok()?;
+    match Received::parse(answer.ok().ok()?.as_bytes()) {
+        Received::Peers(frame) if frame.omitted == 0 => frame.peers,
+        _ => None,
+    }
 }
 
 /// One request to the first of these sockets that answers.

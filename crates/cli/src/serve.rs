@@ -99,8 +99,14 @@ async fn serve(setup: Setup, told: &mut impl FnMut(on_demand::Told<'_>)) -> Resu
         }
     };
     announce(&broker, scheme, domain.as_ref());
-    announce_files(&setup.db, setup.credentials.as_deref());
-    told(on_demand::Told::Ready);
+    announce_files(&setup.db, setup.credentials.as_ref());
+    let warning = setup
+        .credentials
+        .and_then(|kept| out_of_reach(&kept, broker.unadmitted()));
+    if let Some(warning) = &warning {
+        output::say(&format!("warning: {warning}"));
+    }
+    told(on_demand::Told::Ready(warning.as_deref()));
     notify(sd_notify::NotifyState::Ready);
     let life = broker.life();
     let idle = async {
@@ -148,7 +154,7 @@ struct Setup {
     options: Options,
     db: PathBuf,
     /// The credentials file, when the token comes from it.
-    credentials: Option<PathBuf>,
+    credentials: Option<Kept>,
     /// End after so long without a connection.
     idle_end: Option<Duration>,
 }
@@ -157,8 +163,12 @@ impl Setup {
     fn find(verb: Serve, given: Vec<OwnedFd>) -> Result<Self, Failure> {
         let paths = Paths::find()?;
         let other_sockets = paths.other_sockets();
-        let (tokens, kept) = tokens(verb.credentials.unwrap_or(paths.credentials))?;
-        let (credentials, domain) = kept.unzip();
+        let file = verb.credentials.unwrap_or(paths.credentials.clone());
+        let (tokens, mut credentials) = tokens(file)?;
+        let domain = credentials.as_mut().and_then(|kept| kept.domain.take());
+        if let Some(kept) = &mut credentials {
+            kept.usual = kept.file == paths.credentials;
+        }
         if std::env::var_os("PEERBUS_HMAC_SECRET").is_some_and(|secret| !secret.is_empty()) {
             output::say(
                 "PEERBUS_HMAC_SECRET is set and ignored: the broker has no use for the secret",
@@ -173,7 +183,7 @@ impl Setup {
         options.tokens_file = Some(verb.tokens.unwrap_or(paths.tokens));
         options.listen = vec![verb.listen];
         options.history = Some(verb.history);
-        options.domain = verb.domain.or(domain.flatten());
+        options.domain = verb.domain.or(domain);
         options.insecure = verb.insecure;
         options.tls = verb.tls_cert.zip(verb.tls_key).map(|(cert, key)| TlsFiles {
             cert,
@@ -221,8 +231,16 @@ fn named(name: &str, tokens: Vec<TokenHash>) -> Vec<Grant> {
 /// at the rate at which wrong tokens are answered.
 const GUESSED_BYTES: usize = 16;
 
-/// A credentials file, and the domain that it gives the broker.
-type Kept = (PathBuf, Option<Domain>);
+/// A credentials file.
+struct Kept {
+    file: PathBuf,
+    /// The domain that it gives the broker.
+    domain: Option<Domain>,
+    /// It was made for this broker.
+    made: bool,
+    /// It is where adapters and commands look.
+    usual: bool,
+}
 
 /// Hashes of the tokens of `PEERBUS_TOKENS`; without it, of the credentials file, which is made if
 /// need be.
@@ -245,7 +263,13 @@ fn tokens(file: PathBuf) -> Result<(Vec<TokenHash>, Option<Kept>), Failure> {
             output::say(&format!("made new credentials in {}", file.display()));
         }
         let tokens = vec![TokenHash::of(&credentials.token)];
-        return Ok((tokens, Some((file, credentials.domain))));
+        let kept = Kept {
+            file,
+            domain: credentials.domain,
+            made,
+            usual: false,
+        };
+        return Ok((tokens, Some(kept)));
     }
     if let Some(short) = given.iter().map(|token| token.len()).min()
         && short < GUESSED_BYTES
@@ -297,15 +321,31 @@ fn announce(broker: &Running, scheme: &str, domain: Option<&Domain>) {
 }
 
 /// Says where everything is.
-fn announce_files(db: &Path, credentials: Option<&Path>) {
+fn announce_files(db: &Path, credentials: Option<&Kept>) {
     output::say(&format!("state in {}", db.display()));
-    match credentials {
-        Some(file) => output::say(&format!(
-            "credentials in {} (mode 0600; adapters and commands of this user find them)",
-            file.display()
-        )),
-        None => output::say("tokens from PEERBUS_TOKENS"),
-    }
+    let Some(Kept { file, usual, .. }) = credentials else {
+        return output::say("tokens from PEERBUS_TOKENS");
+    };
+    let who = match usual {
+        true => "adapters and commands of this user find them",
+        false => "adapters and commands take them with --credentials FILE",
+    };
+    output::say(&format!(
+        "credentials in {} (mode 0600; {who})",
+        file.display()
+    ));
+}
+
+/// What the database has of another token than that of credentials that were just made.
+fn out_of_reach(kept: &Kept, names: usize) -> Option<String> {
+    (kept.made && names > 0).then(|| {
+        let (file, names) = (kept.file.display(), output::plural(names as u64, "name"));
+        format!(
+            "the credentials in {file} are new, and the database has {names} of another token: \
+             with these nobody can use them, or read the mail for them; if you have the old \
+             file, `peerbus stop`, put it there, and start the broker again"
+        )
+    })
 }
 
 /// Tells systemd, where there is one.

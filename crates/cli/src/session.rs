@@ -2,18 +2,20 @@
 
 pub(crate) mod all;
 mod approve;
+mod follow;
 
 use std::io::ErrorKind;
 use std::time::Duration;
 
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::project::{self, Project};
+use peerbus_adapter::similar;
 use peerbus_node::index::{self, Session};
 use peerbus_node::{Client, Refusal};
 use peerbus_wire::{escape, escape_json, printable};
 use serde_json::{Value, json};
 
-use crate::args::{SessionInject, SessionNamed, SessionVerb, Until, Which};
+use crate::args::{SessionInject, SessionNamed, SessionVerb, Which};
 use crate::failure::Failure;
 use crate::output;
 
@@ -24,8 +26,6 @@ const LINE_CHARS: usize = 2_000;
 const SOURCE: &str = "peerbus session inject";
 /// How long a session may take to end.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
-/// The last words of a turn may be written a moment after the session is idle.
-const LAST_WORDS: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(verb: SessionVerb) -> Result<(), Failure> {
     match verb {
@@ -106,12 +106,24 @@ fn row(session: &Session) -> [String; 8] {
 
 /// Connects to the session that is meant.
 fn connect(which: Which<'_>) -> Result<Client, Failure> {
+    open(&find(which)?)
+}
+
+/// A session by its id, and its name where it has one.
+fn named(session: &Session) -> String {
+    let id = escape(&session.id, CELL_CHARS);
+    match &session.name {
+        Some(name) => format!("{id} ({})", escape(name, CELL_CHARS)),
+        None => id,
+    }
+}
+
+/// The session that is meant.
+fn find(which: Which<'_>) -> Result<Session, Failure> {
     let mut sessions = sessions()?;
-    let ids = |sessions: &[Session]| {
-        let id = |session: &Session| escape(&session.id, CELL_CHARS);
-        sessions.iter().map(id).collect::<Vec<_>>().join(", ")
-    };
+    let ids = |sessions: &[Session]| sessions.iter().map(named).collect::<Vec<_>>().join(", ");
     let all = ids(&sessions);
+    let names: Vec<_> = sessions.iter().filter_map(|it| it.name.clone()).collect();
     let session = match which {
         Which::Latest => sessions.pop(),
         Which::Only if sessions.len() > 1 => {
@@ -131,9 +143,13 @@ fn connect(which: Which<'_>) -> Result<Client, Failure> {
             match found.len() {
                 0 if all.is_empty() => None,
                 0 => {
+                    let near = match similar(&names, meant) {
+                        near if near.is_empty() => String::new(),
+                        near => format!(". Did you mean {}?", near.join(" or ")),
+                    };
                     let meant = escape(meant, CELL_CHARS);
                     return Err(Failure::failed(format!(
-                        "no session has the id or the name {meant}; there are {all}"
+                        "no session has the id or the name {meant}; there are {all}{near}"
                     )));
                 }
                 1 => found.pop(),
@@ -146,10 +162,9 @@ fn connect(which: Which<'_>) -> Result<Client, Failure> {
             }
         }
     };
-    let session = session.ok_or_else(|| {
+    session.ok_or_else(|| {
         Failure::failed("there is no live session: one begins with an agent that has an adapter")
-    })?;
-    open(&session)
+    })
 }
 
 /// Whether this is a session's name, or the beginning of its id.
@@ -202,7 +217,8 @@ fn inject(verb: &SessionInject) -> Result<(), Failure> {
             .map_err(|error| Failure::config(format!("cannot read the text: {error}")))?,
         text => text.to_owned(),
     };
-    let mut client = connect(which)?;
+    let session = find(which)?;
+    let mut client = open(&session)?;
     if verb.wait.is_some() {
         client
             .call("session/subscribe", &json!({}))
@@ -224,12 +240,13 @@ fn inject(verb: &SessionInject) -> Result<(), Failure> {
             "{id}: queued, to be shown as another agent's words"
         ))?;
     }
-    match verb.wait {
-        None => Ok(()),
-        Some(until) => output::patiently("waiting for the session's model", || {
-            follow(&mut client, id, until, verb.json)
-        }),
-    }
+    let Some(wait) = verb.wait else {
+        return Ok(());
+    };
+    follow::say_asleep(&session);
+    output::patiently("waiting for the session's model", || {
+        follow::follow(&mut client, &session, id, wait, verb.json)
+    })
 }
 
 fn interrupt(verb: &SessionNamed) -> Result<(), Failure> {
@@ -276,100 +293,6 @@ fn stop(verb: &SessionNamed) -> Result<(), Failure> {
         return print_json(&answer);
     }
     Ok(output::line("the session has ended")?)
-}
-
-/// What became of a text so far.
-#[derive(Default)]
-struct Followed {
-    /// It stands in the conversation.
-    there: bool,
-    seen: bool,
-    /// The session does something, as far as its client tells.
-    works: bool,
-    /// The turn failed: why.
-    failed: Option<String>,
-}
-
-impl Followed {
-    /// The model has seen the text, and the turn has ended: whichever was noticed first.
-    fn is_over(&self) -> bool {
-        self.there && self.seen && !self.works
-    }
-
-    fn does(&mut self, status: &Value) {
-        self.works = status == "thinking" || status == "waiting_approval";
-    }
-}
-
-/// Waits for what a text leads to.
-fn follow(client: &mut Client, id: &str, until: Until, json: bool) -> Result<(), Failure> {
-    let mut so_far = Followed::default();
-    loop {
-        let event = client.event().map_err(|error| {
-            // Nothing more came in time.
-            if error.kind() == ErrorKind::WouldBlock {
-                Failure::OutputClosed
-            } else {
-                lost(&error)
-            }
-        });
-        let event = match event {
-            Err(Failure::OutputClosed) if so_far.is_over() => return Ok(()),
-            Err(Failure::OutputClosed) => {
-                let why = so_far.failed.unwrap_or_default();
-                return Err(Failure::failed(format!("the turn failed: {why}")));
-            }
-            event => event?,
-        };
-        let Some(event) = event else {
-            let how = if so_far.seen {
-                "was seen"
-            } else {
-                "was not seen"
-            };
-            return Err(Failure::failed(format!(
-                "the session has ended; the text {how}"
-            )));
-        };
-        if json {
-            print_json(&event)?;
-        }
-        let is = |member: &str, text: &str| event[member] == text;
-        if is("type", "bus") && is("id", id) {
-            match event["stage"].as_str() {
-                Some("seen") => so_far.seen = true,
-                Some("dead" | "expired") => {
-                    let why = event["reason"].as_str().unwrap_or("it was given up");
-                    return Err(Failure::failed(escape(why, LINE_CHARS)));
-                }
-                _ => {}
-            }
-            if so_far.seen && until == Until::Seen {
-                if !json {
-                    output::line(&format!("{}: seen", escape(id, CELL_CHARS)))?;
-                }
-                return Ok(());
-            }
-        }
-        if is("type", "message") {
-            let content = event["content"].as_str().unwrap_or_default();
-            if is("role", "user") {
-                so_far.there |= content.contains(id);
-            } else if so_far.there && event["error"] == true {
-                so_far.failed = Some(escape(content, LINE_CHARS));
-            } else if so_far.there && until == Until::Answer && !json {
-                output::line(&lines(content))?;
-            }
-        }
-        if is("type", "status") {
-            so_far.does(&event["status"]);
-        }
-        let has_failed = so_far.failed.is_some() && !so_far.works;
-        let patience = (so_far.is_over() || has_failed).then_some(LAST_WORDS);
-        client
-            .set_patience(patience)
-            .map_err(|error| lost(&error))?;
-    }
 }
 
 pub(crate) fn print_json(value: &Value) -> Result<(), Failure> {

@@ -27,7 +27,12 @@ pub(crate) fn run(verb: &Stop) -> Result<(), Failure> {
     if usual {
         leave_mark(&paths.state_dir).map_err(|error| {
             let dir = paths.state_dir.display();
-            Failure::failed(format!("cannot leave a mark in {dir}: {error}"))
+            Failure::failed(format!(
+                "cannot leave a mark in {dir}, without which sessions that run start the broker \
+                 again: {error}; a broker that runs was told nothing. Make the directory one that \
+                 you can write, or name the broker's socket (--socket PATH): then it ends without \
+                 a mark"
+            ))
         })?;
     }
     let about = match operator::over(&sockets, "GET", "/broker") {

@@ -79,7 +79,11 @@ pub(crate) fn live(socket: &Path, secret: Secret) -> Result<(), Failure> {
         socket: Some(socket.to_owned()),
         credentials: None,
     };
-    let mut tail = Showing::new(&verb, Some(secret))?;
+    // It shows what the demo's own peers say.
+    let mut tail = Showing {
+        agent: false,
+        ..Showing::new(&verb, Some(secret))?
+    };
     match operator::stream(verb.socket.as_ref(), None) {
         Ok(events) => tail.follow(events, &mut None),
         Err(Streamless::Gone) => Ok(()),

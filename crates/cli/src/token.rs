@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use peerbus_adapter::credentials::random_hex;
-use peerbus_adapter::hooks::{directories, is_of_an_agent};
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::{Token, wall_ms};
 use peerbus_broker::tokens;
@@ -14,6 +13,7 @@ use serde_json::json;
 
 use crate::args::{TokenAdd, TokenList, TokenRevoke, TokenVerb, TokensFile};
 use crate::failure::Failure;
+use crate::told::asks_an_agent;
 use crate::{operator, output};
 
 /// Runs a `token` verb.
@@ -44,7 +44,7 @@ fn add(verb: &TokenAdd) -> Result<(), Failure> {
     });
     let rights: Vec<_> = rights.collect::<Result<_, _>>()?;
     if rights.contains(&Right::Approve) {
-        for_people()?;
+        for_people("make a token that may approve")?;
     }
     let day_ms = |days| u64::from(days) * 86_400_000;
     let grant = Grant {
@@ -89,14 +89,13 @@ pub(crate) fn admit(wanted: &Grant) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Refuses an agent, or what it runs, a token whose words are verdicts: with it the agent could answer
-/// what it asks itself.
-pub(crate) fn for_people() -> Result<(), Failure> {
-    if is_of_an_agent(&directories(&Paths::find()?), std::process::id()) {
-        return Err(Failure::failed(
-            "an agent, or what it runs, may not make a token that may approve: a person makes it, in a \
-             terminal of their own",
-        ));
+/// Refuses an agent, or what it runs, what would let it answer what it asks itself, or read what is
+/// kept from it.
+pub(crate) fn for_people(what: &str) -> Result<(), Failure> {
+    if asks_an_agent() {
+        return Err(Failure::failed(format!(
+            "an agent, or what it runs, may not {what}: a person does that, in a terminal of their own"
+        )));
     }
     Ok(())
 }
@@ -141,8 +140,7 @@ fn list(verb: &TokenList) -> Result<(), Failure> {
 
 fn revoke(verb: &TokenRevoke) -> Result<(), Failure> {
     let file = place(verb.place.file.as_ref())?;
-    let name = name(&verb.name)?;
-    tokens::revoke(&file, &name).map_err(Failure::config)?;
+    let name = tokens::revoke(&file, &name(&verb.name)?).map_err(Failure::config)?;
     output::line(&format!(
         "token {name} is revoked; its names and the mail for them stay"
     ))?;

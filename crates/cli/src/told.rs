@@ -51,7 +51,8 @@ pub(crate) fn ask(socket: Option<&PathBuf>, target: &str) -> Result<Page, Failur
 
 /// Whether an agent asks, or what it runs: it is told no text that its session may keep from it.
 pub(crate) fn asks_an_agent() -> bool {
-    Paths::find().is_ok_and(|paths| is_of_an_agent(&directories(&paths), std::process::id()))
+    let is_of = |paths: Paths| is_of_an_agent(&directories(&paths), std::process::id());
+    Paths::find().map_or(true, is_of)
 }
 
 /// Everybody whom the broker knows.

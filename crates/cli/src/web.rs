@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::args::{Web, WebTokenAdd, WebTokenVerb, WebVerb};
 use crate::failure::Failure;
 use crate::token::{admit, for_people};
-use crate::{audit, client, operator, output};
+use crate::{audit, client, operator, output, told};
 
 /// The gateway's token at the broker, and the names of its peers.
 const BUS_TOKEN: &str = "web";
@@ -52,6 +52,7 @@ fn serve(verb: Web) -> Result<(), Failure> {
         own_token,
         operator,
         audit: audit::check,
+        agent: told::asks_an_agent(),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -147,8 +148,14 @@ fn token(verb: WebTokenVerb) -> Result<(), Failure> {
 }
 
 fn add(verb: WebTokenAdd) -> Result<(), Failure> {
+    if verb.approve && verb.by.signs() {
+        return Err(Failure::config(
+            "a token that signs is for webhooks alone, and who recorded a request can send it \
+             again: leave out --approve, or choose another way than --by signature",
+        ));
+    }
     if verb.approve {
-        for_people()?;
+        for_people("make a token that may approve")?;
     }
     let file = place()?;
     let peer = tokens::peer(&verb.name).map_err(Failure::config)?;
@@ -162,7 +169,7 @@ fn add(verb: WebTokenAdd) -> Result<(), Failure> {
             ));
         }
         let token = WebToken {
-            to: verb.to,
+            to: verb.to.clone(),
             approve: verb.approve,
             headers: verb.headers,
             ..WebToken::new(&token, verb.by.clone())
@@ -171,6 +178,8 @@ fn add(verb: WebTokenAdd) -> Result<(), Failure> {
         Ok(())
     })
     .map_err(Failure::config)?;
+    // The broker hears of it, whoever reads the rest.
+    let known = refresh(&file);
     output::line(&text)?;
     output::say(&format!(
         "what is sent with it comes from {}; the line above is shown this once",
@@ -189,7 +198,27 @@ fn add(verb: WebTokenAdd) -> Result<(), Failure> {
             peer.as_str()
         ));
     }
-    refresh(&file)
+    say_unknown(&verb.to);
+    known
+}
+
+/// Says of which of these names nobody is there, as far as the broker here tells.
+fn say_unknown(to: &[String]) {
+    let Some(peers) = operator::known_peers() else {
+        return;
+    };
+    for name in to.iter().filter(|name| !name.contains(['*', '@'])) {
+        if !peers
+            .iter()
+            .any(|peer| peer.name.eq_ignore_ascii_case(name))
+        {
+            output::say(&format!(
+                "no peer is called {} now: what is sent to a name that no session has had is \
+                 refused",
+                escape(name, 80)
+            ));
+        }
+    }
 }
 
 fn list(json: bool) -> Result<(), Failure> {
@@ -222,18 +251,25 @@ fn list(json: bool) -> Result<(), Failure> {
 
 fn revoke(name: &str) -> Result<(), Failure> {
     let file = place()?;
-    tokens::edit(&file, |found| match found.tokens.remove(name) {
-        Some(_) => Ok(()),
-        None => Err(format!(
-            "there is no token {}: `peerbus web token list` shows which there are",
-            escape(name, 80)
-        )),
+    let name = tokens::edit(&file, |found| {
+        let mut names = found.tokens.keys();
+        let Some(name) = names.find(|known| known.eq_ignore_ascii_case(name)) else {
+            return Err(format!(
+                "there is no token {}: `peerbus web token list` shows which there are",
+                escape(name, 80)
+            ));
+        };
+        let name = name.clone();
+        found.tokens.remove(&name);
+        Ok(name)
     })
     .map_err(Failure::config)?;
+    // The broker hears of it, whoever reads the rest.
+    let known = refresh(&file);
     output::line(&format!(
         "token {name} is revoked; the mail for web:{name} stays"
     ))?;
-    refresh(&file)
+    known
 }
 
 /// Brings the gateway's right at the broker up to date, where it has joined already.

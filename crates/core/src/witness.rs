@@ -164,9 +164,13 @@ impl fmt::Display for Missing {
             from_ms,
             until_ms,
         } = self;
+        let (noun, were, are) = match blocks {
+            1 => ("block", "was", "is"),
+            _ => ("blocks", "were", "are"),
+        };
         write!(
             f,
-            "at least {blocks} blocks that were on the disk are missing, of the time "
+            "at least {blocks} {noun} that {were} on the disk {are} missing, of the time "
         )?;
         if *from_ms > 0 {
             write!(f, "from {}Z ", utc(from_ms / 1_000))?;

@@ -118,7 +118,13 @@ impl Told {
             Stage::Acked(how) => how.is_some(),
             _ => false,
         };
-        self.kept = reached.is_empty() || !reached.values().all(shown);
+        // Of many recipients not all are named.
+        let recipients = receipts.iter().find_map(|receipt| match &receipt.stage {
+            Stage::Accepted(accepted) => Some(accepted.recipients as usize),
+            _ => None,
+        });
+        let all_named = recipients.is_none_or(|recipients| reached.len() >= recipients);
+        self.kept = reached.is_empty() || !all_named || !reached.values().all(shown);
     }
 
     /// How far it is, in a word or two.
@@ -132,6 +138,9 @@ impl Told {
         let mut names: Vec<&str> = receipts.iter().filter_map(|r| r.to.as_deref()).collect();
         names.sort_unstable();
         names.dedup();
+        // Who had it, and has it no more, is owed nothing.
+        let had = |receipt: &Receipt| matches!(receipt.stage, Stage::Recalled { .. });
+        names.retain(|to| !last(to).is_some_and(had));
         match names.as_slice() {
             [] => "accepted".into(),
             [one] => last(one).map_or("accepted".into(), |receipt| word(&receipt.stage)),
@@ -247,4 +256,37 @@ pub fn word(stage: &Stage) -> String {
     });
     let step = trail.and_then(|trail| trail.steps.last().map(|step| step.state));
     step.unwrap_or("?").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use peerbus_adapter::How;
+    use peerbus_wire::{BrokerFrame, MessageId};
+
+    use super::*;
+
+    #[test]
+    fn who_had_a_job_and_lost_it_is_not_counted() {
+        let at = |to: &str, stage| Receipt {
+            to: Some(to.to_owned()),
+            ..Receipt::new(MessageId::parse("j1").unwrap(), stage)
+        };
+        let (why, path) = ("it left".to_owned(), "drain".to_owned());
+        let seen = How::Seen {
+            path,
+            evidence: "tool_call".to_owned(),
+        };
+        let mut receipts = vec![at("ann", Stage::Recalled { why })];
+        let state = |receipts: &[Receipt]| {
+            let frames = BrokerFrame::receipts(receipts.to_vec());
+            let frames: Vec<Value> = frames
+                .map(|frame| serde_json::from_str(&frame.encode()).unwrap())
+                .collect();
+            let told = json!({ "seq": 1, "id": "j1", "from": "cyd", "at": 1, "frames": frames });
+            serde_json::from_value::<Told>(told).unwrap().state()
+        };
+        assert_eq!(state(&receipts), "accepted");
+        receipts.push(at("bob", Stage::Acked(Some(seen))));
+        assert_eq!(state(&receipts), "seen");
+    }
 }

@@ -217,7 +217,7 @@ impl Shared {
             return Err(format!(
                 "{peer} may not answer for this session: that takes a token other than the \
                  session's own, with the right `approve`, for which the name {peer} is kept \
-                 (`peerbus token add --names {peer}`)"
+                 (`peerbus token add {peer} --names {peer} --rights send,approve`)"
             ));
         }
         Ok(())

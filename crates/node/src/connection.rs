@@ -251,8 +251,9 @@ impl Ear {
 
     /// `for_text`: one for which it makes room; it does not mind that there is nothing to interrupt.
     async fn interrupt(&self, for_text: bool) -> Result<(), Error> {
-        self.may(Gate::Interrupt, "interrupt a session")?;
+        // Who opens a gate should not find a wall behind it.
         let control = self.controlled("interrupted")?;
+        self.may(Gate::Interrupt, "interrupt a session")?;
         if for_text && self.shared.activity() == Some(Activity::Idle) {
             return Ok(());
         }
@@ -260,10 +261,10 @@ impl Ear {
     }
 
     async fn control(&self, subtype: &str, params: Map<String, Value>) -> Result<Value, Error> {
+        let control = self.controlled("controlled")?;
         self.may(Gate::Control, "change how a session works")?;
         control::allowed(subtype, &params)?;
-        let asked = self.controlled("controlled")?.control(subtype, params);
-        control::within(asked).await
+        control::within(control.control(subtype, params)).await
     }
 
     fn stop(&self) -> Result<(), Error> {

@@ -1,5 +1,7 @@
 //! Mail that waits for the user, who decides about it here.
 
+use std::borrow::Cow;
+
 use peerbus_adapter::mailbox::quote::said;
 use peerbus_adapter::mailbox::{Mail, Undecided};
 use serde_json::{Value, json};
@@ -53,15 +55,20 @@ fn unknown() -> Error {
     )
 }
 
-/// A message as it is shown, with the digest of that.
+/// A message as it is shown, with the digest of that. Where it says something that the agent is
+/// shown beside its text, all of its body is shown.
 fn told(mail: &Mail) -> Value {
     let inbound = &mail.inbound;
+    let text = match mail.talk.meta.is_empty() {
+        true => said(&inbound.body),
+        false => Cow::from(&inbound.body),
+    };
     let mut shown = json!({
         "id": inbound.id,
         "from": inbound.from,
         "token": inbound.token,
         "sent_at": inbound.ts,
-        "text": said(&inbound.body),
+        "text": text,
     });
     shown["digest"] = digest(&shown).into();
     shown

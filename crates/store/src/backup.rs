@@ -29,6 +29,14 @@ pub enum BackupError {
         /// What the system said.
         source: io::Error,
     },
+    /// The file to restore from cannot be read.
+    #[error("cannot read {}: {source}; give a file that `peerbus backup` made", .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The file was not made by [`backup`].
     #[error("{} is no backup ({found}); give a file that `peerbus backup` made", .path.display())]
     NoBackup {
@@ -153,7 +161,12 @@ pub fn restore(from: &Path, db: &Path) -> Result<Restored, BackupError> {
         let path = path.to_owned();
         move |source| BackupError::File { path, source }
     };
-    drop(file::open_regular(from).map_err(failed(from))?);
+    drop(
+        file::open_regular(from).map_err(|source| BackupError::Unreadable {
+            path: from.to_owned(),
+            source,
+        })?,
+    );
     let (db, _lock) = open::claim(db)?;
     let staging = files::beside(&db, ".restoring");
     // Of a restore that was killed: nobody else has the lock.
@@ -178,7 +191,11 @@ pub fn restore(from: &Path, db: &Path) -> Result<Restored, BackupError> {
         Ok((aside, report))
     });
     fs::remove_dir_all(&staging).map_err(failed(&staging))?;
-    let (aside, report) = restored?;
+    let (aside, mut report) = restored?;
+    // What was verified before it was there lies there now.
+    if let Some(report) = &mut report {
+        report.path.clone_from(&db);
+    }
     Ok(Restored {
         path: db,
         aside,

@@ -72,7 +72,7 @@ pub(crate) fn make_private(db: &Path) -> Result<(), (PathBuf, io::Error)> {
             Ok(Some(mode)) => tracing::warn!(
                 path = %path.display(),
                 mode = format_args!("{mode:04o}"),
-                "others could read or write this file; its mode is 0600 from here on"
+                "others had rights to this file; its mode is 0600 from here on"
             ),
             Err(error) => return Err((path, error)),
         }

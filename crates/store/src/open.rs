@@ -142,6 +142,7 @@ pub(crate) fn claim(path: &Path) -> Result<(PathBuf, Lock), OpenError> {
 }
 
 pub(crate) fn open_with(path: &Path, steps: &[Step]) -> Result<SqliteStore, OpenError> {
+    schema::check_header(path)?;
     let (path, lock) = claim(path)?;
     create_file(&path).map_err(|source| OpenError::File {
         path: path.clone(),

@@ -1,7 +1,9 @@
 //! The tables, and how a database gets from an older schema to this one.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use peerbus_os::file;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 /// "pbus" in the header of every peerbus database.
@@ -94,6 +96,36 @@ pub(crate) fn version(db: &Connection, path: &Path, known: u32) -> Result<u32, S
             found: format!("an SQLite database with application id {application}"),
         }),
     }
+}
+
+/// Where a database's header has how many pages there are, and whose it is.
+const PAGES_AT: usize = 28;
+const APPLICATION_AT: usize = 68;
+
+/// Fails when the first bytes of a file show that it is none of ours: before anything is made
+/// private, or made beside it. What they do not tell, [`version`] does.
+pub(crate) fn check_header(path: &Path) -> Result<(), SchemaError> {
+    let mut header = Vec::new();
+    let read = file::open_regular(path).and_then(|file| file.take(100).read_to_end(&mut header));
+    // Whatever is wrong with the file itself is told where it is used.
+    if read.is_err() || header.is_empty() {
+        return Ok(());
+    }
+    let number = |at: usize| {
+        let bytes = header
+            .get(at..at + 4)
+            .and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, i32::from_be_bytes)
+    };
+    let found = match number(APPLICATION_AT) {
+        _ if !header.starts_with(b"SQLite format 3\0") => "no SQLite header".into(),
+        APPLICATION_ID => return Ok(()),
+        // One that was being made has its first page alone.
+        0 if number(PAGES_AT) < 2 => return Ok(()),
+        other => format!("an SQLite database with application id {other}"),
+    };
+    let path = path.to_owned();
+    Err(SchemaError::Foreign { path, found })
 }
 
 /// Application id, user version, and how many tables and the like there are.

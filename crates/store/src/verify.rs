@@ -78,15 +78,21 @@ impl fmt::Display for Witnessed {
     }
 }
 
+/// `1 block`, `2 blocks`.
+fn plural(count: u64, noun: &str) -> String {
+    let ending = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{ending}")
+}
+
 impl fmt::Display for AuditReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hash = |hash: &Hash| hex::encode(hash);
         write!(
             f,
-            "{}: {} blocks, {} events",
+            "{}: {}, {}",
             self.path.display(),
-            self.blocks,
-            self.events
+            plural(self.blocks, "block"),
+            plural(self.events, "event")
         )?;
         if let (Some(first), Some(last)) = (self.first_ms, self.last_ms) {
             write!(f, ", from {} to {}", Utc(first), Utc(last))?;
@@ -103,6 +109,10 @@ impl fmt::Display for AuditReport {
         }
         match self.older {
             0 => write!(f, "; the queue agrees")?,
+            1 => write!(
+                f,
+                "; the queue agrees, but for 1 delivery that is older than the chain"
+            )?,
             older => write!(
                 f,
                 "; the queue agrees, but for {older} deliveries that are older than the chain"
@@ -110,12 +120,13 @@ impl fmt::Display for AuditReport {
         }
         match (self.intact, self.unhashed) {
             (0, 0) => {}
-            (intact, 0) => write!(f, "; {intact} stored messages are as they were accepted")?,
-            (intact, unhashed) => write!(
-                f,
-                "; {intact} stored messages are as they were accepted, of {unhashed} older ones \
-                 that is not known"
-            )?,
+            (1, _) => write!(f, "; 1 stored message is as it was accepted")?,
+            (intact, _) => write!(f, "; {intact} stored messages are as they were accepted")?,
+        }
+        match self.unhashed {
+            0 => {}
+            1 => write!(f, ", of 1 older one that is not known")?,
+            unhashed => write!(f, ", of {unhashed} older ones that is not known")?,
         }
         write!(
             f,
@@ -138,7 +149,15 @@ pub enum VerifyError {
         /// What the system said.
         source: io::Error,
     },
-    /// The file is not ours, or of a newer peerbus.
+    /// The file is something else.
+    #[error("{} is no peerbus database (found {found}); give the path of one", .path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What was found in it.
+        found: String,
+    },
+    /// A newer peerbus wrote the file.
     #[error(transparent)]
     Schema(#[from] SchemaError),
     /// The schema is older than this program's.
@@ -304,17 +323,14 @@ pub(crate) fn check_schema(db: &Connection, path: &Path) -> Result<(), VerifyErr
     let known = u32::try_from(STEPS.len()).unwrap_or(u32::MAX);
     let version = schema::version(db, path, known).map_err(|error| match error {
         SchemaError::Sqlite { source, .. } => damaged(source),
-        other => other.into(),
+        SchemaError::Foreign { path, found } => VerifyError::Foreign { path, found },
+        newer @ SchemaError::Newer { .. } => newer.into(),
     })?;
     match version {
-        0 => {
-            let found = "nothing in it".into();
-            Err(SchemaError::Foreign {
-                path: path.to_owned(),
-                found,
-            }
-            .into())
-        }
+        0 => Err(VerifyError::Foreign {
+            path: path.to_owned(),
+            found: "nothing in it".into(),
+        }),
         found if found < known => Err(VerifyError::Older {
             path: path.to_owned(),
             found,

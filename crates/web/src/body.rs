@@ -1,13 +1,16 @@
 //! The body of a request: how it comes, and how it is read.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::error::Error as _;
 use std::iter::successors;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::http::{HeaderMap, StatusCode, header};
 use peerbus_wire::escape;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::answer::{Failure, SAID_CHARS};
@@ -16,6 +19,10 @@ use crate::answer::{Failure, SAID_CHARS};
 const BODY_BYTES_MAX: usize = 1_048_576;
 /// How long a request's body may take to come.
 const BODY: Duration = Duration::from_secs(30);
+/// Bodies that may come at once before their signature is looked at.
+pub(crate) const UNSIGNED_MAX: usize = 64;
+/// Bodies that may come at once from one token.
+pub(crate) const BODIES_OF_TOKEN: usize = 32;
 /// What some programs put in front of a text.
 const BOM: char = '\u{feff}';
 
@@ -59,8 +66,41 @@ fn charset(kind: &str) -> Option<&str> {
     })
 }
 
+/// Bodies that are on their way, by arrival: dropping one's sender gives it up.
+pub(crate) struct Arriving {
+    most: usize,
+    places: Mutex<VecDeque<oneshot::Sender<()>>>,
+}
+
+impl Arriving {
+    pub(crate) fn new(most: usize) -> Self {
+        let places = Mutex::default();
+        Self { most, places }
+    }
+
+    /// The body of a request, unless too many come after it.
+    pub(crate) async fn read(&self, content: Body) -> Result<Bytes, Failure> {
+        let (place, given_up) = oneshot::channel();
+        {
+            let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+            places.retain(|place| !place.is_closed());
+            places.push_back(place);
+            if places.len() > self.most {
+                places.pop_front();
+            }
+        }
+        tokio::select! {
+            read = read(content) => read,
+            _none = given_up => {
+                let why = "too many requests came while this one was on its way; send it again";
+                Err(Failure::new(StatusCode::TOO_MANY_REQUESTS, why).retry_after(1))
+            }
+        }
+    }
+}
+
 /// All of a body that was checked.
-pub(crate) async fn read(body: Body) -> Result<Bytes, Failure> {
+async fn read(body: Body) -> Result<Bytes, Failure> {
     let bytes = timeout(BODY, to_bytes(body, BODY_BYTES_MAX)).await;
     let bytes = bytes.map_err(|_late| {
         let why = format!("the body did not come within {} s", BODY.as_secs());

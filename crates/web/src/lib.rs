@@ -52,6 +52,9 @@ pub struct Options {
     pub operator: Vec<PathBuf>,
     /// Checks the audit chain of the database at a path: what it is like, or what is wrong.
     pub audit: fn(&Path) -> Result<String, String>,
+    /// It was started by an agent, or by what one runs: texts that were not shown to all whom they
+    /// are for are kept from who looks.
+    pub agent: bool,
 }
 
 /// What the handlers share.
@@ -61,7 +64,7 @@ pub(crate) struct App {
     tokens: Tokens,
     peers: Peers,
     streams: Streams,
-    unsigned: send::Unsigned,
+    unsigned: body::Arriving,
     dashboard: dashboard::Dashboard,
 }
 
@@ -89,7 +92,7 @@ impl Gateway {
             tokens,
             peers: Peers::default(),
             streams: Streams::new(),
-            unsigned: send::Unsigned::default(),
+            unsigned: body::Arriving::new(body::UNSIGNED_MAX),
             dashboard: dashboard::Dashboard::new(&options),
             options,
         });

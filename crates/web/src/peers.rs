@@ -15,6 +15,7 @@ use tokio::sync::Semaphore;
 
 use crate::answer::Failure;
 use crate::answered::Answered;
+use crate::body::{Arriving, BODIES_OF_TOKEN};
 use crate::kept::{UNCONFIRMED_BYTES_MAX, UNCONFIRMED_MAX};
 use crate::replies::Replies;
 use crate::streams::STREAMS_OF_TOKEN;
@@ -41,6 +42,8 @@ pub(crate) struct Peer {
     pub(crate) bus: Bus,
     pub(crate) replies: Arc<Replies>,
     pub(crate) answered: Answered,
+    /// Of its requests.
+    pub(crate) bodies: Arriving,
     /// Places for its streams.
     pub(crate) streams: Arc<Semaphore>,
     /// Places for its connections that no newcomer gets.
@@ -118,6 +121,7 @@ impl App {
             bus,
             replies,
             answered: Answered::default(),
+            bodies: Arriving::new(BODIES_OF_TOKEN),
             streams: Arc::new(Semaphore::new(STREAMS_OF_TOKEN)),
             connections: Arc::new(Semaphore::new(CONNECTIONS_OF_TOKEN)),
             pace: Mutex::new(Pace::new(Instant::now())),

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
 use peerbus_adapter::mailbox::{quote, receipt};
-use peerbus_adapter::{Bus, Event, How, Inbound, LinkState, Receipt, wall_ms};
+use peerbus_adapter::{Bus, Event, How, Inbound, LinkState, Receipt, rfc3339, wall_ms};
 use peerbus_mcp::Trail;
 use peerbus_wire::{Conversation, escape_json};
 use serde::Serialize;
@@ -393,8 +393,38 @@ fn said(message: &Inbound) -> Option<String> {
 fn fate(told: &Receipt) -> String {
     let known = receipt(told);
     let told = known.unwrap_or_else(|| {
-        let reason = Trail::new(told.id.as_str(), std::slice::from_ref(told), wall_ms()).note;
-        json!({ "id": told.id.as_str(), "to": told.to, "stage": told.stage.word(), "reason": reason })
+        let at = told.at_ms.map(rfc3339);
+        // It comes again as it is, whenever that is.
+        let undated = Receipt {
+            at_ms: None,
+            ..told.clone()
+        };
+        let reason = Trail::new(told.id.as_str(), &[undated], wall_ms()).note;
+        let stage = told.stage.word();
+        json!({ "id": told.id.as_str(), "to": told.to, "at": at, "stage": stage, "reason": reason })
     });
     told.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use peerbus_adapter::Stage;
+    use peerbus_wire::MessageId;
+
+    use super::*;
+
+    #[test]
+    fn what_comes_again_says_when_it_was_so_and_no_age() {
+        let told = Receipt {
+            id: MessageId::parse("m1").unwrap(),
+            at_ms: Some(1),
+            key: None,
+            to: Some("bob".into()),
+            stage: Stage::Delivered,
+        };
+        let said: serde_json::Value = serde_json::from_str(&fate(&told)).unwrap();
+        assert_eq!(said["at"], "1970-01-01T00:00:00.001Z");
+        let reason = "bob got it and has not said what became of it";
+        assert_eq!(said["reason"], reason);
+    }
 }

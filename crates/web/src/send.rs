@@ -1,12 +1,10 @@
 //! Messages in: `POST /hook/PEER` and `POST /v1/messages`. The answer is the broker's receipt.
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::body::{Body, Bytes};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
@@ -18,7 +16,6 @@ use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use tokio::sync::oneshot;
 
 use crate::App;
 use crate::answer::Failure;
@@ -32,8 +29,6 @@ const ACCEPTS: Duration = Duration::from_secs(10);
 const LOOK_UP: Duration = Duration::from_secs(2);
 /// Longest `Idempotency-Key`, in bytes.
 const KEY_BYTES_MAX: usize = 255;
-/// Bodies that may come at once before their signature is looked at.
-const UNSIGNED_MAX: usize = 64;
 /// Where senders of webhooks name a delivery, the same when they repeat it.
 const DELIVERIES: [&str; 6] = [
     "x-github-delivery",
@@ -49,31 +44,6 @@ const REPLACED: &str = "the body held what many readers of JSON refuse, and the 
     U+FFFD for half of a surrogate pair, a text of its digits for a number that no double holds";
 
 type Answer = Result<Json<Value>, Failure>;
-
-/// Bodies that come before it is known whose they are, by arrival: dropping one's sender gives it up.
-#[derive(Default)]
-pub(crate) struct Unsigned(Mutex<VecDeque<oneshot::Sender<()>>>);
-
-impl Unsigned {
-    /// The body of a request that somebody may have signed, unless too many come after it.
-    async fn read(&self, content: Body) -> Result<Bytes, Failure> {
-        let (place, given_up) = oneshot::channel();
-        {
-            let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            places.push_back(place);
-            if places.len() > UNSIGNED_MAX {
-                places.pop_front();
-            }
-        }
-        tokio::select! {
-            read = body::read(content) => read,
-            _none = given_up => {
-                let why = "too many signed requests came while this one was on its way; send it again";
-                Err(Failure::new(StatusCode::TOO_MANY_REQUESTS, why).retry_after(1))
-            }
-        }
-    }
-}
 
 /// Requests that are one, if they have the same.
 enum Key {
@@ -100,7 +70,7 @@ pub(crate) async fn message(State(app): State<Arc<App>>, request: Request) -> An
     let caller = app.admit(&request)?;
     let key = key(request.headers())?;
     body::check(request.headers())?;
-    let bytes = body::read(request.into_body()).await?;
+    let bytes = caller.peer.bodies.read(request.into_body()).await?;
     let caller = app.still(caller)?;
     let text = readable(body::text(&bytes)?);
     let message: Message<'_> = serde_json::from_str(&text).map_err(|error| not_json(&error))?;
@@ -142,7 +112,7 @@ pub(crate) async fn hook(
     let (parts, content) = request.into_parts();
     let (caller, bytes) = match admitted {
         Some(caller) => {
-            let bytes = body::read(content).await?;
+            let bytes = caller.peer.bodies.read(content).await?;
             (app.still(caller)?, bytes)
         }
         None => {
@@ -336,6 +306,12 @@ fn away(why: &str) -> Failure {
 
 /// Sends a body, once for a key.
 async fn post(caller: &Caller, to: &str, body: &str, key: Option<Key>) -> Answer {
+    if to.starts_with('#') {
+        return Err(bad(format!(
+            "\"{}\" is a group, and nothing is sent to groups from here: name a peer",
+            escape(to, 80)
+        )));
+    }
     let name = PeerName::parse(to)
         .map_err(|error| bad(format!("\"{}\" is no peer's name: {error}", escape(to, 80))))?;
     if !caller.token.may_write_to(&name) {
@@ -450,7 +426,10 @@ async fn unknown(caller: &Caller, to: &PeerName) -> Failure {
         near = similar(&others, to.as_str());
     }
     let why = match near.as_slice() {
-        [] => format!("nobody here is called {to}, or not any more"),
+        [] => format!(
+            "nobody here is called {to}, or not any more: a peer can be written to once a session of \
+             its name has joined, and `peerbus peers --all` shows who is known"
+        ),
         near => format!(
             "nobody here is called {to}. Did you mean {}?",
             near.join(" or ")

@@ -186,7 +186,7 @@ fn parse(text: &str) -> Result<WebFile, String> {
         let before = error.span().and_then(|span| text.get(..span.start));
         let line = before.map_or(1, |before| before.matches('\n').count() + 1);
         format!(
-            "cannot be used: line {line}: {}",
+            "cannot be used: line {line}: {}: correct it, or put a copy of the file back",
             escape(error.message(), 200)
         )
     })?;

@@ -7,7 +7,7 @@ use rustix::process::{Signal, kill_process};
 use serde_json::json;
 
 use super::World;
-use crate::support::{Broker, Home, Lines, Mcp, Raw, eventually};
+use crate::support::{Broker, Finished, Home, Lines, Mcp, Raw, eventually};
 
 /// A tool call that fails as long as there is no broker; gives the sentence.
 fn peers(mcp: &mut Mcp) -> Result<(), String> {
@@ -55,6 +55,21 @@ fn a_broker_that_nobody_uses_ends_and_is_back_with_what_waits() {
         .ok();
     assert!(got.contains("still here"), "{got}");
     world.stop();
+}
+
+#[test]
+fn a_stop_that_cannot_keep_sessions_from_starting_another_broker_stops_none_and_says_so() {
+    let world = World::new();
+    world.register("bob");
+    let mut stop = world.peerbus(&["stop"]);
+    let said = Finished::of(stop.env("XDG_STATE_HOME", "/dev/null")).fails(1);
+    assert!(
+        said.contains("a broker that runs was told nothing") && said.contains("--socket PATH"),
+        "{said}"
+    );
+    let socket = world.state("peerbus.sock").display().to_string();
+    world.run(&["stop", "--socket", &socket]).ok();
+    world.ends();
 }
 
 /// Starts a broker that ends after so many seconds without anybody.

@@ -331,6 +331,30 @@ fn a_log_that_cannot_be_is_not_promised() {
     let said = world.run(&["peers"]).fails(1);
     assert!(said.contains("none could be started"), "{said}");
     assert!(!said.contains("its log"), "{said}");
+    for args in [&["peers"][..], &["status", "m1"]] {
+        let mut command = world.peerbus(args);
+        let said = Finished::of(command.env("XDG_STATE_HOME", "/dev/null")).fails(1);
+        assert!(
+            said.contains("or set HOME or XDG_STATE_HOME to another"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_variable_that_leads_away_from_the_credentials_is_named() {
+    let world = World::new();
+    world.register("bob");
+    let mut command = world.peerbus(&["peers"]);
+    command.env("PEERBUS_AUTOSTART", "off");
+    let said = Finished::of(command.env("XDG_CONFIG_HOME", world.path("elsewhere"))).fails(2);
+    let file = world.home.credentials().display().to_string();
+    assert!(
+        said.contains("where XDG_CONFIG_HOME leads") && said.contains(&file),
+        "{said}"
+    );
+    assert!(!said.contains("peerbus serve"), "{said}");
+    world.stop();
 }
 
 #[test]
@@ -372,7 +396,8 @@ fn what_is_kept_is_also_set_for_a_broker_on_demand() {
     let mut wrong = world.peerbus(&["peers"]);
     let said = Finished::of(wrong.env("PEERBUS_HISTORY", "perhaps")).fails(1);
     assert!(
-        said.contains("invalid value 'perhaps' for '--history"),
+        said.contains("invalid value 'perhaps' for '--history AGE,SIZE'")
+            && said.contains("PEERBUS_HISTORY"),
         "{said}"
     );
     world.run(&["peers"]).ok();

@@ -49,6 +49,63 @@ fn twenty_adapters_at_once_on_a_clean_home_get_one_broker() {
 }
 
 #[test]
+fn credentials_that_are_gone_are_missed_and_new_ones_said_not_to_reach_the_old_names() {
+    let world = World::new();
+    world.register("bob");
+    let file = world.home.credentials();
+    let kept = world.home.path().join("kept.toml");
+    fs::rename(&file, &kept).expect("it is there");
+    let found = |words: &str| {
+        let lines = world.run(&["doctor"]).stdout;
+        lines
+            .lines()
+            .find(|line| line.contains(words))
+            .map(str::to_owned)
+    };
+    for running in [true, false] {
+        let line = found("credentials: no credentials at ").expect("it is missed");
+        assert!(
+            line.starts_with("failed ")
+                && line.contains("remedy: if there were some, put that file"),
+            "{line}"
+        );
+        assert_eq!(found("credentials: there is no"), None);
+        assert!(!file.exists(), "doctor makes none");
+        if running {
+            let said = world.run(&["peers"]).fails(2);
+            assert!(said.contains("put that file back"), "{said}");
+            world.stop();
+        }
+    }
+    world.has_none();
+
+    let peers = world.run(&["peers"]);
+    let says = "are new, and the database has 1 name of another token";
+    assert!(
+        peers.stderr.contains(says) && peers.stderr.contains("put it there"),
+        "{}",
+        peers.stderr
+    );
+    peers.ok();
+    let warned = found("warning names: ").expect("a warning");
+    assert!(
+        warned.contains("the database had 1 name of other tokens")
+            && warned.contains("remedy: if credentials.toml was lost"),
+        "{warned}"
+    );
+
+    fs::rename(&kept, &file).expect("it can be replaced");
+    let said = world.run(&["peers"]).fails(1);
+    assert!(said.contains("refused the token"), "{said}");
+    assert!(said.contains("`peerbus stop` first"), "{said}");
+    world.stop();
+    let peers = world.run(&["peers", "--all"]);
+    assert!(!peers.stderr.contains("another token"), "{}", peers.stderr);
+    assert!(peers.ok().contains("bob"));
+    assert_eq!(found("warning names: "), None);
+}
+
+#[test]
 fn a_broker_that_is_killed_is_back_with_the_next_need_and_nothing_is_lost() {
     let world = World::new();
     let mut alice = world.adapter("alice");

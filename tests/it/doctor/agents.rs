@@ -28,6 +28,25 @@ impl Setup {
 }
 
 #[test]
+fn a_file_of_claude_code_with_comments_is_pointed_out() {
+    let setup = Setup::new();
+    setup.edit(".claude.json", "{", "{ // mine\n");
+    setup.edit(".gemini/settings.json", "{", "{ // mine\n");
+    let (lines, code) = setup.doctor(&[]);
+    let told: Vec<_> = lines
+        .iter()
+        .filter(|line| line.contains("a strict reader of"))
+        .collect();
+    assert!(
+        told.len() == 1
+            && told[0].starts_with("warning claude-code: ")
+            && told[0].contains(".claude.json has comments"),
+        "{lines:#?}"
+    );
+    assert_eq!(code, Some(0));
+}
+
+#[test]
 fn what_keeps_an_installed_adapter_from_starting_is_found_with_one_remedy() {
     let setup = Setup::new();
     let variable = "remedy: correct it there, or take it out";

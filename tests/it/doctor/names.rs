@@ -1,8 +1,8 @@
-//! `PEERBUS_NAME`: whose it is, and who has it.
+//! Variables: what is wrong with them; of `PEERBUS_NAME` whose it is, and who has it.
 
 use crate::support::{Home, Mcp};
 
-use super::{OTHER_SECRET, Setup};
+use super::{OTHER_SECRET, Setup, has_failed};
 
 #[test]
 fn a_name_of_another_token_and_one_in_use_are_told_apart() {
@@ -57,4 +57,37 @@ fn who_has_a_name_is_told() {
         lines.iter().any(told).then_some(())
     });
     drop(carol);
+}
+
+#[test]
+fn every_variable_that_is_wrong_is_named() {
+    let setup = Setup::new();
+    let wrong = [
+        ("PEERBUS_URL", "http://x"),
+        ("PEERBUS_FROM", "alice"),
+        ("PEERBUS_HMAC_SECRET", "short"),
+        ("PEERBUS_NAME", "a b"),
+        ("PEERBUS_GROUPS", "{x}"),
+        ("PEERBUS_HISTORY", "foo"),
+        ("PEERBUS_ACK", "never"),
+        ("PEERBUS_BUDGET", "many"),
+        ("PEERBUS_TOOL_NAMES", "dots"),
+        ("PEERBUS_WAKE", "telepathy"),
+    ];
+    let (lines, code) = setup.doctor(&wrong);
+    assert_eq!(code, Some(1));
+    for (name, value) in wrong {
+        // A URL is told as such.
+        let named = if name == "PEERBUS_URL" { value } else { name };
+        let line = lines.iter().find(|line| line.contains(named));
+        assert!(
+            line.is_some_and(|line| line.starts_with("failed ")),
+            "{name}: {lines:#?}"
+        );
+        let (lines, _) = setup.doctor(&[(name, value)]);
+        let all_well = lines
+            .iter()
+            .any(|line| line.starts_with("ok      settings: "));
+        assert!(!all_well && has_failed(&lines), "{name}: {lines:#?}");
+    }
 }

@@ -30,6 +30,38 @@ fn where_the_record_cannot_be_kept_nothing_is_changed() {
 }
 
 #[test]
+fn what_lies_in_the_way_is_to_be_moved() {
+    let home = Home::new();
+    fs::create_dir(home.path().join(".claude.json")).expect("a directory");
+    let said = home.run(&["install", "claude-code"]).fails(1);
+    assert!(
+        said.contains(".claude.json is not a file: move what lies there"),
+        "{said}"
+    );
+}
+
+#[test]
+fn in_the_home_one_scope_leaves_the_other_what_both_use() {
+    for (first, second) in [("--user", "--project"), ("--project", "--user")] {
+        let home = Home::new();
+        let hooks = || fs::read_to_string(home.path().join(".claude/settings.json"));
+        home.run(&["install", "claude-code", first]).ok();
+        home.run(&["install", "claude-code", second]).ok();
+        let out = home.run(&["uninstall", "claude-code", second]);
+        assert!(
+            out.stderr.contains(&format!(
+                "what `peerbus install claude-code {first}` made needs it"
+            )),
+            "{}",
+            out.stderr
+        );
+        assert!(hooks().expect("the hooks").contains("peerbus hook"));
+        home.run(&["uninstall", "claude-code", first]).ok();
+        assert!(hooks().is_err(), "it was made for them");
+    }
+}
+
+#[test]
 fn what_was_changed_before_a_failure_is_named_and_can_be_undone() {
     let home = Home::new();
     // So long a name leaves no room for the file that replaces it.
@@ -44,6 +76,34 @@ fn what_was_changed_before_a_failure_is_named_and_can_be_undone() {
         "{said}"
     );
     home.run(&["uninstall", "claude-code"]).ok();
+    assert_eq!(tree(home.path()), before);
+}
+
+#[test]
+fn what_nobody_reads_is_done_all_the_same() {
+    let home = Home::new();
+    let before = tree(home.path());
+    let file = home.path().join(".gemini/settings.json");
+    let done = home.run_unread(&["install", "gemini"]);
+    assert!(done.stderr.contains("is now installed"), "{}", done.stderr);
+    done.ok();
+    let text = fs::read_to_string(&file).expect("it is written");
+    assert!(text.contains("peerbus"), "{text}");
+    home.run_unread(&["uninstall", "gemini"]).ok();
+    assert!(!file.exists());
+    let full = || {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full");
+        full.expect("a device")
+    };
+    for (verb, says) in [
+        ("install", "is now installed"),
+        ("uninstall", "is no longer"),
+    ] {
+        let said = fails(home.peerbus(&[verb, "gemini"]).stdout(full()));
+        assert!(said.contains(says), "{said}");
+        assert!(said.contains("cannot write to stdout"), "{said}");
+    }
+    home.run_unread(&["install", "gemini", "--dry-run"]).ok();
     assert_eq!(tree(home.path()), before);
 }
 

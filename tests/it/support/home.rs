@@ -48,6 +48,13 @@ impl Home {
         Finished::of(&mut self.peerbus(args))
     }
 
+    /// Runs `peerbus` to its end, with a stdout that has lost its reader.
+    pub(crate) fn run_unread(&self, args: &[&str]) -> Finished {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        Finished::of(self.peerbus(args).stdout(writer))
+    }
+
     /// Where `serve` keeps its database.
     pub(crate) fn database(&self) -> PathBuf {
         self.path().join(".local/state/peerbus/peerbus.db")

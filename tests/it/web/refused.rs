@@ -46,7 +46,15 @@ const REFUSED: &[Refused] = &[
         &[CI],
         b"x",
         404,
-        "nobody here is called nobody",
+        "nobody here is called nobody, or not any more: a peer can be written to once",
+    ),
+    ("POST /hook/%23api", &[CI], b"x", 400, "is a group"),
+    (
+        "POST /v1/messages",
+        &[CI],
+        br##"{"to":"#api","body":1}"##,
+        400,
+        "is a group",
     ),
     ("POST /hook/a%20b", &[CI], b"x", 400, "is no peer's name"),
     ("POST /hook/bob%ff", &[CI], b"x", 400, "not UTF-8"),
@@ -284,6 +292,48 @@ fn names_that_would_be_one_peer_are_refused_and_tokens_are_listed_without_their_
         "{listed}"
     );
     home.run(&["web", "token", "revoke", "nobody"]).fails(2);
+    let said = home.run(&["web", "token", "revoke", "CI"]).ok();
+    assert!(said.contains("token ci is revoked"), "{said}");
+    assert_eq!(home.run(&["web", "token", "list"]).ok(), "no tokens\n");
+}
+
+#[test]
+fn what_a_token_loses_it_loses_whoever_reads_of_it() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let rights = || home.run(&["token", "list"]).ok();
+    token(&home, &["ci"]);
+    let _gateway = Gateway::start(&home);
+    home.run_unread(&["web", "token", "add", "phone", "--approve"])
+        .ok();
+    assert!(rights().contains("send,approve"), "{}", rights());
+    home.run_unread(&["web", "token", "revoke", "phone"]).ok();
+    assert!(!rights().contains("approve"), "{}", rights());
+    broker.stop();
+}
+
+#[test]
+fn who_makes_a_token_for_a_name_that_nobody_has_is_told() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let _bob = agent(&home, "bob");
+    eventually("bob is known", || {
+        let peers = home.run(&["peers"]).ok();
+        peers.contains("bob").then_some(())
+    });
+    let to = ["--to", "BOB", "--to", "bo*", "--to", "reviewer"];
+    let made = home.run(&[&["web", "token", "add", "ci"], &to[..]].concat());
+    let told: Vec<_> = made
+        .stderr
+        .lines()
+        .filter(|line| line.contains("no peer is called"))
+        .collect();
+    let [told] = told.as_slice() else {
+        panic!("{}", made.stderr);
+    };
+    assert!(told.contains("called reviewer now"), "{told}");
+    made.ok();
+    broker.stop();
 }
 
 #[test]

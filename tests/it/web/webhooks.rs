@@ -192,6 +192,7 @@ fn a_token_that_signs_stands_in_the_file_and_its_maker_is_told() {
     for (args, says) in [
         (["--by", "digest"], "no way to show a token"),
         (["--header", "authorization"], "its receiver would see it"),
+        (["--by=signature", "--approve"], "leave out --approve"),
     ] {
         let refused = home
             .run(&[&["web", "token", "add", "x"], &args[..]].concat())

@@ -45,6 +45,22 @@ pub async fn ask(socket: &Path, method: &str, target: &str) -> Result<(u16, Stri
     timeout(PATIENCE, asked).await?
 }
 
+/// What a broker found of names that nobody can use, from what it answers to `GET /broker`.
+#[must_use]
+pub fn unadmitted(about: &str) -> Option<String> {
+    let about: Value = serde_json::from_str(about).ok()?;
+    let names = about["unadmitted"].as_u64().filter(|names| *names > 0)?;
+    let names = if names == 1 {
+        "1 name".into()
+    } else {
+        format!("{names} names")
+    };
+    Some(format!(
+        "the database had {names} of other tokens than the broker admitted when it started: nobody \
+         could use them, or read the mail for them"
+    ))
+}
+
 /// How a broker came to be, and when, from what it answers to `GET /broker`.
 #[must_use]
 pub fn came_to_be(about: &str) -> Option<String> {

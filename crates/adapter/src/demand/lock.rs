@@ -102,9 +102,9 @@ pub(super) fn turn_file(state_dir: &Path) -> PathBuf {
 
 /// Takes the turn to start a broker, if nobody else has it; it lasts until the file is dropped.
 pub(super) fn try_turn(state_dir: &Path) -> io::Result<Option<File>> {
-    dir::create_private(state_dir).map_err(|error| named(state_dir, error))?;
+    dir::create_private(state_dir).map_err(|error| unwritable(state_dir, error))?;
     let path = turn_file(state_dir);
-    let lock = file::open_private(&path).map_err(|error| named(&path, error))?;
+    let lock = file::open_private(&path).map_err(|error| unwritable(&path, error))?;
     match lock.try_lock() {
         Ok(()) => Ok(Some(lock)),
         Err(TryLockError::WouldBlock) => Ok(None),
@@ -132,6 +132,19 @@ pub fn turn(state_dir: &Path, deadline: Instant) -> io::Result<File> {
 /// An error with the path that it is about.
 pub(super) fn named(path: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// The same of something in the state directory, with what helps where that is the cause.
+pub(super) fn unwritable(path: &Path, error: io::Error) -> io::Error {
+    let remedy = match error.kind() {
+        io::ErrorKind::PermissionDenied
+        | io::ErrorKind::ReadOnlyFilesystem
+        | io::ErrorKind::NotADirectory => {
+            "; make its directory one that you can write, or set HOME or XDG_STATE_HOME to another"
+        }
+        _ => "",
+    };
+    io::Error::new(error.kind(), format!("{}: {error}{remedy}", path.display()))
 }
 
 #[cfg(test)]

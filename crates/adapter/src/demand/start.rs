@@ -11,13 +11,14 @@ use peerbus_os::socket;
 use peerbus_wire::escape;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::lock::{known_holder, named, try_turn, turn_file, with_named};
+use super::lock::{known_holder, named, try_turn, turn_file, unwritable, with_named};
 use super::log::open_log;
 use super::{is_handed_on, mark};
 use crate::paths::{DATABASE, Paths};
 use crate::stopped::stopped;
 
-/// What a broker that was started writes to its standard output, once: that it serves.
+/// What a broker that was started writes to its standard output, once: that it serves. A line after
+/// it is for whoever needed the broker.
 pub const READY: &str = "ready";
 /// That another process has the database or the socket, and how the sentence begins about it.
 pub const HELD: &str = "held ";
@@ -129,7 +130,7 @@ impl Starter {
         if self.mark.is_some() && self.waits().is_none() {
             mark::take_mark_away(&self.state_dir)?;
         }
-        let log = open_log(&self.log).map_err(|error| named(&self.log, error))?;
+        let log = open_log(&self.log).map_err(|error| unwritable(&self.log, error))?;
         let (reader, writer) = io::pipe()?;
         let handed_on = std::env::vars_os().filter(|(name, _)| is_handed_on(name));
         let program = program()?;
@@ -147,7 +148,11 @@ impl Starter {
         let word = word(reader);
         // It has started the broker and ended: the broker is nobody's child.
         child.wait()?;
-        Ok(read(&word?))
+        let word = word?;
+        if let Some(warning) = word.lines().nth(1) {
+            tracing::warn!("{}", escape(warning, WORD_CHARS));
+        }
+        Ok(read(&word))
     }
 }
 
@@ -164,7 +169,7 @@ fn program() -> io::Result<PathBuf> {
     Ok(program)
 }
 
-/// The first line that comes, or what came before the end.
+/// The first line that comes, with what was written along with it; or what came before the end.
 fn word(mut from: PipeReader) -> io::Result<String> {
     let deadline = Instant::now() + READY_WITHIN;
     let mut bytes = Vec::new();
@@ -185,7 +190,7 @@ fn word(mut from: PipeReader) -> io::Result<String> {
             Err(rustix::io::Errno::INTR) => continue,
             Err(error) => return Err(error.into()),
         }
-        let mut some = [0; 1_024];
+        let mut some = [0; WORD_BYTES_MAX];
         match from.read(&mut some)? {
             0 => break,
             read => bytes.extend_from_slice(&some[..read]),

@@ -31,6 +31,8 @@ const PEOPLES_MAX: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Between two looks at the socket's file, where nothing tells that it is gone.
 const LOOK: Duration = Duration::from_secs(10);
+/// The same where the system tells of most.
+const LOOK_WATCHED: Duration = Duration::from_secs(60);
 /// From the word that it may be gone to the look: whoever removes a whole directory is let finish.
 const SETTLED: Duration = Duration::from_secs(1);
 /// How long one that connects may take to say what it is.
@@ -83,12 +85,12 @@ impl SessionSocket {
 
     /// Binds it anew if its file is gone or is another one. What hinders that may pass.
     /// Gives when to look again, if nothing tells.
-    fn look(&mut self) -> Option<Instant> {
-        let again = Some(Instant::now() + LOOK);
+    fn look(&mut self) -> Instant {
         let is_told = self.watch.open(self.place.dir());
+        let pause = if is_told { LOOK_WATCHED } else { LOOK };
         if self.place.stands() {
             self.path.send_modify(|_| {});
-            return again.filter(|_| !is_told);
+            return Instant::now() + pause;
         }
         let bound = Place::bind(&self.paths, self.client).and_then(|(place, listener)| {
             listener.set_nonblocking(true)?;
@@ -99,11 +101,11 @@ impl SessionSocket {
                 self.path.send_replace(place.path().to_owned());
                 (self.place, self.listener) = (place, listener);
                 self.watch = DirectoryWatch::new(Watched::Lost);
-                again.filter(|_| !self.watch.open(self.place.dir()))
+                Instant::now()
             }
             Err(error) => {
                 tracing::debug!(%error, "the session's socket is gone");
-                again
+                Instant::now() + LOOK
             }
         }
     }
@@ -129,11 +131,11 @@ impl SessionSocket {
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
                 Some(_) = connections.join_next() => continue,
-                () = self.watch.changed(is_ours), if look_at.is_none() => {
-                    look_at = Some(Instant::now() + SETTLED);
+                () = self.watch.changed(is_ours) => {
+                    look_at = look_at.min(Instant::now() + SETTLED);
                     continue;
                 }
-                () = sleep_until(look_at.unwrap_or_else(Instant::now)), if look_at.is_some() => {
+                () = sleep_until(look_at) => {
                     look_at = self.look();
                     continue;
                 }

@@ -14,7 +14,7 @@ const EVENTS_BYTES: usize = 1_024;
 pub enum Watched {
     /// A file is written, or put in its place.
     Written,
-    /// A file is written, or is gone from its place.
+    /// A file is written, put in its place, or gone from there.
     Lost,
 }
 
@@ -45,7 +45,8 @@ impl DirectoryWatch {
             let mask = match self.watched {
                 Watched::Written => WatchMask::MOVED_TO,
                 Watched::Lost => {
-                    WatchMask::DELETE
+                    WatchMask::MOVED_TO
+                        | WatchMask::DELETE
                         | WatchMask::MOVED_FROM
                         | WatchMask::DELETE_SELF
                         | WatchMask::MOVE_SELF

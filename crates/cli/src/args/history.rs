@@ -102,7 +102,11 @@ const DAYS_MAX: u64 = 3_650;
 const BYTES_MIN: u64 = 65_536;
 
 /// `7d,256M`, or either alone, or `0`.
-pub(super) fn kept(text: &str) -> Result<Kept, String> {
+pub(crate) fn kept(text: &str) -> Result<Kept, String> {
+    read(text).map_err(|why| format!("{why} (--history, or PEERBUS_HISTORY)"))
+}
+
+fn read(text: &str) -> Result<Kept, String> {
     let usual = Kept {
         keep: Duration::from_secs(7 * DAY),
         bytes: 256 << 20,

@@ -2,6 +2,7 @@
 
 use peerbus_wire::{GroupName, MessageId, Priority};
 
+use super::values::SEEN_WITHIN_S;
 use super::{Connection, seconds};
 
 /// How a BODY is taken, and what it says of its conversation.
@@ -157,7 +158,7 @@ fn priority(text: &str) -> Result<Priority, String> {
 /// `seen` or `seen=SECONDS`.
 fn wait(text: &str) -> Result<f64, String> {
     match text.split_once('=') {
-        None if text == "seen" => Ok(60.0),
+        None if text == "seen" => Ok(SEEN_WITHIN_S),
         Some(("seen", limit)) => seconds(limit),
         _ => Err("expected seen or seen=SECONDS".into()),
     }

@@ -1,6 +1,8 @@
 //! The command line of `peerbus session`.
 
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
+
+use super::values::{SEEN_WITHIN_S, seconds};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SessionVerb {
@@ -94,16 +96,43 @@ pub(crate) struct SessionInject {
     /// End the turn that is under way before
     #[arg(long)]
     pub(crate) interrupt: bool,
-    /// Wait until its model has seen it, or print what it says in that turn
-    #[arg(long, value_name = "WHAT")]
-    pub(crate) wait: Option<Until>,
+    /// Wait until its model has seen it, at most so long (60), or print what it says in that turn;
+    /// exit code 1 if that does not come
+    #[arg(long, value_name = "seen|answer[=SECONDS]", value_parser = wait)]
+    pub(crate) wait: Option<Wait>,
     /// Print the answer, and the events that are waited for, as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
+/// What an inject waits for, and for how many seconds at most.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wait {
+    pub(crate) until: Until,
+    pub(crate) limit: Option<f64>,
+}
+
+/// `seen`, `answer`, or one of them with `=SECONDS`.
+fn wait(text: &str) -> Result<Wait, String> {
+    let (what, limit) = match text.split_once('=') {
+        Some((what, limit)) => (what, Some(seconds(limit)?)),
+        None => (text, None),
+    };
+    match what {
+        "seen" => Ok(Wait {
+            until: Until::Seen,
+            limit: limit.or(Some(SEEN_WITHIN_S)),
+        }),
+        "answer" => Ok(Wait {
+            until: Until::Answer,
+            limit,
+        }),
+        _ => Err("expected seen, answer, seen=SECONDS or answer=SECONDS".into()),
+    }
+}
+
 /// What an inject waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
     /// The model has seen it
     Seen,

@@ -44,7 +44,7 @@ pub(crate) struct TokenAdd {
     )]
     pub(crate) rights: Vec<String>,
     /// Days for which it holds; for ever without this
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) days: Option<u32>,
     /// Names that it may have (1000)
     #[arg(long, value_name = "N")]

@@ -43,6 +43,9 @@ pub(super) fn on_or_off(text: &str) -> Result<bool, String> {
     }
 }
 
+/// So many seconds is waited until a message is seen, where nothing else is said.
+pub(super) const SEEN_WITHIN_S: f64 = 60.0;
+
 /// A length of time between a hundredth of a second and a year.
 pub(super) fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {

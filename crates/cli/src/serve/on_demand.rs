@@ -13,8 +13,8 @@ use crate::failure::Failure;
 
 /// What whoever started the broker is told.
 pub(super) enum Told<'a> {
-    /// It serves.
-    Ready,
+    /// It serves, and what whoever needed it must know of that.
+    Ready(Option<&'a str>),
     /// Another one has the database or the socket.
     Held(&'a StartError),
     /// It does not start.
@@ -78,7 +78,8 @@ impl Starter {
             return;
         }
         let line = match told {
-            Told::Ready => READY.to_owned(),
+            Told::Ready(None) => READY.to_owned(),
+            Told::Ready(Some(warning)) => format!("{READY}\n{}", on_a_line(&warning)),
             Told::Held(why) => format!("{HELD}{}", on_a_line(why)),
             Told::Failed(why) => format!("{BEGINS}{}", on_a_line(why)),
         };

@@ -45,9 +45,13 @@ pub(crate) fn complete(silent: usize) -> Result<(), Failure> {
     }
 }
 
-/// Asks the person at the terminal.
-pub(crate) fn agreed(question: &str) -> Result<(), Failure> {
-    output::line(question)?;
+/// Asks the person at the terminal, who decides by `shown`.
+pub(crate) fn agreed(shown: &str, question: &str) -> Result<(), Failure> {
+    output::line(&format!("{shown}\n{question}")).map_err(|error| {
+        Failure::failed(format!(
+            "nothing was answered: the question cannot be shown on stdout: {error}"
+        ))
+    })?;
     let mut line = String::new();
     let read = std::io::stdin().read_line(&mut line);
     read.map_err(|error| Failure::failed(format!("cannot read the answer: {error}")))?;

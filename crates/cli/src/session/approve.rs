@@ -30,9 +30,6 @@ pub(super) fn allow(verb: &SessionApprove) -> Result<(), Failure> {
     };
     let rule = verb.always.as_ref().filter(|rule| !rule.is_empty());
     let (rule, destination) = suggested(&found.request, rule);
-    if !verb.json {
-        output::line(&shown(&found))?;
-    }
     let id = word(&found.request["request_id"]);
     let is_named = Some(&id) == verb.which.as_ref();
     let asks = std::io::stdin().is_terminal() && !verb.json;
@@ -46,7 +43,10 @@ pub(super) fn allow(verb: &SessionApprove) -> Result<(), Failure> {
         )));
     }
     if !is_named && asks {
-        agreed("allow it? Type yes:")?;
+        agreed(&shown(&found), "allow it? Type yes:")?;
+    } else if !verb.json {
+        // It was asked for by name: it is allowed even if nobody reads this.
+        let _unread = output::line(&shown(&found));
     }
     let params = json!({
         "decision": decision, "digest": digest, "rule": rule, "destination": destination,

@@ -100,6 +100,12 @@ impl Broker {
             session.flights.keeps_shares() || self.mutations.broken(Mutation::IgnoreWindow),
             "I5: a sender holds more than its share"
         );
+        let pumped = !session.line.loaded || self.stopping || self.is_pumped(conn);
+        assert!(
+            pumped,
+            "what has room waits: {:?} {:?}",
+            session.line, session.flights
+        );
         assert!(
             session.flights.is_bounded(),
             "settled deliveries are remembered"

@@ -181,6 +181,11 @@ impl Conns {
         self.timers.insert((at_ms, reason, conn));
     }
 
+    pub(super) fn has_timer(&self, reason: Reason, conn: ConnId) -> bool {
+        let mut timers = self.timers.iter();
+        timers.any(|(_, of, whose)| (*of, *whose) == (reason, conn))
+    }
+
     pub(super) fn next_timer(&self) -> Option<(u64, Reason)> {
         self.timers.first().map(|(at, reason, _)| (*at, *reason))
     }

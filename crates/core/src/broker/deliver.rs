@@ -17,6 +17,11 @@ use crate::peer::body_of;
 use crate::store::{DeliveryHistory, PeerId, Queued, StoreError};
 use crate::{Now, Stamp};
 
+/// Of messages that wait so many bytes are read at a time to find what is urgent among them, and
+/// each counts as so many more.
+const LOOKED_BYTES_MAX: usize = 1 << 20;
+const LOOK_BYTES_MIN: usize = 4_096;
+
 /// A message that can be delivered without being read.
 pub(super) struct Fresh<'a> {
     pub(super) seq: Seq,
@@ -29,8 +34,8 @@ pub(super) struct Fresh<'a> {
     pub(super) frame: &'a DeliverFrame,
     /// The key in it, on a v1 connection.
     pub(super) key: Option<DeliveryKey>,
-    /// What it is a frame for.
-    pub(super) envelope: &'a str,
+    /// Whether it says that it is urgent.
+    pub(super) urgent: &'a dyn Fn() -> bool,
 }
 
 impl Broker {
@@ -48,7 +53,7 @@ impl Broker {
             return self.deliver(now, conn, fresh, None);
         }
         if !session.line.has(fresh.sender) {
-            let (payer, urgent) = (self.payer(fresh.sender), is_urgent(fresh.envelope));
+            let (payer, urgent) = (self.payer(fresh.sender), (fresh.urgent)());
             let of = (fresh.sender, payer);
             let loaded = session.line.loaded && !self.stopping;
             if loaded && session.flights.fits_kept(of, bytes, urgent) {
@@ -60,15 +65,21 @@ impl Broker {
                 urgent,
             };
             if let Some(session) = self.conns.session_mut(conn) {
-                session.line.add(fresh.sender, unfit);
+                session.line.add(of, unfit);
+                if session.flights.is_crowded() {
+                    // Its sender may have the least in flight, and go before those who wait.
+                    self.registry.mark_dirty(session.peer);
+                }
             }
         }
         self.watch_exemption(conn);
     }
 
-    /// The token that a sender's name belongs to.
-    fn payer(&self, sender: PeerId) -> Payer {
-        self.registry.get(sender)?.row.owner
+    /// The token that a sender's mail counts for, as long as some of it waits, also when the sender is
+    /// forgotten.
+    pub(super) fn payer(&self, sender: PeerId) -> Payer {
+        let owner = || self.registry.get(sender)?.row.owner;
+        self.owed.token(sender).or_else(owner)
     }
 
     /// Delivers to a peer's connection what waits and has room.
@@ -87,11 +98,21 @@ impl Broker {
             return Ok(());
         }
         if !session.line.loaded {
-            session.line.load(cx.txn.queue_heads(peer)?);
+            let heads = cx.txn.queue_heads(peer)?.into_iter();
+            let heads = heads.map(|(sender, seq)| (sender, self.payer(sender), seq));
+            let heads = heads.collect();
+            if let Some(session) = self.conns.session_mut(conn) {
+                session.line.load(heads);
+            }
         }
-        if session.line.is_empty() {
+        if self
+            .conns
+            .session(conn)
+            .is_none_or(|session| session.line.is_empty())
+        {
             return Ok(());
         }
+        let mut looked = 0;
         while let Some(turn) = self.next_turn(conn) {
             let sender = turn.sender;
             let (run, next) = cx.txn.read_run(
@@ -109,26 +130,37 @@ impl Broker {
             if let Some(session) = self.conns.session_mut(conn) {
                 session.line.set(sender, next, unfit);
             }
+            if turn.kept.is_some() {
+                looked += run
+                    .iter()
+                    .map(|m| LOOK_BYTES_MIN + m.envelope.len())
+                    .sum::<usize>();
+            }
+            if looked > LOOKED_BYTES_MAX {
+                self.conns.set_timer(cx.now.mono_ms, Reason::Line, conn);
+                break;
+            }
         }
         self.watch_exemption(conn);
         Ok(())
     }
 
     /// What is to be read next: what has room for everybody's mail, then in what is kept.
-    fn next_turn(&mut self, conn: ConnId) -> Option<Turn> {
-        let session = self.conns.session_mut(conn)?;
-        if let Some(turn) = session.line.turn(&session.flights) {
-            return Some(turn);
+    fn next_turn(&self, conn: ConnId) -> Option<Turn> {
+        let Session { line, flights, .. } = self.conns.session(conn)?;
+        line.turn(flights).or_else(|| line.kept_turn(flights))
+    }
+
+    /// Whether nothing waits on a connection that has room, as far as it was read.
+    pub(super) fn is_pumped(&self, conn: ConnId) -> bool {
+        self.next_turn(conn).is_none() || self.conns.has_timer(Reason::Line, conn)
+    }
+
+    /// Goes on looking for what has room in what is kept.
+    pub(super) fn look_on(&mut self, conn: ConnId) {
+        if let Some(session) = self.conns.session(conn) {
+            self.registry.mark_dirty(session.peer);
         }
-        if !session.flights.take_reopened() {
-            return None;
-        }
-        let session = self.conns.session(conn)?;
-        let turn = session
-            .line
-            .kept_turn(&session.flights, |sender| self.payer(sender))?;
-        self.conns.session_mut(conn)?.flights.reopen();
-        Some(turn)
     }
 
     /// Delivers messages of one sender; gives the first one that does not fit.
@@ -171,7 +203,7 @@ impl Broker {
                 recipients: message.recipients,
                 frame: &frame,
                 key,
-                envelope: &message.envelope,
+                urgent: &urgent,
             };
             self.deliver(now, conn, &fresh, kept);
         }
@@ -213,7 +245,7 @@ impl Broker {
         if self.is_bridge(sender) {
             return Remarks::default();
         }
-        let owner = self.registry.get(sender).and_then(|peer| peer.row.owner);
+        let owner = self.payer(sender);
         let owner = owner.filter(|owner| *owner != session.grant.token);
         let grant = owner.and_then(|owner| self.grants.get(&owner));
         Remarks {
@@ -365,7 +397,7 @@ impl Broker {
 }
 
 /// Whether a message says that it is to be seen now.
-fn is_urgent(envelope: &str) -> bool {
+pub(super) fn is_urgent(envelope: &str) -> bool {
     Conversation::of(body_of(envelope)).priority == Priority::Now
 }
 

@@ -93,7 +93,6 @@ impl Broker {
         } else {
             format!("its generated name was not here for {days} days")
         };
-        self.keep_left(cx.now, id);
         self.expire_queue(cx, id, &reason)?;
         Ok(true)
     }

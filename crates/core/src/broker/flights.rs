@@ -33,8 +33,6 @@ pub(super) struct Flights {
     senders: Vec<Held>,
     /// Messages and bytes in what is kept, by token. Mostly none.
     kept: Vec<(Payer, usize, usize)>,
-    /// Something in what is kept may have room for what had none.
-    reopened: bool,
     held: BTreeMap<Seq, Flight>,
     /// On a v1 connection: under which keys.
     keys: BTreeMap<DeliveryKey, Seq>,
@@ -97,7 +95,6 @@ impl Flights {
             shares,
             senders: Vec::new(),
             kept: Vec::new(),
-            reopened: true,
             held: BTreeMap::new(),
             keys: BTreeMap::new(),
             order: VecDeque::new(),
@@ -186,7 +183,6 @@ impl Flights {
             }
             if is_last {
                 self.senders.swap_remove(at);
-                self.reopened = true;
             }
         }
         self.forget_settled();
@@ -195,7 +191,6 @@ impl Flights {
 
     /// A token has one delivery less in what is kept.
     fn pay_back(&mut self, payer: Payer, bytes: usize) {
-        self.reopened = true;
         if let Some(at) = self.kept.iter().position(|(known, ..)| *known == payer) {
             let (_, messages, total) = &mut self.kept[at];
             *messages -= 1;
@@ -274,6 +269,19 @@ impl Flights {
         self.kept.iter().fold((0, 0), sum)
     }
 
+    /// Whether what is kept has a place.
+    pub(super) fn has_kept_room(&self) -> bool {
+        let most = self.shares.map_or(0, |shares| shares.kept.messages);
+        self.counted_kept().0 < most as usize
+    }
+
+    /// Whether a sender's next message may be in what is kept: it is its first here, or `urgent`.
+    pub(super) fn may_keep(&self, sender: PeerId, urgent: bool) -> bool {
+        let most = self.shares.map_or(0, |shares| shares.kept_urgent);
+        let held = self.senders.iter().find(|held| held.sender == sender);
+        held.is_none_or(|held| urgent && held.kept < most)
+    }
+
     /// Whether what is kept has room for a frame of `bytes`, which is its sender's first here or says that
     /// it is `urgent`.
     pub(super) fn fits_kept(
@@ -285,10 +293,10 @@ impl Flights {
         let Some(shares) = self.shares else {
             return false;
         };
-        let held = self.senders.iter().find(|held| held.sender == sender);
-        if held.is_some_and(|held| !urgent || held.kept >= shares.kept_urgent) {
+        if !self.may_keep(sender, urgent) {
             return false;
         }
+        let held = self.senders.iter().find(|held| held.sender == sender);
         // What it has there counts for the token that it had at the first of it.
         let there = held.filter(|held| held.kept > 0);
         let payer = there.map_or(payer, |held| held.payer);
@@ -304,12 +312,6 @@ impl Flights {
             shares.kept_calm
         };
         fits(shares.kept, self.counted_kept()) && fits(own, of)
-    }
-
-    /// Whether what waits is to be looked through for what has room in what is kept: once for each change
-    /// that may have made some.
-    pub(super) fn take_reopened(&mut self) -> bool {
-        self.shares.is_some() && std::mem::take(&mut self.reopened)
     }
 
     /// Whether `seq` is held here.
@@ -373,11 +375,6 @@ impl Flights {
             || messages < limit.messages as usize
                 && total + self.weight(bytes, false) <= limit.bytes as usize;
         fits_window && self.fits_share(sender, bytes)
-    }
-
-    /// There may be more for which what is kept has room.
-    pub(super) fn reopen(&mut self) {
-        self.reopened = true;
     }
 
     /// When the oldest counted delivery was made.

@@ -109,9 +109,6 @@ impl Broker {
             name = new;
         }
         self.grants.may_have(&grant, &name)?;
-        if self.has_just_left(now, &name, &token) {
-            return Err(CloseReason::NameClaimed);
-        }
         self.check_address(&grant, &name, &register)?;
         self.check_alias(&name, &grant, register.ephemeral)?;
         match self

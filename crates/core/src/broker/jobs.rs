@@ -374,8 +374,9 @@ impl Broker {
         if let Some(known) = self.registry.get_mut(to) {
             known.pending = known.pending.map(|pending| pending + 1);
             let conn = known.conn;
+            let payer = self.payer(sender);
             if let Some(session) = conn.and_then(|conn| self.conns.session_mut(conn)) {
-                session.line.inherit(sender, seq);
+                session.line.inherit((sender, payer), seq);
             }
             self.registry.mark_dirty(to);
         }

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use peerbus_wire::{Address, Carried, Conversation, NameKey, PeerName, Refusal, RefusalCode};
+use peerbus_wire::{Address, Carried, Conversation, NameKey, Refusal, RefusalCode};
 
 use super::{Broker, Cx};
 use crate::peer::body_of;
 use crate::store::{PeerId, StoreError};
 use crate::{Now, TokenHash};
 
-/// A name is its token's for so long: ids of messages are known for as long at least.
+/// A name is remembered for so long: ids of messages are known for as long at least.
 const LEFT_MS: u64 = 600_000;
 
 /// Names of one token that are remembered, the last ones.
@@ -18,7 +18,7 @@ const NAMES_MAX: usize = 4_096;
 /// Peers of one name that are remembered, the last ones.
 const PEERS_MAX: usize = 8;
 
-/// Names that temporary peers had, until when they are their token's.
+/// Names that temporary peers had.
 #[derive(Debug, Default)]
 pub(super) struct Left {
     names: BTreeMap<NameKey, Former>,
@@ -27,9 +27,8 @@ pub(super) struct Left {
 }
 
 /// Who had a name.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Former {
-    token: TokenHash,
     peers: VecDeque<PeerId>,
     until_ms: u64,
 }
@@ -38,19 +37,12 @@ impl Left {
     fn keep(&mut self, key: NameKey, (token, peer): (TokenHash, PeerId), now_ms: u64) {
         self.forget(now_ms);
         let until_ms = now_ms + LEFT_MS;
-        let former = self.names.remove(&key);
-        let former = former.filter(|former| former.token == token);
-        let mut peers = former.map(|former| former.peers).unwrap_or_default();
-        peers.push_back(peer);
-        if peers.len() > PEERS_MAX {
-            peers.pop_front();
+        let former = self.names.entry(key.clone()).or_default();
+        former.until_ms = until_ms;
+        former.peers.push_back(peer);
+        if former.peers.len() > PEERS_MAX {
+            former.peers.pop_front();
         }
-        let former = Former {
-            token,
-            peers,
-            until_ms,
-        };
-        self.names.insert(key.clone(), former);
         let order = self.order.entry(token).or_default();
         order.push_back((until_ms, key));
         if order.len() > NAMES_MAX
@@ -97,12 +89,6 @@ impl Broker {
         }
     }
 
-    /// Whether a temporary peer of another token had this name until a moment ago.
-    pub(super) fn has_just_left(&self, now: Now, name: &PeerName, token: &TokenHash) -> bool {
-        let former = self.left.get(&name.key(), now.mono_ms);
-        former.is_some_and(|former| !former.token.matches(token))
-    }
-
     /// Refuses an answer to who had the recipient's name before.
     pub(super) fn check_answer(
         &self,
@@ -116,7 +102,13 @@ impl Broker {
         if self.left.names.is_empty() {
             return Ok(Ok(()));
         }
-        let Some(former) = self.left.get(&name.key(), cx.now.mono_ms) else {
+        // Where this is another domain's, its bridge is the recipient, and nobody left under that name.
+        let known = self
+            .registry
+            .get(recipient)
+            .filter(|_| name.address().is_some());
+        let key = known.map_or_else(|| name.key(), |known| known.key.clone());
+        let Some(former) = self.left.get(&key, cx.now.mono_ms) else {
             return Ok(Ok(()));
         };
         let Some(id) = Conversation::of(body_of(&carried.text)).reply_to else {

@@ -1,6 +1,7 @@
 //! The mail that waits for a connection, by sender, and whose turn it is.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use peerbus_wire::Seq;
 
@@ -8,12 +9,17 @@ use super::flights::{Flights, Payer};
 use crate::Delivered;
 use crate::store::PeerId;
 
+/// First messages of a token's that are looked at for one that has room in what is kept.
+const LOOKS_MAX: usize = 16;
+
 /// By sender: the first of its messages that is pending and was not delivered on a connection.
 #[derive(Debug)]
 pub(super) struct Line {
     heads: BTreeMap<PeerId, Head>,
     /// The senders by the first message of each, so that no turn looks at all of them.
     order: BTreeMap<Seq, PeerId>,
+    /// The same by what is known of that message, and by the token that it counts for.
+    asking: BTreeMap<(Wish, Payer), BTreeMap<Seq, PeerId>>,
     /// What waits on disk is known.
     pub(super) loaded: bool,
 }
@@ -24,28 +30,39 @@ struct Head {
     seq: Seq,
     /// Of its frame, once it did not fit; until then the least.
     bytes: usize,
-    /// It says that it is urgent, or was not read yet.
-    urgent: bool,
+    wish: Wish,
+    /// The token that it counts for in what is kept.
+    payer: Payer,
     /// It may be older than what was delivered of its sender.
     inherited: bool,
 }
 
+/// How soon a message wants to be seen. In this order there is room in what is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Wish {
+    Urgent,
+    /// It was not read.
+    Unknown,
+    Calm,
+}
+
 impl Head {
-    fn new(seq: Seq) -> Self {
+    fn new(seq: Seq, payer: Payer) -> Self {
         Self {
             seq,
             bytes: 1,
-            urgent: true,
+            wish: Wish::Unknown,
+            payer,
             inherited: false,
         }
     }
 
     /// One that was read and did not fit.
-    fn read(Unfit { seq, bytes, urgent }: Unfit) -> Self {
+    fn read(Unfit { seq, bytes, urgent }: Unfit, payer: Payer) -> Self {
         Self {
             bytes,
-            urgent,
-            ..Self::new(seq)
+            wish: if urgent { Wish::Urgent } else { Wish::Calm },
+            ..Self::new(seq, payer)
         }
     }
 }
@@ -80,54 +97,64 @@ impl Line {
         Self {
             heads: BTreeMap::new(),
             order: BTreeMap::new(),
+            asking: BTreeMap::new(),
             loaded,
         }
     }
 
     /// Takes what waits on disk.
-    pub(super) fn load(&mut self, heads: Vec<(PeerId, Seq)>) {
-        self.order = heads.iter().map(|(sender, seq)| (*seq, *sender)).collect();
-        let heads = heads.into_iter();
-        self.heads = heads
-            .map(|(sender, seq)| (sender, Head::new(seq)))
-            .collect();
-        self.loaded = true;
+    pub(super) fn load(&mut self, heads: Vec<(PeerId, Payer, Seq)>) {
+        *self = Self::new(true);
+        for (sender, payer, seq) in heads {
+            self.put(sender, Head::new(seq, payer));
+        }
     }
 
     /// A message that was accepted this moment waits, the first of its sender.
-    pub(super) fn add(&mut self, sender: PeerId, unfit: Unfit) {
-        self.put(sender, Head::read(unfit));
+    pub(super) fn add(&mut self, (sender, payer): (PeerId, Payer), unfit: Unfit) {
+        self.put(sender, Head::read(unfit, payer));
     }
 
     /// An older message has come from a name that ended.
-    pub(super) fn inherit(&mut self, sender: PeerId, seq: Seq) {
+    pub(super) fn inherit(&mut self, (sender, payer): (PeerId, Payer), seq: Seq) {
         let known = self.heads.get(&sender).copied();
         let head = known.filter(|head| head.seq <= seq);
-        let mut head = head.unwrap_or(Head::new(seq));
+        let mut head = head.unwrap_or(Head::new(seq, payer));
         head.inherited = true;
         self.put(sender, head);
     }
 
     /// The first message of `sender` that waits from now on, and what is known of it if it did not fit.
     pub(super) fn set(&mut self, sender: PeerId, next: Option<Seq>, unfit: Option<Unfit>) {
-        let Some(Head { inherited, .. }) = self.heads.get(&sender).copied() else {
+        let Some(old) = self.heads.remove(&sender) else {
             return;
         };
-        match unfit.map(Head::read).or_else(|| next.map(Head::new)) {
-            Some(head) => self.put(sender, Head { inherited, ..head }),
-            None => {
-                if let Some(head) = self.heads.remove(&sender) {
-                    self.order.remove(&head.seq);
-                }
-            }
+        self.unlist(&old);
+        let read = unfit.map(|unfit| Head::read(unfit, old.payer));
+        let head = read.or_else(|| next.map(|next| Head::new(next, old.payer)));
+        if let Some(head) = head {
+            let inherited = old.inherited;
+            self.put(sender, Head { inherited, ..head });
         }
     }
 
     fn put(&mut self, sender: PeerId, head: Head) {
         if let Some(old) = self.heads.insert(sender, head) {
-            self.order.remove(&old.seq);
+            self.unlist(&old);
         }
         self.order.insert(head.seq, sender);
+        let asking = self.asking.entry((head.wish, head.payer)).or_default();
+        asking.insert(head.seq, sender);
+    }
+
+    fn unlist(&mut self, head: &Head) {
+        self.order.remove(&head.seq);
+        if let Entry::Occupied(mut asking) = self.asking.entry((head.wish, head.payer)) {
+            asking.get_mut().remove(&head.seq);
+            if asking.get().is_empty() {
+                asking.remove();
+            }
+        }
     }
 
     pub(super) fn has(&self, sender: PeerId) -> bool {
@@ -182,33 +209,36 @@ impl Line {
         })
     }
 
-    /// What waits and has room in what is kept: the oldest that is urgent, or else the oldest.
-    pub(super) fn kept_turn(
-        &self,
-        flights: &Flights,
-        payer: impl Fn(PeerId) -> Payer,
-    ) -> Option<Turn> {
-        let mut oldest = None;
-        for (seq, sender) in &self.order {
-            let Some(head) = self
-                .heads
-                .get(sender)
-                .filter(|h| h.urgent || oldest.is_none())
-            else {
-                continue;
-            };
-            let payer = payer(*sender);
-            if flights.fits_kept((*sender, payer), head.bytes, head.urgent) {
-                oldest = Some((*seq, *sender, payer));
-                if head.urgent {
-                    break;
-                }
-            }
+    /// What waits and has room in what is kept: the oldest that is urgent, or else the oldest one
+    /// that was not read, or else the oldest. Of those that count for one token, and whose sender
+    /// may have one there, some are looked at: where they have no room, no more of its have.
+    pub(super) fn kept_turn(&self, flights: &Flights) -> Option<Turn> {
+        if !flights.has_kept_room() {
+            return None;
         }
-        oldest.map(|(from, sender, payer)| Turn {
+        let turn = |wish: Wish| {
+            let urgent = wish != Wish::Calm;
+            let asking = self.asking.range((wish, None)..);
+            let asking = asking.take_while(|((of, _), _)| *of == wish);
+            let fits = asking.filter_map(|((_, payer), heads)| {
+                let may = heads
+                    .iter()
+                    .filter(|(_, sender)| flights.may_keep(**sender, urgent));
+                let mut heads =
+                    may.filter_map(|(_, sender)| Some((*sender, self.heads.get(sender)?)));
+                heads
+                    .by_ref()
+                    .take(LOOKS_MAX)
+                    .find(|(sender, head)| flights.fits_kept((*sender, *payer), head.bytes, urgent))
+            });
+            fits.min_by_key(|(_, head)| head.seq)
+        };
+        let mut wishes = [Wish::Urgent, Wish::Unknown, Wish::Calm].into_iter();
+        let (sender, head) = wishes.find_map(turn)?;
+        Some(Turn {
             sender,
-            kept: Some(payer),
-            from,
+            kept: Some(head.payer),
+            from: head.seq,
             until: Seq(u64::MAX),
             messages: 1,
             bytes: 1,
@@ -268,6 +298,44 @@ mod tests {
     }
 
     #[test]
+    fn what_has_room_in_what_is_kept_is_found_without_a_look_at_everybody_who_waits() {
+        use peerbus_wire::{MessageId, Window};
+
+        use crate::Now;
+        use crate::broker::flights::Flight;
+        use crate::broker::shares::Shares;
+
+        let window = Window {
+            messages: 32,
+            bytes: 32_000,
+        };
+        let mut flights = Flights::new(window, Some(Shares::of(window)));
+        let now = Now::default();
+        let mut line = Line::new(true);
+        let unfit = |seq, urgent| Unfit {
+            seq: Seq(seq),
+            bytes: 100,
+            urgent,
+        };
+        for n in 0..100_000 {
+            line.add((PeerId(n), None), unfit(u64::from(n), false));
+        }
+        // One calm message of a token has room there.
+        let turn = line.kept_turn(&flights).unwrap();
+        assert_eq!((turn.sender, turn.from), (PeerId(0), Seq(0)));
+        let id = MessageId::parse("m").unwrap();
+        let flight = Flight::new((PeerId(0), 1), (id, None), (100, 0), true, now);
+        flights.insert(Seq(0), flight, None, now);
+        // This does not end in the time that a test has if each turn looks at all of them.
+        for _ in 0..1_000_000 {
+            assert_eq!(line.kept_turn(&flights), None);
+        }
+        line.add((PeerId(100_000), None), unfit(100_000, true));
+        let turn = line.kept_turn(&flights).unwrap();
+        assert_eq!(turn.sender, PeerId(100_000), "what is urgent has room");
+    }
+
+    #[test]
     fn the_one_that_holds_least_is_chosen_and_of_several_the_first() {
         let chosen = |held: &[usize]| {
             let waiting = (0..held.len()).map(|n| (PeerId(u32::try_from(n).unwrap()), n));
@@ -296,19 +364,24 @@ mod tests {
             by_sender.sort_unstable();
             let order: Vec<_> = line.order.iter().map(|(seq, of)| (*seq, *of)).collect();
             assert_eq!(order, by_sender);
+            let asking = line.asking.values().flatten();
+            let mut asking: Vec<_> = asking.map(|(seq, of)| (*seq, *of)).collect();
+            asking.sort_unstable();
+            assert_eq!(order, asking);
+            assert!(line.asking.values().all(|heads| !heads.is_empty()));
             order.into_iter().map(|(seq, of)| (seq.0, of.0)).collect()
         };
-        line.load(vec![(PeerId(1), Seq(7)), (PeerId(2), Seq(5))]);
+        line.load(vec![(PeerId(1), None, Seq(7)), (PeerId(2), None, Seq(5))]);
         let unfit = |seq| Unfit {
             seq: Seq(seq),
             bytes: 1,
             urgent: false,
         };
-        line.add(PeerId(3), unfit(9));
+        line.add((PeerId(3), None), unfit(9));
         assert_eq!(by_age(&line), [(5, 2), (7, 1), (9, 3)]);
         line.set(PeerId(2), Some(Seq(8)), None);
-        line.inherit(PeerId(3), Seq(4));
-        line.inherit(PeerId(1), Seq(11));
+        line.inherit((PeerId(3), None), Seq(4));
+        line.inherit((PeerId(1), None), Seq(11));
         assert_eq!(by_age(&line), [(4, 3), (7, 1), (8, 2)]);
         line.set(PeerId(1), None, None);
         line.set(PeerId(4), Some(Seq(12)), None);

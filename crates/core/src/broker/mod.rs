@@ -144,6 +144,8 @@ pub enum Reason {
     Takeover,
     /// A v1 connection sits on unacked deliveries.
     Exemption,
+    /// What waits was not looked through to the end.
+    Line,
     /// A token's time is over.
     Expiry,
     /// A message for one member of a group wants another one.
@@ -470,6 +472,7 @@ impl Broker {
                 }
                 Reason::Takeover => self.contest_over(cx, conn)?,
                 Reason::Exemption => self.exempt(cx.now, conn),
+                Reason::Line => self.look_on(conn),
                 Reason::Sweep | Reason::Expiry | Reason::Job => {}
             }
         }

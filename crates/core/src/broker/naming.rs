@@ -85,14 +85,13 @@ impl Broker {
         {
             return Ok(Err(refused.text()));
         }
-        if owner.is_some_and(|owner| self.has_just_left(cx.now, &name, &owner)) {
-            return Ok(Err(format!("{name} belongs to another token")));
-        }
         if let Err(refused) = self.check_bare(&name) {
             return Ok(Err(refused.text()));
         }
         if let Some(alias) = self.registry.alias(&name.key()) {
-            if alias.peer == peer {
+            let leads_to = self.registry.get(alias.peer);
+            let owner = leads_to.and_then(|known| known.row.owner.as_ref());
+            if alias.peer == peer || self.grants.is_kept_from(owner, &name) {
                 self.drop_alias(cx, &name.key())?;
                 return Ok(Ok(name));
             }
@@ -376,6 +375,7 @@ impl Broker {
 
     /// Forgets a peer that is owed nothing.
     pub(super) fn forget(&mut self, cx: &mut Cx<'_>, peer: PeerId) -> Result<(), StoreError> {
+        self.keep_left(cx.now, peer);
         self.pass_aliases(cx, peer, None)?;
         cx.txn.delete_peer(peer)?;
         self.registry.remove(peer);

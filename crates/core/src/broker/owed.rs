@@ -46,6 +46,11 @@ impl Owed {
         self.by_token.get(token).copied().unwrap_or_default()
     }
 
+    /// The token that what a peer sent counts for, while some of it is owed to anybody.
+    pub(super) fn token(&self, peer: PeerId) -> Option<TokenHash> {
+        self.rows.get(&peer)?.token
+    }
+
     /// A message of so many bytes is owed to a recipient, sent with this token.
     pub(super) fn add(
         &mut self,

@@ -176,6 +176,7 @@ impl Broker {
         for row in self.registry.without_successor(peer, ending) {
             cx.txn.put_peer(&row)?;
         }
+        self.keep_left(cx.now, peer);
         let Some((name, row)) = self.registry.end(peer, ending) else {
             return Ok(());
         };
@@ -275,8 +276,9 @@ impl Broker {
             let (from, to) = (peer, successor);
             self.owed.pass(from, to, message.envelope.len() as u64);
             self.log.push(&Event::Move { seq, from, to });
+            let payer = self.payer(sender);
             if let Some(session) = conn.and_then(|conn| self.conns.session_mut(conn)) {
-                session.line.inherit(sender, seq);
+                session.line.inherit((sender, payer), seq);
             }
             let known = self.registry.get_mut(successor);
             if let Some(pending) = known.and_then(|known| known.pending.as_mut()) {

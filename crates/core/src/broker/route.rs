@@ -366,6 +366,7 @@ impl Broker {
     ) -> Result<(), StoreError> {
         // They differ in whether the token is named, and in nothing else.
         let (mut shared, mut foreign) = (None, None);
+        let urgent = std::cell::OnceCell::new();
         for &recipient in recipients {
             cx.txn
                 .insert_delivery((recipient, sender), seq, cx.at.steady_ms)?;
@@ -409,7 +410,7 @@ impl Broker {
                 recipients: count(recipients.len()),
                 frame,
                 key,
-                envelope: &carried.text,
+                urgent: &|| *urgent.get_or_init(|| super::deliver::is_urgent(&carried.text)),
             };
             self.deliver_fresh(cx.now, conn, &fresh);
         }

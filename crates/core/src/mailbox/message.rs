@@ -139,13 +139,11 @@ impl Message {
 
     /// Whose it is.
     pub(super) fn starter(&self) -> Starter {
-        let token = self
-            .content
-            .mail()
-            .and_then(|mail| mail.inbound.token.clone());
+        let mail = self.content.mail();
+        let party = mail.and_then(|mail| mail.inbound.party());
         Starter {
             from: self.from.clone(),
-            token,
+            party: party.map(str::to_owned),
         }
     }
 

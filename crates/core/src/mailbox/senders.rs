@@ -233,8 +233,8 @@ impl Mailbox {
         all.map(|(no, waiting)| (*no, &waiting.mail))
     }
 
-    /// What has no room among the mail that waits. Room goes to the first message of each token and of
-    /// each sender, then to the second: so a sender of much takes it from nobody.
+    /// What has no room among the mail that waits. Room goes to the first message of each token, of each
+    /// other domain and of each sender, then to the second: so a sender of much takes it from nobody.
     fn crowded_out(&self) -> Vec<No> {
         let mut counts = BTreeMap::<_, usize>::new();
         let mut count = |of: (Option<&'_ str>, Option<&'_ str>)| {
@@ -245,10 +245,10 @@ impl Mailbox {
         };
         let turn = |(no, waiting): (&No, &'_ Withheld)| {
             let inbound = &waiting.mail.inbound;
-            let token = inbound.token.as_deref();
-            let own = count((token, Some(&inbound.from)));
+            let party = inbound.party();
+            let own = count((party, Some(&inbound.from)));
             // The session's own token is that of all who have no other.
-            let all = token.map_or(0, |token| count((Some(token), None)));
+            let all = party.map_or(0, |party| count((Some(party), None)));
             (own.max(all), *no, inbound.body.len())
         };
         let mut all: Vec<_> = self.door.withheld.iter().map(turn).collect();

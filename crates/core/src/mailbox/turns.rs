@@ -33,8 +33,8 @@ const READS: usize = 5;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Starter {
     pub(super) from: Option<NameKey>,
-    /// Its token, where that is another one than this session's.
-    pub(super) token: Option<String>,
+    /// Who answers for it, where that is not this session's token.
+    pub(super) party: Option<String>,
 }
 
 /// A turn that peers' mail started.
@@ -92,12 +92,12 @@ impl Turns {
             false => ordinary_ms,
         };
         let own = |started: &&Started| started.by.from == by.from;
-        let token = |started: &&Started| by.token.is_some() && started.by.token == by.token;
+        let party = |started: &&Started| by.party.is_some() && started.by.party == by.party;
         let shares = [
             self.below(TURNS_OF_ONE, own),
-            self.below(TURNS_OF_ONE, token),
+            self.below(TURNS_OF_ONE, party),
             ordinary_ms.min(self.below(1, |s| kept(s) && own(s))),
-            ordinary_ms.min(self.below(1, |s| kept(s) && token(s))),
+            ordinary_ms.min(self.below(1, |s| kept(s) && party(s))),
         ];
         let one_ms = shares.into_iter().max().unwrap_or(0);
         Free {

@@ -197,6 +197,16 @@ pub struct Inbound {
     pub age_ms: u64,
 }
 
+impl Inbound {
+    /// Who answers for its sender, where that is not this peer's token: another one, or (from its `@`
+    /// on) another domain.
+    #[must_use]
+    pub fn party(&self) -> Option<&str> {
+        let domain = || self.from.find('@').map(|at| &self.from[at..]);
+        self.token.as_deref().or_else(domain)
+    }
+}
+
 /// What the host is told of a message for one member of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobNews {

@@ -99,15 +99,9 @@ fn abroad(joined: &Joined, name: &str, receipt: &Receipt, now_ms: u64) -> String
         (Stage::Queued, Some(trouble)) => {
             format!("it waits at this broker: {trouble}; it goes on by itself when that is over")
         }
-        (stage, trouble) => {
-            let known = match (stage, receipt.at_ms) {
-                // The list of peers is of those here.
-                (Stage::Delivered, Some(at_ms)) => format!(
-                    "{name}'s adapter got it {} and has not shown it to the model yet",
-                    ago(at_ms, now_ms)
-                ),
-                _ => at_one(name, receipt, now_ms, &[]),
-            };
+        (_, trouble) => {
+            // The list of peers is of those here.
+            let known = at_one(name, receipt, now_ms, &[]);
             match trouble {
                 None => known,
                 Some(trouble) => format!("{known}; {trouble}, so nothing newer is known"),
@@ -150,25 +144,12 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64, peers: &[PeerEntry]) -> St
             word(path)
         ),
         // Who holds it says what can be done.
-        Stage::Held { why } => format!("it is held back at {name}: {}", says(to, why)),
-        Stage::Acked(Some(How::Seen { path, evidence })) => {
-            let path = word(path);
-            match proof(evidence) {
-                Some(proof) => format!("{name}'s model has seen it{ago}, by {path}, {proof}"),
-                None => format!(
-                    "{name} says that its model has seen it{ago}, by {path}: \"{}\"",
-                    escape(evidence, REASON_CHARS)
-                ),
-            }
-        }
-        Stage::Acked(Some(How::Pushed { path })) => format!(
-            "{name} acked it{ago} as pushed over {}; nothing shows that it was read: ask {name} if \
-             it matters",
-            word(path)
+        // The user's word, or time, lets it go on, which no stage tells.
+        Stage::Held { why } => format!(
+            "it was held back at {name}{ago}, and nothing newer is known: {}",
+            says(to, why)
         ),
-        Stage::Acked(None) => {
-            format!("{name} acked it{ago}; not proven that it was read: ask {name} if it matters")
-        }
+        Stage::Acked(how) => acked(name, &ago, how.as_ref()),
         Stage::Expired { why } => format!(
             "it expired and will not reach {name}: {}; send it again, if it still matters, to \
              somebody who is here",
@@ -190,6 +171,33 @@ fn at_one(name: &str, receipt: &Receipt, now_ms: u64, peers: &[PeerEntry]) -> St
     }
 }
 
+/// The sentence about one that acked it.
+fn acked(name: &str, ago: &str, how: Option<&How>) -> String {
+    match how {
+        Some(How::Seen { path, evidence }) => {
+            let path = word(path);
+            match proof(evidence) {
+                Some(proof) => format!("{name}'s model has seen it{ago}, by {path}, {proof}"),
+                None => format!(
+                    "{name} says that its model has seen it{ago}, by {path}: \"{}\"",
+                    escape(evidence, REASON_CHARS)
+                ),
+            }
+        }
+        Some(How::Pushed { path }) => format!(
+            "{name} acked it{ago} as pushed over {}; the ack does not show that it was read: ask \
+             {name} if it matters and no answer has come",
+            word(path)
+        ),
+        None => {
+            format!(
+                "{name} acked it{ago}; the ack does not show that it was read: ask {name} if it \
+                 matters and no answer has come"
+            )
+        }
+    }
+}
+
 /// The sentence about one that got it, as far as the list of peers tells what it is.
 fn delivered(name: &str, ago: &str, peer: Option<&PeerEntry>) -> String {
     match peer {
@@ -201,7 +209,8 @@ fn delivered(name: &str, ago: &str, peer: Option<&PeerEntry>) -> String {
             "{name} got it{ago} and has not said what became of it: it is a plain connection, without \
              an agent's adapter"
         ),
-        _ => format!(
+        None => format!("{name} got it{ago} and has not said what became of it"),
+        Some(_) => format!(
             "{name}'s adapter got it{ago} and has not shown it to the model yet: the list of peers \
              says what {name} does, and what can wake it"
         ),
@@ -242,7 +251,7 @@ fn at_many(each: &BTreeMap<&str, &Receipt>) -> String {
             Stage::Forwarded => "at the broker of another domain, for",
             Stage::Delivered => "with the adapter of",
             Stage::Pushed { .. } => "pushed, and not known to be read, to",
-            Stage::Held { .. } => "held back at",
+            Stage::Held { .. } => "last known to be held back at",
             Stage::Presented { .. } => "in the conversation, and not known to be read, of",
             Stage::Acked(Some(How::Seen { evidence, .. })) => match proof(evidence) {
                 Some(_) => "seen by the model of",

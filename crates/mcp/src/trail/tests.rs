@@ -72,7 +72,7 @@ fn the_sentence_says_what_is_known() {
         ),
         (
             at(Stage::Delivered),
-            "bob's adapter got it 40 s ago and has not shown",
+            "bob got it 40 s ago and has not said what became of it",
         ),
         (
             at(Stage::Pushed { path: path() }),
@@ -84,9 +84,13 @@ fn the_sentence_says_what_is_known() {
         ),
         (
             held("over\nbudget"),
-            r#"it is held back at bob: bob says: "over\u000abudget""#,
+            "it was held back at bob 40 s ago, and nothing newer is known: bob says: \
+             \"over\\u000abudget\"",
         ),
-        (held(""), "it is held back at bob: bob gives no reason"),
+        (
+            held(""),
+            "it was held back at bob 40 s ago, and nothing newer is known: bob gives no reason",
+        ),
         (
             at(Stage::Expired { why: reason() }),
             "it expired and will not reach bob: old",
@@ -212,7 +216,7 @@ fn what_goes_to_another_domain_says_who_has_it_and_whether_that_can_be_reached()
         format!("it waits at this broker: {why}; it goes on by itself when that is over")
     };
     let old = |what: &str, why: &str| format!("{what}; {why}, so nothing newer is known");
-    let adapter = "bob@beta's adapter got it 40 s ago and has not shown";
+    let adapter = "bob@beta got it 40 s ago and has not said what became of it";
     for (stage, peer, says) in [
         (
             Stage::Queued,
@@ -227,7 +231,7 @@ fn what_goes_to_another_domain_says_who_has_it_and_whether_that_can_be_reached()
         (
             Stage::Acked(None),
             &gone,
-            "bob@beta acked it 40 s ago; not proven".to_owned(),
+            "bob@beta acked it 40 s ago; the ack does not show".to_owned(),
         ),
     ] {
         let note = note(&stage, std::slice::from_ref(peer));
@@ -277,9 +281,13 @@ fn seen_is_said_only_with_evidence() {
         ),
         (
             acked(Some(pushed)),
-            "bob acked it 40 s ago as pushed over channel; nothing shows",
+            "bob acked it 40 s ago as pushed over channel; the ack does not show that it was read: \
+             ask bob if it matters and no answer has come",
         ),
-        (acked(None), "bob acked it 40 s ago; not proven"),
+        (
+            acked(None),
+            "bob acked it 40 s ago; the ack does not show that it was read",
+        ),
     ];
     for (said, sentence) in cases {
         says(said, sentence);

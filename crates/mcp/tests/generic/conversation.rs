@@ -206,7 +206,7 @@ async fn a_question_that_waits_tells_how_far_it_is_and_ends_without_an_error() {
     assert_eq!(told["answered"], false, "{answer}");
     let note = told["note"].as_str().unwrap();
     assert!(
-        note.starts_with("no answer within 1 s: bob's adapter got it"),
+        note.starts_with("no answer within 1 s: bob got it"),
         "{note}"
     );
     assert!(note.contains("comes as a message"), "{note}");

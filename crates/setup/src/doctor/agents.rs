@@ -43,10 +43,7 @@ impl Site<'_> {
 
     /// The command that installs.
     fn install(&self) -> String {
-        let flag = match self.scope {
-            Scope::User => "user",
-            Scope::Project => "project",
-        };
+        let flag = targets::flag(self.scope);
         format!("peerbus install {} --{flag}", self.agent.word)
     }
 
@@ -203,6 +200,7 @@ impl Survey {
                 target: &target,
                 file: &file,
             };
+            part.check_strict(report);
             if let Some(server) = server {
                 self.servers += 1;
                 (self.installed, here) = (true, true);
@@ -281,6 +279,21 @@ impl Installed<'_> {
             report.ok(word, format!("{path} starts {command}"));
         }
         name
+    }
+
+    /// Whether the text is plain JSON. It is not known that Claude Code reads more.
+    fn check_strict(&self, report: &mut Report) {
+        let word = self.site.agent.word;
+        let text = self.file.text().map_or("", |(text, _)| text.trim());
+        let strict = || serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
+        if word == claude_code::AGENT.word && !text.is_empty() && !strict() {
+            let path = self.file.path.display();
+            let says = format!(
+                "{path} has comments, or commas behind the last of a list, which a strict reader \
+                 of JSON refuses"
+            );
+            report.warning(word, says, "take them out");
+        }
     }
 
     /// Checks the entry for a server that a peer shares, and whether it does so now. Whom it shares

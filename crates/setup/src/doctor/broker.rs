@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use peerbus_adapter::demand::{NOT_STARTED, ask, came_to_be, with_named};
+use peerbus_adapter::demand::{NOT_STARTED, ask, came_to_be, unadmitted, with_named};
 use peerbus_adapter::{
-    Bus, Config, Event, Flags, How, LinkState, Naming, PeerEntry, Refused, UNUSABLE, Url, connect,
+    Bus, Config, Event, How, LinkState, Naming, PeerEntry, Refused, UNUSABLE, Url, connect,
     credentials,
 };
 
 use super::report::Report;
-use super::{asleep, domains, elsewhere, health};
+use super::{asleep, domains, elsewhere, health, settings};
 use crate::error::Error;
 
 /// How long anything may take.
@@ -72,7 +72,8 @@ async fn reach(bus: &Bus, config: &Config, since: Instant, report: &mut Report) 
         }
         state @ LinkState::Refused { .. } => {
             let remedy = "use this broker's token: the credentials file that its `peerbus serve` \
-                          made, or one of its PEERBUS_TOKENS";
+                          made, or one of its PEERBUS_TOKENS; if that file was put there since the \
+                          broker started, `peerbus stop` first";
             let remedy = match config.token {
                 Some(_) => format!(
                     "PEERBUS_TOKEN is set, and wins over the credentials file: unset it, or {remedy}"
@@ -157,9 +158,16 @@ async fn answered(config: &Config, took: u128, ext: bool, report: &mut Report) {
     );
     if let Some((_, Url::Unix(path))) = &said
         && let Ok((200, about)) = ask(path, "GET", "/broker").await
-        && let Some(says) = came_to_be(&about)
     {
-        report.ok("started", says);
+        if let Some(says) = came_to_be(&about) {
+            report.ok("started", says);
+        }
+        if let Some(says) = unadmitted(&about) {
+            let remedy = "if credentials.toml was lost and made anew, `peerbus stop`, put the old \
+                          one back, and the next command starts the broker with it; else `peerbus \
+                          names release NAME` frees a name";
+            report.warning("names", says, remedy);
+        }
     }
     match version {
         _ if !ext => report.warning(
@@ -249,24 +257,10 @@ async fn clock(bus: &Bus, id: String, report: &mut Report) {
     }
 }
 
-/// `PEERBUS_NAME`: can it be used, whose is it, and who has it now.
+/// `PEERBUS_NAME`, if it is one: can it be used, whose is it, and who has it now.
 async fn name(config: &Config, peers: &[PeerEntry], report: &mut Report) {
-    let given = std::env::var("PEERBUS_NAME")
-        .ok()
-        .filter(|name| !name.is_empty());
-    let Some(given) = given else {
+    let Some(Ok(naming)) = settings::naming() else {
         return;
-    };
-    let flags = Flags {
-        name: Some(given),
-        ..Flags::default()
-    };
-    let naming = match Config::resolve_with(&flags, |_| None) {
-        Ok(resolved) => resolved.naming,
-        Err(error) => {
-            let remedy = "give PEERBUS_NAME another value, or unset it for a generated name";
-            return report.failed("name", error.to_string(), remedy);
-        }
     };
     let Naming::Verbatim(wanted) = &naming else {
         return;

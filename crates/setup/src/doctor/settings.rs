@@ -1,23 +1,36 @@
 //! Variables and credentials.
 
-use peerbus_adapter::{Config, CredentialsError, credentials};
+use std::path::Path;
+
+use peerbus_adapter::{Config, ConfigError, CredentialsError, Flags, Naming, credentials};
 
 use super::Context;
 use super::report::Report;
 
 /// Checks what is configured. Gives what to connect with, if that can be tried.
 pub(super) fn check(context: &Context, report: &mut Report) -> Option<Config> {
-    options(context, report);
-    let env = |name: &str| match name {
-        // It has a check of its own.
-        "PEERBUS_NAME" => None,
-        _ => std::env::var(name).ok(),
-    };
-    let mut config = match Config::resolve_with(&context.flags, env) {
+    let options = (context.check_options)(&variable);
+    for says in &options {
+        let remedy = "correct or unset that variable: what reads it does not start";
+        report.failed("settings", says, remedy);
+    }
+    let wrong_name = naming().and_then(Result::err);
+    if let Some(error) = &wrong_name {
+        let remedy = "give PEERBUS_NAME another value, or unset it for a generated name";
+        report.failed("name", error.to_string(), remedy);
+    }
+    let env = |name: &str| variable(name).filter(|_| name != "PEERBUS_NAME");
+    let resolved = Config::resolve_with(&context.flags, env);
+    if options.is_empty() && wrong_name.is_none() && resolved.is_ok() {
+        report.ok(
+            "settings",
+            "the PEERBUS_ variables of sessions here can be used",
+        );
+    }
+    let mut config = match resolved {
         Ok(config) => config,
         Err(error) => {
-            let remedy = "correct the variable or the flag that the sentence names";
-            report.failed("settings", error.to_string(), remedy);
+            unresolved(context, &error, report);
             return None;
         }
     };
@@ -26,15 +39,44 @@ pub(super) fn check(context: &Context, report: &mut Report) -> Option<Config> {
     keys(&config, report).then_some(config)
 }
 
-/// The variables that an adapter reads and this program does not.
-fn options(context: &Context, report: &mut Report) {
-    let wrong = (context.check_options)(&|name| std::env::var(name).ok());
-    for says in &wrong {
-        let remedy = "correct or unset that variable: with it an adapter does not start";
-        report.failed("settings", says, remedy);
-    }
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// What `PEERBUS_NAME` means, if it is set.
+pub(super) fn naming() -> Option<Result<Naming, ConfigError>> {
+    let given = variable("PEERBUS_NAME").filter(|name| !name.is_empty())?;
+    let flags = Flags {
+        name: Some(given),
+        ..Flags::default()
+    };
+    let resolved = Config::resolve_with(&flags, |_| None);
+    Some(resolved.map(|config| config.naming))
+}
+
+/// Says what is wrong with the settings of the connection. Each variable is looked at for itself,
+/// so that all faults are told.
+fn unresolved(context: &Context, error: &ConfigError, report: &mut Report) {
+    let own = [
+        "PEERBUS_URL",
+        "PEERBUS_TOKEN",
+        "PEERBUS_HMAC_SECRET",
+        "PEERBUS_FROM",
+    ];
+    // A secret may have another one beside it.
+    let alone = |own: &str| {
+        let env = |name: &str| variable(name).filter(|_| name.starts_with(own));
+        let resolved = Config::resolve_with(&context.flags, env);
+        resolved.err().map(|error| error.to_string())
+    };
+    let mut wrong: Vec<_> = own.into_iter().filter_map(alone).collect();
+    wrong.dedup();
     if wrong.is_empty() {
-        report.ok("settings", "the PEERBUS_ variables here can be used");
+        wrong.push(error.to_string());
+    }
+    for says in wrong {
+        let remedy = "correct the variable or the flag that the sentence names";
+        report.failed("settings", says, remedy);
     }
 }
 
@@ -75,26 +117,12 @@ fn keys(config: &Config, report: &mut Report) -> bool {
             }
             true
         }
-        (_, Err(CredentialsError::Missing(_))) if config.demand.starter().is_some() => {
-            report.ok(
-                "credentials",
-                format!("there is no {file} yet: the first broker makes it"),
-            );
-            true
-        }
-        (_, Err(CredentialsError::Missing(_))) => {
-            report.failed(
-                "credentials",
-                format!("there is no {file}"),
-                "run `peerbus serve` once: it makes them, unless it has PEERBUS_TOKENS; or set PEERBUS_TOKEN and \
-                 PEERBUS_HMAC_SECRET",
-            );
-            false
-        }
+        (_, Err(CredentialsError::Missing(path))) => missing(config, path, report),
         (_, Err(error)) => {
             let says = error.to_string();
             // Most sentences end with what to do.
-            let parts = [": run ", ": correct ", ": put "].iter().find_map(|verb| {
+            let verbs = [": run ", ": correct ", ": put ", ": make "];
+            let parts = verbs.iter().find_map(|verb| {
                 let at = says.rfind(verb)?;
                 says.split_at_checked(at)
             });
@@ -109,4 +137,26 @@ fn keys(config: &Config, report: &mut Report) -> bool {
             false
         }
     }
+}
+
+/// There is no credentials file. `false`: nothing is to be tried without one.
+fn missing(config: &Config, path: &Path, report: &mut Report) -> bool {
+    if let Some((says, remedy)) = credentials::lost(path) {
+        // A broker that is started to look on would make new ones.
+        report.failed("credentials", says, remedy);
+        return false;
+    }
+    let file = path.display();
+    if config.demand.starter().is_some() {
+        let says = format!("there is no {file} yet: the first broker makes it");
+        report.ok("credentials", says);
+        return true;
+    }
+    report.failed(
+        "credentials",
+        format!("there is no {file}"),
+        "run `peerbus serve` once: it makes them, unless it has PEERBUS_TOKENS; or set \
+         PEERBUS_TOKEN and PEERBUS_HMAC_SECRET",
+    );
+    false
 }

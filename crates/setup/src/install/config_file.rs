@@ -31,22 +31,32 @@ impl ConfigFile {
         let path = if linked {
             fs::canonicalize(asked).map_err(|error| {
                 let asked = asked.display();
-                Error::failed(format!("{asked} is a symbolic link to nothing ({error})"))
+                Error::failed(format!(
+                    "{asked} is a symbolic link to nothing ({error}): remove it, or make the file \
+                     that it leads to"
+                ))
             })?
         } else {
             asked.to_owned()
         };
         let refuse = |why: String| Error::failed(format!("{} {why}", path.display()));
+        let unread = |error: std::io::Error| {
+            refuse(format!(
+                "cannot be read: {error}: make it one that you can read"
+            ))
+        };
         let bytes = match fs::metadata(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
-            Err(error) => return Err(refuse(format!("cannot be read: {error}"))),
-            Ok(found) if !found.is_file() => return Err(refuse("is not a file".into())),
+            Err(error) => return Err(unread(error)),
+            Ok(found) if !found.is_file() => {
+                return Err(refuse("is not a file: move what lies there away".into()));
+            }
             Ok(found) if found.len() > BYTES_MAX => {
                 return Err(refuse(format!("is larger than {BYTES_MAX} bytes")));
             }
             Ok(_) => {
                 let read = fs::read(&path);
-                Some(read.map_err(|error| refuse(format!("cannot be read: {error}")))?)
+                Some(read.map_err(unread)?)
             }
         };
         Ok(Self {
@@ -79,7 +89,9 @@ impl ConfigFile {
         for path in file.into_iter().chain([dir]) {
             os::file::may_write(path).map_err(|error| {
                 let path = path.display();
-                Error::failed(format!("{path} cannot be written: {error}"))
+                Error::failed(format!(
+                    "{path} cannot be written: {error}: make it one that you can write"
+                ))
             })?;
         }
         Ok(())

@@ -195,7 +195,10 @@ pub fn uninstall(request: Request, show: Show<'_>) -> Result<(), Error> {
         targets = elsewhere;
     }
     let (planner, what): (Planner, _) = match request.used.as_slice() {
-        [] => (edit::uninstall, "nothing of ours".to_owned()),
+        [] => {
+            leave_needed(&request, &project, &program, &mut targets, show)?;
+            (edit::uninstall, "nothing of ours".to_owned())
+        }
         _ => {
             targets.retain(|target| matches!(target.want, Want::Server { .. }));
             let shared = program.uses.shared.iter();
@@ -220,6 +223,26 @@ pub fn uninstall(request: Request, show: Show<'_>) -> Result<(), Error> {
                 "sessions of {title} that run now keep it until they end"
             )))?;
         }
+    }
+    Ok(())
+}
+
+/// Takes out of the targets what the other scope's install needs, and says so.
+fn leave_needed(
+    request: &Request,
+    project: &Path,
+    program: &Program,
+    targets: &mut Vec<Target>,
+    show: Show<'_>,
+) -> Result<(), Error> {
+    let (agent, scope) = (request.agent, request.scope);
+    for path in targets::needed_elsewhere(agent, scope, project, program, targets) {
+        targets.retain(|target| target.path != path);
+        let (path, other) = (path.display(), targets::flag(targets::other(scope)));
+        show(Line::Note(&format!(
+            "{path} stays as it is: what `peerbus install {} --{other}` made needs it",
+            agent.word
+        )))?;
     }
     Ok(())
 }

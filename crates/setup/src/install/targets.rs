@@ -71,6 +71,46 @@ pub(super) fn elsewhere(
     files.filter_map(target).collect()
 }
 
+/// The scope that is not this one.
+pub(super) fn other(scope: Scope) -> Scope {
+    match scope {
+        Scope::User => Scope::Project,
+        Scope::Project => Scope::User,
+    }
+}
+
+/// The flag of a scope.
+pub(crate) fn flag(scope: Scope) -> &'static str {
+    match scope {
+        Scope::User => "user",
+        Scope::Project => "project",
+    }
+}
+
+/// Which of these files an install of the other scope has a part in that is there: in the home the
+/// project's files are partly those of the user.
+pub(super) fn needed_elsewhere(
+    agent: &Agent,
+    scope: Scope,
+    project: &Path,
+    program: &Program,
+    here: &[Target],
+) -> Vec<PathBuf> {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let theirs = targets(agent, other(scope), project, program);
+    let (shared, own): (Vec<_>, Vec<_>) = theirs
+        .into_iter()
+        .partition(|target| here.iter().any(|it| real(&it.path) == real(&target.path)));
+    let shared: Vec<_> = shared.iter().map(|target| real(&target.path)).collect();
+    let shared = here
+        .iter()
+        .filter(|target| shared.contains(&real(&target.path)));
+    match own.iter().any(edit::is_there) {
+        true => shared.map(|target| target.path.clone()).collect(),
+        false => Vec::new(),
+    }
+}
+
 /// The directories above one that belong to its project too, the root the last: the one of the
 /// repository, else the next with an `.mcp.json`.
 pub(crate) fn above(project: &Path) -> Vec<PathBuf> {

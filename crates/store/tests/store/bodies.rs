@@ -247,7 +247,7 @@ fn a_text_that_was_dropped_is_known_by_its_hash_and_only_of_mail_that_ended() {
     store.commit().unwrap();
     store.close().unwrap();
     let report = verify_audit(&path).unwrap().to_string();
-    let intact = "; 1 stored messages are as they were accepted; ";
+    let intact = "; 1 stored message is as it was accepted; ";
     assert!(report.contains(intact), "{report}");
     let db = Connection::open(&path).unwrap();
     let owed = "INSERT INTO deliveries(recipient, sender, seq) VALUES(1, 9, 1)";

@@ -157,8 +157,11 @@ fn a_foreign_file_is_refused_and_left_alone() {
     let (directory, path) = place();
     let text = "SELECT is not select ".repeat(400);
     fs::write(&path, &text).unwrap();
+    let open_to_all = fs::Permissions::from_mode(0o644);
+    fs::set_permissions(&path, open_to_all.clone()).unwrap();
     assert!(refusal(&path).contains("no peerbus database (found no SQLite header)"));
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    assert_eq!(mode(&path), 0o644);
 
     let path = directory.path().join("foreign.db");
     let foreign = Connection::open(&path).unwrap();
@@ -166,6 +169,7 @@ fn a_foreign_file_is_refused_and_left_alone() {
         .execute_batch("CREATE TABLE peers(name); PRAGMA application_id = 77")
         .unwrap();
     drop(foreign);
+    fs::set_permissions(&path, open_to_all).unwrap();
     let before = fs::read(&path).unwrap();
     let found = refusal(&path);
     assert!(
@@ -173,6 +177,9 @@ fn a_foreign_file_is_refused_and_left_alone() {
         "{found}"
     );
     assert_eq!(fs::read(&path).unwrap(), before);
+    assert_eq!(mode(&path), 0o644);
+    let left = fs::read_dir(directory.path()).unwrap().count();
+    assert_eq!(left, 2, "nothing was made beside them");
 }
 
 #[test]

@@ -42,6 +42,8 @@ pub(crate) struct Source {
     config: Config,
     verify: fn(&Path) -> Result<String, String>,
     verified: Checked,
+    /// Who looks may be an agent.
+    pub(super) agent: bool,
 }
 
 impl Source {
@@ -51,6 +53,7 @@ impl Source {
             config: options.bus.clone(),
             verify: options.audit,
             verified: Arc::default(),
+            agent: options.agent,
         }
     }
 
@@ -83,7 +86,15 @@ impl Source {
 
     /// A page of messages: fewer, where their texts are long.
     fn page(&self, query: &str) -> Result<Page, String> {
-        read(&self.get(&format!("/v1/messages?limit={PAGE}{query}"))?)
+        self.messages(&format!("/v1/messages?limit={PAGE}{query}"))
+    }
+
+    fn messages(&self, target: &str) -> Result<Page, String> {
+        let mut page: Page = read(&self.get(target)?)?;
+        if self.agent {
+            page.messages.iter_mut().for_each(Told::keep_unshown);
+        }
+        Ok(page)
     }
 
     /// Everybody that the broker knows.
@@ -179,11 +190,12 @@ fn cut(text: &str, chars: usize) -> (&str, usize) {
     }
 }
 
-/// What one event of the broker means to the page: its kind and its data. `None`: nothing.
+/// What one event of the broker means to the page, on which an agent may look: its kind and its
+/// data. `None`: nothing.
 pub(super) fn event(
-    kind: &str,
-    data: &str,
+    (kind, data): (&str, &str),
     secret: Option<&Secret>,
+    agent: bool,
 ) -> Option<(&'static str, Value)> {
     #[derive(Deserialize)]
     struct Happened {
@@ -193,7 +205,8 @@ pub(super) fn event(
         frame: Option<Box<serde_json::value::RawValue>>,
     }
     if kind == "accepted" {
-        let message: Told = serde_json::from_str(data).ok()?;
+        let mut message: Told = serde_json::from_str(data).ok()?;
+        message.kept = agent;
         return Some(("message", as_shown(&message, secret, TEXT_CHARS)));
     }
     if kind == "refused" {
@@ -286,7 +299,7 @@ pub(super) struct One {
 pub(super) async fn message(State(app): State<Arc<App>>, Query(one): Query<One>) -> Response {
     ask(app, move |source| {
         let target = format!("/v1/messages/{}", encode_text(&one.id));
-        let page: Page = read(&source.get(&target)?)?;
+        let page = source.messages(&target)?;
         let found = page.messages.iter().find(|message| message.seq == one.seq);
         let found = found.ok_or("the broker knows this message no more")?;
         let chars = if one.whole { usize::MAX } else { TEXT_CHARS };
@@ -357,18 +370,23 @@ mod tests {
         let secret = Secret::new(&[7; 32]).unwrap();
         let body = r#"{"text":"\u202e\u001b[2J<b>pay</b>","meta":{"path":"/\u202e"}}"#;
         let data = accepted(&secret, body);
-        let (kind, told) = event("accepted", &data, Some(&secret)).unwrap();
+        let (kind, told) = event(("accepted", &data), Some(&secret), false).unwrap();
         assert_eq!((kind, &told["seq"]), ("message", &json!(7)));
         assert_eq!(told["text"], "\\u202e\\u001b[2J<b>pay</b>");
         assert_eq!(told["meta"][0], "path: /\\u202e");
         let other = Secret::new(&[8; 32]).unwrap();
         for secret in [None, Some(&other)] {
-            let (_, told) = event("accepted", &data, secret).unwrap();
+            let (_, told) = event(("accepted", &data), secret, false).unwrap();
             assert!(told["hidden"].is_string(), "{told}");
             assert!(!told.to_string().contains("pay"), "{told}");
         }
         let long = format!("\"{}\"", "x".repeat(3_000));
-        let (_, told) = event("accepted", &accepted(&secret, &long), Some(&secret)).unwrap();
+        let (_, told) = event(
+            ("accepted", &accepted(&secret, &long)),
+            Some(&secret),
+            false,
+        )
+        .unwrap();
         assert_eq!(told["more"], 1_000);
     }
 
@@ -376,7 +394,7 @@ mod tests {
     fn a_step_is_told_with_what_shows_it() {
         let data = r#"{"seq":7,"id":"m1","from":"eve","at":9,"frame":{"protocol_version":"v1","type":"receipts","receipts":[
             {"id":"m1","state":"acked","to":"ada","at_ms":9,"how":"seen","path":"drain","evidence":"tool_call"}]}}"#;
-        let (kind, told) = event("settled", data, None).unwrap();
+        let (kind, told) = event(("settled", data), None, false).unwrap();
         assert_eq!(kind, "step");
         let step = &told["step"];
         assert_eq!(
@@ -384,6 +402,6 @@ mod tests {
             (&json!("seen"), &json!("tool_call")),
             "{told}"
         );
-        assert!(event("settled", "nonsense", None).is_none());
+        assert!(event(("settled", "nonsense"), None, false).is_none());
     }
 }

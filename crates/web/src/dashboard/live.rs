@@ -109,7 +109,8 @@ fn tell(source: &Source, mut events: Events, to: &Sender<String>) -> bool {
             }
             continue;
         };
-        let told = |secret: Option<&Secret>| bus::event(&event.kind, &event.data, secret);
+        let told =
+            |secret: Option<&Secret>| bus::event((&event.kind, &event.data), secret, source.agent);
         let mut happened = match event.kind.as_str() {
             "ready" => Some(("ready", json!({}))),
             _ => told(secret.as_ref()),

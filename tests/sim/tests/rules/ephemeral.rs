@@ -1,6 +1,7 @@
 //! Temporary peers.
 
-use peerbus_wire::{Accepted, ClientFrame, Register, Stage, Token};
+use peerbus_core::broker::{Command, Input};
+use peerbus_wire::{Accepted, Domain, PeerName, Register, Stage, Token};
 
 use crate::rig::{OTHER_TOKEN, Rig, SECOND, accepted, envelope, ext};
 
@@ -60,43 +61,47 @@ fn it_is_forgotten_when_it_says_goodbye_and_its_mail_expires_with_a_notice() {
 }
 
 #[test]
-fn its_name_is_its_tokens_for_a_while_and_what_answers_it_goes_to_nobody_else() {
-    let mut rig = Rig::new();
-    let bob = rig.ext("bob");
-    let eve = rig.join(other(ext("eve", "e")));
-    let ask = rig.join(temporary("cli-1", "x"));
-    rig.send(ask, "cli-1", "bob", "q1");
-    rig.close(ask, true);
-    for register in [other(ext("cli-1", "y")), other(temporary("CLI-1", "y"))] {
-        let conn = rig.ask(register);
-        let claimed = "name claimed under a different token";
-        assert_eq!(rig.closed(conn), Some((1008, claimed.into())));
+fn what_answers_it_goes_to_nobody_else() {
+    let answer = |rig: &mut Rig, bob, to: &str, id: &str, about: &str| {
+        let body = format!(r#"{{"text":"hunter2","reply_to":"{about}"}}"#);
+        rig.text(bob, &envelope("bob", to, id, &body));
+        rig.states(bob).pop()
+    };
+    let retire = |name: &str| {
+        Input::Operate(Command::Retire {
+            name: PeerName::parse(name).unwrap(),
+            successor: None,
+        })
+    };
+    for retired in [false, true] {
+        let mut rig = Rig::with(|config| config.domain = Domain::parse("alpha"));
+        let bob = rig.ext("bob");
+        let ask = rig.join(temporary("cli-1", "x"));
+        rig.send(ask, "cli-1", "bob", "q1");
+        match retired {
+            true => rig.input(retire("cli-1")),
+            false => rig.close(ask, true),
+        }
+        let next = rig.join(other(temporary("CLI-1", "z")));
+        rig.send(next, "CLI-1", "bob", "q2");
+        rig.take(bob);
+        for (n, to) in ["cli-1", "cli-1@alpha"].iter().enumerate() {
+            let told = answer(&mut rig, bob, to, &format!("a{n}"), "q1");
+            let Some(Stage::Refused(refusal)) = told else {
+                panic!("{to}: {told:?}");
+            };
+            assert!(refusal.reason.contains("has left"), "{}", refusal.reason);
+            answer(&mut rig, bob, to, &format!("b{n}"), "q2");
+            assert_eq!(rig.delivered(next).len(), 1, "{to}");
+        }
+        rig.send(bob, "bob", "cli-1", "m1");
+        assert_eq!(rig.delivered(next).len(), 1, "it answers nothing");
+        rig.pass(600 * SECOND);
+        rig.send(next, "CLI-1", "bob", "q3");
+        rig.take(bob);
+        let told = answer(&mut rig, bob, "cli-1", "a9", "q1");
+        assert!(!matches!(told, Some(Stage::Refused(_))), "{told:?}");
     }
-    let name = "cli-1".into();
-    rig.frame(eve, ClientFrame::Rename { name });
-    assert!(rig.take(eve).names.remove(0).refused.is_some());
-    // One of the same token may have it, and gets no answer of the former one.
-    let next = rig.join(temporary("cli-1", "z"));
-    rig.send(next, "cli-1", "bob", "q2");
-    rig.take(bob);
-    let answer = |id: &str, to: &str| {
-        let body = format!(r#"{{"text":"hunter2","reply_to":"{to}"}}"#);
-        envelope("bob", "cli-1", id, &body)
-    };
-    rig.text(bob, &answer("a1", "q1"));
-    let [Stage::Refused(refusal)] = &rig.states(bob)[..] else {
-        panic!("it was taken");
-    };
-    assert!(refusal.reason.contains("has left"), "{}", refusal.reason);
-    rig.text(bob, &answer("a2", "q2"));
-    rig.send(bob, "bob", "cli-1", "m1");
-    assert_eq!(rig.delivered(next).len(), 2);
-    // After that it is free.
-    rig.close(next, true);
-    rig.pass(600 * SECOND);
-    rig.join(other(ext("cli-1", "y")));
-    rig.text(bob, &answer("a3", "q1"));
-    assert!(!matches!(rig.states(bob)[..], [Stage::Refused(_)]));
 }
 
 #[test]

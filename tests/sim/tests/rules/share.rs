@@ -218,6 +218,57 @@ fn no_token_takes_all_that_is_kept() {
 }
 
 #[test]
+fn a_token_pays_for_names_that_have_left() {
+    let mut rig = Rig::new();
+    let bob = rig.ext("bob");
+    crowd(&mut rig, "eve", 2, (200, 20));
+    for peer in 0..40 {
+        let name = format!("mallory{peer}");
+        let register = Register {
+            ephemeral: true,
+            ..ext(&name, &name)
+        };
+        let conn = rig.join(register);
+        wish(&mut rig, conn, &name, &format!("{name}-1"), 20, "now");
+        rig.close(conn, true);
+    }
+    rig.take(bob);
+    // What waits is delivered as its senders are gone.
+    rig.close(bob, false);
+    let bob = rig.ext("bob");
+    rig.take(bob);
+    let cyd = rig.join(Register {
+        token: Token::parse(OTHER_TOKEN),
+        ..ext("cyd", "c")
+    });
+    wish(&mut rig, cyd, "cyd", "c1", 20, "now");
+    assert_eq!(rig.delivered(bob), [441]);
+}
+
+#[test]
+fn what_is_urgent_is_found_behind_what_was_delivered() {
+    let mut rig = Rig::new();
+    let bob = rig.join(Register {
+        window: window(8, 1_000_000),
+        ..ext("bob", "b")
+    });
+    let (ann, ben) = (rig.ext("ann"), rig.ext("ben"));
+    for n in 0..4 {
+        wish(&mut rig, ann, "ann", &format!("a{n}"), 20, "quiet");
+    }
+    for n in 0..3 {
+        wish(&mut rig, ben, "ben", &format!("b{n}"), 20, "quiet");
+    }
+    wish(&mut rig, ann, "ann", "a4", 20, "quiet");
+    wish(&mut rig, ann, "ann", "a5", 20, "now");
+    assert_eq!(rig.delivered(bob), [1, 2, 3, 4, 5, 6, 7]);
+    rig.ack(bob, 5);
+    assert!(rig.delivered(bob).is_empty(), "ann has half of the window");
+    rig.ack(bob, 1);
+    assert_eq!(rig.delivered(bob), [8, 9]);
+}
+
+#[test]
 fn what_waits_comes_into_what_is_kept_when_it_has_room() {
     let mut rig = Rig::new();
     let bob = rig.join(Register {

@@ -174,7 +174,12 @@ fn who_has_a_name_when_it_is_kept_for_another_token_loses_it() {
             );
             rig.send(eve, "phone", "bob", "m2");
             assert!(rig.delivered(bob).is_empty(), "nor can she sign with it");
-            let phone = rig.join(other(ext("phone", "p")));
+            let phone = rig.join(other(ext("web:fon", "p")));
+            let rename = ClientFrame::Rename {
+                name: "phone".into(),
+            };
+            rig.frame(phone, rename);
+            assert_eq!(rig.take(phone).names.remove(0).refused, None);
             rig.send(bob, "bob", "phone", "m3");
             assert_eq!(rig.delivered(phone).len(), 1);
         } else {

@@ -148,13 +148,21 @@ fn what_waits_of_many_names_takes_no_room_from_another() {
         rig.arrive_from(&format!("c{n}"), Priority::Next);
     }
     rig.token = None;
+    for n in 0..200 {
+        rig.arrive_from(&format!("x{n}@beta"), Priority::Next);
+    }
     let alice = rig.arrive_from("alice", Priority::Next);
     let shown = waiting(&rig);
     assert!(shown.len() == 64 && shown.contains(&alice), "{shown:?}");
     let refused = rig.rejected().len();
-    assert_eq!(refused, 401 - 64, "what has no room is refused");
-    let of_ci = shown.iter().filter(|no| (201..=400).contains(&no.0));
-    assert!(of_ci.count() <= 22, "a token's share is that of a name");
+    assert_eq!(refused, 601 - 64, "what has no room is refused");
+    for of_one in [201..=400, 401..=600] {
+        let of_one = shown.iter().filter(|no| of_one.contains(&no.0));
+        assert!(
+            of_one.count() <= 22,
+            "a token's or domain's share is that of a name"
+        );
+    }
     for _ in 0..64 {
         let first = waiting(&rig)[0];
         assert!(rig.input(|mailbox, now| mailbox.decide(now, first, false)));

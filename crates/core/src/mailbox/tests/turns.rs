@@ -91,6 +91,16 @@ fn a_token_has_the_share_of_one_sender_whatever_its_names() {
 }
 
 #[test]
+fn a_domain_has_the_share_of_one_sender_whatever_its_names() {
+    let mut rig = rig();
+    for n in 0..30 {
+        assert!(turn(&mut rig, &format!("e{n}@beta"), Priority::Now), "{n}");
+    }
+    assert!(!turn(&mut rig, "e30@beta", Priority::Now));
+    assert!(turn(&mut rig, "alice", Priority::Now));
+}
+
+#[test]
 fn a_session_that_works_and_notices_of_the_bus_are_not_counted() {
     let mut rig = rig();
     turns(&mut rig);

@@ -1,0 +1,198 @@
+//! What becomes of a text that was put into a session.
+
+use std::io::ErrorKind;
+use std::time::{Duration, Instant};
+
+use peerbus_adapter::{How, Receipt, Stage, wall_ms};
+use peerbus_mcp::{About, Trail};
+use peerbus_node::Client;
+use peerbus_node::index::Session;
+use peerbus_wire::{MessageId, escape};
+use serde_json::Value;
+
+use super::{CELL_CHARS, LINE_CHARS, lines, lost, print_json};
+use crate::args::{Until, Wait};
+use crate::failure::Failure;
+use crate::{client, operator, output};
+
+/// The last words of a turn may be written a moment after the session is idle.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// What became of a text so far.
+struct Followed {
+    /// How far it is at the session.
+    receipt: Receipt,
+    /// It stands in the conversation.
+    there: bool,
+    /// The session does something, as far as its client tells.
+    works: bool,
+    /// The turn failed: why.
+    failed: Option<String>,
+}
+
+impl Followed {
+    fn new(session: &Session, id: &str) -> Result<Self, Failure> {
+        let id = MessageId::parse(id).map_err(Failure::failed)?;
+        let mut receipt = Receipt::new(id, Stage::Delivered);
+        receipt.to = Some(session.name.as_ref().unwrap_or(&session.id).clone());
+        receipt.at_ms = Some(wall_ms());
+        Ok(Self {
+            receipt,
+            there: false,
+            works: false,
+            failed: None,
+        })
+    }
+
+    fn is_seen(&self) -> bool {
+        matches!(self.receipt.stage, Stage::Acked(Some(How::Seen { .. })))
+    }
+
+    /// The model has seen the text, and the turn has ended: whichever was noticed first.
+    fn is_over(&self) -> bool {
+        self.there && self.is_seen() && !self.works
+    }
+
+    /// The turn has failed, and has ended.
+    fn has_failed(&self) -> bool {
+        self.failed.is_some() && !self.works
+    }
+
+    /// Takes what an event says of the text itself.
+    fn reaches(&mut self, event: &Value) {
+        let text = |member: &str| event[member].as_str().unwrap_or_default().to_owned();
+        let (path, why) = (text("path"), text("reason"));
+        self.receipt.stage = match event["stage"].as_str().unwrap_or_default() {
+            "pushed" => Stage::Pushed { path },
+            "presented" => Stage::Presented { path },
+            "held" => Stage::Held { why },
+            "seen" => Stage::Acked(Some(How::Seen {
+                path,
+                evidence: text("evidence"),
+            })),
+            "acked" if path.is_empty() => Stage::Acked(None),
+            "acked" => Stage::Acked(Some(How::Pushed { path })),
+            "expired" => Stage::Expired { why },
+            "dead" => Stage::Dead { why },
+            _ => return,
+        };
+        self.receipt.at_ms = Some(wall_ms());
+    }
+
+    /// Takes what an event says of the conversation. `tells`: what the model says is printed.
+    fn hears(&mut self, event: &Value, id: &str, tells: bool) -> Result<(), Failure> {
+        match event["type"].as_str().unwrap_or_default() {
+            "message" => {
+                let content = event["content"].as_str().unwrap_or_default();
+                if event["role"] == "user" {
+                    self.there |= content.contains(id);
+                } else if self.there && event["error"] == true {
+                    self.failed = Some(escape(content, LINE_CHARS));
+                } else if self.there && tells {
+                    output::line(&lines(content))?;
+                }
+            }
+            "status" => {
+                let status = &event["status"];
+                self.works = status == "thinking" || status == "waiting_approval";
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// That it was not seen, in the words of `peerbus send`.
+    fn not_seen(&self) -> Failure {
+        let receipts = std::slice::from_ref(&self.receipt);
+        let peers = operator::known_peers().unwrap_or_default();
+        let trail = Trail::among(self.receipt.id.as_str(), receipts, wall_ms(), &peers);
+        Failure::failed(format!("not seen: {}", trail.note))
+    }
+
+    /// What it comes to when nothing more is waited for.
+    fn ends(self, limit: Option<f64>) -> Result<(), Failure> {
+        if self.is_over() {
+            return Ok(());
+        }
+        Err(match self.failed {
+            Some(why) if !self.works => Failure::failed(format!("the turn failed: {why}")),
+            _ if self.is_seen() => Failure::failed(format!(
+                "it was seen, and its turn has not ended within {} s",
+                limit.unwrap_or_default()
+            )),
+            _ => self.not_seen(),
+        })
+    }
+}
+
+/// Says so at once where nothing wakes a session, as far as the broker here knows.
+pub(super) fn say_asleep(session: &Session) {
+    let Some((name, peers)) = session.name.as_ref().zip(operator::known_peers()) else {
+        return;
+    };
+    let mut peers = peers.iter().filter(|peer| peer.online);
+    let peer = peers.find(|peer| peer.name.eq_ignore_ascii_case(name));
+    let Some(peer) = peer.map(About::new) else {
+        return;
+    };
+    if peer.wake.is_some_and(|paths| paths.is_empty()) {
+        let why = peer.unwoken.map_or_else(String::new, |why| {
+            format!(" ({} says: \"{why}\")", peer.name)
+        });
+        output::say(&format!(
+            "nothing wakes {}{why}: the text waits until its agent looks at its mail",
+            peer.name
+        ));
+    }
+}
+
+/// Waits for what a text leads to, which may be that nobody can see it any more.
+pub(super) fn follow(
+    client: &mut Client,
+    session: &Session,
+    id: &str,
+    Wait { until, limit }: Wait,
+    json: bool,
+) -> Result<(), Failure> {
+    let end = limit.map(|limit| Instant::now() + client::duration(limit));
+    let mut so_far = Followed::new(session, id)?;
+    loop {
+        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        let settled = so_far.is_over() || so_far.has_failed();
+        if left == Some(Duration::ZERO) && !settled {
+            return so_far.ends(limit);
+        }
+        let patience = if settled { Some(LAST_WORDS) } else { left };
+        client
+            .set_patience(patience)
+            .map_err(|error| lost(&error))?;
+        let event = match client.event() {
+            // Nothing more came in time.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return so_far.ends(limit),
+            event => event.map_err(|error| lost(&error))?,
+        };
+        let Some(event) = event else {
+            return Err(Failure::failed(match so_far.is_seen() {
+                true => "the text was seen, and the session has ended before its turn did",
+                false => "not seen: the session has ended",
+            }));
+        };
+        if json {
+            print_json(&event)?;
+        }
+        let is = |member: &str, text: &str| event[member] == text;
+        if is("type", "bus") && is("id", id) {
+            so_far.reaches(&event);
+            if so_far.is_seen() && until == Until::Seen {
+                if !json {
+                    output::line(&format!("{}: seen", escape(id, CELL_CHARS)))?;
+                }
+                return Ok(());
+            }
+            if so_far.receipt.stage.is_final() && !so_far.is_seen() {
+                return Err(so_far.not_seen());
+            }
+        }
+        so_far.hears(&event, id, until == Until::Answer && !json)?;
+    }
+}

@@ -1,5 +1,6 @@
 //! Control frames: one enum per direction, names as on the wire.
 
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use crate::audited::AuditRecord;
@@ -7,7 +8,7 @@ use crate::domain::{Domain, Mark};
 use crate::envelope::{Carried, Decoded};
 use crate::group::GroupName;
 use crate::ids::{DeliveryKey, Instance, MessageId, Seq, Token, TokenName};
-use crate::limits::AGE_MS_MIN;
+use crate::limits::{AGE_MS_MIN, DELIVER_OVERHEAD_BYTES};
 use crate::name::PeerName;
 use crate::receipt::Receipt;
 use crate::stage::{How, Refusal, Stage};
@@ -259,25 +260,27 @@ impl DeliverFrame {
     /// Encodes the frame for the message `seq` with the given carried envelope text.
     #[must_use]
     pub fn new(seq: Seq, envelope: &str) -> Self {
-        Self {
-            text: format!(
-                r#"{{"protocol_version":"v1","type":"deliver","delivery_key":"{}","envelope":{envelope}}}"#,
-                seq.0
-            )
-            .into(),
-        }
+        Self::encode(seq.0, "", envelope)
     }
 
     /// Encodes the frame for a v1 connection, under a key of its own that needs no escapes.
     #[must_use]
     pub fn keyed(key: &DeliveryKey, envelope: &str) -> Self {
-        let key = key.as_str();
-        Self {
-            text: format!(
-                r#"{{"protocol_version":"v1","type":"deliver","delivery_key":"{key}","envelope":{envelope}}}"#
-            )
-            .into(),
+        Self::encode(key.as_str(), "", envelope)
+    }
+
+    /// `remarks` are members, each behind a comma.
+    fn encode(key: impl fmt::Display, remarks: &str, envelope: &str) -> Self {
+        const HEAD: &str = r#"{"protocol_version":"v1","type":"deliver","delivery_key":""#;
+        let room = DELIVER_OVERHEAD_BYTES + remarks.len() + envelope.len();
+        let mut text = String::with_capacity(room);
+        text.push_str(HEAD);
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{key}");
+        for part in ["\"", remarks, r#","envelope":"#, envelope, "}"] {
+            text.push_str(part);
         }
+        Self { text: text.into() }
     }
 
     /// Encodes the frame for one recipient.
@@ -300,13 +303,8 @@ impl DeliverFrame {
             AGE_MS_MIN.. => format!(r#","age_ms":{}"#, remarks.age_ms),
             _ => String::new(),
         };
-        Self {
-            text: format!(
-                r#"{{"protocol_version":"v1","type":"deliver","delivery_key":"{}"{again}{alias}{token}{approves}{age},"envelope":{envelope}}}"#,
-                seq.0
-            )
-            .into(),
-        }
+        let remarks = format!("{again}{alias}{token}{approves}{age}");
+        Self::encode(seq.0, &remarks, envelope)
     }
 
     /// The frame's text.

@@ -78,8 +78,8 @@ impl Broker {
     /// The token that a sender's mail counts for, as long as some of it waits, also when the sender is
     /// forgotten.
     pub(super) fn payer(&self, sender: PeerId) -> Payer {
-        let owner = || self.registry.get(sender)?.row.owner;
-        self.owed.token(sender).or_else(owner)
+        let owner = self.registry.get(sender).and_then(|peer| peer.row.owner);
+        owner.or_else(|| self.owed.token(sender))
     }
 
     /// Delivers to a peer's connection what waits and has room.
@@ -97,20 +97,17 @@ impl Broker {
             // What it had forwarded and is owed by it again goes first.
             return Ok(());
         }
-        if !session.line.loaded {
+        if session.line.loaded {
+            if session.line.is_empty() {
+                return Ok(());
+            }
+        } else {
             let heads = cx.txn.queue_heads(peer)?.into_iter();
             let heads = heads.map(|(sender, seq)| (sender, self.payer(sender), seq));
             let heads = heads.collect();
             if let Some(session) = self.conns.session_mut(conn) {
                 session.line.load(heads);
             }
-        }
-        if self
-            .conns
-            .session(conn)
-            .is_none_or(|session| session.line.is_empty())
-        {
-            return Ok(());
         }
         let mut looked = 0;
         while let Some(turn) = self.next_turn(conn) {

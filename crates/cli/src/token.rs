@@ -44,7 +44,7 @@ fn add(verb: &TokenAdd) -> Result<(), Failure> {
     });
     let rights: Vec<_> = rights.collect::<Result<_, _>>()?;
     if rights.contains(&Right::Approve) {
-        for_people("make a token that may approve")?;
+        for_people()?;
     }
     let day_ms = |days| u64::from(days) * 86_400_000;
     let grant = Grant {
@@ -89,13 +89,14 @@ pub(crate) fn admit(wanted: &Grant) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Refuses an agent, or what it runs, what would let it answer what it asks itself, or read what is
-/// kept from it.
-pub(crate) fn for_people(what: &str) -> Result<(), Failure> {
+/// Refuses an agent, or what it runs, a token whose words are verdicts: with it the agent could answer
+/// what it asks itself.
+pub(crate) fn for_people() -> Result<(), Failure> {
     if asks_an_agent() {
-        return Err(Failure::failed(format!(
-            "an agent, or what it runs, may not {what}: a person does that, in a terminal of their own"
-        )));
+        return Err(Failure::failed(
+            "an agent, or what it runs, may not make a token that may approve: a person makes it, in a \
+             terminal of their own",
+        ));
     }
     Ok(())
 }

@@ -155,7 +155,7 @@ fn add(verb: WebTokenAdd) -> Result<(), Failure> {
         ));
     }
     if verb.approve {
-        for_people("make a token that may approve")?;
+        for_people()?;
     }
     let file = place()?;
     let peer = tokens::peer(&verb.name).map_err(Failure::config)?;

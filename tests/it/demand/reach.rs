@@ -95,10 +95,15 @@ fn a_session_whose_socket_or_list_is_gone_is_in_the_list_again() {
     let listed = || names(&world.home) == ["bob"];
     eventually("bob is listed", || listed().then_some(()));
     let sessions = world.state("sessions");
-    let lost: [&dyn Fn(); 3] = [
+    let other = world.state("other");
+    let lost: [&dyn Fn(); 4] = [
         &|| fs::remove_dir_all(&sessions).expect("a directory"),
         &|| fs::remove_file(sessions.join("index.json")).expect("a list"),
         &|| fs::write(sessions.join("index.json"), "{}").expect("a list"),
+        &|| {
+            fs::write(&other, "{}").expect("a list");
+            fs::rename(&other, sessions.join("index.json")).expect("a list");
+        },
     ];
     for lose in lost {
         lose();

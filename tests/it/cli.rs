@@ -210,9 +210,9 @@ fn the_operator_frees_a_name_of_another_token() {
     let broker = Broker::start(&home);
     home.run(&["recv", "--name", "bob", "--timeout", "0.1"])
         .ok();
-    let said = home.run(&["names", "release", "bob"]).ok();
+    let said = home.apart(&["names", "release", "bob"]).ok();
     assert!(said.contains("bob"), "{said}");
-    let said = home.run(&["names", "release", "nobody"]).fails(1);
+    let said = home.apart(&["names", "release", "nobody"]).fails(1);
     assert!(said.starts_with("peerbus: no peer named nobody"), "{said}");
     broker.stop();
 }

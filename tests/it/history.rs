@@ -309,7 +309,7 @@ fn an_inbox_shows_what_waits_for_one_name_and_takes_nothing() {
         said.contains("nobody here is called bop") && said.contains("mean bob?"),
         "{said}"
     );
-    home.run(&["names", "retire", "bob", "--to", "cyd"]).ok();
+    home.apart(&["names", "retire", "bob", "--to", "cyd"]).ok();
     eventually("it moves", || {
         inbox(&["cyd"]).contains("still here").then_some(())
     });

@@ -275,10 +275,10 @@ fn the_operator_ends_a_name_and_nothing_is_lost_in_silence() {
     let mut ada = Agent::start(&mut home.peerbus(&["adapter", "--name", "ada"]));
     ada.call("bus.send", json!({ "to": "old", "body": "for the heir" }));
     ada.call("bus.send", json!({ "to": "gone", "body": "for nobody" }));
-    let said = home.run(&["names", "retire", "old", "--to", "heir"]).ok();
+    let said = home.apart(&["names", "retire", "old", "--to", "heir"]).ok();
     assert!(said.contains("heir"), "{said}");
-    home.run(&["names", "retire", "gone"]).ok();
-    let said = home.run(&["names", "retire", "nobody"]).fails(1);
+    home.apart(&["names", "retire", "gone"]).ok();
+    let said = home.apart(&["names", "retire", "nobody"]).fails(1);
     assert!(said.contains("no peer named nobody"), "{said}");
 
     let received = home

@@ -138,7 +138,7 @@ const TABLE: &[Row] = &[
 
 fn retired(home: &Home, broker: &Broker) -> Made {
     let made = with_peer(home, broker, None);
-    home.run(&["names", "retire", "bob"]).ok();
+    home.apart(&["names", "retire", "bob"]).ok();
     made
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy;
-use peerbus_os::{dir, socket, user};
+use peerbus_os::{dir, process, socket, user};
 
 use crate::error::ConfigError;
 
@@ -53,6 +53,20 @@ impl Paths {
         let runtime = [base.runtime_dir(), peerbus_os::user::runtime_dir()];
         let runtime: Vec<_> = runtime.into_iter().flatten().collect();
         Ok(Self::under(base.config_dir(), state, &runtime))
+    }
+
+    /// The directories as another process was started to find them; `None` where that cannot be read.
+    #[must_use]
+    pub fn of_process(id: u32) -> Option<Self> {
+        let variable = |name| process::variable(id, name).map(PathBuf::from);
+        let dir = |name| variable(name).filter(|dir| dir.is_absolute());
+        let home = variable("HOME");
+        let below = |rest| Some(home.as_ref()?.join(rest));
+        let config = dir("XDG_CONFIG_HOME").or_else(|| below(".config"))?;
+        let state = dir("XDG_STATE_HOME").or_else(|| below(".local/state"))?;
+        let runtime = [dir("XDG_RUNTIME_DIR"), user::runtime_dir()];
+        let runtime: Vec<_> = runtime.into_iter().flatten().collect();
+        Some(Self::under(config, state, &runtime))
     }
 
     /// `state_dir/broker.log`: the log of a broker that was started on demand.

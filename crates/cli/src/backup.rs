@@ -6,9 +6,11 @@ use crate::args::{Backup, Restore};
 use crate::audit::database;
 use crate::failure::Failure;
 use crate::output;
+use crate::told::for_people;
 
 /// Makes a backup.
 pub(crate) fn make(verb: Backup) -> Result<(), Failure> {
+    for_people("copy what others wrote")?;
     let db = database(verb.db)?;
     let report = output::patiently("copying and checking the database", || {
         peerbus_store::backup(&db, &verb.file)

@@ -31,6 +31,7 @@ fn list(verb: &NamesList) -> Result<(), Failure> {
 }
 
 fn release(verb: &NamesRelease) -> Result<(), Failure> {
+    told::for_people("give a name to another token")?;
     let name = PeerName::parse(&verb.name).map_err(Failure::config)?;
     let target = format!("/names/release?name={name}");
     operator::request(verb.socket.as_ref(), "POST", &target)?.ok()?;
@@ -41,6 +42,7 @@ fn release(verb: &NamesRelease) -> Result<(), Failure> {
 }
 
 fn retire(verb: &NamesRetire) -> Result<(), Failure> {
+    told::for_people("end a name, or give its mail to another")?;
     let name = PeerName::parse(&verb.name).map_err(Failure::config)?;
     let successor = verb.to.as_deref().map(PeerName::parse).transpose();
     let successor = successor.map_err(Failure::config)?;

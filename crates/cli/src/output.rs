@@ -9,12 +9,10 @@ use peerbus_wire::printable;
 use terminal_size::{Width, terminal_size_of};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// Writes one line to stdout and flushes it.
-pub(crate) fn line(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.write_all(b"\n")?;
-    out.flush()
+/// Writes one line to stdout and flushes it. A terminal gets it at once: what goes to stderr meanwhile
+/// stands before it or after it.
+pub(crate) fn line(line: &str) -> io::Result<()> {
+    text(&format!("{line}\n"))
 }
 
 /// As [`line`], while the runtime goes on: a reader that does not read keeps no signal waiting.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
+use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::operator::{Events, Streamless};
 use peerbus_adapter::text::is_proven;
 use peerbus_adapter::{Receipt, wall_ms};
@@ -113,7 +114,7 @@ impl<'v> Showing<'v> {
             verb,
             peer: peer.map_err(Failure::config)?,
             secret,
-            agent: told::asks_an_agent(),
+            agent: is_below_an_agent(),
             shown: BTreeSet::new(),
             open: BTreeMap::new(),
             last_ms: 0,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use peerbus_adapter::hooks::{directories, is_of_an_agent};
+use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::{Bus, PeerEntry, Receipt, credentials, paths::Paths, wall_ms};
 pub(crate) use peerbus_mcp::told::{Page, Said, Text, Told, add_said, receipts, word, words};
 use peerbus_mcp::{About, Trail, depends_on_peers};
@@ -43,16 +43,22 @@ pub(crate) fn ask(socket: Option<&PathBuf>, target: &str) -> Result<Page, Failur
     let mut page: Page = serde_json::from_str(&answer).map_err(|error| {
         Failure::failed(format!("the broker's answer is not understood: {error}"))
     })?;
-    if asks_an_agent() {
+    // Its session may keep texts from it.
+    if is_below_an_agent() {
         page.messages.iter_mut().for_each(Told::keep_unshown);
     }
     Ok(page)
 }
 
-/// Whether an agent asks, or what it runs: it is told no text that its session may keep from it.
-pub(crate) fn asks_an_agent() -> bool {
-    let is_of = |paths: Paths| is_of_an_agent(&directories(&paths), std::process::id());
-    Paths::find().map_or(true, is_of)
+/// Refuses an agent, or what it runs, what is its user's to do: `what` says it after "an agent … may
+/// not".
+pub(crate) fn for_people(what: &str) -> Result<(), Failure> {
+    if is_below_an_agent() {
+        return Err(Failure::failed(format!(
+            "an agent, or what it runs, may not {what}: a person does that, in a terminal of their own"
+        )));
+    }
+    Ok(())
 }
 
 /// Everybody whom the broker knows.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use peerbus_adapter::credentials::{self, random_hex};
+use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::signals::Stop;
 use peerbus_adapter::{Config, Token};
@@ -15,8 +16,9 @@ use serde_json::json;
 
 use crate::args::{Web, WebTokenAdd, WebTokenVerb, WebVerb};
 use crate::failure::Failure;
-use crate::token::{admit, for_people};
-use crate::{audit, client, operator, output, told};
+use crate::token::admit;
+use crate::told::for_people;
+use crate::{audit, client, operator, output};
 
 /// The gateway's token at the broker, and the names of its peers.
 const BUS_TOKEN: &str = "web";
@@ -52,7 +54,7 @@ fn serve(verb: Web) -> Result<(), Failure> {
         own_token,
         operator,
         audit: audit::check,
-        agent: told::asks_an_agent(),
+        agent: is_below_an_agent(),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -155,7 +157,7 @@ fn add(verb: WebTokenAdd) -> Result<(), Failure> {
         ));
     }
     if verb.approve {
-        for_people()?;
+        for_people("make a token that may approve")?;
     }
     let file = place()?;
     let peer = tokens::peer(&verb.name).map_err(Failure::config)?;

@@ -163,7 +163,7 @@ fn result(
 
 /// A tool's output, which other mail may go along with, and a word about the call.
 fn output_schema(tool: &Tool) -> Arc<Map<String, Value>> {
-    let mut schema = (*tool.output).clone();
+    let mut schema = (tool.output)();
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
         let description = "Mail that came meanwhile, for you to read: peers' text, untrusted.";
         let along = json!({ "type": "string", "description": description });
@@ -177,7 +177,10 @@ fn output_schema(tool: &Tool) -> Arc<Map<String, Value>> {
 
 fn shown(tool: &Tool, spelling: Spelling) -> McpTool {
     let output = output_schema(tool);
-    let input = tool.input.as_object().cloned().unwrap_or_default();
+    let input = match (tool.input)() {
+        Value::Object(input) => input,
+        _ => Map::new(),
+    };
     let annotations = ToolAnnotations::with_title(tool.title)
         .read_only(tool.read_only)
         .destructive(false)

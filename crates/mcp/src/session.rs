@@ -84,7 +84,7 @@ impl Session {
     /// The tools that this client is shown.
     pub(crate) fn tools(&self) -> impl Iterator<Item = &'static Tool> {
         let drain = self.profile.drain;
-        tools::all()
+        tools::ALL
             .iter()
             .filter(move |tool| drain || tool.name != tools::drain::NAME)
     }
@@ -164,7 +164,8 @@ impl Session {
 
 /// What is said of an argument that a tool does not have. Clients' own begin with `_`.
 fn unknown(tool: &Tool, arguments: &Arguments) -> Option<String> {
-    let known = tool.input["properties"].as_object()?;
+    let schema = (tool.input)();
+    let known = schema["properties"].as_object()?;
     let known: Vec<String> = known.keys().cloned().collect();
     let strange = |name: &&str| !name.starts_with('_') && !known.iter().any(|it| it == name);
     let name = arguments.names().find(strange)?;

@@ -48,6 +48,19 @@ impl Home {
         Finished::of(&mut self.peerbus(args))
     }
 
+    /// Runs `peerbus` to its end in a terminal of its user's: not below this process, which counts as an
+    /// agent where it started an adapter itself.
+    pub(crate) fn apart(&self, args: &[&str]) -> Finished {
+        let status = self.path().join("status");
+        let mut shell = self.command("/bin/sh");
+        shell.args(["-c", r#"{ "$@"; echo $? > status; } &"#, "sh"]);
+        shell.arg(env!("CARGO_BIN_EXE_peerbus")).args(args);
+        let mut finished = Finished::of(&mut shell);
+        let code = std::fs::read_to_string(status).expect("what it ended with");
+        finished.code = code.trim().parse().ok();
+        finished
+    }
+
     /// Runs `peerbus` to its end, with a stdout that has lost its reader.
     pub(crate) fn run_unread(&self, args: &[&str]) -> Finished {
         let (reader, writer) = std::io::pipe().expect("a pipe");

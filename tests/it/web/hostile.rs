@@ -21,7 +21,12 @@ fn an_agent_makes_no_token_with_which_it_could_approve() {
         names(&home).contains(&"bob".to_owned()).then_some(())
     });
     let mut below = |args: &str| {
-        let line = format!("{} {args}", env!("CARGO_BIN_EXE_peerbus"));
+        // What it runs may be told that its home is elsewhere.
+        let line = format!(
+            "env HOME=/ XDG_CONFIG_HOME={dir} XDG_RUNTIME_DIR=/ {} {args}",
+            env!("CARGO_BIN_EXE_peerbus"),
+            dir = home.path().join(".config").display(),
+        );
         bob.tell(&format!("ask {}", json!([RUN, "", line])));
         bob.hear("asked")
     };
@@ -37,6 +42,18 @@ fn an_agent_makes_no_token_with_which_it_could_approve() {
         // A person may.
         home.run(&args.split(' ').collect::<Vec<_>>()).ok();
     }
+    let copy = home.path().join("copy");
+    for args in [
+        "names release phone".to_owned(),
+        "names retire bob --to phone".to_owned(),
+        format!("backup {}", copy.display()),
+    ] {
+        assert!(
+            below(&args).contains("in a terminal of their own"),
+            "{args}"
+        );
+    }
+    assert!(!copy.exists());
     let said = below("web token add ci --to bob");
     assert!(said.contains("comes from web:ci"), "{said}");
     broker.stop();

@@ -1,6 +1,7 @@
 //! Where the sockets are: `RUNTIME/sessions/CLIENT.ADAPTER.sock` (or below the state, where that is
 //! too long), one for each adapter, by the numbers of the two processes.
 
+use std::collections::BTreeSet;
 use std::fs::Permissions;
 use std::io::{Error, ErrorKind, Result};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -164,6 +165,24 @@ pub fn sweep(dir: &Path) {
             let _ = std::fs::remove_file(&path);
         }
     }
+}
+
+/// Whether this process is an agent that has an adapter, or stands below one: sessions are looked for
+/// where this process finds them, and where each process above it was started to find them. What an
+/// agent runs may have been given other variables.
+#[must_use]
+pub fn is_below_an_agent() -> bool {
+    let id = std::process::id();
+    let Ok(own) = Paths::find() else {
+        return true;
+    };
+    let above = os::process::ancestors(id, GENERATIONS_MAX).into_iter();
+    let above = above.filter_map(|process| Paths::of_process(process.id));
+    let dirs: BTreeSet<_> = std::iter::once(own)
+        .chain(above)
+        .flat_map(|paths| directories(&paths))
+        .collect();
+    is_of_an_agent(&dirs.into_iter().collect::<Vec<_>>(), id)
 }
 
 /// Whether a process is an agent that has an adapter, or stands below one, as far as the sockets in

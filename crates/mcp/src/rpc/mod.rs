@@ -17,9 +17,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use rmcp::handler::server::common::schema_for_output;
 use rmcp::model::{CustomNotification, PingRequest, ServerNotification, ServerRequest};
 pub(crate) use rmcp::schemars;
+use rmcp::schemars::generate::SchemaSettings;
 use rmcp::service::Peer;
 use rmcp::{RoleServer, ServerHandler};
 use serde_json::{Map, Value};
@@ -44,11 +44,16 @@ const NOTE_BYTES_MAX: usize = 256;
 
 /// The JSON Schema of what `T` is written as, without `format`: those of numbers are schemars' own,
 /// and clients warn of words that they do not know.
-pub(crate) fn output_schema<T: schemars::JsonSchema + 'static>() -> Arc<Map<String, Value>> {
-    let mut schema = (*schema_for_output::<T>()).clone();
-    schema.retain(|name, value| is_kept(name, value));
+pub(crate) fn output_schema<T: schemars::JsonSchema>() -> Map<String, Value> {
+    let settings = SchemaSettings::draft2020_12().for_serialize();
+    let mut schema = settings.into_generator().into_root_schema_for::<T>();
+    let mut schema = std::mem::take(schema.ensure_object());
+    // Those of the Rust type say nothing to a model.
+    schema.retain(|name, value| {
+        !matches!(name.as_str(), "title" | "description") && is_kept(name, value)
+    });
     schema.values_mut().for_each(without_format);
-    Arc::new(schema)
+    schema
 }
 
 /// A member `format` that is an object is a property's schema.

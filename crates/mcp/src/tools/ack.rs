@@ -37,12 +37,12 @@ struct Output {
     several_senders: Vec<String>,
 }
 
-pub(crate) fn tool() -> Tool {
-    Tool {
-        title: "Mark messages as seen",
-        description: "Tells the senders that you have seen these messages, which need no answer. \
-            A reply, and reading with the inbox tool, do the same.",
-        input: json!({
+pub(crate) const TOOL: Tool = Tool {
+    title: "Mark messages as seen",
+    description: "Tells the senders that you have seen these messages, which need no answer. \
+        A reply, and reading with the inbox tool, do the same.",
+    input: || {
+        json!({
             "type": "object",
             "properties": {
                 "ids": {
@@ -53,16 +53,16 @@ pub(crate) fn tool() -> Tool {
                 }
             },
             "required": ["ids"]
-        }),
-        output: crate::rpc::output_schema::<Output>(),
-        idempotent: true,
-        acks: true,
-        link: Link::Unneeded,
-        ..Tool::new(NAME, |context, arguments| {
-            Box::pin(std::future::ready(call(context, arguments)))
         })
-    }
-}
+    },
+    output: crate::rpc::output_schema::<Output>,
+    idempotent: true,
+    acks: true,
+    link: Link::Unneeded,
+    ..Tool::new(NAME, |context, arguments| {
+        Box::pin(std::future::ready(call(context, arguments)))
+    })
+};
 
 fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     let Some(ids) = arguments.strings("ids")? else {

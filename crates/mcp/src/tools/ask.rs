@@ -47,13 +47,13 @@ struct Output<'a> {
     note: String,
 }
 
-pub(crate) fn tool() -> Tool {
-    Tool {
-        title: "Ask a peer and wait",
-        description: "Sends a question to one peer and waits for the answer, which is the result. \
-            Without one in time the result says how far the question got; the answer then comes as \
-            a message. Use the bus send tool when you can go on without an answer.",
-        input: json!({
+pub(crate) const TOOL: Tool = Tool {
+    title: "Ask a peer and wait",
+    description: "Sends a question to one peer and waits for the answer, which is the result. \
+        Without one in time the result says how far the question got; the answer then comes as \
+        a message. Use the bus send tool when you can go on without an answer.",
+    input: || {
+        json!({
             "type": "object",
             "properties": {
                 "to": {
@@ -72,15 +72,15 @@ pub(crate) fn tool() -> Tool {
                 }
             },
             "required": ["to", "body"]
-        }),
-        output: crate::rpc::output_schema::<Output<'static>>(),
-        open_world: true,
-        always: true,
-        ..Tool::new(NAME, |context, arguments| {
-            Box::pin(call(context, arguments))
         })
-    }
-}
+    },
+    output: crate::rpc::output_schema::<Output<'static>>,
+    open_world: true,
+    always: true,
+    ..Tool::new(NAME, |context, arguments| {
+        Box::pin(call(context, arguments))
+    })
+};
 
 async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     let (to, body) = (arguments.string("to")?, body(arguments)?);

@@ -22,12 +22,12 @@ struct Output {
     note: String,
 }
 
-pub(crate) fn tool() -> Tool {
-    Tool {
-        title: "Send a message to every peer",
-        description: "Sends a message to every peer that is registered on the peerbus now. Each \
-            of them is interrupted by it: use the bus send tool when one peer is meant.",
-        input: json!({
+pub(crate) const TOOL: Tool = Tool {
+    title: "Send a message to every peer",
+    description: "Sends a message to every peer that is registered on the peerbus now. Each \
+        of them is interrupted by it: use the bus send tool when one peer is meant.",
+    input: || {
+        json!({
             "type": "object",
             "properties": {
                 "body": body_schema("The message"),
@@ -36,14 +36,14 @@ pub(crate) fn tool() -> Tool {
                 "reply_to": { "type": "string" }
             },
             "required": ["body"]
-        }),
-        output: crate::rpc::output_schema::<Output>(),
-        open_world: true,
-        ..Tool::new(NAME, |context, arguments| {
-            Box::pin(call(context, arguments))
         })
-    }
-}
+    },
+    output: crate::rpc::output_schema::<Output>,
+    open_world: true,
+    ..Tool::new(NAME, |context, arguments| {
+        Box::pin(call(context, arguments))
+    })
+};
 
 async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     let body = body(arguments)?;

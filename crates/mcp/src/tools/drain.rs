@@ -75,13 +75,13 @@ pub(super) struct Message<'a> {
     body: Cow<'a, RawValue>,
 }
 
-pub(crate) fn tool() -> Tool {
-    Tool {
-        title: "Read waiting messages",
-        description: "Takes the messages that peers sent to this session, urgent ones first, then \
-            oldest first. Each is returned once: read them all. Call it when you start, when you wait for an answer, \
-            and between steps of long work.",
-        input: json!({
+pub(crate) const TOOL: Tool = Tool {
+    title: "Read waiting messages",
+    description: "Takes the messages that peers sent to this session, urgent ones first, then \
+        oldest first. Each is returned once: read them all. Call it when you start, when you wait for an answer, \
+        and between steps of long work.",
+    input: || {
+        json!({
             "type": "object",
             "properties": {
                 "max": {
@@ -91,16 +91,16 @@ pub(crate) fn tool() -> Tool {
                     "description": "Most messages to take; 50 when absent."
                 }
             }
-        }),
-        output: crate::rpc::output_schema::<Output<'static>>(),
-        always: true,
-        reads: true,
-        link: Link::Unneeded,
-        ..Tool::new(NAME, |context, arguments| {
-            Box::pin(call(context, arguments))
         })
-    }
-}
+    },
+    output: crate::rpc::output_schema::<Output<'static>>,
+    always: true,
+    reads: true,
+    link: Link::Unneeded,
+    ..Tool::new(NAME, |context, arguments| {
+        Box::pin(call(context, arguments))
+    })
+};
 
 async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     let mailbox = context.mailbox;

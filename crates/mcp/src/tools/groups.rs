@@ -27,35 +27,31 @@ fn input() -> Value {
     })
 }
 
-pub(crate) fn join() -> Tool {
-    Tool {
-        title: "Join a group",
-        description: "Makes this session a member of a group on the peerbus: from now on it gets what \
-            peers send to #GROUP. It is a member of the group of its project from the start.",
-        input: input(),
-        output: crate::rpc::output_schema::<Output>(),
-        idempotent: true,
-        open_world: true,
-        ..Tool::new("bus.join", |context, arguments| {
-            Box::pin(call(context, arguments, true))
-        })
-    }
-}
+pub(crate) const JOIN: Tool = Tool {
+    title: "Join a group",
+    description: "Makes this session a member of a group on the peerbus: from now on it gets what \
+        peers send to #GROUP. It is a member of the group of its project from the start.",
+    input,
+    output: crate::rpc::output_schema::<Output>,
+    idempotent: true,
+    open_world: true,
+    ..Tool::new("bus.join", |context, arguments| {
+        Box::pin(call(context, arguments, true))
+    })
+};
 
-pub(crate) fn leave() -> Tool {
-    Tool {
-        title: "Leave a group",
-        description: "Ends this session's membership of a group on the peerbus. What was sent to the \
-            group before still arrives.",
-        input: input(),
-        output: crate::rpc::output_schema::<Output>(),
-        idempotent: true,
-        open_world: true,
-        ..Tool::new("bus.leave", |context, arguments| {
-            Box::pin(call(context, arguments, false))
-        })
-    }
-}
+pub(crate) const LEAVE: Tool = Tool {
+    title: "Leave a group",
+    description: "Ends this session's membership of a group on the peerbus. What was sent to the \
+        group before still arrives.",
+    input,
+    output: crate::rpc::output_schema::<Output>,
+    idempotent: true,
+    open_world: true,
+    ..Tool::new("bus.leave", |context, arguments| {
+        Box::pin(call(context, arguments, false))
+    })
+};
 
 async fn call(context: &Context<'_>, arguments: &Arguments, joins: bool) -> Result<Reply, String> {
     let group = [arguments.string("group")?];

@@ -106,13 +106,13 @@ struct Message<'a> {
     held: Option<&'a str>,
 }
 
-pub(crate) fn tool() -> Tool {
-    Tool {
-        title: "Read the inbox",
-        description: "Reads what peers sent and you have not seen yet, or may have missed: also \
-            mail that was held back, and messages of which only the beginning was shown. A long \
-            message comes in parts, the next with the next call. With `peek` it only lists.",
-        input: json!({
+pub(crate) const TOOL: Tool = Tool {
+    title: "Read the inbox",
+    description: "Reads what peers sent and you have not seen yet, or may have missed: also \
+        mail that was held back, and messages of which only the beginning was shown. A long \
+        message comes in parts, the next with the next call. With `peek` it only lists.",
+    input: || {
+        json!({
             "type": "object",
             "properties": {
                 "ids": {
@@ -136,15 +136,15 @@ pub(crate) fn tool() -> Tool {
                     "description": "Go on reading a long message (one id) after so many characters."
                 }
             }
-        }),
-        output: crate::rpc::output_schema::<Output<'static>>(),
-        reads: true,
-        link: Link::Unneeded,
-        ..Tool::new(NAME, |context, arguments| {
-            Box::pin(call(context, arguments))
         })
-    }
-}
+    },
+    output: crate::rpc::output_schema::<Output<'static>>,
+    reads: true,
+    link: Link::Unneeded,
+    ..Tool::new(NAME, |context, arguments| {
+        Box::pin(call(context, arguments))
+    })
+};
 
 async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     let max = arguments

@@ -14,7 +14,6 @@ mod status;
 mod talk;
 
 use std::pin::Pin;
-use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use peerbus_adapter::mailbox::{Checkout, Mailbox, receipt};
@@ -42,10 +41,11 @@ pub(crate) struct Tool {
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
     pub(crate) description: &'static str,
-    /// JSON Schema of the arguments.
-    pub(crate) input: Value,
-    /// JSON Schema of the result.
-    pub(crate) output: Arc<Map<String, Value>>,
+    /// Makes the JSON Schema of the arguments. It is made when it is asked for: kept, those of all
+    /// tools would take half a megabyte of each session.
+    pub(crate) input: fn() -> Value,
+    /// Makes the JSON Schema of the result.
+    pub(crate) output: fn() -> Map<String, Value>,
     /// It changes nothing, here or elsewhere.
     pub(crate) read_only: bool,
     /// Calling it again with the same arguments changes nothing more.
@@ -81,13 +81,13 @@ type Run = for<'a> fn(&'a Context<'a>, &'a Arguments) -> Running<'a>;
 
 impl Tool {
     /// A tool that has nothing special.
-    fn new(name: &'static str, run: Run) -> Self {
+    const fn new(name: &'static str, run: Run) -> Self {
         Self {
             name,
             title: "",
             description: "",
-            input: Value::Null,
-            output: Arc::default(),
+            input: || Value::Null,
+            output: Map::new,
             read_only: false,
             idempotent: false,
             open_world: false,
@@ -112,29 +112,24 @@ pub(crate) struct Context<'a> {
 /// Whether a bus tool has this name, in either spelling.
 #[must_use]
 pub fn is_tool(name: &str) -> bool {
-    all().iter().any(|tool| means(name, tool.name))
+    ALL.iter().any(|tool| means(name, tool.name))
 }
 
 /// Every tool.
-pub(crate) fn all() -> &'static [Tool] {
-    static ALL: LazyLock<[Tool; 12]> = LazyLock::new(|| {
-        [
-            send::tool(),
-            reply::tool(),
-            ask::tool(),
-            status::tool(),
-            broadcast::tool(),
-            peers::tool(),
-            rename::tool(),
-            groups::join(),
-            groups::leave(),
-            inbox::tool(),
-            ack::tool(),
-            drain::tool(),
-        ]
-    });
-    &*ALL
-}
+pub(crate) static ALL: [Tool; 12] = [
+    send::TOOL,
+    reply::TOOL,
+    ask::TOOL,
+    status::TOOL,
+    broadcast::TOOL,
+    peers::TOOL,
+    rename::TOOL,
+    groups::JOIN,
+    groups::LEAVE,
+    inbox::TOOL,
+    ack::TOOL,
+    drain::TOOL,
+];
 
 /// What is known of a sent message.
 #[derive(Debug, Clone, Serialize, JsonSchema)]

@@ -68,25 +68,25 @@ impl Other {
     }
 }
 
-pub(crate) fn tool() -> Tool {
-    Tool {
-        title: "List peers",
-        description: "Lists the peers on the peerbus: this session's own name (`self`), who is \
-            connected (`peers`), and what is known of each, those away included (`details`). \
-            Messages to a peer that is away wait for it.",
-        input: json!({ "type": "object", "properties": {
-            "domain": { "type": "string", "description": "Lists the peers of this other domain, \
-                one of `domains`, as it last told." },
-        } }),
-        output: crate::rpc::output_schema::<Output>(),
-        read_only: true,
-        idempotent: true,
-        always: true,
-        ..Tool::new(NAME, |context, arguments| {
-            Box::pin(call(context, arguments))
-        })
-    }
-}
+pub(crate) const TOOL: Tool = Tool {
+    title: "List peers",
+    description: "Lists the peers on the peerbus: this session's own name (`self`), who is \
+        connected (`peers`), and what is known of each, those away included (`details`). \
+        Messages to a peer that is away wait for it.",
+    input: || {
+        json!({ "type": "object", "properties": {
+        "domain": { "type": "string", "description": "Lists the peers of this other domain, \
+            one of `domains`, as it last told." },
+    } })
+    },
+    output: crate::rpc::output_schema::<Output>,
+    read_only: true,
+    idempotent: true,
+    always: true,
+    ..Tool::new(NAME, |context, arguments| {
+        Box::pin(call(context, arguments))
+    })
+};
 
 async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     if arguments.json("domain").is_some_and(|it| it != "null") {

@@ -21,12 +21,12 @@ struct Output {
     note: String,
 }
 
-pub(crate) fn tool() -> Tool {
-    Tool {
-        title: "Rename this session",
-        description: "Gives this session another name on the peerbus. Its waiting mail goes along, \
-            and mail to the old name still arrives.",
-        input: json!({
+pub(crate) const TOOL: Tool = Tool {
+    title: "Rename this session",
+    description: "Gives this session another name on the peerbus. Its waiting mail goes along, \
+        and mail to the old name still arrives.",
+    input: || {
+        json!({
             "type": "object",
             "properties": {
                 "name": {
@@ -35,16 +35,16 @@ pub(crate) fn tool() -> Tool {
                 }
             },
             "required": ["name"]
-        }),
-        output: crate::rpc::output_schema::<Output>(),
-        idempotent: true,
-        open_world: true,
-        link: Link::EvenRefused,
-        ..Tool::new(NAME, |context, arguments| {
-            Box::pin(call(context, arguments))
         })
-    }
-}
+    },
+    output: crate::rpc::output_schema::<Output>,
+    idempotent: true,
+    open_world: true,
+    link: Link::EvenRefused,
+    ..Tool::new(NAME, |context, arguments| {
+        Box::pin(call(context, arguments))
+    })
+};
 
 async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     let name = arguments.string("name")?;

@@ -10,12 +10,12 @@ use crate::reply::Reply;
 
 const NAME: &str = "bus.reply";
 
-pub(crate) fn tool() -> Tool {
-    Tool {
-        title: "Reply to a message",
-        description: "Answers a message that you got over the peerbus: finds its sender, keeps \
-            its thread. If no answer is needed, send none.",
-        input: json!({
+pub(crate) const TOOL: Tool = Tool {
+    title: "Reply to a message",
+    description: "Answers a message that you got over the peerbus: finds its sender, keeps \
+        its thread. If no answer is needed, send none.",
+    input: || {
+        json!({
             "type": "object",
             "properties": {
                 "msg_id": { "type": "string", "description": "The message's id." },
@@ -27,15 +27,15 @@ pub(crate) fn tool() -> Tool {
                 "priority": talk::priority_schema()
             },
             "required": ["msg_id", "body"]
-        }),
-        output: crate::rpc::output_schema::<send::Output>(),
-        open_world: true,
-        always: true,
-        ..Tool::new(NAME, |context, arguments| {
-            Box::pin(call(context, arguments))
         })
-    }
-}
+    },
+    output: crate::rpc::output_schema::<send::Output>,
+    open_world: true,
+    always: true,
+    ..Tool::new(NAME, |context, arguments| {
+        Box::pin(call(context, arguments))
+    })
+};
 
 async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     let Some(id) = talk::id(arguments, "msg_id")? else {

@@ -32,14 +32,14 @@ pub(super) struct Output {
     note: String,
 }
 
-pub(crate) fn tool() -> Tool {
-    Tool {
-        title: "Send a message to a peer",
-        description: "Sends a message to one peer on the peerbus: another AI agent's session, \
-            here or elsewhere. The peer gets it even if it is away now. The answer says how far \
-            the message got; it never means that it was read. Use the bus peers tool to find \
-            names, and the bus reply tool to answer.",
-        input: json!({
+pub(crate) const TOOL: Tool = Tool {
+    title: "Send a message to a peer",
+    description: "Sends a message to one peer on the peerbus: another AI agent's session, \
+        here or elsewhere. The peer gets it even if it is away now. The answer says how far \
+        the message got; it never means that it was read. Use the bus peers tool to find \
+        names, and the bus reply tool to answer.",
+    input: || {
+        json!({
             "type": "object",
             "properties": {
                 "to": {
@@ -56,15 +56,15 @@ pub(crate) fn tool() -> Tool {
                 "reply_to": { "type": "string", "description": "A message's id." }
             },
             "required": ["to", "body"]
-        }),
-        output: crate::rpc::output_schema::<Output>(),
-        open_world: true,
-        always: true,
-        ..Tool::new(NAME, |context, arguments| {
-            Box::pin(call(context, arguments))
         })
-    }
-}
+    },
+    output: crate::rpc::output_schema::<Output>,
+    open_world: true,
+    always: true,
+    ..Tool::new(NAME, |context, arguments| {
+        Box::pin(call(context, arguments))
+    })
+};
 
 async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     let (mut to, body) = (arguments.string("to")?, body(arguments)?);

@@ -22,12 +22,12 @@ struct Output {
     messages: Vec<Trail>,
 }
 
-pub(crate) fn tool() -> Tool {
-    Tool {
-        title: "How far a message got",
-        description: "Tells how far messages that you sent got, with times: accepted, forwarded (to \
-            another domain), delivered, pushed, presented, seen, or why not. Only `seen` means that the peer's model got it.",
-        input: json!({
+pub(crate) const TOOL: Tool = Tool {
+    title: "How far a message got",
+    description: "Tells how far messages that you sent got, with times: accepted, forwarded (to \
+        another domain), delivered, pushed, presented, seen, or why not. Only `seen` means that the peer's model got it.",
+    input: || {
+        json!({
             "type": "object",
             "properties": {
                 "id": { "type": "string", "description": "The message's id." },
@@ -38,15 +38,15 @@ pub(crate) fn tool() -> Tool {
                     "description": "Several instead."
                 }
             }
-        }),
-        output: crate::rpc::output_schema::<Output>(),
-        read_only: true,
-        idempotent: true,
-        ..Tool::new(NAME, |context, arguments| {
-            Box::pin(call(context, arguments))
         })
-    }
-}
+    },
+    output: crate::rpc::output_schema::<Output>,
+    read_only: true,
+    idempotent: true,
+    ..Tool::new(NAME, |context, arguments| {
+        Box::pin(call(context, arguments))
+    })
+};
 
 async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, String> {
     let ids = ids(arguments)?;

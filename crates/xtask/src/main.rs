@@ -7,6 +7,7 @@
 
 mod fuzz;
 mod instructions;
+mod lines;
 mod package;
 mod run;
 mod tidy;
@@ -20,6 +21,7 @@ const USAGE: &str = "\
 usage: cargo xtask <verb>
 
   tidy                check the rules that the compiler and clippy do not know
+  lines               count the production lines of each crate and of each feature
   sim [ARGS…]         run the simulation (`--seed N` reproduces one world)
   chaos [--minutes N] [--seed N] [--only MIX]
                       make trouble for real processes under load and tell whether a promise broke
@@ -53,6 +55,7 @@ fn verb(args: Vec<String>) -> Result<ExitCode> {
     };
     match (verb.as_str(), rest) {
         ("tidy", []) => tidy::run(),
+        ("lines", []) => lines::run(),
         ("sim", rest) => run::sim(rest),
         ("fuzz", rest) => fuzz::run(rest),
         ("bench", rest) => run::bench(rest),

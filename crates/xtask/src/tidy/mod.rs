@@ -9,7 +9,7 @@ mod invariants;
 mod layout;
 mod lines;
 mod links;
-mod tree;
+pub(crate) mod tree;
 
 use std::process::ExitCode;
 

@@ -9,23 +9,23 @@ use anyhow::{Context, Result, ensure};
 /// The text of every file that git knows or would add, by path from the top, `/` between folders.
 /// Empty when it is not UTF-8.
 #[derive(Debug, Default)]
-pub(super) struct Tree {
-    pub(super) files: BTreeMap<String, String>,
+pub(crate) struct Tree {
+    pub(crate) files: BTreeMap<String, String>,
 }
 
 /// One line of a Rust file. Comments are told from code by the quotes before them.
 #[derive(Debug)]
-pub(super) struct Line<'a> {
-    pub(super) number: usize,
-    pub(super) code: &'a str,
-    pub(super) comment: &'a str,
+pub(crate) struct Line<'a> {
+    pub(crate) number: usize,
+    pub(crate) code: &'a str,
+    pub(crate) comment: &'a str,
     /// It stands in a file of tests, or behind a `mod` under `#[cfg(test)]`, which ends its file.
-    pub(super) test: bool,
+    pub(crate) test: bool,
 }
 
 impl Tree {
     /// Reads the working tree at `root`.
-    pub(super) fn read(root: &Path) -> Result<Self> {
+    pub(crate) fn read(root: &Path) -> Result<Self> {
         let output = Command::new("git")
             // Another user may own the checkout, as in CI: listing it runs none of it.
             .args(["-c", "safe.directory=*", "ls-files", "-z"])
@@ -51,13 +51,13 @@ impl Tree {
     }
 
     /// The Rust files, line by line.
-    pub(super) fn rust(&self) -> impl Iterator<Item = (&str, Vec<Line<'_>>)> {
+    pub(crate) fn rust(&self) -> impl Iterator<Item = (&str, Vec<Line<'_>>)> {
         let rust = self.files.iter().filter(|(path, _)| path.ends_with(".rs"));
         rust.map(|(path, text)| (path.as_str(), lines(path, text)))
     }
 
     /// Whether `path` names a file or a folder.
-    pub(super) fn has(&self, path: &str) -> bool {
+    pub(crate) fn has(&self, path: &str) -> bool {
         let folder = format!("{}/", path.trim_end_matches('/'));
         let mut below = self.files.range(folder.clone()..);
         path.is_empty()
@@ -67,7 +67,7 @@ impl Tree {
 
     /// A tree made of the given paths and texts.
     #[cfg(test)]
-    pub(super) fn of(files: &[(&str, &str)]) -> Self {
+    pub(crate) fn of(files: &[(&str, &str)]) -> Self {
         let files = files.iter().map(|(p, t)| ((*p).into(), (*t).into()));
         Self {
             files: files.collect(),

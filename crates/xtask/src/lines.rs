@@ -1,0 +1,186 @@
+//! How many lines of production code there are.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::run;
+use crate::tidy::tree::Tree;
+
+/// What the code is for, and the files of it, by the beginning of their path below `crates/`, with or
+/// without `src`. A file belongs to the first that names it.
+const FEATURES: [(&str, &[&str]); 12] = [
+    (
+        "mailbox",
+        &["core/mailbox", "adapter/mailbox", "adapter/transcript"],
+    ),
+    (
+        "MCP tools, Claude Code, other agents",
+        &[
+            "mcp/trail",
+            "mcp",
+            "cc-adapter",
+            "adapter/hooks",
+            "adapter/inbox",
+            "wake",
+        ],
+    ),
+    (
+        "names, tokens, audit",
+        &[
+            "core/broker/naming",
+            "core/broker/retire",
+            "core/broker/left",
+            "core/broker/grants",
+            "core/grant",
+            "core/name",
+            "adapter/name",
+            "broker/tokens",
+            "cli/token",
+            "cli/args/token",
+            "cli/names",
+            "cli/args/names",
+            "core/audit",
+            "core/witness",
+            "store/witness",
+            "store/verify",
+            "store/backup",
+            "store/watch",
+            "cli/audit",
+            "cli/backup",
+        ],
+    ),
+    (
+        "history, status, autostart",
+        &[
+            "core/events",
+            "core/broker/event",
+            "core/broker/history",
+            "core/broker/query",
+            "core/broker/status",
+            "core/broker/retain",
+            "store/history",
+            "broker/operator",
+            "adapter/operator",
+            "adapter/demand",
+            "cli/history",
+            "cli/args/history",
+            "cli/inbox",
+            "cli/status",
+            "cli/tail",
+            "cli/told",
+            "cli/operator",
+            "cli/serve",
+            "cli/stop",
+            "cli/logging",
+        ],
+    ),
+    (
+        "groups, jobs, requests",
+        &["core/broker/groups", "core/broker/jobs", "adapter/groups"],
+    ),
+    (
+        "domains",
+        &[
+            "core/bridge",
+            "bridge",
+            "wire/bridge",
+            "core/broker/domain",
+            "adapter/domains",
+            "cli/bridge",
+        ],
+    ),
+    (
+        "node, approvals, sessions",
+        &["node", "cli/session", "cli/args/session", "cli/held"],
+    ),
+    ("driver", &["driver", "cli/run", "cli/args/run"]),
+    (
+        "web, side channels",
+        &[
+            "web",
+            "side-channel",
+            "cli/web",
+            "cli/args/web",
+            "cli/mcp",
+            "cli/args/mcp",
+        ],
+    ),
+    (
+        "setup",
+        &[
+            "setup",
+            "agents",
+            "cli/install",
+            "cli/args/install",
+            "cli/doctor",
+        ],
+    ),
+    (
+        "message core, client, credentials",
+        &["wire", "core", "store", "broker", "adapter"],
+    ),
+    ("rest", &[""]),
+];
+
+/// Prints the lines of each crate and of each feature: what is built into the programs, comments
+/// included, tests not.
+pub(crate) fn run() -> Result<ExitCode> {
+    let tree = Tree::read(&run::root())?;
+    let (mut crates, mut features) = (BTreeMap::new(), BTreeMap::new());
+    let mut all = 0;
+    for (path, lines) in tree.rust() {
+        let Some((name, file)) = path
+            .strip_prefix("crates/")
+            .and_then(|path| path.split_once("/src/"))
+        else {
+            continue;
+        };
+        // Built for tests alone.
+        if file.starts_with("testing/") {
+            continue;
+        }
+        let count = lines.iter().filter(|line| !line.test).count();
+        let feature = feature(&format!("{name}/{file}"));
+        *crates.entry(name).or_insert(0) += count;
+        *features.entry(feature).or_insert(0) += count;
+        all += count;
+    }
+    for table in [&crates, &features] {
+        for (what, count) in table {
+            println!("{count:7}  {what}");
+        }
+        println!();
+    }
+    println!("{all:7}  all, in {} crates", crates.len());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What a file is for.
+fn feature(file: &str) -> &'static str {
+    let is_below = |start: &&str| {
+        let rest = file.strip_prefix(*start);
+        rest.is_some_and(|rest| start.is_empty() || rest.starts_with(['/', '.']))
+    };
+    let named = FEATURES
+        .iter()
+        .find(|(_, starts)| starts.iter().any(is_below));
+    named.map_or("rest", |(name, _)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_belongs_to_the_first_feature_that_names_it() {
+        assert_eq!(feature("core/mailbox/mod.rs"), "mailbox");
+        assert_eq!(
+            feature("core/mailboxes.rs"),
+            "message core, client, credentials"
+        );
+        assert_eq!(feature("cli/audit.rs"), "names, tokens, audit");
+        assert_eq!(feature("xtask/main.rs"), "rest");
+    }
+}

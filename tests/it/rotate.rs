@@ -46,10 +46,10 @@ fn a_secret_is_rotated_under_living_sessions_and_waiting_mail() {
     let send = |args: &[&str]| home.run(&[&["send"], args].concat()).ok();
     send(&["carol", "under the old one"]);
 
-    home.run(&["secret", "rotate"]).ok();
+    home.apart(&["secret", "rotate"]).ok();
     let new = home.credential("hmac_secret");
     assert!(new != old && home.credential("hmac_secret_also") == old);
-    let error = home.run(&["secret", "rotate"]).fails(2);
+    let error = home.apart(&["secret", "rotate"]).fails(2);
     assert!(error.contains("peerbus secret retire"), "{error}");
     let doctor = home.run(&["doctor"]);
     assert!(doctor.stdout.contains("`hmac_secret_also` is accepted"));
@@ -74,7 +74,7 @@ fn a_secret_is_rotated_under_living_sessions_and_waiting_mail() {
     let mut eve = Raw::register(&home, &broker, "eve");
     eve.say(&envelope(&old, "too-late", "eve", "carol", "1"));
     eve.receipt("accepted");
-    home.run(&["secret", "retire"]).ok();
+    home.apart(&["secret", "retire"]).ok();
     send(&["carol", "the last"]);
     let last = home.run(&recv).ok();
     assert!(last.contains("the last") && !last.contains("too-late"));

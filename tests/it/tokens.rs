@@ -77,7 +77,7 @@ fn a_revoked_token_ends_its_connections_at_once_and_the_adapter_says_why() {
     bot.initialize("some-bot");
     bot.call("bus.peers", json!({}));
 
-    let said = home.run(&["token", "revoke", "ci"]).ok();
+    let said = home.apart(&["token", "revoke", "ci"]).ok();
     assert!(said.contains("token ci is revoked"), "{said}");
     assert_eq!(raw.hear(), Heard::Closed(4005, "token was revoked".into()));
     let again = join(&broker, "raw", &token).hear();
@@ -176,14 +176,14 @@ fn names_of_tokens_ignore_case_and_none_is_over_when_it_is_made() {
     let said = home.run(&["token", "add", "tk"]).fails(2);
     assert!(said.contains("there is a token Tk already"), "{said}");
     home.run(&["token", "add", "w", "--days", "0"]).fails(2);
-    let said = home.run(&["token", "revoke", "TK"]).ok();
+    let said = home.apart(&["token", "revoke", "TK"]).ok();
     assert!(said.contains("token Tk is revoked"), "{said}");
     assert_eq!(home.run(&["token", "list"]).ok(), "no tokens\n");
     // An older file may have both.
     let line = |name: &str, digit: &str| format!("[{name}]\nhash = \"{}\"\n", digit.repeat(64));
     let both = line("Tk", "0") + &line("tk", "1");
     fs::write(file(&home), both).expect("the file is ours");
-    let said = home.run(&["token", "revoke", "tk"]).ok();
+    let said = home.apart(&["token", "revoke", "tk"]).ok();
     assert!(said.contains("token tk is revoked"), "{said}");
     assert!(home.run(&["token", "list"]).ok().starts_with("Tk: "));
 }

@@ -1,11 +1,12 @@
 //! Where things are on this machine.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy;
-use peerbus_os::{dir, process, socket, user};
+use peerbus_os::{dir, socket, user};
 
 use crate::error::ConfigError;
 
@@ -55,10 +56,13 @@ impl Paths {
         Ok(Self::under(base.config_dir(), state, &runtime))
     }
 
-    /// The directories as another process was started to find them; `None` where that cannot be read.
-    #[must_use]
-    pub fn of_process(id: u32) -> Option<Self> {
-        let variable = |name| process::variable(id, name).map(PathBuf::from);
+    /// The directories as a process with this environment (`NAME=VALUE`, a 0 behind each) finds them.
+    pub(crate) fn of_environment(all: &[u8]) -> Option<Self> {
+        let variable = |name: &str| -> Option<PathBuf> {
+            let mut all = all.split(|byte| *byte == 0);
+            let value = all.find_map(|one| one.strip_prefix(name.as_bytes())?.strip_prefix(b"="));
+            Some(OsStr::from_bytes(value?).into())
+        };
         let dir = |name| variable(name).filter(|dir| dir.is_absolute());
         let home = variable("HOME");
         let below = |rest| Some(home.as_ref()?.join(rest));

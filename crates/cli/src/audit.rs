@@ -14,6 +14,7 @@ use serde_json::json;
 
 use crate::args::{Audit, AuditAcknowledge, AuditVerify};
 use crate::failure::Failure;
+use crate::told::for_people;
 use crate::{operator, output};
 
 /// Runs an `audit` verb.
@@ -26,6 +27,7 @@ pub(crate) fn run(verb: Audit) -> Result<(), Failure> {
 }
 
 fn acknowledge(verb: AuditAcknowledge) -> Result<(), Failure> {
+    for_people("acknowledge what was altered")?;
     let path = database(verb.db)?;
     let path = path
         .canonicalize()

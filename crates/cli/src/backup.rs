@@ -29,6 +29,7 @@ pub(crate) fn make(verb: Backup) -> Result<(), Failure> {
 
 /// Restores one.
 pub(crate) fn restore(verb: Restore) -> Result<(), Failure> {
+    for_people("put a copy in the place of a database")?;
     let db = database(verb.db)?;
     let restored = output::patiently("checking and copying the backup", || {
         peerbus_store::restore(&verb.file, &db)

@@ -8,9 +8,11 @@ use peerbus_adapter::paths::Paths;
 use crate::args::Secret;
 use crate::failure::Failure;
 use crate::output;
+use crate::told::for_people;
 
 /// Runs a `secret` verb.
 pub(crate) fn run(verb: Secret) -> Result<(), Failure> {
+    for_people("change the secret")?;
     match verb {
         Secret::Rotate(verb) => {
             let file = file(verb.credentials)?;

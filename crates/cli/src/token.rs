@@ -36,6 +36,7 @@ fn add(verb: &TokenAdd) -> Result<(), Failure> {
             ))
         })
     });
+    let names: Vec<_> = names.collect::<Result<_, _>>()?;
     let rights = verb.rights.iter().map(|word| {
         Right::parse(word).ok_or_else(|| {
             let known = Right::ALL.map(Right::as_str).join(", ");
@@ -46,11 +47,12 @@ fn add(verb: &TokenAdd) -> Result<(), Failure> {
     if rights.contains(&Right::Approve) {
         for_people("make a token that may approve")?;
     }
+    keep(&file, &names)?;
     let day_ms = |days| u64::from(days) * 86_400_000;
     let grant = Grant {
         name: name(&verb.name)?,
         token: TokenHash::of(&token),
-        names: names.collect::<Result<_, _>>()?,
+        names,
         expires_ms: verb.days.map(|days| wall_ms() + day_ms(days)),
         rights: Rights::of(rights),
         quotas: Quotas {
@@ -127,7 +129,28 @@ fn list(verb: &TokenList) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A name without `*` is kept for its token: it is no other's, and a person says whose it is.
+fn keep(file: &Path, names: &[NamePattern]) -> Result<(), Failure> {
+    let names = names.iter().map(NamePattern::as_str);
+    let kept: Vec<&str> = names.filter(|name| !name.contains('*')).collect();
+    if kept.is_empty() {
+        return Ok(());
+    }
+    for_people("make a token for which a name is kept")?;
+    for grant in tokens::read(file).map_err(Failure::config)? {
+        if let Some(name) = kept.iter().find(|name| grant.keeps(name)) {
+            let token = &grant.name;
+            return Err(Failure::config(format!(
+                "the name {name} is kept for the token {token}: `peerbus token revoke {token}` first, \
+                 or give another name"
+            )));
+        }
+    }
+    Ok(())
+}
+
 fn revoke(verb: &TokenRevoke) -> Result<(), Failure> {
+    for_people("revoke a token")?;
     let file = place(verb.place.file.as_ref())?;
     let name = tokens::revoke(&file, &name(&verb.name)?).map_err(Failure::config)?;
     output::line(&format!(

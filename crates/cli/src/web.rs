@@ -21,7 +21,7 @@ use crate::told::for_people;
 use crate::{audit, client, operator, output};
 
 /// The gateway's token at the broker, and the names of its peers.
-const BUS_TOKEN: &str = "web";
+const BUS_TOKEN: &str = peerbus_core::grant::GATEWAY_TOKEN;
 const BUS_NAMES: &str = peerbus_core::grant::GATEWAY;
 
 /// Runs the gateway, or a verb about its tokens.
@@ -252,6 +252,7 @@ fn list(json: bool) -> Result<(), Failure> {
 }
 
 fn revoke(name: &str) -> Result<(), Failure> {
+    for_people("revoke a token")?;
     let file = place()?;
     let name = tokens::edit(&file, |found| {
         let mut names = found.tokens.keys();

@@ -9,6 +9,10 @@ use crate::TokenHash;
 
 /// The names of the gateway's peers.
 pub const GATEWAY: &str = "web:*";
+/// How those names begin.
+pub const GATEWAY_PREFIX: &str = "web:";
+/// What the gateway's own token is called.
+pub const GATEWAY_TOKEN: &str = "web";
 
 /// Names that a token may have when nothing else is said.
 pub const NAMES_DEFAULT: usize = 1_000;

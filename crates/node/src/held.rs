@@ -59,9 +59,11 @@ fn unknown() -> Error {
 /// shown beside its text, all of its body is shown.
 fn told(mail: &Mail) -> Value {
     let inbound = &mail.inbound;
-    let text = match mail.talk.meta.is_empty() {
-        true => said(&inbound.body),
-        false => Cow::from(&inbound.body),
+    let talk = &mail.talk;
+    let says_more = !talk.meta.is_empty() || talk.thread.is_some() || talk.reply_to.is_some();
+    let text = match says_more {
+        false => said(&inbound.body),
+        true => Cow::from(&inbound.body),
     };
     let mut shown = json!({
         "id": inbound.id,

@@ -1,8 +1,6 @@
 //! Processes and their parents.
 
-use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -56,13 +54,13 @@ pub fn ancestors(of: u32, max: usize) -> Vec<Process> {
     found
 }
 
-/// A variable of a process's environment as the process was started with it, as far as `/proc` tells.
-#[must_use]
-pub fn variable(id: u32, name: &str) -> Option<OsString> {
-    let all = std::fs::read(format!("/proc/{id}/environ")).ok()?;
-    let mut all = all.split(|byte| *byte == 0);
-    let value = all.find_map(|one| one.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
-    Some(OsStr::from_bytes(value).to_owned())
+/// The environment with which a process was started, as `/proc` has it: `NAME=VALUE`, a 0 behind each.
+///
+/// # Errors
+///
+/// When it is another user's, or the system does not tell.
+pub fn environment(id: u32) -> std::io::Result<Vec<u8>> {
+    std::fs::read(format!("/proc/{id}/environ"))
 }
 
 /// The process that started one which speaks over its standard input, and what stands between them,

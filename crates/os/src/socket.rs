@@ -92,7 +92,7 @@ pub fn reached(socket: &impl AsFd) -> Result<Reached> {
 #[cfg(target_os = "linux")]
 #[must_use]
 pub fn listener(socket: &impl AsFd) -> Option<(u32, u32)> {
-    let found = net::sockopt::socket_peercred(socket).ok()?;
+    let found = peer(socket).ok()?;
     let pid = found.pid.as_raw_pid().try_into().ok()?;
     Some((pid, found.uid.as_raw()))
 }
@@ -121,7 +121,17 @@ pub fn check_listener(socket: &impl AsFd) -> Result<()> {
 
 #[cfg(target_os = "linux")]
 fn is_of(socket: &impl AsFd, user: u32) -> Result<bool> {
-    Ok(net::sockopt::socket_peercred(socket)?.uid.as_raw() == user)
+    Ok(peer(socket)?.uid.as_raw() == user)
+}
+
+/// A process that has no number here says nothing: rustix then gives an error without a number.
+#[cfg(target_os = "linux")]
+fn peer(socket: &impl AsFd) -> Result<net::UCred> {
+    net::sockopt::socket_peercred(socket).map_err(|_| {
+        let why = "the process that listens at this socket cannot be seen from here: it runs outside \
+                   of this container or sandbox";
+        Error::new(ErrorKind::PermissionDenied, why)
+    })
 }
 
 /// The system does not tell: the file's owner has to do.

@@ -22,6 +22,15 @@ pub fn owns(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|found| found.uid() == id())
 }
 
+/// Whether this process is in a user namespace of its own, as in a sandbox: it cannot look into those
+/// outside.
+#[must_use]
+pub fn is_in_namespace() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    // The first namespace has all numbers as they are (user_namespaces(7)).
+    !map.is_empty() && map.split_whitespace().ne(["0", "0", "4294967295"])
+}
+
 /// The user's name in the system's list.
 #[must_use]
 pub fn name() -> Option<String> {

@@ -175,6 +175,12 @@ impl TokenName {
         fits.then(|| Self(text.into()))
     }
 
+    /// What a token is called that admits nobody any more.
+    #[must_use]
+    pub fn revoked() -> Self {
+        Self("revoked".into())
+    }
+
     /// The name as it is on the wire.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -153,7 +153,7 @@ impl World {
         if dead {
             self.kill_broker();
         }
-        let said = self.home.run(&["token", "revoke", name]);
+        let said = self.home.apart(&["token", "revoke", name]);
         if dead {
             self.start_broker();
         }

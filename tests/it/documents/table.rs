@@ -60,6 +60,7 @@ pub(super) const COMMANDS: &[(&str, How)] = &[
     ("cargo build", By(CI, "cargo clippy --locked --workspace")),
     ("cargo test --workspace", By(CI, "cargo test --workspace")),
     ("cargo xtask tidy", By(CI, "cargo xtask tidy")),
+    ("cargo xtask lines", By(CI, "cargo xtask lines")),
     (
         "cargo xtask sim --seed N",
         By("tests/sim/src/main.rs", "--seed"),

@@ -9,32 +9,49 @@ use crate::orphans::Session;
 use crate::sessions::names;
 use crate::support::{Broker, Home, eventually};
 
-#[test]
-fn an_agent_makes_no_token_with_which_it_could_approve() {
+/// The session of an agent that does as it is told.
+fn session(home: &Home) -> Session {
+    let bob = Session::start(home, "bob");
+    eventually("bob is there", || {
+        names(home).contains(&"bob".to_owned()).then_some(())
+    });
+    bob
+}
+
+/// What `peerbus` says below that agent. What an agent runs may be told that its home is elsewhere.
+fn below(home: &Home, agent: &mut Session, within: &str, args: &str) -> String {
     const RUN: &str = "import subprocess, sys\n\
                        done = subprocess.run(input().split(), capture_output=True, text=True)\n\
                        print((done.stdout + done.stderr).replace('\\n', ' '))";
+    let dir = home.path().join(".config");
+    let elsewhere = format!(
+        "env HOME=/ XDG_CONFIG_HOME={} XDG_RUNTIME_DIR=/",
+        dir.display()
+    );
+    // Unless it cannot see either who runs it.
+    let elsewhere = if within.contains("--mount-proc") {
+        ""
+    } else {
+        &elsewhere
+    };
+    let line = format!(
+        "{within} {elsewhere} {} {args}",
+        env!("CARGO_BIN_EXE_peerbus")
+    );
+    agent.tell(&format!("ask {}", json!([RUN, "", line])));
+    agent.hear("asked")
+}
+
+#[test]
+fn an_agent_makes_no_token_with_which_it_could_approve() {
     let home = Home::new();
     let broker = Broker::start(&home);
-    let mut bob = Session::start(&home, "bob");
-    eventually("bob is there", || {
-        names(&home).contains(&"bob".to_owned()).then_some(())
-    });
-    let mut below = |args: &str| {
-        // What it runs may be told that its home is elsewhere.
-        let line = format!(
-            "env HOME=/ XDG_CONFIG_HOME={dir} XDG_RUNTIME_DIR=/ {} {args}",
-            env!("CARGO_BIN_EXE_peerbus"),
-            dir = home.path().join(".config").display(),
-        );
-        bob.tell(&format!("ask {}", json!([RUN, "", line])));
-        bob.hear("asked")
-    };
+    let mut bob = session(&home);
     for args in [
         "web token add phone --approve",
         "token add phone --names phone --rights send,approve",
     ] {
-        let said = below(args);
+        let said = below(&home, &mut bob, "", args);
         assert!(
             said.contains("may not make a token that may approve"),
             "{said}"
@@ -42,20 +59,57 @@ fn an_agent_makes_no_token_with_which_it_could_approve() {
         // A person may.
         home.run(&args.split(' ').collect::<Vec<_>>()).ok();
     }
+    let said = below(&home, &mut bob, "", "web token add ci --to bob");
+    assert!(said.contains("comes from web:ci"), "{said}");
+    // A person, too, gives a name to one token.
+    let again = ["token", "add", "thief", "--names", "phone"];
+    let said = home.run(&again).fails(2);
+    assert!(said.contains("is kept for the token phone"), "{said}");
+    broker.stop();
+}
+
+#[test]
+fn what_is_a_persons_is_refused_to_an_agent_in_a_sandbox_too() {
+    let home = Home::new();
+    let broker = Broker::start(&home);
+    let mut bob = session(&home);
     let copy = home.path().join("copy");
     for args in [
         "names release phone".to_owned(),
+        "token revoke phone".to_owned(),
+        "token add thief --names phone".to_owned(),
+        "secret rotate".to_owned(),
+        "secret retire".to_owned(),
+        "audit acknowledge".to_owned(),
+        "web token revoke phone".to_owned(),
+        format!("restore {}", copy.display()),
         "names retire bob --to phone".to_owned(),
         format!("backup {}", copy.display()),
     ] {
         assert!(
-            below(&args).contains("in a terminal of their own"),
+            below(&home, &mut bob, "", &args).contains("in a terminal of their own"),
             "{args}"
         );
     }
     assert!(!copy.exists());
-    let said = below("web token add ci --to bob");
-    assert!(said.contains("comes from web:ci"), "{said}");
+    // Nor does a sandbox hide it.
+    let sandbox = |args: &[&str]| {
+        let mut command = home.command("unshare");
+        let free = command.args(args).arg("true").output();
+        free.is_ok_and(|output| output.status.success())
+    };
+    for unshare in [&["-Ur"][..], &["-Urpf", "--mount-proc"]] {
+        if !sandbox(unshare) {
+            println!("skipped: no namespaces can be made here");
+            continue;
+        }
+        let within = format!("unshare {}", unshare.join(" "));
+        let said = below(&home, &mut bob, &within, "backup copy");
+        assert!(
+            said.contains("in a terminal of their own"),
+            "{unshare:?}: {said}"
+        );
+    }
     broker.stop();
 }
 
@@ -77,7 +131,7 @@ fn what_still_comes_with_a_token_that_is_revoked_meanwhile_reaches_nobody() {
     let mut goes_on = [0; 25];
     stream.read_exact(&mut goes_on).expect("it is admitted");
     assert_eq!(&goes_on, b"HTTP/1.1 100 Continue\r\n\r\n");
-    home.run(&["web", "token", "revoke", "ci"]).ok();
+    home.apart(&["web", "token", "revoke", "ci"]).ok();
     stream.write_all(b"late").expect("it reads");
     Answer::read(stream).refused(401, "a token is needed");
     assert_eq!(bob.call("bus.inbox", json!({}))["messages"], json!([]));

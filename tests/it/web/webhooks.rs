@@ -117,7 +117,7 @@ fn senders_of_webhooks_show_tokens_in_their_way_and_in_no_other() {
         .accepted();
     let other = gateway.ask("POST /hook/somebody", &[&right], b"x");
     other.refused(403, "may not write to somebody");
-    home.run(&["web", "token", "revoke", "github"]).ok();
+    home.apart(&["web", "token", "revoke", "github"]).ok();
     let ended = gateway.ask("POST /hook/reviewer", &[&right], b"x");
     assert_eq!(ended.status, 401);
     broker.stop();

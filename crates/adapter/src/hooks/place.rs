@@ -176,12 +176,15 @@ pub fn is_below_an_agent() -> bool {
     let Ok(own) = Paths::find() else {
         return true;
     };
-    let above = os::process::ancestors(id, GENERATIONS_MAX).into_iter();
-    let above = above.filter_map(|process| Paths::of_process(process.id));
-    let dirs: BTreeSet<_> = std::iter::once(own)
-        .chain(above)
-        .flat_map(|paths| directories(&paths))
-        .collect();
+    let mut dirs: BTreeSet<_> = directories(&own).into_iter().collect();
+    for process in os::process::ancestors(id, GENERATIONS_MAX) {
+        match os::process::environment(process.id) {
+            Ok(all) => dirs.extend(Paths::of_environment(&all).iter().flat_map(directories)),
+            // A sandbox keeps that from it.
+            Err(_) if os::user::is_in_namespace() => return true,
+            Err(_) => {}
+        }
+    }
     is_of_an_agent(&dirs.into_iter().collect::<Vec<_>>(), id)
 }
 
@@ -209,7 +212,13 @@ pub fn is_of_an_agent(dirs: &[PathBuf], pid: u32) -> bool {
             let is_clients = is_above(client) || client != adapter && starters().any(is_above);
             // What a killed adapter left says nothing of whoever has its number by now.
             let is_left = || os::socket::is_listening(&path).is_ok_and(|listening| !listening);
-            (is_clients || is_above(adapter)) && !is_left()
+            // Who runs in a sandbox does not see what stands above it.
+            let is_outside = || {
+                let found = os::socket::connect(&path);
+                cfg!(target_os = "linux")
+                    && found.is_ok_and(|it| os::socket::listener(&it).is_none())
+            };
+            (is_clients || is_above(adapter)) && !is_left() || is_outside()
         })
 }
 

@@ -120,7 +120,7 @@ impl Broker {
         let Some(session) = self.conns.session_mut(caller.conn) else {
             return Ok(());
         };
-        let delivery = match session.flights.remove(seq) {
+        let delivery = match session.land(seq) {
             Some(mut flight) => {
                 if abroad && !matches!(end, End::Dead(_)) {
                     // Whoever says so of another domain has it on disk there.
@@ -285,7 +285,7 @@ impl Broker {
         if !self.job_released(cx, seq, (caller.peer, again))?
             && let Some(session) = self.conns.session_mut(caller.conn)
         {
-            session.flights.remove(seq);
+            session.land(seq);
             self.registry.mark_dirty(caller.peer);
         }
         Ok(())

@@ -107,6 +107,10 @@ impl Broker {
             session.line, session.flights
         );
         assert!(
+            session.line.is_weighed(&session.flights),
+            "who waits is listed by what was in flight before"
+        );
+        assert!(
             session.flights.is_bounded(),
             "settled deliveries are remembered"
         );

@@ -7,7 +7,7 @@ use peerbus_wire::bridge::UNKNOWN;
 use peerbus_wire::{Domain, Instance, Mark, PeerEntry, PeerName, Presence, Register, Seq, Window};
 
 use super::audited::Budget;
-use super::flights::Flights;
+use super::flights::{Flight, Flights};
 use super::line::Line;
 use super::{ConnId, Reason};
 use crate::Delivered;
@@ -102,6 +102,13 @@ pub(super) struct Session {
 }
 
 impl Session {
+    /// A delivery is not on its way any more.
+    pub(super) fn land(&mut self, seq: Seq) -> Option<Flight> {
+        let flight = self.flights.remove(seq)?;
+        self.line.weigh(flight.sender, &self.flights);
+        Some(flight)
+    }
+
     /// What was delivered on this connection and before it.
     pub(super) fn delivered(&self) -> Delivered {
         let mut delivered = self.again.clone();

@@ -45,7 +45,7 @@ impl Broker {
             return;
         };
         let (flights, bytes) = (&session.flights, fresh.frame.text().len());
-        let is_next = !self.stopping && session.line.is_next(fresh.sender, flights)
+        let is_next = !self.stopping && session.line.is_next(fresh.sender)
             || self.mutations.broken(Mutation::Overtake);
         let fits =
             flights.fits(fresh.sender, bytes) || self.mutations.broken(Mutation::IgnoreWindow);
@@ -65,7 +65,7 @@ impl Broker {
                 urgent,
             };
             if let Some(session) = self.conns.session_mut(conn) {
-                session.line.add(of, unfit);
+                session.line.add(of, unfit, &session.flights);
                 if session.flights.is_crowded() {
                     // Its sender may have the least in flight, and go before those who wait.
                     self.registry.mark_dirty(session.peer);
@@ -106,7 +106,7 @@ impl Broker {
             let heads = heads.map(|(sender, seq)| (sender, self.payer(sender), seq));
             let heads = heads.collect();
             if let Some(session) = self.conns.session_mut(conn) {
-                session.line.load(heads);
+                session.line.load(heads, &session.flights);
             }
         }
         let mut looked = 0;
@@ -125,7 +125,7 @@ impl Broker {
             };
             let unfit = self.deliver_run((cx.now, cx.at), conn, &run, turn.kept);
             if let Some(session) = self.conns.session_mut(conn) {
-                session.line.set(sender, next, unfit);
+                session.line.set(sender, next, unfit, &session.flights);
             }
             if turn.kept.is_some() {
                 looked += run
@@ -246,7 +246,7 @@ impl Broker {
         let owner = owner.filter(|owner| *owner != session.grant.token);
         let grant = owner.and_then(|owner| self.grants.get(&owner));
         Remarks {
-            token: grant.map(|grant| &grant.name),
+            token: owner.map(|_| grant.map_or(&self.revoked, |grant| &grant.name)),
             approves: grant.is_some_and(|grant| {
                 let name = || {
                     let from = sender_of(envelope);
@@ -280,6 +280,7 @@ impl Broker {
         session
             .flights
             .insert(message.seq, flight, kept.flatten(), now);
+        session.line.weigh(message.sender, &session.flights);
         session.cursor = session.cursor.max(message.seq);
         let (recipient, greeted) = (session.peer, session.greeted);
         let to = session.name.as_str().to_owned();

@@ -343,8 +343,7 @@ impl Broker {
         let Some(session) = self.conns.session_mut(caller.conn) else {
             return Ok(());
         };
-        let (Some(bridge), Some(flight)) = (session.bridge.clone(), session.flights.remove(seq))
-        else {
+        let (Some(bridge), Some(flight)) = (session.bridge.clone(), session.land(seq)) else {
             return Ok(());
         };
         let (own, sender) = (caller.peer, flight.sender);

@@ -150,7 +150,7 @@ impl Broker {
         let mut history = DeliveryHistory::default();
         if let Some(conn) = self.registry.conn(recipient)
             && let Some(session) = self.conns.session_mut(conn)
-            && let Some(flight) = session.flights.remove(seq)
+            && let Some(flight) = session.land(seq)
         {
             history = flight.history;
             self.registry.mark_dirty(recipient);

@@ -12,7 +12,6 @@ use crate::{Now, TokenHash};
 /// What counts of one sender.
 #[derive(Debug)]
 struct Held {
-    sender: PeerId,
     messages: usize,
     bytes: usize,
     /// Those in what is kept, and the token for which they count there.
@@ -29,8 +28,8 @@ pub(super) struct Flights {
     window: Window,
     /// What one sender may hold of the window; `None` for all of it.
     shares: Option<Shares>,
-    /// With shares: what counts, by sender. Mostly few.
-    senders: Vec<Held>,
+    /// With shares: what counts, by sender.
+    senders: BTreeMap<PeerId, Held>,
     /// Messages and bytes in what is kept, by token. Mostly none.
     kept: Vec<(Payer, usize, usize)>,
     held: BTreeMap<Seq, Flight>,
@@ -93,7 +92,7 @@ impl Flights {
         Self {
             window,
             shares,
-            senders: Vec::new(),
+            senders: BTreeMap::new(),
             kept: Vec::new(),
             held: BTreeMap::new(),
             keys: BTreeMap::new(),
@@ -132,18 +131,12 @@ impl Flights {
         if self.shares.is_none() {
             return;
         }
-        let of = |held: &Held| held.sender == sender;
-        let at = self.senders.iter().position(of).unwrap_or_else(|| {
-            self.senders.push(Held {
-                sender,
-                messages: 0,
-                bytes: 0,
-                kept: 0,
-                payer,
-            });
-            self.senders.len() - 1
+        let held = self.senders.entry(sender).or_insert(Held {
+            messages: 0,
+            bytes: 0,
+            kept: 0,
+            payer,
         });
-        let held = &mut self.senders[at];
         held.messages += 1;
         held.bytes += bytes;
         if kept {
@@ -171,9 +164,7 @@ impl Flights {
             self.counted -= 1;
             self.counted_bytes -= flight.bytes;
         }
-        let of = |held: &Held| held.sender == flight.sender;
-        if let Some(at) = self.senders.iter().position(of) {
-            let held = &mut self.senders[at];
+        if let Some(held) = self.senders.get_mut(&flight.sender) {
             held.messages -= 1;
             held.bytes -= flight.bytes;
             let (payer, is_last) = (held.payer, held.messages == 0);
@@ -182,7 +173,7 @@ impl Flights {
                 self.pay_back(payer, flight.bytes);
             }
             if is_last {
-                self.senders.swap_remove(at);
+                self.senders.remove(&flight.sender);
             }
         }
         self.forget_settled();
@@ -231,7 +222,7 @@ impl Flights {
         if self.shares.is_none() {
             return self.counted();
         }
-        let held = self.senders.iter().find(|held| held.sender == sender);
+        let held = self.senders.get(&sender);
         held.map_or((0, 0), |held| (held.messages, held.bytes))
     }
 
@@ -278,7 +269,7 @@ impl Flights {
     /// Whether a sender's next message may be in what is kept: it is its first here, or `urgent`.
     pub(super) fn may_keep(&self, sender: PeerId, urgent: bool) -> bool {
         let most = self.shares.map_or(0, |shares| shares.kept_urgent);
-        let held = self.senders.iter().find(|held| held.sender == sender);
+        let held = self.senders.get(&sender);
         held.is_none_or(|held| urgent && held.kept < most)
     }
 
@@ -296,7 +287,7 @@ impl Flights {
         if !self.may_keep(sender, urgent) {
             return false;
         }
-        let held = self.senders.iter().find(|held| held.sender == sender);
+        let held = self.senders.get(&sender);
         // What it has there counts for the token that it had at the first of it.
         let there = held.filter(|held| held.kept > 0);
         let payer = there.map_or(payer, |held| held.payer);
@@ -459,11 +450,11 @@ impl Flights {
         let each = |(_, messages, bytes): &(Payer, usize, usize)| {
             within(shares.kept_one, *messages, *bytes)
         };
-        let all: (usize, usize) = self.senders.iter().fold((0, 0), |(all, sum), held| {
+        let all: (usize, usize) = self.senders.values().fold((0, 0), |(all, sum), held| {
             (all + held.messages, sum + held.bytes)
         });
-        let in_kept: usize = self.senders.iter().map(|held| held.kept).sum();
-        self.senders.iter().all(one)
+        let in_kept: usize = self.senders.values().map(|held| held.kept).sum();
+        self.senders.values().all(one)
             && kept
             && self.kept.iter().all(each)
             && all == self.counted()

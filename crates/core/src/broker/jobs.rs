@@ -376,7 +376,7 @@ impl Broker {
             let conn = known.conn;
             let payer = self.payer(sender);
             if let Some(session) = conn.and_then(|conn| self.conns.session_mut(conn)) {
-                session.line.inherit((sender, payer), seq);
+                session.line.inherit((sender, payer), seq, &session.flights);
             }
             self.registry.mark_dirty(to);
         }
@@ -397,7 +397,7 @@ impl Broker {
     fn land(&mut self, peer: PeerId, seq: Seq) -> DeliveryHistory {
         let conn = self.registry.conn(peer);
         let session = conn.and_then(|conn| self.conns.session_mut(conn));
-        let flight = session.and_then(|session| session.flights.remove(seq));
+        let flight = session.and_then(|session| session.land(seq));
         if flight.is_some() {
             self.registry.mark_dirty(peer);
         }

@@ -15,18 +15,18 @@ const LEFT_MS: u64 = 600_000;
 /// Names of one token that are remembered, the last ones.
 const NAMES_MAX: usize = 4_096;
 
-/// Peers of one name that are remembered, the last ones.
-const PEERS_MAX: usize = 8;
+/// Peers of one name and token that are remembered, the last ones.
+const PEERS_MAX: usize = 32;
 
 /// Names that temporary peers had.
 #[derive(Debug, Default)]
 pub(super) struct Left {
-    names: BTreeMap<NameKey, Former>,
+    names: BTreeMap<NameKey, BTreeMap<TokenHash, Former>>,
     /// By token, the oldest first. May have names whose time began anew since.
     order: BTreeMap<TokenHash, VecDeque<(u64, NameKey)>>,
 }
 
-/// Who had a name.
+/// Who had a name, of one token: no other one makes the broker forget that.
 #[derive(Debug, Default)]
 struct Former {
     peers: VecDeque<PeerId>,
@@ -37,7 +37,8 @@ impl Left {
     fn keep(&mut self, key: NameKey, (token, peer): (TokenHash, PeerId), now_ms: u64) {
         self.forget(now_ms);
         let until_ms = now_ms + LEFT_MS;
-        let former = self.names.entry(key.clone()).or_default();
+        let named = self.names.entry(key.clone()).or_default();
+        let former = named.entry(token).or_default();
         former.until_ms = until_ms;
         former.peers.push_back(peer);
         if former.peers.len() > PEERS_MAX {
@@ -48,32 +49,42 @@ impl Left {
         if order.len() > NAMES_MAX
             && let Some((until_ms, key)) = order.pop_front()
         {
-            Self::drop_name(&mut self.names, until_ms, &key);
+            Self::drop_name(&mut self.names, token, until_ms, &key);
         }
     }
 
     fn forget(&mut self, now_ms: u64) {
         let names = &mut self.names;
-        self.order.retain(|_, order| {
+        self.order.retain(|token, order| {
             while let Some((until_ms, key)) = order.front()
                 && *until_ms <= now_ms
             {
-                Self::drop_name(names, *until_ms, key);
+                Self::drop_name(names, *token, *until_ms, key);
                 order.pop_front();
             }
             !order.is_empty()
         });
     }
 
-    fn drop_name(names: &mut BTreeMap<NameKey, Former>, until_ms: u64, key: &NameKey) {
-        if names.get(key).is_some_and(|it| it.until_ms == until_ms) {
-            names.remove(key);
+    fn drop_name(
+        names: &mut BTreeMap<NameKey, BTreeMap<TokenHash, Former>>,
+        token: TokenHash,
+        until_ms: u64,
+        key: &NameKey,
+    ) {
+        if let Some(named) = names.get_mut(key) {
+            named.retain(|of, former| *of != token || former.until_ms != until_ms);
+            if named.is_empty() {
+                names.remove(key);
+            }
         }
     }
 
-    fn get(&self, key: &NameKey, now_ms: u64) -> Option<&Former> {
-        let former = self.names.get(key);
-        former.filter(|former| now_ms < former.until_ms)
+    /// Who had this name.
+    fn peers(&self, key: &NameKey, now_ms: u64) -> impl Iterator<Item = PeerId> {
+        let named = self.names.get(key).into_iter().flat_map(BTreeMap::values);
+        let known = named.filter(move |former| now_ms < former.until_ms);
+        known.flat_map(|former| former.peers.iter().copied())
     }
 }
 
@@ -99,26 +110,25 @@ impl Broker {
         let Address::Peer(name) = &carried.to else {
             return Ok(Ok(()));
         };
-        if self.left.names.is_empty() {
+        // What goes to another domain is its bridge's, and nobody left under that name.
+        if self.is_bridge(recipient) {
             return Ok(Ok(()));
         }
-        // Where this is another domain's, its bridge is the recipient, and nobody left under that name.
-        let known = self
-            .registry
-            .get(recipient)
-            .filter(|_| name.address().is_some());
-        let key = known.map_or_else(|| name.key(), |known| known.key.clone());
-        let Some(former) = self.left.get(&key, cx.now.mono_ms) else {
+        let key = name
+            .address()
+            .map_or_else(|| name.key(), |(name, _)| name.key());
+        let mut former = self.left.peers(&key, cx.now.mono_ms).peekable();
+        if former.peek().is_none() {
             return Ok(Ok(()));
-        };
+        }
         let Some(id) = Conversation::of(body_of(&carried.text)).reply_to else {
             return Ok(Ok(()));
         };
         if cx.txn.find_message(recipient, &id)?.is_some() {
             return Ok(Ok(()));
         }
-        for peer in &former.peers {
-            if *peer != recipient && cx.txn.find_message(*peer, &id)?.is_some() {
+        for peer in former {
+            if peer != recipient && cx.txn.find_message(peer, &id)?.is_some() {
                 return Ok(Err(Refusal {
                     code: RefusalCode::UnknownRecipient,
                     reason: format!(

@@ -16,16 +16,19 @@ const LOOKS_MAX: usize = 16;
 #[derive(Debug)]
 pub(super) struct Line {
     heads: BTreeMap<PeerId, Head>,
-    /// The senders by the first message of each, so that no turn looks at all of them.
-    order: BTreeMap<Seq, PeerId>,
-    /// The same by what is known of that message, and by the token that it counts for.
+    /// Senders whose share has room for the first message of theirs, by that message.
+    ready: BTreeMap<Seq, PeerId>,
+    /// The same by what they have in flight: no turn looks at all of them.
+    least: BTreeMap<(usize, Seq), PeerId>,
+    /// Senders who may have their first message in what is kept, by what is known of it and by the
+    /// token that it counts for.
     asking: BTreeMap<(Wish, Payer), BTreeMap<Seq, PeerId>>,
     /// What waits on disk is known.
     pub(super) loaded: bool,
 }
 
 /// The first message of a sender that waits.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Head {
     seq: Seq,
     /// Of its frame, once it did not fit; until then the least.
@@ -35,6 +38,10 @@ struct Head {
     payer: Payer,
     /// It may be older than what was delivered of its sender.
     inherited: bool,
+    /// What its sender has in flight, where its share has room.
+    ready: Option<usize>,
+    /// It may be in what is kept.
+    asks: bool,
 }
 
 /// How soon a message wants to be seen. In this order there is room in what is kept.
@@ -54,6 +61,8 @@ impl Head {
             wish: Wish::Unknown,
             payer,
             inherited: false,
+            ready: None,
+            asks: false,
         }
     }
 
@@ -63,6 +72,16 @@ impl Head {
             bytes,
             wish: if urgent { Wish::Urgent } else { Wish::Calm },
             ..Self::new(seq, payer)
+        }
+    }
+
+    /// The same as its sender's deliveries are now.
+    fn beside(self, sender: PeerId, flights: &Flights) -> Self {
+        let has_room = flights.fits_share(sender, self.bytes);
+        Self {
+            ready: has_room.then(|| flights.held_of(sender)),
+            asks: flights.may_keep(sender, self.wish != Wish::Calm),
+            ..self
         }
     }
 }
@@ -96,36 +115,45 @@ impl Line {
     pub(super) fn new(loaded: bool) -> Self {
         Self {
             heads: BTreeMap::new(),
-            order: BTreeMap::new(),
+            ready: BTreeMap::new(),
+            least: BTreeMap::new(),
             asking: BTreeMap::new(),
             loaded,
         }
     }
 
     /// Takes what waits on disk.
-    pub(super) fn load(&mut self, heads: Vec<(PeerId, Payer, Seq)>) {
+    pub(super) fn load(&mut self, heads: Vec<(PeerId, Payer, Seq)>, flights: &Flights) {
         *self = Self::new(true);
         for (sender, payer, seq) in heads {
-            self.put(sender, Head::new(seq, payer));
+            self.put(sender, Head::new(seq, payer), flights);
         }
     }
 
     /// A message that was accepted this moment waits, the first of its sender.
-    pub(super) fn add(&mut self, (sender, payer): (PeerId, Payer), unfit: Unfit) {
-        self.put(sender, Head::read(unfit, payer));
+    pub(super) fn add(&mut self, of: (PeerId, Payer), unfit: Unfit, flights: &Flights) {
+        let (sender, payer) = of;
+        self.put(sender, Head::read(unfit, payer), flights);
     }
 
     /// An older message has come from a name that ended.
-    pub(super) fn inherit(&mut self, (sender, payer): (PeerId, Payer), seq: Seq) {
+    pub(super) fn inherit(&mut self, of: (PeerId, Payer), seq: Seq, flights: &Flights) {
+        let (sender, payer) = of;
         let known = self.heads.get(&sender).copied();
         let head = known.filter(|head| head.seq <= seq);
         let mut head = head.unwrap_or(Head::new(seq, payer));
         head.inherited = true;
-        self.put(sender, head);
+        self.put(sender, head, flights);
     }
 
     /// The first message of `sender` that waits from now on, and what is known of it if it did not fit.
-    pub(super) fn set(&mut self, sender: PeerId, next: Option<Seq>, unfit: Option<Unfit>) {
+    pub(super) fn set(
+        &mut self,
+        sender: PeerId,
+        next: Option<Seq>,
+        unfit: Option<Unfit>,
+        flights: &Flights,
+    ) {
         let Some(old) = self.heads.remove(&sender) else {
             return;
         };
@@ -134,27 +162,52 @@ impl Line {
         let head = read.or_else(|| next.map(|next| Head::new(next, old.payer)));
         if let Some(head) = head {
             let inherited = old.inherited;
-            self.put(sender, Head { inherited, ..head });
+            self.put(sender, Head { inherited, ..head }, flights);
         }
     }
 
-    fn put(&mut self, sender: PeerId, head: Head) {
+    /// The sender has more in flight, or less.
+    pub(super) fn weigh(&mut self, sender: PeerId, flights: &Flights) {
+        if let Some(head) = self.heads.get(&sender).copied() {
+            self.put(sender, head, flights);
+        }
+    }
+
+    fn put(&mut self, sender: PeerId, head: Head, flights: &Flights) {
+        let head = head.beside(sender, flights);
         if let Some(old) = self.heads.insert(sender, head) {
+            if old == head {
+                return;
+            }
             self.unlist(&old);
         }
-        self.order.insert(head.seq, sender);
-        let asking = self.asking.entry((head.wish, head.payer)).or_default();
-        asking.insert(head.seq, sender);
+        if let Some(holds) = head.ready {
+            self.ready.insert(head.seq, sender);
+            self.least.insert((holds, head.seq), sender);
+        }
+        if head.asks {
+            let asking = self.asking.entry((head.wish, head.payer)).or_default();
+            asking.insert(head.seq, sender);
+        }
     }
 
     fn unlist(&mut self, head: &Head) {
-        self.order.remove(&head.seq);
+        if let Some(holds) = head.ready {
+            self.ready.remove(&head.seq);
+            self.least.remove(&(holds, head.seq));
+        }
         if let Entry::Occupied(mut asking) = self.asking.entry((head.wish, head.payer)) {
             asking.get_mut().remove(&head.seq);
             if asking.get().is_empty() {
                 asking.remove();
             }
         }
+    }
+
+    /// Whether each sender is listed as what it has in flight demands.
+    pub(super) fn is_weighed(&self, flights: &Flights) -> bool {
+        let mut heads = self.heads.iter();
+        heads.all(|(sender, head)| *head == head.beside(*sender, flights))
     }
 
     pub(super) fn has(&self, sender: PeerId) -> bool {
@@ -176,30 +229,24 @@ impl Line {
         }
     }
 
-    /// The senders whose share has room for their first message, the oldest message first. Whoever
-    /// has nothing in flight is among them, so few others are passed over.
-    fn ready(&self, flights: &Flights) -> impl Iterator<Item = (PeerId, &Head)> {
-        let heads = self.order.values();
-        let heads = heads.filter_map(|sender| Some((*sender, self.heads.get(sender)?)));
-        heads.filter(|(sender, head)| flights.fits_share(*sender, head.bytes))
-    }
-
     /// What is to be read next and has room. As long as half of the window is free, the oldest
-    /// message is next; then the sender with the least in flight is.
+    /// message is next; then the sender with the least in flight is, the first of several.
     pub(super) fn turn(&self, flights: &Flights) -> Option<Turn> {
         let crowded = flights.is_crowded();
-        let (sender, head, other) = choose(self.ready(flights), |sender| match crowded {
-            true => flights.held_of(sender),
-            false => 0,
-        })?;
+        let mut oldest = self.ready.iter();
+        let (_, sender) = oldest.next()?;
+        let sender = match crowded {
+            true => *self.least.first_key_value()?.1,
+            false => *sender,
+        };
+        let other = oldest.next().map(|(seq, _)| *seq);
+        let head = self.heads.get(&sender)?;
         let (messages, bytes) = flights.room(sender, head.bytes)?;
         Some(Turn {
             sender,
             kept: None,
             from: head.seq,
-            until: other
-                .filter(|_| !crowded)
-                .map_or(Seq(u64::MAX), |other| other.seq),
+            until: other.filter(|_| !crowded).unwrap_or(Seq(u64::MAX)),
             messages: if crowded && other.is_some() {
                 1
             } else {
@@ -221,14 +268,9 @@ impl Line {
             let asking = self.asking.range((wish, None)..);
             let asking = asking.take_while(|((of, _), _)| *of == wish);
             let fits = asking.filter_map(|((_, payer), heads)| {
-                let may = heads
-                    .iter()
-                    .filter(|(_, sender)| flights.may_keep(**sender, urgent));
-                let mut heads =
-                    may.filter_map(|(_, sender)| Some((*sender, self.heads.get(sender)?)));
+                let heads = heads.values().take(LOOKS_MAX);
                 heads
-                    .by_ref()
-                    .take(LOOKS_MAX)
+                    .filter_map(|sender| Some((*sender, self.heads.get(sender)?)))
                     .find(|(sender, head)| flights.fits_kept((*sender, *payer), head.bytes, urgent))
             });
             fits.min_by_key(|(_, head)| head.seq)
@@ -247,144 +289,156 @@ impl Line {
 
     /// Whether a new message of `sender` is next: none of its own waits, and none of others whose
     /// share has room.
-    pub(super) fn is_next(&self, sender: PeerId, flights: &Flights) -> bool {
-        let passes = || !self.has(sender) && self.ready(flights).next().is_none();
-        self.loaded && (self.is_empty() || passes())
+    pub(super) fn is_next(&self, sender: PeerId) -> bool {
+        self.loaded && !self.has(sender) && self.ready.is_empty()
     }
-}
-
-/// Of senders in the order of their first messages the one that holds least, the first of several;
-/// and another one, which is the next when none holds anything. Looks no further than it must:
-/// nobody holds less than nothing.
-fn choose<H: Copy>(
-    mut ready: impl Iterator<Item = (PeerId, H)>,
-    held: impl Fn(PeerId) -> usize,
-) -> Option<(PeerId, H, Option<H>)> {
-    let mut best: Option<(usize, PeerId, H)> = None;
-    let mut other = None;
-    while best.is_none_or(|(least, ..)| least > 0)
-        && let Some((sender, head)) = ready.next()
-    {
-        let holds = held(sender);
-        match best {
-            Some((least, ..)) if least <= holds => {
-                other.get_or_insert(head);
-            }
-            Some((.., passed)) => {
-                other.get_or_insert(passed);
-                best = Some((holds, sender, head));
-            }
-            None => best = Some((holds, sender, head)),
-        }
-    }
-    let (_, sender, head) = best?;
-    let other = other.or_else(|| ready.next().map(|(_, head)| head));
-    Some((sender, head, other))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    use peerbus_wire::{MessageId, Window};
+
+    use crate::Now;
+    use crate::broker::flights::Flight;
+    use crate::broker::shares::Shares;
+
+    fn unfit(seq: u32, urgent: bool) -> Unfit {
+        Unfit {
+            seq: Seq(u64::from(seq)),
+            bytes: 100,
+            urgent,
+        }
+    }
+
+    fn flights(messages: u32) -> Flights {
+        let window = Window {
+            messages,
+            bytes: messages * 1_000,
+        };
+        Flights::new(window, Some(Shares::of(window)))
+    }
+
+    /// A message of a sender is in flight from now on.
+    fn fly(line: &mut Line, flights: &mut Flights, (sender, seq): (u32, u32), kept: bool) {
+        let (id, now) = (MessageId::parse("m").unwrap(), Now::default());
+        let flight = Flight::new((PeerId(sender), 1), (id, None), (100, 1), kept, now);
+        flights.insert(Seq(u64::from(seq)), flight, None, now);
+        line.weigh(PeerId(sender), flights);
+        assert!(line.is_weighed(flights));
+    }
+
     #[test]
     fn whose_turn_it_is_does_not_take_a_look_at_everybody_who_waits() {
-        // Three have something in flight; a hundred thousand others have one message each.
-        let held = |sender: PeerId| usize::from(sender.0 < 3) * (1 + sender.0 as usize);
-        let mut looks = 0;
-        let waiting = (0..100_000_u32).map(|n| (PeerId(n), n));
-        let chosen = choose(waiting.inspect(|_| looks += 1), held);
-        assert_eq!(chosen, Some((PeerId(3), 3, Some(1))));
-        assert_eq!(looks, 4);
+        let (mut line, mut flights) = (Line::new(true), flights(4_096));
+        for sender in 0..2_200 {
+            line.add(
+                (PeerId(sender), None),
+                unfit(10_000 + sender, false),
+                &flights,
+            );
+            let (id, now) = (MessageId::parse("m").unwrap(), Now::default());
+            let flight = Flight::new((PeerId(sender), 1), (id, None), (100, 1), false, now);
+            flights.insert(Seq(u64::from(sender)), flight, None, now);
+            line.weigh(PeerId(sender), &flights);
+        }
+        assert!(flights.is_crowded() && line.is_weighed(&flights));
+        // This does not end in the time that a test has if each turn looks at all of them.
+        for _ in 0..100_000 {
+            let turn = line.turn(&flights).unwrap();
+            assert_eq!((turn.sender, turn.messages), (PeerId(0), 1));
+            assert_eq!(
+                line.kept_turn(&flights),
+                None,
+                "each has something in flight"
+            );
+            line.weigh(PeerId(7), &flights);
+        }
+        flights.remove(Seq(2_000));
+        line.weigh(PeerId(2_000), &flights);
+        let turn = line.turn(&flights).unwrap();
+        assert_eq!(turn.sender, PeerId(2_000), "who has nothing in flight");
     }
 
     #[test]
     fn what_has_room_in_what_is_kept_is_found_without_a_look_at_everybody_who_waits() {
-        use peerbus_wire::{MessageId, Window};
-
-        use crate::Now;
-        use crate::broker::flights::Flight;
-        use crate::broker::shares::Shares;
-
-        let window = Window {
-            messages: 32,
-            bytes: 32_000,
-        };
-        let mut flights = Flights::new(window, Some(Shares::of(window)));
-        let now = Now::default();
-        let mut line = Line::new(true);
-        let unfit = |seq, urgent| Unfit {
-            seq: Seq(seq),
-            bytes: 100,
-            urgent,
-        };
+        let (mut line, mut flights) = (Line::new(true), flights(32));
         for n in 0..100_000 {
-            line.add((PeerId(n), None), unfit(u64::from(n), false));
+            line.add((PeerId(n), None), unfit(n, false), &flights);
         }
         // One calm message of a token has room there.
         let turn = line.kept_turn(&flights).unwrap();
         assert_eq!((turn.sender, turn.from), (PeerId(0), Seq(0)));
-        let id = MessageId::parse("m").unwrap();
-        let flight = Flight::new((PeerId(0), 1), (id, None), (100, 0), true, now);
-        flights.insert(Seq(0), flight, None, now);
+        fly(&mut line, &mut flights, (0, 0), true);
         // This does not end in the time that a test has if each turn looks at all of them.
         for _ in 0..1_000_000 {
             assert_eq!(line.kept_turn(&flights), None);
         }
-        line.add((PeerId(100_000), None), unfit(100_000, true));
+        line.add((PeerId(100_000), None), unfit(100_000, true), &flights);
         let turn = line.kept_turn(&flights).unwrap();
         assert_eq!(turn.sender, PeerId(100_000), "what is urgent has room");
     }
 
     #[test]
     fn the_one_that_holds_least_is_chosen_and_of_several_the_first() {
-        let chosen = |held: &[usize]| {
-            let waiting = (0..held.len()).map(|n| (PeerId(u32::try_from(n).unwrap()), n));
-            choose(waiting, |sender| held[sender.0 as usize])
-                .map(|(_, chosen, other)| (chosen, other))
-        };
         for (held, expected) in [
             (&[][..], None),
-            (&[0], Some((0, None))),
-            (&[5], Some((0, None))),
-            (&[0, 0, 0], Some((0, Some(1)))),
-            (&[3, 2, 2, 4], Some((1, Some(0)))),
-            (&[2, 3], Some((0, Some(1)))),
-            (&[2, 1, 0, 0], Some((2, Some(0)))),
+            (&[2], Some((0, 6))),
+            (&[3, 2, 2, 4], Some((1, 1))),
+            (&[5, 5], Some((0, 1))),
+            (&[6, 4, 0, 0], Some((2, 1))),
         ] {
-            assert_eq!(chosen(held), expected, "{held:?}");
+            let (mut line, mut flights) = (Line::new(true), flights(16));
+            // So many of one who waits for nothing make it crowded.
+            let crowd = 8_u32.saturating_sub(held.iter().sum());
+            let all = held.iter().chain([&crowd]);
+            let mut seq = 0;
+            for (sender, held) in (0..).zip(all) {
+                for _ in 0..*held {
+                    seq += 1;
+                    fly(&mut line, &mut flights, (sender, seq), false);
+                }
+            }
+            for sender in 0..u32::try_from(held.len()).unwrap() {
+                line.add((PeerId(sender), None), unfit(100 + sender, false), &flights);
+            }
+            let turn = line
+                .turn(&flights)
+                .map(|turn| (turn.sender.0, turn.messages));
+            assert_eq!(turn, expected, "{held:?}");
         }
     }
 
     #[test]
     fn what_waits_is_found_by_sender_and_by_age_alike() {
-        let mut line = Line::new(true);
+        let (mut line, flights) = (Line::new(true), flights(16));
         let by_age = |line: &Line| -> Vec<_> {
             let by_sender = line.heads.iter().map(|(sender, head)| (head.seq, *sender));
             let mut by_sender: Vec<_> = by_sender.collect();
             by_sender.sort_unstable();
-            let order: Vec<_> = line.order.iter().map(|(seq, of)| (*seq, *of)).collect();
+            let order: Vec<_> = line.ready.iter().map(|(seq, of)| (*seq, *of)).collect();
             assert_eq!(order, by_sender);
             let asking = line.asking.values().flatten();
             let mut asking: Vec<_> = asking.map(|(seq, of)| (*seq, *of)).collect();
             asking.sort_unstable();
             assert_eq!(order, asking);
             assert!(line.asking.values().all(|heads| !heads.is_empty()));
+            assert_eq!(line.least.len(), order.len());
             order.into_iter().map(|(seq, of)| (seq.0, of.0)).collect()
         };
-        line.load(vec![(PeerId(1), None, Seq(7)), (PeerId(2), None, Seq(5))]);
-        let unfit = |seq| Unfit {
-            seq: Seq(seq),
-            bytes: 1,
-            urgent: false,
-        };
-        line.add((PeerId(3), None), unfit(9));
+        line.load(
+            vec![(PeerId(1), None, Seq(7)), (PeerId(2), None, Seq(5))],
+            &flights,
+        );
+        line.add((PeerId(3), None), unfit(9, false), &flights);
         assert_eq!(by_age(&line), [(5, 2), (7, 1), (9, 3)]);
-        line.set(PeerId(2), Some(Seq(8)), None);
-        line.inherit((PeerId(3), None), Seq(4));
-        line.inherit((PeerId(1), None), Seq(11));
+        line.set(PeerId(2), Some(Seq(8)), None, &flights);
+        line.inherit((PeerId(3), None), Seq(4), &flights);
+        line.inherit((PeerId(1), None), Seq(11), &flights);
         assert_eq!(by_age(&line), [(4, 3), (7, 1), (8, 2)]);
-        line.set(PeerId(1), None, None);
-        line.set(PeerId(4), Some(Seq(12)), None);
+        line.set(PeerId(1), None, None, &flights);
+        line.set(PeerId(4), Some(Seq(12)), None, &flights);
         assert_eq!(by_age(&line), [(4, 3), (8, 2)]);
     }
 }

@@ -40,7 +40,7 @@ mod shares;
 mod space;
 mod status;
 
-use peerbus_wire::{BrokerFrame, ClientFrame, CloseReason, EXT_AUDIT, Seq};
+use peerbus_wire::{BrokerFrame, ClientFrame, CloseReason, EXT_AUDIT, Seq, TokenName};
 
 pub use self::config::Config;
 pub use self::event::BusEvent;
@@ -182,6 +182,8 @@ struct Caller {
 pub struct Broker {
     config: Config,
     grants: Grants,
+    /// What tokens are called that are in none of those.
+    revoked: TokenName,
     registry: Registry,
     conns: Conns,
     outbox: Outbox,
@@ -248,6 +250,7 @@ impl Broker {
             mutations: Mutations::default(),
             head,
             grants: Grants::new(std::mem::take(&mut config.grants), now),
+            revoked: TokenName::revoked(),
             config,
         }
     }

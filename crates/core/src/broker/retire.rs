@@ -278,7 +278,7 @@ impl Broker {
             self.log.push(&Event::Move { seq, from, to });
             let payer = self.payer(sender);
             if let Some(session) = conn.and_then(|conn| self.conns.session_mut(conn)) {
-                session.line.inherit((sender, payer), seq);
+                session.line.inherit((sender, payer), seq, &session.flights);
             }
             let known = self.registry.get_mut(successor);
             if let Some(pending) = known.and_then(|known| known.pending.as_mut()) {

@@ -143,7 +143,7 @@ impl Message {
         let party = mail.and_then(|mail| mail.inbound.party());
         Starter {
             from: self.from.clone(),
-            party: party.map(str::to_owned),
+            party,
         }
     }
 

@@ -35,8 +35,8 @@ const DECLINED: &str = "the recipient's user declined this message";
 const NOT_HERE: &str = "this member of the group does not come to it";
 
 /// For the sender of a message that would wait for the user, were there room.
-const NO_ROOM: &str =
-    "mail of this sender waits for the recipient's user, and no more of it has room";
+const NO_ROOM: &str = "the recipient's user decides whether the agent sees mail of this sender, and too \
+                       much waits for that already";
 
 /// What is done with a sender's mail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -235,32 +235,43 @@ impl Mailbox {
 
     /// What has no room among the mail that waits. Room goes to the first message of each token, of each
     /// other domain and of each sender, then to the second: so a sender of much takes it from nobody.
+    /// Within a token, too, it goes to the first message of each sender, the shortest first. What is
+    /// above half of all bytes for one of them has the room that is left.
     fn crowded_out(&self) -> Vec<No> {
-        let mut counts = BTreeMap::<_, usize>::new();
-        let mut count = |of: (Option<&'_ str>, Option<&'_ str>)| {
-            let of = (of.0.map(str::to_owned), of.1.map(str::to_ascii_lowercase));
-            let count = counts.entry(of).or_default();
-            *count += 1;
-            *count
-        };
-        let turn = |(no, waiting): (&No, &'_ Withheld)| {
-            let inbound = &waiting.mail.inbound;
-            let party = inbound.party();
-            let own = count((party, Some(&inbound.from)));
-            // The session's own token is that of all who have no other.
-            let all = party.map_or(0, |party| count((Some(party), None)));
-            (own.max(all), *no, inbound.body.len())
-        };
-        let mut all: Vec<_> = self.door.withheld.iter().map(turn).collect();
-        all.sort_unstable();
+        let mut senders = BTreeMap::<_, usize>::new();
+        let all = self.door.withheld.iter();
+        let mut ranked: Vec<_> = all
+            .map(|(no, waiting)| {
+                let inbound = &waiting.mail.inbound;
+                let from = inbound.from.to_ascii_lowercase();
+                let count = senders.entry(from.clone()).or_default();
+                *count += 1;
+                let party = inbound.party().unwrap_or(from);
+                (*count, inbound.body.len(), *no, party)
+            })
+            .collect();
+        ranked.sort_unstable();
+        let mut parties = BTreeMap::<_, (usize, usize)>::new();
+        let mut turns: Vec<_> = ranked
+            .into_iter()
+            .map(|(_, bytes, no, party)| {
+                let (messages, sum) = parties.entry(party).or_default();
+                *messages += 1;
+                *sum += bytes;
+                (*sum > WITHHELD_BYTES_MAX / 2, *messages, bytes, no)
+            })
+            .collect();
+        turns.sort_unstable();
         let (mut messages, mut sum) = (0, 0_usize);
-        let has_room = |(_, _, bytes): &(usize, No, usize)| {
-            messages += 1;
-            sum = sum.saturating_add(*bytes);
-            messages == 1 || messages <= WITHHELD_MAX && sum <= WITHHELD_BYTES_MAX
+        let has_no_room = |(_, _, bytes, _): &(bool, usize, usize, No)| {
+            let has_room =
+                messages == 0 || messages < WITHHELD_MAX && sum + bytes <= WITHHELD_BYTES_MAX;
+            messages += usize::from(has_room);
+            sum += if has_room { *bytes } else { 0 };
+            !has_room
         };
-        let out = all.into_iter().skip_while(has_room);
-        out.map(|(_, no, _)| no).collect()
+        let out = turns.into_iter().filter(has_no_room);
+        out.map(|(.., no)| no).collect()
     }
 
     /// The user decides: the agent gets it, or its sender is told that it does not. False: it does

@@ -1,5 +1,6 @@
 //! What goes into a [`Session`](super::Session) and what comes out of it.
 
+use crate::grant::{GATEWAY_PREFIX, GATEWAY_TOKEN};
 use peerbus_wire::{
     Accepted, Address, GroupName, Instance, Kind, MessageId, PeerEntry, PeerName, Presence,
     Receipt, Refusal, Secret, Token, Window,
@@ -199,11 +200,15 @@ pub struct Inbound {
 
 impl Inbound {
     /// Who answers for its sender, where that is not this peer's token: another one, or (from its `@`
-    /// on) another domain.
+    /// on) another domain. Each of the gateway's senders has a token of its own there.
     #[must_use]
-    pub fn party(&self) -> Option<&str> {
-        let domain = || self.from.find('@').map(|at| &self.from[at..]);
-        self.token.as_deref().or_else(domain)
+    pub fn party(&self) -> Option<String> {
+        let from = self.from.to_ascii_lowercase();
+        match &self.token {
+            Some(token) if token == GATEWAY_TOKEN && from.starts_with(GATEWAY_PREFIX) => Some(from),
+            Some(token) => Some(token.clone()),
+            None => from.rfind('@').map(|at| from[at..].to_owned()),
+        }
     }
 }
 

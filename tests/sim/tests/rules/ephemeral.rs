@@ -82,6 +82,11 @@ fn what_answers_it_goes_to_nobody_else() {
             true => rig.input(retire("cli-1")),
             false => rig.close(ask, true),
         }
+        // Another token cannot make the broker forget it.
+        for n in 0..40 {
+            let short = rig.join(other(temporary("cli-1", &format!("s{n}"))));
+            rig.close(short, true);
+        }
         let next = rig.join(other(temporary("CLI-1", "z")));
         rig.send(next, "CLI-1", "bob", "q2");
         rig.take(bob);

@@ -149,7 +149,8 @@ fn what_waits_of_many_names_takes_no_room_from_another() {
     }
     rig.token = None;
     for n in 0..200 {
-        rig.arrive_from(&format!("x{n}@beta"), Priority::Next);
+        let domain = if n % 2 == 0 { "beta" } else { "BETA" };
+        rig.arrive_from(&format!("x{n}@{domain}"), Priority::Next);
     }
     let alice = rig.arrive_from("alice", Priority::Next);
     let shown = waiting(&rig);
@@ -168,6 +169,38 @@ fn what_waits_of_many_names_takes_no_room_from_another() {
         assert!(rig.input(|mailbox, now| mailbox.decide(now, first, false)));
     }
     assert_eq!(rig.rejected().len(), 64);
+}
+
+#[test]
+fn who_sends_much_leaves_room_to_others_with_the_same_token() {
+    for (token, much, little) in [("ci", "build", "deploy"), ("web", "web:ci", "web:alerts")] {
+        let mut rig = rig(&["*=hold"]);
+        rig.token = Some(token);
+        for _ in 0..70 {
+            rig.arrive_from(much, Priority::Next);
+        }
+        let other = rig.arrive_from(little, Priority::Next);
+        assert_eq!(waiting(&rig).len(), 64);
+        assert!(waiting(&rig).contains(&other), "{little}");
+    }
+}
+
+#[test]
+fn a_large_message_that_waits_takes_no_room_from_another() {
+    for large in [132_000, 200_000, 900_000] {
+        let mut rig = rig(&["*=hold"]);
+        rig.token = Some("eve");
+        rig.body = large;
+        let evil = rig.arrive_from("eve", Priority::Next);
+        assert_eq!(waiting(&rig), [evil], "there is room for it");
+        rig.token = None;
+        rig.body = 130_000;
+        let mut honest = vec![rig.arrive_from("alice", Priority::Next)];
+        rig.body = 60_000;
+        honest.push(rig.arrive_from("carol", Priority::Next));
+        honest.push(rig.arrive_from("dave", Priority::Next));
+        assert_eq!(waiting(&rig), honest, "{large}");
+    }
 }
 
 #[test]

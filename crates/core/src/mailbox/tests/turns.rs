@@ -101,6 +101,17 @@ fn a_domain_has_the_share_of_one_sender_whatever_its_names() {
 }
 
 #[test]
+fn each_sender_of_the_gateway_has_turns_of_its_own() {
+    let mut rig = rig();
+    rig.token = Some("web");
+    for n in 0..30 {
+        assert!(turn(&mut rig, "web:ci", Priority::Now), "{n}");
+    }
+    assert!(!turn(&mut rig, "web:ci", Priority::Now));
+    assert!(turn(&mut rig, "web:alerts", Priority::Now));
+}
+
+#[test]
 fn a_session_that_works_and_notices_of_the_bus_are_not_counted() {
     let mut rig = rig();
     turns(&mut rig);

@@ -314,6 +314,19 @@ impl Txn for Disk {
         Ok(was)
     }
 
+    fn move_queue(&mut self, from: PeerId, to: PeerId) -> Result<Vec<(PeerId, Seq)>> {
+        self.statement()?;
+        let queue = self.inner.read_queue(from, usize::MAX, usize::MAX)?;
+        let moved = self.inner.move_queue(from, to)?;
+        for message in queue {
+            if moved.contains(&(message.sender, message.seq)) {
+                self.write(Write::Settled(from, message.seq));
+                self.write(Write::Owed(to, message.seq, message.steady_ms));
+            }
+        }
+        Ok(moved)
+    }
+
     fn has_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<bool> {
         self.inner.has_delivery(pair, seq)
     }

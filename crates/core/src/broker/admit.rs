@@ -16,7 +16,7 @@ use super::mutation::Mutation;
 use super::shares::Shares;
 use super::{Broker, BusEvent, ConnId, Cx, Need, Output};
 use crate::audit::Event;
-use crate::store::{PeerId, PeerRow, StoreError};
+use crate::store::{PeerId, PeerKind, PeerRow, StoreError};
 use crate::{Delivered, Now};
 
 impl Broker {
@@ -144,13 +144,13 @@ impl Broker {
         });
         let row = PeerRow {
             id,
+            kind: PeerKind::Peer,
             name: newcomer.name.as_str().to_owned(),
             owner: Some(newcomer.grant.token),
             generated: newcomer.register.generated,
             ephemeral: newcomer.register.ephemeral,
             online: true,
             last_seen: cx.at,
-            ending: None,
             delivered: None,
             mark,
             groups: groups.unwrap_or_default(),

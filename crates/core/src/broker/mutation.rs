@@ -84,7 +84,7 @@ pub enum Mutation {
     ForgetGroups,
     /// What a bridge brings behind a message that was refused is taken.
     TakeBehind,
-    /// What a bridge is owed again comes as it is found.
+    /// A bridge is given its mail in any order.
     Disorder,
     /// What was forwarded to a broker that forgot it is not owed again.
     KeepForwarded,

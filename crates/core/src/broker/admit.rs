@@ -15,9 +15,9 @@ use super::line::Line;
 use super::mutation::Mutation;
 use super::shares::Shares;
 use super::{Broker, BusEvent, ConnId, Cx, Need, Output};
+use crate::Now;
 use crate::audit::Event;
 use crate::store::{PeerId, PeerKind, PeerRow, StoreError};
-use crate::{Delivered, Now};
 
 impl Broker {
     /// Gives `conn` the name; a live holder loses it.
@@ -259,14 +259,9 @@ impl Broker {
         self.stopping = true;
         self.write_time();
         self.end_budgets(u64::MAX);
-        let forget = self.mutations.broken(Mutation::ForgetDelivered);
         for (_, session) in self.conns.sessions() {
-            let delivered = match forget {
-                true => Delivered::default(),
-                false => session.delivered(),
-            };
             if let Some(peer) = self.registry.get_mut(session.peer) {
-                peer.row.delivered = Some(delivered);
+                peer.row.delivered = Some(session.delivered());
                 cx.txn.put_peer(&peer.row)?;
                 self.outbox.want(Need::Now);
             }

@@ -3,9 +3,7 @@
 use peerbus_wire::{MessageId, Seq};
 
 use super::ack::{Delivery, End};
-use super::mutation::Mutation;
 use super::{Broker, Cx, Need};
-use crate::audit::Event;
 use crate::store::{DeliveryHistory, MessageHead, PeerId, Queued, StoreError};
 
 /// Deliveries looked at in one slice.
@@ -129,14 +127,6 @@ impl Broker {
         let queued = cx.txn.read_queue(peer, SLICE, SLICE_BYTES)?;
         let any = !queued.is_empty();
         for message in queued {
-            if self.mutations.broken(Mutation::RetireSilent) {
-                cx.txn
-                    .delete_delivery((peer, message.sender), message.seq)?;
-                let (seq, recipient) = (message.seq, peer);
-                self.not_owed((peer, message.sender), message.envelope.len() as u64);
-                self.log.push(&Event::Expire { seq, recipient });
-                continue;
-            }
             self.expire(cx, peer, message.into(), reason)?;
         }
         Ok(any)

@@ -2,7 +2,6 @@
 
 use peerbus_wire::{BrokerFrame, CloseReason, Instance, NameAnswer, NameKey, PeerName};
 
-use super::mutation::Mutation;
 use super::{Broker, BusEvent, Caller, ConnId, Cx, Need, Output};
 use crate::TokenHash;
 use crate::audit::Event;
@@ -157,11 +156,6 @@ impl Broker {
         };
         session.name = new.clone();
         let peer = session.peer;
-        if self.mutations.broken(Mutation::RenameLoses) {
-            for (sender, seq) in session.flights.iter() {
-                cx.txn.delete_delivery((peer, sender), seq)?;
-            }
-        }
         if let Some(row) = self.registry.rename(peer, new) {
             // Somebody chose it.
             row.generated = false;

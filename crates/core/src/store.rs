@@ -24,7 +24,9 @@ pub struct StoreError(pub String);
 pub struct PeerRow {
     /// Its number.
     pub id: PeerId,
-    /// Its name as last registered; unique without regard to ASCII case.
+    /// What the row stands for.
+    pub kind: PeerKind,
+    /// Its name as last registered; unique among peers without regard to ASCII case.
     pub name: String,
     /// The token that owns the name; `None` after the operator released it.
     pub owner: Option<TokenHash>,
@@ -36,58 +38,45 @@ pub struct PeerRow {
     pub online: bool,
     /// When it was last connected.
     pub last_seen: Stamp,
-    /// Set once the name is retired: what to do with its remaining queue. Then `name` is none that
-    /// a peer can have.
-    pub ending: Option<Ending>,
     /// What was delivered to it on connections that ended; `None` while it is connected, and
     /// thereby after a broker that was not stopped.
     pub delivered: Option<Delivered>,
-    /// Of a bridge: how far it is with what it takes, in its own words.
+    /// Of a bridge: how far it is with what it takes, in its own words. Of what it has forwarded: the
+    /// epoch of the broker that remembers it.
     pub mark: Option<Mark>,
     /// The groups of which it is a member: at most [`peerbus_wire::limits::GROUPS_MAX`].
     pub groups: BTreeSet<GroupName>,
 }
 
-/// What stands behind the name of a bridge, for what it has forwarded: no name of a peer has a space.
-const FORWARDED: &str = "forwarded";
+/// What a row with a name and a queue stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerKind {
+    /// A peer, or a bridge.
+    Peer,
+    /// A name that has ended, until its mail has: others may have that name.
+    Ended,
+    /// What the bridge of that name has forwarded. Nobody can register it.
+    Forwarded,
+}
 
 impl PeerRow {
-    /// The queue of what a bridge has forwarded to a broker of this epoch: no peer, so nobody can
-    /// register it.
+    /// The queue of what a bridge has forwarded to a broker of this epoch.
     #[must_use]
-    pub fn forwarded(id: PeerId, bridge: &str, epoch: &Mark, at: Stamp) -> Self {
+    pub fn forwarded(id: PeerId, bridge: String, epoch: Mark, at: Stamp) -> Self {
         Self {
             id,
-            name: format!("{bridge} {FORWARDED} {} {}", id.0, epoch.as_str()),
+            kind: PeerKind::Forwarded,
+            name: bridge,
             owner: None,
             generated: false,
             ephemeral: false,
             online: false,
             last_seen: at,
-            ending: None,
             delivered: None,
-            mark: None,
+            mark: Some(epoch),
             groups: BTreeSet::new(),
         }
     }
-
-    /// The bridge and the epoch, if this is what that has forwarded.
-    #[must_use]
-    pub fn forwarded_by(&self) -> Option<(&str, Mark)> {
-        let mut words = self.name.split(' ');
-        let (bridge, kind, _number, epoch) =
-            (words.next()?, words.next()?, words.next()?, words.next()?);
-        (kind == FORWARDED).then_some((bridge, Mark::parse(epoch)?))
-    }
-}
-
-/// What happens to the mail of a name that has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// It expires, and its senders are told.
-    Expire,
-    /// It is owed to this peer instead.
-    Move(PeerId),
 }
 
 /// An old name, which leads to a peer.
@@ -321,6 +310,10 @@ pub trait Txn {
 
     /// Settles the delivery; `false` when there was none.
     fn delete_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<bool, StoreError>;
+
+    /// Owes to `to` what is owed to `from` and not to `to` itself. Gives the sender and the number of
+    /// each message that it moved, in this order.
+    fn move_queue(&mut self, from: PeerId, to: PeerId) -> Result<Vec<(PeerId, Seq)>, StoreError>;
 
     /// Whether there is such a delivery.
     fn has_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<bool, StoreError>;

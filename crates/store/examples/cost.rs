@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use peerbus_core::Stamp;
 use peerbus_core::audit::{AuditKey, Event, Head, Log};
 use peerbus_core::store::{
-    DeliveryHistory, FATE_BYTES, Fate, Keep, NewMessage, PeerId, PeerRow, Store as _, Txn as _,
+    DeliveryHistory, FATE_BYTES, Fate, Keep, NewMessage, PeerId, PeerKind, PeerRow, Store as _,
+    Txn as _,
 };
 use peerbus_store::{SqliteStore, verify_audit};
 use peerbus_wire::{EnvelopeHash, How, MessageId, Seq, Stage};
@@ -93,7 +94,7 @@ impl Load {
                 ephemeral: false,
                 online: true,
                 last_seen: Stamp::default(),
-                ending: None,
+                kind: PeerKind::Peer,
                 delivered: None,
                 mark: None,
                 groups: Default::default(),

@@ -255,7 +255,7 @@ impl<'d> Search<'d> {
         let db = self.db;
         let mut statement = db.prepare_cached(
             "SELECT seq FROM deliveries WHERE seq < ?1 AND recipient IN
-                 (SELECT id FROM peers WHERE name = ?2
+                 (SELECT id FROM peers WHERE name = ?2 AND kind = 0
                   UNION SELECT peer FROM aliases WHERE name = ?2)
              ORDER BY seq DESC",
         )?;
@@ -359,7 +359,7 @@ impl<'d> Search<'d> {
         }
         let peer = self
             .db
-            .prepare_cached("SELECT id FROM peers WHERE name = ?1")?
+            .prepare_cached("SELECT id FROM peers WHERE name = ?1 AND kind = 0")?
             .query_row([name], |row| row.get(0).map(PeerId))
             .optional()?;
         let Some(peer) = peer else { return Ok(false) };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use peerbus_core::audit::{Block, Head};
 use peerbus_core::store::{
-    AliasRow, Ending, MessageHead, Notice, OwedRow, PeerId, PeerRow, Queued,
+    AliasRow, MessageHead, Notice, OwedRow, PeerId, PeerKind, PeerRow, Queued,
 };
 use peerbus_core::{Delivered, NotDelivered, Stamp, TokenHash};
 use peerbus_wire::{EnvelopeHash, GroupName, Mark, MessageId, Seq};
@@ -100,20 +100,20 @@ pub(crate) fn notice(row: &Row<'_>) -> Result<Notice> {
 
 pub(crate) fn peers(db: &Connection) -> Result<Vec<PeerRow>> {
     let mut statement = db.prepare(
-        "SELECT id, name, owner, generated, ephemeral, online, last_seen_ms, ending,
+        "SELECT id, name, owner, generated, ephemeral, online, last_seen_ms, kind,
              delivered, last_seen_steady_ms, mark, groups
          FROM peers ORDER BY id",
     )?;
     let rows = statement.query_map([], |row| {
         Ok(PeerRow {
             id: peer(row, 0)?,
+            kind: kind(row, 7)?,
             name: row.get(1)?,
             owner: row.get::<_, Option<[u8; 32]>>(2)?.map(TokenHash),
             generated: row.get(3)?,
             ephemeral: row.get(4)?,
             online: row.get(5)?,
             last_seen: stamp(row, 6, 9)?,
-            ending: row.get::<_, Option<u32>>(7)?.map(ending),
             delivered: delivered(row, 8)?,
             mark: row.get_ref(10)?.as_str_or_null()?.and_then(Mark::parse),
             groups: groups(row.get_ref(11)?.as_str()?),
@@ -138,18 +138,21 @@ fn delivered(row: &Row<'_>, column: usize) -> Result<Option<Delivered>> {
     })
 }
 
-/// 0 is no peer's number.
-pub(crate) fn ending_number(ending: Ending) -> u32 {
-    match ending {
-        Ending::Expire => 0,
-        Ending::Move(successor) => successor.0,
+/// What a row of the peers stands for, as it is stored. The index of their names knows the 0.
+pub(crate) fn kind_number(kind: PeerKind) -> i64 {
+    match kind {
+        PeerKind::Peer => 0,
+        PeerKind::Ended => 1,
+        PeerKind::Forwarded => 2,
     }
 }
 
-fn ending(number: u32) -> Ending {
-    match number {
-        0 => Ending::Expire,
-        successor => Ending::Move(PeerId(successor)),
+fn kind(row: &Row<'_>, column: usize) -> Result<PeerKind> {
+    match row.get(column)? {
+        0 => Ok(PeerKind::Peer),
+        1 => Ok(PeerKind::Ended),
+        2 => Ok(PeerKind::Forwarded),
+        other => Err(Error::IntegralValueOutOfRange(column, other)),
     }
 }
 

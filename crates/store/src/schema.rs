@@ -16,7 +16,7 @@ pub(crate) type Step = fn(&Connection) -> rusqlite::Result<()>;
 /// never changed; a new version is a new step at the end.
 pub(crate) const STEPS: &[Step] = &[
     version_1, version_2, version_3, version_4, version_5, version_6, version_7, version_8,
-    version_9, version_10, version_11, version_12,
+    version_9, version_10, version_11, version_12, version_13,
 ];
 
 /// Why a file's schema is not ours to use. Nothing was changed.
@@ -395,6 +395,56 @@ fn version_12(db: &Connection) -> rusqlite::Result<()> {
              again INTEGER NOT NULL,
              had TEXT NOT NULL
          ) STRICT;",
+    )
+}
+
+fn version_13(db: &Connection) -> rusqlite::Result<()> {
+    // `kind` (read.rs) says what names said, as `bob ended 17` and `bridge@beta forwarded 18 EPOCH`, whose
+    // epoch is its mark now. Mail on its way to a successor (`ending`) is owed to the successor. That one's
+    // `delivered` is NULL then: any of its mail may have been delivered.
+    db.execute_batch(
+        "CREATE TEMP TABLE heirs AS SELECT p.id, h.id AS heir
+             FROM peers p JOIN peers h ON h.id = p.ending AND h.ending IS NULL;
+         UPDATE OR IGNORE deliveries
+             SET recipient = (SELECT heir FROM heirs WHERE id = recipient)
+             WHERE recipient IN (SELECT id FROM heirs);
+         UPDATE peers SET delivered = NULL WHERE id IN (SELECT heir FROM heirs);
+         CREATE TEMP TABLE changed AS SELECT id FROM heirs UNION SELECT heir FROM heirs;
+         INSERT INTO owed SELECT id, NULL, 0, 0 FROM changed WHERE true ON CONFLICT DO NOTHING;
+         UPDATE owed SET owed_to = coalesce(
+             (SELECT sum(octet_length(m.envelope)) FROM deliveries d JOIN messages m ON m.seq = d.seq
+              WHERE d.recipient = owed.peer), 0)
+             WHERE peer IN (SELECT id FROM changed);
+         DELETE FROM owed WHERE owed_to = 0 AND owed_by = 0;
+         DROP TABLE heirs;
+         DROP TABLE changed;
+         CREATE TABLE new_peers(
+             id INTEGER PRIMARY KEY,
+             kind INTEGER NOT NULL,
+             name TEXT NOT NULL COLLATE NOCASE,
+             owner BLOB,
+             generated INTEGER NOT NULL,
+             ephemeral INTEGER NOT NULL,
+             online INTEGER NOT NULL,
+             last_seen_ms INTEGER NOT NULL,
+             delivered TEXT,
+             last_seen_steady_ms INTEGER NOT NULL,
+             mark TEXT,
+             groups TEXT NOT NULL
+         ) STRICT;
+         INSERT INTO new_peers
+             SELECT id,
+                 CASE WHEN ending IS NOT NULL THEN 1 WHEN instr(name, ' forwarded ') THEN 2 ELSE 0 END,
+                 iif(instr(name, ' '), substr(name, 1, instr(name, ' ') - 1), name),
+                 owner, generated, ephemeral, online, last_seen_ms, delivered, last_seen_steady_ms,
+                 iif(instr(name, ' forwarded '),
+                     substr(name, instr(name, ' forwarded ') + length(' forwarded ') + length(id) + 1),
+                     mark),
+                 groups
+             FROM peers;
+         DROP TABLE peers;
+         ALTER TABLE new_peers RENAME TO peers;
+         CREATE UNIQUE INDEX peers_by_name ON peers(name) WHERE kind = 0;",
     )
 }
 

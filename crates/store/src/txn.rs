@@ -19,25 +19,25 @@ impl Txn for SqliteStore {
     fn put_peer(&mut self, row: &PeerRow) -> Result<(), StoreError> {
         self.run("writing a peer", |db| {
             db.prepare_cached(
-                "INSERT INTO peers(id, name, owner, generated, ephemeral, online, last_seen_ms,
-                     ending, delivered, last_seen_steady_ms, mark, groups)
+                "INSERT INTO peers(id, kind, name, owner, generated, ephemeral, online, last_seen_ms,
+                     delivered, last_seen_steady_ms, mark, groups)
                  VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
-                 ON CONFLICT(id) DO UPDATE SET name = excluded.name, owner = excluded.owner,
-                     generated = excluded.generated, ephemeral = excluded.ephemeral,
-                     online = excluded.online, last_seen_ms = excluded.last_seen_ms,
-                     ending = excluded.ending, delivered = excluded.delivered,
+                 ON CONFLICT(id) DO UPDATE SET kind = excluded.kind, name = excluded.name,
+                     owner = excluded.owner, generated = excluded.generated,
+                     ephemeral = excluded.ephemeral, online = excluded.online,
+                     last_seen_ms = excluded.last_seen_ms, delivered = excluded.delivered,
                      last_seen_steady_ms = excluded.last_seen_steady_ms,
                      mark = excluded.mark, groups = excluded.groups",
             )?
             .execute(params![
                 row.id.0,
+                read::kind_number(row.kind),
                 row.name,
                 row.owner.map(|owner| owner.0),
                 row.generated,
                 row.ephemeral,
                 row.online,
                 int(row.last_seen.wall_ms)?,
-                row.ending.map(read::ending_number),
                 row.delivered.as_ref().map(ToString::to_string),
                 int(row.last_seen.steady_ms)?,
                 row.mark.as_ref().map(Mark::as_str),
@@ -165,6 +165,21 @@ impl Txn for SqliteStore {
             )?
             .execute((recipient.0, sender.0, bound(seq.0)))
             .map(|rows| rows > 0)
+        })
+    }
+
+    fn move_queue(&mut self, from: PeerId, to: PeerId) -> Result<Vec<(PeerId, Seq)>, StoreError> {
+        self.run("owing a queue to another peer", |db| {
+            let mut statement = db.prepare_cached(
+                "UPDATE OR IGNORE deliveries SET recipient = ?2 WHERE recipient = ?1
+                 RETURNING sender, seq",
+            )?;
+            let rows = statement.query_map((from.0, to.0), |row| {
+                Ok((read::peer(row, 0)?, read::seq(row, 1)?))
+            })?;
+            let mut moved = rows.collect::<SqlResult<Vec<_>>>()?;
+            moved.sort_unstable();
+            Ok(moved)
         })
     }
 

@@ -1,5 +1,7 @@
 //! The broker's disk: a store whose writes are noted for the oracle, and which fails on command.
 
+mod outside;
+
 use std::sync::Arc;
 
 use peerbus_core::Stamp;
@@ -10,6 +12,8 @@ use peerbus_core::store::{
 };
 use peerbus_core::testing::MemoryStore;
 use peerbus_wire::{MessageId, Seq};
+
+pub use self::outside::OutsideMutation;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -127,6 +131,8 @@ pub struct Disk {
     writes: Vec<Write>,
     /// How the disk is going to fail.
     pub fault: Option<DiskFault>,
+    /// A promise of the broker that is broken.
+    broken: Option<OutsideMutation>,
 }
 
 impl std::fmt::Debug for Disk {
@@ -138,13 +144,14 @@ impl std::fmt::Debug for Disk {
 }
 
 impl Disk {
-    /// Observes `inner`.
+    /// Observes `inner`, and breaks a promise of the broker on it.
     #[must_use]
-    pub fn new(inner: Box<dyn Backend>) -> Self {
+    pub fn new(inner: Box<dyn Backend>, broken: Option<OutsideMutation>) -> Self {
         Self {
             inner,
             writes: Vec::new(),
             fault: None,
+            broken,
         }
     }
 
@@ -226,8 +233,12 @@ impl Store for Disk {
 impl Txn for Disk {
     fn put_peer(&mut self, row: &PeerRow) -> Result<()> {
         self.statement()?;
-        self.inner.put_peer(row)?;
-        self.write(Write::Peer(row.clone()));
+        let row = match self.broken {
+            Some(_) => self.bend(row)?,
+            None => row.clone(),
+        };
+        self.inner.put_peer(&row)?;
+        self.write(Write::Peer(row));
         Ok(())
     }
 
@@ -314,6 +325,19 @@ impl Txn for Disk {
         Ok(was)
     }
 
+    fn move_queue(&mut self, from: PeerId, to: PeerId) -> Result<Vec<(PeerId, Seq)>> {
+        self.statement()?;
+        let queue = self.inner.read_queue(from, usize::MAX, usize::MAX)?;
+        let moved = self.inner.move_queue(from, to)?;
+        for message in queue {
+            if moved.contains(&(message.sender, message.seq)) {
+                self.write(Write::Settled(from, message.seq));
+                self.write(Write::Owed(to, message.seq, message.steady_ms));
+            }
+        }
+        Ok(moved)
+    }
+
     fn has_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<bool> {
         self.inner.has_delivery(pair, seq)
     }
@@ -359,6 +383,9 @@ impl Txn for Disk {
 
     fn insert_fates(&mut self, fates: &[Fate], bytes: u64, steady_ms: u64) -> Result<()> {
         self.statement()?;
+        if self.breaks(OutsideMutation::ForgetFate) {
+            return Ok(());
+        }
         self.inner.insert_fates(fates, bytes, steady_ms)?;
         for fate in fates.iter().filter(|fate| !fate.is_of_nobody()) {
             self.write(Write::Fate(fate.clone()));
@@ -370,8 +397,11 @@ impl Txn for Disk {
         self.inner.fates(seq)
     }
 
-    fn forget_ended(&mut self, keep: Keep, limit: usize) -> Result<Forgotten> {
+    fn forget_ended(&mut self, mut keep: Keep, limit: usize) -> Result<Forgotten> {
         self.statement()?;
+        if self.breaks(OutsideMutation::ForgetTexts) {
+            keep.from_ms = u64::MAX;
+        }
         let gone = self.inner.forget_ended(keep, limit)?;
         self.gone(&gone);
         Ok(gone)
@@ -379,7 +409,7 @@ impl Txn for Disk {
 
     fn forget_text(&mut self, seq: Seq) -> Result<bool> {
         self.statement()?;
-        let gone = self.inner.forget_text(seq)?;
+        let gone = !self.breaks(OutsideMutation::KeepFleeting) && self.inner.forget_text(seq)?;
         if gone {
             self.write(Write::TextGone(seq));
         }
@@ -413,6 +443,9 @@ impl Txn for Disk {
 
     fn insert_notice(&mut self, notice: &Notice) -> Result<()> {
         self.statement()?;
+        if self.drops(notice) {
+            return Ok(());
+        }
         self.inner.insert_notice(notice)?;
         self.write(Write::Notice(notice.clone()));
         Ok(())

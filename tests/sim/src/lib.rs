@@ -28,7 +28,7 @@ mod trace;
 mod transport;
 mod world;
 
-pub use disk::{Audit, Backend, Disk, DiskFault, Write};
+pub use disk::{Audit, Backend, Disk, DiskFault, OutsideMutation, Write};
 pub use domains::{DomainOptions, DomainReport, run_domains};
 pub use events::run_events;
 pub use failure::{Failure, Verdict};

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 
 use peerbus_core::Now;
 use peerbus_core::broker::{ACK_COMMIT_MS, Broker, Config, Input, Mutation, Need, Output};
+use peerbus_core::grant::{Right, Rights};
 use peerbus_core::store::{Store as _, StoreError, Txn as _};
 
-use crate::disk::Disk;
+use crate::disk::{Disk, OutsideMutation};
 use crate::failure::{Failure, Verdict, ensure};
 use crate::oracle::Oracle;
 use crate::rng::Rng;
@@ -22,10 +23,13 @@ pub(crate) struct Moment {
 
 impl Moment {
     /// The moment on clocks that began at `zero`.
-    fn on(self, zero: u64) -> Now {
+    fn on(self, zero: u64, disk: &Disk) -> Now {
         Now {
             mono_ms: zero + self.now_ms,
-            boot_ms: zero / 2 + self.now_ms,
+            boot_ms: match disk.breaks(OutsideMutation::AgeByWall) {
+                true => self.wall_ms,
+                false => zero / 2 + self.now_ms,
+            },
             wall_ms: self.wall_ms,
         }
     }
@@ -94,8 +98,14 @@ impl Machine {
         self.verify(oracle)?;
         oracle.started(at);
         let mono_zero = rng.range(0, 1 << 40);
-        let now = at.on(mono_zero);
-        let mut broker = Broker::new(self.config.clone(), loaded, now);
+        let now = at.on(mono_zero, &self.disk);
+        let mut config = self.config.clone();
+        if self.disk.breaks(OutsideMutation::IgnoreRights) {
+            for grant in &mut config.grants {
+                grant.rights = Rights::of(Right::ALL);
+            }
+        }
+        let mut broker = Broker::new(config, loaded, now);
         if let Some(mutation) = self.mutation {
             broker.mutate(mutation);
         }
@@ -243,7 +253,7 @@ impl Process {
         rng: &mut Rng,
         step: &mut Step,
     ) -> Result<(), Trouble> {
-        let now = at.on(self.mono_zero);
+        let now = at.on(self.mono_zero, disk);
         if self
             .broker
             .poll_timeout()
@@ -260,7 +270,13 @@ impl Process {
                 break;
             };
             oracle.input(at.now_ms, &input);
-            let handled = self.broker.handle(now, input.clone(), disk);
+            let told = match input {
+                Input::Space { total, .. } if disk.breaks(OutsideMutation::IgnoreSpace) => {
+                    Input::Space { free: total, total }
+                }
+                _ => input.clone(),
+            };
+            let handled = self.broker.handle(now, told, disk);
             handled?;
             oracle.writes(at.now_ms, Some(&input), disk.take_writes())?;
         }

@@ -8,6 +8,7 @@ use peerbus_core::mailbox;
 use peerbus_core::peer::Mutation;
 use peerbus_wire::{Secret, Token};
 
+use crate::disk::OutsideMutation;
 use crate::oracle::Rules;
 use crate::rng::Rng;
 
@@ -63,6 +64,8 @@ pub(crate) struct Plan {
     pub(crate) mailbox_mutation: Option<mailbox::Mutation>,
     /// A rule of every session to break.
     pub(crate) peer_mutation: Option<Mutation>,
+    /// A promise of the broker to break from outside.
+    pub(crate) outside_mutation: Option<OutsideMutation>,
     /// The broker's configuration.
     pub(crate) config: Config,
 }
@@ -133,6 +136,7 @@ impl Plan {
             mailboxes: false,
             mailbox_mutation: None,
             peer_mutation: None,
+            outside_mutation: None,
             config,
         }
     }

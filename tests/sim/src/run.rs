@@ -8,7 +8,7 @@ use peerbus_core::testing::MemoryStore;
 use peerbus_core::{mailbox, peer};
 
 use crate::client::Client;
-use crate::disk::Backend;
+use crate::disk::{Backend, OutsideMutation};
 use crate::failure::{Failure, Verdict, ensure};
 use crate::plan::Plan;
 use crate::rng::Rng;
@@ -25,6 +25,8 @@ const HEAL_MS: u64 = 240_000;
 pub struct Options {
     /// A rule of the broker to break.
     pub mutation: Option<Mutation>,
+    /// A promise of the broker to break from outside.
+    pub outside_mutation: Option<OutsideMutation>,
     /// A rule of every session to break.
     pub peer_mutation: Option<peer::Mutation>,
     /// Sessions keep their mail in mailboxes.
@@ -80,6 +82,7 @@ pub fn run(seed: u64, options: Options) -> Report {
 pub fn run_on(seed: u64, options: Options, store: Box<dyn Backend>) -> Report {
     let mut rng = Rng::new(seed);
     let mut plan = Plan::draw(&mut rng);
+    plan.outside_mutation = options.outside_mutation;
     plan.peer_mutation = options.peer_mutation;
     plan.mailboxes = options.mailboxes;
     plan.mailbox_mutation = options.mailbox_mutation;

@@ -140,7 +140,7 @@ impl World {
         if plan.generated == 0 && plan.rename == 0 && rng.chance(200) {
             plan.config.connections_max = actors.len() + 1;
         }
-        let disk = Disk::new(store);
+        let disk = Disk::new(store, plan.outside_mutation);
         let machine = Machine::new(disk, plan.config.clone(), mutation, plan.batch_max);
         let oracle = Oracle::new(plan.rules());
         let mut world = Self {

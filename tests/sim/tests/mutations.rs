@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use peerbus_core::broker::Mutation;
 use peerbus_core::peer;
-use peerbus_sim::{Options, run};
+use peerbus_sim::{Options, OutsideMutation, run};
 
 /// Seeds in which a fault must show.
 const SEEDS: u64 = 200;
@@ -41,6 +41,13 @@ fn broker(mutation: Mutation) -> Options {
     }
 }
 
+fn outside(mutation: OutsideMutation) -> Options {
+    Options {
+        outside_mutation: Some(mutation),
+        ..Options::default()
+    }
+}
+
 fn session(mutation: peer::Mutation) -> Options {
     Options {
         peer_mutation: Some(mutation),
@@ -60,7 +67,7 @@ fn a_message_for_a_group_that_passes_a_member_over() {
 
 #[test]
 fn a_membership_that_is_not_written_down() {
-    caught(broker(Mutation::ForgetGroups), "group");
+    caught(outside(OutsideMutation::ForgetGroups), "group");
 }
 
 #[test]
@@ -85,7 +92,12 @@ fn a_job_that_stays_with_a_member_who_does_not_come_to_it() {
 
 #[test]
 fn a_member_without_room_of_which_the_sender_does_not_hear() {
-    caught_in(400..500, broker(Mutation::HideFull), "broadcast", "");
+    caught_in(
+        400..500,
+        outside(OutsideMutation::HideFull),
+        "broadcast",
+        "",
+    );
 }
 
 #[test]
@@ -105,29 +117,29 @@ fn i4_a_debt_that_vanishes_with_its_holder() {
 
 #[test]
 fn i4_a_rename_that_settles_what_its_peer_holds() {
-    caught(broker(Mutation::RenameLoses), "I4");
+    caught(outside(OutsideMutation::RenameLoses), "I4");
 }
 
 #[test]
 fn i19_ages_that_go_by_the_wall_clock() {
-    caught(broker(Mutation::AgeByWall), "I19");
+    caught(outside(OutsideMutation::AgeByWall), "I19");
 }
 
 #[test]
 fn a_name_that_ends_without_a_word_to_the_senders() {
     // A sender that has gone is told nothing: then it shows in what is kept.
-    caught_in_time(broker(Mutation::RetireSilent), "notice", "fate");
+    caught_in_time(outside(OutsideMutation::RetireSilent), "notice", "fate");
 }
 
 #[test]
 fn how_deliveries_ended_is_forgotten() {
-    caught(broker(Mutation::ForgetFate), "fate");
+    caught(outside(OutsideMutation::ForgetFate), "fate");
 }
 
 #[test]
 fn i21_a_message_that_is_read_and_gone() {
-    caught(broker(Mutation::ForgetTexts), "history");
-    caught(broker(Mutation::KeepFleeting), "history");
+    caught(outside(OutsideMutation::ForgetTexts), "history");
+    caught(outside(OutsideMutation::KeepFleeting), "history");
 }
 
 #[test]
@@ -147,7 +159,7 @@ fn i5_mail_that_takes_what_is_kept_for_others() {
 
 #[test]
 fn i13_a_broker_that_forgets_what_it_delivered_when_it_ends() {
-    caught(broker(Mutation::ForgetDelivered), "again");
+    caught(outside(OutsideMutation::ForgetDelivered), "again");
 }
 
 #[test]
@@ -173,7 +185,7 @@ fn i10_a_spoofed_sender() {
 
 #[test]
 fn mail_that_a_full_disk_takes() {
-    caught(broker(Mutation::IgnoreSpace), "space");
+    caught(outside(OutsideMutation::IgnoreSpace), "space");
 }
 
 #[test]
@@ -203,7 +215,7 @@ fn i12_a_name_that_gives_way_with_its_mail() {
 
 #[test]
 fn a_token_that_sends_without_the_right_to() {
-    caught(broker(Mutation::IgnoreRights), "rights");
+    caught(outside(OutsideMutation::IgnoreRights), "rights");
 }
 
 #[test]

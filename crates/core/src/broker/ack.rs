@@ -197,9 +197,7 @@ impl Broker {
             cx.now,
             text + FATE_BYTES + way.steps().len() as u64 * STEP_BYTES,
         );
-        if !self.mutations.broken(Mutation::ForgetFate) {
-            self.keep_fate((seq, recipient), &to, &stage, (way, cx.now.wall_ms));
-        }
+        self.keep_fate((seq, recipient), &to, &stage, (way, cx.now.wall_ms));
         if !matches!(end, End::Acked(_)) {
             self.tell_watcher(cx.now, seq, sender, &id, (&to, &stage));
         }

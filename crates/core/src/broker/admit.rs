@@ -15,9 +15,9 @@ use super::line::Line;
 use super::mutation::Mutation;
 use super::shares::Shares;
 use super::{Broker, BusEvent, ConnId, Cx, Need, Output};
+use crate::Now;
 use crate::audit::Event;
-use crate::store::{PeerId, PeerRow, StoreError};
-use crate::{Delivered, Now};
+use crate::store::{PeerId, PeerKind, PeerRow, StoreError};
 
 impl Broker {
     /// Gives `conn` the name; a live holder loses it.
@@ -144,13 +144,13 @@ impl Broker {
         });
         let row = PeerRow {
             id,
+            kind: PeerKind::Peer,
             name: newcomer.name.as_str().to_owned(),
             owner: Some(newcomer.grant.token),
             generated: newcomer.register.generated,
             ephemeral: newcomer.register.ephemeral,
             online: true,
             last_seen: cx.at,
-            ending: None,
             delivered: None,
             mark,
             groups: groups.unwrap_or_default(),
@@ -259,14 +259,9 @@ impl Broker {
         self.stopping = true;
         self.write_time();
         self.end_budgets(u64::MAX);
-        let forget = self.mutations.broken(Mutation::ForgetDelivered);
         for (_, session) in self.conns.sessions() {
-            let delivered = match forget {
-                true => Delivered::default(),
-                false => session.delivered(),
-            };
             if let Some(peer) = self.registry.get_mut(session.peer) {
-                peer.row.delivered = Some(delivered);
+                peer.row.delivered = Some(session.delivered());
                 cx.txn.put_peer(&peer.row)?;
                 self.outbox.want(Need::Now);
             }

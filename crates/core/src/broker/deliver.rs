@@ -91,10 +91,9 @@ impl Broker {
             return Ok(());
         };
         if let Some(bridge) = &session.bridge
-            && (bridge.knows_nothing() || self.registry.inherits(peer))
-            && !self.mutations.broken(Mutation::Disorder)
+            && bridge.knows_nothing()
         {
-            // What it had forwarded and is owed by it again goes first.
+            // What it had forwarded goes first, if it is owed that again.
             return Ok(());
         }
         if session.line.loaded {
@@ -119,10 +118,13 @@ impl Broker {
                 turn.messages,
                 turn.bytes,
             )?;
-            let run = match self.conns.session(conn).is_some_and(|session| session.ext) {
+            let mut run = match self.conns.session(conn).is_some_and(|session| session.ext) {
                 true => run,
                 false => self.without_foreign(cx, peer, run)?,
             };
+            if self.is_bridge(peer) && self.mutations.broken(Mutation::Disorder) {
+                run.reverse();
+            }
             let unfit = self.deliver_run((cx.now, cx.at), conn, &run, turn.kept);
             if let Some(session) = self.conns.session_mut(conn) {
                 session.line.set(sender, next, unfit, &session.flights);

@@ -16,9 +16,7 @@ use super::registry::Peer;
 use super::{Broker, BusEvent, Caller, Cx, Need, Output};
 use crate::audit::Event;
 use crate::grant::{Grant, Right};
-use crate::store::{
-    DeliveryHistory, Ending, NOBODY, Notice, PeerId, PeerRow, Queued, StoreError, Txn,
-};
+use crate::store::{DeliveryHistory, NOBODY, Notice, PeerId, PeerRow, Queued, StoreError, Txn};
 
 impl Broker {
     /// Whether a connection may be what it says of itself: a bridge, or a peer with this name.
@@ -62,7 +60,7 @@ impl Broker {
 
     /// The queue of a bridge, or of what it has forwarded.
     pub(super) fn is_abroad(&self, peer: PeerId) -> bool {
-        self.registry.is_forwarded(peer) || self.is_bridge(peer)
+        self.registry.is_forwarded(peer) || self.is_bridge(peer) || self.registry.was_bridge(peer)
     }
 
     pub(super) fn is_bridge(&self, peer: PeerId) -> bool {
@@ -290,9 +288,8 @@ impl Broker {
         pair: (PeerId, PeerId),
         seq: Seq,
     ) -> Result<PeerId, StoreError> {
-        let beside = self.registry.forwarded_by(pair.0);
-        match beside {
-            Some((queue, _)) if txn.has_delivery((queue, pair.1), seq)? => Ok(queue),
+        match self.registry.forwarded_by(pair.0).map(|row| row.id) {
+            Some(queue) if txn.has_delivery((queue, pair.1), seq)? => Ok(queue),
             _ => Ok(pair.0),
         }
     }
@@ -315,10 +312,8 @@ impl Broker {
             Stage::Expired { why } => return self.finish_named(cx, caller, key, End::Expired(why)),
             _ => {}
         }
-        let (Some((queue, _)), Some(head)) = (
-            self.registry.forwarded_by(caller.peer),
-            cx.txn.message(seq)?,
-        ) else {
+        let beside = self.registry.forwarded_by(caller.peer).map(|row| row.id);
+        let (Some(queue), Some(head)) = (beside, cx.txn.message(seq)?) else {
             return Ok(());
         };
         let pair = (queue, head.sender);
@@ -387,13 +382,13 @@ impl Broker {
         own: PeerId,
         bridge: &Bridge,
     ) -> Result<PeerId, StoreError> {
-        if let Some((queue, _)) = self.registry.forwarded_by(own) {
-            return Ok(queue);
+        if let Some(row) = self.registry.forwarded_by(own) {
+            return Ok(row.id);
         }
         let id = PeerId(self.head.next_peer);
         self.head.next_peer += 1;
         let name = self.registry.name(own);
-        let row = PeerRow::forwarded(id, &name, &bridge.epoch, cx.at);
+        let row = PeerRow::forwarded(id, name, bridge.epoch.clone(), cx.at);
         cx.txn.put_peer(&row)?;
         self.registry.put_forwarded(row);
         Ok(id)
@@ -408,26 +403,28 @@ impl Broker {
         bridge: &Bridge,
     ) -> Result<(), StoreError> {
         let beside = self.registry.forwarded_by(own);
-        let stale = beside.is_some_and(|(_, epoch)| *epoch != bridge.epoch);
+        let stale = beside.is_some_and(|row| row.mark.as_ref() != Some(&bridge.epoch));
         if !stale || bridge.knows_nothing() || self.mutations.broken(Mutation::KeepForwarded) {
             return Ok(());
         }
-        self.end_forwarded(cx, own, Ending::Move(own))
+        self.take_back(cx, own)?;
+        Ok(())
     }
 
-    /// What a bridge has forwarded is dealt with, slice by slice.
-    pub(super) fn end_forwarded(
+    /// What a bridge has forwarded is owed to it again; gives the queue that is gone, and what was in it.
+    pub(super) fn take_back(
         &mut self,
         cx: &mut Cx<'_>,
         own: PeerId,
-        ending: Ending,
-    ) -> Result<(), StoreError> {
-        if let Some(row) = self.registry.end_forwarded(own, ending) {
-            cx.txn.put_peer(&row)?;
-            self.outbox.want(Need::Now);
-            self.sweep.pass_now(cx.now);
-        }
-        Ok(())
+    ) -> Result<Option<(PeerId, Vec<Seq>)>, StoreError> {
+        let Some(queue) = self.registry.take_forwarded(own) else {
+            return Ok(None);
+        };
+        let moved = self.readdress(cx, queue, own)?;
+        self.owed.pass_all(queue, own);
+        cx.txn.delete_peer(queue)?;
+        self.log.push(&Event::Forget { peer: queue });
+        Ok(Some((queue, moved)))
     }
 
     /// Tells a bridge what it has forwarded that has not ended.
@@ -443,7 +440,7 @@ impl Broker {
             return Ok(());
         }
         let mut messages = Vec::new();
-        if let Some((queue, _)) = self.registry.forwarded_by(caller.peer) {
+        if let Some(queue) = self.registry.forwarded_by(caller.peer).map(|row| row.id) {
             let after = after.and_then(DeliveryKey::seq);
             let last = match after {
                 Some(seq) => cx.txn.message(seq)?.map(|head| (head.sender, seq)),

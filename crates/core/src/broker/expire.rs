@@ -4,13 +4,13 @@ use peerbus_wire::{MessageId, Seq};
 
 use super::ack::{Delivery, End};
 use super::{Broker, Cx, Need};
-use crate::store::{DeliveryHistory, Ending, MessageHead, PeerId, Queued, StoreError};
+use crate::store::{DeliveryHistory, MessageHead, PeerId, Queued, StoreError};
 
 /// Deliveries looked at in one slice.
 pub(super) const SLICE: usize = 256;
 
 /// Bytes of mail that one slice reads.
-pub(super) const SLICE_BYTES: usize = 4 * 1_048_576;
+const SLICE_BYTES: usize = 4 * 1_048_576;
 
 /// Why mail for an ephemeral peer expires.
 pub(super) const LEFT: &str = "the recipient was temporary and has left";
@@ -93,7 +93,9 @@ impl Broker {
         } else {
             format!("its generated name was not here for {days} days")
         };
-        self.expire_queue(cx, id, &reason)?;
+        if !self.expire_queue(cx, id, &reason)? {
+            self.forget(cx, id)?;
+        }
         Ok(true)
     }
 
@@ -104,8 +106,10 @@ impl Broker {
         peer: PeerId,
     ) -> Result<(), StoreError> {
         self.keep_left(cx.now, peer);
-        self.expire_queue(cx, peer, LEFT)?;
-        if let Some((_, row)) = self.registry.end(peer, Ending::Expire) {
+        if !self.expire_queue(cx, peer, LEFT)? {
+            return self.forget(cx, peer);
+        }
+        if let Some((_, row)) = self.registry.end(peer) {
             cx.txn.put_peer(&row)?;
             self.outbox.want(Need::Soon);
             self.sweep.pass_now(cx.now);
@@ -113,23 +117,19 @@ impl Broker {
         Ok(())
     }
 
-    /// Expires one slice of a peer's queue; forgets the peer when that was all.
-    fn expire_queue(
+    /// Expires one slice of a queue. Says whether there was anything in it.
+    pub(super) fn expire_queue(
         &mut self,
         cx: &mut Cx<'_>,
         peer: PeerId,
         reason: &str,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let queued = cx.txn.read_queue(peer, SLICE, SLICE_BYTES)?;
-        let bytes: usize = queued.iter().map(|message| message.envelope.len()).sum();
-        let last = queued.len() < SLICE && bytes < SLICE_BYTES;
+        let any = !queued.is_empty();
         for message in queued {
             self.expire(cx, peer, message.into(), reason)?;
         }
-        if last {
-            self.forget(cx, peer)?;
-        }
-        Ok(())
+        Ok(any)
     }
 
     /// Expires one delivery.

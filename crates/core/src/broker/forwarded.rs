@@ -2,8 +2,8 @@
 
 use peerbus_wire::{Domain, Mark, PeerName};
 
-use super::registry::{Ended, Registry};
-use crate::store::{Ending, PeerId, PeerRow, StoreError, Txn};
+use super::registry::Registry;
+use crate::store::{PeerId, PeerRow, StoreError, Txn};
 
 impl Registry {
     /// The domains to which a bridge has come.
@@ -12,22 +12,21 @@ impl Registry {
         peers.filter_map(|peer| PeerName::parse(&peer.row.name).ok()?.bridged())
     }
 
-    /// The queue of what a bridge has forwarded, and to which epoch.
-    pub(super) fn forwarded_by(&self, bridge: PeerId) -> Option<(PeerId, &Mark)> {
-        let key = &self.peers.get(&bridge)?.key;
-        let (row, epoch) = self.forwarded.get(key)?;
-        Some((row.id, epoch))
+    /// What a bridge has forwarded: its `mark` is the epoch of the broker that remembers it.
+    pub(super) fn forwarded_by(&self, bridge: PeerId) -> Option<&PeerRow> {
+        self.forwarded.get(&self.peers.get(&bridge)?.key)
     }
 
-    /// Whether this is the queue of what some bridge has forwarded, now or before its broker's epoch
-    /// ended.
+    /// Whether this is the queue of what some bridge has forwarded.
     pub(super) fn is_forwarded(&self, id: PeerId) -> bool {
-        let ended = || {
-            self.ended
-                .get(&id)
-                .is_some_and(|it| it.row.forwarded_by().is_some())
-        };
-        self.forwarded.values().any(|(row, _)| row.id == id) || ended()
+        self.forwarded.values().any(|row| row.id == id)
+    }
+
+    /// Whether this is what is still owed to a bridge whose name has ended.
+    pub(super) fn was_bridge(&self, id: PeerId) -> bool {
+        let ended = self.ended.get(&id);
+        let name = ended.and_then(|row| PeerName::parse(&row.name).ok());
+        name.is_some_and(|name| name.bridged().is_some())
     }
 
     /// Keeps a bridge's mark, which is to be written.
@@ -50,23 +49,14 @@ impl Registry {
 
     /// Takes the row of what a bridge has forwarded.
     pub(super) fn put_forwarded(&mut self, row: PeerRow) {
-        if let Some((bridge, epoch)) = row.forwarded_by()
-            && let Ok(bridge) = PeerName::parse(bridge)
-        {
-            self.forwarded.insert(bridge.key(), (row, epoch));
+        if let Ok(bridge) = PeerName::parse(&row.name) {
+            self.forwarded.insert(bridge.key(), row);
         }
     }
 
-    /// Ends what a bridge has forwarded; gives the row, which is to be written.
-    pub(super) fn end_forwarded(&mut self, bridge: PeerId, ending: Ending) -> Option<PeerRow> {
-        let key = &self.peers.get(&bridge)?.key;
-        let (mut row, _) = self.forwarded.remove(key)?;
-        row.ending = Some(ending);
-        let ended = Ended {
-            row: row.clone(),
-            ending,
-        };
-        self.ended.insert(row.id, ended);
-        Some(row)
+    /// Gives up the queue of what a bridge has forwarded.
+    pub(super) fn take_forwarded(&mut self, bridge: PeerId) -> Option<PeerId> {
+        let row = self.forwarded.remove(&self.peers.get(&bridge)?.key);
+        row.map(|row| row.id)
     }
 }

@@ -72,10 +72,10 @@ impl Grants {
     }
 
     /// Whether a name is kept for a token, and not for this one.
-    pub(super) fn is_kept_from(&self, token: Option<&TokenHash>, name: &PeerName) -> bool {
+    pub(super) fn is_kept_from(&self, token: Option<&TokenHash>, name: &str) -> bool {
         match token.and_then(|token| self.get(token)) {
-            Some(grant) => self.keeper(grant, name.as_str()).is_some(),
-            None => self.all.iter().any(|other| other.keeps(name.as_str())),
+            Some(grant) => self.keeper(grant, name).is_some(),
+            None => self.all.iter().any(|other| other.keeps(name)),
         }
     }
 

@@ -117,10 +117,8 @@ impl Broker {
         row.groups.extend(join);
         row.groups.retain(|name| !leave.contains(name));
         if row.groups != known.row.groups {
-            if !self.mutations.broken(Mutation::ForgetGroups) {
-                cx.txn.put_peer(&row)?;
-                self.outbox.want(Need::Soon);
-            }
+            cx.txn.put_peer(&row)?;
+            self.outbox.want(Need::Soon);
             self.registry.put(row);
             self.left_groups(cx.now, peer, leave);
         }
@@ -204,9 +202,6 @@ impl Broker {
         full: &[PeerId],
     ) -> Result<(), StoreError> {
         for &member in full {
-            if self.mutations.broken(Mutation::HideFull) {
-                break;
-            }
             let to = self.registry.name(member);
             let reason = format!("the queue of {to} is full; it did not get this one");
             let notice = Notice {

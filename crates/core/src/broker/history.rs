@@ -59,6 +59,14 @@ impl Recent {
         known
     }
 
+    /// What is remembered of one delivery is of another recipient's from now on.
+    pub(super) fn pass(&mut self, (seq, from): (Seq, PeerId), to: PeerId) {
+        if let Some(known) = self.deliveries.remove(&(seq, from)) {
+            self.weight -= known.weight();
+            self.record((seq, to), known);
+        }
+    }
+
     /// What is remembered of one delivery.
     pub(super) fn get(&self, delivery: (Seq, PeerId)) -> Option<&DeliveryHistory> {
         self.deliveries.get(&delivery)

@@ -365,12 +365,7 @@ impl Broker {
     }
 
     fn stamp(&self, now: Now) -> Stamp {
-        let at = self.steady.stamp(now);
-        if self.mutations.broken(mutation::Mutation::AgeByWall) {
-            let steady_ms = at.wall_ms;
-            return Stamp { steady_ms, ..at };
-        }
-        at
+        self.steady.stamp(now)
     }
 
     fn cx<'t>(&self, now: Now, txn: &'t mut dyn Txn) -> Cx<'t> {

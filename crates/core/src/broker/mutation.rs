@@ -16,8 +16,6 @@ pub enum Mutation {
     Overtake,
     /// I4: a delivery is settled when its holder's connection ends.
     ForgetOnClose,
-    /// I19: ages go by the wall clock.
-    AgeByWall,
     /// I5: deliveries ignore the window.
     IgnoreWindow,
     /// I5: one sender may take the whole window.
@@ -30,26 +28,10 @@ pub enum Mutation {
     TakeoverLoses,
     /// I8: an ack does not settle the delivery, so that the mail comes to a later process again.
     AckWithoutEffect,
-    /// I13: what was delivered is forgotten when the broker is stopped.
-    ForgetDelivered,
     /// I10: `from` is not compared with the connection's name.
     TrustFrom,
-    /// I4: a rename settles what its peer holds.
-    RenameLoses,
-    /// The mail of a name that ended vanishes without a word to its senders.
-    RetireSilent,
-    /// How a delivery ended is not kept.
-    ForgetFate,
-    /// I21: the text of a message goes as soon as nobody is owed it.
-    ForgetTexts,
-    /// The text of what temporary peers said to each other stays.
-    KeepFleeting,
     /// I20: what was read goes on counting against quotas.
     ForgetOwed,
-    /// New mail is taken although the disk is nearly full.
-    IgnoreSpace,
-    /// A token may send whatever its rights are.
-    IgnoreRights,
     /// A peer's audit records are written however many come.
     AuditAll,
     /// That a peer had more of them is not written.
@@ -78,13 +60,9 @@ pub enum Mutation {
     GiveToRejected,
     /// or goes to one that works while another one is idle.
     BusyFirst,
-    /// The sender is not told which members of a group have no room.
-    HideFull,
-    /// Who joins a group is not written down.
-    ForgetGroups,
     /// What a bridge brings behind a message that was refused is taken.
     TakeBehind,
-    /// What a bridge is owed again comes as it is found.
+    /// A bridge is given its mail in any order.
     Disorder,
     /// What was forwarded to a broker that forgot it is not owed again.
     KeepForwarded,

@@ -2,8 +2,6 @@
 
 use peerbus_wire::{BrokerFrame, CloseReason, Instance, NameAnswer, NameKey, PeerName};
 
-use super::mutation::Mutation;
-use super::registry::Alias;
 use super::{Broker, BusEvent, Caller, ConnId, Cx, Need, Output};
 use crate::TokenHash;
 use crate::audit::Event;
@@ -91,7 +89,7 @@ impl Broker {
         if let Some(alias) = self.registry.alias(&name.key()) {
             let leads_to = self.registry.get(alias.peer);
             let owner = leads_to.and_then(|known| known.row.owner.as_ref());
-            if alias.peer == peer || self.grants.is_kept_from(owner, &name) {
+            if alias.peer == peer || self.grants.is_kept_from(owner, name.as_str()) {
                 self.drop_alias(cx, &name.key())?;
                 return Ok(Ok(name));
             }
@@ -158,11 +156,6 @@ impl Broker {
         };
         session.name = new.clone();
         let peer = session.peer;
-        if self.mutations.broken(Mutation::RenameLoses) {
-            for (sender, seq) in session.flights.iter() {
-                cx.txn.delete_delivery((peer, sender), seq)?;
-            }
-        }
         if let Some(row) = self.registry.rename(peer, new) {
             // Somebody chose it.
             row.generated = false;
@@ -195,38 +188,29 @@ impl Broker {
         while let Some(oldest) = self.registry.oldest_alias(peer, ALIASES_MAX, max) {
             self.drop_alias(cx, &oldest)?;
         }
-        let used_ms = cx.at.steady_ms;
-        self.put_alias(
-            cx,
-            name,
-            Alias {
-                name: name.clone(),
-                peer,
-                own,
-                used_ms,
-            },
-        )
+        let alias = AliasRow {
+            name: name.as_str().to_owned(),
+            peer,
+            own,
+            used_ms: cx.at.steady_ms,
+        };
+        self.put_alias(cx, name.key(), alias)
     }
 
     fn put_alias(
         &mut self,
         cx: &mut Cx<'_>,
-        name: &PeerName,
-        alias: Alias,
+        key: NameKey,
+        alias: AliasRow,
     ) -> Result<(), StoreError> {
-        cx.txn.put_alias(&AliasRow {
-            name: name.as_str().to_owned(),
-            peer: alias.peer,
-            own: alias.own,
-            used_ms: alias.used_ms,
-        })?;
-        self.registry.set_alias(name.key(), alias);
+        cx.txn.put_alias(&alias)?;
+        self.registry.set_alias(key, alias);
         Ok(())
     }
 
     pub(super) fn drop_alias(&mut self, cx: &mut Cx<'_>, key: &NameKey) -> Result<(), StoreError> {
         if let Some(alias) = self.registry.remove_alias(key) {
-            cx.txn.delete_alias(alias.name.as_str())?;
+            cx.txn.delete_alias(&alias.name)?;
             self.outbox.want(Need::Soon);
         }
         Ok(())
@@ -240,23 +224,12 @@ impl Broker {
         successor: Option<PeerId>,
     ) -> Result<(), StoreError> {
         for key in self.registry.aliases_of(peer) {
-            let Some(alias) = self.registry.alias(&key).cloned() else {
-                continue;
-            };
-            match successor {
-                Some(successor) => {
-                    let name = alias.name.clone();
-                    self.put_alias(
-                        cx,
-                        &name,
-                        Alias {
-                            peer: successor,
-                            own: false,
-                            ..alias
-                        },
-                    )?;
+            match (self.registry.alias(&key).cloned(), successor) {
+                (Some(alias), Some(peer)) => {
+                    let own = false;
+                    self.put_alias(cx, key, AliasRow { peer, own, ..alias })?;
                 }
-                None => self.drop_alias(cx, &key)?,
+                _ => self.drop_alias(cx, &key)?,
             }
         }
         Ok(())
@@ -277,8 +250,8 @@ impl Broker {
             return Ok(None);
         }
         if cx.at.steady_ms.saturating_sub(alias.used_ms) >= USE_MS {
-            let (name, used_ms) = (alias.name.clone(), cx.at.steady_ms);
-            self.put_alias(cx, &name, Alias { used_ms, ..alias })?;
+            let used_ms = cx.at.steady_ms;
+            self.put_alias(cx, key.clone(), AliasRow { used_ms, ..alias })?;
             // The mail may be refused.
             self.outbox.want(Need::Soon);
         }
@@ -310,7 +283,7 @@ impl Broker {
         if !leads_to.row.owner.is_none_or(mine) {
             // It leads nowhere once it is kept for somebody else.
             let owner = leads_to.row.owner.as_ref();
-            return match self.grants.is_kept_from(owner, name) {
+            return match self.grants.is_kept_from(owner, name.as_str()) {
                 true => Ok(()),
                 false => Err(CloseReason::NameClaimed),
             };

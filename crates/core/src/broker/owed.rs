@@ -83,6 +83,11 @@ impl Owed {
         self.change(to, |row| row.to += bytes);
     }
 
+    /// All that is owed to one peer is owed to another one instead.
+    pub(super) fn pass_all(&mut self, from: PeerId, to: PeerId) {
+        self.pass(from, to, self.to(from));
+    }
+
     /// What a name sent counts for the token that has it now.
     pub(super) fn claim(&mut self, peer: PeerId, token: TokenHash) {
         let Some(&OwedRow {

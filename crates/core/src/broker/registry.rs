@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use peerbus_wire::{GroupName, Mark, NameKey, PeerName, Presence};
+use peerbus_wire::{GroupName, NameKey, PeerName, Presence};
 
 use super::ConnId;
-use crate::store::{AliasRow, Ending, PeerId, PeerRow};
+use crate::store::{AliasRow, PeerId, PeerKind, PeerRow};
 use crate::{Delivered, Stamp, TokenHash};
 
 /// A known peer.
@@ -36,25 +36,6 @@ impl Peer {
     }
 }
 
-/// An old name of a peer.
-#[derive(Debug, Clone)]
-pub(super) struct Alias {
-    pub(super) name: PeerName,
-    /// To whom it leads.
-    pub(super) peer: PeerId,
-    /// That peer had the name itself.
-    pub(super) own: bool,
-    /// When mail last came for it, about, wall clock.
-    pub(super) used_ms: u64,
-}
-
-/// A name that has ended and whose queue is not dealt with yet.
-#[derive(Debug)]
-pub(super) struct Ended {
-    pub(super) row: PeerRow,
-    pub(super) ending: Ending,
-}
-
 /// The peers of one token.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Owned {
@@ -62,18 +43,10 @@ pub(super) struct Owned {
     pub(super) lasting: BTreeSet<PeerId>,
     /// Those that are forgotten when they leave.
     pub(super) ephemeral: BTreeSet<PeerId>,
-    /// Old names that lead to them.
-    aliases: ByUse,
 }
-
-/// Old names, those that were not used for longest first.
-type ByUse = BTreeSet<(u64, NameKey)>;
 
 /// Peers that are away and whose last presence is kept.
 const PRESENCES_MAX: usize = 1_024;
-
-/// What stands behind the name of one that has ended: no name of a peer has a space.
-const ENDED: &str = " ended ";
 
 /// Every known peer, by number and by name.
 #[derive(Debug, Default)]
@@ -81,12 +54,11 @@ pub(super) struct Registry {
     /// Boxed: a node of the map has room for more than it holds.
     pub(super) peers: BTreeMap<PeerId, Box<Peer>>,
     names: BTreeMap<NameKey, PeerId>,
-    aliases: BTreeMap<NameKey, Alias>,
-    /// The same, by whom they lead to.
-    leading_to: BTreeMap<PeerId, ByUse>,
-    pub(super) ended: BTreeMap<PeerId, Ended>,
-    /// What each bridge has forwarded, and the epoch of the broker that remembers it.
-    pub(super) forwarded: BTreeMap<NameKey, (PeerRow, Mark)>,
+    aliases: BTreeMap<NameKey, AliasRow>,
+    /// Names that have ended and whose mail has not yet.
+    pub(super) ended: BTreeMap<PeerId, PeerRow>,
+    /// What each bridge has forwarded.
+    pub(super) forwarded: BTreeMap<NameKey, PeerRow>,
     /// Every group that has a member, by token, and how many it has.
     pub(super) groups: BTreeMap<(Option<TokenHash>, GroupName), usize>,
     /// Bridges whose marks this transaction has changed.
@@ -128,41 +100,25 @@ impl Registry {
         for mut row in rows {
             // It was connected when the broker ended without a stop: it may have got everything.
             row.delivered.get_or_insert_with(|| all.clone());
-            if let Some(ending) = row.ending {
-                let ended = Ended { row, ending };
-                registry.ended.insert(ended.row.id, ended);
-                continue;
+            match row.kind {
+                PeerKind::Ended => {
+                    registry.ended.insert(row.id, row);
+                }
+                PeerKind::Forwarded => registry.put_forwarded(row),
+                PeerKind::Peer => {
+                    let grace = if row.online { grace_until } else { 0 };
+                    if row.online {
+                        row.last_seen = now;
+                    }
+                    registry.insert(row, grace);
+                }
             }
-            if row.forwarded_by().is_some() {
-                registry.put_forwarded(row);
-                continue;
-            }
-            let grace = if row.online { grace_until } else { 0 };
-            if row.online {
-                row.last_seen = now;
-            }
-            registry.insert(row, grace);
         }
-        for AliasRow {
-            name,
-            peer,
-            own,
-            used_ms,
-        } in aliases
-        {
-            if let Ok(name) = PeerName::parse(&name)
-                && registry.peers.contains_key(&peer)
+        for row in aliases {
+            if let Ok(name) = PeerName::parse(&row.name)
+                && registry.peers.contains_key(&row.peer)
             {
-                let key = name.key();
-                registry.set_alias(
-                    key,
-                    Alias {
-                        name,
-                        peer,
-                        own,
-                        used_ms,
-                    },
-                );
+                registry.set_alias(name.key(), row);
             }
         }
         registry
@@ -226,8 +182,6 @@ impl Registry {
         if let Some(owner) = row.owner {
             let owned = self.owned.entry(owner).or_default();
             owned.kind(row.ephemeral).insert(row.id);
-            let lead = self.leading_to.get(&row.id).into_iter().flatten();
-            owned.aliases.extend(lead.cloned());
         }
     }
 
@@ -237,9 +191,6 @@ impl Registry {
         let Some(owner) = row.owner else { return };
         if let Some(owned) = self.owned.get_mut(&owner) {
             owned.kind(row.ephemeral).remove(&row.id);
-            for alias in self.leading_to.get(&row.id).into_iter().flatten() {
-                owned.aliases.remove(alias);
-            }
             if *owned == Owned::default() {
                 self.owned.remove(&owner);
             }
@@ -274,19 +225,18 @@ impl Registry {
 
     /// Whether a peer is temporary, or was and has left.
     pub(super) fn is_temporary(&self, id: PeerId) -> bool {
-        let known = self.peers.get(&id).map(|peer| &peer.row);
-        let row = known.or_else(|| Some(&self.ended.get(&id)?.row));
-        row.is_none_or(|row| row.ephemeral)
+        self.row(id).is_none_or(|row| row.ephemeral)
     }
 
     /// The name to show for a peer; empty for one that was forgotten.
     pub(super) fn name(&self, id: PeerId) -> String {
-        if let Some(peer) = self.peers.get(&id) {
-            return peer.row.name.clone();
-        }
-        let ended = self.ended.get(&id).map(|ended| ended.row.name.as_str());
-        let name = ended.and_then(|name| name.split(' ').next());
-        name.unwrap_or_default().to_owned()
+        self.row(id).map(|row| row.name.clone()).unwrap_or_default()
+    }
+
+    /// The row of a peer, or of a name that has ended.
+    fn row(&self, id: PeerId) -> Option<&PeerRow> {
+        let known = self.peers.get(&id).map(|peer| &peer.row);
+        known.or_else(|| self.ended.get(&id))
     }
 
     /// Whom mail for a name is owed to.
@@ -295,44 +245,21 @@ impl Registry {
             .or_else(|| self.aliases.get(key).map(|alias| alias.peer))
     }
 
-    pub(super) fn alias(&self, key: &NameKey) -> Option<&Alias> {
+    pub(super) fn alias(&self, key: &NameKey) -> Option<&AliasRow> {
         self.aliases.get(key)
     }
 
-    pub(super) fn set_alias(&mut self, key: NameKey, alias: Alias) {
-        self.remove_alias(&key);
-        let (peer, by_use) = (alias.peer, (alias.used_ms, key.clone()));
-        if let Some(owned) = self.owned_of(peer) {
-            owned.aliases.insert(by_use.clone());
-        }
-        self.leading_to.entry(peer).or_default().insert(by_use);
+    pub(super) fn set_alias(&mut self, key: NameKey, alias: AliasRow) {
         self.aliases.insert(key, alias);
     }
 
-    pub(super) fn remove_alias(&mut self, key: &NameKey) -> Option<Alias> {
-        let alias = self.aliases.remove(key)?;
-        let by_use = (alias.used_ms, key.clone());
-        if let Some(owned) = self.owned_of(alias.peer) {
-            owned.aliases.remove(&by_use);
-        }
-        if let Some(lead) = self.leading_to.get_mut(&alias.peer) {
-            lead.remove(&by_use);
-            if lead.is_empty() {
-                self.leading_to.remove(&alias.peer);
-            }
-        }
-        Some(alias)
-    }
-
-    /// What is counted for the token of a peer.
-    fn owned_of(&mut self, peer: PeerId) -> Option<&mut Owned> {
-        let owner = self.peers.get(&peer)?.row.owner?;
-        self.owned.get_mut(&owner)
+    pub(super) fn remove_alias(&mut self, key: &NameKey) -> Option<AliasRow> {
+        self.aliases.remove(key)
     }
 
     pub(super) fn aliases_of(&self, peer: PeerId) -> Vec<NameKey> {
-        let lead = self.leading_to.get(&peer).into_iter().flatten();
-        lead.map(|(_, key)| key.clone()).collect()
+        let leading = self.aliases.iter().filter(|(_, alias)| alias.peer == peer);
+        leading.map(|(key, _)| key.clone()).collect()
     }
 
     /// The old name of a peer that was not used for longest, when there are `max` of them, or of its
@@ -343,34 +270,25 @@ impl Registry {
         max: usize,
         names_max: usize,
     ) -> Option<NameKey> {
-        let owner = self.peers.get(&peer).and_then(|peer| peer.row.owner);
-        let of_token = owner.and_then(|owner| Some(&self.owned.get(&owner)?.aliases));
-        let full = |(all, max): (Option<&ByUse>, usize)| {
-            let oldest = all.filter(|all| all.len() >= max)?.first()?;
-            Some(oldest.1.clone())
-        };
-        let of_peer = self.leading_to.get(&peer);
-        full((of_peer, max)).or_else(|| full((of_token, names_max)))
+        let owner = self.get(peer).and_then(|peer| peer.row.owner);
+        let owned = owner.and_then(|owner| self.owned(&owner));
+        let of_token = |alias: &AliasRow| owned.is_some_and(|owned| owned.has(alias.peer));
+        let of_peer = self.oldest_of(max, |alias| alias.peer == peer);
+        of_peer.or_else(|| self.oldest_of(names_max, of_token))
     }
 
-    /// Whether the old names are counted for those to whom they lead.
-    pub(super) fn aliases_add_up(&self) -> bool {
-        let (mut leading_to, mut by_token) = (BTreeMap::new(), BTreeMap::new());
-        for (key, alias) in &self.aliases {
-            let by_use = (alias.used_ms, key.clone());
-            if let Some(owner) = self.peers.get(&alias.peer).and_then(|peer| peer.row.owner) {
-                let aliases: &mut ByUse = by_token.entry(owner).or_default();
-                aliases.insert(by_use.clone());
-            }
-            let lead: &mut ByUse = leading_to.entry(alias.peer).or_default();
-            lead.insert(by_use);
-        }
-        let owned = self
-            .owned
-            .iter()
-            .filter(|(_, owned)| !owned.aliases.is_empty());
-        let owned = owned.map(|(token, owned)| (*token, owned.aliases.clone()));
-        leading_to == self.leading_to && owned.eq(by_token)
+    fn oldest_of(&self, max: usize, of: impl Fn(&AliasRow) -> bool) -> Option<NameKey> {
+        let all = self.aliases.iter().filter(|(_, alias)| of(alias));
+        let mut all: Vec<_> = all.map(|(key, alias)| (alias.used_ms, key)).collect();
+        all.sort_unstable();
+        let oldest = all.first().filter(|_| all.len() >= max)?;
+        Some(oldest.1.clone())
+    }
+
+    /// Whether each old name leads to a peer that is known.
+    pub(super) fn aliases_lead(&self) -> bool {
+        let mut aliases = self.aliases.values();
+        aliases.all(|alias| self.peers.contains_key(&alias.peer))
     }
 
     /// Old names for which no mail came since `before_ms`.
@@ -394,59 +312,14 @@ impl Registry {
 
     /// Takes a peer that is not connected out of those that have a name; gives the name, and its
     /// row, which is to be written.
-    pub(super) fn end(&mut self, id: PeerId, ending: Ending) -> Option<(PeerName, PeerRow)> {
+    pub(super) fn end(&mut self, id: PeerId) -> Option<(PeerName, PeerRow)> {
         let peer = self.peers.get(&id)?;
         let name = PeerName::parse(&peer.row.name).ok()?;
         let mut row = peer.row.clone();
-        row.name = format!("{name}{ENDED}{}", id.0);
-        (row.owner, row.online, row.ending) = (None, false, Some(ending));
+        (row.kind, row.owner, row.online) = (PeerKind::Ended, None, false);
         self.remove(id);
-        let ended = Ended {
-            row: row.clone(),
-            ending,
-        };
-        self.ended.insert(id, ended);
+        self.ended.insert(id, row.clone());
         Some((name, row))
-    }
-
-    /// The mail that was to go to `peer` ends so from now on; gives the rows that are to be written.
-    pub(super) fn without_successor(&mut self, peer: PeerId, ending: Ending) -> Vec<PeerRow> {
-        let mut rows = Vec::new();
-        for ended in self.ended.values_mut() {
-            if ended.ending == Ending::Move(peer) {
-                ended.ending = ending;
-                ended.row.ending = Some(ending);
-                rows.push(ended.row.clone());
-            }
-        }
-        rows
-    }
-
-    /// A name that has ended, what happens to its mail, and whether it was temporary.
-    pub(super) fn first_ended(&self) -> Option<(PeerId, Ending, bool)> {
-        let (id, ended) = self.ended.first_key_value()?;
-        Some((*id, ended.ending, ended.row.ephemeral))
-    }
-
-    /// Mail of a name that ended is still to go to `peer`.
-    pub(super) fn inherits(&self, peer: PeerId) -> bool {
-        let to = |ended: &Ended| ended.ending == Ending::Move(peer);
-        self.ended.values().any(to)
-    }
-
-    pub(super) fn ended_delivered(&self, id: PeerId) -> Delivered {
-        let ended = self.ended.get(&id);
-        ended
-            .and_then(|ended| ended.row.delivered.clone())
-            .unwrap_or_default()
-    }
-
-    pub(super) fn forget_ended(&mut self, id: PeerId) {
-        if let Some(ended) = self.ended.remove(&id)
-            && let Ending::Move(successor) = ended.ending
-        {
-            self.mark_dirty(successor);
-        }
     }
 
     /// The live connection of a peer.

@@ -5,7 +5,6 @@
 use peerbus_wire::Seq;
 
 use super::expire::SLICE;
-use super::mutation::Mutation;
 use super::{Broker, Cx, Need};
 use crate::store::{Keep, PeerId, StoreError, Txn};
 use crate::{Now, Stamp};
@@ -165,10 +164,7 @@ impl Broker {
         seq: Seq,
     ) -> Result<bool, StoreError> {
         let temporary = |peer| self.registry.is_temporary(peer);
-        if !temporary(recipient)
-            || !temporary(sender)
-            || self.mutations.broken(Mutation::KeepFleeting)
-        {
+        if !temporary(recipient) || !temporary(sender) {
             return Ok(false);
         }
         txn.forget_text(seq)
@@ -177,12 +173,8 @@ impl Broker {
     /// Forgets one slice of what is kept of mail that ended. Says whether there may be more.
     fn forget_ended(&mut self, cx: &mut Cx<'_>) -> Result<bool, StoreError> {
         let before = |ms: u64| cx.at.steady_ms.saturating_sub(ms);
-        let history_ms = match self.mutations.broken(Mutation::ForgetTexts) {
-            true => 0,
-            false => self.config.history_ms,
-        };
         let keep = Keep {
-            from_ms: before(history_ms),
+            from_ms: before(self.config.history_ms),
             // While new mail has no room, what was read gives way, slice by slice.
             bytes: if self.full {
                 0

@@ -1,14 +1,17 @@
-//! A name ends for good: its mail goes to a successor, or its senders are told.
+//! A name ends for good: its mail goes to a successor at once, or its senders are told.
 
-use peerbus_wire::{BrokerFrame, CloseReason, NameAnswer, PeerName};
+use peerbus_wire::{BrokerFrame, CloseReason, NameAnswer, PeerName, Seq};
 
 use super::conn::Conn;
-use super::expire::{LEFT, SLICE, SLICE_BYTES};
-use super::mutation::Mutation;
+use super::expire::LEFT;
 use super::{Broker, BusEvent, Caller, ConnId, Cx, Need, Output};
-use crate::Now;
 use crate::audit::Event;
-use crate::store::{Ending, PeerId, Queued, StoreError, Txn};
+use crate::store::{PeerId, StoreError, Txn};
+use crate::{Delivered, Now};
+
+/// Messages that go to the successor of a peer that ends its own name: they go in one transaction,
+/// behind which everybody waits.
+const SUCCEEDED_MAX: u64 = 4_096;
 
 /// What the operator wants done.
 #[derive(Debug, Clone)]
@@ -94,6 +97,14 @@ impl Broker {
             Ok(successor) => self.successor(peer, successor.as_ref(), true),
             Err(error) => Err(Denied::Unfit(error.to_string())),
         };
+        let waiting = self.pending(cx, peer)?;
+        let successor = match successor {
+            Ok(Some(_)) if waiting > SUCCEEDED_MAX => Err(Denied::Unfit(format!(
+                "{waiting} messages wait for {name}, and a peer hands over at most {SUCCEEDED_MAX}; \
+                 the broker's operator can end the name"
+            ))),
+            other => other,
+        };
         let refused = successor.as_ref().err().map(Denied::to_string);
         let answer = BrokerFrame::Retired(NameAnswer { name, refused });
         let Ok(successor) = successor else {
@@ -155,7 +166,7 @@ impl Broker {
             .waiting(Output::Close(conn, CloseReason::NameEnded), Need::Now);
     }
 
-    /// Ends a name that is not connected (any more). Its queue is dealt with slice by slice.
+    /// Ends a name that is not connected (any more). Without a successor its mail expires slice by slice.
     fn end_name(
         &mut self,
         cx: &mut Cx<'_>,
@@ -167,17 +178,17 @@ impl Broker {
             self.deny(newcomer, CloseReason::NameEnded);
         }
         self.end_holder(cx, peer)?;
-        self.end_forwarded(cx, peer, successor.map_or(Ending::Expire, Ending::Move))?;
+        if let Some((queue, forwarded)) = self.take_back(cx, peer)? {
+            for seq in forwarded {
+                self.recent.pass((seq, queue), peer);
+            }
+        }
         self.pass_aliases(cx, peer, successor)?;
         if let Some(row) = successor.and_then(|to| self.registry.pass_groups(peer, to)) {
             cx.txn.put_peer(row)?;
         }
-        let ending = successor.map_or(Ending::Expire, Ending::Move);
-        for row in self.registry.without_successor(peer, ending) {
-            cx.txn.put_peer(&row)?;
-        }
         self.keep_left(cx.now, peer);
-        let Some((name, row)) = self.registry.end(peer, ending) else {
+        let Some((name, row)) = self.registry.end(peer) else {
             return Ok(());
         };
         cx.txn.put_peer(&row)?;
@@ -189,6 +200,7 @@ impl Broker {
         self.outbox.want(Need::Now);
         if let Some(successor) = successor {
             self.add_alias(cx, &name, successor, false)?;
+            self.succeed(cx, (peer, row.delivered.unwrap_or_default()), successor)?;
             // It may be in more groups now.
             self.offer_jobs(cx, successor)?;
         }
@@ -196,109 +208,82 @@ impl Broker {
         Ok(())
     }
 
-    /// Deals with one slice of the queues of names that have ended. Says whether there may be more.
+    /// Expires one slice of the queues of names that have ended. Says whether there may be more.
     pub(super) fn settle_ended(&mut self, cx: &mut Cx<'_>) -> Result<bool, StoreError> {
-        let Some((peer, ending, ephemeral)) = self.registry.first_ended() else {
+        let Some((&peer, row)) = self.registry.ended.first_key_value() else {
             return Ok(false);
         };
-        let queued = cx.txn.read_queue(peer, SLICE, SLICE_BYTES)?;
-        if queued.is_empty() {
+        let reason = match row.ephemeral {
+            true => LEFT.to_owned(),
+            false => format!("{} ended for good", row.name),
+        };
+        if !self.expire_queue(cx, peer, &reason)? {
             cx.txn.delete_peer(peer)?;
-            self.registry.forget_ended(peer);
+            self.registry.ended.remove(&peer);
             self.log.push(&Event::Forget { peer });
             self.outbox.want(Need::Soon);
-            return Ok(true);
-        }
-        match ending {
-            Ending::Move(successor) if self.registry.get(successor).is_some() => {
-                self.move_mail(cx, peer, successor, queued)?;
-            }
-            _ => {
-                let name = self.registry.name(peer);
-                let reason = match ephemeral {
-                    true => LEFT.to_owned(),
-                    false => format!("{name} ended for good"),
-                };
-                for message in queued {
-                    self.expire_ended(cx, peer, message, &reason)?;
-                }
-            }
         }
         Ok(true)
     }
 
-    fn expire_ended(
+    /// What a name that has ended was owed its successor is owed instead: in the old order, although it
+    /// may have got newer mail.
+    fn succeed(
         &mut self,
         cx: &mut Cx<'_>,
-        peer: PeerId,
-        message: Queued,
-        reason: &str,
+        (peer, mut delivered): (PeerId, Delivered),
+        successor: PeerId,
     ) -> Result<(), StoreError> {
-        if self.mutations.broken(Mutation::RetireSilent) {
-            cx.txn
-                .delete_delivery((peer, message.sender), message.seq)?;
-            let (seq, recipient) = (message.seq, peer);
-            self.not_owed((peer, message.sender), message.envelope.len() as u64);
-            self.log.push(&Event::Expire { seq, recipient });
-            self.outbox.want(Need::Soon);
-            return Ok(());
+        if self.readdress(cx, peer, successor)?.is_empty() {
+            delivered = Delivered::default();
         }
-        self.expire(cx, peer, message.into(), reason)
+        // More than this may be said to come again, but nothing that does is said to be new.
+        let conn = self.registry.conn(successor);
+        match conn.and_then(|conn| self.conns.session_mut(conn)) {
+            Some(session) => session.again.merge(&delivered),
+            None => {
+                if let Some(known) = self.registry.get_mut(successor) {
+                    known
+                        .row
+                        .delivered
+                        .get_or_insert_default()
+                        .merge(&delivered);
+                    cx.txn.put_peer(&known.row)?;
+                }
+            }
+        }
+        // What both were owed.
+        let (name, to) = (self.registry.name(peer), self.registry.name(successor));
+        let reason = format!("{name} ended for good; {to} got the message itself");
+        while self.expire_queue(cx, peer, &reason)? {}
+        self.owed.pass_all(peer, successor);
+        Ok(())
     }
 
-    /// Owes a slice of mail to the successor instead. Its order among itself stays; the successor
-    /// gets it although it may have got newer mail.
-    fn move_mail(
+    /// Owes to `to` what is owed to `from`, but for what `to` is owed itself; gives the messages.
+    pub(super) fn readdress(
         &mut self,
         cx: &mut Cx<'_>,
-        peer: PeerId,
-        successor: PeerId,
-        queued: Vec<Queued>,
-    ) -> Result<(), StoreError> {
-        let again = self.registry.ended_delivered(peer);
-        let conn = self.registry.conn(successor);
-        for message in queued {
-            let Queued {
-                seq,
-                sender,
-                steady_ms,
-                ..
-            } = message;
-            if cx.txn.has_delivery((successor, sender), seq)? {
-                let (name, successor) = (self.registry.name(peer), self.registry.name(successor));
-                let reason = format!("{name} ended for good; {successor} got the message itself");
-                self.expire_ended(cx, peer, message, &reason)?;
-                continue;
-            }
-            cx.txn.delete_delivery((peer, sender), seq)?;
-            cx.txn
-                .insert_delivery((successor, sender), seq, steady_ms)?;
-            let (from, to) = (peer, successor);
-            self.owed.pass(from, to, message.envelope.len() as u64);
+        from: PeerId,
+        to: PeerId,
+    ) -> Result<Vec<Seq>, StoreError> {
+        let moved = cx.txn.move_queue(from, to)?;
+        let conn = self.registry.conn(to);
+        for &(sender, seq) in &moved {
             self.log.push(&Event::Move { seq, from, to });
             let payer = self.payer(sender);
             if let Some(session) = conn.and_then(|conn| self.conns.session_mut(conn)) {
                 session.line.inherit((sender, payer), seq, &session.flights);
             }
-            let known = self.registry.get_mut(successor);
-            if let Some(pending) = known.and_then(|known| known.pending.as_mut()) {
-                *pending += 1;
-            }
+        }
+        let known = self.registry.get_mut(to);
+        if let Some(pending) = known.and_then(|known| known.pending.as_mut()) {
+            *pending += moved.len() as u64;
         }
         // Not to be delivered before the commit, or two would have it if that is lost.
         self.expiring = true;
         self.outbox.want(Need::Soon);
-        // More than this may be said to come again, but nothing that does is said to be new.
-        match conn.and_then(|conn| self.conns.session_mut(conn)) {
-            Some(session) => session.again.merge(&again),
-            None => {
-                if let Some(known) = self.registry.get_mut(successor) {
-                    known.row.delivered.get_or_insert_default().merge(&again);
-                    cx.txn.put_peer(&known.row)?;
-                }
-            }
-        }
-        self.registry.mark_dirty(successor);
-        Ok(())
+        self.registry.mark_dirty(to);
+        Ok(moved.into_iter().map(|(_, seq)| seq).collect())
     }
 }

@@ -10,12 +10,11 @@ use peerbus_wire::{
 
 use super::groups::Recipients;
 use super::mutation::Mutation;
-use super::registry::Alias;
 use super::{Broker, BusEvent, Caller, Cx, Need, Output};
 use crate::Now;
 use crate::audit::Event;
 use crate::grant::Right;
-use crate::store::{FATE_BYTES, Fate, Inserted, NewMessage, PeerId, StoreError};
+use crate::store::{AliasRow, FATE_BYTES, Fate, Inserted, NewMessage, PeerId, StoreError};
 
 /// Messages that may be owed to an ephemeral peer: they go when it goes.
 const EPHEMERAL_QUEUE_MAX: u64 = 4_096;
@@ -199,8 +198,8 @@ impl Broker {
         }
         // What was signed before a rename and was not receipted comes again as it was.
         let old = self.registry.alias(&from.key());
-        let own = |old: &Alias| {
-            let own = old.own && old.peer == caller.peer && old.name == from;
+        let own = |old: &AliasRow| {
+            let own = old.own && old.peer == caller.peer && old.name == from.as_str();
             own && self.grants.may_have(&session.grant, &from).is_ok()
         };
         if old.is_some_and(own) {
@@ -226,10 +225,7 @@ impl Broker {
             return Ok(());
         };
         let brings = session.bridge.is_some() && right == Right::Send;
-        if brings
-            || session.grant.rights.has(right)
-            || self.mutations.broken(Mutation::IgnoreRights)
-        {
+        if brings || session.grant.rights.has(right) {
             return Ok(());
         }
         Err(Refusal {

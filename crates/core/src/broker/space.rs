@@ -2,7 +2,6 @@
 
 use peerbus_wire::{Refusal, RefusalCode};
 
-use super::mutation::Mutation;
 use super::{Broker, BusEvent, Caller, Output};
 use crate::Now;
 
@@ -40,7 +39,7 @@ impl Broker {
     /// Refuses new mail while the disk is nearly full. What a v1 sender had under way is taken: it
     /// could not be told, and is not read from any more.
     pub(super) fn check_space(&self, caller: Caller) -> Result<(), Refusal> {
-        if !self.full || !caller.ext || self.mutations.broken(Mutation::IgnoreSpace) {
+        if !self.full || !caller.ext {
             return Ok(());
         }
         Err(Refusal {

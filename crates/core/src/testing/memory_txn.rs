@@ -10,7 +10,7 @@ use crate::Stamp;
 use crate::audit::{Block, Head};
 use crate::store::{
     AliasRow, DEAD_BYTES, FATES_RUN, Fate, Forgotten, Inserted, JobRow, Keep, MessageHead,
-    NewMessage, Notice, OwedRow, PeerId, PeerRow, Queued, StoreError, Txn,
+    NewMessage, Notice, OwedRow, PeerId, PeerKind, PeerRow, Queued, StoreError, Txn,
 };
 
 type Result<T> = std::result::Result<T, StoreError>;
@@ -123,8 +123,10 @@ impl MemoryStore {
 impl Txn for MemoryStore {
     fn put_peer(&mut self, row: &PeerRow) -> Result<()> {
         self.is_open()?;
-        let same =
-            |other: &&PeerRow| other.id != row.id && other.name.eq_ignore_ascii_case(&row.name);
+        let same = |other: &&PeerRow| {
+            let peers = other.kind == PeerKind::Peer && row.kind == PeerKind::Peer;
+            peers && other.id != row.id && other.name.eq_ignore_ascii_case(&row.name)
+        };
         if let Some(other) = self.tables.peers.values().find(same) {
             return Err(StoreError(format!(
                 "{} is called {} too",
@@ -226,6 +228,24 @@ impl Txn for MemoryStore {
     fn delete_delivery(&mut self, pair: (PeerId, PeerId), seq: Seq) -> Result<bool> {
         self.is_open()?;
         Ok(self.set_delivery(pair, seq, None))
+    }
+
+    fn move_queue(&mut self, from: PeerId, to: PeerId) -> Result<Vec<(PeerId, Seq)>> {
+        self.is_open()?;
+        let mut moved = Vec::new();
+        let queue: Vec<_> = self.tables.deliveries.range(of(from)).collect();
+        let queue: Vec<_> = queue
+            .iter()
+            .map(|((_, sender, seq), at)| (*sender, *seq, **at))
+            .collect();
+        for (sender, seq, steady_ms) in queue {
+            if !self.tables.deliveries.contains_key(&(to, sender, seq)) {
+                self.set_delivery((from, sender), seq, None);
+                self.set_delivery((to, sender), seq, Some(steady_ms));
+                moved.push((sender, seq));
+            }
+        }
+        Ok(moved)
     }
 
     fn has_delivery(&mut self, (recipient, sender): (PeerId, PeerId), seq: Seq) -> Result<bool> {

@@ -28,6 +28,7 @@ macro_rules! txn_methods {
                 steady_ms: u64
             ) -> ();
             delete_delivery(pair: ($crate::store::PeerId, $crate::store::PeerId), seq: ::peerbus_wire::Seq) -> bool;
+            move_queue(from: $crate::store::PeerId, to: $crate::store::PeerId) -> Vec<($crate::store::PeerId, ::peerbus_wire::Seq)>;
             has_delivery(pair: ($crate::store::PeerId, $crate::store::PeerId), seq: ::peerbus_wire::Seq) -> bool;
             read_queue(
                 recipient: $crate::store::PeerId,

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use peerbus_core::audit::{Block, Head};
 use peerbus_core::store::{
-    AliasRow, DeliveryHistory, Ending, Fate, JobRow, MessageHead, Notice, OwedRow, PeerId, PeerRow,
-    StoreError, Txn,
+    AliasRow, DeliveryHistory, Fate, JobRow, MessageHead, Notice, OwedRow, PeerId, PeerKind,
+    PeerRow, StoreError, Txn,
 };
 use peerbus_core::testing::{FateRow, MemoryStore, Stored, Tables};
 use peerbus_core::{Stamp, TokenHash};
@@ -212,16 +212,18 @@ fn peers(db: &Connection) -> BTreeMap<PeerId, PeerRow> {
         let owner: Option<[u8; 32]> = get(row, "owner");
         let peer = PeerRow {
             id,
+            kind: match get(row, "kind") {
+                0 => PeerKind::Peer,
+                1 => PeerKind::Ended,
+                2 => PeerKind::Forwarded,
+                other => panic!("{other} is no kind"),
+            },
             name: get(row, "name"),
             owner: owner.map(TokenHash),
             generated: get(row, "generated"),
             ephemeral: get(row, "ephemeral"),
             online: get(row, "online"),
             last_seen: stamp(row, "last_seen_ms", "last_seen_steady_ms"),
-            ending: get::<Option<u32>>(row, "ending").map(|heir| match heir {
-                0 => Ending::Expire,
-                heir => Ending::Move(PeerId(heir)),
-            }),
             delivered: get::<Option<String>>(row, "delivered").map(|text| text.parse().unwrap()),
             mark: get::<Option<String>>(row, "mark").and_then(|text| Mark::parse(&text)),
             groups: get::<String>(row, "groups")

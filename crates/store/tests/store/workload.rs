@@ -3,8 +3,8 @@
 
 use peerbus_core::audit::{AuditKey, Event, Head, Log};
 use peerbus_core::store::{
-    AliasRow, DeliveryHistory, Ending, Fate, Inserted, JobRow, Keep, NOBODY, NewMessage, Notice,
-    OwedRow, PeerId, PeerRow,
+    AliasRow, DeliveryHistory, Fate, Inserted, JobRow, Keep, NOBODY, NewMessage, Notice, OwedRow,
+    PeerId, PeerKind, PeerRow,
 };
 use peerbus_core::{Stamp, TokenHash};
 use peerbus_wire::{EnvelopeHash, How, MessageId, Seq, Stage};
@@ -128,7 +128,8 @@ impl<T: Target> Work<'_, T> {
             50..80 => self.settle(),
             80..84 => self.reject(),
             84..86 => self.recall(),
-            86..88 => self.sweep(),
+            86 => self.sweep(),
+            87 => self.succeed(),
             88..94 => self.notice(),
             94..97 => {
                 self.write_fates();
@@ -151,8 +152,8 @@ impl<T: Target> Work<'_, T> {
     }
 
     fn put_peer(&mut self) {
-        let endings = [None, Some(Ending::Expire), Some(Ending::Move(PeerId(3)))];
-        let ending = pick(&mut self.rng, endings.into_iter()).flatten();
+        let kinds = [PeerKind::Peer, PeerKind::Ended, PeerKind::Forwarded];
+        let kind = pick(&mut self.rng, kinds.into_iter()).unwrap();
         let peers = &self.target.model().peers;
         let full = peers.len() >= PEERS_MAX;
         let known = pick(&mut self.rng, peers.values());
@@ -172,13 +173,17 @@ impl<T: Target> Work<'_, T> {
             },
             None => PeerRow {
                 id: PeerId(self.head.next_peer),
-                name: format!("Peer-{}", self.head.next_peer),
+                kind,
+                // Others have the name of one that has ended.
+                name: match kind {
+                    PeerKind::Peer => format!("Peer-{}", self.head.next_peer),
+                    _ => "Peer-1".into(),
+                },
                 owner: Some(TokenHash(self.rng.random())),
                 generated: self.rng.random(),
                 ephemeral: self.rng.random(),
                 online: true,
                 last_seen: self.at,
-                ending,
                 delivered: None,
                 mark: peerbus_wire::Mark::parse("e.1"),
                 groups: peerbus_wire::GroupName::parse("g1").into_iter().collect(),
@@ -414,6 +419,19 @@ impl<T: Target> Work<'_, T> {
         self.log.push(&Event::Move { seq, from, to });
         let why = "its session ended".into();
         self.end(recipient, seq, Stage::Recalled { why });
+    }
+
+    /// What one peer was owed another one is owed, but for what that was owed itself.
+    fn succeed(&mut self) {
+        let peers: Vec<_> = self.target.model().peers.keys().copied().collect();
+        let from = pick(&mut self.rng, peers.iter().copied());
+        let to = pick(&mut self.rng, peers.into_iter());
+        let (Some(from), Some(to)) = (from, to.filter(|to| Some(*to) != from)) else {
+            return;
+        };
+        for (_, seq) in self.target.move_queue(from, to).unwrap() {
+            self.log.push(&Event::Move { seq, from, to });
+        }
     }
 
     fn write_fates(&mut self) {

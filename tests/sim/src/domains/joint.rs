@@ -1,6 +1,7 @@
 //! A bridge's process, the stream that leads from it, and what goes outside of that.
 
 use peerbus_core::bridge::{Bridge, Event as Told, Input, Output, ToBroker};
+use peerbus_core::store::PeerKind;
 use peerbus_wire::bridge::{Epoch, Head, Item, Outside, Saying};
 use peerbus_wire::{Domain, Envelope, Mark, Register, Stage};
 
@@ -182,7 +183,7 @@ impl World {
         let tables = self.homes[home].store.tables();
         let mut rows = tables.peers.values();
         let mark = rows
-            .find(|row| row.name == name)
+            .find(|row| row.kind == PeerKind::Peer && row.name == name)
             .and_then(|row| row.mark.clone());
         let known = mark.as_ref().and_then(|mark| {
             let (epoch, number) = mark.as_str().rsplit_once(':')?;

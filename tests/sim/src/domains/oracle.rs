@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use peerbus_core::store::PeerId;
+use peerbus_core::store::{PeerId, PeerKind};
 use peerbus_core::testing::Tables;
 use peerbus_wire::{Envelope, How, MessageId, Seq, Stage};
 
@@ -103,7 +103,9 @@ impl Oracle {
             }
         }
         for row in tables.peers.values() {
-            let Some(mark) = row.mark.as_ref() else {
+            // What stands beside what was forwarded is an epoch.
+            let mark = row.mark.as_ref().filter(|_| row.kind == PeerKind::Peer);
+            let Some(mark) = mark else {
                 continue;
             };
             let Some((epoch, number)) = mark.as_str().rsplit_once(':') else {
@@ -267,7 +269,7 @@ pub(super) fn owed_abroad(tables: &Tables, number: u64, id: Option<&MessageId>) 
     };
     let abroad = |peer: &PeerId| {
         let row = tables.peers.get(peer);
-        row.is_some_and(|row| row.name.contains('@') || row.name.contains(' '))
+        row.is_some_and(|row| row.name.contains('@'))
     };
     let mut owed = tables.deliveries.keys();
     owed.any(|(peer, _, seq)| is_it(seq) && abroad(peer))

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use peerbus_core::audit::{Block, chain};
 use peerbus_core::broker::ConnId;
-use peerbus_core::store::{MessageHead, PeerId};
+use peerbus_core::store::{MessageHead, PeerId, PeerKind};
 use peerbus_wire::{Envelope, Seq, Stage, recipient_of};
 
 use super::{Accepted, End, Oracle};
@@ -37,15 +37,11 @@ impl Said {
                     let recipients = u32::try_from(number(3)).unwrap_or(0);
                     self.accepted.insert(seq, recipients).is_some()
                 }
-                "K" => self.ended.insert((peer(), seq), End::Acked).is_some(),
-                "E" => self.ended.insert((peer(), seq), End::Expired).is_some(),
-                "X" => self.ended.insert((peer(), seq), End::Dead).is_some(),
+                "K" => self.ends_again((peer(), seq), End::Acked),
+                "E" => self.ends_again((peer(), seq), End::Expired),
+                "X" => self.ends_again((peer(), seq), End::Dead),
                 "M" => {
                     let to = PeerId(u32::try_from(number(2)).unwrap_or(0));
-                    // It had a copy of its own of a broadcast, and is done with that.
-                    if let Some(end) = self.ended.remove(&(to, seq)) {
-                        self.ended.insert((peer(), seq), end);
-                    }
                     self.moved.push((peer(), to, seq));
                     false
                 }
@@ -58,6 +54,19 @@ impl Said {
             })?;
         }
         Ok(())
+    }
+
+    /// Notes an end. Says whether there was one before that it cannot have had.
+    fn ends_again(&mut self, (peer, seq): (PeerId, Seq), end: End) -> bool {
+        let Some(earlier) = self.ended.insert((peer, seq), end) else {
+            return false;
+        };
+        // It was done with its own copy of a broadcast before it got that of a name that ended.
+        let mut moved = self.moved.iter();
+        match moved.find(|(_, to, moved)| (*to, *moved) == (peer, seq)) {
+            Some(&(from, ..)) => self.ended.insert((from, seq), earlier).is_some(),
+            None => true,
+        }
     }
 }
 
@@ -119,7 +128,7 @@ impl Oracle {
             passing && away_ms > self.rules.expiry_generated_ms
         };
         let ephemeral = row.is_some_and(|row| row.ephemeral);
-        let ended = row.is_some_and(|row| row.ending.is_some());
+        let ended = row.is_some_and(|row| row.kind == PeerKind::Ended);
         ensure(old || left || ephemeral || ended, "I4", || {
             let name = self.name_of(peer);
             format!(
@@ -218,7 +227,7 @@ impl Oracle {
             let told = writes.iter().any(|write| {
                 matches!(write, Write::Notice(notice) if notice.sender == sender && notice.id == *id)
             });
-            let nobody = known.is_none_or(|row| row.ending.is_some());
+            let nobody = known.is_none_or(|row| row.kind != PeerKind::Peer);
             ensure(told || nobody, "notice", || {
                 let name = self.name_of(*peer);
                 format!("{end:?}: {id} to {name}, and its sender is not told")

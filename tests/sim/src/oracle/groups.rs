@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use peerbus_core::TokenHash;
-use peerbus_core::store::{PeerId, PeerRow};
+use peerbus_core::store::{PeerId, PeerKind, PeerRow};
 use peerbus_wire::{GroupName, recipient_of};
 
 use super::Oracle;
@@ -66,7 +66,7 @@ impl Oracle {
         let member = |row: &&PeerRow| {
             row.id != sender
                 && !row.ephemeral
-                && row.ending.is_none()
+                && row.kind == PeerKind::Peer
                 && row.owner == owner
                 && row.groups.contains(group)
                 && (!row.generated || self.is_here(now_ms, row.id))

@@ -2,7 +2,7 @@
 
 use peerbus_core::TokenHash;
 use peerbus_core::broker::{ConnId, Input};
-use peerbus_core::store::{Ending, PeerId, PeerRow};
+use peerbus_core::store::{PeerId, PeerKind, PeerRow};
 use peerbus_wire::{
     Ack, Address, AuditRecord, Carried, ClientFrame, DeliveryKey, EXT_AUDIT, GroupName,
     RefusalCode, Seq, recipient_of,
@@ -285,7 +285,7 @@ impl Oracle {
                 Write::Audit(block) => self.dated(steady_ms, block.at.steady_ms)?,
                 Write::Notice(notice) => self.dated(steady_ms, notice.at.steady_ms)?,
                 Write::Peer(row) if self.regroups(row) => {}
-                Write::Peer(row) if row.ending.is_some() => {
+                Write::Peer(row) if row.kind != PeerKind::Peer => {
                     if self.online.remove(&row.id) {
                         self.last_online.insert(row.id, steady_ms);
                     }
@@ -349,8 +349,11 @@ impl Oracle {
         if let Some(holder) = self.next_holder(peer, seq, writes) {
             return Some(holder);
         }
-        let Some(Ending::Move(heir)) = self.view.peers.get(&peer)?.ending else {
-            return None;
+        let row = self.view.peers.get(&peer)?;
+        let heir = match row.kind {
+            PeerKind::Peer => return None,
+            // Its name leads to the heir; a bridge has back what it had forwarded.
+            PeerKind::Ended | PeerKind::Forwarded => self.view.resolve(&row.name)?,
         };
         let owed = |write: &Write| matches!(write, Write::Owed(to, owed, _) if (*to, *owed) == (heir, seq));
         writes.iter().any(owed).then_some(heir)
@@ -366,7 +369,7 @@ impl Oracle {
         ensure(owed.is_none(), "I12", || {
             format!("{} was forgotten, and mail waits for it", row.name)
         })?;
-        if row.ephemeral || row.generated || row.ending.is_some() {
+        if row.ephemeral || row.generated || row.kind != PeerKind::Peer {
             return Ok(());
         }
         let mut notices = self.view.notices.range((peer, 0)..=(peer, u64::MAX));

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use peerbus_core::audit::{AuditKey, Verifier};
 use peerbus_core::broker::ConnId;
-use peerbus_core::store::{Fate, MessageHead, OwedRow, PeerId, PeerRow};
+use peerbus_core::store::{Fate, MessageHead, OwedRow, PeerId, PeerKind, PeerRow};
 use peerbus_wire::{DeliveryKey, GroupName, How, MessageId, Register, Seq, Window};
 
 pub use self::hosts::{ProcId, Surfaced};
@@ -405,7 +405,7 @@ impl Oracle {
     /// Names on disk that stay when nobody is there.
     #[must_use]
     pub fn staying(&self) -> Vec<String> {
-        let stays = |row: &&PeerRow| !row.ephemeral && !row.generated && row.ending.is_none();
+        let stays = |row: &&PeerRow| !row.ephemeral && !row.generated && row.kind == PeerKind::Peer;
         let rows = self.durable.peers.values().filter(stays);
         rows.map(|row| row.name.clone()).collect()
     }

@@ -1,7 +1,7 @@
 //! What leaves the broker.
 
 use peerbus_core::broker::{ConnId, Output};
-use peerbus_core::store::{Fate, PeerId};
+use peerbus_core::store::{Fate, PeerId, PeerKind};
 use peerbus_wire::limits::FRAME_BYTES_MAX;
 use peerbus_wire::{BrokerFrame, CloseReason, MessageId, PeersFrame, Receipt, RefusalCode, Stage};
 
@@ -102,7 +102,7 @@ impl Oracle {
         let ended = || {
             let peer = self.conns.get(&conn)?.peer?;
             let row = self.durable.peers.get(&peer)?;
-            row.ending.and(Some(row))
+            (row.kind == PeerKind::Ended).then_some(row)
         };
         let Some(peer) = row.or_else(ended).map(|row| row.id) else {
             return Err(Failure::new(

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use peerbus_core::TokenHash;
-use peerbus_core::store::{AliasRow, Fate, JobRow, MessageHead, Notice, OwedRow, PeerId, PeerRow};
+use peerbus_core::store::{
+    AliasRow, Fate, JobRow, MessageHead, Notice, OwedRow, PeerId, PeerKind, PeerRow,
+};
 use peerbus_wire::{EnvelopeHash, MessageId, Seq};
 
 use crate::disk::Write;
@@ -44,7 +46,7 @@ impl Tables {
                     self.tokens.insert(row.id, owner);
                 }
                 self.names.retain(|_, peer| *peer != row.id);
-                if row.ending.is_none() {
+                if row.kind == PeerKind::Peer {
                     self.names.insert(row.name.to_ascii_lowercase(), row.id);
                 }
                 self.peers.insert(row.id, row.clone());

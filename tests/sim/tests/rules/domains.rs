@@ -16,7 +16,7 @@ fn mark(text: &str) -> Mark {
 }
 
 /// A broker called alpha; its second token may bridge.
-fn alpha() -> Rig {
+pub(crate) fn alpha() -> Rig {
     alpha_with(|_| {})
 }
 
@@ -60,20 +60,20 @@ fn bring(rig: &mut Rig, conn: ConnId, [from, to, id, at]: [&str; 4], again: &str
     rig.text(conn, &frame);
 }
 
-fn says(rig: &mut Rig, conn: ConnId, seq: u64, stage: Stage) {
+pub(crate) fn says(rig: &mut Rig, conn: ConnId, seq: u64, stage: Stage) {
     let key = Seq(seq).key();
     rig.frame(conn, ClientFrame::Progress { key, stage });
 }
 
 /// State and recipient of each statement that a sender was told.
-fn told(rig: &mut Rig, conn: ConnId) -> Vec<(&'static str, Option<String>)> {
+pub(crate) fn told(rig: &mut Rig, conn: ConnId) -> Vec<(&'static str, Option<String>)> {
     let receipts = rig.take(conn).receipts.into_iter();
     receipts
         .map(|receipt| (receipt.stage.word(), receipt.to))
         .collect()
 }
 
-fn to(state: &'static str, to: &str) -> (&'static str, Option<String>) {
+pub(crate) fn to(state: &'static str, to: &str) -> (&'static str, Option<String>) {
     (state, Some(to.to_owned()))
 }
 

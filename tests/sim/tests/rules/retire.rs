@@ -3,6 +3,7 @@
 use peerbus_core::broker::{Command, ConnId, Input};
 use peerbus_wire::{ClientFrame, PeerName, Receipt, Stage};
 
+use crate::domains::{alpha, bridge, says, to, told};
 use crate::rig::{Rig, SECOND, ext, register};
 
 pub(crate) fn retire(rig: &mut Rig, name: &str, to: Option<&str>) -> Result<(), String> {
@@ -234,4 +235,71 @@ fn after_older_mail_new_mail_is_delivered_at_once_again() {
     retire(&mut rig, "bob", Some("cyd")).unwrap();
     rig.send(ada, "ada", "cyd", "m3");
     assert_eq!(rig.delivered(cyd), [1, 3]);
+}
+
+#[test]
+fn a_peer_hands_over_what_one_transaction_may_move_and_the_operator_more() {
+    let mut rig = Rig::new();
+    let (ada, bob, cyd) = (rig.v1("ada"), rig.ext("bob"), rig.ext("cyd"));
+    rig.close(cyd, true);
+    for n in 0..4_097 {
+        rig.send(ada, "ada", "bob", &format!("m{n}"));
+    }
+    rig.take(bob);
+    let successor = || Some("cyd".to_owned());
+    let handed = |rig: &mut Rig| {
+        let successor = successor();
+        rig.frame(bob, ClientFrame::Retire { successor });
+        rig.take(bob).names.remove(0).refused
+    };
+    let why = handed(&mut rig).unwrap();
+    assert!(why.contains("4097 messages wait for bob"), "{why}");
+    rig.ack(bob, 1);
+    assert_eq!(handed(&mut rig), None);
+    // All of it with the answer, whatever comes next.
+    rig.restart();
+    assert_eq!(rig.owed("cyd"), (2..=4_097).collect::<Vec<_>>());
+    let ada = rig.v1("ada");
+    rig.send(ada, "ada", "bob", "more");
+    rig.send(ada, "ada", "bob", "and-more");
+    let dan = rig.ext("dan");
+    rig.close(dan, true);
+    retire(&mut rig, "cyd", Some("dan")).unwrap();
+    assert_eq!(rig.owed("dan"), (2..=4_099).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_successor_that_gets_no_mail_is_not_told_that_its_own_comes_again() {
+    let mut rig = Rig::new();
+    let (ada, bob, cyd) = (rig.ext("ada"), rig.ext("bob"), rig.ext("cyd"));
+    rig.close(cyd, true);
+    rig.send(ada, "ada", "cyd", "m1");
+    rig.send(ada, "ada", "bob", "m2");
+    rig.ack(bob, 2);
+    rig.close(bob, true);
+    retire(&mut rig, "bob", Some("cyd")).unwrap();
+    let cyd = rig.ext("cyd");
+    assert_eq!(again(&mut rig, cyd), [false]);
+}
+
+#[test]
+fn what_waits_for_a_bridge_whose_name_ends_is_told_by_the_addresses_it_was_for() {
+    let mut rig = alpha();
+    let (alice, beta) = (rig.ext("alice"), rig.join(bridge("beta", "B1")));
+    for id in ["m1", "m2"] {
+        rig.send(alice, "alice@alpha", "bob@beta", id);
+    }
+    says(&mut rig, beta, 1, Stage::Forwarded);
+    rig.take(alice);
+    retire(&mut rig, "bridge@beta", None).unwrap();
+    assert_eq!(told(&mut rig, alice), vec![to("expired", "bob@beta"); 2]);
+    let ids = crate::rig::ids(&["m1"]);
+    rig.frame(alice, ClientFrame::Status { ids });
+    let steps = [
+        ("accepted", None),
+        to("forwarded", "bob@beta"),
+        to("expired", "bob@beta"),
+    ];
+    assert_eq!(told(&mut rig, alice), steps);
+    assert_eq!(rig.row("bridge@beta"), None);
 }

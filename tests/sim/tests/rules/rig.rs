@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use peerbus_core::audit::AuditKey;
 use peerbus_core::broker::{Broker, BusEvent, Config, ConnId, Input, Need, Output};
-use peerbus_core::store::{PeerRow, Store, Txn};
+use peerbus_core::store::{PeerKind, PeerRow, Store, Txn};
 use peerbus_core::testing::MemoryStore;
 use peerbus_core::{Now, TokenHash};
 use peerbus_wire::{
@@ -319,7 +319,7 @@ impl Rig {
         loaded
             .peers
             .into_iter()
-            .find(|row| row.name.eq_ignore_ascii_case(name))
+            .find(|row| row.kind == PeerKind::Peer && row.name.eq_ignore_ascii_case(name))
     }
 
     /// What is owed to a name, on disk.

@@ -1,14 +1,17 @@
 //! The other end, for commands: plain blocking I/O.
 
 use std::collections::VecDeque;
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use peerbus_os::lines::BlockingLines;
 use serde_json::{Value, json};
 
+/// Longest line that is read, in bytes: all mail that waits for a user stands in one.
+const LINE_MAX: usize = 16 << 20;
 /// A node answers at once; longer than this nobody waits.
 const ANSWER: Duration = Duration::from_secs(10);
 
@@ -46,7 +49,7 @@ impl From<io::Error> for Refusal {
 /// A connection to a node.
 #[derive(Debug)]
 pub struct Client {
-    stream: BufReader<UnixStream>,
+    lines: BlockingLines<UnixStream>,
     last: u64,
     events: VecDeque<Value>,
     /// How long an event is waited for.
@@ -65,7 +68,7 @@ impl Client {
         let stream = peerbus_os::socket::connect(socket)?;
         peerbus_os::socket::check_listener(&stream)?;
         Ok(Self {
-            stream: BufReader::new(stream),
+            lines: BlockingLines::new(stream, LINE_MAX),
             last: 0,
             events: VecDeque::new(),
             patience: None,
@@ -85,11 +88,11 @@ impl Client {
     ///
     /// When it refuses, or is gone.
     pub fn call(&mut self, method: &str, params: &Value) -> Result<Value, Refusal> {
-        let stream = self.stream.get_ref();
+        let stream = self.lines.get_ref();
         stream.set_read_timeout(Some(self.within))?;
         stream.set_write_timeout(Some(self.within))?;
         let answer = self.ask(method, params);
-        self.stream.get_ref().set_read_timeout(self.patience)?;
+        self.lines.get_ref().set_read_timeout(self.patience)?;
         answer.map_err(|refusal| match refusal {
             Refusal::Lost(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let seconds = self.within.as_secs();
@@ -105,7 +108,7 @@ impl Client {
         self.last += 1;
         let id = self.last;
         let call = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
-        self.stream
+        self.lines
             .get_mut()
             .write_all(format!("{call}\n").as_bytes())?;
         loop {
@@ -150,15 +153,12 @@ impl Client {
     /// When the system will not.
     pub fn set_patience(&mut self, patience: Option<Duration>) -> io::Result<()> {
         self.patience = patience;
-        self.stream.get_ref().set_read_timeout(patience)
+        self.lines.get_ref().set_read_timeout(patience)
     }
 
     fn line(&mut self) -> io::Result<Option<Value>> {
-        let mut line = Vec::new();
-        if self.stream.read_until(b'\n', &mut line)? == 0 {
-            return Ok(None);
-        }
-        Ok(Some(serde_json::from_slice(&line)?))
+        let line = self.lines.read_line()?;
+        Ok(line.map(serde_json::from_slice).transpose()?)
     }
 }
 

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use peerbus_adapter::hooks::{Connection, Peer, RPC_MAX, is_of_an_agent};
+use peerbus_adapter::hooks::{Connection, Peer, is_of_an_agent};
 use peerbus_adapter::mailbox::{Activity, Draft, InjectError};
 use peerbus_adapter::{AuditAction, AuditRecord, rfc3339, wall_ms};
+use peerbus_os::lines::{BoundedLines, NextLine};
 use serde_json::{Map, Value, json};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
@@ -36,7 +37,7 @@ struct Subscription {
 pub(crate) async fn talk(shared: Arc<Shared>, connection: Connection) {
     let Connection {
         first,
-        read,
+        lines,
         mut write,
         caller,
     } = connection;
@@ -71,7 +72,7 @@ pub(crate) async fn talk(shared: Arc<Shared>, connection: Connection) {
         whole: true,
     };
     let hearing = async {
-        ear.hear(first, read).await;
+        ear.hear(first, lines).await;
         // What is answered already is still written.
         std::future::pending::<()>().await;
     };
@@ -90,23 +91,19 @@ struct Ear {
 }
 
 impl Ear {
-    async fn hear(self, first: Vec<u8>, mut read: BufReader<OwnedReadHalf>) {
-        let mut line = first;
+    async fn hear(self, first: NextLine, mut lines: BoundedLines<OwnedReadHalf>) {
+        let mut next = first;
         loop {
-            if line.is_empty() {
+            match next {
+                NextLine::Line => {}
+                NextLine::TooLong => return noted("a line of more than 1 MiB"),
+                NextLine::End => return,
+            }
+            let line = lines.line().trim_ascii();
+            if !line.is_empty() && !self.line(line).await {
                 return;
             }
-            if line.len() > RPC_MAX {
-                return noted("a line of more than 1 MiB");
-            }
-            if !line.trim_ascii().is_empty() && !self.line(&line).await {
-                return;
-            }
-            line.clear();
-            let mut bounded = (&mut read).take(RPC_MAX as u64 + 1);
-            if bounded.read_until(b'\n', &mut line).await.is_err() {
-                return;
-            }
+            next = lines.next().await;
         }
     }
 

@@ -18,9 +18,11 @@ use peerbus_adapter::mailbox::{
 };
 use peerbus_adapter::transcript::{Line, LineReader, Transcript};
 use peerbus_agents::{Agent, Part};
+use peerbus_os::lines::BoundedLines;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::timeout;
@@ -34,7 +36,7 @@ const VERSION: u64 = 1;
 /// How long a program may take to show a text: it may have to begin a conversation.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest line that is read, in bytes.
-const LINE_MAX: u64 = 65_536;
+const LINE_MAX: usize = 65_536;
 /// Lines of the conversation that wait to be looked at; the oldest are forgotten.
 const LINES_MAX: usize = 4_096;
 /// Texts that wait to be written.
@@ -205,12 +207,9 @@ impl Plugin {
     /// Serves one connection to its end.
     async fn serve(self, connection: Connection, mailbox: Mailbox) {
         let Connection {
-            first,
-            read,
-            mut write,
-            ..
+            lines, mut write, ..
         } = connection;
-        let Ok(hello) = serde_json::from_slice::<Hello>(&first) else {
+        let Ok(hello) = serde_json::from_slice::<Hello>(lines.line()) else {
             return;
         };
         if !self.is_ours(&hello) || !write_line(&mut write, &json!({ "peerbus": VERSION })).await {
@@ -229,7 +228,7 @@ impl Plugin {
         self.state().desk = Some(desk.clone());
         let shown = Mutex::default();
         tokio::select! {
-            () = self.hear(read, &shown, &mailbox) => {}
+            () = self.hear(lines, &shown, &mailbox) => {}
             () = ask(write, asked, &shown) => {}
         }
         let mut state = self.state();
@@ -255,8 +254,8 @@ impl Plugin {
     }
 
     /// Hears what it says until the connection ends.
-    async fn hear(&self, mut read: BufReader<OwnedReadHalf>, shown: &Shown, mailbox: &Mailbox) {
-        while let Some(said) = next::<Said>(&mut read).await {
+    async fn hear(&self, mut lines: BoundedLines<OwnedReadHalf>, shown: &Shown, mailbox: &Mailbox) {
+        while let Some(said) = next::<Said>(&mut lines).await {
             if let Some(line) = said.line {
                 let mut state = self.state();
                 if state.lines.len() == LINES_MAX {
@@ -338,11 +337,10 @@ async fn write_line(write: &mut OwnedWriteHalf, what: &Value) -> bool {
 }
 
 /// The next line. `None`: the connection ended, or it is none that is understood.
-async fn next<T: serde::de::DeserializeOwned>(read: &mut BufReader<OwnedReadHalf>) -> Option<T> {
-    let mut line = Vec::new();
-    let mut bounded = read.take(LINE_MAX);
-    bounded.read_until(b'\n', &mut line).await.ok()?;
-    serde_json::from_slice(&line).ok()
+async fn next<T: DeserializeOwned>(lines: &mut BoundedLines<OwnedReadHalf>) -> Option<T> {
+    let line = lines.whole().await?;
+    let short = line.len() <= LINE_MAX;
+    short.then(|| serde_json::from_slice(line).ok())?
 }
 
 fn activity(word: &str) -> Option<Activity> {

@@ -1,12 +1,13 @@
 //! The hook's end: a short-lived process that asks the adapter of its session. Plain blocking I/O,
 //! so that one that waits for days costs next to nothing.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{self, Read, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use peerbus_os::lines::BlockingLines;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -25,9 +26,16 @@ type Above = fn() -> Vec<Ancestor>;
 /// A hook's connection to the adapter of its session.
 #[derive(Debug)]
 pub struct Caller {
-    stream: BufReader<UnixStream>,
+    lines: BlockingLines<WatchedStream>,
+}
+
+/// Is read until a deadline, and for as long as some processes live.
+#[derive(Debug)]
+struct WatchedStream {
+    stream: UnixStream,
     /// Handles on the processes without which there is nothing to wait for.
     lives: Vec<OwnedFd>,
+    deadline: Deadline,
 }
 
 impl Caller {
@@ -37,9 +45,13 @@ impl Caller {
     pub fn find(dirs: &[PathBuf], above: Above) -> Option<Self> {
         let Found { stream, client } = place::find(dirs, &above())?;
         stream.set_write_timeout(Some(ANSWER)).ok()?;
-        Some(Self {
-            stream: BufReader::new(stream),
+        let stream = WatchedStream {
+            stream,
             lives: watch(client, above),
+            deadline: Deadline::NEVER,
+        };
+        Some(Self {
+            lines: BlockingLines::new(stream, line::TELL_MAX),
         })
     }
 
@@ -79,34 +91,27 @@ impl Caller {
     }
 
     fn say(&mut self, what: &impl Serialize) -> Option<()> {
-        self.stream.get_mut().write_all(&line::write(what)?).ok()
+        let stream = &mut self.lines.get_mut().stream;
+        stream.write_all(&line::write(what)?).ok()
     }
 
     /// The next line, if it comes in time.
     fn hear<T: DeserializeOwned>(&mut self, deadline: Deadline) -> Option<T> {
-        let mut line = Vec::new();
-        while line.last() != Some(&b'\n') {
-            if self.stream.buffer().is_empty() {
-                let handles = std::iter::once(self.stream.get_ref().as_fd());
-                let handles: Vec<_> = handles
-                    .chain(self.lives.iter().map(OwnedFd::as_fd))
-                    .collect();
-                if !deadline.readable(&handles) {
-                    return None;
-                }
-            }
-            let got = self.stream.fill_buf().ok()?;
-            let part = got
-                .iter()
-                .position(|byte| *byte == b'\n')
-                .map_or(got.len(), |at| at + 1);
-            if part == 0 || line.len() + part > line::TELL_MAX {
-                return None;
-            }
-            line.extend_from_slice(&got[..part]);
-            self.stream.consume(part);
+        self.lines.get_mut().deadline = deadline;
+        serde_json::from_slice(self.lines.read_line().ok()??).ok()
+    }
+}
+
+impl Read for WatchedStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let handles = std::iter::once(self.stream.as_fd());
+        let handles: Vec<_> = handles
+            .chain(self.lives.iter().map(OwnedFd::as_fd))
+            .collect();
+        if !self.deadline.readable(&handles) {
+            return Err(io::ErrorKind::TimedOut.into());
         }
-        serde_json::from_slice(&line).ok()
+        self.stream.read(buffer)
     }
 }
 

@@ -7,7 +7,7 @@ pub(super) const VERSION: u32 = 1;
 /// Longest first line of a hook, in bytes: the input of a tool stands in it as a text.
 pub const ASK_MAX: usize = 128 * 1024;
 /// Longest line of a program that speaks JSON-RPC, in bytes.
-pub const RPC_MAX: usize = 1024 * 1024;
+pub(super) const RPC_MAX: usize = 1024 * 1024;
 /// Longest line of an adapter, in bytes.
 pub(super) const TELL_MAX: usize = 4 * 1024 * 1024;
 

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use peerbus_os::lines::{BoundedLines, NextLine};
 use peerbus_os::process;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -202,39 +203,41 @@ impl Places {
 /// Reads the first line, which tells what the other end is. `None`: nobody who is served here.
 async fn meet(stream: UnixStream, caller: Peer, own: bool) -> Option<Kind> {
     let (read, write) = stream.into_split();
-    let mut read = BufReader::new(read);
-    let mut first = Vec::new();
-    let mut bounded = (&mut read).take(line::RPC_MAX as u64 + 1);
-    let begun = timeout(FIRST, bounded.read_until(b'\n', &mut first)).await;
-    begun.ok()?.ok()?;
+    let mut lines = BoundedLines::new(read, line::RPC_MAX);
+    let first = timeout(FIRST, lines.next()).await.ok()?;
     let connection = Connection {
         first,
-        read,
+        lines,
         write,
         caller,
     };
-    if is_rpc(&connection.first) {
+    if is_rpc(&connection) {
         return Some(Kind::Rpc(connection));
     }
     if !own {
         tracing::debug!("a process outside the session asked as a hook");
         return None;
     }
-    let short = connection.first.len() <= line::ASK_MAX;
+    let short = connection.lines.line().len() <= line::ASK_MAX;
     short.then_some(Kind::Hook(Hook(connection)))
 }
 
 /// Whether a line is of JSON-RPC. One that is too long to be looked at, or no JSON at all, is no
 /// hook's: whoever serves the rest says what is wrong with it.
-fn is_rpc(first: &[u8]) -> bool {
+fn is_rpc(connection: &Connection) -> bool {
     #[derive(Deserialize)]
     struct Tag {
         #[serde(rename = "jsonrpc")]
         _jsonrpc: IgnoredAny,
     }
+    let first = connection.lines.line();
     let json = || serde_json::from_slice::<IgnoredAny>(first).is_ok();
     let tagged = || serde_json::from_slice::<Tag>(first).is_ok();
-    !first.is_empty() && (first.len() > line::RPC_MAX || tagged() || !json())
+    match connection.first {
+        NextLine::Line => tagged() || !json(),
+        NextLine::TooLong => true,
+        NextLine::End => false,
+    }
 }
 
 /// Who connected: a process of this user's.
@@ -263,13 +266,13 @@ impl Peer {
     }
 }
 
-/// A connection and the first line that came over it.
+/// A connection whose first line was read.
 #[derive(Debug)]
 pub struct Connection {
-    /// The first line; without its end where the connection ended there.
-    pub first: Vec<u8>,
-    /// What comes after it.
-    pub read: BufReader<OwnedReadHalf>,
+    /// What came first.
+    pub first: NextLine,
+    /// Has that line, and reads what comes after it.
+    pub lines: BoundedLines<OwnedReadHalf>,
     /// The way back.
     pub write: OwnedWriteHalf,
     /// Who connected.
@@ -290,7 +293,7 @@ impl Hook {
     /// What it says first. `None`: it does not keep to the lines, and is not answered.
     #[must_use]
     pub fn asked<T: DeserializeOwned>(&self) -> Option<Ask<T>> {
-        let ask: Ask<T> = serde_json::from_slice(&self.0.first).ok()?;
+        let ask: Ask<T> = serde_json::from_slice(self.0.lines.line()).ok()?;
         (ask.v == line::VERSION).then_some(ask)
     }
 
@@ -301,11 +304,8 @@ impl Hook {
 
     /// The next line.
     async fn hear<T: DeserializeOwned>(&mut self) -> Option<T> {
-        let mut line = Vec::new();
-        let mut bounded = (&mut self.0.read).take(line::ASK_MAX as u64);
-        let read = timeout(PATIENCE, bounded.read_until(b'\n', &mut line)).await;
-        read.ok()?.ok()?;
-        serde_json::from_slice(&line).ok()
+        let line = timeout(PATIENCE, self.0.lines.whole()).await;
+        serde_json::from_slice(line.ok()??).ok()
     }
 
     /// Whether it was written.
@@ -326,13 +326,14 @@ impl Hook {
 
     /// Waits until it is gone. It has nothing to say while it waits.
     pub async fn gone(&mut self) {
-        // An error is an end, too.
-        let _ = self.0.read.fill_buf().await;
+        self.0.lines.next().await;
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncReadExt as _;
+
     use super::*;
 
     /// Above any number that Linux gives to a process (`proc(5)`, pid_max).

@@ -14,7 +14,7 @@ mod watch;
 
 pub use caller::Caller;
 pub use deadline::{Deadline, TimedInput};
-pub use line::{ASK_MAX, Ask, RPC_MAX};
+pub use line::{ASK_MAX, Ask};
 pub use listener::{Connection, Hook, Peer, SessionSocket};
 pub use place::{
     Ancestor, INDEX, directories, directory, is_below_an_agent, is_of_an_agent, sweep,

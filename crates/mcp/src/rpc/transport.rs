@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::io;
 
+use peerbus_os::lines::{BoundedLines, NextLine};
 use peerbus_wire::readable;
 use rmcp::RoleServer;
 use rmcp::model::{
@@ -21,10 +22,11 @@ use tokio::io::AsyncRead;
 use tokio::sync::{oneshot, watch};
 
 use super::calls::Calls;
-use super::lines::{LINE_BYTES_MAX, LineReader, Next};
 use super::outbox::{Line, Outbox};
 use crate::arguments::Arguments;
 
+/// Longest line that is read, in bytes: a body of the largest size, every byte of it escaped.
+const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Most messages of a batch.
 const BATCH_MAX: usize = 256;
 
@@ -43,7 +45,7 @@ const BATCH_MAX: usize = 256;
 /// - Answers leave in the order in which they are given; [`Calls`] is told when one has left, when
 ///   the client says something, and when it asks for something.
 pub(super) struct Pipe<R> {
-    lines: LineReader<R>,
+    lines: BoundedLines<R>,
     out: Outbox,
     calls: Calls,
     begun: bool,
@@ -84,7 +86,7 @@ impl<R: AsyncRead + Unpin + Send> Pipe<R> {
     /// `ended` becomes true when the client has closed its end.
     pub(super) fn new(read: R, out: Outbox, calls: Calls, ended: watch::Sender<bool>) -> Self {
         Self {
-            lines: LineReader::new(read),
+            lines: BoundedLines::new(read, LINE_BYTES_MAX),
             out,
             calls,
             begun: false,
@@ -231,16 +233,16 @@ impl<R: AsyncRead + Unpin + Send> Transport<RoleServer> for Pipe<R> {
                 continue;
             }
             match self.lines.next().await {
-                Next::Line => {
+                NextLine::Line => {
                     if let Some(message) = self.sort_line() {
                         return Some(message);
                     }
                 }
-                Next::TooLong => {
+                NextLine::TooLong => {
                     let why = format!("a line has at most {LINE_BYTES_MAX} bytes");
                     self.refuse("null", &invalid_request(why));
                 }
-                Next::End => {
+                NextLine::End => {
                     self.ended.send_replace(true);
                     return None;
                 }

@@ -1,14 +1,15 @@
 //! The other end, for commands: plain blocking I/O.
 
 use std::collections::VecDeque;
-use std::io::{self, Write as _};
+use std::io::{self, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use peerbus_os::lines::BlockingLines;
-use serde_json::{Value, json};
+use peerbus_os::lines::read_line;
+use peerbus_wire::jsonrpc::{RpcError, RpcMessage};
+use serde_json::Value;
 
 /// Longest line that is read, in bytes: all mail that waits for a user stands in one.
 const LINE_MAX: usize = 16 << 20;
@@ -49,7 +50,7 @@ impl From<io::Error> for Refusal {
 /// A connection to a node.
 #[derive(Debug)]
 pub struct Client {
-    lines: BlockingLines<UnixStream>,
+    stream: BufReader<UnixStream>,
     last: u64,
     events: VecDeque<Value>,
     /// How long an event is waited for.
@@ -68,7 +69,7 @@ impl Client {
         let stream = peerbus_os::socket::connect(socket)?;
         peerbus_os::socket::check_listener(&stream)?;
         Ok(Self {
-            lines: BlockingLines::new(stream, LINE_MAX),
+            stream: BufReader::new(stream),
             last: 0,
             events: VecDeque::new(),
             patience: None,
@@ -88,11 +89,11 @@ impl Client {
     ///
     /// When it refuses, or is gone.
     pub fn call(&mut self, method: &str, params: &Value) -> Result<Value, Refusal> {
-        let stream = self.lines.get_ref();
+        let stream = self.stream.get_ref();
         stream.set_read_timeout(Some(self.within))?;
         stream.set_write_timeout(Some(self.within))?;
         let answer = self.ask(method, params);
-        self.lines.get_ref().set_read_timeout(self.patience)?;
+        self.stream.get_ref().set_read_timeout(self.patience)?;
         answer.map_err(|refusal| match refusal {
             Refusal::Lost(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let seconds = self.within.as_secs();
@@ -107,21 +108,17 @@ impl Client {
     fn ask(&mut self, method: &str, params: &Value) -> Result<Value, Refusal> {
         self.last += 1;
         let id = self.last;
-        let call = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
-        self.lines
-            .get_mut()
-            .write_all(format!("{call}\n").as_bytes())?;
+        let call = RpcMessage::request(id, method, params).line();
+        self.stream.get_mut().write_all(call.as_bytes())?;
         loop {
-            let mut line = self
-                .line()?
+            let message = self
+                .message()?
                 .ok_or(io::Error::from(io::ErrorKind::UnexpectedEof))?;
-            if line["method"] == "session/event" {
-                self.events.push_back(line["params"].take());
-            } else if let Some(error) = line.get("error") {
-                let message = error["message"].as_str().unwrap_or_default();
-                return Err(Refusal::Said(message.to_owned()));
-            } else if line["id"] == id {
-                return Ok(line["result"].take());
+            self.events.extend(event(&message));
+            match message.done() {
+                Some(Err(error)) => return Err(Refusal::Said(error.message)),
+                Some(Ok(result)) if message.number() == Some(id) => return Ok(result),
+                _ => {}
             }
         }
     }
@@ -136,11 +133,11 @@ impl Client {
             return Ok(Some(event));
         }
         loop {
-            let Some(mut line) = self.line()? else {
+            let Some(message) = self.message()? else {
                 return Ok(None);
             };
-            if line["method"] == "session/event" {
-                return Ok(Some(line["params"].take()));
+            if let Some(event) = event(&message) {
+                return Ok(Some(event));
             }
         }
     }
@@ -153,13 +150,21 @@ impl Client {
     /// When the system will not.
     pub fn set_patience(&mut self, patience: Option<Duration>) -> io::Result<()> {
         self.patience = patience;
-        self.lines.get_ref().set_read_timeout(patience)
+        self.stream.get_ref().set_read_timeout(patience)
     }
 
-    fn line(&mut self) -> io::Result<Option<Value>> {
-        let line = self.lines.read_line()?;
-        Ok(line.map(serde_json::from_slice).transpose()?)
+    fn message(&mut self) -> io::Result<Option<RpcMessage>> {
+        let wrong = |error: RpcError| io::Error::new(io::ErrorKind::InvalidData, error.message);
+        let line = read_line(&mut self.stream, LINE_MAX)?;
+        let message = line.map(|line| RpcMessage::read(&line));
+        message.transpose().map_err(wrong)
     }
+}
+
+fn event(message: &RpcMessage) -> Option<Value> {
+    let params = message.params.as_ref();
+    let params = params.filter(|_| message.method.as_deref() == Some("session/event"))?;
+    serde_json::from_str(params.get()).ok()
 }
 
 #[cfg(test)]

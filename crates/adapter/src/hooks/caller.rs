@@ -1,13 +1,13 @@
 //! The hook's end: a short-lived process that asks the adapter of its session. Plain blocking I/O,
 //! so that one that waits for days costs next to nothing.
 
-use std::io::{self, Read, Write as _};
+use std::io::{self, BufReader, Read, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use peerbus_os::lines::BlockingLines;
+use peerbus_os::lines::read_line;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -26,7 +26,7 @@ type Above = fn() -> Vec<Ancestor>;
 /// A hook's connection to the adapter of its session.
 #[derive(Debug)]
 pub struct Caller {
-    lines: BlockingLines<WatchedStream>,
+    read: BufReader<WatchedStream>,
 }
 
 /// Is read until a deadline, and for as long as some processes live.
@@ -51,7 +51,7 @@ impl Caller {
             deadline: Deadline::NEVER,
         };
         Some(Self {
-            lines: BlockingLines::new(stream, line::TELL_MAX),
+            read: BufReader::new(stream),
         })
     }
 
@@ -91,14 +91,14 @@ impl Caller {
     }
 
     fn say(&mut self, what: &impl Serialize) -> Option<()> {
-        let stream = &mut self.lines.get_mut().stream;
+        let stream = &mut self.read.get_mut().stream;
         stream.write_all(&line::write(what)?).ok()
     }
 
     /// The next line, if it comes in time.
     fn hear<T: DeserializeOwned>(&mut self, deadline: Deadline) -> Option<T> {
-        self.lines.get_mut().deadline = deadline;
-        serde_json::from_slice(self.lines.read_line().ok()??).ok()
+        self.read.get_mut().deadline = deadline;
+        serde_json::from_slice(&read_line(&mut self.read, line::TELL_MAX).ok()??).ok()
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use peerbus_os::lines::{BoundedLines, NextLine};
+use peerbus_wire::jsonrpc::RpcMessage;
 use peerbus_wire::readable;
 use rmcp::RoleServer;
 use rmcp::model::{
@@ -109,7 +110,7 @@ impl<R: AsyncRead + Unpin + Send> Pipe<R> {
         let text = std::str::from_utf8(line).map(readable);
         let Some(text) = text.ok().filter(|text| is_json(text)) else {
             let why = "a line is not JSON: write one message on each line, in UTF-8";
-            self.refuse("null", &ErrorData::parse_error(why, None));
+            self.refuse(RawValue::NULL, &ErrorData::parse_error(why, None));
             return None;
         };
         let replaced = matches!(text, Cow::Owned(_));
@@ -121,7 +122,7 @@ impl<R: AsyncRead + Unpin + Send> Pipe<R> {
             Ok(batch) if (1..=BATCH_MAX).contains(&batch.len()) => self.batch = batch,
             _ => {
                 let why = format!("a batch has 1 to {BATCH_MAX} messages");
-                self.refuse("null", &invalid_request(why));
+                self.refuse(RawValue::NULL, &invalid_request(why));
             }
         }
         None
@@ -133,7 +134,10 @@ impl<R: AsyncRead + Unpin + Send> Pipe<R> {
             // serde reads structs from lists, too.
             Ok(head) if text.starts_with('{') => head,
             _ => {
-                self.refuse("null", &invalid_request("not a JSON-RPC 2.0 message"));
+                self.refuse(
+                    RawValue::NULL,
+                    &invalid_request("not a JSON-RPC 2.0 message"),
+                );
                 return None;
             }
         };
@@ -155,7 +159,7 @@ impl<R: AsyncRead + Unpin + Send> Pipe<R> {
                 Some(message)
             }
             Err(error) => {
-                self.refuse(id.get(), &error);
+                self.refuse(id, &error);
                 None
             }
         }
@@ -177,11 +181,10 @@ impl<R: AsyncRead + Unpin + Send> Pipe<R> {
         }
     }
 
-    /// Answers a request that rmcp does not see. `id` is JSON text: it can be what rmcp takes for
-    /// none.
-    fn refuse(&self, id: &str, error: &ErrorData) {
-        let error = serde_json::to_string(error).unwrap_or_default();
-        let bytes = format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#).into_bytes();
+    /// Answers a request that rmcp does not see, whose id can be what rmcp takes for none.
+    fn refuse(&self, id: &RawValue, error: &ErrorData) {
+        let answer = RpcMessage::response(id.to_owned(), &Err::<(), _>(error));
+        let bytes = answer.text().into_bytes();
         // A client that does not read any more is noticed where its answers are written.
         let _ = self.out.push(Line {
             bytes,
@@ -240,7 +243,7 @@ impl<R: AsyncRead + Unpin + Send> Transport<RoleServer> for Pipe<R> {
                 }
                 NextLine::TooLong => {
                     let why = format!("a line has at most {LINE_BYTES_MAX} bytes");
-                    self.refuse("null", &invalid_request(why));
+                    self.refuse(RawValue::NULL, &invalid_request(why));
                 }
                 NextLine::End => {
                     self.ended.send_replace(true);

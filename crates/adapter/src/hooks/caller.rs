@@ -8,11 +8,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use peerbus_os::lines::read_line;
+use peerbus_wire::jsonrpc::RpcMessage;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::json;
 
 use super::deadline::Deadline;
-use super::line::{self, Ask, Go, Tell, Took};
+use super::line::{Ask, HOOK, OFFER_MAX, Offer, TOOK};
 use super::place::{self, Ancestor, Found};
 
 /// How long the adapter may take for a line that it owes.
@@ -76,29 +78,33 @@ impl Caller {
     /// started this process, or the adapter is gone.
     #[must_use]
     pub fn ask(mut self, on: impl Serialize, wait: bool, deadline: Deadline) -> Option<String> {
-        let v = line::VERSION;
-        self.say(&Ask { v, wait, on })?;
         let until = if wait { Deadline::NEVER } else { deadline };
-        let tell: Tell = self.hear(until)?;
-        let text = tell.text.filter(|_| tell.v == v)?;
-        self.say(&Took { took: true })?;
+        let offer: Offer = self.request(1, HOOK, &Ask { wait, on }, until)?;
+        let text = offer.text?;
         let until = if wait {
             Deadline::after(ANSWER)
         } else {
             deadline
         };
-        self.hear::<Go>(until)?.go.then_some(text)
+        let _shows: IgnoredAny = self.request(2, TOOK, &json!({}), until)?;
+        Some(text)
     }
 
-    fn say(&mut self, what: &impl Serialize) -> Option<()> {
-        let stream = &mut self.read.get_mut().stream;
-        stream.write_all(&line::write(what)?).ok()
-    }
-
-    /// The next line, if it comes in time.
-    fn hear<T: DeserializeOwned>(&mut self, deadline: Deadline) -> Option<T> {
-        self.read.get_mut().deadline = deadline;
-        serde_json::from_slice(&read_line(&mut self.read, line::TELL_MAX).ok()??).ok()
+    /// What a request is answered, if it is in time.
+    fn request<T: DeserializeOwned>(
+        &mut self,
+        id: u64,
+        method: &str,
+        params: &impl Serialize,
+        deadline: Deadline,
+    ) -> Option<T> {
+        let stream = self.read.get_mut();
+        stream.deadline = deadline;
+        let request = RpcMessage::request(id, method, params).line();
+        stream.stream.write_all(request.as_bytes()).ok()?;
+        let answer = RpcMessage::read(&read_line(&mut self.read, OFFER_MAX).ok()??).ok()?;
+        let answers = answer.number() == Some(id);
+        serde_json::from_str(answer.result.filter(|_| answers)?.get()).ok()
     }
 }
 

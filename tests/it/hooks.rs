@@ -293,9 +293,11 @@ fn a_process_that_is_no_child_of_the_session_gets_nothing() {
     };
     let connect = || std::os::unix::net::UnixStream::connect(socket).expect("the adapter listens");
     let mut hook = connect();
-    let ask = json!({ "v": 1, "wait": false, "on": {
+    let on = json!({
         "hook_event_name": TOOL, "session_id": "stranger", "transcript_path": "/tmp/mine.jsonl",
-    } });
+    });
+    let params = json!({ "wait": false, "on": on });
+    let ask = json!({ "jsonrpc": "2.0", "id": 1, "method": "hook", "params": params });
     // It may be refused before it has spoken.
     let _ = writeln!(hook, "{ask}");
     let mut answer = Vec::new();

@@ -66,8 +66,12 @@ fn who_does_not_keep_to_the_lines_is_closed_and_logged_once() {
         ("{\"jsonrpc\":", Some("-32700")),
         (&*format!("{ping}\nhello"), Some("-32700")),
         (&*long, None),
-        // A hook's, which only the session's own client has.
-        ("{}", None),
+        // Of what only the session's own client runs.
+        (r#"{"jsonrpc":"2.0","id":1,"method":"hook"}"#, None),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"session/attach"}"#,
+            None,
+        ),
     ] {
         let mut stream = UnixStream::connect(&socket).expect("it listens");
         // It may be closed before it has read all.

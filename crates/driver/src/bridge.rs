@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use peerbus_mcp::Client as Who;
+use peerbus_wire::jsonrpc::{RpcMessage, raw};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -35,7 +36,7 @@ struct State {
     last: u64,
     open: BTreeMap<u64, Open>,
     /// What `initialize` was answered, for each client that asks.
-    hello: Option<Box<RawValue>>,
+    hello: Option<RpcMessage>,
     /// Clients that ask before it is there.
     early: Vec<(Client, String, Box<RawValue>)>,
 }
@@ -47,26 +48,9 @@ struct Open {
     id: Box<RawValue>,
 }
 
-/// An MCP message, as it was written.
-#[derive(Default, Serialize, Deserialize)]
-struct Message {
-    #[serde(default)]
-    jsonrpc: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    id: Option<Box<RawValue>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    method: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    params: Option<Box<RawValue>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    result: Option<Box<RawValue>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    error: Option<Box<RawValue>>,
-}
-
 #[derive(Serialize)]
 struct Carried {
-    mcp_response: Message,
+    mcp_response: RpcMessage,
 }
 
 #[derive(Deserialize)]
@@ -114,16 +98,14 @@ impl Bridge {
     /// begin with. Some ask only when their first turn begins.
     pub(crate) async fn introduce(&self, who: &Who) {
         let hello = json!({
-            "jsonrpc": "2.0", "id": HELLO, "method": "initialize",
-            "params": {
-                "protocolVersion": "2025-11-25",
-                "capabilities": {},
-                "clientInfo": { "name": who.name, "version": who.version },
-            },
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": { "name": who.name, "version": who.version },
         });
-        self.pass(hello.to_string()).await;
-        let begin = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
-        self.pass(begin.to_string()).await;
+        self.pass(&RpcMessage::request(HELLO, "initialize", &hello))
+            .await;
+        self.pass(&RpcMessage::call(None, "notifications/initialized", None))
+            .await;
     }
 
     /// A message of a client's. Gives who it says it is, where it introduces itself.
@@ -133,7 +115,7 @@ impl Bridge {
         request_id: String,
         message: &RawValue,
     ) -> Option<Who> {
-        let Ok(message) = serde_json::from_str::<Message>(message.get()) else {
+        let Ok(message) = serde_json::from_str::<RpcMessage>(message.get()) else {
             let why = "the message is no JSON-RPC message";
             client.say(stream::failure(&request_id, why)).await;
             return None;
@@ -158,7 +140,8 @@ impl Bridge {
                     state.open.insert(number, open);
                     number
                 };
-                self.forward(method, Some(number), message.params).await;
+                self.pass(&RpcMessage::call(raw(&number), method, message.params))
+                    .await;
             }
             (Some(method), None) => {
                 self.notification(client, method, message.params).await;
@@ -184,7 +167,7 @@ impl Bridge {
             hello
         };
         if let Some(hello) = hello {
-            answer(client, &request_id, id, Ok(hello)).await;
+            answer(client, &request_id, id, hello).await;
         }
     }
 
@@ -199,12 +182,10 @@ impl Bridge {
                 else {
                     return;
                 };
-                let line = json!({
-                    "jsonrpc": "2.0", "method": method, "params": { "requestId": number },
-                });
-                self.pass(line.to_string()).await;
+                let params = json!({ "requestId": number });
+                self.pass(&RpcMessage::notification(method, &params)).await;
             }
-            _ => self.forward(method, None, params).await,
+            _ => self.pass(&RpcMessage::call(None, method, params)).await,
         }
     }
 
@@ -217,78 +198,43 @@ impl Bridge {
             .map(|(number, _)| *number)
     }
 
-    async fn forward(&self, method: &str, number: Option<u64>, params: Option<Box<RawValue>>) {
-        let message = Message {
-            jsonrpc: "2.0".to_owned(),
-            id: number.and_then(|number| serde_json::value::to_raw_value(&number).ok()),
-            method: Some(method.to_owned()),
-            params,
-            ..Message::default()
-        };
-        if let Ok(line) = serde_json::to_string(&message) {
-            self.pass(line).await;
-        }
-    }
-
-    async fn pass(&self, line: String) {
+    async fn pass(&self, message: &RpcMessage) {
         // It fails when the server has ended, and everything with it.
-        let _ = self.lines.send(line).await;
+        let _ = self.lines.send(message.line()).await;
     }
 
     /// A line of the server's.
     async fn carry(&self, line: &str) {
-        let Ok(message) = serde_json::from_str::<Message>(line) else {
+        let Ok(message) = RpcMessage::read(line.as_bytes()) else {
             return;
         };
-        let id = message
-            .id
-            .as_ref()
-            .and_then(|id| id.get().parse::<u64>().ok());
-        let (None, Some(number)) = (&message.method, id) else {
+        let (None, Some(number)) = (&message.method, message.number()) else {
             // What the server asks is about its own streams, and a pair in memory loses nothing.
             tracing::debug!(method = message.method, "the server speaks by itself");
             return;
         };
-        let said = match (message.result, message.error) {
-            (Some(result), _) => Ok(result),
-            (None, Some(error)) => Err(error),
-            (None, None) => return,
-        };
-        if let (HELLO, Ok(hello)) = (number, &said) {
+        if number == HELLO && message.result.is_some() {
             let early = {
                 let mut state = self.state();
-                state.hello = Some(hello.clone());
+                state.hello = Some(message.clone());
                 std::mem::take(&mut state.early)
             };
             for (client, request_id, id) in early {
-                answer(&client, &request_id, id, Ok(hello.clone())).await;
+                answer(&client, &request_id, id, message.clone()).await;
             }
             return;
         }
         let open = self.state().open.remove(&number);
         if let Some(open) = open {
-            answer(&open.client, &open.request_id, open.id, said).await;
+            answer(&open.client, &open.request_id, open.id, message).await;
         }
     }
 }
 
-async fn answer(
-    client: &Client,
-    request_id: &str,
-    id: Box<RawValue>,
-    said: Result<Box<RawValue>, Box<RawValue>>,
-) {
-    let (result, error) = match said {
-        Ok(result) => (Some(result), None),
-        Err(error) => (None, Some(error)),
-    };
-    let mcp_response = Message {
-        jsonrpc: "2.0".to_owned(),
-        id: Some(id),
-        result,
-        error,
-        ..Message::default()
-    };
+/// What the server answered, to the request as the client numbered it.
+async fn answer(client: &Client, request_id: &str, id: Box<RawValue>, mut answer: RpcMessage) {
+    answer.id = Some(id);
+    let mcp_response = answer;
     client
         .say(stream::success(request_id, &Carried { mcp_response }))
         .await;
@@ -317,11 +263,7 @@ impl Carrying {
         } = self;
         let up = async {
             while let Some(line) = waiting.recv().await {
-                if write
-                    .write_all(format!("{line}\n").as_bytes())
-                    .await
-                    .is_err()
-                {
+                if write.write_all(line.as_bytes()).await.is_err() {
                     return;
                 }
             }

@@ -5,8 +5,9 @@ use std::io;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use peerbus_os::lines::{BoundedLines, NextLine};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncRead, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -15,7 +16,7 @@ use crate::Transport;
 use crate::socket::{LINE_MAX, Line, Place, Socket, TOKEN};
 
 /// Longest line of its stderr, in bytes.
-const ERROR_LINE_MAX: u64 = 4_096;
+const ERROR_LINE_MAX: usize = 4_096;
 /// Lines that wait to be written.
 const WAITING_MAX: usize = 64;
 /// How long a client that has nothing to do may take to end once its input is closed.
@@ -33,7 +34,7 @@ pub(crate) struct Process {
     pub(crate) client: Client,
     pub(crate) writing: Writing,
     pub(crate) output: Output,
-    pub(crate) errors: Lines<ChildStderr>,
+    pub(crate) errors: BoundedLines<ChildStderr>,
 }
 
 /// Writes to the client, as long as it is polled. Dropped, it closes what it writes to.
@@ -44,7 +45,7 @@ pub(crate) enum Writing {
 
 /// What the client says.
 pub(crate) enum Output {
-    Stdout(Lines<ChildStdout>),
+    Stdout(BoundedLines<ChildStdout>),
     Socket(mpsc::Receiver<String>),
 }
 
@@ -57,12 +58,6 @@ const ELSEWHERE: [&str; 3] = [
 const REMOTE: &str = "CLAUDE_CODE_REMOTE";
 /// Variables that name what is reached without a proxy.
 const DIRECT: [&str; 2] = ["NO_PROXY", "no_proxy"];
-
-/// The lines of a stream, each of a bounded length.
-pub(crate) struct Lines<R> {
-    read: BufReader<R>,
-    max: u64,
-}
 
 /// Starts a client in a process group of its own, so that a key that interrupts the driver does not
 /// reach it first.
@@ -111,10 +106,7 @@ pub(crate) fn start(
     let (writing, output) = match place {
         None => {
             let stdin = child.stdin.take().ok_or_else(missing)?;
-            let lines = Lines {
-                read: BufReader::new(stdout),
-                max: LINE_MAX,
-            };
+            let lines = BoundedLines::new(stdout, LINE_MAX);
             (Writing::Stdin(stdin, waiting), Output::Stdout(lines))
         }
         Some(place) => {
@@ -127,10 +119,7 @@ pub(crate) fn start(
         client: Client(sender),
         writing,
         output,
-        errors: Lines {
-            read: BufReader::new(stderr),
-            max: ERROR_LINE_MAX,
-        },
+        errors: BoundedLines::new(stderr, ERROR_LINE_MAX),
     })
 }
 
@@ -175,20 +164,17 @@ impl Output {
     /// The next line. `None`: there are no more.
     pub(crate) async fn next(&mut self) -> Option<String> {
         match self {
-            Self::Stdout(lines) => lines.next().await,
+            Self::Stdout(lines) => next_text(lines).await,
             Self::Socket(lines) => lines.recv().await,
         }
     }
 }
 
-impl<R: tokio::io::AsyncRead + Unpin> Lines<R> {
-    /// The next line, or its beginning where it is too long. `None`: there are no more.
-    pub(crate) async fn next(&mut self) -> Option<String> {
-        let mut line = Vec::new();
-        let mut bounded = (&mut self.read).take(self.max);
-        bounded.read_until(b'\n', &mut line).await.ok()?;
-        (!line.is_empty()).then(|| String::from_utf8_lossy(&line).trim_end().to_owned())
-    }
+/// The next line, or its beginning where it is too long. `None`: there are no more.
+pub(crate) async fn next_text(lines: &mut BoundedLines<impl AsyncRead + Unpin>) -> Option<String> {
+    let next = lines.next().await;
+    let text = || String::from_utf8_lossy(lines.line()).trim_end().to_owned();
+    (next != NextLine::End).then(text)
 }
 
 /// Ends a client: in an orderly way if it has nothing to do, and in any case. Nothing must be read

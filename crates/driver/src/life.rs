@@ -306,7 +306,7 @@ impl Driver<'_> {
         };
         let last = Mutex::new(None);
         let complain = async {
-            while let Some(line) = errors.next().await {
+            while let Some(line) = client::next_text(&mut errors).await {
                 let line = escape(&line, WHY_CHARS);
                 tracing::warn!("Claude Code: {line}");
                 *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);

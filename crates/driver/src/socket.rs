@@ -23,7 +23,7 @@ use crate::ledger::Ledger;
 use crate::stream;
 
 /// Longest line that is read, in bytes: the result of a tool may hold pictures.
-pub(crate) const LINE_MAX: u64 = 32 << 20;
+pub(crate) const LINE_MAX: usize = 32 << 20;
 /// The variable in which the client reads the token.
 pub(crate) const TOKEN: &str = "CLAUDE_CODE_SESSION_ACCESS_TOKEN";
 /// How long a client may take to come, and to come back. After a cut it takes about one second.
@@ -317,10 +317,9 @@ impl Socket {
         self.taken += 1;
         let number = self.taken;
         let (client, holder, ours) = (self.client, self.holder, stream.local_addr());
-        let most = usize::try_from(LINE_MAX).unwrap_or(usize::MAX);
         let config = WebSocketConfig::default()
-            .max_message_size(Some(most))
-            .max_frame_size(Some(most));
+            .max_message_size(Some(LINE_MAX))
+            .max_frame_size(Some(LINE_MAX));
         let joins = self.joining.spawn(async move {
             let mut held = None;
             // Lines are short, and wait for each other.

@@ -8,6 +8,7 @@ mod asked;
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
 
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 pub use asked::{Asked, INPUT_MAX, Rule, digest};
@@ -35,7 +36,8 @@ pub enum Source {
 }
 
 /// What is decided.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Decision {
     /// This once.
     Allow,
@@ -54,13 +56,6 @@ impl Decision {
             Self::Deny => "deny",
             Self::AllowAlways => "allow_always",
         }
-    }
-
-    /// Reads its word.
-    #[must_use]
-    pub fn parse(word: &str) -> Option<Self> {
-        let all = [Self::Allow, Self::Deny, Self::AllowAlways];
-        all.into_iter().find(|decision| decision.word() == word)
     }
 }
 
@@ -118,9 +113,10 @@ impl Verdict {
 }
 
 /// What somebody wants a request to become.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Wish {
     /// The request.
+    #[serde(rename = "request_id")]
     pub id: String,
     /// What it is to become.
     pub decision: Decision,
@@ -135,7 +131,7 @@ pub struct Wish {
 }
 
 /// What somebody wants a message that waits to become.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Choice {
     /// The message's id.
     pub id: String,
@@ -143,8 +139,6 @@ pub struct Choice {
     pub from: Option<String>,
     /// Stands for what was seen of it. Not needed where the agent does not get it.
     pub digest: Option<String>,
-    /// The agent gets it.
-    pub show: bool,
 }
 
 /// Why a wish is not granted.

@@ -1,14 +1,18 @@
 //! The other end, for commands: plain blocking I/O.
 
 use std::collections::VecDeque;
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::io::{self, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use peerbus_os::lines::read_line;
+use peerbus_wire::jsonrpc::{RpcError, RpcMessage};
+use serde_json::Value;
 
+/// Longest line that is read, in bytes: all mail that waits for a user stands in one.
+const LINE_MAX: usize = 16 << 20;
 /// A node answers at once; longer than this nobody waits.
 const ANSWER: Duration = Duration::from_secs(10);
 
@@ -104,21 +108,17 @@ impl Client {
     fn ask(&mut self, method: &str, params: &Value) -> Result<Value, Refusal> {
         self.last += 1;
         let id = self.last;
-        let call = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
-        self.stream
-            .get_mut()
-            .write_all(format!("{call}\n").as_bytes())?;
+        let call = RpcMessage::request(id, method, params).line();
+        self.stream.get_mut().write_all(call.as_bytes())?;
         loop {
-            let mut line = self
-                .line()?
+            let message = self
+                .message()?
                 .ok_or(io::Error::from(io::ErrorKind::UnexpectedEof))?;
-            if line["method"] == "session/event" {
-                self.events.push_back(line["params"].take());
-            } else if let Some(error) = line.get("error") {
-                let message = error["message"].as_str().unwrap_or_default();
-                return Err(Refusal::Said(message.to_owned()));
-            } else if line["id"] == id {
-                return Ok(line["result"].take());
+            self.events.extend(event(&message));
+            match message.done() {
+                Some(Err(error)) => return Err(Refusal::Said(error.message)),
+                Some(Ok(result)) if message.number() == Some(id) => return Ok(result),
+                _ => {}
             }
         }
     }
@@ -133,11 +133,11 @@ impl Client {
             return Ok(Some(event));
         }
         loop {
-            let Some(mut line) = self.line()? else {
+            let Some(message) = self.message()? else {
                 return Ok(None);
             };
-            if line["method"] == "session/event" {
-                return Ok(Some(line["params"].take()));
+            if let Some(event) = event(&message) {
+                return Ok(Some(event));
             }
         }
     }
@@ -153,13 +153,18 @@ impl Client {
         self.stream.get_ref().set_read_timeout(patience)
     }
 
-    fn line(&mut self) -> io::Result<Option<Value>> {
-        let mut line = Vec::new();
-        if self.stream.read_until(b'\n', &mut line)? == 0 {
-            return Ok(None);
-        }
-        Ok(Some(serde_json::from_slice(&line)?))
+    fn message(&mut self) -> io::Result<Option<RpcMessage>> {
+        let wrong = |error: RpcError| io::Error::new(io::ErrorKind::InvalidData, error.message);
+        let line = read_line(&mut self.stream, LINE_MAX)?;
+        let message = line.map(|line| RpcMessage::read(&line));
+        message.transpose().map_err(wrong)
     }
+}
+
+fn event(message: &RpcMessage) -> Option<Value> {
+    let params = message.params.as_ref();
+    let params = params.filter(|_| message.method.as_deref() == Some("session/event"))?;
+    serde_json::from_str(params.get()).ok()
 }
 
 #[cfg(test)]

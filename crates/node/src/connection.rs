@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use peerbus_adapter::hooks::{Connection, Peer, RPC_MAX, is_of_an_agent};
+use peerbus_adapter::hooks::{Connection, Peer, is_of_an_agent};
 use peerbus_adapter::mailbox::{Activity, Draft, InjectError};
 use peerbus_adapter::{AuditAction, AuditRecord, rfc3339, wall_ms};
+use peerbus_os::lines::{BoundedLines, NextLine};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
@@ -17,7 +19,7 @@ use crate::approvals::{By, Choice, Wish};
 use crate::ask::{resolved, verdict_record};
 use crate::control::{self, Control};
 use crate::gates::{self, Gate};
-use crate::protocol::{self, Call, Error, Kinds, Request};
+use crate::protocol::{self, Call, Error, InjectMode, Kinds, Request};
 use crate::{Shared, named};
 
 /// Answers that wait to be written. Who does not read them is not heard further.
@@ -36,7 +38,7 @@ struct Subscription {
 pub(crate) async fn talk(shared: Arc<Shared>, connection: Connection) {
     let Connection {
         first,
-        read,
+        lines,
         mut write,
         caller,
     } = connection;
@@ -52,7 +54,7 @@ pub(crate) async fn talk(shared: Arc<Shared>, connection: Connection) {
     let Ok(_place) = place else {
         let error =
             Error::unable("as many programs as may be are connected to this session already");
-        let line = error.line(&Value::Null);
+        let line = protocol::answer(RawValue::NULL.to_owned(), Err(error));
         let _ = timeout(PATIENCE, write.write_all(line.as_bytes())).await;
         return;
     };
@@ -71,7 +73,7 @@ pub(crate) async fn talk(shared: Arc<Shared>, connection: Connection) {
         whole: true,
     };
     let hearing = async {
-        ear.hear(first, read).await;
+        ear.hear(first, lines).await;
         // What is answered already is still written.
         std::future::pending::<()>().await;
     };
@@ -90,23 +92,19 @@ struct Ear {
 }
 
 impl Ear {
-    async fn hear(self, first: Vec<u8>, mut read: BufReader<OwnedReadHalf>) {
-        let mut line = first;
+    async fn hear(self, first: NextLine, mut lines: BoundedLines<OwnedReadHalf>) {
+        let mut next = first;
         loop {
-            if line.is_empty() {
+            match next {
+                NextLine::Line => {}
+                NextLine::TooLong => return noted("a line of more than 1 MiB"),
+                NextLine::End => return,
+            }
+            let line = lines.line().trim_ascii();
+            if !line.is_empty() && !self.line(line).await {
                 return;
             }
-            if line.len() > RPC_MAX {
-                return noted("a line of more than 1 MiB");
-            }
-            if !line.trim_ascii().is_empty() && !self.line(&line).await {
-                return;
-            }
-            line.clear();
-            let mut bounded = (&mut read).take(RPC_MAX as u64 + 1);
-            if bounded.read_until(b'\n', &mut line).await.is_err() {
-                return;
-            }
+            next = lines.next().await;
         }
     }
 
@@ -119,7 +117,8 @@ impl Ear {
             Err(error) => {
                 noted("a line that is no JSON");
                 // It is gone either way.
-                let _ = self.answers.send(error.line(&Value::Null)).await;
+                let answer = protocol::answer(RawValue::NULL.to_owned(), Err(error));
+                let _ = self.answers.send(answer).await;
                 return false;
             }
         };
@@ -128,12 +127,8 @@ impl Ear {
             Ok(call) => self.call(call, &mut begins).await,
             Err(error) => Err(error),
         };
-        let answer = match done {
-            Ok(result) => id.map(|id| protocol::answer(&id, &result)),
-            Err(error) => id.map(|id| error.line(&id)),
-        };
-        if let Some(answer) = answer
-            && self.answers.send(answer).await.is_err()
+        if let Some(id) = id
+            && self.answers.send(protocol::answer(id, done)).await.is_err()
         {
             return false;
         }
@@ -146,14 +141,15 @@ impl Ear {
     async fn call(&self, call: Call, begins: &mut Option<Subscription>) -> Result<Value, Error> {
         let shared = &self.shared;
         Ok(match call {
-            Call::Initialize(revision) => {
+            Call::Initialize { revision } => {
                 let gates = shared.gates();
                 let interrupt = gates.interrupt && shared.about.control.is_some();
-                protocol::initialized(&revision, gates.inject, interrupt, gates.approve)
+                protocol::initialized(revision.as_deref(), gates.inject, interrupt, gates.approve)
             }
-            Call::Ping => json!({}),
-            Call::Status => shared.told(),
-            Call::Subscribe { kinds, since } => {
+            Call::Ping {} => json!({}),
+            Call::Status {} => shared.told(),
+            Call::Subscribe { events, since } => {
+                let kinds = events.unwrap_or(Kinds::ALL);
                 // What was written before anybody asked for it is not news.
                 shared.look();
                 let last = shared.last();
@@ -170,8 +166,9 @@ impl Ear {
             Call::Inject {
                 prompt,
                 source,
-                interrupts,
+                mode,
             } => {
+                let interrupts = mode == Some(InjectMode::Interrupt);
                 let done = self.inject(&source, &prompt, interrupts).await;
                 self.written(AuditAction::Inject, "done", &source, &done);
                 done?
@@ -197,11 +194,12 @@ impl Ear {
                 done?;
                 json!({ "accepted": true })
             }
-            Call::Held => {
+            Call::Held {} => {
                 self.is_no_agent("look at mail that waits for its user")?;
                 shared.held()
             }
-            Call::Decide(choice) => self.decide_held(&choice)?,
+            Call::Release(choice) => self.decide_held(&choice, true)?,
+            Call::Refuse(choice) => self.decide_held(&choice, false)?,
             Call::Approve(wish) => self.approve(wish)?,
         })
     }
@@ -218,10 +216,10 @@ impl Ear {
         Ok(Value::Object(resolved(&id, &verdict)))
     }
 
-    fn decide_held(&self, choice: &Choice) -> Result<Value, Error> {
+    fn decide_held(&self, choice: &Choice, show: bool) -> Result<Value, Error> {
         self.is_no_agent("decide about mail that waits for its user")?;
-        let decided = self.shared.decide_held(choice)?;
-        let Choice { id, show, .. } = choice;
+        let decided = self.shared.decide_held(choice, show)?;
+        let id = &choice.id;
         let Peer { uid, pid } = self.caller;
         tracing::info!(id, uid, pid, show, "mail that waited was decided about");
         Ok(decided)

@@ -19,7 +19,7 @@ impl Shared {
     }
 
     /// The agent gets a message that waits, or its sender is told that it does not.
-    pub(crate) fn decide_held(&self, choice: &Choice) -> Result<Value, Error> {
+    pub(crate) fn decide_held(&self, choice: &Choice, show: bool) -> Result<Value, Error> {
         let is_of = |mail: &Mail| {
             let from = choice.from.as_deref();
             mail.inbound.id == choice.id
@@ -27,13 +27,13 @@ impl Shared {
         };
         let is_seen = |mail: &Mail| {
             let seen = choice.digest.as_deref();
-            seen.map_or(!choice.show, |seen| told(mail)["digest"] == seen)
+            seen.map_or(!show, |seen| told(mail)["digest"] == seen)
         };
         if !self.mailbox.withheld().iter().any(|mail| is_of(mail)) {
             return Err(unknown());
         }
         let meant = |mail: &Mail| is_of(mail) && is_seen(mail);
-        let decided = self.mailbox.decide(meant, choice.show);
+        let decided = self.mailbox.decide(meant, show);
         let mail = decided.map_err(|undecided| match undecided {
             Undecided::Unknown => Error::params(
                 "`digest` is not that of a message of that id: pass the one that came with what \
@@ -45,7 +45,7 @@ impl Shared {
             Undecided::Gone => unknown(),
         })?;
         let (id, from) = (&mail.inbound.id, &mail.inbound.from);
-        Ok(json!({ "id": id, "from": from, "released": choice.show }))
+        Ok(json!({ "id": id, "from": from, "released": show }))
     }
 }
 

@@ -1,18 +1,18 @@
 //! The lines: JSON-RPC 2.0, one text a line, as MCP has it. `docs/NODE_PROTOCOL.md` has every message.
 
 use peerbus_adapter::mailbox::SOURCE_CHARS;
+use peerbus_wire::jsonrpc::{
+    INVALID_REQUEST, NO_JSON, RpcError, RpcMessage, UNKNOWN_METHOD, WRONG_PARAMS,
+};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::approvals::{Choice, Decision, Refused, Wish};
+use crate::approvals::{Choice, Refused, Wish};
 
 /// The revisions of MCP that are echoed at `initialize`; others are answered with the last.
 const REVISIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 
-/// What a line that is no JSON is answered before the connection is closed.
-const PARSE: i64 = -32700;
-const INVALID_REQUEST: i64 = -32600;
-const UNKNOWN_METHOD: i64 = -32601;
-const WRONG_PARAMS: i64 = -32602;
 /// What was asked cannot be done now.
 const UNABLE: i64 = -32000;
 /// A gate is closed, or what was asked is not for the caller.
@@ -22,6 +22,8 @@ const CLOSED: i64 = -32003;
 /// memory for those who asked.
 const ID_MAX: usize = 1_024;
 const QUOTED_CHARS: usize = 64;
+/// What is left of a sentence that repeats what was said, at its beginning and at its end.
+const SENTENCE_CHARS: (usize, usize) = (100, 300);
 /// Longest sentence to the model in a verdict, in characters.
 const MESSAGE_CHARS: usize = 1_000;
 
@@ -39,7 +41,8 @@ pub const SUBTYPES: [&str; 8] = [
 pub(crate) const SET_MODE: &str = "set_permission_mode";
 
 /// What happens in a session. The words are the protocol's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// Somebody says something.
     Message,
@@ -84,8 +87,9 @@ impl Kind {
     }
 }
 
-/// A choice of kinds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A choice of kinds; in JSON a list of their words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(from = "Vec<Kind>")]
 pub struct Kinds([bool; Kind::ALL.len()]);
 
 impl Kinds {
@@ -106,73 +110,106 @@ impl Kinds {
     }
 }
 
-/// What somebody asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+impl From<Vec<Kind>> for Kinds {
+    fn from(kinds: Vec<Kind>) -> Self {
+        Self(Kind::ALL.map(|kind| kinds.contains(&kind)))
+    }
+}
+
+/// What somebody asks for. Members that are not known are ignored.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(tag = "method", content = "params")]
 pub enum Call {
-    /// `initialize`: with this revision of MCP.
-    Initialize(String),
-    /// `ping`
-    Ping,
-    /// `session/subscribe`
+    /// Asks what is served here. Not needed before anything else.
+    #[serde(rename = "initialize")]
+    Initialize {
+        /// The revision of MCP that the caller speaks.
+        #[serde(rename = "protocolVersion")]
+        revision: Option<String>,
+    },
+    /// Asks whether somebody is there.
+    #[serde(rename = "ping")]
+    Ping {},
+    /// Asks for events.
+    #[serde(rename = "session/subscribe")]
     Subscribe {
-        /// What to send.
-        kinds: Kinds,
-        /// The last `seq` that it has; `None`: what comes from now on.
+        /// What to send; `None`: everything.
+        events: Option<Kinds>,
+        /// The last `seq` that the caller has; `None`: what comes from now on.
         since: Option<u64>,
     },
-    /// `session/inject`
+    /// Puts a text in.
+    #[serde(rename = "session/inject")]
     Inject {
         /// The text.
         prompt: String,
         /// What the caller calls itself.
+        #[serde(default, deserialize_with = "source")]
         source: String,
-        /// The turn that is under way is to end before.
-        interrupts: bool,
+        /// When it is shown; `None`: as [`InjectMode::Append`].
+        mode: Option<InjectMode>,
     },
-    /// `session/interrupt`
+    /// Ends the turn that is under way.
+    #[serde(rename = "session/interrupt")]
     Interrupt {
         /// What the caller calls itself.
+        #[serde(default, deserialize_with = "source")]
         source: String,
     },
-    /// `session/control`
+    /// Asks the client of a driven session to work otherwise.
+    #[serde(rename = "session/control")]
     Control {
         /// What the client is asked for, one of [`SUBTYPES`].
+        #[serde(default)]
         subtype: String,
-        /// With what.
-        params: Map<String, Value>,
         /// What the caller calls itself.
+        #[serde(default, deserialize_with = "source")]
         source: String,
+        /// With what: members that are the client's own.
+        #[serde(flatten)]
+        params: Map<String, Value>,
     },
-    /// `session/stop`
+    /// Ends the session.
+    #[serde(rename = "session/stop")]
     Stop {
         /// What the caller calls itself.
+        #[serde(default, deserialize_with = "source")]
         source: String,
     },
-    /// `session/status`
-    Status,
-    /// `session/approve`
+    /// Asks what the session does.
+    #[serde(rename = "session/status")]
+    Status {},
+    /// Answers what the session asks its user.
+    #[serde(rename = "session/approve")]
     Approve(Wish),
-    /// `session/held`
-    Held,
-    /// `session/release` and `session/refuse`
-    Decide(Choice),
+    /// Asks which mail waits for the user.
+    #[serde(rename = "session/held")]
+    Held {},
+    /// Gives the agent a message that waits.
+    #[serde(rename = "session/release")]
+    Release(Choice),
+    /// Tells the sender of one that the agent does not get it.
+    #[serde(rename = "session/refuse")]
+    Refuse(Choice),
+}
+
+/// When a text is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InjectMode {
+    /// After what is under way, or along with it.
+    Append,
+    /// The turn that is under way is to end before.
+    Interrupt,
 }
 
 /// Why something is refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Error {
-    code: i64,
-    message: String,
-    data: Option<Value>,
-}
+#[derive(Debug, Clone, PartialEq)]
+pub struct Error(pub(crate) RpcError);
 
 impl Error {
     fn new(code: i64, message: impl Into<String>) -> Self {
-        Self {
-            code,
-            message: message.into(),
-            data: None,
-        }
+        Self(RpcError::new(code, message))
     }
 
     /// The parameters are not what they should be: how.
@@ -193,27 +230,15 @@ impl Error {
     /// This gate of this file is closed.
     pub fn closed(gate: &str, file: &str, why: &str) -> Self {
         let message = format!("the gate `{gate}` is closed: {why}");
-        let data = Some(json!({ "gate": gate, "file": file }));
-        Self {
-            data,
-            ..Self::new(CLOSED, message)
-        }
+        let mut error = RpcError::new(CLOSED, message);
+        error.data = Some(json!({ "gate": gate, "file": file }));
+        Self(error)
     }
 
     /// Nothing was tried: it is not for the caller, or a gate is closed.
     #[must_use]
     pub const fn is_refusal(&self) -> bool {
-        self.code == CLOSED
-    }
-
-    /// As the answer to the request `id`.
-    #[must_use]
-    pub fn line(&self, id: &Value) -> String {
-        let mut error = json!({ "code": self.code, "message": self.message });
-        if let Some(data) = &self.data {
-            error["data"] = data.clone();
-        }
-        line(&json!({ "jsonrpc": "2.0", "id": id, "error": error }))
+        self.0.code == CLOSED
     }
 }
 
@@ -227,10 +252,10 @@ impl From<Refused> for Error {
 }
 
 /// A line that was understood.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Request {
-    /// `None`: a notification, which is not answered.
-    pub id: Option<Value>,
+    /// JSON text. `None`: a notification, which is not answered.
+    pub id: Option<Box<RawValue>>,
     /// What is asked for, or why nothing can be.
     pub call: Result<Call, Error>,
 }
@@ -241,109 +266,107 @@ pub struct Request {
 ///
 /// When it is no JSON: what to answer before the connection is closed.
 pub fn read(line: &[u8], session: Option<&str>) -> Result<Option<Request>, Error> {
-    let value: Value = serde_json::from_slice(line)
-        .map_err(|error| Error::new(PARSE, format!("the line is no JSON: {error}")))?;
-    let invalid = |why: &str| {
+    let invalid = |error| {
         Ok(Some(Request {
-            id: Some(Value::Null),
-            call: Err(Error::new(INVALID_REQUEST, why)),
+            id: Some(RawValue::NULL.to_owned()),
+            call: Err(Error(error)),
         }))
     };
-    let Value::Object(members) = value else {
-        return invalid("expected one JSON object a line; batches are not served");
+    let message = match RpcMessage::read(line) {
+        Ok(message) => message,
+        Err(error) if error.code == NO_JSON => return Err(Error(error)),
+        Err(error) => return invalid(error),
     };
-    if members.get("jsonrpc") != Some(&Value::from("2.0")) {
-        return invalid("expected \"jsonrpc\": \"2.0\"");
+    if !message.id.as_deref().is_none_or(is_id) {
+        let why = "expected an `id` that is a number or a string of at most 1,024 bytes";
+        return invalid(RpcError::new(INVALID_REQUEST, why));
     }
-    let id = members.get("id");
-    let is_id = |id: &Value| match id {
-        Value::String(id) => id.len() <= ID_MAX,
-        id => id.is_number(),
-    };
-    if !id.is_none_or(is_id) {
-        return invalid("expected an `id` that is a number or a string of at most 1,024 bytes");
-    }
-    let Some(Value::String(method)) = members.get("method") else {
-        // An answer, to nothing that was asked here.
-        let answer = members.contains_key("result") || members.contains_key("error");
-        return if answer {
-            Ok(None)
-        } else {
-            invalid("expected a `method` that is a string")
-        };
-    };
-    if id.is_none() && method != "session/subscribe" {
+    // An answer is one to nothing that was asked here.
+    let method = message.method.unwrap_or_default();
+    if method.is_empty() || message.id.is_none() && method != "session/subscribe" {
         return Ok(None);
     }
-    let empty = Map::new();
-    let call = match members.get("params") {
-        None => call(method, Params(&empty), session),
-        Some(Value::Object(params)) => call(method, Params(params), session),
-        Some(_) => Err(Error::params("expected `params` that are an object")),
-    };
-    let id = id.cloned();
-    Ok(Some(Request { id, call }))
+    let params = message.params.as_deref().map_or("{}", RawValue::get);
+    Ok(Some(Request {
+        id: message.id,
+        call: call(&method, params, session),
+    }))
 }
 
-fn call(method: &str, params: Params<'_>, session: Option<&str>) -> Result<Call, Error> {
-    if let Some(meant) = params.text("session_id")?
-        && session.is_some_and(|session| session != meant)
-    {
-        let here = session.unwrap_or_default();
-        return Err(Error::params(format!(
-            "`session_id` is {}, this session's is {here:?}",
-            quoted(meant)
-        )));
+fn is_id(id: &RawValue) -> bool {
+    match serde_json::from_str(id.get()) {
+        Ok(Value::String(id)) => id.len() <= ID_MAX,
+        Ok(Value::Number(_)) => id.get().len() <= ID_MAX,
+        _ => false,
     }
-    Ok(match method {
-        "initialize" => {
-            let version = params.text("protocolVersion")?;
-            Call::Initialize(version.unwrap_or_default().to_owned())
+}
+
+fn call(method: &str, params: &str, session: Option<&str>) -> Result<Call, Error> {
+    let Ok(Value::Object(params)) = serde_json::from_str(params) else {
+        return Err(Error::params("expected `params` that are an object"));
+    };
+    match params.get("session_id").unwrap_or(&Value::Null) {
+        Value::Null => {}
+        Value::String(meant) if session.is_none_or(|session| session == meant) => {}
+        Value::String(meant) => {
+            let here = session.unwrap_or_default();
+            return Err(Error::params(format!(
+                "`session_id` is {}, this session's is {here:?}",
+                quoted(meant)
+            )));
         }
-        "ping" => Call::Ping,
-        "session/subscribe" => Call::Subscribe {
-            kinds: params.kinds()?,
-            since: params.since()?,
-        },
-        "session/inject" => {
-            let prompt = params.needed("prompt", "the text to put in")?;
-            let interrupts = match params.text("mode")? {
-                None | Some("append") => false,
-                Some("interrupt") => true,
-                Some(mode) => {
-                    return Err(Error::params(format!(
-                        "`mode` is {}: pass \"append\" or \"interrupt\"",
-                        quoted(mode)
-                    )));
-                }
-            };
-            Call::Inject {
-                prompt: prompt.to_owned(),
-                source: params.source()?,
-                interrupts,
+        _ => return Err(Error::params("expected `session_id` to be a string")),
+    }
+    let call = json!({ "method": method, "params": params });
+    let call = serde_path_to_error::deserialize(call).map_err(|error| {
+        let path = error.path().to_string();
+        match path.as_str() {
+            "method" => {
+                let why = format!("there is no method {} here", quoted(method));
+                Error::new(UNKNOWN_METHOD, why)
+            }
+            path => Error::params(bounded(&format!("{path}: {}", error.inner()))),
+        }
+    })?;
+    checked(call)
+}
+
+/// What serde does not look at.
+fn checked(mut call: Call) -> Result<Call, Error> {
+    match &mut call {
+        Call::Control {
+            subtype, params, ..
+        } => {
+            if !SUBTYPES.contains(&subtype.as_str()) {
+                return Err(Error::params(format!(
+                    "`subtype` is {}; there are {}",
+                    quoted(subtype),
+                    SUBTYPES.join(", ")
+                )));
+            }
+            // What is not ours is the client's.
+            for ours in ["session_id", "_meta"] {
+                params.remove(ours);
             }
         }
-        "session/interrupt" => Call::Interrupt {
-            source: params.source()?,
-        },
-        "session/control" => params.control()?,
-        "session/stop" => Call::Stop {
-            source: params.source()?,
-        },
-        "session/status" => Call::Status,
-        "session/approve" => Call::Approve(params.wish()?),
-        "session/held" => Call::Held,
-        "session/release" | "session/refuse" => Call::Decide(Choice {
-            id: params.needed("id", "the id of the message")?.to_owned(),
-            from: params.text("from")?.map(str::to_owned),
-            digest: params.text("digest")?.map(str::to_owned),
-            show: method == "session/release",
-        }),
-        _ => {
-            let why = format!("there is no method {} here", quoted(method));
-            return Err(Error::new(UNKNOWN_METHOD, why));
+        Call::Approve(Wish { id, message, .. }) => {
+            *id = id.chars().take(QUOTED_CHARS).collect();
+            let long = |message: &String| message.chars().count() > MESSAGE_CHARS;
+            if message.as_ref().is_some_and(long) {
+                return Err(Error::params(format!(
+                    "`message` is longer than {MESSAGE_CHARS} characters"
+                )));
+            }
         }
-    })
+        _ => {}
+    }
+    Ok(call)
+}
+
+/// What a program calls itself, as far as that is kept.
+fn source<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let source = Option::<String>::deserialize(from)?.unwrap_or_default();
+    Ok(source.chars().take(SOURCE_CHARS).collect())
 }
 
 /// What somebody said, as an answer repeats it.
@@ -351,113 +374,20 @@ fn quoted(text: &str) -> String {
     format!("{:?}", text.chars().take(QUOTED_CHARS).collect::<String>())
 }
 
-#[derive(Clone, Copy)]
-struct Params<'a>(&'a Map<String, Value>);
-
-impl<'a> Params<'a> {
-    fn get(self, name: &str) -> Option<&'a Value> {
-        self.0.get(name).filter(|value| !value.is_null())
-    }
-
-    fn text(self, name: &str) -> Result<Option<&'a str>, Error> {
-        let text = |value: &'a Value| {
-            let wrong = || Error::params(format!("expected `{name}` to be a string"));
-            value.as_str().ok_or_else(wrong)
-        };
-        self.get(name).map(text).transpose()
-    }
-
-    fn needed(self, name: &str, what: &str) -> Result<&'a str, Error> {
-        let missing = || Error::params(format!("`{name}` is missing: {what}"));
-        self.text(name)?.ok_or_else(missing)
-    }
-
-    fn source(self) -> Result<String, Error> {
-        let source = self.text("source")?.unwrap_or_default();
-        Ok(source.chars().take(SOURCE_CHARS).collect())
-    }
-
-    /// What is not ours is the client's.
-    fn control(self) -> Result<Call, Error> {
-        let subtypes = SUBTYPES.join(", ");
-        let subtype = self.needed("subtype", &format!("one of {subtypes}"))?;
-        if !SUBTYPES.contains(&subtype) {
-            return Err(Error::params(format!(
-                "`subtype` is {}; there are {subtypes}",
-                quoted(subtype)
-            )));
-        }
-        let mut params = self.0.clone();
-        for ours in ["subtype", "session_id", "source", "_meta"] {
-            params.remove(ours);
-        }
-        Ok(Call::Control {
-            subtype: subtype.to_owned(),
-            params,
-            source: self.source()?,
-        })
-    }
-
-    fn wish(self) -> Result<Wish, Error> {
-        let id = self.needed("request_id", "the request, as its event names it")?;
-        let word = self.needed("decision", "\"allow\", \"deny\" or \"allow_always\"")?;
-        let decision = Decision::parse(word).ok_or_else(|| {
-            Error::params(format!(
-                "`decision` is {}: pass \"allow\", \"deny\" or \"allow_always\"",
-                quoted(word)
-            ))
-        })?;
-        let message = self.text("message")?;
-        if message.is_some_and(|message| message.chars().count() > MESSAGE_CHARS) {
-            return Err(Error::params(format!(
-                "`message` is longer than {MESSAGE_CHARS} characters"
-            )));
-        }
-        Ok(Wish {
-            id: id.chars().take(QUOTED_CHARS).collect(),
-            decision,
-            digest: self.text("digest")?.map(str::to_owned),
-            rule: self.text("rule")?.map(str::to_owned),
-            destination: self.text("destination")?.map(str::to_owned),
-            message: message.map(str::to_owned),
-        })
-    }
-
-    fn since(self) -> Result<Option<u64>, Error> {
-        let number = |value: &Value| {
-            let wrong = || Error::params("expected `since` to be the `seq` of an event");
-            value.as_u64().ok_or_else(wrong)
-        };
-        self.get("since").map(number).transpose()
-    }
-
-    fn kinds(self) -> Result<Kinds, Error> {
-        let Some(events) = self.get("events") else {
-            return Ok(Kinds::ALL);
-        };
-        let wrong = || Error::params("expected `events` to be a list of words");
-        let mut kinds = Kinds([false; Kind::ALL.len()]);
-        for word in events.as_array().ok_or_else(wrong)? {
-            let word = word.as_str().ok_or_else(wrong)?;
-            let known = Kind::ALL.iter().position(|kind| kind.word() == word);
-            match known.and_then(|at| kinds.0.get_mut(at)) {
-                Some(chosen) => *chosen = true,
-                None => {
-                    let all = Kinds::ALL.words().join(", ");
-                    return Err(Error::params(format!(
-                        "`events` has {}; there are {all}",
-                        quoted(word)
-                    )));
-                }
-            }
-        }
-        Ok(kinds)
-    }
+/// A sentence that may repeat what was said, and says at its end what was expected.
+fn bounded(text: &str) -> String {
+    let (head, tail) = SENTENCE_CHARS;
+    let Some(skipped) = text.chars().count().checked_sub(head + tail) else {
+        return text.to_owned();
+    };
+    let head: String = text.chars().take(head).collect();
+    let tail = text.chars().skip(head.chars().count() + skipped);
+    format!("{head}…{}", tail.collect::<String>())
 }
 
 /// The answer to `initialize`.
-pub fn initialized(revision: &str, inject: bool, interrupt: bool, approve: bool) -> Value {
-    let known = REVISIONS.iter().find(|known| **known == revision);
+pub fn initialized(revision: Option<&str>, inject: bool, interrupt: bool, approve: bool) -> Value {
+    let known = REVISIONS.iter().find(|known| Some(**known) == revision);
     let [.., newest] = REVISIONS;
     let session = json!({
         "subscribe": true,
@@ -475,17 +405,13 @@ pub fn initialized(revision: &str, inject: bool, interrupt: bool, approve: bool)
 }
 
 /// The answer to the request `id`.
-pub fn answer(id: &Value, result: &Value) -> String {
-    line(&json!({ "jsonrpc": "2.0", "id": id, "result": result }))
+pub fn answer(id: Box<RawValue>, done: Result<Value, Error>) -> String {
+    RpcMessage::response(id, &done.map_err(|Error(error)| error)).line()
 }
 
 /// An event.
 pub fn event(params: &Value) -> String {
-    line(&json!({ "jsonrpc": "2.0", "method": "session/event", "params": params }))
-}
-
-fn line(value: &Value) -> String {
-    format!("{value}\n")
+    RpcMessage::notification("session/event", params).line()
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! What peerbus asks of the operating system: private files and directories, local sockets,
-//! processes, the user, a clock, certificates. It knows nothing of peerbus, and stands on Unix alone.
+//! processes, the user, a clock, certificates, lines of a bounded length. It knows nothing of peerbus, and stands on Unix alone.
 
 pub mod clock;
 pub mod dir;
 pub mod disk;
 pub mod file;
+pub mod lines;
 pub mod process;
 pub mod socket;
 pub mod tcp;

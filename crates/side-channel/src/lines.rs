@@ -1,8 +1,7 @@
 //! Lines to and from a process or a client, one message each.
 
-use tokio::io::{
-    AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader,
-};
+use peerbus_os::lines::BoundedLines;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 
 /// Longest line that is read, in bytes.
@@ -10,21 +9,13 @@ const LINE_BYTES_MAX: usize = 16 * 1_048_576;
 /// Lines that may wait to be written, and to be looked at.
 const WAITING_MAX: usize = 1_024;
 
-/// Hands out lines until the end.
+/// Hands out lines until the end, or until one is too long.
 pub(crate) fn read(from: impl AsyncRead + Unpin + Send + 'static) -> mpsc::Receiver<String> {
     let (sender, lines) = mpsc::channel(1);
     tokio::spawn(async move {
-        let mut from = BufReader::new(from);
-        let mut line = Vec::new();
-        loop {
-            line.clear();
-            let mut part = (&mut from).take(LINE_BYTES_MAX as u64);
-            match part.read_until(b'\n', &mut line).await {
-                Ok(0) | Err(_) => return,
-                Ok(_) if !line.ends_with(b"\n") && line.len() >= LINE_BYTES_MAX => return,
-                Ok(_) => {}
-            }
-            let text = String::from_utf8_lossy(&line).trim().to_owned();
+        let mut from = BoundedLines::new(from, LINE_BYTES_MAX);
+        while let Some(line) = from.whole().await {
+            let text = String::from_utf8_lossy(line).trim().to_owned();
             if !text.is_empty() && sender.send(text).await.is_err() {
                 return;
             }

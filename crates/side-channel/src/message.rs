@@ -1,10 +1,13 @@
 //! A message of MCP as text: JSON-RPC 2.0, whose members are passed on as they were written.
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 
+use peerbus_wire::jsonrpc::{INVALID_REQUEST, RpcError, RpcMessage};
+pub(crate) use peerbus_wire::jsonrpc::{RpcKind as Kind, raw};
 use serde::{Deserialize, Serialize};
-use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Value, json};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// The member that says which channel a message belongs to.
 const CHANNEL: &str = "channel";
@@ -21,54 +24,59 @@ pub(crate) enum Place {
 /// Members of an object, each as it was written.
 pub(crate) type Members = BTreeMap<String, Box<RawValue>>;
 
-/// A request, a notification or a response.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+/// A message, and what is said beside it.
+#[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Message {
-    jsonrpc: String,
-    /// Absent on a notification.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) id: Option<Box<RawValue>>,
-    /// Absent on a response.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) method: Option<String>,
-    /// What a request or a notification says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) params: Option<Box<RawValue>>,
-    /// A response's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) result: Option<Box<RawValue>>,
-    /// A response's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) error: Option<Box<RawValue>>,
-    /// Which channel it belongs to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) channel: Option<String>,
+    #[serde(flatten)]
+    pub(crate) rpc: RpcMessage,
+    #[serde(flatten)]
+    pub(crate) beside: Beside,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Beside {
+    /// Which channel a message belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    channel: Option<String>,
     /// How long the asker waits, in milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) timeout_ms: Option<u64>,
 }
 
-/// What a message is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// It has an answer.
-    Request,
-    /// It has none.
-    Notification,
-    /// It is one.
-    Response,
+impl From<RpcMessage> for Message {
+    fn from(rpc: RpcMessage) -> Self {
+        let beside = Beside::default();
+        Self { rpc, beside }
+    }
+}
+
+impl Deref for Message {
+    type Target = RpcMessage;
+
+    fn deref(&self) -> &RpcMessage {
+        &self.rpc
+    }
+}
+
+impl DerefMut for Message {
+    fn deref_mut(&mut self) -> &mut RpcMessage {
+        &mut self.rpc
+    }
 }
 
 impl Message {
+    /// Reads a message; otherwise what is wrong.
+    pub(crate) fn read(text: &str) -> Result<Self, RpcError> {
+        let rpc = RpcMessage::read(text.as_bytes())?;
+        let beside = serde_json::from_str(text)
+            .map_err(|error| RpcError::new(INVALID_REQUEST, error.to_string()))?;
+        Ok(Self { rpc, beside })
+    }
+
     /// Reads a message. `None`: it is none of JSON-RPC 2.0.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let message: Self = serde_json::from_str(text).ok()?;
-        let answers = message.result.is_some() != message.error.is_some();
-        let fits = match message.method {
-            Some(_) => message.result.is_none() && message.error.is_none(),
-            None => answers && message.id.is_some(),
-        };
-        (message.jsonrpc == "2.0" && fits).then_some(message)
+        Self::read(text).ok()
     }
 
     /// A request, or a notification if it has no id.
@@ -77,47 +85,22 @@ impl Message {
         method: &str,
         params: Option<Box<RawValue>>,
     ) -> Self {
-        Self {
-            jsonrpc: "2.0".into(),
-            id,
-            method: Some(method.into()),
-            params,
-            ..Self::default()
-        }
+        RpcMessage::call(id, method, params).into()
     }
 
     /// The response to a request.
     pub(crate) fn result(id: Box<RawValue>, result: &Value) -> Self {
-        Self {
-            jsonrpc: "2.0".into(),
-            id: Some(id),
-            result: raw(result),
-            ..Self::default()
-        }
+        RpcMessage::response(id, &Ok::<_, ()>(result)).into()
     }
 
     /// A request is not granted.
     pub(crate) fn refusal(id: Box<RawValue>, code: i64, why: &str) -> Self {
-        Self {
-            jsonrpc: "2.0".into(),
-            id: Some(id),
-            error: raw(&json!({ "code": code, "message": why })),
-            ..Self::default()
-        }
-    }
-
-    /// What it is.
-    pub(crate) fn kind(&self) -> Kind {
-        match (&self.method, &self.id) {
-            (None, _) => Kind::Response,
-            (Some(_), Some(_)) => Kind::Request,
-            (Some(_), None) => Kind::Notification,
-        }
+        RpcMessage::response(id, &Err::<(), _>(RpcError::new(code, why))).into()
     }
 
     /// Takes the channel out of the message, and says where it was.
     pub(crate) fn take_channel(&mut self) -> Option<(String, Place)> {
-        if let Some(channel) = self.channel.take() {
+        if let Some(channel) = self.beside.channel.take() {
             return Some((channel, Place::Top));
         }
         let mut params = self.members();
@@ -130,11 +113,11 @@ impl Message {
     /// Says which channel the message belongs to. A response has no `params`.
     pub(crate) fn put_channel(&mut self, channel: &str, place: Place) {
         if place == Place::Top || self.kind() == Kind::Response {
-            self.channel = Some(channel.to_owned());
+            self.beside.channel = Some(channel.to_owned());
             return;
         }
         let mut params = self.members();
-        params.extend(raw(&channel.into()).map(|channel| (CHANNEL.to_owned(), channel)));
+        params.extend(raw(channel).map(|channel| (CHANNEL.to_owned(), channel)));
         self.params = write(&params);
     }
 
@@ -150,8 +133,7 @@ impl Message {
 
     /// The code of an error.
     pub(crate) fn code(&self) -> Option<i64> {
-        let error: Value = serde_json::from_str(self.error.as_ref()?.get()).ok()?;
-        error["code"].as_i64()
+        Some(self.done()?.err()?.code)
     }
 
     /// The message on one line.
@@ -173,14 +155,9 @@ pub(crate) fn object(value: Option<&RawValue>) -> Members {
     read.unwrap_or_default()
 }
 
-/// A value as text.
-pub(crate) fn raw(value: &Value) -> Option<Box<RawValue>> {
-    to_raw_value(value).ok()
-}
-
 /// An object of these members.
 pub(crate) fn write(members: &Members) -> Option<Box<RawValue>> {
-    to_raw_value(members).ok()
+    raw(members)
 }
 
 #[cfg(test)]
@@ -217,21 +194,5 @@ mod tests {
         }
         let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
         assert_ne!(key(&raw("1")), key(&raw("\"1\"")));
-    }
-
-    #[test]
-    fn what_is_no_message_is_refused() {
-        for text in [
-            "",
-            "[]",
-            r#"{"jsonrpc":"1.0","id":1,"method":"x"}"#,
-            r#"{"jsonrpc":"2.0","id":1}"#,
-            r#"{"jsonrpc":"2.0","result":1}"#,
-            r#"{"jsonrpc":"2.0","id":1,"result":1,"error":{}}"#,
-            r#"{"jsonrpc":"2.0","id":1,"method":"x","result":1}"#,
-            r#"{"jsonrpc":"2.0","id":1,"method":7}"#,
-        ] {
-            assert!(Message::parse(text).is_none(), "{text}");
-        }
     }
 }

@@ -284,7 +284,7 @@ async fn introduce(to: &mpsc::Sender<String>, from: &mut mpsc::Receiver<String>)
         "protocolVersion": VERSION, "capabilities": {},
         "clientInfo": { "name": "peerbus", "version": env!("CARGO_PKG_VERSION") },
     });
-    let hello = Message::call(message::raw(&0.into()), "initialize", message::raw(&about));
+    let hello = Message::call(message::raw(&0), "initialize", message::raw(&about));
     to.send(hello.text()).await.ok()?;
     loop {
         let line = from.recv().await?;
@@ -294,7 +294,7 @@ async fn introduce(to: &mpsc::Sender<String>, from: &mut mpsc::Receiver<String>)
         if answer.kind() != Kind::Response {
             continue;
         }
-        let result = serde_json::from_str(answer.result?.get()).ok()?;
+        let result = serde_json::from_str(answer.rpc.result?.get()).ok()?;
         let ready = Message::call(None, "notifications/initialized", None);
         to.send(ready.text()).await.ok()?;
         return Some(result);

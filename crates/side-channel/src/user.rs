@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use peerbus_adapter::{Bus, Event, How, NoticeId, PeerName, Receipt, SendError};
+use peerbus_wire::jsonrpc::{INVALID_REQUEST, RpcMessage};
 use peerbus_wire::{escape, readable};
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -147,16 +148,12 @@ impl User<'_> {
     }
 
     async fn asked_one(&mut self, text: &str) {
-        let Some(mut message) = Message::parse(text) else {
-            let code = match serde_json::from_str::<&RawValue>(text) {
-                Ok(_) => -32_600,
-                Err(_) => -32_700,
-            };
-            let why = json!({ "code": code, "message": "this is no message of JSON-RPC 2.0" });
-            let answer = json!({ "jsonrpc": "2.0", "id": null, "error": why });
-            // As above.
-            let _ = self.out.send(answer.to_string()).await;
-            return;
+        let mut message = match Message::read(text) {
+            Ok(message) => message,
+            Err(error) => {
+                let answer = RpcMessage::response(RawValue::NULL.to_owned(), &Err::<(), _>(error));
+                return self.write(&answer.into()).await;
+            }
         };
         let method = message.method.clone().unwrap_or_default();
         match (message.kind(), method.as_str()) {
@@ -173,7 +170,7 @@ impl User<'_> {
             }
             (Kind::Request, "initialize") => self.introduced(message).await,
             (Kind::Request, "ping") => {
-                if let Some(id) = message.id {
+                if let Some(id) = message.rpc.id {
                     self.write(&Message::result(id, &json!({}))).await;
                 }
             }
@@ -227,7 +224,7 @@ impl User<'_> {
         }
         if self.open.contains_key(&key(&id)) {
             return self
-                .refuse(id, -32_600, "a request with this id is open")
+                .refuse(id, INVALID_REQUEST, "a request with this id is open")
                 .await;
         }
         let Some(advert) = &self.advert else {
@@ -284,7 +281,7 @@ impl User<'_> {
         let mut passed = message.clone();
         passed.put_channel(&uri, Place::Top);
         let timeout = self.used.timeout;
-        passed.timeout_ms = Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+        passed.beside.timeout_ms = Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
         let sent = Bus::new_id();
         let until = Instant::now() + timeout + GRACE;
         let open = Open {
@@ -366,7 +363,7 @@ impl User<'_> {
             return;
         }
         // As the client wrote it.
-        message.id = self.open.remove(&id).and_then(|open| open.message.id);
+        message.id = self.open.remove(&id).and_then(|open| open.message.rpc.id);
         self.write(&message).await;
     }
 
@@ -399,7 +396,7 @@ impl User<'_> {
     }
 
     async fn fail(&mut self, id: &str, code: i64, why: &str) {
-        if let Some(id) = self.open.remove(id).and_then(|open| open.message.id) {
+        if let Some(id) = self.open.remove(id).and_then(|open| open.message.rpc.id) {
             self.refuse(id, code, why).await;
         }
     }
@@ -488,7 +485,7 @@ impl User<'_> {
             match advert.surface.admits(Kind::Request, &method) {
                 true => self.send(message, advert.uri.clone(), patience).await,
                 false => {
-                    if let Some(id) = message.id {
+                    if let Some(id) = message.rpc.id {
                         self.refuse(id, NOT_FOUND, "Method not found").await;
                     }
                 }

@@ -3,24 +3,27 @@
 //! is, what it does, and how its conversation goes on. What it says is taken for true: it comes from
 //! a process of the agent's own, of the same user.
 //!
-//! Both ends speak JSON, one text a line, of [`VERSION`]. The texts of a conversation are not told,
-//! but which marks of ours stand in them.
+//! Both ends speak JSON-RPC, of [`VERSION`]. The program asks `session/attach` first, and notifies
+//! then of what the session does; `wake` is a request of ours, answered when the text is shown. The
+//! texts of a conversation are not told, but which marks of ours stand in them.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use peerbus_adapter::hooks::{Connection, Hook};
+use peerbus_adapter::hooks::{ATTACH, Connection, Hook};
 use peerbus_adapter::mailbox::{
     Activity, AgentLink, BoxFuture, Evidence, EvidenceSource, Mailbox, Outcome, Path, Push,
     Readable, SessionSource, Snapshot, WakePath,
 };
 use peerbus_adapter::transcript::{Line, LineReader, Transcript};
 use peerbus_agents::{Agent, Part};
+use peerbus_os::lines::BoundedLines;
+use peerbus_wire::jsonrpc::{RpcError, RpcMessage, WRONG_PARAMS};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::timeout;
@@ -29,12 +32,14 @@ use crate::{Context, Surroundings, node};
 
 /// The pause after a push, in milliseconds: what comes meanwhile is one turn.
 pub(crate) const GAP_MS: u64 = 2_000;
-/// Of the lines between the two ends.
-const VERSION: u64 = 1;
+/// Of what the two ends say. Programs of version 1 spoke lines of their own.
+const VERSION: u64 = 2;
+/// The code of an error that says that a text was not shown. After any other nobody knows.
+const NOT_SHOWN: i64 = -32_000;
 /// How long a program may take to show a text: it may have to begin a conversation.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest line that is read, in bytes.
-const LINE_MAX: u64 = 65_536;
+const LINE_MAX: usize = 65_536;
 /// Lines of the conversation that wait to be looked at; the oldest are forgotten.
 const LINES_MAX: usize = 4_096;
 /// Texts that wait to be written.
@@ -122,41 +127,29 @@ struct Asked {
     outcome: oneshot::Sender<Outcome>,
 }
 
-/// What the program says first.
+/// What the program asks first.
 #[derive(Deserialize)]
-struct Hello {
-    peerbus: u64,
+struct Attach {
+    version: u64,
     /// The project that it runs for.
-    #[serde(default)]
     directory: Option<PathBuf>,
 }
 
-/// What it says then: one of these.
+/// What it notifies of then.
 #[derive(Deserialize)]
-struct Said {
-    #[serde(default)]
-    status: Option<Status>,
-    #[serde(default)]
-    line: Option<Value>,
-    /// Texts by their numbers: shown, not shown, or nobody knows.
-    #[serde(default)]
-    woke: Option<u64>,
-    #[serde(default)]
-    failed: Option<u64>,
-    #[serde(default)]
-    doubtful: Option<u64>,
-    #[serde(default)]
-    why: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Status {
-    #[serde(default)]
-    session: Option<String>,
-    #[serde(default)]
-    activity: Option<String>,
-    #[serde(default)]
-    apart: Option<String>,
+#[serde(tag = "method", content = "params")]
+enum Notification {
+    /// What the session does.
+    #[serde(rename = "attached/status")]
+    Status {
+        session: Option<String>,
+        activity: Option<String>,
+        /// Why nothing can be shown.
+        apart: Option<String>,
+    },
+    /// A line of the conversation.
+    #[serde(rename = "attached/line")]
+    Line(Value),
 }
 
 impl Plugin {
@@ -188,10 +181,7 @@ impl Plugin {
         let bound = node::bind(&around, client, self.0.about.agent, Some(session), &mailbox);
         match bound {
             Ok((node, socket)) => {
-                let serve = move |hook: Hook| {
-                    let plugin = self.clone();
-                    plugin.serve(hook.into_connection(), mailbox.clone())
-                };
+                let serve = move |program: Hook| self.clone().serve(program, mailbox.clone());
                 node.serve(socket, serve).await;
             }
             Err(why) => {
@@ -203,33 +193,34 @@ impl Plugin {
     }
 
     /// Serves one connection to its end.
-    async fn serve(self, connection: Connection, mailbox: Mailbox) {
-        let Connection {
-            first,
-            read,
-            mut write,
-            ..
-        } = connection;
-        let Ok(hello) = serde_json::from_slice::<Hello>(&first) else {
+    async fn serve(self, mut program: Hook, mailbox: Mailbox) {
+        let Some(attach) = program.asked::<Attach>(ATTACH) else {
             return;
         };
-        if !self.is_ours(&hello) || !write_line(&mut write, &json!({ "peerbus": VERSION })).await {
+        if !self.is_ours(&attach) {
             return;
         }
-        if hello.peerbus != VERSION {
+        if attach.version != VERSION {
             let word = self.0.about.agent;
             let why = format!(
                 "peerbus's program in the agent is of another version: run `peerbus install {word}`, \
                  and start the agent anew"
             );
-            self.state().apart = Some(why);
-            return self.tell(&mailbox);
+            self.state().apart = Some(why.clone());
+            self.tell(&mailbox);
+            let refusal = RpcError::new(WRONG_PARAMS, why);
+            program.answer::<()>(Err(refusal)).await;
+            return;
         }
+        if !program.answer(Ok(json!({ "version": VERSION }))).await {
+            return;
+        }
+        let Connection { lines, write, .. } = program.into_connection();
         let (desk, asked) = mpsc::channel(ASKED_MAX);
         self.state().desk = Some(desk.clone());
         let shown = Mutex::default();
         tokio::select! {
-            () = self.hear(read, &shown, &mailbox) => {}
+            () = self.hear(lines, &shown, &mailbox) => {}
             () = ask(write, asked, &shown) => {}
         }
         let mut state = self.state();
@@ -246,18 +237,54 @@ impl Plugin {
     }
 
     /// One process may serve several projects.
-    fn is_ours(&self, hello: &Hello) -> bool {
+    fn is_ours(&self, attach: &Attach) -> bool {
         let real = |path: &PathBuf| std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
-        match (&hello.directory, &self.0.cwd) {
+        match (&attach.directory, &self.0.cwd) {
             (Some(theirs), Some(ours)) => real(theirs) == real(ours),
             _ => true,
         }
     }
 
     /// Hears what it says until the connection ends.
-    async fn hear(&self, mut read: BufReader<OwnedReadHalf>, shown: &Shown, mailbox: &Mailbox) {
-        while let Some(said) = next::<Said>(&mut read).await {
-            if let Some(line) = said.line {
+    async fn hear(&self, mut lines: BoundedLines<OwnedReadHalf>, shown: &Shown, mailbox: &Mailbox) {
+        while let Some(line) = lines.whole().await
+            && line.len() <= LINE_MAX
+            && let Ok(message) = RpcMessage::read(line)
+        {
+            if let Some(done) = message.done() {
+                let waits = message.number().and_then(|number| take(shown, number));
+                if let Some(waits) = waits {
+                    // Who asked may have given up meanwhile.
+                    let _ = waits.send(self.outcome(done.err()));
+                }
+                continue;
+            }
+            let told = json!({ "method": message.method, "params": message.params });
+            let Ok(told) = serde_json::from_value(told) else {
+                return;
+            };
+            self.told(told, mailbox);
+        }
+    }
+
+    /// What came of a text that was to be shown.
+    fn outcome(&self, error: Option<RpcError>) -> Outcome {
+        let Some(RpcError { code, message, .. }) = error else {
+            return Outcome::Written;
+        };
+        let why = short(message);
+        tracing::debug!(why, "the agent did not take a message");
+        if code != NOT_SHOWN {
+            return Outcome::Doubtful;
+        }
+        // It is tried again when something changes.
+        self.state().apart = Some(why);
+        Outcome::Failed
+    }
+
+    fn told(&self, told: Notification, mailbox: &Mailbox) {
+        match told {
+            Notification::Line(line) => {
                 let mut state = self.state();
                 if state.lines.len() == LINES_MAX {
                     state.lines.pop_front();
@@ -266,31 +293,17 @@ impl Plugin {
                 drop(state);
                 self.0.changed.notify_one();
             }
-            if let Some(status) = said.status {
+            Notification::Status {
+                session,
+                activity: does,
+                apart,
+            } => {
                 let mut state = self.state();
-                state.session = status.session;
-                state.activity = status.activity.as_deref().and_then(activity);
-                state.apart = status.apart.map(short);
+                state.session = session;
+                state.activity = does.as_deref().and_then(activity);
+                state.apart = apart.map(short);
                 drop(state);
                 self.tell(mailbox);
-            }
-            let why = short(said.why.unwrap_or_default());
-            for (number, outcome) in [
-                (said.woke, Outcome::Written),
-                (said.failed, Outcome::Failed),
-                (said.doubtful, Outcome::Doubtful),
-            ] {
-                let waits = number.and_then(|number| take(shown, number));
-                let Some(waits) = waits else { continue };
-                if outcome != Outcome::Written {
-                    tracing::debug!(why, "the agent did not take a message");
-                }
-                if outcome == Outcome::Failed {
-                    // It is tried again when something changes.
-                    self.state().apart = Some(why.clone());
-                }
-                // Who asked may have given up meanwhile.
-                let _ = waits.send(outcome);
             }
         }
     }
@@ -325,24 +338,12 @@ async fn ask(mut write: OwnedWriteHalf, mut asked: mpsc::Receiver<Asked>, shown:
     while let Some(Asked { text, outcome }) = asked.recv().await {
         number += 1;
         put(shown, number, outcome);
-        if !write_line(&mut write, &json!({ "wake": number, "text": text })).await {
+        let wake = RpcMessage::request(number, "wake", &json!({ "text": text })).line();
+        let written = timeout(PATIENCE, write.write_all(wake.as_bytes())).await;
+        if !matches!(written, Ok(Ok(()))) {
             return;
         }
     }
-}
-
-async fn write_line(write: &mut OwnedWriteHalf, what: &Value) -> bool {
-    let line = format!("{what}\n");
-    let written = timeout(PATIENCE, write.write_all(line.as_bytes())).await;
-    matches!(written, Ok(Ok(())))
-}
-
-/// The next line. `None`: the connection ended, or it is none that is understood.
-async fn next<T: serde::de::DeserializeOwned>(read: &mut BufReader<OwnedReadHalf>) -> Option<T> {
-    let mut line = Vec::new();
-    let mut bounded = read.take(LINE_MAX);
-    bounded.read_until(b'\n', &mut line).await.ok()?;
-    serde_json::from_slice(&line).ok()
 }
 
 fn activity(word: &str) -> Option<Activity> {

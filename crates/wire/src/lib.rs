@@ -21,6 +21,7 @@ mod group;
 pub mod hex;
 mod ids;
 mod json;
+pub mod jsonrpc;
 pub mod limits;
 mod members;
 mod name;

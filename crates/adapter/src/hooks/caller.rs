@@ -1,17 +1,20 @@
 //! The hook's end: a short-lived process that asks the adapter of its session. Plain blocking I/O,
 //! so that one that waits for days costs next to nothing.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{self, BufReader, Read, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use peerbus_os::lines::read_line;
+use peerbus_wire::jsonrpc::RpcMessage;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::json;
 
 use super::deadline::Deadline;
-use super::line::{self, Ask, Go, Tell, Took};
+use super::line::{Ask, HOOK, OFFER_MAX, Offer, TOOK};
 use super::place::{self, Ancestor, Found};
 
 /// How long the adapter may take for a line that it owes.
@@ -25,9 +28,16 @@ type Above = fn() -> Vec<Ancestor>;
 /// A hook's connection to the adapter of its session.
 #[derive(Debug)]
 pub struct Caller {
-    stream: BufReader<UnixStream>,
+    read: BufReader<WatchedStream>,
+}
+
+/// Is read until a deadline, and for as long as some processes live.
+#[derive(Debug)]
+struct WatchedStream {
+    stream: UnixStream,
     /// Handles on the processes without which there is nothing to wait for.
     lives: Vec<OwnedFd>,
+    deadline: Deadline,
 }
 
 impl Caller {
@@ -37,9 +47,13 @@ impl Caller {
     pub fn find(dirs: &[PathBuf], above: Above) -> Option<Self> {
         let Found { stream, client } = place::find(dirs, &above())?;
         stream.set_write_timeout(Some(ANSWER)).ok()?;
-        Some(Self {
-            stream: BufReader::new(stream),
+        let stream = WatchedStream {
+            stream,
             lives: watch(client, above),
+            deadline: Deadline::NEVER,
+        };
+        Some(Self {
+            read: BufReader::new(stream),
         })
     }
 
@@ -64,49 +78,46 @@ impl Caller {
     /// started this process, or the adapter is gone.
     #[must_use]
     pub fn ask(mut self, on: impl Serialize, wait: bool, deadline: Deadline) -> Option<String> {
-        let v = line::VERSION;
-        self.say(&Ask { v, wait, on })?;
         let until = if wait { Deadline::NEVER } else { deadline };
-        let tell: Tell = self.hear(until)?;
-        let text = tell.text.filter(|_| tell.v == v)?;
-        self.say(&Took { took: true })?;
+        let offer: Offer = self.request(1, HOOK, &Ask { wait, on }, until)?;
+        let text = offer.text?;
         let until = if wait {
             Deadline::after(ANSWER)
         } else {
             deadline
         };
-        self.hear::<Go>(until)?.go.then_some(text)
+        let _shows: IgnoredAny = self.request(2, TOOK, &json!({}), until)?;
+        Some(text)
     }
 
-    fn say(&mut self, what: &impl Serialize) -> Option<()> {
-        self.stream.get_mut().write_all(&line::write(what)?).ok()
+    /// What a request is answered, if it is in time.
+    fn request<T: DeserializeOwned>(
+        &mut self,
+        id: u64,
+        method: &str,
+        params: &impl Serialize,
+        deadline: Deadline,
+    ) -> Option<T> {
+        let stream = self.read.get_mut();
+        stream.deadline = deadline;
+        let request = RpcMessage::request(id, method, params).line();
+        stream.stream.write_all(request.as_bytes()).ok()?;
+        let answer = RpcMessage::read(&read_line(&mut self.read, OFFER_MAX).ok()??).ok()?;
+        let answers = answer.number() == Some(id);
+        serde_json::from_str(answer.result.filter(|_| answers)?.get()).ok()
     }
+}
 
-    /// The next line, if it comes in time.
-    fn hear<T: DeserializeOwned>(&mut self, deadline: Deadline) -> Option<T> {
-        let mut line = Vec::new();
-        while line.last() != Some(&b'\n') {
-            if self.stream.buffer().is_empty() {
-                let handles = std::iter::once(self.stream.get_ref().as_fd());
-                let handles: Vec<_> = handles
-                    .chain(self.lives.iter().map(OwnedFd::as_fd))
-                    .collect();
-                if !deadline.readable(&handles) {
-                    return None;
-                }
-            }
-            let got = self.stream.fill_buf().ok()?;
-            let part = got
-                .iter()
-                .position(|byte| *byte == b'\n')
-                .map_or(got.len(), |at| at + 1);
-            if part == 0 || line.len() + part > line::TELL_MAX {
-                return None;
-            }
-            line.extend_from_slice(&got[..part]);
-            self.stream.consume(part);
+impl Read for WatchedStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let handles = std::iter::once(self.stream.as_fd());
+        let handles: Vec<_> = handles
+            .chain(self.lives.iter().map(OwnedFd::as_fd))
+            .collect();
+        if !self.deadline.readable(&handles) {
+            return Err(io::ErrorKind::TimedOut.into());
         }
-        serde_json::from_slice(&line).ok()
+        self.stream.read(buffer)
     }
 }
 

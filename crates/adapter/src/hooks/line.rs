@@ -1,58 +1,35 @@
-//! What the two ends say to each other: one JSON text a line.
+//! What the processes that a session's client runs ask at its socket. The first request says what a
+//! connection is: one that begins with one of these is served below the session's client only.
 
 use serde::{Deserialize, Serialize};
 
-/// The version of these lines. Ends of different versions have nothing to say to each other.
-pub(super) const VERSION: u32 = 1;
+/// A hook's first request, with [`Ask`]: it is answered with [`Offer`], at once, or where it waits as
+/// soon as there is something to show.
+pub const HOOK: &str = "hook";
+/// A hook's second request: it has the text. It shows that when this is answered, so that whoever
+/// gives up before leaves no doubt at the other end.
+pub(super) const TOOK: &str = "hook/took";
+/// The first request of a program of ours that runs in an agent, or beside it.
+pub const ATTACH: &str = "session/attach";
+
 /// Longest first line of a hook, in bytes: the input of a tool stands in it as a text.
 pub const ASK_MAX: usize = 128 * 1024;
-/// Longest line of a program that speaks JSON-RPC, in bytes.
-pub const RPC_MAX: usize = 1024 * 1024;
+/// Longest line of any other program, in bytes.
+pub(super) const RPC_MAX: usize = 1024 * 1024;
 /// Longest line of an adapter, in bytes.
-pub(super) const TELL_MAX: usize = 4 * 1024 * 1024;
+pub(super) const OFFER_MAX: usize = 4 * 1024 * 1024;
 
-/// What a hook says first.
+/// What a hook asks.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask<T> {
-    /// The version of what it speaks.
-    pub(super) v: u32,
     /// It waits for something to show. Otherwise it wants an answer at once.
     pub wait: bool,
     /// What happened, as its agent's adapter understands it.
     pub on: T,
 }
 
-/// What the adapter answers: a text to show, or none. The hook then says [`Took`], and shows the
-/// text when it is told [`Go`] in turn: whoever gives up in between leaves no doubt at the other
-/// end.
+/// A text for a hook to show, or none.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Tell {
-    pub(super) v: u32,
-    #[serde(default)]
+pub(super) struct Offer {
     pub(super) text: Option<String>,
-}
-
-impl Tell {
-    pub(super) fn new(text: Option<String>) -> Self {
-        Self { v: VERSION, text }
-    }
-}
-
-/// The hook has the text.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Took {
-    pub(super) took: bool,
-}
-
-/// The text is the hook's to show.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Go {
-    pub(super) go: bool,
-}
-
-/// A line.
-pub(super) fn write(what: &impl Serialize) -> Option<Vec<u8>> {
-    let mut line = serde_json::to_vec(what).ok()?;
-    line.push(b'\n');
-    Some(line)
 }

@@ -5,17 +5,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use peerbus_os::lines::{BoundedLines, NextLine};
 use peerbus_os::process;
-use serde::de::{DeserializeOwned, IgnoredAny};
+use peerbus_wire::jsonrpc::{RpcError, RpcMessage};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::line::{self, Ask, Go, Tell, Took};
+use super::line::{ASK_MAX, ATTACH, HOOK, Offer, RPC_MAX, TOOK};
 use super::place::{INDEX, Place, directories, is_of_an_agent};
 use super::watch::{DirectoryWatch, Watched};
 use crate::paths::Paths;
@@ -51,7 +54,7 @@ pub struct SessionSocket {
     path: watch::Sender<PathBuf>,
 }
 
-/// What a connection turns out to be.
+/// What a connection turns out to be, by its first line.
 #[derive(Debug)]
 enum Kind {
     Hook(Hook),
@@ -202,39 +205,50 @@ impl Places {
 /// Reads the first line, which tells what the other end is. `None`: nobody who is served here.
 async fn meet(stream: UnixStream, caller: Peer, own: bool) -> Option<Kind> {
     let (read, write) = stream.into_split();
-    let mut read = BufReader::new(read);
-    let mut first = Vec::new();
-    let mut bounded = (&mut read).take(line::RPC_MAX as u64 + 1);
-    let begun = timeout(FIRST, bounded.read_until(b'\n', &mut first)).await;
-    begun.ok()?.ok()?;
+    let mut lines = BoundedLines::new(read, RPC_MAX);
+    let first = timeout(FIRST, lines.next()).await.ok()?;
+    let asked = match first {
+        NextLine::Line => asked(lines.line()),
+        NextLine::TooLong => None,
+        NextLine::End => return None,
+    };
     let connection = Connection {
         first,
-        read,
+        lines,
         write,
         caller,
     };
-    if is_rpc(&connection.first) {
+    let Some(asked) = asked else {
         return Some(Kind::Rpc(connection));
-    }
+    };
     if !own {
-        tracing::debug!("a process outside the session asked as a hook");
+        tracing::debug!("a process outside the session asked as one of its own");
         return None;
     }
-    let short = connection.first.len() <= line::ASK_MAX;
-    short.then_some(Kind::Hook(Hook(connection)))
+    let short = connection.lines.line().len() <= ASK_MAX;
+    short.then_some(Kind::Hook(Hook { asked, connection }))
 }
 
-/// Whether a line is of JSON-RPC. One that is too long to be looked at, or no JSON at all, is no
-/// hook's: whoever serves the rest says what is wrong with it.
-fn is_rpc(first: &[u8]) -> bool {
+/// What a process asks that the session's client runs. `None`: the line is no such process's.
+fn asked(line: &[u8]) -> Option<RpcMessage> {
+    /// What programs in agents said first when they spoke lines of their own.
     #[derive(Deserialize)]
-    struct Tag {
-        #[serde(rename = "jsonrpc")]
-        _jsonrpc: IgnoredAny,
+    struct Older {
+        peerbus: u64,
     }
-    let json = || serde_json::from_slice::<IgnoredAny>(first).is_ok();
-    let tagged = || serde_json::from_slice::<Tag>(first).is_ok();
-    !first.is_empty() && (first.len() > line::RPC_MAX || tagged() || !json())
+    match RpcMessage::read(line) {
+        Ok(asked) => {
+            let method = asked.method.as_deref();
+            method
+                .is_some_and(|it| [HOOK, ATTACH].contains(&it))
+                .then_some(asked)
+        }
+        Err(_) => {
+            let version = serde_json::from_slice::<Older>(line).ok()?.peerbus;
+            let params = json!({ "version": version });
+            Some(RpcMessage::notification(ATTACH, &params))
+        }
+    }
 }
 
 /// Who connected: a process of this user's.
@@ -263,76 +277,82 @@ impl Peer {
     }
 }
 
-/// A connection and the first line that came over it.
+/// A connection whose first line was read.
 #[derive(Debug)]
 pub struct Connection {
-    /// The first line; without its end where the connection ended there.
-    pub first: Vec<u8>,
-    /// What comes after it.
-    pub read: BufReader<OwnedReadHalf>,
+    /// What came first.
+    pub first: NextLine,
+    /// Has that line, and reads what comes after it.
+    pub lines: BoundedLines<OwnedReadHalf>,
     /// The way back.
     pub write: OwnedWriteHalf,
     /// Who connected.
     pub caller: Peer,
 }
 
-/// A hook at the other end of a connection.
+/// A process at the other end of a connection that the session's client runs.
 #[derive(Debug)]
-pub struct Hook(Connection);
+pub struct Hook {
+    /// Its first request.
+    asked: RpcMessage,
+    connection: Connection,
+}
 
 impl Hook {
-    /// The connection, for an end that speaks lines of its own.
+    /// The connection, for an end that says more than a hook.
     #[must_use]
     pub fn into_connection(self) -> Connection {
-        self.0
+        self.connection
     }
 
-    /// What it says first. `None`: it does not keep to the lines, and is not answered.
+    /// The parameters of its first request, if that is of this method. `None`: it is none that is
+    /// understood, and is not answered.
     #[must_use]
-    pub fn asked<T: DeserializeOwned>(&self) -> Option<Ask<T>> {
-        let ask: Ask<T> = serde_json::from_slice(&self.0.first).ok()?;
-        (ask.v == line::VERSION).then_some(ask)
+    pub fn asked<T: DeserializeOwned>(&self, method: &str) -> Option<T> {
+        let is_it = self.asked.method.as_deref() == Some(method);
+        let params = self.asked.params.as_ref().filter(|_| is_it)?;
+        serde_json::from_str(params.get()).ok()
+    }
+
+    /// Answers its request. Whether that could be written.
+    pub async fn answer<T: Serialize>(&mut self, done: Result<T, RpcError>) -> bool {
+        let Some(id) = self.asked.id.take() else {
+            return false;
+        };
+        let line = RpcMessage::response(id, &done).line();
+        let written = self.connection.write.write_all(line.as_bytes());
+        matches!(timeout(PATIENCE, written).await, Ok(Ok(())))
     }
 
     /// Answers that there is nothing to show.
     pub async fn nothing(&mut self) {
-        self.say(&Tell::new(None)).await;
-    }
-
-    /// The next line.
-    async fn hear<T: DeserializeOwned>(&mut self) -> Option<T> {
-        let mut line = Vec::new();
-        let mut bounded = (&mut self.0.read).take(line::ASK_MAX as u64);
-        let read = timeout(PATIENCE, bounded.read_until(b'\n', &mut line)).await;
-        read.ok()?.ok()?;
-        serde_json::from_slice(&line).ok()
-    }
-
-    /// Whether it was written.
-    async fn say(&mut self, what: &impl Serialize) -> bool {
-        let Some(line) = line::write(what) else {
-            return false;
-        };
-        let written = timeout(PATIENCE, self.0.write.write_all(&line)).await;
-        matches!(written, Ok(Ok(())))
+        self.answer(Ok(Offer { text: None })).await;
     }
 
     /// Offers a text, and leaves it to the hook if that takes it. Whether it did.
     pub async fn offer(&mut self, text: String) -> bool {
-        self.say(&Tell::new(Some(text))).await
-            && self.hear::<Took>().await.is_some_and(|answer| answer.took)
-            && self.say(&Go { go: true }).await
+        if !self.answer(Ok(Offer { text: Some(text) })).await {
+            return false;
+        }
+        let line = timeout(PATIENCE, self.connection.lines.whole()).await;
+        let took = line.ok().flatten().map(RpcMessage::read);
+        match took {
+            Some(Ok(took)) if took.method.as_deref() == Some(TOOK) => self.asked = took,
+            _ => return false,
+        }
+        self.answer(Ok(json!({}))).await
     }
 
     /// Waits until it is gone. It has nothing to say while it waits.
     pub async fn gone(&mut self) {
-        // An error is an end, too.
-        let _ = self.0.read.fill_buf().await;
+        self.connection.lines.next().await;
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncReadExt as _;
+
     use super::*;
 
     /// Above any number that Linux gives to a process (`proc(5)`, pid_max).

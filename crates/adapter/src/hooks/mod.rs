@@ -2,8 +2,8 @@
 //! session's adapter over a local socket. What the events mean is the agent's own: here is how the
 //! two ends find each other, and how a text changes hands.
 //!
-//! The two ends are always of one program; the lines between them are no interface for others. The
-//! same socket serves programs of the user's that speak JSON-RPC: the first line tells.
+//! Everybody speaks JSON-RPC at that socket. What hooks ask, and programs of ours in agents, is no
+//! interface for others; both ends are of one version, or have nothing to say to each other.
 
 mod caller;
 mod deadline;
@@ -14,7 +14,7 @@ mod watch;
 
 pub use caller::Caller;
 pub use deadline::{Deadline, TimedInput};
-pub use line::{ASK_MAX, Ask, RPC_MAX};
+pub use line::{ASK_MAX, ATTACH, Ask, HOOK};
 pub use listener::{Connection, Hook, Peer, SessionSocket};
 pub use place::{
     Ancestor, INDEX, directories, directory, is_below_an_agent, is_of_an_agent, sweep,

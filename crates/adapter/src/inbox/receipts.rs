@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use peerbus_os as os;
+use peerbus_os::lines::BoundedLines;
 use peerbus_os::socket::SocketFile;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -20,7 +21,7 @@ use crate::mailbox::{AttemptId, Mailbox};
 /// Messages whose receipts are still understood; the oldest are forgotten.
 const EXPECTED_MAX: usize = 256;
 /// Longest line that is read, in bytes.
-const LINE_MAX: u64 = 65_536;
+const LINE_MAX: usize = 65_536;
 /// How long a connection may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -148,22 +149,22 @@ impl Receipts {
         let Ok(read) = stream.read(&mut text).await else {
             return;
         };
-        text.truncate(read);
+        let text = text.get(..read).unwrap_or_default();
         // Closed with something unread, the connection breaks, and an agent that answers here is
         // told that its answer was not sent.
         if text.windows(answer.len()).any(|part| part == answer) {
             return;
         }
-        let mut rest = BufReader::new(stream).take(LINE_MAX);
-        let lines = |text: &[u8]| text.iter().filter(|byte| **byte == b'\n').count();
-        while lines(&text) < client.receipt_lines() {
-            match rest.read_until(b'\n', &mut text).await {
-                Ok(0) => break,
-                Ok(_) => {}
-                Err(_) => return,
-            }
+        let mut lines = BoundedLines::new(text.chain(stream), LINE_MAX);
+        let mut receipt = Vec::new();
+        for _ in 0..client.receipt_lines() {
+            let Some(line) = lines.whole().await else {
+                break;
+            };
+            receipt.extend_from_slice(line);
+            receipt.push(b'\n');
         }
-        for (id, outcome) in client.receipts(&text) {
+        for (id, outcome) in client.receipts(&receipt) {
             let about = |(known, _): &&(String, AttemptId)| *known == id;
             let attempt = self.state().expected.iter().find(about).map(|(_, at)| *at);
             if let Some(attempt) = attempt {

@@ -3,8 +3,12 @@ import { createConnection } from "node:net"
 import { homedir } from "node:os"
 import { join } from "node:path"
 
-// What both ends speak: one JSON text a line.
-const VERSION = 1
+// What both ends speak: JSON-RPC, one text a line. `session/attach` has this number.
+const VERSION = 2
+const ATTACH = 0
+// What says that a text was not shown. After any other error nobody knows.
+const NOT_SHOWN = -32000
+const INTERNAL = -32603
 const LOOK_MS = 500
 // How peerbus marks what it shows. Nothing else of a text is ever looked at.
 const MARK = /pb-[0-9a-f]{8}-[0-9]+/g
@@ -44,14 +48,15 @@ function link({ processes, hello, status, wake }) {
   const open = new Map()
   const refused = new Set()
   let told
-  const say = (socket, what) => socket.write(JSON.stringify(what) + "\n")
-  const answer = async (socket, { wake: id, text }) => {
+  const say = (socket, what) => socket.write(JSON.stringify({ jsonrpc: "2.0", ...what }) + "\n")
+  const tell = (socket, method, params) => say(socket, { method, params })
+  const answer = async (socket, { id, params: { text } }) => {
     try {
       await wake(text)
-      say(socket, { woke: id })
+      say(socket, { id, result: {} })
     } catch (error) {
-      const word = error instanceof Refused ? "failed" : "doubtful"
-      say(socket, { [word]: id, why: String(error?.message ?? error) })
+      const code = error instanceof Refused ? NOT_SHOWN : INTERNAL
+      say(socket, { id, error: { code, message: String(error?.message ?? error) } })
       // Said again at the next event: it may be possible then.
       told = undefined
     }
@@ -63,16 +68,18 @@ function link({ processes, hello, status, wake }) {
     socket.setEncoding("utf8")
     socket.on("connect", () => {
       connected = true
-      say(socket, { peerbus: VERSION, ...hello })
-      say(socket, { status: status() })
+      const params = { version: VERSION, ...hello }
+      say(socket, { id: ATTACH, method: "session/attach", params })
+      tell(socket, "attached/status", status())
     })
     socket.on("data", (text) => {
       const lines = (rest + text).split("\n")
       rest = lines.pop()
       for (const line of lines) {
         const said = JSON.parse(line)
-        taken = true
-        if (typeof said.text === "string") answer(socket, said)
+        if (said.id === ATTACH && said.result) taken = true
+        if (said.id === ATTACH && said.error) socket.destroy()
+        if (said.method === "wake") answer(socket, said)
       }
     })
     socket.on("error", () => {})
@@ -90,13 +97,13 @@ function link({ processes, hello, status, wake }) {
   look()
   const timer = setInterval(look, LOOK_MS)
   timer.unref?.()
-  const all = (what) => open.forEach((socket) => say(socket, what))
+  const all = (method, params) => open.forEach((socket) => tell(socket, method, params))
   return {
     // A line of the conversation: what it follows, and which marks stand in it.
-    line: (line) => all({ line }),
+    line: (line) => all("attached/line", line),
     changed: () => {
       const now = JSON.stringify(status())
-      if (now !== told) all({ status: status() })
+      if (now !== told) all("attached/status", status())
       told = now
     },
     end: () => {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use peerbus_adapter::hooks::Hook;
-use peerbus_adapter::mailbox::{Activity, BoxFuture, Checkout, HOOK, Mailbox, Outcome};
+use peerbus_adapter::hooks::{Ask, HOOK, Hook};
+use peerbus_adapter::mailbox::{self, Activity, BoxFuture, Checkout, Mailbox, Outcome};
 use peerbus_node::Node;
 use peerbus_node::approvals::{Asked, By, Decision, Source, Verdict};
 use serde_json::json;
@@ -93,7 +93,7 @@ struct Answer {
 impl HookServer {
     /// Serves one hook.
     async fn receive(&self, mut hook: Hook) {
-        let Some(ask) = hook.asked::<Occasion>() else {
+        let Some(ask) = hook.asked::<Ask<Occasion>>(HOOK) else {
             return;
         };
         if !self.session.told(ask.on.facts()) {
@@ -230,7 +230,7 @@ impl HookServer {
 
     async fn unseen(&self) -> Option<Answer> {
         self.mailbox.confirm_alive().await;
-        let (push, checkout) = self.mailbox.along(&HOOK)?;
+        let (push, checkout) = self.mailbox.along(&mailbox::HOOK)?;
         Some(Answer {
             text: push.text(),
             checkout: Some(checkout),
@@ -245,7 +245,7 @@ impl HookServer {
             }
         };
         self.mailbox.confirm_alive().await;
-        let (push, checkout) = self.mailbox.along(&HOOK).unzip();
+        let (push, checkout) = self.mailbox.along(&mailbox::HOOK).unzip();
         if let Some(push) = push {
             text.push('\n');
             text.push_str(&push.text());

@@ -97,10 +97,11 @@ impl Home {
     /// The same, with all that the hook is given.
     pub(crate) async fn hook_on(&self, on: &Value) -> (Option<String>, Hook) {
         let mut hook = Hook(BufReader::new(self.node().await));
-        let ask = json!({ "v": 1, "wait": false, "on": on });
-        hook.say(&ask).await;
+        hook.ask(1, "hook", &json!({ "wait": false, "on": on }))
+            .await;
         let offer = hook.hear().await;
-        (offer["text"].as_str().map(str::to_owned), hook)
+        let text = offer["result"]["text"].as_str();
+        (text.map(str::to_owned), hook)
     }
 
     /// A connection to the adapter's socket.
@@ -143,7 +144,8 @@ impl Home {
 }
 
 impl Hook {
-    async fn say(&mut self, line: &Value) {
+    async fn ask(&mut self, id: u64, method: &str, params: &Value) {
+        let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
         let line = format!("{line}\n");
         self.0.write_all(line.as_bytes()).await.unwrap();
     }
@@ -156,7 +158,7 @@ impl Hook {
 
     /// Does not take what was offered.
     pub(crate) async fn refuse(mut self) {
-        self.say(&json!({ "took": false })).await;
+        self.ask(2, "hook/refused", &json!({})).await;
         let mut end = String::new();
         let read = soon(self.0.read_line(&mut end)).await.unwrap();
         assert_eq!(read, 0, "{end}");
@@ -164,8 +166,9 @@ impl Hook {
 
     /// Takes what was offered, and shows it when it may.
     pub(crate) async fn take(mut self) {
-        self.say(&json!({ "took": true })).await;
-        assert_eq!(self.hear().await["go"], true);
+        self.ask(2, "hook/took", &json!({})).await;
+        let shows = self.hear().await;
+        assert_eq!((&shows["id"], &shows["result"]), (&2.into(), &json!({})));
     }
 }
 

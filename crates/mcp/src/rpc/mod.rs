@@ -6,7 +6,6 @@
 
 mod caller;
 mod calls;
-mod lines;
 mod outbox;
 mod stdio;
 #[cfg(test)]

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::io;
 
+use peerbus_os::lines::{BoundedLines, NextLine};
+use peerbus_wire::jsonrpc::RpcMessage;
 use peerbus_wire::readable;
 use rmcp::RoleServer;
 use rmcp::model::{
@@ -21,10 +23,11 @@ use tokio::io::AsyncRead;
 use tokio::sync::{oneshot, watch};
 
 use super::calls::Calls;
-use super::lines::{LINE_BYTES_MAX, LineReader, Next};
 use super::outbox::{Line, Outbox};
 use crate::arguments::Arguments;
 
+/// Longest line that is read, in bytes: a body of the largest size, every byte of it escaped.
+const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Most messages of a batch.
 const BATCH_MAX: usize = 256;
 
@@ -43,7 +46,7 @@ const BATCH_MAX: usize = 256;
 /// - Answers leave in the order in which they are given; [`Calls`] is told when one has left, when
 ///   the client says something, and when it asks for something.
 pub(super) struct Pipe<R> {
-    lines: LineReader<R>,
+    lines: BoundedLines<R>,
     out: Outbox,
     calls: Calls,
     begun: bool,
@@ -84,7 +87,7 @@ impl<R: AsyncRead + Unpin + Send> Pipe<R> {
     /// `ended` becomes true when the client has closed its end.
     pub(super) fn new(read: R, out: Outbox, calls: Calls, ended: watch::Sender<bool>) -> Self {
         Self {
-            lines: LineReader::new(read),
+            lines: BoundedLines::new(read, LINE_BYTES_MAX),
             out,
             calls,
             begun: false,
@@ -107,7 +110,7 @@ impl<R: AsyncRead + Unpin + Send> Pipe<R> {
         let text = std::str::from_utf8(line).map(readable);
         let Some(text) = text.ok().filter(|text| is_json(text)) else {
             let why = "a line is not JSON: write one message on each line, in UTF-8";
-            self.refuse("null", &ErrorData::parse_error(why, None));
+            self.refuse(RawValue::NULL, &ErrorData::parse_error(why, None));
             return None;
         };
         let replaced = matches!(text, Cow::Owned(_));
@@ -119,7 +122,7 @@ impl<R: AsyncRead + Unpin + Send> Pipe<R> {
             Ok(batch) if (1..=BATCH_MAX).contains(&batch.len()) => self.batch = batch,
             _ => {
                 let why = format!("a batch has 1 to {BATCH_MAX} messages");
-                self.refuse("null", &invalid_request(why));
+                self.refuse(RawValue::NULL, &invalid_request(why));
             }
         }
         None
@@ -131,7 +134,10 @@ impl<R: AsyncRead + Unpin + Send> Pipe<R> {
             // serde reads structs from lists, too.
             Ok(head) if text.starts_with('{') => head,
             _ => {
-                self.refuse("null", &invalid_request("not a JSON-RPC 2.0 message"));
+                self.refuse(
+                    RawValue::NULL,
+                    &invalid_request("not a JSON-RPC 2.0 message"),
+                );
                 return None;
             }
         };
@@ -153,7 +159,7 @@ impl<R: AsyncRead + Unpin + Send> Pipe<R> {
                 Some(message)
             }
             Err(error) => {
-                self.refuse(id.get(), &error);
+                self.refuse(id, &error);
                 None
             }
         }
@@ -175,11 +181,10 @@ impl<R: AsyncRead + Unpin + Send> Pipe<R> {
         }
     }
 
-    /// Answers a request that rmcp does not see. `id` is JSON text: it can be what rmcp takes for
-    /// none.
-    fn refuse(&self, id: &str, error: &ErrorData) {
-        let error = serde_json::to_string(error).unwrap_or_default();
-        let bytes = format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#).into_bytes();
+    /// Answers a request that rmcp does not see, whose id can be what rmcp takes for none.
+    fn refuse(&self, id: &RawValue, error: &ErrorData) {
+        let answer = RpcMessage::response(id.to_owned(), &Err::<(), _>(error));
+        let bytes = answer.text().into_bytes();
         // A client that does not read any more is noticed where its answers are written.
         let _ = self.out.push(Line {
             bytes,
@@ -231,16 +236,16 @@ impl<R: AsyncRead + Unpin + Send> Transport<RoleServer> for Pipe<R> {
                 continue;
             }
             match self.lines.next().await {
-                Next::Line => {
+                NextLine::Line => {
                     if let Some(message) = self.sort_line() {
                         return Some(message);
                     }
                 }
-                Next::TooLong => {
+                NextLine::TooLong => {
                     let why = format!("a line has at most {LINE_BYTES_MAX} bytes");
-                    self.refuse("null", &invalid_request(why));
+                    self.refuse(RawValue::NULL, &invalid_request(why));
                 }
-                Next::End => {
+                NextLine::End => {
                     self.ended.send_replace(true);
                     return None;
                 }

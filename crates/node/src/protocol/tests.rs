@@ -3,7 +3,7 @@ use super::*;
 fn refused(line: &str) -> (i64, String) {
     let request = read(line.as_bytes(), Some("s1")).unwrap().unwrap();
     let error = request.call.unwrap_err();
-    (error.code, error.message)
+    (error.0.code, error.0.message)
 }
 
 fn asked(method: &str, params: &str) -> Result<Call, Error> {
@@ -13,21 +13,23 @@ fn asked(method: &str, params: &str) -> Result<Call, Error> {
 
 #[test]
 fn a_call_is_read_with_what_it_leaves_out() {
-    let kinds = Kinds::ALL;
     for (method, params, call) in [
-        ("ping", "{}", Call::Ping),
-        ("session/status", r#"{"session_id":"s1"}"#, Call::Status),
-        ("initialize", "{}", Call::Initialize(String::new())),
+        ("ping", r#"{"more":1}"#, Call::Ping {}),
+        ("session/status", r#"{"session_id":"s1"}"#, Call::Status {}),
+        ("initialize", "{}", Call::Initialize { revision: None }),
         (
             "session/subscribe",
             r#"{"since":null}"#,
-            Call::Subscribe { kinds, since: None },
+            Call::Subscribe {
+                events: None,
+                since: None,
+            },
         ),
         (
             "session/subscribe",
             r#"{"since":7,"events":["tool_call","approval_request"]}"#,
             Call::Subscribe {
-                kinds: Kinds([false, true, false, false, false, true, false]),
+                events: Some(Kinds([false, true, false, false, false, true, false])),
                 since: Some(7),
             },
         ),
@@ -37,7 +39,7 @@ fn a_call_is_read_with_what_it_leaves_out() {
             Call::Inject {
                 prompt: "hi".into(),
                 source: String::new(),
-                interrupts: false,
+                mode: Some(InjectMode::Append),
             },
         ),
         (
@@ -46,7 +48,7 @@ fn a_call_is_read_with_what_it_leaves_out() {
             Call::Inject {
                 prompt: "hi".into(),
                 source: "me".into(),
-                interrupts: true,
+                mode: Some(InjectMode::Interrupt),
             },
         ),
         (
@@ -66,12 +68,17 @@ fn a_call_is_read_with_what_it_leaves_out() {
 #[test]
 fn what_is_wrong_is_said_and_how() {
     for (method, params, code, says) in [
-        ("session/approve", "{}", -32602, "`request_id` is missing"),
+        (
+            "session/approve",
+            "{}",
+            -32602,
+            "missing field `request_id`",
+        ),
         (
             "session/approve",
             r#"{"request_id":"abcde","decision":"maybe"}"#,
             -32602,
-            "\"maybe\"",
+            "`maybe`, expected one of `allow`, `deny`, `allow_always`",
         ),
         ("session/kill", "{}", -32601, "no method"),
         (
@@ -87,38 +94,47 @@ fn what_is_wrong_is_said_and_how() {
             "\"Set_Model\"",
         ),
         ("tools/list", "[]", -32602, "an object"),
-        ("session/inject", "{}", -32602, "`prompt` is missing"),
+        ("session/inject", "{}", -32602, "missing field `prompt`"),
         (
             "session/inject",
             r#"{"prompt":7}"#,
             -32602,
-            "`prompt` to be",
+            "params.prompt: invalid type: integer `7`, expected a string",
         ),
         (
             "session/inject",
             r#"{"prompt":"x","mode":"now"}"#,
             -32602,
-            "\"append\" or \"interrupt\"",
+            "`append` or `interrupt`",
         ),
         ("session/inject", r#"{"session_id":"s2"}"#, -32602, "\"s2\""),
-        ("session/subscribe", r#"{"since":-1}"#, -32602, "`since`"),
+        (
+            "session/subscribe",
+            r#"{"since":-1}"#,
+            -32602,
+            "params.since",
+        ),
         (
             "session/subscribe",
             r#"{"events":"status"}"#,
             -32602,
-            "list",
+            "params.events: invalid type: string \"status\", expected a sequence",
         ),
         (
             "session/subscribe",
             r#"{"events":["stat"]}"#,
             -32602,
-            "message, tool_call, tool_result, status, bus, approval_request",
+            "`stat`, expected one of `message`, `tool_call`, `tool_result`, `status`, `bus`, `appr",
         ),
     ] {
         let error = asked(method, params).unwrap_err();
-        assert_eq!(error.code, code, "{method} {params}");
-        assert!(error.message.contains(says), "{}", error.message);
+        assert_eq!(error.0.code, code, "{method} {params}");
+        assert!(error.0.message.contains(says), "{}", error.0.message);
     }
+}
+
+#[test]
+fn a_line_that_is_no_request_is_answered_so() {
     for (line, code, says) in [
         ("[]", -32600, "batches"),
         (r#"{"id":1,"method":"ping"}"#, -32600, "2.0"),
@@ -133,13 +149,13 @@ fn what_is_wrong_is_said_and_how() {
         assert_eq!(found, code, "{line}");
         assert!(message.contains(says), "{message}");
     }
-    assert_eq!(read(b"hello", None).unwrap_err().code, -32700);
+    assert_eq!(read(b"hello", None).unwrap_err().0.code, -32700);
 }
 
 #[test]
 fn an_answer_repeats_little_of_what_was_said() {
     let long = json!("\u{7f}".repeat(100_000)).to_string();
-    let short = |error: Error| assert!(error.line(&json!(1)).len() < 1_000);
+    let short = |error: Error| assert!(error.0.message.len() < 1_000);
     for (method, member) in [
         ("ping", "session_id"),
         ("session/inject", "mode"),
@@ -158,12 +174,9 @@ fn an_answer_repeats_little_of_what_was_said() {
 #[test]
 fn only_a_subscription_needs_no_id() {
     let read = |line: &str| super::read(line.as_bytes(), None).unwrap();
-    assert_eq!(read(r#"{"jsonrpc":"2.0","method":"session/inject"}"#), None);
-    assert_eq!(
-        read(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#),
-        None
-    );
-    assert_eq!(read(r#"{"jsonrpc":"2.0","id":4,"result":{}}"#), None);
+    assert!(read(r#"{"jsonrpc":"2.0","method":"session/inject"}"#).is_none());
+    assert!(read(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).is_none());
+    assert!(read(r#"{"jsonrpc":"2.0","id":4,"result":{}}"#).is_none());
     let line = r#"{"jsonrpc":"2.0","method":"session/subscribe"}"#;
     let request = read(line).unwrap();
     assert!(request.id.is_none() && request.call.is_ok());
@@ -171,14 +184,14 @@ fn only_a_subscription_needs_no_id() {
 
 #[test]
 fn the_capabilities_say_what_the_gate_lets_through_and_no_more() {
-    let said = initialized("2024-11-05", false, true, true);
+    let said = initialized(Some("2024-11-05"), false, true, true);
     assert_eq!(said["protocolVersion"], "2024-11-05");
     let session = &said["capabilities"]["session"];
     assert_eq!(session["inject"], false);
     assert_eq!(session["interrupt"], true);
     assert_eq!(session["approve"], true);
     assert_eq!(
-        initialized("1999", true, false, false)["protocolVersion"],
+        initialized(Some("1999"), true, false, false)["protocolVersion"],
         "2025-11-25"
     );
 }
@@ -186,7 +199,8 @@ fn the_capabilities_say_what_the_gate_lets_through_and_no_more() {
 #[test]
 fn a_closed_gate_is_named_with_its_file() {
     let error = Error::closed("inject", "/c/sessions.toml", "`inject = false` in /c");
-    let line: Value = serde_json::from_str(&error.line(&json!("a"))).unwrap();
+    let id = RawValue::from_string("\"a\"".to_owned()).unwrap();
+    let line: Value = serde_json::from_str(&answer(id, Err(error))).unwrap();
     assert_eq!(line["id"], "a");
     assert_eq!(line["error"]["code"], -32003);
     let data = json!({ "gate": "inject", "file": "/c/sessions.toml" });

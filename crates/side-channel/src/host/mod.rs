@@ -165,14 +165,14 @@ impl Host {
         let mut params = message.members();
         let mut meta = message::object(params.get(META).map(AsRef::as_ref));
         let progress = meta.contains_key(PROGRESS).then(|| {
-            let token = message::raw(&own.into());
+            let token = message::raw(&own);
             token.and_then(|token| meta.insert(PROGRESS.into(), token))
         });
         let passed: Vec<_> = via.iter().cloned().chain([self.uri.clone()]).collect();
         meta.extend(message::raw(&json!(passed)).map(|via| (VIA.to_owned(), via)));
         params.extend(message::write(&meta).map(|meta| (META.to_owned(), meta)));
         message.set_members(&params);
-        message.id = message::raw(&own.into());
+        message.id = message::raw(&own);
         let open = Open {
             client: from.clone(),
             id,
@@ -196,7 +196,7 @@ impl Host {
             };
             let own = *own;
             self.open.remove(&own);
-            params.extend(message::raw(&own.into()).map(|own| ("requestId".to_owned(), own)));
+            params.extend(message::raw(&own).map(|own| ("requestId".to_owned(), own)));
             message.set_members(&params);
             return vec![Out::Server(message)];
         }
@@ -230,10 +230,10 @@ impl Host {
 
     /// The server asks for something. No client has a part in that.
     fn asked(&self, message: Message) -> Vec<Out> {
-        let Some(id) = message.id else {
+        let Some(id) = message.rpc.id else {
             return Vec::new();
         };
-        let answer = match message.method.as_deref() {
+        let answer = match message.rpc.method.as_deref() {
             Some("ping") => Message::result(id, &json!({})),
             _ => Message::refusal(id, NOT_FOUND, "Method not found"),
         };
@@ -324,7 +324,7 @@ impl Host {
 
 /// How long a request may take in all, and what is left of that.
 fn left(message: &mut Message, age_ms: u64) -> Result<(u64, u64), (i64, String)> {
-    let timeout_ms = message.timeout_ms.take().unwrap_or(TIMEOUT_MS);
+    let timeout_ms = message.beside.timeout_ms.take().unwrap_or(TIMEOUT_MS);
     let timeout_ms = timeout_ms.clamp(1, TIMEOUT_MS_MAX);
     match timeout_ms.saturating_sub(age_ms) {
         0 => {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use peerbus_os as os;
+use peerbus_wire::jsonrpc::RpcMessage;
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -27,7 +28,7 @@ pub(super) struct Rpc {
     socket: WebSocketStream<UnixStream>,
     asked: u64,
     /// What the server said while an answer was awaited.
-    heard: VecDeque<Value>,
+    heard: VecDeque<RpcMessage>,
 }
 
 /// What came of a request.
@@ -57,7 +58,8 @@ impl Rpc {
             Answer::Refused(why) => return Err(why),
             Answer::None => return Err("it does not answer".to_owned()),
         }
-        let said = rpc.say(&json!({ "method": "initialized" })).await;
+        let ready = RpcMessage::call(None, "initialized", None);
+        let said = rpc.say(ready).await;
         said.then_some(rpc).ok_or_else(|| "it hung up".to_owned())
     }
 
@@ -80,8 +82,10 @@ impl Rpc {
         })
     }
 
-    async fn say(&mut self, message: &Value) -> bool {
-        let text = Message::text(message.to_string());
+    async fn say(&mut self, mut message: RpcMessage) -> bool {
+        // The server writes no version, and reads none.
+        message.jsonrpc = "".into();
+        let text = Message::text(message.text());
         matches!(timeout(PATIENCE, self.socket.send(text)).await, Ok(Ok(())))
     }
 
@@ -89,20 +93,17 @@ impl Rpc {
     pub(super) async fn ask(&mut self, method: &str, params: Value) -> Answer {
         self.asked += 1;
         let id = self.asked;
-        if !self
-            .say(&json!({ "id": id, "method": method, "params": params }))
-            .await
-        {
+        if !self.say(RpcMessage::request(id, method, &params)).await {
             return Answer::None;
         }
         let answer = async {
             loop {
                 let message = self.next().await?;
                 // The server asks, too: with a method.
-                if message["id"] == id && message.get("method").is_none() {
+                if message.number() == Some(id) && message.method.is_none() {
                     return Some(message);
                 }
-                if message.get("id").is_none() {
+                if message.id.is_none() {
                     if self.heard.len() >= HEARD_MAX {
                         self.heard.pop_front();
                     }
@@ -110,37 +111,35 @@ impl Rpc {
                 }
             }
         };
-        let Ok(Some(mut answer)) = timeout(PATIENCE, answer).await else {
+        let Ok(Some(answer)) = timeout(PATIENCE, answer).await else {
             return Answer::None;
         };
-        match answer.get("error") {
-            None => Answer::Done(answer["result"].take()),
-            Some(error) => {
-                let why = error["message"]
-                    .as_str()
-                    .unwrap_or("for no reason that it gives");
-                Answer::Refused(format!(
-                    "it refused: {}",
-                    why.chars().take(200).collect::<String>()
-                ))
+        match answer.done().unwrap_or(Ok(Value::Null)) {
+            Ok(result) => Answer::Done(result),
+            Err(error) => {
+                let why = match error.message.is_empty() {
+                    true => "for no reason that it gives".to_owned(),
+                    false => error.message.chars().take(200).collect(),
+                };
+                Answer::Refused(format!("it refused: {why}"))
             }
         }
     }
 
     /// What the server says next, of itself. `None`: the connection ended.
-    pub(super) async fn hear(&mut self) -> Option<Value> {
+    pub(super) async fn hear(&mut self) -> Option<RpcMessage> {
         if let Some(message) = self.heard.pop_front() {
             return Some(message);
         }
         loop {
             let message = self.next().await?;
-            if message.get("id").is_none() {
+            if message.id.is_none() {
                 return Some(message);
             }
         }
     }
 
-    async fn next(&mut self) -> Option<Value> {
+    async fn next(&mut self) -> Option<RpcMessage> {
         loop {
             match self.socket.next().await?.ok()? {
                 Message::Text(text) => return serde_json::from_str(&text).ok(),

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use peerbus_adapter::mailbox::{Activity, BoxFuture, Mailbox, SessionSource, Snapshot};
 use peerbus_mcp::Notes;
 use peerbus_os as os;
+use peerbus_wire::jsonrpc::RpcMessage;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -174,13 +175,14 @@ impl Session {
     }
 
     /// Whether something is new of our thread, or of any as long as ours is not known.
-    fn concerns(&self, said: &Value) -> bool {
-        let method = said["method"].as_str().unwrap_or_default();
+    fn concerns(&self, said: &RpcMessage) -> bool {
+        let method = said.method.as_deref().unwrap_or_default();
         let thread = self.known().thread.clone();
         match thread {
             Some(thread) => {
-                let about = &said["params"]["threadId"];
-                method.starts_with("thread/") && about.as_str() == Some(&thread)
+                let params = said.params.as_ref();
+                let about = params.and_then(|text| serde_json::from_str::<Value>(text.get()).ok());
+                method.starts_with("thread/") && about.is_some_and(|it| it["threadId"] == *thread)
             }
             None => method == "thread/started" || method == "thread/status/changed",
         }

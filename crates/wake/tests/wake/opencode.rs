@@ -81,14 +81,23 @@ impl Home {
 
     /// One that the adapter has taken, in a session that is idle.
     pub(crate) async fn plugin(&self) -> Plugin {
-        let hello = json!({ "peerbus": 1, "directory": self.path() });
-        let mut plugin = self.connect(&hello).await;
-        assert_eq!(plugin.hear().await, Some(json!({ "peerbus": 1 })));
+        let mut plugin = self.connect(&attach(2, self.path())).await;
+        let taken = plugin.hear().await.expect("an answer");
+        assert_eq!(
+            (&taken["id"], &taken["result"]["version"]),
+            (&0.into(), &2.into())
+        );
         plugin
             .status(&json!({ "session": SESSION, "activity": "idle" }))
             .await;
         plugin
     }
+}
+
+/// What a plugin asks first.
+fn attach(version: u64, directory: &Path) -> Value {
+    let params = json!({ "version": version, "directory": directory });
+    json!({ "jsonrpc": "2.0", "id": 0, "method": "session/attach", "params": params })
 }
 
 impl Plugin {
@@ -97,8 +106,21 @@ impl Plugin {
         self.0.get_mut().write_all(line.as_bytes()).await.unwrap();
     }
 
+    async fn tell(&mut self, method: &str, params: &Value) {
+        self.say(&json!({ "jsonrpc": "2.0", "method": method, "params": params }))
+            .await;
+    }
+
+    /// Answers a push.
+    async fn answer(&mut self, asked: &Value, mut with: Value) {
+        assert_eq!(asked["method"], "wake");
+        with["jsonrpc"] = "2.0".into();
+        with["id"] = asked["id"].clone();
+        self.say(&with).await;
+    }
+
     pub(crate) async fn status(&mut self, status: &Value) {
-        self.say(&json!({ "status": status })).await;
+        self.tell("attached/status", status).await;
     }
 
     pub(crate) async fn line(
@@ -109,7 +131,7 @@ impl Plugin {
         marks: &[&str],
     ) {
         let line = json!({ "id": id, "parent": parent, "role": role, "marks": marks });
-        self.say(&json!({ "line": line })).await;
+        self.tell("attached/line", &line).await;
     }
 
     /// `None`: the connection ended.
@@ -122,8 +144,8 @@ impl Plugin {
     /// The text of the next push, and the mark in it, after the agent took it.
     pub(crate) async fn shown(&mut self) -> (String, String) {
         let asked = self.hear().await.expect("a push");
-        self.say(&json!({ "woke": asked["wake"] })).await;
-        let text = asked["text"].as_str().unwrap().to_owned();
+        self.answer(&asked, json!({ "result": {} })).await;
+        let text = asked["params"]["text"].as_str().unwrap().to_owned();
         let at = text.find("pb-").expect("a mark");
         let mark = text[at..].split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
         let mark = mark.into_iter().next().unwrap().to_owned();
@@ -201,9 +223,8 @@ async fn what_the_agent_refuses_waits_for_a_drain_and_peers_are_told_why() {
     presence(&mut broker, "the path", wakes).await;
     broker.deliver("\"hi\"");
     let asked = plugin.hear().await.unwrap();
-    plugin
-        .say(&json!({ "failed": asked["wake"], "why": "OpenCode answered 404" }))
-        .await;
+    let error = json!({ "code": -32_000, "message": "OpenCode answered 404" });
+    plugin.answer(&asked, json!({ "error": error })).await;
     let why = |about: &Value| unwoken(about).filter(|why| why.contains("answered 404"));
     presence(&mut broker, "why not", why).await;
     let messages = drained(&mut client).await;
@@ -253,18 +274,33 @@ async fn peers_are_told_what_the_session_does() {
 }
 
 #[tokio::test]
-async fn the_plugin_of_another_project_or_version_is_told_nothing() {
-    let (mut broker, home) = (Broker::start(true).await, Home::new());
+async fn the_plugin_of_another_project_is_told_nothing() {
+    let (broker, home) = (Broker::start(true).await, Home::new());
     let (_client, _, _adapter) = begin(&broker, CLIENT, home.around()).await;
-    let elsewhere = json!({ "peerbus": 1, "directory": "/nonexistent/other" });
+    let elsewhere = attach(2, Path::new("/nonexistent/other"));
     assert_eq!(home.connect(&elsewhere).await.hear().await, None);
-    let mut other = home
-        .connect(&json!({ "peerbus": 2, "directory": home.path() }))
-        .await;
-    let why = |about: &Value| unwoken(about).filter(|why| why.contains("another version"));
-    presence(&mut broker, "why not", why).await;
-    other.hear().await;
-    assert_eq!(other.hear().await, None);
+}
+
+#[tokio::test]
+async fn peers_are_told_to_have_the_plugin_of_another_version_installed_anew() {
+    // Programs of version 1 spoke lines of their own, and come back where those are answered.
+    let older = |home: &Home| json!({ "peerbus": 1, "directory": home.path() });
+    let newer = |home: &Home| attach(3, home.path());
+    for (hello, is_answered) in [(&older as &dyn Fn(&Home) -> Value, false), (&newer, true)] {
+        let (mut broker, home) = (Broker::start(true).await, Home::new());
+        let (_client, _, _adapter) = begin(&broker, CLIENT, home.around()).await;
+        let mut other = home.connect(&hello(&home)).await;
+        let why = |about: &Value| {
+            let wanted = "another version: run `peerbus install opencode`";
+            unwoken(about).filter(|why| why.contains(wanted))
+        };
+        presence(&mut broker, "why not", why).await;
+        if is_answered {
+            let answer = other.hear().await.expect("an answer");
+            assert_eq!(answer["error"]["code"], -32_602);
+        }
+        assert_eq!(other.hear().await, None);
+    }
 }
 
 #[tokio::test]

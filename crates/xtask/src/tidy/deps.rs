@@ -25,7 +25,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["core", "wire", "os", "agents", "test-support"],
     ),
     ("peerbus-mcp", &["adapter", "wire", "os", "test-support"]),
-    ("peerbus-node", &["adapter", "core", "os", "test-support"]),
+    (
+        "peerbus-node",
+        &["adapter", "core", "wire", "os", "test-support"],
+    ),
     (
         "peerbus-cc-adapter",
         &[

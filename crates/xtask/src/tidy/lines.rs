@@ -14,7 +14,7 @@ struct Ban {
     remedy: &'static str,
 }
 
-const BANS: [Ban; 4] = [
+const BANS: [Ban; 5] = [
     Ban {
         rule: "sleep",
         code: "thread::sleep",
@@ -40,6 +40,14 @@ const BANS: [Ban; 4] = [
             !path.starts_with("crates/mcp/src/rpc/") && path != "crates/mcp/src/server.rs"
         },
         remedy: "go through crates/mcp/src/rpc",
+    },
+    Ban {
+        rule: "line-reader",
+        code: "read_until(",
+        place: |path, test| {
+            !test && path.starts_with("crates/") && path != "crates/os/src/lines.rs"
+        },
+        remedy: "read bounded lines with crates/os/src/lines.rs",
     },
 ];
 
@@ -256,6 +264,9 @@ mod tests {
         assert_eq!(found("crates/mcp/src/tools/a.rs", sdk), [(1, "sdk")]);
         assert_eq!(found("crates/mcp/src/rpc/a.rs", sdk), []);
         assert_eq!(found("crates/a/src/a.rs", "// rmcp::model"), []);
+        let lines = "let n = read.read_until(10, &mut line)?;";
+        assert_eq!(found("crates/a/src/a.rs", lines), [(1, "line-reader")]);
+        assert_eq!(found("crates/os/src/lines.rs", lines), []);
     }
 
     #[test]

@@ -51,7 +51,7 @@ fn list(verb: &History) -> Result<(), Failure> {
     }
     for message in found.iter().rev() {
         if verb.json {
-            let text = message.json(secret.as_ref()).to_string();
+            let text = message.json(secret.as_ref(), wall_ms()).to_string();
             output::line(&escape_json(&text))?;
         } else {
             output::line(&told::line(message, secret.as_ref()))?;

@@ -1,7 +1,7 @@
 //! `peerbus inbox`.
 
 use peerbus_adapter::{Receipt, Stage, wall_ms};
-use peerbus_mcp::{Trail, reached};
+use peerbus_view::{Trail, reached};
 use peerbus_wire::{PeerName, escape, escape_json};
 
 use crate::args::Inbox;
@@ -33,7 +33,7 @@ pub(crate) fn run(verb: &Inbox) -> Result<(), Failure> {
         let stage = stage.map_or(&Stage::Queued, |receipt| &receipt.stage);
         let trail = Trail::among(&message.id, &receipts, wall_ms(), &peers);
         if verb.json {
-            let mut told = message.json(secret.as_ref());
+            let mut told = message.json(secret.as_ref(), wall_ms());
             told["state"] = told::word(stage).into();
             told["bytes"] = said.bytes.into();
             told["trail"] = serde_json::json!(trail);

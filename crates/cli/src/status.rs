@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use peerbus_adapter::{Peers, Receipt, Stage, Url, credentials, wall_ms};
-use peerbus_mcp::{Step, Trail, depends_on_peers, reached};
+use peerbus_view::{Step, Trail, depends_on_peers, reached};
 use peerbus_wire::{MessageId, PeerName, escape, escape_json};
 use serde_json::json;
 

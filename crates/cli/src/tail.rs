@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::operator::{Events, Streamless};
-use peerbus_adapter::text::is_proven;
 use peerbus_adapter::{Receipt, wall_ms};
+use peerbus_view::is_proven;
 use peerbus_wire::{How, PeerName, Secret, Stage, escape, escape_json};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -231,7 +231,7 @@ impl<'v> Showing<'v> {
                 self.open.pop_first();
             }
             if self.verb.json {
-                let mut told = message.json(self.secret.as_ref());
+                let mut told = message.json(self.secret.as_ref(), wall_ms());
                 told["event"] = "accepted".into();
                 if let Some(told) = told.as_object_mut() {
                     told.remove("trail");
@@ -262,7 +262,7 @@ impl<'v> Showing<'v> {
             self.open.remove(&seq);
         }
         if self.verb.json {
-            let trail = peerbus_mcp::Trail::new(
+            let trail = peerbus_view::Trail::new(
                 receipt.id.as_str(),
                 std::slice::from_ref(receipt),
                 wall_ms(),

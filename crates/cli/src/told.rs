@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::{Bus, PeerEntry, Receipt, credentials, paths::Paths, wall_ms};
-pub(crate) use peerbus_mcp::told::{Page, Said, Text, Told, add_said, receipts, word, words};
-use peerbus_mcp::{About, Trail, depends_on_peers};
+pub(crate) use peerbus_view::told::{Page, Said, Text, Told, add_said, receipts, word, words};
+use peerbus_view::{About, Trail, depends_on_peers};
 use peerbus_wire::{Received, Secret, escape, utc};
 
 use crate::failure::Failure;
@@ -168,7 +168,7 @@ pub(crate) fn time(at_ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use peerbus_mcp::told::said;
+    use peerbus_view::told::said;
     use peerbus_wire::Envelope;
     use serde_json::value::RawValue;
 

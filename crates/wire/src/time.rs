@@ -9,6 +9,13 @@ pub fn utc(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
 }
 
+/// Milliseconds since the Unix epoch as RFC 3339 in UTC, to the millisecond.
+#[must_use]
+pub fn rfc3339(since_epoch_ms: u64) -> String {
+    let seconds = utc(since_epoch_ms / 1_000);
+    format!("{seconds}.{:03}Z", since_epoch_ms % 1_000)
+}
+
 /// The number of a day, counted from 1970-01-01, in the Gregorian calendar. `None` for one that does
 /// not exist, or lies before that.
 #[must_use]
@@ -69,5 +76,10 @@ mod tests {
             assert_eq!(civil(days), (year, month, day));
             assert_eq!(super::days(year, month, day), Some(days));
         }
+    }
+
+    #[test]
+    fn times_are_written_as_rfc_3339() {
+        assert_eq!(rfc3339(1_763_769_600_042), "2025-11-22T00:00:00.042Z");
     }
 }

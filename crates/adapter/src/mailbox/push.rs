@@ -233,7 +233,7 @@ pub fn receipt(receipt: &Receipt) -> Option<serde_json::Value> {
 
 fn reached(receipt: &Receipt) -> Option<(&str, String, &'static str)> {
     let stage = match &receipt.stage {
-        Stage::Acked(Some(How::Seen { .. })) if text::is_proven(&receipt.stage) => "seen",
+        Stage::Acked(Some(How::Seen { .. })) if peerbus_view::is_proven(&receipt.stage) => "seen",
         // Its peer says so, on evidence that nobody here knows.
         Stage::Acked(Some(How::Seen { .. })) => "seen, not proven",
         Stage::Pushed { .. } | Stage::Acked(Some(How::Pushed { .. })) => "pushed",

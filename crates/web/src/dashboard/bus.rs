@@ -11,8 +11,8 @@ use axum::response::{IntoResponse as _, Response};
 use peerbus_adapter::demand::Tried;
 use peerbus_adapter::operator::{self, Events, Streamless, encode_text};
 use peerbus_adapter::{Config, How, Receipt, Stage, credentials, wall_ms};
-use peerbus_mcp::told::{self, Page, Text, Told};
-use peerbus_mcp::{About, Trail};
+use peerbus_view::told::{self, Page, Text, Told};
+use peerbus_view::{About, Trail};
 use peerbus_wire::{Received, Secret, escape, printable};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -147,7 +147,7 @@ fn shown(value: &Value) -> String {
 /// A message for the page, with at most so many characters of its text.
 fn as_shown(message: &Told, secret: Option<&Secret>, chars: usize) -> Value {
     let said = message.said(secret);
-    let trail = message.trail();
+    let trail = message.trail(wall_ms());
     let (text, hidden) = match &said.text {
         Text::Signed(body) => (Some(told::words(body)), None),
         Text::Hidden(why) => (None, Some(*why)),

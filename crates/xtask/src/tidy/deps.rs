@@ -14,6 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("peerbus-os", &[]),
     ("peerbus-agents", &[]),
     ("peerbus-wire", &[]),
+    ("peerbus-view", &["wire"]),
     ("peerbus-core", &["wire"]),
     ("peerbus-store", &["core", "wire", "os", "test-support"]),
     (
@@ -22,9 +23,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "peerbus-adapter",
-        &["core", "wire", "os", "agents", "test-support"],
+        &["core", "view", "wire", "os", "agents", "test-support"],
     ),
-    ("peerbus-mcp", &["adapter", "wire", "os", "test-support"]),
+    (
+        "peerbus-mcp",
+        &["adapter", "view", "wire", "os", "test-support"],
+    ),
     ("peerbus-node", &["adapter", "core", "os", "test-support"]),
     (
         "peerbus-cc-adapter",
@@ -44,6 +48,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "mcp",
             "node",
             "adapter",
+            "view",
             "wire",
             "os",
             "agents",
@@ -56,7 +61,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "peerbus-setup",
-        &["adapter", "agents", "os", "side-channel"],
+        &["adapter", "view", "agents", "os", "side-channel"],
     ),
     ("peerbus-side-channel", &["adapter", "core", "wire", "os"]),
     (
@@ -66,10 +71,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "peerbus-web",
         &[
-            "mcp",
             "node",
             "adapter",
             "core",
+            "view",
             "wire",
             "os",
             "test-support",
@@ -81,6 +86,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "agents",
             "wire",
             "core",
+            "view",
             "store",
             "broker",
             "adapter",
@@ -130,6 +136,7 @@ const PURE: &[(&str, &[&str])] = &[
             "zeroize",
         ],
     ),
+    ("peerbus-view", &["schemars", "serde", "serde_json"]),
     (
         "peerbus-core",
         &["blake3", "serde_json", "subtle", "thiserror"],

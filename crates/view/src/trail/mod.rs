@@ -6,13 +6,12 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use peerbus_adapter::{How, PeerEntry, PeerName, Receipt, Stage, rfc3339};
-use peerbus_wire::escape;
+use peerbus_wire::{How, PeerEntry, PeerName, Receipt, Stage, escape, rfc3339};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::about::About;
-use crate::rpc::schemars::{self, JsonSchema};
-use peerbus_adapter::text;
+use crate::text;
 
 /// Most steps that are told of one message.
 const STEPS_MAX: usize = 64;
@@ -98,7 +97,8 @@ impl Trail {
     }
 
     /// When the broker says nothing of the message `id`, for the reason in `note`.
-    pub(crate) fn unknown(id: &str, note: String) -> Self {
+    #[must_use]
+    pub fn unknown(id: &str, note: String) -> Self {
         Self {
             id: id.to_owned(),
             steps: Vec::new(),

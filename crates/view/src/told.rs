@@ -3,8 +3,7 @@
 //! The broker keeps what it was sent, and holds no secret: whether a body is what its sender signed
 //! is checked here, and one of which that is not known is not shown.
 
-use peerbus_adapter::{Receipt, Stage, wall_ms};
-use peerbus_wire::{Conversation, Envelope, Received, Secret, readable};
+use peerbus_wire::{Conversation, Envelope, Receipt, Received, Secret, Stage, readable};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -83,10 +82,10 @@ impl Told {
         receipts(&self.frames)
     }
 
-    /// The same as steps and a sentence.
+    /// The same as steps and a sentence. `now_ms`: the wall clock.
     #[must_use]
-    pub fn trail(&self) -> Trail {
-        Trail::new(&self.id, &self.receipts(), wall_ms())
+    pub fn trail(&self, now_ms: u64) -> Trail {
+        Trail::new(&self.id, &self.receipts(), now_ms)
     }
 
     /// What it says.
@@ -154,9 +153,9 @@ impl Told {
         }
     }
 
-    /// A line for a script.
+    /// A line for a script. `now_ms`: the wall clock.
     #[must_use]
-    pub fn json(&self, secret: Option<&Secret>) -> Value {
+    pub fn json(&self, secret: Option<&Secret>, now_ms: u64) -> Value {
         let said = self.said(secret);
         let mut told = json!({
             "seq": self.seq,
@@ -164,7 +163,7 @@ impl Told {
             "from": self.from,
             "to": said.to,
             "at": self.at,
-            "trail": self.trail(),
+            "trail": self.trail(now_ms),
         });
         add_said(&mut told, &said);
         told
@@ -260,7 +259,7 @@ pub fn word(stage: &Stage) -> String {
 
 #[cfg(test)]
 mod tests {
-    use peerbus_adapter::How;
+    use peerbus_wire::How;
     use peerbus_wire::{BrokerFrame, MessageId};
 
     use super::*;

@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use peerbus_adapter::domains::Joined;
-use peerbus_adapter::{How, PeerEntry, PeerName, Receipt, Stage};
-use peerbus_wire::escape;
-
-use peerbus_adapter::text::{proof, rejected, says, shown, span, word};
+use peerbus_wire::{How, PeerEntry, PeerName, Receipt, Stage, escape};
 
 use super::{NAME_CHARS, REASON_CHARS, reached};
 use crate::about::About;
+use crate::domains::Joined;
+use crate::text::{proof, rejected, says, shown, span, word};
 
 /// Most peers that a sentence names.
 const NAMES_MAX: usize = 5;

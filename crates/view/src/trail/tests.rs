@@ -1,7 +1,6 @@
 //! What is said of messages.
 
-use peerbus_adapter::{Accepted, Presence, Refusal, RefusalCode};
-use peerbus_wire::MessageId;
+use peerbus_wire::{Accepted, MessageId, Presence, Refusal, RefusalCode};
 
 use super::*;
 

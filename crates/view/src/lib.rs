@@ -5,11 +5,12 @@
 
 mod about;
 mod domains;
+mod message;
 mod text;
-pub mod told;
 mod trail;
 
 pub use about::About;
 pub use domains::{DomainKey, DomainWay, Joined};
+pub use message::{MessageContent, MessagePage, MessageText, MessageView, StepView, spoken};
 pub use text::{is_proven, proof, rejected, says, shown, span, word};
-pub use trail::{Step, Trail, depends_on_peers, reached};
+pub use trail::{Step, Trail, Words, depends_on_peers, reached};

@@ -19,7 +19,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("peerbus-store", &["core", "wire", "os", "test-support"]),
     (
         "peerbus-broker",
-        &["core", "wire", "store", "os", "test-support"],
+        &["core", "view", "wire", "store", "os", "test-support"],
     ),
     (
         "peerbus-adapter",
@@ -29,7 +29,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "peerbus-mcp",
         &["adapter", "view", "wire", "os", "test-support"],
     ),
-    ("peerbus-node", &["adapter", "core", "os", "test-support"]),
+    (
+        "peerbus-node",
+        &["adapter", "core", "view", "os", "test-support"],
+    ),
     (
         "peerbus-cc-adapter",
         &[

@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixListener;
 use std::process::Stdio;
+use std::thread;
 
 use crate::support::{Broker, Home, Lines, Mcp, Raw, eventually};
 
@@ -318,13 +321,44 @@ fn an_inbox_shows_what_waits_for_one_name_and_takes_nothing() {
 }
 
 #[test]
+fn a_broker_of_an_older_version_is_called_that_with_the_remedy() {
+    let home = Home::new();
+    let socket = home.path().join("old.sock");
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    let message =
+        r#"{"seq":1,"id":"m1","from":"ada","at":1,"recipients":1,"frames":[],"envelope":null}"#;
+    let messages = format!(r#"{{"before":null,"messages":[{message}]}}"#);
+    for (status, body) in [
+        ("404 Not Found", "peerbus has no GET /v1/messages/m1\n"),
+        ("200 OK", messages.as_str()),
+    ] {
+        let said = thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().expect("a command");
+                let mut asked = BufReader::new(&stream).lines().map_while(Result::ok);
+                assert!(asked.any(|line| line.is_empty()), "a whole request");
+                let length = body.len();
+                let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n{body}");
+                stream.write_all(answer.as_bytes()).expect("it listens");
+            });
+            let socket = socket.to_str().expect("UTF-8");
+            home.run(&["status", "m1", "--socket", socket]).fails(1)
+        });
+        assert!(
+            said.contains("another version") && said.contains("peerbus stop"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn nothing_of_the_history_is_told_over_tcp() {
     let home = Home::new();
     let broker = Broker::start(&home);
     for target in ["/v1/events", "/v1/messages", "/v1/messages/m1", "/v1/peers"] {
         let mut stream = std::net::TcpStream::connect(&broker.address).expect("a broker");
         let request = format!("GET {target} HTTP/1.0\r\nHost: {}\r\n\r\n", broker.address);
-        std::io::Write::write_all(&mut stream, request.as_bytes()).expect("a request");
+        stream.write_all(request.as_bytes()).expect("a request");
         let mut answer = String::new();
         std::io::Read::read_to_string(&mut stream, &mut answer).expect("an answer");
         assert!(answer.contains(" 404 "), "{target}: {answer}");
@@ -339,7 +373,7 @@ fn events(home: &Home, cursor: Option<&str>) -> Lines {
     let cursor = cursor.map(|cursor| format!("Last-Event-ID: {cursor}\r\n"));
     let cursor = cursor.unwrap_or_default();
     let request = format!("GET /v1/events HTTP/1.0\r\nHost: localhost\r\n{cursor}\r\n");
-    std::io::Write::write_all(&mut stream, request.as_bytes()).expect("a request");
+    stream.write_all(request.as_bytes()).expect("a request");
     Lines::of(stream)
 }
 

@@ -104,13 +104,6 @@ pub fn wall_ms() -> u64 {
     u64::try_from(wall().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Milliseconds since the Unix epoch as RFC 3339 in UTC, to the millisecond.
-#[must_use]
-pub fn rfc3339(since_epoch_ms: u64) -> String {
-    let seconds = utc(since_epoch_ms / 1_000);
-    format!("{seconds}.{:03}Z", since_epoch_ms % 1_000)
-}
-
 /// A time since the Unix epoch as RFC 3339 in UTC with nanoseconds.
 fn nanoseconds(since_epoch: Duration) -> String {
     let seconds = utc(since_epoch.as_secs());
@@ -133,7 +126,6 @@ mod tests {
         ] {
             assert_eq!(nanoseconds(Duration::new(seconds, nanos)), text);
         }
-        assert_eq!(rfc3339(1_763_769_600_042), "2025-11-22T00:00:00.042Z");
     }
 
     #[test]

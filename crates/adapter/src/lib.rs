@@ -64,7 +64,7 @@ pub mod url;
 
 pub use alive::Liveness;
 pub use bus::{Bus, Peers, Sent};
-pub use compose::{rfc3339, wall_ms};
+pub use compose::wall_ms;
 pub use config::{Config, Flags, Naming};
 pub use credentials::CredentialsError;
 pub use dial::{Socket, Stream, UNUSABLE, open_socket, reach};
@@ -75,7 +75,7 @@ pub use peerbus_agents as agents;
 pub use peerbus_core::peer::{Event, Held, IN_USE_MS, Inbound, Key, NoticeId, Refused};
 pub use peerbus_wire::{
     Accepted, AuditAction, AuditRecord, Domain, How, Kind, PeerEntry, PeerName, Presence, Receipt,
-    Refusal, RefusalCode, Secret, Stage, Token, Window,
+    Refusal, RefusalCode, Secret, Stage, Token, Window, rfc3339,
 };
 pub use similar::similar;
 pub use state::{LinkState, refusal};

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use peerbus_os::socket;
+use peerbus_view::MessagePage;
+use peerbus_wire::{PeerEntry, Received};
 
 use crate::demand::with_named;
 use crate::dial::{UNUSABLE, check_user, plain};
@@ -46,6 +48,42 @@ impl Answer {
             "" => format!("the broker answered {}", self.status),
             why => why.to_owned(),
         })
+    }
+}
+
+/// What is said of an answer that this program does not understand.
+const OTHER_VERSION: &str = "the broker that runs is of another version than this program, and its answer is \
+    not understood: end it with `peerbus stop`, and start it again if no command is to do that";
+
+/// That what a broker said is not understood.
+#[must_use]
+pub fn other_version(error: &serde_json::Error) -> String {
+    format!("{OTHER_VERSION} ({error})")
+}
+
+/// The messages of an answer to `GET /v1/messages`.
+///
+/// # Errors
+///
+/// Why there are none, in the broker's words if there are any; or that the broker is of another
+/// version.
+pub fn messages(answer: Answer) -> Result<MessagePage, String> {
+    match answer.status {
+        // It has no such request.
+        404 => Err(OTHER_VERSION.into()),
+        _ => serde_json::from_str(&answer.ok()?).map_err(|error| other_version(&error)),
+    }
+}
+
+/// Everybody in an answer to `GET /v1/peers`, and how many are left out.
+///
+/// # Errors
+///
+/// As [`messages`].
+pub fn peers(answer: Answer) -> Result<(Vec<PeerEntry>, u32), String> {
+    match Received::parse(answer.ok()?.as_bytes()) {
+        Received::Peers(frame) => Ok((frame.peers.unwrap_or_default(), frame.omitted)),
+        _ => Err(OTHER_VERSION.into()),
     }
 }
 

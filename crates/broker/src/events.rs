@@ -5,13 +5,13 @@
 //! kept is cut, with a sentence.
 
 use std::collections::VecDeque;
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use peerbus_core::broker::BusEvent;
-use peerbus_wire::BrokerFrame;
+use peerbus_view::{MessageView, StepView};
+use peerbus_wire::{Accepted, Receipt, Stage};
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -205,29 +205,37 @@ fn written(event: &BusEvent, now_ms: impl FnOnce() -> u64) -> Option<(&'static s
             at_ms,
             envelope,
         } => {
-            let head = json!({
-                "seq": seq.0,
-                "id": id.as_str(),
-                "from": from,
-                "recipients": recipients,
-                "at": at_ms,
-            });
-            Some(("accepted", with(&head, "envelope", envelope)))
+            let accepted = Accepted {
+                recipients: *recipients,
+                online: 0,
+                duplicate: false,
+            };
+            let receipt = Receipt {
+                at_ms: Some(*at_ms),
+                ..Receipt::new(id.clone(), Stage::Accepted(accepted))
+            };
+            let view = MessageView {
+                seq: seq.0,
+                from: from.clone(),
+                at: *at_ms,
+                ..MessageView::new(id, &[receipt], None, (*at_ms, &[]))
+            };
+            Some(("accepted", view.write(Some(envelope))))
         }
         BusEvent::Step { seq, from, receipt } => {
             let kind = match &receipt.stage {
                 stage if stage.is_final() => "settled",
-                peerbus_wire::Stage::Delivered => "delivered",
+                Stage::Delivered => "delivered",
                 _ => "step",
             };
-            let head = json!({
-                "seq": seq.0,
-                "id": receipt.id.as_str(),
-                "from": from,
-                "at": receipt.at_ms,
-            });
-            let frame = BrokerFrame::Receipts(vec![receipt.clone()]).encode();
-            Some((kind, with(&head, "frame", &frame)))
+            let step = StepView {
+                seq: seq.0,
+                id: receipt.id.as_str().to_owned(),
+                from: from.clone(),
+                at: receipt.at_ms,
+                step: receipt.into(),
+            };
+            Some((kind, json!(step).to_string()))
         }
         BusEvent::Registered { name, takeover } => {
             peer("registered", json!({ "name": name, "takeover": takeover }))
@@ -248,17 +256,10 @@ fn written(event: &BusEvent, now_ms: impl FnOnce() -> u64) -> Option<(&'static s
     }
 }
 
-/// A JSON object with one more member, which is JSON already and stays as it is.
-pub(crate) fn with(head: &serde_json::Value, name: &str, raw: &str) -> String {
-    let mut text = head.to_string();
-    text.pop();
-    // Writing to a text cannot fail.
-    let _written = write!(text, r#","{name}":{raw}}}"#);
-    text
-}
-
 #[cfg(test)]
 mod tests {
+    use peerbus_wire::{How, MessageId, Seq};
+
     use super::*;
 
     fn left(name: &str) -> BusEvent {
@@ -284,6 +285,43 @@ mod tests {
         assert!(events.end(turn));
         assert_eq!(events.resume("7-0"), None);
         assert_eq!(events.resume("7-1"), Some(1), "nothing was missed");
+    }
+
+    #[test]
+    fn a_message_and_its_steps_are_told_as_they_are_when_they_are_asked_for() {
+        let id = MessageId::parse("m1").unwrap();
+        let envelope = r#"{"body":1.50}"#;
+        let taken = BusEvent::Taken {
+            seq: Seq(7),
+            id: id.clone(),
+            from: "ada".into(),
+            recipients: 1,
+            at_ms: 9,
+            envelope: envelope.into(),
+        };
+        let (kind, data) = written(&taken, || 0).unwrap();
+        let view: MessageView = serde_json::from_str(&data).unwrap();
+        assert_eq!(
+            (kind, &*view.state, view.seq, view.at),
+            ("accepted", "accepted", 7, 9)
+        );
+        let note = "the broker has it on disk; nothing more is known";
+        assert_eq!((view.steps.len(), &*view.note), (1, note));
+        assert_eq!(view.envelope.unwrap().get(), envelope);
+        let (path, evidence) = ("drain".into(), "tool_call".into());
+        let seen = Stage::Acked(Some(How::Seen { path, evidence }));
+        let step = BusEvent::Step {
+            seq: Seq(7),
+            from: "ada".into(),
+            receipt: Receipt {
+                to: Some("bob".into()),
+                ..Receipt::new(id, seen)
+            },
+        };
+        let (kind, data) = written(&step, || 0).unwrap();
+        let view: StepView = serde_json::from_str(&data).unwrap();
+        assert_eq!((kind, &*view.step.state), ("settled", "seen"));
+        assert_eq!(view.step.to.as_deref(), Some("bob"));
     }
 
     #[test]

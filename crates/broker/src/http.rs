@@ -45,7 +45,6 @@ pub(crate) fn router(shared: Arc<Shared>, site: Site) -> Router {
         Site::Unix => router
             .route("/broker", get(control::about))
             .route("/stop", post(control::stop))
-            .route("/status", get(operator::status))
             .route("/names/release", post(operator::release))
             .route("/names/retire", post(operator::retire))
             .route("/tokens/reload", post(operator::reload))

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Query, State};
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use peerbus_core::broker::{Command, Denied};
-use peerbus_wire::{MessageId, PeerName};
+use peerbus_wire::PeerName;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -17,14 +17,6 @@ use crate::engine_input::{Answer, Content, Request};
 use crate::shared::Shared;
 
 pub(crate) mod history;
-use self::history::Told;
-
-/// What a query says of a message.
-#[derive(Deserialize)]
-pub(crate) struct Message {
-    id: Option<String>,
-    from: Option<String>,
-}
 
 /// What a query says of a name.
 #[derive(Deserialize)]
@@ -43,37 +35,6 @@ pub(crate) struct TokensFile {
 #[derive(Deserialize)]
 pub(crate) struct Database {
     db: Option<PathBuf>,
-}
-
-/// `GET /status?id=ID[&from=NAME]`: how far the messages with that id got, whoever sent them, or
-/// those of `NAME`. Receipts come in the frames of the wire.
-pub(crate) async fn status(
-    State(shared): State<Arc<Shared>>,
-    Query(asked): Query<Message>,
-) -> Response {
-    let Some(given) = asked.id else {
-        let text = "say which message: GET /status?id=ID, with &from=NAME for its sender\n";
-        return (StatusCode::BAD_REQUEST, text).into_response();
-    };
-    let id = match MessageId::parse(&given) {
-        Ok(id) => id,
-        Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
-    };
-    let from = match name(asked.from.as_ref()).transpose() {
-        Ok(from) => from.map(|name| name.key()),
-        Err(error) => return (StatusCode::BAD_REQUEST, error).into_response(),
-    };
-    let messages = match history::by_id(&shared, id).await {
-        Ok(messages) => messages,
-        Err(response) => return response,
-    };
-    let wanted = |told: &Told| {
-        let sender = PeerName::parse(&told.from).map(|name| name.key()).ok();
-        from.is_none() || from == sender
-    };
-    let messages: Vec<_> = messages.into_iter().filter(wanted).collect();
-    let body = format!(r#"{{"messages":{}}}"#, history::list(&messages));
-    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
 /// `POST /names/release?name=NAME`.

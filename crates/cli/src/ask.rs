@@ -2,9 +2,8 @@
 
 use peerbus_adapter::mailbox::quote::said;
 use peerbus_adapter::signals::Stop;
-use peerbus_adapter::text::is_proven;
 use peerbus_adapter::{Bus, Event, How, Inbound, Stage};
-use peerbus_mcp::{Trail, reached};
+use peerbus_view::{Trail, is_proven, reached};
 use peerbus_wire::{Conversation, printable};
 use tokio::time::{Duration, Instant};
 

@@ -12,7 +12,7 @@ use peerbus_adapter::{
 };
 use peerbus_broker::{Options, start};
 use peerbus_core::TokenHash;
-use peerbus_mcp::{Trail, reached};
+use peerbus_view::{Trail, reached};
 use peerbus_wire::{Conversation, MessageId};
 use serde_json::json;
 use tokio::task::JoinHandle;

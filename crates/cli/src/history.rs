@@ -1,11 +1,12 @@
 //! `peerbus history`.
 
 use peerbus_adapter::{groups, wall_ms};
+use peerbus_view::{MessageText, MessageView, spoken};
 use peerbus_wire::{PeerName, escape_json};
 
 use crate::args::{History, HistoryPurge, HistoryVerb};
 use crate::failure::Failure;
-use crate::told::{self, Text, Told};
+use crate::told;
 use crate::{operator, output};
 
 /// Prints messages, the newest last, or ends the history.
@@ -19,11 +20,11 @@ pub(crate) fn run(verb: History) -> Result<(), Failure> {
 fn list(verb: &History) -> Result<(), Failure> {
     let secret = told::secret(verb.credentials.as_deref());
     let word = verb.grep.as_ref().map(|word| word.to_lowercase());
-    let is_meant = |message: &Told| match &word {
+    let is_meant = |message: &MessageView| match &word {
         None => true,
-        Some(word) => match message.said(secret.as_ref()).text {
-            Text::Signed(body) => told::words(&body).to_lowercase().contains(word),
-            Text::Hidden(_) => false,
+        Some(word) => match message.content(secret.as_ref()).text {
+            MessageText::Signed(body) => spoken(&body).to_lowercase().contains(word),
+            MessageText::Hidden(_) => false,
         },
     };
     let mut meant = String::new();
@@ -43,7 +44,7 @@ fn list(verb: &History) -> Result<(), Failure> {
     }
     let is_meant = word
         .is_some()
-        .then_some(&is_meant as &dyn Fn(&Told) -> bool);
+        .then_some(&is_meant as &dyn Fn(&MessageView) -> bool);
     let (found, _) = told::newest(verb.socket.as_ref(), &meant, verb.limit, is_meant)?;
     if found.is_empty() && !verb.json {
         output::line("no messages")?;
@@ -63,7 +64,7 @@ fn list(verb: &History) -> Result<(), Failure> {
     if !verb.json {
         // The history is there, whatever is known of who they are.
         let peers = told::peers(verb.socket.as_ref()).unwrap_or_default();
-        let to: Vec<_> = found.iter().map(|it| it.said(None).to).collect();
+        let to: Vec<_> = found.iter().map(|it| it.content(None).to).collect();
         let from = found.iter().map(|it| it.from.as_str());
         told::say_where(from.chain(to.iter().map(String::as_str)), &peers);
     }

@@ -1,13 +1,11 @@
 //! `peerbus inbox`.
 
-use peerbus_adapter::{Receipt, Stage, wall_ms};
-use peerbus_mcp::{Trail, reached};
+use peerbus_view::{MessageText, MessageView, spoken};
 use peerbus_wire::{PeerName, escape, escape_json};
 
 use crate::args::Inbox;
 use crate::failure::Failure;
-use crate::told::{self, Text, Told};
-use crate::{output, send};
+use crate::{output, send, told};
 
 /// Longest text that is shown, in characters.
 const TEXT_CHARS: usize = 300;
@@ -27,16 +25,11 @@ pub(crate) fn run(verb: &Inbox) -> Result<(), Failure> {
         output::line(&format!("nothing waits for {name}"))?;
     }
     for message in found.iter().rev() {
-        let said = message.said(secret.as_ref());
-        let receipts = receipts(message, &name);
-        let stage = reached(receipts.iter()).into_values().next();
-        let stage = stage.map_or(&Stage::Queued, |receipt| &receipt.stage);
-        let trail = Trail::among(&message.id, &receipts, wall_ms(), &peers);
+        let said = message.content(secret.as_ref());
         if verb.json {
             let mut told = message.json(secret.as_ref());
-            told["state"] = told::word(stage).into();
+            told["state"] = message.state.as_str().into();
             told["bytes"] = said.bytes.into();
-            told["trail"] = serde_json::json!(trail);
             output::line(&escape_json(&told.to_string()))?;
             continue;
         }
@@ -45,15 +38,15 @@ pub(crate) fn run(verb: &Inbox) -> Result<(), Failure> {
             told::time(message.at),
             told::name(&message.from),
             output::plural(said.bytes as u64, "byte"),
-            told::word(stage),
+            message.state,
             told::name(&message.id),
         ))?;
         output::line(&match &said.text {
-            Text::Signed(body) => format!("    \"{}\"", escape(&told::words(body), TEXT_CHARS)),
-            Text::Hidden(why) => format!("    (not shown: {why})"),
+            MessageText::Signed(body) => format!("    \"{}\"", escape(&spoken(body), TEXT_CHARS)),
+            MessageText::Hidden(why) => format!("    (not shown: {why})"),
         })?;
-        if *stage != Stage::Queued {
-            output::line(&format!("    {}", trail.note))?;
+        if is_under_way(message) {
+            output::line(&format!("    {}", message.note))?;
         }
     }
     if !verb.json {
@@ -69,16 +62,10 @@ pub(crate) fn run(verb: &Inbox) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is known of a message at one of its recipients; at that one if it had another name.
-fn receipts(message: &Told, name: &PeerName) -> Vec<Receipt> {
-    let all = message.receipts();
-    let at = |receipt: &&Receipt| receipt.to.as_ref().is_none_or(|to| is(to, name));
-    let here: Vec<Receipt> = all.iter().filter(at).cloned().collect();
-    if here.iter().any(|receipt| receipt.to.is_some()) {
-        here
-    } else {
-        all
-    }
+/// More has happened to it than that it waits.
+fn is_under_way(message: &MessageView) -> bool {
+    let waits = |state: &str| matches!(state, "accepted" | "queued");
+    message.steps.iter().any(|step| !waits(&step.state))
 }
 
 fn is(peer: &str, name: &PeerName) -> bool {

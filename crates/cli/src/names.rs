@@ -1,6 +1,6 @@
 //! `peerbus names`.
 
-use peerbus_mcp::About;
+use peerbus_view::About;
 use peerbus_wire::{PeerName, escape_json};
 use serde_json::json;
 

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use peerbus_adapter::demand::{Demand, Tried};
 use peerbus_adapter::operator::{self, Events, Streamless};
-pub(crate) use peerbus_adapter::operator::{encode, encode_text};
+pub(crate) use peerbus_adapter::operator::{encode, encode_text, other_version};
 use peerbus_adapter::paths::Paths;
 use peerbus_adapter::{Flags, PeerEntry, UNUSABLE, Url, credentials};
-use peerbus_wire::Received;
+use peerbus_view::MessagePage;
 
 use crate::failure::Failure;
 use crate::{client, output};
@@ -30,6 +30,16 @@ impl Answer {
     /// The body of a good answer.
     pub(crate) fn ok(self) -> Result<String, Failure> {
         self.0.ok().map_err(Failure::failed)
+    }
+
+    /// Its messages.
+    pub(crate) fn messages(self) -> Result<MessagePage, Failure> {
+        operator::messages(self.0).map_err(Failure::failed)
+    }
+
+    /// Everybody whom it names, and how many are left out.
+    pub(crate) fn peers(self) -> Result<(Vec<PeerEntry>, u32), Failure> {
+        operator::peers(self.0).map_err(Failure::failed)
     }
 }
 
@@ -154,10 +164,8 @@ fn named() -> Result<Option<Url>, Failure> {
 /// started for this.
 pub(crate) fn known_peers() -> Option<Vec<PeerEntry>> {
     let answer = over(&sockets(None).ok()?, "GET", "/v1/peers").ok()?;
-    match Received::parse(answer.ok().ok()?.as_bytes()) {
-        Received::Peers(frame) if frame.omitted == 0 => frame.peers,
-        _ => None,
-    }
+    let (peers, omitted) = answer.peers().ok()?;
+    (omitted == 0).then_some(peers)
 }
 
 /// One request to the first of these sockets that answers.

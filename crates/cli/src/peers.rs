@@ -1,10 +1,9 @@
 //! `peerbus peers`.
 
 use peerbus_adapter::demand::came_to_be;
-use peerbus_adapter::domains::{Joined, There};
-use peerbus_adapter::text::span;
+use peerbus_adapter::domains::There;
 use peerbus_adapter::{Domain, PeerEntry, Url, credentials, project};
-use peerbus_mcp::About;
+use peerbus_view::{About, Joined, span};
 use serde_json::{Value, json};
 
 use crate::args::Peers;

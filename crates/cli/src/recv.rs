@@ -7,7 +7,7 @@ use peerbus_adapter::paths::Paths;
 use peerbus_adapter::signals::Stop;
 use peerbus_adapter::text::notice;
 use peerbus_adapter::{Bus, Event, How, Inbound, Kind, LinkState};
-use peerbus_mcp::About;
+use peerbus_view::{About, spoken};
 use peerbus_wire::limits::GROUPS_MAX;
 use peerbus_wire::{Conversation, MessageId, escape, escape_json};
 use serde_json::value::{RawValue, to_raw_value};
@@ -232,7 +232,7 @@ fn for_person(message: &Inbound) -> String {
         told::name(&message.id),
         told::name(&message.from),
         told::name(&message.ts),
-        output::indented(&told::words(&message.body))
+        output::indented(&spoken(&message.body))
     )
 }
 

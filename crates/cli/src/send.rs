@@ -1,10 +1,9 @@
 //! `peerbus send`.
 
-use peerbus_adapter::text::is_proven;
 use peerbus_adapter::{
     Bus, Domain, How, RefusalCode, SendError, Sent, Stage, domains, groups, similar,
 };
-use peerbus_mcp::{Trail, reached};
+use peerbus_view::{Trail, is_proven, reached};
 use peerbus_wire::{Conversation, escape};
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};

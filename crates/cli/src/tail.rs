@@ -6,17 +6,14 @@ use std::time::Duration;
 
 use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::operator::{Events, Streamless};
-use peerbus_adapter::text::is_proven;
-use peerbus_adapter::{Receipt, wall_ms};
-use peerbus_wire::{How, PeerName, Secret, Stage, escape, escape_json};
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use peerbus_adapter::wall_ms;
+use peerbus_view::{MessageView, Step, StepView};
+use peerbus_wire::{PeerName, Secret, escape, escape_json};
 use serde_json::{Value, json};
 
 use crate::args::Tail;
 use crate::failure::Failure;
-use crate::told::{self, Told};
-use crate::{operator, output};
+use crate::{operator, output, told};
 
 /// Messages that are shown of the time before.
 const BEFORE: usize = 20;
@@ -54,21 +51,6 @@ pub(crate) fn run(verb: &Tail) -> Result<(), Failure> {
             }
         }
     }
-}
-
-/// An event's data, of whichever kind.
-#[derive(Debug, Deserialize)]
-struct Happened {
-    #[serde(default)]
-    seq: u64,
-    #[serde(default)]
-    id: String,
-    #[serde(default)]
-    from: String,
-    #[serde(default)]
-    at: u64,
-    envelope: Option<Box<RawValue>>,
-    frame: Option<Box<RawValue>>,
 }
 
 /// Shows what happens at the broker with this socket, until it ends.
@@ -139,7 +121,7 @@ impl<'v> Showing<'v> {
         let since = oldest
             .min(self.last_ms)
             .max(self.last_ms.saturating_sub(BACK_MS));
-        let mut missed: Vec<Told> = Vec::new();
+        let mut missed: Vec<MessageView> = Vec::new();
         let mut before = String::new();
         loop {
             let target = format!("/v1/messages?limit=200&since={since}{before}");
@@ -176,27 +158,26 @@ impl<'v> Showing<'v> {
     }
 
     fn event(&mut self, kind: &str, data: &str) -> Result<(), Failure> {
-        let Ok(happened) = serde_json::from_str::<Happened>(data) else {
-            return Ok(());
-        };
-        match (happened.envelope, happened.frame) {
-            (Some(envelope), _) => self.message(&Told {
-                seq: happened.seq,
-                id: happened.id,
-                from: happened.from,
-                at: happened.at,
-                frames: Vec::new(),
-                envelope: Some(envelope),
-                kept: self.agent,
-            }),
-            (None, Some(frame)) => {
-                let (seq, from) = (happened.seq, happened.from);
-                for receipt in told::receipts(&[frame]) {
-                    self.step(seq, &from, &receipt)?;
-                }
-                Ok(())
+        match kind {
+            "accepted" => {
+                let mut message: MessageView = read(data)?;
+                message.kept = self.agent;
+                self.message(&message)
             }
-            (None, None) => self.other(kind, data),
+            "delivered" | "step" | "settled" => {
+                let StepView {
+                    seq,
+                    id,
+                    from,
+                    step,
+                    ..
+                } = read(data)?;
+                if kind == "settled" {
+                    self.open.remove(&seq);
+                }
+                self.step(seq, (&id, &from), &step)
+            }
+            kind => self.other(kind, data),
         }
     }
 
@@ -220,8 +201,8 @@ impl<'v> Showing<'v> {
     }
 
     /// A message, and the steps that are known of it.
-    fn message(&mut self, message: &Told) -> Result<(), Failure> {
-        let said = message.said(self.secret.as_ref());
+    fn message(&mut self, message: &MessageView) -> Result<(), Failure> {
+        let said = message.content(self.secret.as_ref());
         if !self.is_meant([&message.from, &said.to]) {
             return Ok(());
         }
@@ -243,66 +224,41 @@ impl<'v> Showing<'v> {
                 output::line(&told::with_text(&head, &said.text))?;
             }
         }
-        for receipt in message.receipts() {
-            if receipt.to.is_some() && receipt.at_ms.is_some() {
-                self.step(message.seq, &message.from, &receipt)?;
+        for step in &message.steps {
+            if step.to.is_some() && step.at.is_some() {
+                self.step(message.seq, (&message.id, &message.from), step)?;
             }
+        }
+        if message.ended {
+            self.open.remove(&message.seq);
         }
         Ok(())
     }
 
-    fn step(&mut self, seq: u64, from: &str, receipt: &Receipt) -> Result<(), Failure> {
-        let to = receipt.to.as_deref().unwrap_or_default();
-        let at_ms = receipt.at_ms.unwrap_or_else(wall_ms);
-        let word = told::word(&receipt.stage);
-        if !self.is_meant([from, to]) || !self.is_new(seq, to, &word, at_ms) {
+    fn step(&mut self, seq: u64, (id, from): (&str, &str), step: &Step) -> Result<(), Failure> {
+        let to = step.to.as_deref().unwrap_or_default();
+        let at_ms = step.at_ms().unwrap_or_else(wall_ms);
+        if !self.is_meant([from, to]) || !self.is_new(seq, to, &step.state, at_ms) {
             return Ok(());
         }
-        if receipt.stage.is_final() {
-            self.open.remove(&seq);
-        }
         if self.verb.json {
-            let trail = peerbus_mcp::Trail::new(
-                receipt.id.as_str(),
-                std::slice::from_ref(receipt),
-                wall_ms(),
-            );
-            let step = trail.steps.last();
-            let told = json!({
-                "event": "step", "seq": seq, "id": receipt.id.as_str(), "from": from, "to": to,
-                "at": at_ms, "step": step,
-            });
-            return print_json(&told);
+            return print_json(&json!({
+                "event": "step", "seq": seq, "id": id, "from": from, "to": to, "at": at_ms,
+                "step": step,
+            }));
         }
-        let how = match &receipt.stage {
-            Stage::Acked(Some(how)) => match how {
-                How::Seen { path, evidence } if is_proven(&receipt.stage) => {
-                    format!(" by {} ({})", escape(path, 16), escape(evidence, 16))
-                }
-                How::Seen { path, evidence } => {
-                    format!(
-                        " by {}: it says \"{}\"",
-                        escape(path, 16),
-                        escape(evidence, 16)
-                    )
-                }
-                How::Pushed { path } => format!(" by {}", escape(path, 16)),
-            },
-            Stage::Pushed { path } | Stage::Presented { path } => {
-                format!(" by {}", escape(path, 16))
-            }
-            Stage::Held { why }
-            | Stage::Recalled { why }
-            | Stage::Expired { why }
-            | Stage::Dead { why }
-                if !why.is_empty() =>
-            {
-                format!(": \"{}\"", escape(why, 40))
-            }
-            _ => String::new(),
-        };
-        let (from, to) = (told::name(from), told::name(to));
-        output::line(&format!("{} {from} → {to}  {word}{how}", told::time(at_ms)))?;
+        let mut line = format!(
+            "{} {} → {}  {}",
+            told::time(at_ms),
+            told::name(from),
+            told::name(to),
+            step.state
+        );
+        for how in step.how() {
+            line.push(' ');
+            line.push_str(&how);
+        }
+        output::line(&line)?;
         Ok(())
     }
 
@@ -340,6 +296,11 @@ impl<'v> Showing<'v> {
         output::line(&format!("{} {what}", told::time(at_ms)))?;
         Ok(())
     }
+}
+
+/// Reads what an event says.
+fn read<T: serde::de::DeserializeOwned>(data: &str) -> Result<T, Failure> {
+    serde_json::from_str(data).map_err(|error| Failure::failed(operator::other_version(&error)))
 }
 
 fn print_json(value: &Value) -> Result<(), Failure> {

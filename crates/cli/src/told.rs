@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use peerbus_adapter::hooks::is_below_an_agent;
 use peerbus_adapter::{Bus, PeerEntry, Receipt, credentials, paths::Paths, wall_ms};
-pub(crate) use peerbus_mcp::told::{Page, Said, Text, Told, add_said, receipts, word, words};
-use peerbus_mcp::{About, Trail, depends_on_peers};
-use peerbus_wire::{Received, Secret, escape, utc};
+use peerbus_view::{About, MessagePage, MessageText, MessageView, Trail, depends_on_peers, spoken};
+use peerbus_wire::{Secret, escape, utc};
 
 use crate::failure::Failure;
 use crate::{operator, output};
@@ -38,14 +37,11 @@ pub(crate) fn secret(file: Option<&Path>) -> Option<Secret> {
 }
 
 /// Asks the broker for messages.
-pub(crate) fn ask(socket: Option<&PathBuf>, target: &str) -> Result<Page, Failure> {
-    let answer = operator::request(socket, "GET", target)?.ok()?;
-    let mut page: Page = serde_json::from_str(&answer).map_err(|error| {
-        Failure::failed(format!("the broker's answer is not understood: {error}"))
-    })?;
+pub(crate) fn ask(socket: Option<&PathBuf>, target: &str) -> Result<MessagePage, Failure> {
+    let mut page = operator::request(socket, "GET", target)?.messages()?;
     // Its session may keep texts from it.
     if is_below_an_agent() {
-        page.messages.iter_mut().for_each(Told::keep_unshown);
+        page.messages.iter_mut().for_each(MessageView::keep_unshown);
     }
     Ok(page)
 }
@@ -63,21 +59,23 @@ pub(crate) fn for_people(what: &str) -> Result<(), Failure> {
 
 /// Everybody whom the broker knows.
 pub(crate) fn peers(socket: Option<&PathBuf>) -> Result<Vec<PeerEntry>, Failure> {
-    let answer = operator::request(socket, "GET", "/v1/peers")?.ok()?;
-    match Received::parse(answer.as_bytes()) {
-        Received::Peers(frame) => Ok(frame.peers.unwrap_or_default()),
-        _ => Err(Failure::failed("the broker's answer is not understood")),
-    }
+    Ok(operator::request(socket, "GET", "/v1/peers")?.peers()?.0)
 }
 
-/// How far a message got, as its sender asks: with what the peers say where that matters.
-pub(crate) async fn trail(bus: &Bus, id: &str, receipts: &[Receipt]) -> Trail {
+/// What the peers say, where it matters for how far a message got.
+pub(crate) async fn peers_of(bus: &Bus, id: &str, receipts: &[Receipt]) -> Vec<PeerEntry> {
     let entries = match depends_on_peers(id, receipts) {
         true => bus.peers(PEERS_WAIT).await.map(|peers| peers.entries),
         false => Ok(Vec::new()),
     };
     // Without them the rest is known all the same.
-    Trail::among(id, receipts, wall_ms(), &entries.unwrap_or_default())
+    entries.unwrap_or_default()
+}
+
+/// How far a message got, as its sender asks: with what the peers say where that matters.
+pub(crate) async fn trail(bus: &Bus, id: &str, receipts: &[Receipt]) -> Trail {
+    let peers = peers_of(bus, id, receipts).await;
+    Trail::among(id, receipts, wall_ms(), &peers)
 }
 
 /// Says on stderr where those work that a list named, as far as the broker knows that.
@@ -108,9 +106,9 @@ pub(crate) fn newest(
     socket: Option<&PathBuf>,
     query: &str,
     limit: usize,
-    filter: Option<&dyn Fn(&Told) -> bool>,
-) -> Result<(Vec<Told>, bool), Failure> {
-    let mut found: Vec<Told> = Vec::new();
+    filter: Option<&dyn Fn(&MessageView) -> bool>,
+) -> Result<(Vec<MessageView>, bool), Failure> {
+    let mut found: Vec<MessageView> = Vec::new();
     let mut before = String::new();
     let mut more = true;
     while more && found.len() < limit {
@@ -119,7 +117,7 @@ pub(crate) fn newest(
             None => PAGE.min(limit - found.len()),
         };
         let page = ask(socket, &format!("/v1/messages?limit={page}{query}{before}"))?;
-        let is_meant = |message: &Told| filter.is_none_or(|filter| filter(message));
+        let is_meant = |message: &MessageView| filter.is_none_or(|filter| filter(message));
         found.extend(page.messages.into_iter().filter(is_meant));
         more = page.before.is_some();
         before = page.before.map_or(before, |next| format!("&before={next}"));
@@ -130,24 +128,24 @@ pub(crate) fn newest(
 }
 
 /// A message as a line.
-pub(crate) fn line(message: &Told, secret: Option<&Secret>) -> String {
-    let said = message.said(secret);
+pub(crate) fn line(message: &MessageView, secret: Option<&Secret>) -> String {
+    let said = message.content(secret);
     let head = format!(
         "{} {} → {}  {}",
         time(message.at),
         name(&message.from),
         name(&said.to),
-        message.state()
+        message.state
     );
     with_text(&head, &said.text)
 }
 
 /// A line with as much of a text as fits.
-pub(crate) fn with_text(head: &str, text: &Text) -> String {
+pub(crate) fn with_text(head: &str, text: &MessageText) -> String {
     let room = COLUMNS.saturating_sub(head.chars().count() + 4).max(16);
     match text {
-        Text::Signed(body) => format!("{head}  \"{}\"", escape(&words(body), room)),
-        Text::Hidden(why) => format!("{head}  (not shown: {why})"),
+        MessageText::Signed(body) => format!("{head}  \"{}\"", escape(&spoken(body), room)),
+        MessageText::Hidden(why) => format!("{head}  (not shown: {why})"),
     }
 }
 
@@ -168,7 +166,7 @@ pub(crate) fn time(at_ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use peerbus_mcp::told::said;
+    use peerbus_view::MessageContent;
     use peerbus_wire::Envelope;
     use serde_json::value::RawValue;
 
@@ -194,7 +192,7 @@ mod tests {
             );
             RawValue::from_string(text).unwrap()
         };
-        let good = said(&raw(&envelope.hmac), "m1", Some(&secret));
+        let good = MessageContent::read(&raw(&envelope.hmac), "m1", Some(&secret));
         let line = with_text("head", &good.text);
         assert!(
             line.contains("payload") && !line.contains(char::is_control),
@@ -205,7 +203,7 @@ mod tests {
             (envelope.hmac.as_str(), "m2", Some(&secret)),
             (envelope.hmac.as_str(), "m1", None),
         ] {
-            let line = with_text("head", &said(&raw(hmac), id, secret).text);
+            let line = with_text("head", &MessageContent::read(&raw(hmac), id, secret).text);
             assert!(
                 line.contains("not shown") && !line.contains("payload"),
                 "{line}"

@@ -3,7 +3,6 @@
 //! An adapter is [`run`] with a [`Profile`]; [`generic()`] is the one for clients of any kind.
 //! `docs/ARCHITECTURE.md` follows a message through here.
 
-mod about;
 mod arguments;
 mod generic;
 mod lifecycle;
@@ -15,11 +14,8 @@ mod run;
 mod server;
 mod session;
 mod spelling;
-pub mod told;
 mod tools;
-mod trail;
 
-pub use about::About;
 pub use generic::{generic, run_generic_over};
 pub use lifecycle::Exit;
 #[cfg(target_os = "linux")]
@@ -29,4 +25,3 @@ pub use rpc::{Gone, Host, Notes};
 pub use run::{run, run_over};
 pub use spelling::{Spelling, UnknownSpelling};
 pub use tools::is_tool;
-pub use trail::{Step, Trail, depends_on_peers, reached};

@@ -26,7 +26,8 @@ use std::time::Duration;
 use peerbus_adapter::hooks::{Hook, SessionSocket, directories};
 use peerbus_adapter::mailbox::{Activity, Mailbox, Observer, SessionSource, Snapshot, Staged};
 use peerbus_adapter::paths::Paths;
-use peerbus_adapter::{How, Inbound, LinkState, Stage, rfc3339, wall_ms};
+use peerbus_adapter::{Inbound, LinkState, rfc3339, wall_ms};
+use peerbus_view::Words;
 use serde_json::{Map, Value, json};
 use tokio::sync::{Notify, Semaphore, watch};
 
@@ -418,32 +419,23 @@ fn status(session: &Snapshot) -> Option<&'static str> {
 
 /// How far a message is, as an event says it.
 fn bus(staged: &Staged) -> Map<String, Value> {
-    let stage = match &staged.stage {
-        Stage::Acked(Some(How::Seen { .. })) => "seen",
-        stage => stage.word(),
+    let words = Words::of(&staged.stage);
+    let stage = match words.evidence {
+        Some(_) => "seen",
+        None => staged.stage.word(),
     };
     let mut members = Map::from_iter([
         ("id".to_owned(), Value::from(staged.id.as_str())),
         ("stage".to_owned(), stage.into()),
     ]);
-    let mut put = |name: &str, text: &str| {
-        members.insert(name.into(), text.into());
-    };
-    if let Some(peer) = &staged.peer {
-        put(if staged.sent { "to" } else { "from" }, peer);
-    }
-    match &staged.stage {
-        Stage::Acked(Some(How::Seen { path, evidence })) => {
-            put("path", path);
-            put("evidence", evidence);
-        }
-        Stage::Pushed { path } | Stage::Presented { path } => put("path", path),
-        Stage::Acked(Some(How::Pushed { path })) => put("path", path),
-        Stage::Held { why }
-        | Stage::Recalled { why }
-        | Stage::Expired { why }
-        | Stage::Dead { why } => put("reason", why),
-        _ => {}
+    let peer = if staged.sent { "to" } else { "from" };
+    for (name, text) in [
+        (peer, staged.peer.as_deref()),
+        ("path", words.path),
+        ("evidence", words.evidence),
+        ("reason", words.reason),
+    ] {
+        members.extend(text.map(|text| (name.to_owned(), text.into())));
     }
     members
 }

@@ -38,7 +38,7 @@ pub(crate) struct Message {
 pub(crate) struct Beside {
     /// Which channel a message belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
-    channel: Option<String>,
+    pub(crate) channel: Option<String>,
     /// How long the asker waits, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) timeout_ms: Option<u64>,

@@ -138,7 +138,7 @@ mod tests {
             };
             let mut words: Vec<_> = waker.paths.iter().map(|path| path.word).collect();
             for word in &words {
-                assert_eq!(peerbus_adapter::text::word(word), *word);
+                assert_eq!(peerbus_view::word(word), *word);
             }
             words.dedup();
             assert_eq!(words.len(), waker.paths.len());

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
 use peerbus_adapter::mailbox::{quote, receipt};
 use peerbus_adapter::{Bus, Event, How, Inbound, LinkState, Receipt, rfc3339, wall_ms};
-use peerbus_mcp::Trail;
+use peerbus_view::Trail;
 use peerbus_wire::{Conversation, escape_json};
 use serde::Serialize;
 use serde_json::json;

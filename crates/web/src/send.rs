@@ -9,7 +9,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use peerbus_adapter::{Bus, PeerName, Refusal, RefusalCode, SendError, Sent, similar, wall_ms};
-use peerbus_mcp::{Trail, reached};
+use peerbus_view::{Trail, reached};
 use peerbus_wire::limits::{META_BYTES_MAX, META_MAX};
 use peerbus_wire::{Conversation, MessageId, Priority, escape, hex, readable};
 use serde::Deserialize;
@@ -178,7 +178,7 @@ pub(crate) async fn status(
         let why = format!("no message {id} of this token is known any more");
         return Err(Failure::new(StatusCode::NOT_FOUND, why));
     }
-    let seen = states.iter().all(peerbus_adapter::text::is_proven);
+    let seen = states.iter().all(peerbus_view::is_proven);
     let Trail { steps, note, .. } = Trail::new(&id, &receipts, wall_ms());
     Ok(Json(
         json!({ "id": id, "seen": seen, "note": note, "steps": steps }),

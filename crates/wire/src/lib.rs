@@ -55,7 +55,7 @@ pub use receipt::Receipt;
 pub use sign::{Secret, SecretError, VerifyError};
 pub use stage::{Accepted, How, Refusal, RefusalCode, Stage};
 pub use text::{escape, escape_json, printable, readable};
-pub use time::{days, utc};
+pub use time::{days, from_rfc3339, rfc3339, utc};
 pub use version::is_older;
 
 /// The protocol version that every frame and envelope carries, exactly.

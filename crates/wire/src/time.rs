@@ -9,6 +9,23 @@ pub fn utc(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
 }
 
+/// Milliseconds since the Unix epoch as RFC 3339 in UTC, to the millisecond.
+#[must_use]
+pub fn rfc3339(since_epoch_ms: u64) -> String {
+    let seconds = utc(since_epoch_ms / 1_000);
+    format!("{seconds}.{:03}Z", since_epoch_ms % 1_000)
+}
+
+/// Milliseconds since the Unix epoch from what [`rfc3339`] wrote; `None` for anything else.
+#[must_use]
+pub fn from_rfc3339(text: &str) -> Option<u64> {
+    let number = |from: usize, to: usize| text.get(from..to)?.parse::<u64>().ok();
+    let day = days(number(0, 4)?, number(5, 7)?, number(8, 10)?)?;
+    let seconds = 3_600 * number(11, 13)? + 60 * number(14, 16)? + number(17, 19)?;
+    let ms = 1_000 * (86_400 * day + seconds) + number(20, 23)?;
+    (rfc3339(ms) == text).then_some(ms)
+}
+
 /// The number of a day, counted from 1970-01-01, in the Gregorian calendar. `None` for one that does
 /// not exist, or lies before that.
 #[must_use]
@@ -68,6 +85,22 @@ mod tests {
             }
             assert_eq!(civil(days), (year, month, day));
             assert_eq!(super::days(year, month, day), Some(days));
+        }
+    }
+
+    #[test]
+    fn times_are_written_as_rfc_3339() {
+        let text = "2025-11-22T00:00:00.042Z";
+        assert_eq!(rfc3339(1_763_769_600_042), text);
+        assert_eq!(from_rfc3339(text), Some(1_763_769_600_042));
+        for other in [
+            "",
+            "2025-11-22",
+            "2025-11-22T00:00:00Z",
+            "2025-13-22T00:00:00.042Z",
+            "é",
+        ] {
+            assert_eq!(from_rfc3339(other), None, "{other}");
         }
     }
 }

@@ -4,13 +4,12 @@ use std::io::{Error, ErrorKind, Result};
 use std::path::Path;
 use std::time::Duration;
 
+use peerbus_view::span;
 use peerbus_wire::escape;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
-
-use crate::text::span;
 
 const PATIENCE: Duration = Duration::from_secs(3);
 /// More than any answer has.

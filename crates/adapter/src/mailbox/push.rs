@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use peerbus_core::mailbox::{Attempt, AttemptId, Content, Item, Mail, Portion};
 use peerbus_core::peer::Inbound;
-use peerbus_wire::{Conversation, How, MessageId, Receipt, Stage};
+use peerbus_view::Words;
+use peerbus_wire::{Conversation, MessageId, Receipt};
 use serde_json::json;
 
 use super::quote::{self, Line};
@@ -232,13 +233,11 @@ pub fn receipt(receipt: &Receipt) -> Option<serde_json::Value> {
 }
 
 fn reached(receipt: &Receipt) -> Option<(&str, String, &'static str)> {
-    let stage = match &receipt.stage {
-        Stage::Acked(Some(How::Seen { .. })) if text::is_proven(&receipt.stage) => "seen",
+    let words = Words::of(&receipt.stage);
+    let stage = match words.state {
         // Its peer says so, on evidence that nobody here knows.
-        Stage::Acked(Some(How::Seen { .. })) => "seen, not proven",
-        Stage::Pushed { .. } | Stage::Acked(Some(How::Pushed { .. })) => "pushed",
-        Stage::Presented { .. } => "presented",
-        Stage::Acked(None) => "acked",
+        "acked" if words.evidence.is_some() => "seen, not proven",
+        known @ ("seen" | "pushed" | "presented" | "acked") => known,
         _ => return None,
     };
     let to = quote::plain(receipt.to.as_deref()?);

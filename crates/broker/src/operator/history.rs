@@ -12,14 +12,15 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use peerbus_core::broker::MessageHistory;
 use peerbus_store::{Found, History, Page, Query as Meant};
-use peerbus_wire::{BrokerFrame, Envelope, GroupName, MessageId, PeerName, Receipt, Seq, Stage};
+use peerbus_view::{MessageView, depends_on_peers};
+use peerbus_wire::{BrokerFrame, Envelope, GroupName, MessageId, PeerName, Seq, Stage};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::watch;
 
 use super::{ask, stopping};
 use crate::engine_input::{Answer, Request};
-use crate::events::{LINGER, Next, STREAMS_MAX, with};
+use crate::events::{LINGER, Next, STREAMS_MAX};
 use crate::listener::Via;
 use crate::shared::Shared;
 
@@ -69,15 +70,10 @@ pub(crate) async fn messages(
         since_ms: wanted.since,
         before: wanted.before.map(Seq),
     };
+    let owed = meant.owed.clone();
     let page = read(&shared, move |history| history.find(&meant, limit)).await;
     match page {
-        Ok(Page { messages, before }) => match told(&shared, messages).await {
-            Some(messages) => {
-                let head = json!({ "before": before.map(|seq| seq.0) });
-                (JSON, self::with(&head, "messages", &list(&messages))).into_response()
-            }
-            None => stopping(),
-        },
+        Ok(page) => answer(&shared, page, owed.as_deref()).await,
         Err(response) => response,
     }
 }
@@ -88,31 +84,21 @@ pub(crate) async fn message(State(shared): State<Arc<Shared>>, Path(id): Path<St
         Ok(id) => id,
         Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
     };
-    match by_id(&shared, id).await {
+    match read(&shared, move |history| history.by_id(&id)).await {
         Ok(messages) => {
-            let body = self::with(&json!({ "before": null }), "messages", &list(&messages));
-            (JSON, body).into_response()
+            let page = Page {
+                messages,
+                before: None,
+            };
+            answer(&shared, page, None).await
         }
         Err(response) => response,
     }
 }
 
-/// A message, and what became of it.
-pub(crate) struct Told {
-    pub(crate) found: Found,
-    /// Who signed it, or sent it; empty when that is not known any more.
-    pub(crate) from: String,
-    pub(crate) receipts: Vec<Receipt>,
-}
-
-/// The messages that go by an id.
-pub(crate) async fn by_id(shared: &Arc<Shared>, id: MessageId) -> Result<Vec<Told>, Response> {
-    let messages = read(shared, move |history| history.by_id(&id)).await?;
-    told(shared, messages).await.ok_or_else(stopping)
-}
-
-/// Adds what became of messages: of those that are under way the engine knows more than the disk.
-async fn told(shared: &Shared, messages: Vec<Found>) -> Option<Vec<Told>> {
+/// Answers with messages and what became of them: of those that are under way the engine knows more than
+/// the disk. Of those that are owed to one peer the steps at that one are told.
+async fn answer(shared: &Shared, page: Page, owed: Option<&str>) -> Response {
     let open = |found: &&Found| {
         // Where it was and is not any more is no end.
         let ends = found
@@ -122,61 +108,55 @@ async fn told(shared: &Shared, messages: Vec<Found>) -> Option<Vec<Told>> {
         let ended = ends.count() >= found.head.recipients as usize;
         !ended || found.envelope.is_none()
     };
-    let open: Vec<Seq> = messages
-        .iter()
-        .filter(open)
-        .map(|found| found.head.seq)
-        .collect();
+    let open = page.messages.iter().filter(open);
+    let open: Vec<Seq> = open.map(|found| found.head.seq).collect();
     let known = match open.is_empty() {
         true => Vec::new(),
-        false => match ask(shared, Request::Status(open)).await? {
-            Answer::Status(known) => known,
-            _ => return None,
+        false => match ask(shared, Request::Status(open)).await {
+            Some(Answer::Status(known)) => known,
+            _ => return stopping(),
         },
     };
     let mut known = known.into_iter().peekable();
-    let told = messages.into_iter().map(|found| {
-        let seq = found.head.seq;
-        let text = found.envelope.as_deref().unwrap_or_default();
-        let signed = Envelope::decode(text.as_bytes()).ok();
-        let signed = signed.map(|decoded| decoded.envelope.from);
-        let known = known.next_if(|history| history.seq == seq);
-        let (from, receipts) = match known {
-            Some(known) => (known.from, known.receipts),
-            None => (
-                String::new(),
-                MessageHistory::ended(&found.head, &found.fates),
-            ),
-        };
-        Told {
-            from: signed.unwrap_or(from),
-            receipts,
-            found,
-        }
-    });
-    Some(told.collect())
-}
-
-/// Messages as a JSON array; envelopes as they are.
-pub(crate) fn list(messages: &[Told]) -> String {
-    let one = |told: &Told| {
-        let head = &told.found.head;
-        let said = json!({
-            "seq": head.seq.0,
-            "id": head.id.as_str(),
-            "from": told.from,
-            "at": head.accepted_ms,
-            "recipients": head.recipients,
+    let messages = page.messages.into_iter().map(|found| {
+        let known = known.next_if(|history| history.seq == found.head.seq);
+        let known = known.unwrap_or_else(|| MessageHistory {
+            seq: found.head.seq,
+            from: String::new(),
+            receipts: MessageHistory::ended(&found.head, &found.fates),
         });
-        let frames = BrokerFrame::receipts(told.receipts.clone());
-        let frames: Vec<_> = frames.map(|frame| frame.encode()).collect();
-        let said = with(&said, "frames", &format!("[{}]", frames.join(",")));
-        let envelope = told.found.envelope.as_deref().unwrap_or("null");
-        let open = said.strip_suffix('}').unwrap_or(&said);
-        format!(r#"{open},"envelope":{envelope}}}"#)
+        (found, known)
+    });
+    let messages: Vec<_> = messages.collect();
+    let depends =
+        |known: &MessageHistory, id: &MessageId| depends_on_peers(id.as_str(), &known.receipts);
+    let peers = match messages
+        .iter()
+        .any(|(found, known)| depends(known, &found.head.id))
+    {
+        true => match ask(shared, Request::Peers).await {
+            Some(Answer::Peers(BrokerFrame::Peers(frame))) => frame.peers.unwrap_or_default(),
+            _ => return stopping(),
+        },
+        false => Vec::new(),
     };
-    let all: Vec<_> = messages.iter().map(one).collect();
-    format!("[{}]", all.join(","))
+    let among = (shared.clock.now().wall_ms, &*peers);
+    let messages = messages.into_iter().map(|(found, known)| {
+        let text = found.envelope.as_deref();
+        let signed = Envelope::decode(text.unwrap_or_default().as_bytes()).ok();
+        let view = MessageView {
+            seq: found.head.seq.0,
+            from: signed.map_or(known.from, |decoded| decoded.envelope.from),
+            at: found.head.accepted_ms,
+            ..MessageView::new(&found.head.id, &known.receipts, owed, among)
+        };
+        view.write(text)
+    });
+    let messages: Vec<_> = messages.collect();
+    let before = json!(page.before.map(|seq| seq.0));
+    let all = messages.join(",");
+    let body = format!(r#"{{"before":{before},"messages":[{all}]}}"#);
+    (JSON, body).into_response()
 }
 
 /// Reads the history beside the engine.

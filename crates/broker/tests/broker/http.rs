@@ -127,7 +127,7 @@ async fn the_operator_ends_a_name_and_its_mail_goes_to_the_successor() {
 }
 
 #[tokio::test]
-async fn the_operator_asks_for_the_messages_of_one_sender() {
+async fn the_operator_asks_for_the_messages_that_go_by_an_id() {
     let broker = Broker::start().await;
     let mut bob = broker.join("bob").await;
     for name in ["ada", "eve"] {
@@ -135,18 +135,24 @@ async fn the_operator_asks_for_the_messages_of_one_sender() {
         sender.send(message("m1", name, "bob", "hi")).await;
         assert_eq!(bob.next().await["envelope"]["from"], name);
     }
-    let ask = |query: &str| format!("GET /status?id=m1{query} HTTP/1.1\r\nHost: x\r\n\r\n");
-    for (query, ada, eve) in [
-        ("", true, true),
-        ("&from=Ada", true, false),
-        ("&from=bob", false, false),
-    ] {
-        let answer = over_unix(&broker, &ask(query)).await;
+    let ask = |id: &str| format!("GET /v1/messages/{id} HTTP/1.1\r\nHost: x\r\n\r\n");
+    for (id, known) in [("m1", true), ("m2", false)] {
+        let answer = over_unix(&broker, &ask(id)).await;
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-        let from = |name| answer.contains(&format!(r#""from":"{name}""#));
-        assert_eq!((from("ada"), from("eve")), (ada, eve), "{query}: {answer}");
+        for name in ["ada", "eve"] {
+            let from = format!(r#""from":"{name}""#);
+            assert_eq!(answer.contains(&from), known, "{id}: {answer}");
+        }
+        let says = |text: &str| answer.contains(text);
+        assert_eq!(says(r#""state":"delivered""#), known, "{answer}");
+        assert_eq!(
+            says("a plain connection"),
+            known,
+            "as the list of peers tells: {answer}"
+        );
+        assert_eq!(says(r#""body":"hi""#), known, "{answer}");
     }
-    let odd = over_unix(&broker, &ask("&from=a%20b")).await;
+    let odd = over_unix(&broker, &ask("a%20b")).await;
     assert!(odd.starts_with("HTTP/1.1 400"), "{odd}");
 }
 

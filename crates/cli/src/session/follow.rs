@@ -4,9 +4,9 @@ use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use peerbus_adapter::{How, Receipt, Stage, wall_ms};
-use peerbus_mcp::{About, Trail};
 use peerbus_node::Client;
 use peerbus_node::index::Session;
+use peerbus_view::{About, Trail};
 use peerbus_wire::{MessageId, escape};
 use serde_json::Value;
 

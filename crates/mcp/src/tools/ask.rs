@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use peerbus_adapter::mailbox::{Checkout, Expected, No};
 use peerbus_adapter::{Bus, BusError, Kind, SendError};
+use peerbus_view::{Step, Trail, reached};
 use peerbus_wire::{Conversation, MessageId};
 use serde::Serialize;
 use serde_json::json;
@@ -14,7 +15,6 @@ use super::{Context, DEADLINE, Tool, body, body_schema, done, marked, send, stat
 use crate::arguments::Arguments;
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
-use crate::trail::{Step, Trail, reached};
 
 const NAME: &str = "bus.ask";
 

@@ -1,12 +1,12 @@
 //! `bus.peers`
 
-use peerbus_adapter::domains::{Joined, There};
+use peerbus_adapter::domains::There;
 use peerbus_adapter::{Domain, PeerEntry, groups};
+use peerbus_view::{About, Joined};
 use serde::Serialize;
 use serde_json::json;
 
 use super::{Context, DEADLINE, Tool, done};
-use crate::about::About;
 use crate::arguments::Arguments;
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};

@@ -1,6 +1,7 @@
 //! `bus.status`
 
 pub(super) use peerbus_adapter::wall_ms;
+use peerbus_view::{Trail, depends_on_peers};
 use serde::Serialize;
 use serde_json::json;
 
@@ -8,7 +9,6 @@ use super::{Context, DEADLINE, Tool, done, talk};
 use crate::arguments::Arguments;
 use crate::reply::Reply;
 use crate::rpc::schemars::{self, JsonSchema};
-use crate::trail::{Trail, depends_on_peers};
 
 const NAME: &str = "bus.status";
 

@@ -1,7 +1,7 @@
 //! Sessions on the bus that nothing can wake, by what they say of themselves.
 
 use peerbus_adapter::PeerEntry;
-use peerbus_adapter::text::says;
+use peerbus_view::says;
 use serde_json::Value;
 
 use super::report::Report;

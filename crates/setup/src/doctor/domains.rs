@@ -1,7 +1,7 @@
 //! Other domains: the way to each, and names here that look like addresses there.
 
-use peerbus_adapter::domains::{Joined, Key};
 use peerbus_adapter::{Domain, PeerEntry, PeerName, Secret};
+use peerbus_view::{DomainKey, Joined};
 
 use super::report::Report;
 
@@ -58,13 +58,13 @@ pub(super) fn check(own: Option<&Domain>, peers: &[PeerEntry], report: &mut Repo
 fn check_keys(own: &Domain, peers: &[PeerEntry], report: &mut Report) {
     let joined = Joined::all(peers);
     let keys = || joined.iter().map(|joined| joined.key);
-    if keys().any(|key| key == Key::None) {
+    if keys().any(|key| key == DomainKey::None) {
         report.warning(
             "domain",
             "the bridge uses no key: whoever reaches its NATS can send as any domain",
             "`peerbus bridge account` makes one for each domain",
         );
-    } else if keys().any(|key| key == Key::Wide) {
+    } else if keys().any(|key| key == DomainKey::Wide) {
         report.warning(
             "domain",
             format!(

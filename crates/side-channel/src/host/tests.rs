@@ -154,7 +154,7 @@ proptest! {
                 let [Out::Client(to, told)] = &out[..] else { panic!("{out:?}") };
                 prop_assert_eq!(to, &clients[client]);
                 prop_assert_eq!(told.id.as_ref().unwrap().get(), id.to_string());
-                prop_assert_eq!(told.channel.as_deref(), Some(URI));
+                prop_assert_eq!(told.beside.channel.as_deref(), Some(URI));
                 // A second answer is nobody's.
                 let twice = host.said(message(&json!({ "jsonrpc": "2.0", "id": own, "result": 1 })));
                 prop_assert!(twice.is_empty());
@@ -214,14 +214,14 @@ fn the_channel_is_read_and_written_where_the_client_has_it() {
         panic!("{out:?}")
     };
     let members = passed.members();
-    assert!(passed.channel.is_none() && !members.contains_key("channel"));
+    assert!(passed.beside.channel.is_none() && !members.contains_key("channel"));
     assert_eq!(members["name"].get(), r#""echo""#);
     let answer = host.said(message(&json!({ "jsonrpc": "2.0", "id": 1, "result": {} })));
     let [Out::Client(_, answer)] = &answer[..] else {
         panic!()
     };
     assert_eq!(
-        answer.channel.as_deref(),
+        answer.beside.channel.as_deref(),
         Some(URI),
         "a response has no params"
     );
@@ -230,7 +230,7 @@ fn the_channel_is_read_and_written_where_the_client_has_it() {
     let [Out::Client(_, told)] = &told[..] else {
         panic!()
     };
-    assert!(told.channel.is_none());
+    assert!(told.beside.channel.is_none());
     assert_eq!(told.members()["channel"].get(), format!("{URI:?}"));
 }
 
@@ -265,7 +265,7 @@ fn progress_is_told_to_the_asker_under_its_own_token() {
 fn what_takes_too_long_or_loses_its_server_is_answered_with_that() {
     let mut host = host(surface(&[Set::Tools], false));
     let mut call = request(&json!("a"), "tools/call");
-    call.timeout_ms = Some(500);
+    call.beside.timeout_ms = Some(500);
     host.hear(&name("dev-1"), call, (1_000, 0));
     host.hear(
         &name("dev-2"),

@@ -9,11 +9,10 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use peerbus_adapter::demand::Tried;
-use peerbus_adapter::operator::{self, Events, Streamless, encode_text};
-use peerbus_adapter::{Config, How, Receipt, Stage, credentials, wall_ms};
-use peerbus_mcp::told::{self, Page, Text, Told};
-use peerbus_mcp::{About, Trail};
-use peerbus_wire::{Received, Secret, escape, printable};
+use peerbus_adapter::operator::{self, Answer, Events, Streamless, encode_text};
+use peerbus_adapter::{Config, credentials, wall_ms};
+use peerbus_view::{About, MessagePage, MessageText, MessageView, Step, StepView, spoken};
+use peerbus_wire::{Secret, escape, printable};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -62,8 +61,8 @@ impl Source {
         credentials::secret_of(self.config.secret.clone(), &self.config.credentials)
     }
 
-    pub(super) fn get(&self, target: &str) -> Result<String, String> {
-        operator::over(&self.sockets, "GET", target)?.ok()
+    fn get(&self, target: &str) -> Result<Answer, String> {
+        operator::over(&self.sockets, "GET", target)
     }
 
     /// What happens from now on. Where no broker is, one is started if this user's programs may.
@@ -85,34 +84,29 @@ impl Source {
     }
 
     /// A page of messages: fewer, where their texts are long.
-    fn page(&self, query: &str) -> Result<Page, String> {
+    fn page(&self, query: &str) -> Result<MessagePage, String> {
         self.messages(&format!("/v1/messages?limit={PAGE}{query}"))
     }
 
-    fn messages(&self, target: &str) -> Result<Page, String> {
-        let mut page: Page = read(&self.get(target)?)?;
+    fn messages(&self, target: &str) -> Result<MessagePage, String> {
+        let mut page = operator::messages(self.get(target)?)?;
         if self.agent {
-            page.messages.iter_mut().for_each(Told::keep_unshown);
+            page.messages.iter_mut().for_each(MessageView::keep_unshown);
         }
         Ok(page)
     }
 
     /// Everybody that the broker knows.
     pub(super) fn peers(&self) -> Result<Value, String> {
-        let frame = self.get("/v1/peers")?;
-        let Received::Peers(frame) = Received::parse(frame.as_bytes()) else {
-            return Err("the broker's answer is not understood".into());
-        };
-        let entries = frame.peers.unwrap_or_default();
+        let (entries, omitted) = operator::peers(self.get("/v1/peers")?)?;
         let all: Vec<About> = entries.iter().map(About::new).collect();
-        Ok(json!({ "peers": all, "omitted": frame.omitted }))
+        Ok(json!({ "peers": all, "omitted": omitted }))
     }
 
     /// Checks the audit chain, or says what the last check came to.
     fn audit(&self, anew: bool) -> Result<Value, String> {
-        let about: Value = read(&self.get("/broker")?)?;
-        let health = operator::over(&self.sockets, "GET", "/healthz")?.body;
-        let health: Value = read(&health)?;
+        let about: Value = read(&self.get("/broker")?.ok()?)?;
+        let health: Value = read(&self.get("/healthz")?.body)?;
         let database = about["database"]
             .as_str()
             .ok_or("the broker names no database")?;
@@ -145,12 +139,12 @@ fn shown(value: &Value) -> String {
 }
 
 /// A message for the page, with at most so many characters of its text.
-fn as_shown(message: &Told, secret: Option<&Secret>, chars: usize) -> Value {
-    let said = message.said(secret);
+fn as_shown(message: &MessageView, secret: Option<&Secret>, chars: usize) -> Value {
+    let said = message.content(secret);
     let trail = message.trail();
     let (text, hidden) = match &said.text {
-        Text::Signed(body) => (Some(told::words(body)), None),
-        Text::Hidden(why) => (None, Some(*why)),
+        MessageText::Signed(body) => (Some(spoken(body)), None),
+        MessageText::Hidden(why) => (None, Some(*why)),
     };
     let (text, more) = match text {
         Some(text) => {
@@ -197,15 +191,8 @@ pub(super) fn event(
     secret: Option<&Secret>,
     agent: bool,
 ) -> Option<(&'static str, Value)> {
-    #[derive(Deserialize)]
-    struct Happened {
-        #[serde(default)]
-        seq: u64,
-        #[serde(default)]
-        frame: Option<Box<serde_json::value::RawValue>>,
-    }
     if kind == "accepted" {
-        let mut message: Told = serde_json::from_str(data).ok()?;
+        let mut message: MessageView = serde_json::from_str(data).ok()?;
         message.kept = agent;
         return Some(("message", as_shown(&message, secret, TEXT_CHARS)));
     }
@@ -217,24 +204,14 @@ pub(super) fn event(
             json!({ "from": shown(&value["from"]), "reason": why }),
         ));
     }
-    let happened: Happened = serde_json::from_str(data).ok()?;
-    let receipt = told::receipts(&[happened.frame?]).pop()?;
-    let trail = Trail::new(
-        receipt.id.as_str(),
-        std::slice::from_ref(&receipt),
-        wall_ms(),
-    );
-    let step = trail.steps.into_iter().next_back()?;
-    Some(("step", json!({ "seq": happened.seq, "step": step })))
+    let StepView { seq, step, .. } = serde_json::from_str(data).ok()?;
+    Some(("step", json!({ "seq": seq, "step": step })))
 }
 
 /// When each recent message was accepted, and how long it took until somebody's model had seen it.
-fn timed(message: &Told) -> [Option<u64>; 3] {
-    let seen = |receipt: &Receipt| match receipt.stage {
-        Stage::Acked(Some(How::Seen { .. })) => receipt.at_ms,
-        _ => None,
-    };
-    let first = message.receipts().iter().filter_map(seen).min();
+fn timed(message: &MessageView) -> [Option<u64>; 3] {
+    let seen = message.steps.iter().filter(|step| step.state == "seen");
+    let first = seen.filter_map(Step::at_ms).min();
     let took = first.map(|at| at.saturating_sub(message.at));
     [Some(message.seq), Some(message.at), took]
 }
@@ -360,9 +337,16 @@ mod tests {
         };
         envelope.hmac = secret.sign(&envelope.canonical().unwrap());
         let hmac = &envelope.hmac;
-        format!(
-            r#"{{"seq":7,"id":"m1","from":"eve","at":5,"envelope":{{"protocol_version":"v1","id":"m1","from":"eve","to":"ada","ts":"","source":"","kind":"msg","body":{body},"hmac":"{hmac}"}}}}"#
-        )
+        let text = format!(
+            r#"{{"protocol_version":"v1","id":"m1","from":"eve","to":"ada","ts":"","source":"","kind":"msg","body":{body},"hmac":"{hmac}"}}"#
+        );
+        let view = MessageView {
+            seq: 7,
+            id: "m1".into(),
+            from: "eve".into(),
+            ..MessageView::default()
+        };
+        view.write(Some(&text))
     }
 
     #[test]
@@ -392,8 +376,7 @@ mod tests {
 
     #[test]
     fn a_step_is_told_with_what_shows_it() {
-        let data = r#"{"seq":7,"id":"m1","from":"eve","at":9,"frame":{"protocol_version":"v1","type":"receipts","receipts":[
-            {"id":"m1","state":"acked","to":"ada","at_ms":9,"how":"seen","path":"drain","evidence":"tool_call"}]}}"#;
+        let data = r#"{"seq":7,"id":"m1","from":"eve","at":9,"step":{"at":"1970-01-01T00:00:00.009Z","state":"seen","to":"ada","path":"drain","evidence":"tool_call"}}"#;
         let (kind, told) = event(("settled", data), None, false).unwrap();
         assert_eq!(kind, "step");
         let step = &told["step"];

@@ -14,20 +14,24 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("peerbus-os", &[]),
     ("peerbus-agents", &[]),
     ("peerbus-wire", &[]),
+    ("peerbus-view", &["wire"]),
     ("peerbus-core", &["wire"]),
     ("peerbus-store", &["core", "wire", "os", "test-support"]),
     (
         "peerbus-broker",
-        &["core", "wire", "store", "os", "test-support"],
+        &["core", "view", "wire", "store", "os", "test-support"],
     ),
     (
         "peerbus-adapter",
-        &["core", "wire", "os", "agents", "test-support"],
+        &["core", "view", "wire", "os", "agents", "test-support"],
     ),
-    ("peerbus-mcp", &["adapter", "wire", "os", "test-support"]),
+    (
+        "peerbus-mcp",
+        &["adapter", "view", "wire", "os", "test-support"],
+    ),
     (
         "peerbus-node",
-        &["adapter", "core", "wire", "os", "test-support"],
+        &["adapter", "core", "view", "wire", "os", "test-support"],
     ),
     (
         "peerbus-cc-adapter",
@@ -47,6 +51,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "mcp",
             "node",
             "adapter",
+            "view",
             "wire",
             "os",
             "agents",
@@ -59,7 +64,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "peerbus-setup",
-        &["adapter", "agents", "os", "side-channel"],
+        &["adapter", "view", "agents", "os", "side-channel"],
     ),
     ("peerbus-side-channel", &["adapter", "core", "wire", "os"]),
     (
@@ -69,10 +74,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "peerbus-web",
         &[
-            "mcp",
             "node",
             "adapter",
             "core",
+            "view",
             "wire",
             "os",
             "test-support",
@@ -84,6 +89,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "agents",
             "wire",
             "core",
+            "view",
             "store",
             "broker",
             "adapter",
@@ -133,6 +139,7 @@ const PURE: &[(&str, &[&str])] = &[
             "zeroize",
         ],
     ),
+    ("peerbus-view", &["schemars", "serde", "serde_json"]),
     (
         "peerbus-core",
         &["blake3", "serde_json", "subtle", "thiserror"],

@@ -63,12 +63,14 @@ const same = (a, b) => ["state", "to", "at", "path", "reason"].every((name) => a
 export function step({ seq, step }) {
   const message = all.get(seq);
   if (!message || message.steps.some((known) => same(known, step))) return;
+  // What stands beside a sentence comes with it.
+  if (keyOf(message) === opened) return refresh(message);
   message.steps.push(step);
-  if (keyOf(message) === opened) refresh(message);
+  message.note = "";
   draw();
 }
 
-// Asks how a message stands in a sentence, once for several steps.
+// Asks how a message stands, in steps and a sentence, once for several steps.
 const asked = new Map();
 function refresh(message) {
   clearTimeout(asked.get(message.seq));
@@ -77,7 +79,7 @@ function refresh(message) {
     try {
       add(await get(`/dashboard/message?seq=${message.seq}&id=${encodeURIComponent(message.id)}`));
     } catch {
-      // The steps are there; the sentence comes with the next one.
+      // What is shown was so; the rest comes with the next step.
     }
   };
   asked.set(message.seq, setTimeout(ask, 200));

@@ -1,18 +1,19 @@
 //! How far a message got, as a list of steps and as a sentence.
 
-mod sentence;
+pub(crate) mod sentence;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use peerbus_adapter::{How, PeerEntry, PeerName, Receipt, Stage, rfc3339};
-use peerbus_wire::escape;
-use serde::Serialize;
+use peerbus_wire::{
+    Accepted, How, PeerEntry, PeerName, Receipt, Refusal, Stage, escape, from_rfc3339, rfc3339,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use crate::about::About;
-use crate::rpc::schemars::{self, JsonSchema};
-use peerbus_adapter::text;
+use crate::text;
 
 /// Most steps that are told of one message.
 const STEPS_MAX: usize = 64;
@@ -36,7 +37,7 @@ pub struct Trail {
 }
 
 /// One step.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Step {
     /// When, by the broker's clock.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,7 +45,8 @@ pub struct Step {
     pub at: Option<String>,
     /// What: `accepted`, `queued`, `forwarded` (to another domain), `delivered`, `pushed`, `presented`, `held`, `seen`, `acked`
     /// (nothing that is known here shows that it was seen), `expired`, `dead`, `refused`, `settled`, `unknown`.
-    pub state: &'static str,
+    #[schemars(with = "String")]
+    pub state: Cow<'static, str>,
     /// At whom.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
@@ -81,30 +83,26 @@ impl Trail {
     #[must_use]
     pub fn among(id: &str, receipts: &[Receipt], now_ms: u64, peers: &[PeerEntry]) -> Self {
         let own = || receipts.iter().filter(|receipt| receipt.id.as_str() == id);
-        let total = own().count();
-        let open = open(own());
-        let open = peers.iter().filter(|peer| open.contains(&peer.name));
-        let waits = open
-            .map(About::new)
-            .filter(|peer| peer.activity == Some("waiting"));
-        let waits: Vec<About> = waits.collect();
-        let note = sentence::of(own(), now_ms, peers) + &sentence::waiting(&waits);
+        let note = sentence::of(own(), now_ms, peers);
+        Self::of(id.to_owned(), own().map(step).collect(), note)
+    }
+
+    /// As many of the steps as are told.
+    pub(crate) fn of(id: String, mut steps: Vec<Step>, note: String) -> Self {
+        let omitted = steps.len().saturating_sub(STEPS_MAX);
+        steps.truncate(STEPS_MAX);
         Self {
-            id: id.to_owned(),
-            steps: own().take(STEPS_MAX).map(step).collect(),
-            omitted: total.saturating_sub(STEPS_MAX),
+            id,
+            steps,
+            omitted,
             note,
         }
     }
 
     /// When the broker says nothing of the message `id`, for the reason in `note`.
-    pub(crate) fn unknown(id: &str, note: String) -> Self {
-        Self {
-            id: id.to_owned(),
-            steps: Vec::new(),
-            omitted: 0,
-            note,
-        }
+    #[must_use]
+    pub fn unknown(id: &str, note: String) -> Self {
+        Self::of(id.to_owned(), Vec::new(), note)
     }
 }
 
@@ -143,7 +141,7 @@ pub fn depends_on_peers(id: &str, receipts: &[Receipt]) -> bool {
 }
 
 /// Those that have it and have not acked it.
-fn open<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> Vec<String> {
+pub(crate) fn open<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> Vec<String> {
     let has = |stage: &Stage| {
         matches!(
             stage,
@@ -156,50 +154,113 @@ fn open<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> Vec<String> {
         .collect()
 }
 
-fn step(receipt: &Receipt) -> Step {
-    let mut step = Step {
-        at: receipt.at_ms.map(rfc3339),
-        state: receipt.stage.word(),
-        to: receipt.to.as_deref().map(|to| escape(to, NAME_CHARS)),
-        ..Step::default()
-    };
-    let peer = receipt.to.as_deref().unwrap_or_default();
-    let word = |text: &str| Some(text::word(text).to_owned());
-    let why = |text: &str| (!text.is_empty()).then(|| escape(text, REASON_CHARS));
-    match &receipt.stage {
-        Stage::Accepted(accepted) => step.recipients = Some(accepted.recipients),
-        Stage::Settled { recipients } => step.recipients = Some(*recipients),
-        Stage::Refused(refusal) => step.reason = why(&refusal.reason),
-        Stage::Recalled { why: reason } | Stage::Expired { why: reason } => {
-            step.reason = why(reason);
+/// A stage taken apart: its word, and what is said beside it, as its peer or the broker wrote it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Words<'a> {
+    /// The word of [`Step::state`].
+    pub state: &'static str,
+    /// By which path.
+    pub path: Option<&'a str>,
+    /// What shows that it was seen, which may be [no proof](text::proof).
+    pub evidence: Option<&'a str>,
+    /// Why; never empty.
+    pub reason: Option<&'a str>,
+    /// How many peers it is about.
+    pub recipients: Option<u32>,
+}
+
+impl<'a> Words<'a> {
+    /// Takes a stage apart.
+    #[must_use]
+    pub fn of(stage: &'a Stage) -> Self {
+        let words = Self {
+            state: stage.word(),
+            ..Self::default()
+        };
+        match stage {
+            Stage::Accepted(Accepted { recipients, .. }) | Stage::Settled { recipients } => Self {
+                recipients: Some(*recipients),
+                ..words
+            },
+            Stage::Refused(Refusal { reason, .. })
+            | Stage::Held { why: reason }
+            | Stage::Recalled { why: reason }
+            | Stage::Expired { why: reason }
+            | Stage::Dead { why: reason } => Self {
+                reason: Some(reason.as_str()).filter(|reason| !reason.is_empty()),
+                ..words
+            },
+            Stage::Pushed { path } | Stage::Presented { path } => Self {
+                path: Some(path),
+                ..words
+            },
+            Stage::Acked(Some(How::Pushed { path })) => Self {
+                state: "pushed",
+                path: Some(path),
+                ..words
+            },
+            Stage::Acked(Some(How::Seen { path, evidence })) => Self {
+                state: text::proof(evidence).map_or(words.state, |_| "seen"),
+                path: Some(path),
+                evidence: Some(evidence),
+                ..words
+            },
+            Stage::Acked(None)
+            | Stage::Queued
+            | Stage::Forwarded
+            | Stage::Delivered
+            | Stage::Unknown => words,
         }
-        Stage::Held { why: said } => {
-            step.reason = (!said.is_empty()).then(|| text::says(peer, said));
-        }
-        Stage::Dead { why: said } => {
-            step.reason = (!said.is_empty()).then(|| text::rejected(peer, said));
-        }
-        Stage::Pushed { path } | Stage::Presented { path } => step.path = word(path),
-        Stage::Acked(Some(How::Seen { path, evidence })) => {
-            step.path = word(path);
-            step.evidence = Some(match text::proof(evidence) {
-                Some(_) => {
-                    step.state = "seen";
-                    evidence.clone()
-                }
-                None => text::says(peer, evidence),
-            });
-        }
-        Stage::Acked(Some(How::Pushed { path })) => {
-            (step.state, step.path) = ("pushed", word(path))
-        }
-        Stage::Acked(None)
-        | Stage::Queued
-        | Stage::Forwarded
-        | Stage::Delivered
-        | Stage::Unknown => {}
     }
-    step
+}
+
+/// What a receipt says, made fit to be shown.
+pub(crate) fn step(receipt: &Receipt) -> Step {
+    let words = Words::of(&receipt.stage);
+    let peer = receipt.to.as_deref().unwrap_or_default();
+    Step {
+        at: receipt.at_ms.map(rfc3339),
+        state: words.state.into(),
+        to: receipt.to.as_deref().map(|to| escape(to, NAME_CHARS)),
+        path: words.path.map(|path| text::word(path).to_owned()),
+        evidence: words.evidence.map(|evidence| match text::proof(evidence) {
+            Some(_) => evidence.to_owned(),
+            None => text::says(peer, evidence),
+        }),
+        reason: words.reason.map(|why| match &receipt.stage {
+            Stage::Held { .. } => text::says(peer, why),
+            Stage::Dead { .. } => text::rejected(peer, why),
+            _ => escape(why, REASON_CHARS),
+        }),
+        recipients: words.recipients,
+    }
+}
+
+impl From<&Receipt> for Step {
+    fn from(receipt: &Receipt) -> Self {
+        step(receipt)
+    }
+}
+
+impl Step {
+    /// When, in milliseconds since the epoch.
+    #[must_use]
+    pub fn at_ms(&self) -> Option<u64> {
+        from_rfc3339(self.at.as_deref()?)
+    }
+
+    /// What is said beside the word, part by part: by which path, what shows it, why, of how many.
+    pub fn how(&self) -> impl Iterator<Item = String> {
+        let path = self.path.as_deref().map(|path| format!("by {path}"));
+        let evidence = self.evidence.as_deref().map(|what| format!("({what})"));
+        let recipients = self.recipients.map(|count| match count {
+            1 => "1 recipient".to_owned(),
+            count => format!("{count} recipients"),
+        });
+        [path, evidence, self.reason.clone(), recipients]
+            .into_iter()
+            .flatten()
+    }
 }
 
 #[expect(

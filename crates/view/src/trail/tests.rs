@@ -1,7 +1,6 @@
 //! What is said of messages.
 
-use peerbus_adapter::{Accepted, Presence, Refusal, RefusalCode};
-use peerbus_wire::MessageId;
+use peerbus_wire::{Accepted, MessageId, Presence, Refusal, RefusalCode};
 
 use super::*;
 
@@ -258,7 +257,7 @@ fn entry_named(name: &str) -> PeerEntry {
 
 #[test]
 fn an_ack_is_called_by_what_it_says() {
-    let acked = |how| trail(vec![at(Stage::Acked(how))]).steps[0].state;
+    let acked = |how| trail(vec![at(Stage::Acked(how))]).steps[0].state.clone();
     let path = "recv".into();
     assert_eq!(acked(Some(How::Pushed { path })), "pushed");
     assert_eq!(acked(None), "acked");
@@ -349,7 +348,7 @@ fn the_furthest_step_counts() {
     assert!(note(vec![held(), pushed()]).starts_with("pushed"));
     assert!(note(vec![seen("x", "y"), presented()]).contains("seen"));
     let order: Vec<_> = trail(vec![accepted(1), pushed()]).steps;
-    assert_eq!((order[0].state, order[1].state), ("accepted", "pushed"));
+    assert_eq!((&*order[0].state, &*order[1].state), ("accepted", "pushed"));
     assert_eq!(order[1].at.as_deref(), Some("2025-11-22T00:00:00.000Z"));
     assert_eq!(order[1].path.as_deref(), Some("hook"));
 }

@@ -2,21 +2,34 @@
 
 use std::collections::BTreeMap;
 
-use peerbus_adapter::domains::Joined;
-use peerbus_adapter::{How, PeerEntry, PeerName, Receipt, Stage};
-use peerbus_wire::escape;
+use peerbus_wire::{How, PeerEntry, PeerName, Receipt, Stage, escape};
 
-use peerbus_adapter::text::{proof, rejected, says, shown, span, word};
-
-use super::{NAME_CHARS, REASON_CHARS, reached};
+use super::{NAME_CHARS, REASON_CHARS, open, reached};
 use crate::about::About;
+use crate::domains::Joined;
+use crate::text::{proof, rejected, says, shown, span, word};
 
 /// Most peers that a sentence names.
 const NAMES_MAX: usize = 5;
 
 /// The sentence about a message whose receipts these are, in order of time, with what the list of peers
 /// tells.
-pub(super) fn of<'a>(
+pub(crate) fn of<'a>(
+    receipts: impl Iterator<Item = &'a Receipt> + Clone,
+    now_ms: u64,
+    peers: &[PeerEntry],
+) -> String {
+    let open = open(receipts.clone());
+    let open = peers.iter().filter(|peer| open.contains(&peer.name));
+    let waits = open
+        .map(About::new)
+        .filter(|peer| peer.activity == Some("waiting"));
+    let waits: Vec<About> = waits.collect();
+    how_far(receipts, now_ms, peers) + &waiting(&waits)
+}
+
+/// How far it got.
+fn how_far<'a>(
     receipts: impl Iterator<Item = &'a Receipt> + Clone,
     now_ms: u64,
     peers: &[PeerEntry],
@@ -273,7 +286,7 @@ fn at_many(each: &BTreeMap<&str, &Receipt>) -> String {
 }
 
 /// What follows the sentence when these peers say that they wait for their users.
-pub(super) fn waiting(peers: &[About]) -> String {
+fn waiting(peers: &[About]) -> String {
     let named = |peer: &About| match peer.activity_s {
         Some(seconds) => format!("{} for {}", peer.name, span(seconds)),
         None => peer.name.clone(),

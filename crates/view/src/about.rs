@@ -1,11 +1,9 @@
 //! What is known of a peer, of which most is its own word.
 
-use peerbus_adapter::PeerEntry;
-use peerbus_wire::escape;
+use peerbus_wire::{PeerEntry, escape};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
-
-use crate::rpc::schemars::{self, JsonSchema};
 
 /// Longest text of a member, in characters.
 const TEXT_CHARS: usize = 80;
@@ -143,7 +141,7 @@ fn acks(policy: Option<&str>, evidence: Option<bool>) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use peerbus_adapter::Presence;
+    use peerbus_wire::Presence;
 
     use super::*;
 

@@ -1,0 +1,187 @@
+//! Other domains, as far as the list of peers tells of them: each has a bridge among the peers.
+
+use peerbus_wire::{Domain, PeerEntry, PeerName};
+use serde_json::Value;
+
+use crate::text::span;
+
+/// A domain that was joined to this broker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Joined {
+    /// Its name.
+    pub domain: Domain,
+    /// Whether mail gets there now.
+    pub way: DomainWay,
+    /// Messages for it that have not ended yet and that it does not have; `None`: not known.
+    pub waiting: Option<u64>,
+    /// What keeps others from speaking for domains in NATS.
+    pub key: DomainKey,
+}
+
+/// What a bridge says of its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DomainKey {
+    /// Nothing, or that it is bound to its domain.
+    Bound,
+    /// It may do more than a bridge needs.
+    Wide,
+    /// There is none.
+    None,
+}
+
+/// Whether mail gets to another domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DomainWay {
+    /// Its bridge is connected and says nothing else.
+    Open,
+    /// Its bridge is not connected, for so many seconds if that is known: mail waits at this broker.
+    NoBridge(Option<u64>),
+    /// Its bridge cannot use the stream in NATS, for so many seconds if that is known.
+    NoStream(Option<u64>),
+    /// Its bridge does not hear the other broker, for so many seconds if that is known.
+    Silent(Option<u64>),
+}
+
+impl Joined {
+    /// The domains that were joined to a broker with these peers, in order.
+    #[must_use]
+    pub fn all(peers: &[PeerEntry]) -> Vec<Self> {
+        let mut all: Vec<Self> = peers.iter().filter_map(Self::of).collect();
+        all.sort_by(|one, other| one.domain.cmp(&other.domain));
+        all
+    }
+
+    /// The domain in which `name` is, unless one of the peers has that for a name.
+    #[must_use]
+    pub fn to(peers: &[PeerEntry], name: &str) -> Option<Self> {
+        let (_, domain) = PeerName::parse(name).ok()?.address()?;
+        let here = |peer: &PeerEntry| peer.name.eq_ignore_ascii_case(name);
+        if peers.iter().any(here) {
+            return None;
+        }
+        let all = peers.iter().filter_map(Self::of);
+        all.into_iter().find(|joined| joined.domain == domain)
+    }
+
+    /// Whether a peer is none but the way to another domain.
+    #[must_use]
+    pub fn is_bridge(peer: &PeerEntry) -> bool {
+        PeerName::parse(&peer.name).is_ok_and(|name| name.bridged().is_some())
+    }
+
+    fn of(peer: &PeerEntry) -> Option<Self> {
+        let domain = PeerName::parse(&peer.name).ok()?.bridged()?;
+        let said = said(peer);
+        let way = match peer.online {
+            false => DomainWay::NoBridge(peer.away_s),
+            true if said["stream"] == "unusable" => DomainWay::NoStream(peer.activity_s),
+            // As a session says that it waits for its user.
+            true if said["activity"] == "waiting" => DomainWay::Silent(peer.activity_s),
+            true => DomainWay::Open,
+        };
+        let key = match said["key"].as_str() {
+            Some("wide") => DomainKey::Wide,
+            Some("none") => DomainKey::None,
+            _ => DomainKey::Bound,
+        };
+        let waiting = peer.unacked;
+        Some(Self {
+            domain,
+            way,
+            waiting,
+            key,
+        })
+    }
+
+    /// That mail does not get there now, why, and since when; `None` when nothing is against it.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        let since = |seconds: Option<u64>| {
+            seconds.map_or_else(String::new, |it| format!(", for {}", span(it)))
+        };
+        let domain = &self.domain;
+        match self.way {
+            DomainWay::Open => None,
+            DomainWay::NoBridge(seconds) => Some(format!(
+                "{domain} cannot be reached: its bridge is not connected to this broker{}",
+                since(seconds)
+            )),
+            DomainWay::NoStream(seconds) => Some(format!(
+                "{domain} cannot be reached: its bridge cannot use the stream in NATS{}; the bridge's log says \
+                 why",
+                since(seconds)
+            )),
+            DomainWay::Silent(seconds) => Some(format!(
+                "{domain} cannot be reached: its bridge does not hear the broker there{}",
+                since(seconds)
+            )),
+        }
+    }
+}
+
+/// What a bridge says of itself.
+fn said(peer: &PeerEntry) -> Value {
+    let said = peer.presence.as_ref().map_or("{}", |said| said.as_str());
+    serde_json::from_str(said).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use peerbus_wire::Presence;
+
+    use super::*;
+
+    fn peer(name: &str, online: bool, activity: &str) -> PeerEntry {
+        PeerEntry {
+            name: name.into(),
+            online,
+            away_s: Some(if online { 0 } else { 300 }),
+            activity_s: online.then_some(40),
+            presence: Presence::parse(&format!(r#"{{"activity":"{activity}"}}"#)),
+            ..PeerEntry::default()
+        }
+    }
+
+    #[test]
+    fn a_domain_is_reached_while_its_bridge_is_here_and_hears_the_other_side() {
+        let peers = [
+            peer("bob", true, "waiting"),
+            peer("bridge@gamma", true, "waiting"),
+            peer("bridge@beta", false, "waiting"),
+            peer("Bridge@delta", true, "idle"),
+            peer("old@beta", true, "idle"),
+        ];
+        let all = Joined::all(&peers);
+        let told: Vec<_> = all.iter().map(|it| (it.domain.as_str(), it.way)).collect();
+        let expected = [
+            ("beta", DomainWay::NoBridge(Some(300))),
+            ("delta", DomainWay::Open),
+            ("gamma", DomainWay::Silent(Some(40))),
+        ];
+        assert_eq!(told, expected);
+        let trouble: Vec<_> = all.iter().map(Joined::trouble).collect();
+        assert_eq!(
+            trouble,
+            [
+                Some(
+                    "beta cannot be reached: its bridge is not connected to this broker, for 5 min"
+                        .into()
+                ),
+                None,
+                Some(
+                    "gamma cannot be reached: its bridge does not hear the broker there, for 40 s"
+                        .into()
+                ),
+            ]
+        );
+        let mut broken = peer("bridge@beta", true, "waiting");
+        broken.presence = Presence::parse(r#"{"activity":"waiting","stream":"unusable"}"#);
+        let trouble = Joined::all(&[broken])[0].trouble();
+        assert!(trouble.is_some_and(|it| it.contains("cannot use the stream in NATS, for 40 s")));
+        let to = |name| Joined::to(&peers, name).map(|it| it.domain.to_string());
+        assert_eq!(to("bob@BETA").as_deref(), Some("beta"));
+        for here in ["Old@beta", "bob", "bob@omega", "bridge@beta"] {
+            assert_eq!(to(here), None, "{here}");
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! How messages, peers and other domains read, for agents, people and programs.
+//!
+//! A [`Stage`](peerbus_wire::Stage) becomes words here and nowhere else: a step, a line, a sentence. Broker,
+//! tools, commands and page print what this crate makes. It has no clock and does no I/O.
+
+mod about;
+mod domains;
+mod message;
+mod text;
+mod trail;
+
+pub use about::About;
+pub use domains::{DomainKey, DomainWay, Joined};
+pub use message::{MessageContent, MessagePage, MessageText, MessageView, StepView, spoken};
+pub use text::{is_proven, proof, rejected, says, shown, span, word};
+pub use trail::{Step, Trail, Words, depends_on_peers, reached};

@@ -130,7 +130,7 @@ const TABLE: &[Row] = &[
         by_governor,
         "held",
         &[
-            "2 replies of ada within 10 minutes",
+            "replies led to this message of ada",
             "can read it in its inbox",
         ],
     ),

@@ -5,29 +5,26 @@ use peerbus_adapter::mailbox::Policy;
 use crate::spelling::{Spelling, UnknownSpelling};
 
 /// Settings of an adapter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// How tools are spelled; `None`: by the client's name.
     pub tool_names: Option<Spelling>,
     /// When a message is acked for which there is no evidence.
     pub ack: Policy,
-    /// What one peer may send before its mail is held back.
-    pub budget: Budget,
+    /// So many replies may lead to a message that the agent is shown; `None`: any number.
+    pub hops_max: Option<u32>,
 }
 
-/// How many messages of one peer that answer this session's reach the agent in ten minutes; more
-/// are held back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Budget {
-    /// So many.
-    Exchanges(u32),
-    /// All of them.
-    Off,
-}
+/// The limit where nothing else is set.
+const HOPS_MAX: u32 = 16;
 
-impl Default for Budget {
+impl Default for Options {
     fn default() -> Self {
-        Self::Exchanges(20)
+        Self {
+            tool_names: None,
+            ack: Policy::default(),
+            hops_max: Some(HOPS_MAX),
+        }
     }
 }
 
@@ -42,8 +39,8 @@ pub enum BadOption {
     Ack(String),
     /// `PEERBUS_BUDGET`
     #[error(
-        "PEERBUS_BUDGET must be off, or how many answers of one peer reach the agent in ten \
-         minutes, from 1 to 1000; got {0:?}"
+        "PEERBUS_BUDGET must be off, or how many replies may lead to a message that the agent is \
+         shown, from 1 to 1000; got {0:?}"
     )]
     Budget(String),
 }
@@ -70,9 +67,9 @@ impl Options {
             };
         }
         if let Some(text) = variable("PEERBUS_BUDGET") {
-            options.budget = match (text.as_str(), text.parse()) {
-                ("off", _) => Budget::Off,
-                (_, Ok(exchanges @ 1..=1_000)) => Budget::Exchanges(exchanges),
+            options.hops_max = match (text.as_str(), text.parse()) {
+                ("off", _) => None,
+                (_, Ok(hops @ 1..=1_000)) => Some(hops),
                 _ => return Err(BadOption::Budget(short(&text))),
             };
         }
@@ -99,9 +96,9 @@ mod tests {
         assert_eq!(read("PEERBUS_ACK", ""), Ok(Options::default()));
         assert_eq!(read("PEERBUS_ACK", "seen").unwrap().ack, Policy::Seen);
         assert_eq!(read("PEERBUS_ACK", "pushed").unwrap().ack, Policy::Pushed);
-        assert_eq!(read("PEERBUS_BUDGET", "off").unwrap().budget, Budget::Off);
-        let budget = read("PEERBUS_BUDGET", "5").unwrap().budget;
-        assert_eq!(budget, Budget::Exchanges(5));
+        assert_eq!(read("PEERBUS_BUDGET", "off").unwrap().hops_max, None);
+        let five = read("PEERBUS_BUDGET", "5").unwrap();
+        assert_eq!(five.hops_max, Some(5));
         let dotted = read("PEERBUS_TOOL_NAMES", "dotted").unwrap().tool_names;
         assert_eq!(dotted, Some(Spelling::Dotted));
         for (name, value, says) in [

@@ -8,7 +8,7 @@ use peerbus_wire::escape;
 use tokio::sync::Semaphore;
 
 use crate::arguments::Arguments;
-use crate::options::{Budget, Options};
+use crate::options::Options;
 use crate::profile::{Client, Profile};
 use crate::reply::{Answer, Reply};
 use crate::rpc::Caller;
@@ -38,12 +38,8 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn new(bus: Bus, profile: Profile, options: Options) -> Arc<Self> {
-        let exchanges = match options.budget {
-            Budget::Exchanges(exchanges) => Some(exchanges),
-            Budget::Off => None,
-        };
         Arc::new(Self {
-            mailbox: Mailbox::new(bus.clone(), options.ack, exchanges),
+            mailbox: Mailbox::new(bus.clone(), options.ack, options.hops_max),
             bus,
             profile,
             options,

@@ -45,8 +45,8 @@ pub(crate) struct HostMailbox {
 
 impl HostMailbox {
     pub(crate) fn new(rng: &mut Rng, now_ms: u64, mutation: Option<Mutation>) -> Self {
-        let exchanges = rng.pick(&[None, Some(0), Some(2)]);
-        let mut mailbox = Mailbox::new(Policy::Auto, exchanges);
+        let hops_max = rng.pick(&[None, Some(0), Some(2)]);
+        let mut mailbox = Mailbox::new(Policy::Auto, hops_max);
         if let Some(mutation) = mutation {
             mailbox.mutate(mutation);
         }
@@ -100,7 +100,7 @@ impl HostMailbox {
             chars: bytes,
             beginning: bytes.min(4_096),
         };
-        self.mailbox.message(now_ms, mail.into());
+        self.mailbox.message(now_ms, mail);
         self.drain()
     }
 
@@ -121,10 +121,8 @@ impl HostMailbox {
     }
 
     pub(crate) fn sent(&mut self, now_ms: u64, to: Option<&NameKey>, id: &str) {
-        match to {
-            Some(to) => self.mailbox.sent(now_ms, to, id, None, 0),
-            None => self.mailbox.sent_to_all(now_ms, None),
-        }
+        let hops = self.mailbox.hops(now_ms, 0);
+        self.mailbox.sent(now_ms, to, id, hops);
     }
 
     /// Does on the bus what the mailbox has decided.

@@ -32,7 +32,7 @@ pub use disk::{Audit, Backend, Disk, DiskFault, OutsideMutation, Write};
 pub use domains::{DomainOptions, DomainReport, run_domains};
 pub use events::run_events;
 pub use failure::{Failure, Verdict};
-pub use mailbox::{MailboxOptions, MailboxReport, run_mailbox};
+pub use mailbox::{MailboxOptions, MailboxReport, run_echo, run_mailbox};
 pub use rng::Rng;
 pub use run::{Options, Report, run, run_on};
 pub use sqlite::SqliteDisk;

@@ -2,7 +2,7 @@
 //! broken on purpose.
 
 use peerbus_core::mailbox::Mutation;
-use peerbus_sim::{MailboxOptions, Options, run, run_mailbox};
+use peerbus_sim::{MailboxOptions, Options, run, run_echo, run_mailbox};
 
 /// Worlds of one test.
 const WORLDS: u64 = 400;
@@ -131,6 +131,24 @@ fn on_the_bus_a_mailbox_that_breaks_a_rule_is_noticed() {
         let found = failure.as_ref().map(|failure| failure.rule);
         assert_eq!(found, Some(rule), "{mutation:?}: {failure:?}");
     }
+}
+
+#[test]
+fn an_echo_of_version_1_is_stopped_and_can_begin_anew() {
+    let mut shown = Vec::new();
+    for seed in 0..WORLDS {
+        shown.push(run_echo(seed, None).unwrap_or_else(|failure| panic!("seed {seed}: {failure}")));
+    }
+    shown.sort_unstable();
+    let (least, most) = (shown.first(), shown.last());
+    assert_eq!((least, most), (Some(&1), Some(&8)), "16 hops are 8 rounds");
+}
+
+#[test]
+fn a_peer_that_is_believed_what_it_says_of_the_conversation() {
+    let mut broken = (0..WORLDS).filter_map(|seed| run_echo(seed, Some(Mutation::TrustHops)).err());
+    assert_eq!(broken.next().map(|failure| failure.rule), Some("loop"));
+    caught(Mutation::TrustHops, false, "loop");
 }
 
 /// Breaks a rule and expects `rule` in the first failure of some seed.

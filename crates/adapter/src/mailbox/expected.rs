@@ -16,31 +16,21 @@ pub struct Expected {
 }
 
 impl Mailbox {
-    /// What the agent sends now as `talk` says, with the replies that led to it.
+    /// What the agent sends now as `talk` says, a reply excepted, with the replies that led to it.
     #[must_use]
     pub fn led_to(&self, talk: Conversation) -> Conversation {
-        let hops = self.with(|state, now_ms| state.machine.hops(now_ms));
-        Conversation {
-            hops: talk.hops.max(hops),
-            ..talk
-        }
-    }
-
-    /// What the agent replies as `talk` says: by the message that it answers, and no other.
-    #[must_use]
-    pub fn replied(&self, talk: Conversation) -> Conversation {
-        let hops = self.with(|state, now_ms| state.machine.reply_hops(now_ms, talk.hops));
+        let hops = self.with(|state, now_ms| state.machine.hops(now_ms, talk.hops));
         Conversation { hops, ..talk }
     }
 
-    /// The agent sent the message `id` to this peer.
-    pub fn sent(&self, to: &str, id: &str, talk: &Conversation) {
-        let (thread, hops) = (talk.thread.as_deref(), talk.hops);
-        if to.starts_with('#') {
-            return self.sent_to_all(thread);
+    /// The agent sent the message `id` to this peer or group; `None`: to everybody.
+    pub fn sent(&self, to: Option<&str>, id: &str, talk: &Conversation) {
+        let peer = to.filter(|to| !to.starts_with('#')).map(PeerName::parse);
+        if let Some(Err(_)) = peer {
+            return;
         }
-        let Ok(to) = PeerName::parse(to) else { return };
-        self.with(|state, now_ms| state.machine.sent(now_ms, &to.key(), id, thread, hops));
+        let peer = peer.and_then(Result::ok).map(|peer| peer.key());
+        self.with(|state, now_ms| state.machine.sent(now_ms, peer.as_ref(), id, talk.hops));
     }
 
     /// Sends a message that is not the agent's.
@@ -50,11 +40,6 @@ impl Mailbox {
     /// As for [`Bus::send`].
     pub async fn send(&self, to: &str, body: &str, within: Duration) -> Result<Sent, SendError> {
         self.shared.bus.send(to, body, within).await
-    }
-
-    /// The agent sent something to everybody.
-    pub fn sent_to_all(&self, thread: Option<&str>) {
-        self.with(|state, now_ms| state.machine.sent_to_all(now_ms, thread));
     }
 
     /// From now on the message from `from` that replies to `question` goes to the caller.

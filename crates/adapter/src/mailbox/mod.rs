@@ -98,15 +98,15 @@ struct State {
 }
 
 impl Mailbox {
-    /// Makes one for this session. `exchanges`: so many replies of one peer reach the agent in ten
-    /// minutes; `None`: nothing is ever held back.
+    /// Makes one for this session. `hops_max`: so many replies may lead to a message that the agent
+    /// is shown; `None`: nothing is ever held back.
     #[must_use]
-    pub fn new(bus: Bus, policy: Policy, exchanges: Option<u32>) -> Self {
+    pub fn new(bus: Bus, policy: Policy, hops_max: Option<u32>) -> Self {
         #[cfg_attr(
             not(feature = "mutations"),
             expect(unused_mut, reason = "to be broken")
         )]
-        let mut machine = core::Mailbox::new(policy, exchanges);
+        let mut machine = core::Mailbox::new(policy, hops_max);
         #[cfg(feature = "mutations")]
         if std::env::var("PEERBUS_BROKEN").as_deref() == Ok("seen-without-evidence") {
             machine.mutate(core::Mutation::TrustPipe);
@@ -390,7 +390,7 @@ impl State {
             Event::Message(inbound) => {
                 self.told.arrived(&inbound);
                 let mail = push::mail(inbound);
-                self.machine.message(now_ms, Arc::new(mail));
+                self.machine.message(now_ms, mail);
                 self.look_for_paths();
             }
             Event::NotJoined { why } => tracing::warn!(?why, "no member of its groups"),

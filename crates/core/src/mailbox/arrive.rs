@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use peerbus_wire::{NameKey, Priority, Receipt, Stage};
+use peerbus_wire::{PeerName, Priority, Receipt, Stage};
 
 use super::Mailbox;
-use super::governor::{Arrival, Verdict};
+use super::governor::Pause;
 use super::message::{Message, Place};
 use super::mutation::Mutation;
 use super::types::{Content, Mail, No, Output, Traits};
@@ -14,14 +14,15 @@ use crate::peer::{JobNews, Key, NoticeId};
 /// Notices that wait although the broker does not keep them; of these the oldest go first.
 const PASSING_MAX: usize = 64;
 
-/// After so long the agent is told again that a peer holds its mail.
-const TELL_AGAIN_MS: u64 = 600_000;
-
 impl Mailbox {
     /// A message arrived: the user's rules keep it out, or it is an answer that somebody waits for,
     /// or is held, or waits to be shown.
-    pub fn message(&mut self, now_ms: u64, mail: Arc<Mail>) {
+    pub fn message(&mut self, now_ms: u64, mut mail: Mail) {
         self.advance(now_ms);
+        if let Ok(from) = PeerName::parse(&mail.inbound.from) {
+            mail.talk.hops = self.hops_of(now_ms, &from.key(), &mail.talk);
+        }
+        let mail = Arc::new(mail);
         if !self.passes(now_ms, &mail) {
             return self.finish(now_ms);
         }
@@ -40,15 +41,16 @@ impl Mailbox {
             self.outputs.push_back(Output::Answered(ask));
             return self.finish(now_ms);
         }
-        match self.judge(now_ms, &mail, message.from.as_ref()) {
-            Verdict::Pass => {
-                let from = message.from.clone();
-                self.insert(message);
-                if let Some(from) = from {
-                    self.release(&from);
-                }
+        let from = message.from.clone();
+        let pause = from.as_ref();
+        let pause = pause.and_then(|from| self.pause(now_ms, from, mail.talk.hops));
+        if let Some(Pause { reason, tell }) = pause {
+            self.hold(message, &mail, &reason, tell);
+        } else {
+            self.insert(message);
+            if let Some(from) = from {
+                self.release(&from);
             }
-            Verdict::Hold { reason, tell } => self.hold(message, &mail, &reason, tell),
         }
         self.finish(now_ms);
     }
@@ -87,22 +89,6 @@ impl Mailbox {
         }
     }
 
-    fn judge(&mut self, now_ms: u64, mail: &Mail, from: Option<&NameKey>) -> Verdict {
-        let (Some(governor), Some(from)) = (&mut self.governor, from) else {
-            return Verdict::Pass;
-        };
-        let chained = self.turns.chained(now_ms);
-        // An answer is held by none that its sender was shown by others.
-        let question = mail.talk.reply_to.as_ref();
-        let answer = question.and_then(|id| self.sent.answer_hops(id.as_str(), from));
-        let arrival = Arrival {
-            from,
-            thread: mail.talk.thread.as_deref(),
-            hops: mail.talk.hops.min(answer.unwrap_or(u32::MAX)),
-        };
-        governor.judge(now_ms, &arrival, chained)
-    }
-
     /// The broker says how far a message of this session's is. `sentence` says so to the agent, if
     /// it is worth that; `token`: the broker keeps the statement until it was told.
     pub fn receipt(
@@ -113,7 +99,7 @@ impl Mailbox {
         token: Option<NoticeId>,
     ) {
         self.advance(now_ms);
-        self.answers_as(now_ms, receipt);
+        self.sent.answers_as(receipt);
         self.sent.reached(receipt);
         let priority = match receipt.stage {
             // What is lost or refused may need to be done otherwise.
@@ -133,12 +119,10 @@ impl Mailbox {
 
     /// That a peer holds mail back is told once in a while, not for each message.
     fn is_news(&mut self, now_ms: u64, receipt: &Receipt) -> bool {
-        let (Stage::Held { .. }, Some(to)) = (&receipt.stage, &receipt.to) else {
-            return true;
-        };
-        self.held_there
-            .retain(|_, told_ms| *told_ms + TELL_AGAIN_MS > now_ms);
-        self.held_there.insert(to.clone(), now_ms).is_none()
+        match (&receipt.stage, &receipt.to) {
+            (Stage::Held { .. }, Some(to)) => self.held_there.is_news(now_ms, to),
+            _ => true,
+        }
     }
 
     /// A sentence of the bus itself. It holds no peer's text that is not escaped and in quotes.

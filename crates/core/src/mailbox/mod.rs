@@ -58,7 +58,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use clock::IdleClock;
 use expected::Asks;
-use governor::Governor;
+use governor::Told;
 use message::{Message, Sent};
 #[cfg(feature = "mutations")]
 pub use mutation::Mutation;
@@ -119,9 +119,12 @@ pub struct Mailbox {
     transcript: Transcript,
     /// The transcript stopped showing our marks, so unprovable messages may be released.
     lost_sight: bool,
-    governor: Option<Governor>,
-    /// Peers that hold mail of this session, and when that was told.
-    held_there: BTreeMap<String, u64>,
+    /// So many replies may lead to a message; `None`: any number, and peers start any turns.
+    hops_max: Option<u32>,
+    /// Peers of which mail is paused.
+    paused_told: Told,
+    /// Peers that hold mail of this session.
+    held_there: Told,
     turns: Turns,
     /// When it was told last that peers may start no more turns, and that one may not.
     turns_told_ms: (Option<u64>, Option<u64>),
@@ -150,10 +153,11 @@ pub struct Mailbox {
 impl Mailbox {
     /// Makes an empty one: it knows no waking path, and the transcript cannot be read.
     ///
-    /// `exchanges`: so many replies of one peer reach the agent in ten minutes; more are held.
-    /// `None`, or more than 1,000: nothing is ever held, and peers start as many turns as they like.
+    /// `hops_max`: so many replies may lead to a message that the agent is shown; with more it is
+    /// held. `None`, or more than 1,000: nothing is ever held, and peers start as many turns as they
+    /// like.
     #[must_use]
-    pub fn new(policy: Policy, exchanges: Option<u32>) -> Self {
+    pub fn new(policy: Policy, hops_max: Option<u32>) -> Self {
         Self {
             policy,
             messages: BTreeMap::new(),
@@ -170,8 +174,9 @@ impl Mailbox {
             ran_ms: 0,
             transcript: Transcript::default(),
             lost_sight: false,
-            governor: exchanges.and_then(Governor::new),
-            held_there: BTreeMap::new(),
+            hops_max: hops_max.and_then(governor::limit),
+            paused_told: Told::default(),
+            held_there: Told::default(),
             turns: Turns::default(),
             turns_told_ms: (None, None),
             sent: SentMail::default(),

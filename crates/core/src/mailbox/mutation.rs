@@ -21,6 +21,8 @@ pub enum Mutation {
     SkipPause,
     /// A deadline that passes changes nothing.
     NeverEscalate,
+    /// A message has the hops that it says, whatever was sent to its sender.
+    TrustHops,
     /// What the governor holds is pushed all the same.
     PushHeld,
     /// What is released goes behind everything that is here.

@@ -286,16 +286,7 @@ impl Mailbox {
             };
             let counts = local_counts || !message.is_local();
             if let Some(mail) = message.content.mail().filter(|_| counts) {
-                let hops = mail.talk.hops;
-                let question = mail.talk.reply_to.as_ref().zip(message.from.as_ref());
-                let answer = question.map(|(id, from)| self.sent.answer_hops(id.as_str(), from));
-                // A claim that cannot be is none that the agent's own messages repeat.
-                let hops = match answer {
-                    Some(Some(most)) => hops.min(most),
-                    Some(None) => hops.min(1),
-                    None => self.turns.possible(now_ms, hops),
-                };
-                self.turns.shown(now_ms, hops, unknown);
+                self.turns.shown(now_ms, mail.talk.hops, unknown);
             }
             if portion.is_part() && !portion.completes(message.read) {
                 continue;

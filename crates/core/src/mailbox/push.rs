@@ -182,7 +182,7 @@ impl Mailbox {
     fn turn_at(&self, head: &Message, urgent: bool) -> Free {
         let works = matches!(self.activity, Activity::Busy | Activity::Waiting);
         let free = head.is_notice() || !self.counts(head.is_local());
-        if works || free || self.governor.is_none() {
+        if works || free || self.hops_max.is_none() {
             let (at_ms, of_one) = (0, false);
             return Free { at_ms, of_one };
         }

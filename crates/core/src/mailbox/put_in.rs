@@ -35,8 +35,8 @@ impl Mailbox {
             again: false,
         };
         let message = Message::new(Content::Mail(Arc::clone(&mail)), traits, Place::New);
-        if self.governor.is_some() && self.mutations.broken(Mutation::HoldLocal) {
-            self.hold(message, &mail, "held as quiet", false);
+        if self.hops_max.is_some() && self.mutations.broken(Mutation::HoldLocal) {
+            self.hold(message, &mail, "paused: like a peer's", false);
         } else {
             self.insert(message);
         }

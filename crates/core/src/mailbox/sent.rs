@@ -1,26 +1,28 @@
-//! What the agent sent of late: the governor counts it under the name that answers, and the agent
-//! is told how far it got.
+//! What the agent sent of late: messages of others are led to by it, and the agent is told how far
+//! it got.
 
 use std::collections::VecDeque;
 
 use peerbus_wire::{NameKey, PeerName, Receipt, Stage};
 
 use super::Mailbox;
+use super::governor::is_recent;
 
 /// So many messages are remembered.
-const SENT_MAX: usize = 256;
+const SENT_MAX: usize = 1_024;
 
 /// How far so many messages got is kept for the next thing that is shown.
 const RECEIPTS_MAX: usize = 10;
 
-/// A message of the agent whose recipient may have another name than it was sent to.
+/// A message of the agent.
 #[derive(Debug)]
 struct Sent {
     id: String,
-    to: NameKey,
-    thread: Option<String>,
+    /// Its recipient, which may have another name than it was sent to; `None`: everybody.
+    to: Option<NameKey>,
     /// So many replies led to it.
     hops: u32,
+    at_ms: u64,
 }
 
 /// The last ones, oldest first.
@@ -31,11 +33,28 @@ pub(super) struct SentMail {
 }
 
 impl SentMail {
-    /// So many replies can have led to an answer of this peer's to a message of this session's.
-    pub(super) fn answer_hops(&self, question: &str, from: &NameKey) -> Option<u32> {
-        let is_it = |sent: &&Sent| sent.id == question && sent.to == *from;
-        let sent = self.sent.iter().rfind(is_it)?;
-        Some(sent.hops.saturating_add(1))
+    /// The hops of the message with this id, if this peer got it.
+    pub(super) fn question(&self, id: &str, from: &NameKey) -> Option<u32> {
+        let of = |sent: &&Sent| sent.id == id && sent.is_to(from);
+        self.sent.iter().rfind(of).map(|sent| sent.hops)
+    }
+
+    /// The hops of what this peer was sent last, if that was in the last ten minutes.
+    pub(super) fn last_to(&self, now_ms: u64, peer: &NameKey) -> Option<u32> {
+        self.recent(now_ms)
+            .find(|sent| sent.is_to(peer))
+            .map(|sent| sent.hops)
+    }
+
+    /// The most hops of what was sent in the last ten minutes.
+    pub(super) fn most(&self, now_ms: u64) -> u32 {
+        self.recent(now_ms).map(|sent| sent.hops).max().unwrap_or(0)
+    }
+
+    /// The newest first.
+    fn recent(&self, now_ms: u64) -> impl Iterator<Item = &Sent> {
+        let newest = self.sent.iter().rev();
+        newest.take_while(move |sent| is_recent(now_ms, sent.at_ms))
     }
 
     /// A message of this session's got further: the newest of each is kept.
@@ -55,70 +74,54 @@ impl SentMail {
         }
         self.receipts.push_back(receipt.clone());
     }
+
+    /// The broker says who got a message: that peer answers under its present name.
+    pub(super) fn answers_as(&mut self, receipt: &Receipt) {
+        let at = receipt.to.as_deref().map(PeerName::parse);
+        let is_it = |sent: &&mut Sent| sent.id == receipt.id.as_str() && sent.to.is_some();
+        if let (Some(Ok(at)), Some(sent)) = (at, self.sent.iter_mut().find(is_it)) {
+            sent.to = Some(at.key());
+        }
+    }
+}
+
+impl Sent {
+    fn is_to(&self, peer: &NameKey) -> bool {
+        self.to.as_ref().is_none_or(|to| to == peer)
+    }
 }
 
 impl Mailbox {
-    /// So many replies lead to what the agent sends now, by what it was shown in a turn that peers'
-    /// mail started; 0 in any other turn.
-    pub fn hops(&mut self, now_ms: u64) -> u32 {
-        self.turns.send(now_ms, None)
+    /// So many replies lead to what the agent sends now, a reply excepted: at least one more than to
+    /// what it was shown in this turn, if peers' mail may have started it. `claimed`: it says so
+    /// many itself.
+    #[must_use]
+    pub fn hops(&self, now_ms: u64, claimed: u32) -> u32 {
+        let led = self
+            .turns
+            .led(now_ms)
+            .map_or(0, |hops| hops.saturating_add(1));
+        claimed.min(self.most_hops(now_ms)).max(led)
     }
 
-    /// As [`Mailbox::hops`], of a reply: by what it answers and nothing else that the agent was
-    /// shown. `hops`: by what that message says of itself.
-    pub fn reply_hops(&mut self, now_ms: u64, hops: u32) -> u32 {
-        self.turns.send(now_ms, Some(hops))
-    }
-
-    /// The agent sent the message `id`, to which so many replies led, to one peer.
-    pub fn sent(&mut self, now_ms: u64, to: &NameKey, id: &str, thread: Option<&str>, hops: u32) {
-        if let Some(governor) = &mut self.governor {
-            governor.sent(now_ms, to, thread);
-        }
+    /// The agent sent the message `id`, to which so many replies led, to one peer; `None`: to
+    /// everybody, or to a group.
+    pub fn sent(&mut self, now_ms: u64, to: Option<&NameKey>, id: &str, hops: u32) {
         let sent = &mut self.sent.sent;
         if sent.len() >= SENT_MAX {
             sent.pop_front();
         }
         sent.push_back(Sent {
             id: id.to_owned(),
-            to: to.clone(),
-            thread: thread.map(str::to_owned),
+            to: to.cloned(),
             hops,
+            at_ms: now_ms,
         });
-    }
-
-    /// The agent sent something to everybody.
-    pub fn sent_to_all(&mut self, now_ms: u64, thread: Option<&str>) {
-        if let Some(governor) = &mut self.governor {
-            governor.sent_to_all(now_ms, thread);
-        }
     }
 
     /// The stages that messages of this session's reached since this was asked last: the newest of
     /// each, at most ten. They go along with the next thing that the agent is shown.
     pub fn take_receipts(&mut self) -> Vec<Receipt> {
         self.sent.receipts.drain(..).collect()
-    }
-
-    /// The broker says who got a message. It may have been sent to an old name of that peer's,
-    /// which answers under its present one.
-    pub(super) fn answers_as(&mut self, now_ms: u64, receipt: &Receipt) {
-        let Some(at) = receipt
-            .to
-            .as_deref()
-            .and_then(|to| PeerName::parse(to).ok())
-        else {
-            return;
-        };
-        let is_it = |sent: &&mut Sent| sent.id == receipt.id.as_str();
-        let Some(sent) = self.sent.sent.iter_mut().find(is_it) else {
-            return;
-        };
-        if std::mem::replace(&mut sent.to, at.key()) == at.key() {
-            return;
-        }
-        if let Some(governor) = &mut self.governor {
-            governor.sent(now_ms, &at.key(), sent.thread.as_deref());
-        }
     }
 }

@@ -231,7 +231,8 @@ impl Question<'_> {
     async fn send(&self, talk: &Conversation, body: &str) -> Result<(), End> {
         let bus = self.context.bus;
         let body = talk.write(body);
-        self.context.mailbox.sent(&self.to, self.id.as_str(), talk);
+        let mailbox = self.context.mailbox;
+        mailbox.sent(Some(&self.to), self.id.as_str(), talk);
         match bus
             .send_as(self.id.clone(), &self.to, &body, DEADLINE)
             .await

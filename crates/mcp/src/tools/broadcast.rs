@@ -50,7 +50,7 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
     let talk = talk::of(context, body, arguments)?;
     match context.bus.broadcast(&talk.write(body), DEADLINE).await {
         Ok(sent) => {
-            context.mailbox.sent_to_all(talk.thread.as_deref());
+            context.mailbox.sent(None, &sent.id, &talk);
             let note = note(&sent);
             done(&Output {
                 broadcast: true,

@@ -60,7 +60,7 @@ async fn call(context: &Context<'_>, arguments: &Arguments) -> Result<Reply, Str
     }
     let reply = Conversation::reply(&parent.id, &parent.talk);
     let priority = priority.unwrap_or(Conversation::of(body).priority);
-    let talk = mailbox.replied(Conversation { priority, ..reply });
+    let talk = Conversation { priority, ..reply };
     let to = parent.from;
     match send::deliver(context, &to, body, &talk).await {
         Ok(sent) => done(&sent),

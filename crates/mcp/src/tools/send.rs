@@ -98,7 +98,7 @@ pub(super) async fn deliver(
     talk: &Conversation,
 ) -> Result<Output, SendError> {
     let sent = context.bus.send(to, &talk.write(body), DEADLINE).await?;
-    context.mailbox.sent(to, &sent.id, talk);
+    context.mailbox.sent(Some(to), &sent.id, talk);
     let note = note(&sent, to, context.bus.abroad(to).as_ref());
     let mistaken = groups::mistaken(to, |name| std::env::var(name).ok());
     Ok(Output {

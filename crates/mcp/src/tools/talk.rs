@@ -45,7 +45,7 @@ pub(super) fn of(
     talk.thread = thread.or(talk.thread);
     talk.priority = priority.unwrap_or(talk.priority);
     Ok(match answers {
-        true => context.mailbox.replied(talk),
+        true => talk,
         false => context.mailbox.led_to(talk),
     })
 }

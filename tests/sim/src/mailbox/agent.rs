@@ -124,13 +124,12 @@ impl World {
         let peer = to.and_then(|mail| PEERS.iter().find(|peer| **peer == mail.inbound.from));
         let peer = peer.copied().unwrap_or_else(|| self.rng.pick(&PEERS));
         let thread = to.is_some_and(|mail| mail.talk.thread.is_some());
-        let id = self.says(peer, thread)?;
+        let (id, hops) = self.says(peer)?;
         if self.rng.chance(self.plan.answers) && self.oracle.count() < 250 {
             let late = self.rng.range(100, 30_000);
-            let hops = self.hops()?;
             let letter = Letter {
                 from: peer,
-                hops,
+                hops: self.rng.pick(&[0, hops + 1, 20]),
                 thread,
                 answers: Some(id),
                 ..Letter::draw(&mut self.rng, 1)
@@ -141,26 +140,26 @@ impl World {
     }
 
     fn hops(&mut self) -> Result<u32, Failure> {
-        let hops = self.input(|mailbox, now| mailbox.hops(now))?;
+        let hops = self.input(|mailbox, now| mailbox.hops(now, 0))?;
         self.oracle.hops(hops)?;
         Ok(hops)
     }
 
-    /// The agent sends a message; gives its id.
-    fn says(&mut self, peer: &'static str, thread: bool) -> Result<String, Failure> {
-        let id = self.oracle.says_something();
+    /// The agent sends a message; gives its id, and how many replies led to it.
+    fn says(&mut self, peer: &'static str) -> Result<(String, u32), Failure> {
+        let hops = self.hops()?;
+        let id = self.oracle.says_something(self.now_ms, peer, hops);
         let name = PeerName::parse(peer).map(|name| name.key());
         if let Ok(name) = name {
-            let thread = thread.then_some("plan");
             self.input(|mailbox, now| {
-                mailbox.sent(now, &name, &id, thread, 0);
+                mailbox.sent(now, Some(&name), &id, hops);
             })?;
         }
         if self.rng.chance(500) {
             let late = self.rng.range(10, 60_000);
             self.after(late, Event::Receipt(id.clone(), peer));
         }
-        Ok(id)
+        Ok((id, hops))
     }
 
     pub(super) fn gets_receipt(&mut self, id: &str, to: &'static str) -> Verdict {
@@ -185,7 +184,7 @@ impl World {
     /// The agent asks a peer something, and waits.
     fn asks(&mut self) -> Verdict {
         let peer = self.rng.pick(&PEERS);
-        let id = self.says(peer, false)?;
+        let (id, _) = self.says(peer)?;
         let Ok(question) = MessageId::parse(&id) else {
             return Ok(());
         };

@@ -105,14 +105,14 @@ impl World {
             if !self.bus.delivered.insert(which) {
                 continue;
             }
-            let mail = Arc::new(self.oracle.arrives(which));
+            let mail = self.oracle.arrives(which);
             let rule = self.oracle.rule(which);
             if rule != Rule::Allow {
                 self.oracle.keeps_out(which);
             }
             self.input(|mailbox, now| mailbox.message(now, mail))?;
             self.keeps_out()?;
-            self.oracle.arrived();
+            self.oracle.arrived(self.now_ms)?;
             self.fills()?;
         }
         Ok(())
@@ -149,7 +149,7 @@ impl World {
     }
 }
 
-fn mail(key: Key, id: String, letter: &Letter) -> Mail {
+pub(super) fn mail(key: Key, id: String, letter: &Letter) -> Mail {
     let answers = letter.answers.as_ref();
     let talk = Conversation {
         reply_to: answers.and_then(|id| MessageId::parse(id).ok()),

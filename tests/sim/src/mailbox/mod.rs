@@ -5,10 +5,13 @@
 mod agent;
 mod bus;
 mod client;
+mod echo;
 mod oracle;
 mod paths;
 mod plan;
 mod world;
+
+pub use echo::run_echo;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

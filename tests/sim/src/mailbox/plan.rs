@@ -49,7 +49,7 @@ pub(super) struct Letter {
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) policy: Policy,
-    pub(super) exchanges: Option<u32>,
+    pub(super) hops_max: Option<u32>,
     pub(super) waking: &'static Waking,
     /// The transcript can be read.
     pub(super) readable: bool,
@@ -109,11 +109,11 @@ impl Plan {
             let count = if calm { 0 } else { rng.range(0, most) };
             (0..count).map(|_| rng.range(1_000, heal_ms)).collect()
         };
-        let exchanges = [None, Some(0), Some(1), Some(3), Some(20)];
+        let limits = [None, Some(0), Some(1), Some(3), Some(20)];
         let seldom = |rng: &mut Rng| rng.pick(&[0, 50, 200]);
         Self {
             policy: rng.pick(&[Policy::Auto, Policy::Auto, Policy::Seen, Policy::Pushed]),
-            exchanges: if calm { Some(20) } else { rng.pick(&exchanges) },
+            hops_max: if calm { Some(20) } else { rng.pick(&limits) },
             waking: &CLIENTS[rng.index(CLIENTS.len())],
             readable: rng.chance(700),
             tells: calm || rng.chance(900),

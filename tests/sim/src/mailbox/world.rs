@@ -94,7 +94,7 @@ impl World {
         Self {
             rng,
             trace: Trace::new(trace),
-            oracle: Oracle::new(plan.policy, plan.exchanges.is_some()),
+            oracle: Oracle::new(plan.policy, plan.hops_max),
             client: Client::default(),
             bus: Bus::default(),
             steps: 0,
@@ -149,7 +149,7 @@ impl World {
         for letter in &burst {
             self.after(20_000 + letter.at_ms, Event::Sent(letter.clone()));
         }
-        let free = self.plan.exchanges.is_none();
+        let free = self.plan.hops_max.is_none();
         let burst_ms = if free { BURST_FREE_MS } else { BURST_MS };
         self.live_until(self.now_ms + 20_000 + burst_ms)?;
         let most = self.turns_max(first, &burst);
@@ -390,7 +390,7 @@ impl World {
         if self.is_alive() {
             return Ok(());
         }
-        let mut mailbox = Mailbox::new(self.plan.policy, self.plan.exchanges);
+        let mut mailbox = Mailbox::new(self.plan.policy, self.plan.hops_max);
         if let Some(mutation) = self.mutation {
             mailbox.mutate(mutation);
         }

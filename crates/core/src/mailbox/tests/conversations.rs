@@ -94,7 +94,7 @@ fn what_was_lost_wakes_the_agent_and_what_a_peer_holds_is_told_once_in_a_while()
 #[test]
 fn a_peer_that_answers_under_another_name_is_counted_under_it() {
     let mut rig = Rig::governed(Policy::Auto, Some(0), &[]);
-    rig.input(|mailbox, now| mailbox.sent(now, &key_of("old"), "q", None, 0));
+    hops::sends(&mut rig, Some("old"), "q", 0);
     gets(&mut rig, "q", "new", Stage::Delivered);
     rig.arrive_from("new", Priority::Next);
     assert_eq!(rig.mailbox.held().0, 1);

@@ -2,16 +2,22 @@
 
 use super::*;
 
-/// A rig in which bob may answer once in ten minutes.
+/// A rig in which one reply may lead to a message, and did.
 fn rig(paths: &[Path]) -> Rig {
     let mut rig = Rig::governed(Policy::Auto, Some(1), paths);
-    exchange(&mut rig);
+    anew(&mut rig);
     rig
 }
 
-/// The agent writes to bob, and he writes back.
+/// The agent's user has it write to bob, and he answers.
+fn anew(rig: &mut Rig) -> No {
+    hops::sends(rig, Some("bob"), "q", 0);
+    rig.arrive(Priority::Next)
+}
+
+/// The agent answers bob, and he answers that.
 fn exchange(rig: &mut Rig) -> No {
-    rig.input(|mailbox, now| mailbox.sent(now, &key_of("bob"), "q", None, 0));
+    hops::sends(rig, Some("bob"), "q", 1);
     rig.arrive(Priority::Next)
 }
 
@@ -19,8 +25,9 @@ fn exchange(rig: &mut Rig) -> No {
 fn what_is_held_is_shown_by_nobody_and_all_three_are_told_once() {
     let mut rig = rig(&[]);
     let held = exchange(&mut rig);
-    let reason = "held as quiet: 2 replies of bob within 10 minutes, budget 1 (the recipient's \
-                  PEERBUS_BUDGET)";
+    let reason = "paused: 2 replies led to this message of bob, budget 1 (the recipient's \
+                  PEERBUS_BUDGET); it begins anew when the recipient has sent nothing for ten \
+                  minutes";
     let why = format!("{reason}; the recipient's agent can read it in its inbox");
     assert_eq!(rig.progress(), [(held, Stage::Held { why })]);
     assert_eq!(rig.warned(), [format!("mail of bob is {reason}")]);
@@ -100,8 +107,7 @@ fn what_is_released_keeps_its_place_and_starts_nothing() {
     let mut rig = rig(&[]);
     let held = exchange(&mut rig);
     let ann = rig.arrive_from("ann", Priority::Next);
-    rig.pass(600_000);
-    rig.input(|mailbox, now| mailbox.sent(now, &key_of("bob"), "q", None, 0));
+    hops::sends(&mut rig, Some("bob"), "q", 0);
     let quiet = rig.arrive(Priority::Quiet);
     assert_eq!(rig.mailbox.held().0, 0, "another of his passed");
     let waits: Vec<_> = rig.mailbox.look().iter().map(|one| one.no).collect();
@@ -115,8 +121,7 @@ fn what_is_being_read_when_it_is_released_is_not_held_again() {
     let mut rig = rig(&[]);
     let held = exchange(&mut rig);
     let read = rig.check_out(&[(held, Portion::All)]).unwrap();
-    rig.pass(600_000);
-    exchange(&mut rig);
+    anew(&mut rig);
     rig.outcome(&read, Outcome::Failed);
     assert_eq!(rig.mailbox.held().0, 0);
 }

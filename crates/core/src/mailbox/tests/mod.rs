@@ -5,6 +5,7 @@ mod escalating;
 mod evidence;
 mod expected;
 mod held;
+mod hops;
 mod jobs;
 mod passive;
 mod pushing;
@@ -42,9 +43,9 @@ impl Rig {
         Self::governed(policy, None, paths)
     }
 
-    fn governed(policy: Policy, exchanges: Option<u32>, paths: &[Path]) -> Self {
+    fn governed(policy: Policy, hops_max: Option<u32>, paths: &[Path]) -> Self {
         let mut rig = Self {
-            mailbox: Mailbox::new(policy, exchanges),
+            mailbox: Mailbox::new(policy, hops_max),
             now_ms: 1_000_000,
             outputs: Vec::new(),
             next: 1,
@@ -141,7 +142,7 @@ impl Rig {
             chars: bytes,
             beginning: bytes.min(4_096),
         };
-        self.input(|mailbox, now| mailbox.message(now, mail.into()));
+        self.input(|mailbox, now| mailbox.message(now, mail));
         No(self.mailbox.last)
     }
 

@@ -100,12 +100,29 @@ impl Oracle {
         }
     }
 
-    /// It is there.
-    pub(in crate::mailbox) fn arrived(&mut self) {
-        self.session.arriving = None;
+    /// It is there, or paused: by what its sender was sent, or by what it says at most.
+    pub(in crate::mailbox) fn arrived(&mut self, now_ms: u64) -> Verdict {
+        let arriving = self.session.arriving.take();
         for entry in self.session.entries.values_mut() {
             entry.perhaps_free &= entry.held && entry.open.is_some();
         }
+        let Some(which) = arriving else { return Ok(()) };
+        let mail = &self.letters[which].mail;
+        let sent = self.session.sent.get(mail.inbound.from.as_str());
+        let sent = sent.filter(|(at_ms, _)| now_ms - at_ms < 600_000);
+        let least = sent.map_or(0, |(_, hops)| hops + 1);
+        let over = |hops| self.hops_max.is_some_and(|most| hops > most);
+        let Some(entry) = self.session.entries.get(&which) else {
+            return Ok(());
+        };
+        let judged = entry.expected.is_none() && !mail.is_local();
+        let fits = match entry.held {
+            true => over(least.max(mail.talk.hops)),
+            false => !judged || !over(least),
+        };
+        ensure(fits, "loop", || {
+            format!("{which:?} with {least} hops or more is {entry:?}")
+        })
     }
 
     /// What is here may have been read elsewhere.

@@ -205,7 +205,7 @@ impl Oracle {
         if turns >= 50 {
             self.note("many turns");
         }
-        ensure(turns <= 60 || !self.governed, "budget", || {
+        ensure(turns <= 60 || self.hops_max.is_none(), "budget", || {
             format!("{turns} turns in ten minutes")
         })
     }
@@ -288,7 +288,7 @@ impl Oracle {
             return Err(Failure::new("progress", text));
         };
         if let Stage::Held { why: reason } = progress
-            && reason.starts_with("held as quiet")
+            && reason.starts_with("paused: ")
         {
             entry.held = true;
             let expected = entry.expected.is_some();

@@ -43,7 +43,7 @@ impl Oracle {
         match stage {
             Stage::Acked(Some(how)) => self.acked(key, how),
             Stage::Dead { .. } => self.rejected(key),
-            Stage::Held { why } if why.starts_with("held as quiet") => {
+            Stage::Held { why } if why.starts_with("paused: ") => {
                 let text = "what was put in here is held like a peer's".to_owned();
                 Err(Failure::new("local", text))
             }

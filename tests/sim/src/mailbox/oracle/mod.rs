@@ -99,8 +99,8 @@ struct Ask {
 #[derive(Debug, Default)]
 pub(in crate::mailbox) struct Oracle {
     policy: Policy,
-    /// There is a budget of turns.
-    governed: bool,
+    /// So many replies may lead to a message; with a limit there is a budget of turns, too.
+    hops_max: Option<u32>,
     letters: Vec<Letter>,
     numbers: BTreeMap<Key, Which>,
     /// What was acked while the broker was away.
@@ -149,6 +149,8 @@ struct Session {
     first_ms: Option<u64>,
     pushes_ms: Vec<u64>,
     turns_ms: Vec<u64>,
+    /// What each peer was sent last: when, and how many replies led to it.
+    sent: BTreeMap<&'static str, (u64, u32)>,
     /// The most hops of what was shown.
     hops: u32,
     /// A peer's message was among it.
@@ -156,10 +158,10 @@ struct Session {
 }
 
 impl Oracle {
-    pub(in crate::mailbox) fn new(policy: Policy, governed: bool) -> Self {
+    pub(in crate::mailbox) fn new(policy: Policy, hops_max: Option<u32>) -> Self {
         Self {
             policy,
-            governed,
+            hops_max,
             ..Self::default()
         }
     }
@@ -183,8 +185,14 @@ impl Oracle {
         self.numbers.contains_key(&key)
     }
 
-    /// The agent sends something: its id.
-    pub(in crate::mailbox) fn says_something(&mut self) -> String {
+    /// The agent sends something to this peer: its id.
+    pub(in crate::mailbox) fn says_something(
+        &mut self,
+        now_ms: u64,
+        to: &'static str,
+        hops: u32,
+    ) -> String {
+        self.session.sent.insert(to, (now_ms, hops));
         self.own += 1;
         format!("own{}", self.own)
     }

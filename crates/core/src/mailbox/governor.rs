@@ -1,0 +1,103 @@
+//! The first of two brakes: it ends conversations that would go on for ever, of two agents that
+//! answer each other or of a ring of sessions. The other one bounds the turns that peers' mail
+//! starts, see [`super::turns`].
+//!
+//! Each message has hops: so many replies led to it. Its sender says how many, between two bounds
+//! that it cannot move: one more than what this session last sent to it, and what is possible after
+//! what this session sent. A message above the limit is paused: it is kept and can be read, and
+//! starts nothing. A peer to which nothing was sent, in a session that answers nobody, is never
+//! paused, however much it sends and whatever it says.
+
+use std::collections::BTreeMap;
+
+use peerbus_wire::{Conversation, NameKey};
+
+use super::Mailbox;
+use super::mutation::Mutation;
+
+/// What was sent so long ago counts no more, and a pause is told again after so long without one.
+pub(super) const RECENT_MS: u64 = 600_000;
+
+/// A limit above this is none.
+const LIMIT_MAX: u32 = 1_000;
+
+/// A message can have so many hops more than what this session sent: it went to another one and to
+/// a third before it came back.
+const WAY_ROUND: u32 = 2;
+
+/// Names of which it is remembered that something was told of them.
+const TOLD_MAX: usize = 256;
+
+/// Why a message is paused.
+#[derive(Debug)]
+pub(super) struct Pause {
+    /// A sentence for both sides and the human.
+    pub(super) reason: String,
+    /// It is the first of its sender for a while: the agent, the sender and the human are told.
+    pub(super) tell: bool,
+}
+
+/// The hops that pass; none where they are more than 1,000.
+pub(super) fn limit(hops: u32) -> Option<u32> {
+    Some(hops).filter(|&hops| hops <= LIMIT_MAX)
+}
+
+/// Of whom something was told lately.
+#[derive(Debug, Default)]
+pub(super) struct Told(BTreeMap<String, u64>);
+
+impl Told {
+    /// It happened again. True: it did not in the last ten minutes.
+    pub(super) fn is_news(&mut self, now_ms: u64, name: &str) -> bool {
+        self.0.retain(|_, at_ms| is_recent(now_ms, *at_ms));
+        let known = self.0.contains_key(name);
+        if !known && self.0.len() >= TOLD_MAX {
+            return false;
+        }
+        self.0.insert(name.to_owned(), now_ms);
+        !known
+    }
+}
+
+pub(super) fn is_recent(now_ms: u64, at_ms: u64) -> bool {
+    now_ms.saturating_sub(at_ms) < RECENT_MS
+}
+
+impl Mailbox {
+    /// So many replies led to a message of this peer's that says this of itself.
+    pub(super) fn hops_of(&self, now_ms: u64, from: &NameKey, talk: &Conversation) -> u32 {
+        let question = talk.reply_to.as_ref();
+        let question = question.and_then(|id| self.sent.question(id.as_str(), from));
+        let most = match question {
+            // An answer is led to by its question, and by nothing that others said.
+            Some(hops) => hops.saturating_add(1),
+            None => self.most_hops(now_ms),
+        };
+        let least = match self.sent.last_to(now_ms, from) {
+            Some(hops) if !self.mutations.broken(Mutation::TrustHops) => hops.saturating_add(1),
+            _ => 0,
+        };
+        talk.hops.min(most).max(least)
+    }
+
+    /// A message of others can have so many hops, and so can one of this session's.
+    pub(super) fn most_hops(&self, now_ms: u64) -> u32 {
+        self.sent.most(now_ms).saturating_add(WAY_ROUND)
+    }
+
+    /// Judges a message with so many hops; `None`: it passes.
+    pub(super) fn pause(&mut self, now_ms: u64, from: &NameKey, hops: u32) -> Option<Pause> {
+        let limit = self.hops_max.filter(|&limit| hops > limit)?;
+        let answered = self.sent.last_to(now_ms, from).is_some();
+        if !answered && self.sent.most(now_ms) == 0 {
+            return None;
+        }
+        let from = from.as_str();
+        let reason = format!(
+            "paused: {hops} replies led to this message of {from}, budget {limit} (the recipient's \
+             PEERBUS_BUDGET); it begins anew when the recipient has sent nothing for ten minutes"
+        );
+        let tell = self.paused_told.is_news(now_ms, from);
+        Some(Pause { reason, tell })
+    }
+}

@@ -21,6 +21,7 @@ mod group;
 pub mod hex;
 mod ids;
 mod json;
+mod lenient;
 pub mod limits;
 mod members;
 mod name;
@@ -49,6 +50,7 @@ pub use frame::{
 };
 pub use group::{GroupName, NoGroup};
 pub use ids::{DeliveryKey, IdError, Instance, MessageId, Seq, Token, TokenName};
+pub use lenient::lenient;
 pub use name::{NameError, NameKey, PeerName};
 pub use receipt::Receipt;
 pub use sign::{Secret, SecretError, VerifyError};

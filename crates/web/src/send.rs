@@ -323,7 +323,7 @@ async fn post(caller: &Caller, to: &str, body: &str, key: Option<Key>) -> Answer
             .await
             .map(Json);
     };
-    let hash = &caller.token.hash;
+    let hash = &String::from(caller.token.hash);
     // Of all that is sent: where the key's answer is forgotten, another message is not taken for this.
     let (id, slot) = match &key {
         Key::Asked(key) => (

@@ -132,7 +132,7 @@ const PURE: &[(&str, &[&str])] = &[
     ),
     (
         "peerbus-core",
-        &["blake3", "serde_json", "subtle", "thiserror"],
+        &["blake3", "serde", "serde_json", "subtle", "thiserror"],
     ),
 ];
 

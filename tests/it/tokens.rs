@@ -99,7 +99,8 @@ fn a_file_that_is_wrong_stops_no_running_broker_and_starts_none() {
     let good = fs::read_to_string(file(&home)).expect("a tokens file");
     fs::write(file(&home), format!("{good}max_names = \"many\"\n")).expect("the file is ours");
     broker.stderr.find("a warning", |line| {
-        let named = line.contains("tokens.toml, line ") && line.contains("`max_names`");
+        let named =
+            line.contains("tokens.toml cannot be used: line ") && line.contains("`ci.max_names`");
         (named && line.contains("stay as they are")).then_some(())
     });
     let mut more = join(&broker, "more", &token);
@@ -107,12 +108,12 @@ fn a_file_that_is_wrong_stops_no_running_broker_and_starts_none() {
     broker.stop();
     let said = home.run(&["serve", "--listen", "127.0.0.1:0"]).fails(2);
     assert!(
-        said.contains("tokens.toml, line ") && said.contains("`max_names`"),
+        said.contains("tokens.toml cannot be used: line ") && said.contains("`ci.max_names`"),
         "{said}"
     );
     let said = home.run(&["token", "add", "other"]).fails(2);
     assert!(
-        said.contains("`max_names`"),
+        said.contains("`ci.max_names`"),
         "a wrong file is not edited: {said}"
     );
 }

@@ -7,6 +7,7 @@ use peerbus_core::peer::{
     self, Answer, Event, GIVE_UP_MS, Held, Key, NoticeId, Overloaded, QueryFailure, QueryId, Reply,
     Session, Status, Unsent,
 };
+use peerbus_os::clock::millis;
 use peerbus_wire::limits::STATUS_IDS_MAX;
 use peerbus_wire::{
     Accepted, Address, AuditRecord, Domain, How, MessageId, PeerEntry, PeerName, Presence, Receipt,
@@ -444,8 +445,4 @@ impl std::fmt::Debug for Bus {
             .field("link", &*self.shared().state().borrow())
             .finish()
     }
-}
-
-pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -101,7 +101,7 @@ fn wall() -> Duration {
 /// The wall clock: milliseconds since the Unix epoch.
 #[must_use]
 pub fn wall_ms() -> u64 {
-    u64::try_from(wall().as_millis()).unwrap_or(u64::MAX)
+    peerbus_os::clock::millis(wall())
 }
 
 /// A time since the Unix epoch as RFC 3339 in UTC with nanoseconds.

@@ -18,11 +18,12 @@ mod rotation;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use peerbus_core::bridge::Allow;
 use peerbus_core::mailbox::{NoRule, Senders};
+use peerbus_os::private::{self, PrivateFile};
 use peerbus_wire::{Domain, Secret, Token, escape, hex};
 use zeroize::Zeroizing;
 
@@ -31,8 +32,14 @@ use crate::url::Url;
 
 pub use rotation::{retire, retired, rotate, rotated};
 
-/// More than any credentials file has.
-const FILE_BYTES_MAX: u64 = 65_536;
+const FILE: PrivateFile<Credentials> = PrivateFile {
+    what: "credentials file",
+    bytes_max: 65_536,
+    readable: false,
+    heading: "",
+    instead: "; where that is refused or changes nothing, set PEERBUS_TOKEN and PEERBUS_HMAC_SECRET",
+    parse,
+};
 
 /// What the file holds. `Debug` shows no secret.
 #[derive(Debug, Clone)]
@@ -109,36 +116,10 @@ pub fn lost(path: &Path) -> Option<(String, String)> {
 ///
 /// When it is absent, readable by others, or not what it should be.
 pub fn load(path: &Path) -> Result<Credentials, CredentialsError> {
-    let unusable = |why: String| {
-        CredentialsError::Unusable(format!("credentials file {} {why}", path.display()))
-    };
-    let unread = |error: std::io::Error| {
-        unusable(format!(
-            "cannot be read: {error}: make it a file of yours with mode 0600, or set PEERBUS_TOKEN \
-             and PEERBUS_HMAC_SECRET"
-        ))
-    };
-    let file =
-        peerbus_os::file::behind_link(path).and_then(|_| peerbus_os::file::open_regular(path));
-    let file = file.map_err(|error| match error.kind() {
-        ErrorKind::NotFound => CredentialsError::Missing(path.into()),
-        _ => unread(error),
-    })?;
-    let metadata = file.metadata().map_err(unread)?;
-    if let Some(mode) = peerbus_os::file::exposed_mode(&metadata) {
-        return Err(unusable(format!(
-            "can be read by others (mode {mode:04o}): run `chmod 600 {}`; where that is refused or \
-             changes nothing, set PEERBUS_TOKEN and PEERBUS_HMAC_SECRET",
-            path.display()
-        )));
+    match FILE.read(path) {
+        Ok(found) => found.ok_or_else(|| CredentialsError::Missing(path.into())),
+        Err(why) => Err(CredentialsError::Unusable(why)),
     }
-    peerbus_os::dir::check_replacing(directory(path))
-        .map_err(|error| unusable(format!("cannot be trusted: {error}")))?;
-    let mut text = Zeroizing::new(String::new());
-    file.take(FILE_BYTES_MAX)
-        .read_to_string(&mut text)
-        .map_err(unread)?;
-    parse(&text).map_err(unusable)
 }
 
 /// What to do about a file that is damaged.
@@ -152,11 +133,10 @@ const MEND: &str = "correct it, or put a copy of it back; the names and the mail
 /// What is wrong with it, to be read after the file's name, and nothing of what stands in it.
 pub fn parse(text: &str) -> Result<Credentials, String> {
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-        let before = error.span().and_then(|span| text.get(..span.start));
-        let before = before.unwrap_or_default();
-        let (line, last) = before.rsplit_once('\n').unwrap_or(("", before));
-        let line = line.matches('\n').count() + 1 + usize::from(before.contains('\n'));
-        let column = last.chars().count() + 1;
+        let at = error.span().map_or(0, |span| span.start);
+        let line = private::line(text, at);
+        let before = text.get(..at).unwrap_or_default().rsplit('\n').next();
+        let column = before.map_or(0, |before| before.chars().count()) + 1;
         format!("is not TOML (line {line}, column {column}): {MEND}")
     })?;
     let member = |name: &str| text_of(&table, name).map_err(|()| no_string(name));
@@ -332,7 +312,7 @@ pub fn load_or_create(path: &Path) -> Result<(Credentials, bool), CredentialsErr
 /// Writes a whole file beside `path`, then links it there: nobody ever reads half of it, and an
 /// existing one stays.
 fn create(path: &Path) -> std::io::Result<bool> {
-    let dir = directory(path);
+    let dir = peerbus_os::dir::above(path);
     peerbus_os::dir::create_private(dir)?;
     let beside = dir.join(format!(".credentials-{:016x}", rand::random::<u64>()));
     let text = Zeroizing::new(format!(
@@ -352,11 +332,6 @@ fn create(path: &Path) -> std::io::Result<bool> {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-fn directory(path: &Path) -> &Path {
-    let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
-    parent.unwrap_or(Path::new("."))
 }
 
 /// 256 random bits as hex: a new token or secret.

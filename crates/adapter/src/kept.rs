@@ -1,34 +1,38 @@
 //! A token of a program's own, kept in a file of its user's.
 
-use std::fs;
-use std::io;
 use std::path::Path;
 
-use peerbus_os::{dir, file};
+use peerbus_os::dir;
+use peerbus_os::file;
+use peerbus_os::private::PrivateFile;
 use peerbus_wire::Token;
 
 use crate::credentials::random_hex;
 
-/// Longest file that is read, in bytes.
-const BYTES_MAX: u64 = 1_024;
+const FILE: PrivateFile<Token> = PrivateFile {
+    what: "token file",
+    bytes_max: 1_024,
+    readable: false,
+    heading: "",
+    instead: "",
+    parse: |text| {
+        let token = Token::parse(text.trim());
+        token.ok_or_else(|| "has no token: delete it, and one is made".to_owned())
+    },
+};
 
 /// The token in a file, made if there is none. Nobody else may read the file.
 ///
 /// # Errors
 ///
-/// When it cannot be read or made, can be read by others, or has no token.
-pub fn kept_token(path: &Path) -> io::Result<Token> {
-    if let Some(directory) = path.parent() {
-        dir::create_private(directory)?;
+/// A sentence: it cannot be read or made, can be read by others, or has no token.
+pub fn kept_token(path: &Path) -> Result<Token, String> {
+    if let Some(token) = FILE.read(path)? {
+        return Ok(token);
     }
-    if !path.exists() {
-        file::replace_private(path, random_hex().as_bytes())?;
-    }
-    if let Some(mode) = file::exposed_mode(&fs::metadata(path)?) {
-        let why = format!("others can read it (mode {mode:03o}): chmod 600 it");
-        return Err(io::Error::other(why));
-    }
-    let text = file::read_small(path, BYTES_MAX).unwrap_or_default();
-    let token = Token::parse(text.trim());
-    token.ok_or_else(|| io::Error::other("it has no token: delete it, and one is made"))
+    let text = random_hex();
+    dir::create_private(dir::above(path))
+        .and_then(|()| file::replace_private(path, text.as_bytes()))
+        .map_err(|error| FILE.says(path, format_args!("cannot be made: {error}")))?;
+    (FILE.parse)(&text)
 }

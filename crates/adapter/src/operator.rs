@@ -285,23 +285,11 @@ impl Events {
 /// A path as the value of a query.
 #[must_use]
 pub fn encode(path: &Path) -> String {
-    encode_bytes(path.as_os_str().as_encoded_bytes())
+    peerbus_os::uri::encode(path.as_os_str().as_encoded_bytes())
 }
 
 /// A text as the value of a query.
 #[must_use]
 pub fn encode_text(text: &str) -> String {
-    encode_bytes(text.as_bytes())
-}
-
-fn encode_bytes(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for &byte in bytes {
-        match byte {
-            b'/' | b'-' | b'.' | b'_' => text.push(char::from(byte)),
-            _ if byte.is_ascii_alphanumeric() => text.push(char::from(byte)),
-            _ => text += &format!("%{byte:02X}"),
-        }
-    }
-    text
+    peerbus_os::uri::encode(text.as_bytes())
 }

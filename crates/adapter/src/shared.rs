@@ -72,7 +72,7 @@ impl Clock {
     }
 
     pub(crate) fn now(&self) -> Now {
-        let mono_ms = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let mono_ms = peerbus_os::clock::millis(self.start.elapsed());
         // A session has deadlines, but judges no ages.
         Now {
             mono_ms,

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use nkeys::KeyPair;
+use peerbus_os::private::PrivateFile;
 use peerbus_os::{dir, file};
 use peerbus_wire::Domain;
 
@@ -18,8 +19,20 @@ const ACCOUNTS: &str = "accounts.conf";
 const API: &str = "$JS.API.>";
 /// Ending of the files that have keys.
 const SEED: &str = "nk";
-/// Longest file with a key that is read, in bytes.
-const SEED_BYTES_MAX: u64 = 256;
+const SEED_FILE: PrivateFile<String> = PrivateFile {
+    what: "key file",
+    bytes_max: 256,
+    readable: false,
+    heading: "",
+    instead: "",
+    parse: |text| {
+        let seed = text.trim();
+        let why = "has no key of a user: take it away, and `peerbus bridge account` makes another in its \
+                   place, and an accounts.conf that has that one";
+        KeyPair::from_seed(seed).map_err(|_| why.to_owned())?;
+        Ok(seed.to_owned())
+    },
+};
 
 /// What was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,23 +77,8 @@ pub fn write(dir: &Path, domains: &[String]) -> Result<Accounts, String> {
 ///
 /// A sentence: it cannot be read, others can read it, or it is none.
 pub fn seed(path: &Path) -> Result<String, String> {
-    let metadata = fs::metadata(path).map_err(|error| says(path, &error))?;
-    if let Some(mode) = file::exposed_mode(&metadata) {
-        let path = path.display();
-        return Err(format!(
-            "{path} can be read by others (mode {mode:03o}): chmod 600 {path}"
-        ));
-    }
-    let text = file::read_small(path, SEED_BYTES_MAX);
-    let text = text.map(|text| text.trim().to_owned());
-    text.filter(|text| KeyPair::from_seed(text).is_ok())
-        .ok_or_else(|| {
-            format!(
-                "{} has no key of a user: take it away, and `peerbus bridge account` makes another in its place, and an \
-                 accounts.conf that has that one",
-                path.display()
-            )
-        })
+    let seed = SEED_FILE.read(path)?;
+    seed.ok_or_else(|| SEED_FILE.says(path, "is not there: correct the path"))
 }
 
 /// The public keys of those whose seeds are in the directory, by name.

@@ -215,7 +215,7 @@ impl Joint {
     }
 
     fn now_ms(&self) -> u64 {
-        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+        peerbus_os::clock::millis(self.begun.elapsed())
     }
 
     fn due(&self) -> Option<Instant> {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use peerbus_core::Now;
-use peerbus_os::clock::since_boot;
+use peerbus_os::clock::{millis, since_boot};
 
 /// Reads the clocks; the monotonic one counts from the start of the broker.
 #[derive(Debug, Clone, Copy)]
@@ -32,9 +32,4 @@ impl Clock {
     pub(crate) fn mono_ms(self) -> u64 {
         millis(self.start.elapsed())
     }
-}
-
-/// A duration in whole milliseconds.
-pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -31,4 +31,4 @@ pub mod tokens;
 
 pub use options::{DEFAULT_PORT, History, Options, Origin, StartError, Times, Tune};
 pub use running::{Failure, LifeWatch, Report, Running, start};
-pub use tls::TlsFiles;
+pub use tls::ServerTls;

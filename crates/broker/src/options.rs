@@ -12,8 +12,7 @@ use peerbus_core::broker::Config;
 use peerbus_core::grant::Grant;
 use peerbus_wire::Domain;
 
-use crate::tls::TlsFiles;
-use crate::tokens::TokensError;
+use crate::tls::ServerTls;
 
 /// The port of v1 and of our default listen address.
 pub const DEFAULT_PORT: u16 = 47_821;
@@ -23,7 +22,7 @@ pub struct Options {
     /// TCP addresses to listen on; port 0 takes a free one.
     pub listen: Vec<SocketAddr>,
     /// What TLS over TCP needs; `None`: nothing is encrypted there.
-    pub tls: Option<TlsFiles>,
+    pub tls: Option<ServerTls>,
     /// Listen where other machines can reach it without TLS, too.
     pub insecure: bool,
     /// Go on without a TCP address that cannot be listened on, if there is a Unix socket.
@@ -172,7 +171,7 @@ pub enum StartError {
     NoTokens,
     /// The tokens file cannot be used.
     #[error("{0}")]
-    Tokens(#[from] TokensError),
+    Tokens(String),
     /// There is nothing to listen on.
     #[error("no address to listen on; give a TCP address (PEERBUS_LISTEN) or a Unix socket path")]
     NoAddress,

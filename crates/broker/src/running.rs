@@ -26,7 +26,7 @@ use crate::listener::{Acceptor, Bound, Places, Site, check_loopback, listen_at, 
 use crate::options::{History, Options, StartError};
 use crate::shared::{Phase, Shared};
 use crate::tls;
-use crate::tokens::{TokensError, TokensWatch};
+use crate::tokens::TokensWatch;
 
 /// Open files that are not connections: the database, the listeners, the runtime, HTTP requests.
 const FILES_SPARE: u64 = 320;
@@ -168,12 +168,12 @@ pub async fn start(mut options: Options) -> Result<Running, StartError> {
 }
 
 /// What admits connections, and the file that may change that.
-fn find_tokens(options: &Options) -> Result<(Option<TokensWatch>, Vec<Grant>), TokensError> {
+fn find_tokens(options: &Options) -> Result<(Option<TokensWatch>, Vec<Grant>), StartError> {
     let base = options.grants.clone();
     let Some(path) = options.tokens_file.clone() else {
         return Ok((None, base));
     };
-    let (watch, grants) = TokensWatch::new(path, base)?;
+    let (watch, grants) = TokensWatch::new(path, base).map_err(StartError::Tokens)?;
     Ok((Some(watch), grants))
 }
 
@@ -308,7 +308,7 @@ fn open_engine(
     config.epoch = store.witness().life();
     config.domain = domain;
     if let Some(History { keep, bytes }) = history {
-        config.history_ms = u64::try_from(keep.as_millis()).unwrap_or(u64::MAX);
+        config.history_ms = peerbus_os::clock::millis(keep);
         config.history_bytes = bytes;
     }
     if let Some(tune) = tune {

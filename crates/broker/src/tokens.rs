@@ -13,24 +13,30 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{ErrorKind, Read as _};
 use std::num::NonZeroU32;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::str::FromStr as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use peerbus_core::TokenHash;
-use peerbus_core::grant::{Grant, NamePattern, Quotas, Right, Rights};
-use peerbus_os::file;
-use peerbus_wire::{TokenName, hex};
-use toml_edit::{Array, Datetime, Document, DocumentMut, Item, Offset, Table, value};
+use peerbus_core::grant::{Grant, NAMES_DEFAULT, NamePattern, Quotas, Right, Rights};
+use peerbus_os::file::{self, Version};
+use peerbus_os::private::{self, PrivateFile};
+use peerbus_wire::TokenName;
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+use toml::value::{Datetime, Offset};
 
 use crate::pace::TokenPace;
 
-/// More than any tokens file has.
-const FILE_BYTES_MAX: u64 = 4 * 1_048_576;
+const FILE: PrivateFile<Vec<Grant>> = PrivateFile {
+    what: "tokens file",
+    bytes_max: 4 * 1_048_576,
+    readable: false,
+    heading: "# Tokens that `peerbus serve` admits. They are kept as hashes: `peerbus token add` makes one and\n\
+              # shows it once. What changes here holds at once.\n",
+    instead: "",
+    parse,
+};
 
 /// Names that the broker gives to tokens that stand in no file.
 const OURS: [&str; 2] = ["credentials", "env-"];
@@ -38,51 +44,57 @@ const OURS: [&str; 2] = ["credentials", "env-"];
 const NAME_RULE: &str = "cannot be a token's name: 1 to 32 of A-Z a-z 0-9 . _ -, and neither \
                          `credentials` nor `env-…`";
 
-/// What stands in front of the first token.
-const HEADING: &str = "# Tokens that `peerbus serve` admits. They are kept as hashes: `peerbus token add` makes one and\n\
-                       # shows it once. What changes here holds at once.\n";
-
-/// Why a tokens file cannot be used: a sentence that says where and what to do.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("tokens file {}{}: {why}", .path.display(), .line.map_or(String::new(), |line| format!(", line {line}")))]
-pub struct TokensError {
-    path: PathBuf,
-    line: Option<usize>,
-    why: String,
+/// What the file says of a token.
+#[derive(Serialize, Deserialize)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a token: `[NAME]`, and what follows it"
+)]
+struct Entry {
+    hash: TokenHash,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    names: Option<Spanned<Vec<NamePattern>>>,
+    #[serde(default)]
+    rights: Vec<Right>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<End>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_names: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_connections: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_per_second: Option<NonZeroU32>,
 }
 
 /// Reads the tokens file. One that is not there has no tokens.
 ///
 /// # Errors
 ///
-/// When others can read or replace it, or a line of it is not what it should be.
-pub fn read(path: &Path) -> Result<Vec<Grant>, TokensError> {
-    match text(path)? {
-        Some(text) => parse(&text).map_err(|(line, why)| failed(path, line, why)),
-        None => Ok(Vec::new()),
-    }
+/// A sentence: others can read or replace it, or a line of it is not what it should be.
+pub fn read(path: &Path) -> Result<Vec<Grant>, String> {
+    Ok(FILE.read(path)?.unwrap_or_default())
 }
 
 /// Puts a token into the file, which is made if need be.
 ///
 /// # Errors
 ///
-/// When there is one of that name, or the file cannot be used or written.
-pub fn add(path: &Path, grant: &Grant) -> Result<(), TokensError> {
-    edit(path, |document| {
-        let name = grant.name.as_str();
-        if OURS.iter().any(|ours| name.starts_with(ours)) {
-            return Err(format!(
-                "{name} is a name of the broker's own tokens: choose another one"
-            ));
-        }
-        if let Some(known) = known(document, name) {
-            return Err(format!(
-                "there is a token {known} already: revoke it, or choose another name"
-            ));
-        }
-        document.insert(name, Item::Table(written(grant)));
-        Ok(())
+/// A sentence: there is one of that name, or the file cannot be used or written.
+pub fn add(path: &Path, grant: &Grant) -> Result<(), String> {
+    let name = grant.name.as_str();
+    if OURS.iter().any(|ours| name.starts_with(ours)) {
+        return Err(format!(
+            "{name} is a name of the broker's own tokens: choose another one"
+        ));
+    }
+    let entry = private::table(&Entry::from(grant))?;
+    FILE.edit(path, |document, _| {
+        let put = private::insert(document.as_table_mut(), name, entry);
+        put.map_err(|known| {
+            format!("there is a token {known} already: revoke it, or choose another name")
+        })
     })
 }
 
@@ -90,260 +102,116 @@ pub fn add(path: &Path, grant: &Grant) -> Result<(), TokensError> {
 ///
 /// # Errors
 ///
-/// When there is none of that name, or the file cannot be used or written.
-pub fn revoke(path: &Path, name: &TokenName) -> Result<String, TokensError> {
-    edit(path, |document| {
-        let known = known(document, name.as_str()).ok_or_else(|| {
+/// A sentence: there is none of that name, or the file cannot be used or written.
+pub fn revoke(path: &Path, name: &TokenName) -> Result<String, String> {
+    FILE.edit(path, |document, _| {
+        let found = private::remove(document.as_table_mut(), name.as_str());
+        found.ok_or_else(|| {
             format!("there is no token {name}: `peerbus token list` shows which there are")
-        })?;
-        document.remove(&known);
-        Ok(known)
+        })
     })
 }
 
-/// A token's name as it stands in the file. Names ignore case; where a file has several that differ
-/// in nothing else, the one that is spelt alike is meant.
-fn known(document: &Table, name: &str) -> Option<String> {
-    if document.contains_key(name) {
-        return Some(name.to_owned());
-    }
-    let mut names = document.iter().map(|(known, _)| known);
-    let found = names.find(|known| known.eq_ignore_ascii_case(name));
-    found.map(ToOwned::to_owned)
-}
-
-fn failed(path: &Path, line: Option<usize>, why: String) -> TokensError {
-    let path = path.to_owned();
-    TokensError { path, line, why }
-}
-
-/// What stands in the file; `None` when there is none.
-fn text(path: &Path) -> Result<Option<String>, TokensError> {
-    let fails = |why: String| failed(path, None, why);
-    let unreadable = |error: std::io::Error| fails(format!("cannot be read: {error}"));
-    let real = file::behind_link(path).map_err(unreadable)?;
-    let file = match file::open_regular(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        file => file.map_err(unreadable)?,
-    };
-    let metadata = file.metadata().map_err(unreadable)?;
-    if let Some(mode) = file::exposed_mode(&metadata) {
-        return Err(fails(format!(
-            "others can read or write it (mode {mode:04o}): run `chmod 600 {}`",
-            path.display()
-        )));
-    }
-    for place in [path, real.as_path()] {
-        peerbus_os::dir::check_replacing(directory(place))
-            .map_err(|error| fails(format!("cannot be trusted: {error}")))?;
-    }
-    let mut text = String::new();
-    file.take(FILE_BYTES_MAX)
-        .read_to_string(&mut text)
-        .map_err(unreadable)?;
-    Ok(Some(text))
-}
-
-fn directory(path: &Path) -> &Path {
-    let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
-    parent.unwrap_or(Path::new("."))
-}
-
-fn edit<T>(
-    path: &Path,
-    change: impl FnOnce(&mut Table) -> Result<T, String>,
-) -> Result<T, TokensError> {
-    let unlocked = |error| {
-        failed(
-            path,
-            None,
-            format!("its directory cannot be locked: {error}"),
-        )
-    };
-    // What is written through a link is where it is looked for in another place, too.
-    let real = file::behind_link(path)
-        .map_err(|error| failed(path, None, format!("cannot be written: {error}")))?;
-    let dir = directory(&real);
-    peerbus_os::dir::create_private(dir).map_err(unlocked)?;
-    // Each of two edits at once would write what the other did not know. The file itself is replaced.
-    let lock = File::open(dir).map_err(unlocked)?;
-    lock.lock().map_err(unlocked)?;
-    // A file that is wrong is not made worse.
-    read(path)?;
-    let old = text(path)?.unwrap_or_else(|| HEADING.to_owned());
-    let mut document =
-        DocumentMut::from_str(&old).map_err(|error| failed(path, None, error.to_string()))?;
-    let done = change(document.as_table_mut()).map_err(|why| failed(path, None, why))?;
-    file::replace_private(&real, document.to_string().as_bytes())
-        .and_then(|()| peerbus_os::dir::sync(dir))
-        .map_err(|error| failed(path, None, format!("cannot be written: {error}")))?;
-    Ok(done)
-}
-
-fn written(grant: &Grant) -> Table {
-    let list = |words: Vec<&str>| value(words.into_iter().collect::<Array>());
-    let mut table = Table::new();
-    table.insert("hash", value(hex::encode(&grant.token.0)));
-    if !grant.names.is_empty() {
-        table.insert(
-            "names",
-            list(grant.names.iter().map(NamePattern::as_str).collect()),
-        );
-    }
-    table.insert(
-        "rights",
-        list(grant.rights.iter().map(Right::as_str).collect()),
-    );
-    if let Some(end_ms) = grant.expires_ms
-        && let Ok(end) = Datetime::from_str(&format!("{}Z", peerbus_wire::utc(end_ms / 1_000)))
-    {
-        table.insert("expires", value(end));
-    }
-    let number = |n: usize| value(i64::try_from(n).unwrap_or(i64::MAX));
-    if grant.quotas.names != Quotas::default().names {
-        table.insert("max_names", number(grant.quotas.names));
-    }
-    if let Some(connections) = grant.quotas.connections {
-        table.insert("max_connections", number(connections));
-    }
-    if let Some(bytes) = grant.quotas.bytes {
-        table.insert(
-            "max_bytes",
-            number(usize::try_from(bytes).unwrap_or(usize::MAX)),
-        );
-    }
-    if let Some(messages) = grant.quotas.per_second {
-        table.insert("max_per_second", value(i64::from(messages.get())));
-    }
-    table
-}
-
-type Wrong = (Option<usize>, String);
-
-/// Reads the file's text; an error has the number of its line.
-fn parse(text: &str) -> Result<Vec<Grant>, Wrong> {
-    let line = |at: usize| {
-        Some(
-            1 + text
-                .get(..at)
-                .map_or(0, |before| before.matches('\n').count()),
-        )
-    };
-    let document = Document::parse(text).map_err(|error| {
-        let at = error.span().map(|span| span.start);
-        (
-            at.and_then(line),
-            format!("it is not TOML: {}", error.message()),
-        )
-    })?;
+/// Reads the file's text.
+fn parse(text: &str) -> Result<Vec<Grant>, String> {
+    let entries: BTreeMap<Spanned<String>, Entry> = private::toml(text)?;
+    let mut entries: Vec<_> = entries.into_iter().collect();
+    entries.sort_by_key(|(name, _)| name.span().start);
     let mut grants: Vec<Grant> = Vec::new();
-    for (name, item) in document.as_table() {
-        let at = |item: &Item| item.span().and_then(|span| line(span.start));
-        let Some(table) = item.as_table_like() else {
-            let why = format!("{name} stands in no table: a token is `[NAME]` and what follows it");
-            return Err((at(item), why));
+    for (name, entry) in entries {
+        let wrong = |at: usize, why: &str| {
+            let line = private::line(text, at);
+            format!("cannot be used: line {line}: [{}] {why}", name.get_ref())
         };
-        let wrong = |item: &Item, why: &str| (at(item), format!("[{name}] {why}"));
-        let named = TokenName::parse(name)
-            .filter(|_| !OURS.iter().any(|ours| name.starts_with(ours)))
-            .ok_or_else(|| wrong(item, NAME_RULE))?;
-        if !table.contains_key("hash") {
-            return Err(wrong(item, "has no `hash`: `peerbus token add` writes it"));
+        let at = name.span().start;
+        let named = TokenName::parse(name.get_ref())
+            .filter(|name| !OURS.iter().any(|ours| name.as_str().starts_with(ours)))
+            .ok_or_else(|| wrong(at, NAME_RULE))?;
+        let empty = entry.names.as_ref();
+        if let Some(names) = empty.filter(|names| names.get_ref().is_empty()) {
+            let why = "has empty `names`: leave them out, and every name may be registered";
+            return Err(wrong(names.span().start, why));
         }
-        let mut grant = Grant {
-            rights: Rights::default(),
-            ..Grant::usual(named, TokenHash([0; 32]))
-        };
-        for (key, item) in table.iter() {
-            set(&mut grant, key, item).map_err(|why| wrong(item, &format!("`{key}` {why}")))?;
+        if let Some(same) = grants.iter().find(|other| other.token == entry.hash) {
+            let why = format!("is the same token as [{}]: take one out", same.name);
+            return Err(wrong(at, &why));
         }
-        if let Some(same) = grants.iter().find(|other| other.token == grant.token) {
-            return Err(wrong(
-                item,
-                &format!("is the same token as [{}]", same.name),
-            ));
-        }
-        grants.push(grant);
+        grants.push(entry.grant(named));
     }
     Ok(grants)
 }
 
-/// Takes one line of a token's.
-fn set(grant: &mut Grant, key: &str, item: &Item) -> Result<(), String> {
-    let quotas = &mut grant.quotas;
-    match key {
-        "hash" => grant.token = digest(item)?,
-        "names" => {
-            let expected = "a name of peers such as \"build-*\"";
-            grant.names = words(item, NamePattern::parse, expected)?;
-            if grant.names.is_empty() {
-                return Err("is empty: leave it out, and every name may be registered".into());
-            }
-        }
-        "rights" => {
-            let expected = "one of send, broadcast, observe, operate, approve and bridge";
-            grant.rights = Rights::of(words(item, Right::parse, expected)?);
-        }
-        "expires" => grant.expires_ms = Some(moment(item)?),
-        "max_names" => quotas.names = number(item)?,
-        "max_connections" => quotas.connections = Some(number(item)?),
-        "max_bytes" => quotas.bytes = Some(number(item)? as u64),
-        "max_per_second" => {
-            let messages = number(item)?.try_into().ok().and_then(NonZeroU32::new);
-            quotas.per_second = Some(messages.ok_or("is not a number from 1 on")?);
-        }
-        _ => {
-            return Err("is not known: hash, names, rights, expires, max_names, \
-                        max_connections, max_bytes and max_per_second are"
-                .into());
+impl Entry {
+    fn grant(self, name: TokenName) -> Grant {
+        Grant {
+            name,
+            token: self.hash,
+            names: self.names.map(Spanned::into_inner).unwrap_or_default(),
+            expires_ms: self.expires.map(|End(ms)| ms),
+            rights: Rights::of(self.rights),
+            quotas: Quotas {
+                names: self.max_names.unwrap_or(NAMES_DEFAULT),
+                connections: self.max_connections,
+                bytes: self.max_bytes,
+                per_second: self.max_per_second,
+            },
         }
     }
-    Ok(())
 }
 
-fn digest(item: &Item) -> Result<TokenHash, String> {
-    let hash = item.as_str().and_then(hex::decode);
-    hash.map(TokenHash)
-        .ok_or_else(|| "is not 64 hex digits in quotes: `peerbus token add` writes them".to_owned())
+impl From<&Grant> for Entry {
+    fn from(grant: &Grant) -> Self {
+        let quotas = grant.quotas;
+        Self {
+            hash: grant.token,
+            names: (!grant.names.is_empty()).then(|| Spanned::new(0..0, grant.names.clone())),
+            rights: grant.rights.iter().collect(),
+            expires: grant.expires_ms.map(End),
+            max_names: (quotas.names != NAMES_DEFAULT).then_some(quotas.names),
+            max_connections: quotas.connections,
+            max_bytes: quotas.bytes,
+            max_per_second: quotas.per_second,
+        }
+    }
 }
 
-fn words<T>(
-    item: &Item,
-    read: impl Fn(&str) -> Option<T>,
-    expected: &str,
-) -> Result<Vec<T>, String> {
-    let list = item.as_array().ok_or("is not a list in [ ]")?;
-    let each = list.iter().map(|word| {
-        let word = word.as_str().unwrap_or_default();
-        read(word).ok_or_else(|| format!("has {word:?}, expected {expected}"))
-    });
-    each.collect()
+/// When a token's time is over, in milliseconds since the Unix epoch: a date and time with an offset.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(try_from = "toml::Value", into = "toml::Value")]
+struct End(u64);
+
+impl From<End> for toml::Value {
+    fn from(End(ms): End) -> Self {
+        let text = format!("{}Z", peerbus_wire::utc(ms / 1_000));
+        text.parse().map_or(Self::String(text), Self::Datetime)
+    }
 }
 
-fn number(item: &Item) -> Result<usize, String> {
-    let number = item.as_integer().and_then(|n| usize::try_from(n).ok());
-    number.ok_or_else(|| "is not a number from 0 on".to_owned())
-}
+impl TryFrom<toml::Value> for End {
+    type Error = &'static str;
 
-/// Milliseconds since the Unix epoch of a date and time with an offset.
-fn moment(item: &Item) -> Result<u64, String> {
-    let wrong = || "is not a time such as 2027-01-31T00:00:00Z (without quotes)".to_owned();
-    let given = item.as_datetime().ok_or_else(wrong)?;
-    let (Some(date), Some(time), Some(offset)) = (given.date, given.time, given.offset) else {
-        return Err(wrong());
-    };
-    let minutes = match offset {
-        Offset::Z => 0,
-        Offset::Custom { minutes } => i64::from(minutes),
-    };
-    let days = peerbus_wire::days(date.year.into(), date.month.into(), date.day.into());
-    let seconds = i64::try_from(days.ok_or_else(wrong)? * 86_400).unwrap_or(i64::MAX)
-        + i64::from(time.hour) * 3_600
-        + (i64::from(time.minute) - minutes) * 60
-        + i64::from(time.second.unwrap_or(0));
-    u64::try_from(seconds)
-        .map(|seconds| seconds * 1_000)
-        .map_err(|_| wrong())
+    fn try_from(value: toml::Value) -> Result<Self, Self::Error> {
+        const WRONG: &str = "it is not a time such as 2027-01-31T00:00:00Z (without quotes)";
+        let Datetime {
+            date: Some(date),
+            time: Some(time),
+            offset: Some(offset),
+        } = value.as_datetime().copied().ok_or(WRONG)?
+        else {
+            return Err(WRONG);
+        };
+        let minutes = match offset {
+            Offset::Z => 0,
+            Offset::Custom { minutes } => i64::from(minutes),
+        };
+        let days = peerbus_wire::days(date.year.into(), date.month.into(), date.day.into());
+        let seconds = i64::try_from(days.ok_or(WRONG)? * 86_400).unwrap_or(i64::MAX)
+            + i64::from(time.hour) * 3_600
+            + (i64::from(time.minute) - minutes) * 60
+            + i64::from(time.second.unwrap_or(0));
+        let seconds = u64::try_from(seconds).map_err(|_| WRONG)?;
+        Ok(Self(seconds * 1_000))
+    }
 }
 
 /// A tokens file that is looked at again and again.
@@ -356,22 +224,19 @@ pub(crate) struct TokensWatch {
     paces: Mutex<BTreeMap<TokenHash, Arc<TokenPace>>>,
 }
 
-/// Tells versions of a file apart; `None` of one that is not there.
-type Mark = Option<(u64, u64, i64, i64)>;
-
 /// What a file looked like.
 #[derive(Debug)]
 struct Seen {
     /// When it was last read.
-    read: Mark,
+    read: Version,
     /// When it was last looked at.
-    looked: Mark,
+    looked: Version,
 }
 
 impl TokensWatch {
     /// Reads the file for the first time, and gives what admits connections.
-    pub(crate) fn new(path: PathBuf, base: Vec<Grant>) -> Result<(Self, Vec<Grant>), TokensError> {
-        let now = mark(&path);
+    pub(crate) fn new(path: PathBuf, base: Vec<Grant>) -> Result<(Self, Vec<Grant>), String> {
+        let now = file::version(&path);
         let watch = Self {
             seen: Mutex::new(Seen {
                 read: now,
@@ -390,7 +255,7 @@ impl TokensWatch {
     }
 
     /// What admits connections now: what the file says of a token counts, whatever else is said of it.
-    pub(crate) fn read(&self) -> Result<Vec<Grant>, TokensError> {
+    pub(crate) fn read(&self) -> Result<Vec<Grant>, String> {
         Ok(self.with_base(read(&self.path)?))
     }
 
@@ -423,15 +288,15 @@ impl TokensWatch {
 
     /// Reads the file again if it has changed since it was last read, and is as it was when it was last
     /// looked at: an editor that writes it in place has emptied it for a moment, and no token ends by that.
-    pub(crate) fn changed(&self) -> Option<Result<Vec<Grant>, TokensError>> {
-        let now = mark(&self.path);
+    pub(crate) fn changed(&self) -> Option<Result<Vec<Grant>, String>> {
+        let now = file::version(&self.path);
         let mut seen = lock(&self.seen);
         let before = std::mem::replace(&mut seen.looked, now);
         if now == seen.read || now != before {
             return None;
         }
         let read = read(&self.path);
-        if mark(&self.path) != now {
+        if file::version(&self.path) != now {
             return None;
         }
         seen.read = now;
@@ -441,11 +306,6 @@ impl TokensWatch {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn mark(path: &Path) -> Mark {
-    let found = fs::metadata(path).ok()?;
-    Some((found.ino(), found.size(), found.ctime(), found.ctime_nsec()))
 }
 
 #[cfg(test)]

@@ -46,9 +46,7 @@ pub(crate) fn run(verb: &Bridge) -> Result<(), Failure> {
         // So that there is a broker, and one that learns of the token.
         operator::request(None, "GET", "/broker").and_then(operator::Answer::ok)?;
         let file = paths.config_dir.join("bridge-token");
-        let token = kept_token(&file);
-        let token =
-            token.map_err(|error| Failure::config(format!("{}: {error}", file.display())))?;
+        let token = kept_token(&file).map_err(Failure::config)?;
         admit(&grant(TokenHash::of(&token)).ok_or_else(|| Failure::failed("no grant"))?)?;
         command.env("PEERBUS_TOKEN", token.expose());
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use peerbus_adapter::demand::take_mark_away;
 use peerbus_adapter::signals::Stop;
 use peerbus_adapter::{Token, credentials, paths::Paths};
-use peerbus_broker::{Options, Origin, Report, Running, TlsFiles, start};
+use peerbus_broker::{Options, Origin, Report, Running, ServerTls, start};
 use peerbus_core::TokenHash;
 use peerbus_core::grant::Grant;
 use peerbus_wire::{Domain, TokenName, escape};
@@ -185,11 +185,14 @@ impl Setup {
         options.history = Some(verb.history);
         options.domain = verb.domain.or(domain);
         options.insecure = verb.insecure;
-        options.tls = verb.tls_cert.zip(verb.tls_key).map(|(cert, key)| TlsFiles {
-            cert,
-            key,
-            client_ca: verb.client_ca,
-        });
+        options.tls = verb
+            .tls_cert
+            .zip(verb.tls_key)
+            .map(|(cert, key)| ServerTls {
+                cert,
+                key,
+                client_ca: verb.client_ca,
+            });
         options.log_lost = Some(peerbus_adapter::stderr::lost);
         if verb.socket.is_none() {
             options.unix_else = other_sockets;

@@ -9,8 +9,8 @@ use peerbus_adapter::signals::Stop;
 use peerbus_adapter::{Config, Token};
 use peerbus_core::TokenHash;
 use peerbus_core::grant::{Grant, NAMES_DEFAULT, NamePattern, Quotas, Right, Rights};
-use peerbus_web::tokens::{self, BusToken, WebFile, WebToken};
-use peerbus_web::{Gateway, Options, TlsFiles, Way};
+use peerbus_web::tokens::{self, WebFile, WebToken};
+use peerbus_web::{Gateway, Options, ServerTls, Way};
 use peerbus_wire::{TokenName, escape};
 use serde_json::json;
 
@@ -48,7 +48,11 @@ fn serve(verb: Web) -> Result<(), Failure> {
         tls: verb
             .tls_cert
             .zip(verb.tls_key)
-            .map(|(cert, key)| TlsFiles { cert, key }),
+            .map(|(cert, key)| ServerTls {
+                cert,
+                key,
+                client_ca: None,
+            }),
         bus,
         file,
         own_token,
@@ -98,19 +102,7 @@ fn join(file: &Path, credentials: &Path) -> Result<(), Failure> {
     if credentials::load(credentials).is_ok_and(|found| found.url.is_some()) {
         return Ok(());
     }
-    let bus = tokens::edit(file, |found| {
-        let text = match &found.bus {
-            Some(bus) => bus.token.clone(),
-            None => random_hex().to_string(),
-        };
-        let bus = BusToken {
-            token: text,
-            approve: found.tokens.values().any(|token| token.approve),
-        };
-        found.bus = Some(bus.clone());
-        Ok(bus)
-    })
-    .map_err(Failure::config)?;
+    let bus = tokens::bus(file).map_err(Failure::config)?;
     let token = Token::parse(&bus.token).map(|token| TokenHash::of(&token));
     let wanted = token.and_then(|hash| grant(hash, bus.approve));
     let wanted = wanted.ok_or_else(|| {
@@ -163,23 +155,15 @@ fn add(verb: WebTokenAdd) -> Result<(), Failure> {
     let peer = tokens::peer(&verb.name).map_err(Failure::config)?;
     let text = random_hex();
     let token = Token::parse(&text).ok_or_else(|| Failure::failed("no token could be made"))?;
-    tokens::edit(&file, |found| {
-        let same = |name: &&String| name.eq_ignore_ascii_case(&verb.name);
-        if let Some(name) = found.tokens.keys().find(same) {
-            return Err(format!(
-                "there is a token {name} already: revoke it, or choose another name"
-            ));
-        }
-        let token = WebToken {
-            to: verb.to.clone(),
-            approve: verb.approve,
-            headers: verb.headers,
-            ..WebToken::new(&token, verb.by.clone())
-        };
-        found.tokens.insert(verb.name.clone(), token);
-        Ok(())
-    })
-    .map_err(Failure::config)?;
+    let to = verb.to.iter().cloned();
+    let to = to.map(|name| NamePattern::try_from(name).map_err(Failure::config));
+    let token = WebToken {
+        to: to.collect::<Result<_, _>>()?,
+        approve: verb.approve,
+        headers: verb.headers,
+        ..WebToken::new(&token, verb.by.clone())
+    };
+    tokens::add(&file, &verb.name, &token).map_err(Failure::config)?;
     // The broker hears of it, whoever reads the rest.
     let known = refresh(&file);
     output::line(&text)?;
@@ -234,7 +218,8 @@ fn list(json: bool) -> Result<(), Failure> {
             output::line(&told.to_string())?;
             continue;
         }
-        let to = match token.to.join(" ") {
+        let to: Vec<_> = token.to.iter().map(NamePattern::as_str).collect();
+        let to = match to.join(" ") {
             all if all.is_empty() => "everybody".to_owned(),
             some => some,
         };
@@ -254,19 +239,7 @@ fn list(json: bool) -> Result<(), Failure> {
 fn revoke(name: &str) -> Result<(), Failure> {
     for_people("revoke a token")?;
     let file = place()?;
-    let name = tokens::edit(&file, |found| {
-        let mut names = found.tokens.keys();
-        let Some(name) = names.find(|known| known.eq_ignore_ascii_case(name)) else {
-            return Err(format!(
-                "there is no token {}: `peerbus web token list` shows which there are",
-                escape(name, 80)
-            ));
-        };
-        let name = name.clone();
-        found.tokens.remove(&name);
-        Ok(name)
-    })
-    .map_err(Failure::config)?;
+    let name = tokens::revoke(&file, name).map_err(Failure::config)?;
     // The broker hears of it, whoever reads the rest.
     let known = refresh(&file);
     output::line(&format!(

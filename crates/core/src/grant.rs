@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use peerbus_wire::{PeerName, TokenName};
+use serde::{Deserialize, Serialize};
 
 use crate::TokenHash;
 
@@ -93,7 +94,8 @@ impl Grant {
 }
 
 /// Something that a token may do besides registering, receiving and acking.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Right {
     /// Send to one peer.
     Send,
@@ -192,7 +194,8 @@ impl Default for Quotas {
 
 /// Names of peers: the characters of a name, and `*` for any number of any of them. Case does not
 /// matter.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct NamePattern(Arc<str>);
 
 impl NamePattern {
@@ -236,6 +239,21 @@ impl NamePattern {
         let end = rest.len().checked_sub(last.len());
         end.and_then(|at| rest.get(at..))
             .is_some_and(|end| end.eq_ignore_ascii_case(last))
+    }
+}
+
+impl TryFrom<String> for NamePattern {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is no name of peers such as build-*");
+        Self::parse(&text).ok_or_else(wrong)
+    }
+}
+
+impl From<NamePattern> for String {
+    fn from(pattern: NamePattern) -> Self {
+        pattern.as_str().to_owned()
     }
 }
 

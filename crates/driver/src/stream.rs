@@ -4,8 +4,8 @@
 //! Documented nowhere: seen with 2.1.330 and 2.1.114, of which `testdata` has lines. Everything in
 //! them is optional here. What is not known is [`Said::Other`], and ends nothing.
 
-use peerbus_wire::readable;
-use serde::{Deserialize, Deserializer, Serialize};
+use peerbus_wire::{lenient, readable};
+use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
@@ -323,16 +323,6 @@ pub(crate) fn cancel(request_id: &str) -> String {
 /// Says only that somebody is there.
 pub(crate) fn keep_alive() -> String {
     json!({ "type": "keep_alive" }).to_string()
-}
-
-/// A member of another type than expected says nothing.
-fn lenient<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: serde::de::DeserializeOwned,
-{
-    let json = Box::<RawValue>::deserialize(deserializer)?;
-    Ok(serde_json::from_str(json.get()).ok())
 }
 
 #[cfg(test)]

@@ -1,17 +1,23 @@
 //! What others may do to a session: `sessions.toml` beside the credentials, which a person writes.
 //! It is read again for each request, and nothing of ours writes it.
 
-use std::io::ErrorKind;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use peerbus_adapter::PeerName;
+use peerbus_os::dir;
+use peerbus_os::private::{self, PrivateFile};
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::Error;
 
-/// More than it ever has.
-const BYTES_MAX: u64 = 65_536;
+const FILE: PrivateFile<Gates> = PrivateFile {
+    what: "sessions file",
+    bytes_max: 65_536,
+    readable: true,
+    heading: "",
+    instead: "",
+    parse: Gates::parse,
+};
 
 /// Longest list of peers.
 const REMOTE_MAX: usize = 16;
@@ -109,55 +115,33 @@ impl Gates {
     ///
     /// With a sentence.
     pub fn read(file: &Path) -> Result<Self, String> {
-        // Whoever can replace the file, or take it away, can write it. One that is a link stands
-        // in two places.
-        let target = std::fs::canonicalize(file);
-        for place in [Some(file), target.as_deref().ok()].into_iter().flatten() {
-            if let Some(dir) = place.parent().filter(|dir| dir.is_dir()) {
-                peerbus_os::dir::check_replacing(dir).map_err(|error| error.to_string())?;
-            }
+        if let Some(gates) = FILE.read(file)? {
+            return Ok(gates);
         }
-        let metadata = match std::fs::metadata(file) {
-            Ok(metadata) => metadata,
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                return match std::fs::symlink_metadata(file) {
-                    Ok(_) => Err("it is a link to a file that is not there".into()),
-                    Err(_) => Ok(Self::default()),
-                };
-            }
-            Err(error) => return Err(format!("it cannot be read: {error}")),
-        };
-        let owner = metadata.uid();
-        if owner != 0 && owner != peerbus_os::user::id() {
-            return Err(format!("it belongs to another user (number {owner})"));
+        // Whoever can take the file away can write it.
+        let above = dir::above(file);
+        if above.is_dir() {
+            let untrusted = |error| FILE.says(file, format_args!("cannot be trusted: {error}"));
+            dir::check_replacing(above).map_err(untrusted)?;
         }
-        let mode = metadata.permissions().mode();
-        if mode & 0o022 != 0 {
-            return Err(format!(
-                "others can write it (mode {:04o}): run `chmod go-w` on it",
-                mode & 0o7777
-            ));
-        }
-        let text = peerbus_os::file::read_small(file, BYTES_MAX);
-        let text = text.ok_or("it is no text file of at most 64 KiB that can be read")?;
-        Self::parse(&text)
+        Ok(Self::default())
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let gates: Self = toml::from_str(text).map_err(|error| {
-            let before = error.span().and_then(|span| text.get(..span.start));
-            let line = before.map_or(1, |before| before.matches('\n').count() + 1);
-            format!("line {line}: {}", error.message())
-        })?;
+        let gates: Self = private::toml(text)?;
         if gates.remote.len() > REMOTE_MAX {
-            return Err(format!("`remote` names more than {REMOTE_MAX} peers"));
+            return Err(format!(
+                "has more than {REMOTE_MAX} peers in `remote`: take some out"
+            ));
         }
-        match gates
+        let mut wrong = gates
             .remote
             .iter()
-            .find(|name| PeerName::parse(name).is_err())
-        {
-            Some(name) => Err(format!("`remote` has {name:?}, which is no name of a peer")),
+            .filter(|name| PeerName::parse(name).is_err());
+        match wrong.next() {
+            Some(name) => Err(format!(
+                "has {name:?} in `remote`, which is no name of a peer: correct it"
+            )),
             None => Ok(gates),
         }
     }
@@ -180,7 +164,7 @@ pub fn may(file: &Path, gate: Gate) -> Result<(), Error> {
         Ok(gates) if gates.is_open(gate) => return Ok(()),
         Ok(_) if Gates::default().is_open(gate) => format!("{shown} has `{word} = false`"),
         Ok(_) => format!("a person opens it with `{word} = true` in {shown}"),
-        Err(why) => format!("{shown} closes every gate until it is mended ({why})"),
+        Err(why) => format!("every gate is closed until this is mended: {why}"),
     };
     Err(Error::closed(word, &shown, &why))
 }
@@ -265,7 +249,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("sessions.toml");
         std::os::unix::fs::symlink(dir.path().join("away"), &file).unwrap();
-        assert!(Gates::read(&file).unwrap_err().contains("a link"));
+        assert!(Gates::read(&file).unwrap_err().contains("link to nothing"));
         std::fs::write(dir.path().join("away"), "inject = true").unwrap();
         peerbus_os::file::set_mode(&file, 0o644).unwrap();
         assert_eq!(Gates::read(&file), Ok(Gates::default()));

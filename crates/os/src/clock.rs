@@ -1,4 +1,4 @@
-//! A clock that goes on while the machine sleeps.
+//! A clock that goes on while the machine sleeps, and durations as numbers.
 
 use std::time::Duration;
 
@@ -14,6 +14,12 @@ pub fn since_boot() -> Duration {
     let now = clock_gettime(CLOCK);
     let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
     Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or_default())
+}
+
+/// A duration in whole milliseconds.
+#[must_use]
+pub fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

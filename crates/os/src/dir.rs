@@ -121,6 +121,13 @@ pub fn sync(path: &Path) -> Result<()> {
     File::open(path)?.sync_all()
 }
 
+/// The directory that a path lies in.
+#[must_use]
+pub fn above(path: &Path) -> &Path {
+    let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
+}
+
 /// The directories above a file that are not there, the outermost first.
 #[must_use]
 pub fn missing_above(file: &Path) -> Vec<PathBuf> {

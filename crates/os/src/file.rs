@@ -136,6 +136,17 @@ pub fn exposed_mode(metadata: &Metadata) -> Option<u32> {
     (mode & 0o077 != 0).then_some(mode)
 }
 
+/// Tells versions of a file apart; `None`: it is not there. With when it was changed, its mode
+/// included, which nobody can put back.
+pub type Version = Option<(u64, u64, i64, i64)>;
+
+/// The version of a file that is there now.
+#[must_use]
+pub fn version(path: &Path) -> Version {
+    let found = fs::metadata(path).ok()?;
+    Some((found.ino(), found.size(), found.ctime(), found.ctime_nsec()))
+}
+
 /// Gives a file or a directory a mode.
 ///
 /// # Errors

@@ -1,16 +1,56 @@
 //! What TLS stands on: certificates and keys in PEM files, and one provider of cryptography.
 
 use std::io::{ErrorKind, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{Error, RootCertStore};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{Error, RootCertStore, ServerConfig};
 
 /// More than any bundle of certificates has.
 const FILE_BYTES_MAX: u64 = 4 * 1_024 * 1_024;
+
+/// The files that a server needs to speak TLS. They are read at its start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerTls {
+    /// Its certificate, and those between it and the authority, in PEM form.
+    pub cert: PathBuf,
+    /// The certificate's private key.
+    pub key: PathBuf,
+    /// The authorities of which every client must show a certificate; `None`: none needs one.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// How a server with these files speaks TLS.
+///
+/// # Errors
+///
+/// As for [`certificates`], of the file that cannot be used.
+pub fn server(files: &ServerTls) -> Result<ServerConfig, String> {
+    let ServerTls {
+        cert,
+        key,
+        client_ca,
+    } = files;
+    let (chain, secret) = (certificates(cert)?, self::key(key)?);
+    let builder = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let builder = match client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let roots = Arc::new(authorities(path)?);
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
+            builder.with_client_cert_verifier(verifier.build().map_err(|error| error.to_string())?)
+        }
+    };
+    builder
+        .with_single_cert(chain, secret)
+        .map_err(|error| unusable(&error, cert, key))
+}
 
 /// The cryptography of both ends.
 #[must_use]

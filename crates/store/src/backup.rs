@@ -91,7 +91,7 @@ pub fn backup(db: &Path, to: &Path) -> Result<AuditReport, BackupError> {
         move |source| BackupError::File { path, source }
     };
     let db = db.canonicalize().map_err(failed(db))?;
-    let directory = files::directory(to);
+    let directory = dir::above(to);
     dir::check_replacing(directory).map_err(failed(directory))?;
     if fs::symlink_metadata(to).is_ok() {
         return Err(BackupError::Exists(to.to_owned()));
@@ -186,7 +186,7 @@ pub fn restore(from: &Path, db: &Path) -> Result<Restored, BackupError> {
             let (from, to) = (files::beside(&staged, suffix), files::beside(&db, suffix));
             fs::rename(from, &to).map_err(failed(&to))?;
         }
-        let directory = files::directory(&db);
+        let directory = dir::above(&db);
         dir::sync(directory).map_err(failed(directory))?;
         Ok((aside, report))
     });

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use peerbus_os::file;
+use peerbus_os::{dir, file};
 
 /// More than a key or a witness has.
 const SMALL_BYTES_MAX: u64 = 65_536;
@@ -29,7 +29,7 @@ pub(crate) fn resolve(path: &Path) -> io::Result<PathBuf> {
             "the path names no file",
         ));
     };
-    Ok(directory(path).canonicalize()?.join(name))
+    Ok(dir::above(path).canonicalize()?.join(name))
 }
 
 /// Fails unless `path` is a file.
@@ -49,14 +49,6 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let file = file::open_regular(path)?;
     file.take(SMALL_BYTES_MAX).read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-/// The directory that `path` lies in.
-pub(crate) fn directory(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    }
 }
 
 /// What lies beside a database, and the database itself (the empty suffix).

@@ -94,7 +94,7 @@ fn create(path: &Path) -> io::Result<AuditKey> {
         .map_err(io::Error::other)?;
     let text = hex::encode(&key.0) + "\n";
     file::replace_private(path, text.as_bytes())?;
-    dir::sync(files::directory(path))?;
+    dir::sync(dir::above(path))?;
     Ok(key)
 }
 

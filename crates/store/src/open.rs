@@ -125,7 +125,7 @@ impl SqliteStore {
 
 /// Resolves the path of a database, which need not be there, and takes its lock.
 pub(crate) fn claim(path: &Path) -> Result<(PathBuf, Lock), OpenError> {
-    let directory = files::directory(path);
+    let directory = dir::above(path);
     dir::create_private(directory).map_err(|source| OpenError::Directory {
         path: directory.to_owned(),
         source,
@@ -135,7 +135,7 @@ pub(crate) fn claim(path: &Path) -> Result<(PathBuf, Lock), OpenError> {
         source,
     })?;
     let unusable = |(path, source)| OpenError::File { path, source };
-    dir::check_closed(files::directory(&path)).map_err(|error| unusable((path.clone(), error)))?;
+    dir::check_closed(dir::above(&path)).map_err(|error| unusable((path.clone(), error)))?;
     files::make_private(&path).map_err(unusable)?;
     let lock = take_lock(&path)?;
     Ok((path, lock))
@@ -229,7 +229,7 @@ fn take_lock(db: &Path) -> Result<Lock, OpenError> {
 /// not sync the directory that it appears in.
 fn create_file(path: &Path) -> io::Result<()> {
     match file::create_private(path) {
-        Ok(_) => dir::sync(files::directory(path)),
+        Ok(_) => dir::sync(dir::above(path)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => files::regular(path),
         Err(error) => Err(error),
     }

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use peerbus_core::audit::{AuditKey, Block, Break, Hash, Head, Verifier};
 use peerbus_core::witness::{Missing, Witness};
+use peerbus_os::uri;
 use peerbus_wire::{hex, utc};
 use rusqlite::{Connection, Error, OpenFlags, Row};
 
@@ -352,15 +353,8 @@ pub(crate) fn connect(path: &Path, access: Access) -> rusqlite::Result<Connectio
 }
 
 fn immutable_uri(path: &Path) -> String {
-    let mut uri = String::from("file:");
-    for &byte in path.as_os_str().as_encoded_bytes() {
-        match byte {
-            b'/' | b'-' | b'.' | b'_' | b':' => uri.push(char::from(byte)),
-            _ if byte.is_ascii_alphanumeric() => uri.push(char::from(byte)),
-            _ => uri.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    uri + "?immutable=1"
+    let path = uri::encode(path.as_os_str().as_encoded_bytes());
+    format!("file:{path}?immutable=1")
 }
 
 pub(crate) fn follow(

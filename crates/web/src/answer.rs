@@ -1,8 +1,8 @@
 //! What is not done, and why: a status, and `{"error": "a sentence"}`.
 
 use axum::extract::Request;
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{AppendHeaders, IntoResponse, Response};
 use peerbus_wire::escape;
 use serde_json::{Map, Value};
 
@@ -14,22 +14,17 @@ pub(crate) const SAID_CHARS: usize = 200;
 pub(crate) struct Failure {
     status: StatusCode,
     members: Map<String, Value>,
-    /// Seconds.
-    retry_after: Option<u64>,
-    /// A client that sends a password only when it is asked for one is asked. Never to be said to our own
-    /// page: its browser would ask the person.
-    password: bool,
-    encodings: bool,
+    headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl Failure {
     pub(crate) fn new(status: StatusCode, why: impl Into<String>) -> Self {
+        let bearer = (header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        let asks = status == StatusCode::UNAUTHORIZED;
         Self {
             status,
             members: Map::from_iter([("error".into(), Value::from(why.into()))]),
-            retry_after: None,
-            password: false,
-            encodings: false,
+            headers: Vec::from_iter(asks.then_some(bearer)),
         }
     }
 
@@ -38,20 +33,26 @@ impl Failure {
         self
     }
 
-    pub(crate) fn retry_after(mut self, seconds: u64) -> Self {
-        self.retry_after = Some(seconds);
+    fn saying(mut self, header: HeaderName, value: HeaderValue) -> Self {
+        self.headers.push((header, value));
         self
     }
 
-    pub(crate) fn asks_for_password(mut self) -> Self {
-        self.password = true;
-        self
+    pub(crate) fn retry_after(self, seconds: u64) -> Self {
+        self.saying(header::RETRY_AFTER, seconds.into())
+    }
+
+    /// A client that sends a password only when it is asked for one is asked. Never to be said to our own
+    /// page: its browser would ask the person.
+    pub(crate) fn asks_for_password(self) -> Self {
+        let scheme = HeaderValue::from_static("Basic realm=\"peerbus\"");
+        self.saying(header::WWW_AUTHENTICATE, scheme)
     }
 
     /// The body is encoded in a way that is not taken: says which one is.
-    pub(crate) fn takes_no_encoding(mut self) -> Self {
-        self.encodings = true;
-        self
+    pub(crate) fn takes_no_encoding(self) -> Self {
+        let identity = HeaderValue::from_static("identity");
+        self.saying(header::ACCEPT_ENCODING, identity)
     }
 
     /// There is no such place, or it does something else.
@@ -65,27 +66,7 @@ impl Failure {
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let body = Value::Object(self.members);
-        let mut response = (self.status, axum::Json(body)).into_response();
-        if self.status == StatusCode::UNAUTHORIZED {
-            let scheme = HeaderValue::from_static("Bearer");
-            response
-                .headers_mut()
-                .insert(header::WWW_AUTHENTICATE, scheme);
-        }
-        let headers = response.headers_mut();
-        if self.password {
-            let scheme = HeaderValue::from_static("Basic realm=\"peerbus\"");
-            headers.append(header::WWW_AUTHENTICATE, scheme);
-        }
-        if self.encodings {
-            let identity = HeaderValue::from_static("identity");
-            headers.insert(header::ACCEPT_ENCODING, identity);
-        }
-        if let Some(seconds) = self.retry_after {
-            let seconds = HeaderValue::from(seconds);
-            headers.insert(header::RETRY_AFTER, seconds);
-        }
-        response
+        let body = axum::Json(Value::Object(self.members));
+        (self.status, AppendHeaders(self.headers), body).into_response()
     }
 }

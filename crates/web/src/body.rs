@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use peerbus_wire::escape;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -28,11 +28,7 @@ const BOM: char = '\u{feff}';
 
 /// Checks that a body is worth reading: its length, and how it is encoded.
 pub(crate) fn check(headers: &HeaderMap) -> Result<(), Failure> {
-    let text = |name| {
-        let value: Option<&axum::http::HeaderValue> = headers.get(name);
-        value.map(|value| value.to_str().unwrap_or_default().trim())
-    };
-    let length = text(header::CONTENT_LENGTH).and_then(|text| text.parse::<u64>().ok());
+    let length = text_of(headers, header::CONTENT_LENGTH).parse::<u64>().ok();
     if length.is_some_and(|length| length > BODY_BYTES_MAX as u64) {
         return Err(too_large());
     }
@@ -48,12 +44,20 @@ pub(crate) fn check(headers: &HeaderMap) -> Result<(), Failure> {
         let found = String::from_utf8_lossy(other.as_bytes());
         return Err(unsupported("Content-Encoding", &found).takes_no_encoding());
     }
-    match charset(text(header::CONTENT_TYPE).unwrap_or_default()) {
+    match charset(text_of(headers, header::CONTENT_TYPE)) {
         Some(other) if !["utf-8", "utf8", "us-ascii"].contains(&&*other.to_ascii_lowercase()) => {
             Err(unsupported("the charset", other))
         }
         _ => Ok(()),
     }
+}
+
+/// The text of a header, empty where there is none.
+fn text_of(headers: &HeaderMap, name: HeaderName) -> &str {
+    let value = headers
+        .get(name)
+        .map(|value| value.to_str().unwrap_or_default().trim());
+    value.unwrap_or_default()
 }
 
 /// What a content type says of how its text is written.
@@ -132,16 +136,8 @@ pub(crate) enum Said<'a> {
 
 /// What a webhook's body says: of a form with the one field `payload`, what that does.
 pub(crate) fn said<'a>(headers: &HeaderMap, text: &'a str) -> Said<'a> {
-    let kind = headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|kind| kind.to_str().ok());
-    let kind = kind
-        .unwrap_or_default()
-        .split(';')
-        .next()
-        .unwrap_or_default()
-        .trim();
-    let kind = kind.to_ascii_lowercase();
+    let kind = text_of(headers, header::CONTENT_TYPE).split(';').next();
+    let kind = kind.unwrap_or_default().trim().to_ascii_lowercase();
     if kind == "application/json" || kind.ends_with("+json") {
         return Said::Json(text.into());
     }
@@ -149,10 +145,7 @@ pub(crate) fn said<'a>(headers: &HeaderMap, text: &'a str) -> Said<'a> {
         let mut fields = form_urlencoded::parse(text.as_bytes());
         let payload = fields.next().filter(|(name, _)| name == "payload");
         if let (Some((_, json)), None) = (payload, fields.next()) {
-            let json = json
-                .strip_prefix(BOM)
-                .map(str::to_owned)
-                .unwrap_or_else(|| json.into_owned());
+            let json = json.strip_prefix(BOM).unwrap_or(&json).to_owned();
             return Said::Json(json.into());
         }
     }

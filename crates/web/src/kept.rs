@@ -32,15 +32,20 @@ pub(crate) struct Mark(String);
 impl Mark {
     /// Of what makes it this event and no other.
     pub(crate) fn of(texts: &[&str]) -> Self {
-        let mut hash = Sha256::new();
-        for text in texts {
-            hash.update((text.len() as u64).to_be_bytes());
-            hash.update(text);
-        }
-        let mut digits = hex::encode(hash.finalize().as_slice());
+        let mut digits = digest(texts);
         digits.truncate(32);
         Self(digits)
     }
+}
+
+/// 64 hex digits that these texts give, each time the same.
+pub(crate) fn digest(texts: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    for text in texts {
+        hash.update((text.len() as u64).to_be_bytes());
+        hash.update(text);
+    }
+    hex::encode(hash.finalize().as_slice())
 }
 
 /// An event's id, as readers show it.
@@ -215,11 +220,7 @@ impl Kept {
         };
         let from = self.events.get(at).and_then(|event| event.from.clone());
         let mut due = self.confirm_sender(from.as_deref(), at);
-        if let Some(event) = self.events.get_mut(at) {
-            self.bytes -= event.text.len();
-            due.extend(event.confirm_unwritten());
-            self.bytes += event.text.len();
-        }
+        due.extend(self.confirm_unwritten(at));
         (Resumed::At(self.unconfirmed()), due)
     }
 
@@ -230,15 +231,25 @@ impl Kept {
 
     /// Confirms what a sender sent, of the first so many events.
     fn confirm_sender(&mut self, from: Option<&str>, count: usize) -> Vec<Due> {
-        let mut all = Vec::new();
-        for event in self.events.iter_mut().take(count) {
-            if from.is_some() && event.from.as_deref() == from {
-                self.bytes -= event.text.len();
-                all.extend(event.confirm_unwritten());
-                self.bytes += event.text.len();
-            }
+        let is_from = |event: &Told| from.is_some() && event.from.as_deref() == from;
+        let all = self.events.iter().take(count).enumerate();
+        let all: Vec<_> = all
+            .filter(|(_, event)| is_from(event))
+            .map(|(at, _)| at)
+            .collect();
+        all.into_iter()
+            .filter_map(|at| self.confirm_unwritten(at))
+            .collect()
+    }
+
+    /// Confirms an event. Nobody is written it from now on, unless somebody has confirmed it already.
+    fn confirm_unwritten(&mut self, at: usize) -> Option<Due> {
+        let event = self.events.get_mut(at)?;
+        if !event.confirmed {
+            self.bytes -= event.text.len();
+            event.text = Arc::from("");
         }
-        all
+        event.confirm()
     }
 
     /// What was written to a reader whose next event has this number, and is not confirmed: events and
@@ -283,14 +294,6 @@ impl Told {
         self.confirmed = true;
         let due = std::mem::replace(&mut self.due, Due::Nothing);
         (due != Due::Nothing).then_some(due)
-    }
-
-    /// The same; nobody is written it from now on, unless somebody has confirmed it already.
-    fn confirm_unwritten(&mut self) -> Option<Due> {
-        if !self.confirmed {
-            self.text = Arc::from("");
-        }
-        self.confirm()
     }
 }
 

@@ -25,11 +25,12 @@ use axum::extract::Request;
 use axum::http::{HeaderName, StatusCode, header};
 use axum::routing::{get, post};
 use peerbus_adapter::Config;
+pub use peerbus_os::tls::ServerTls;
 use serde_json::json;
 
 use crate::answer::Failure;
 use crate::guard::Site;
-pub use crate::listener::{StartError, TlsFiles};
+pub use crate::listener::StartError;
 use crate::peers::Peers;
 use crate::streams::Streams;
 use crate::tokens::Tokens;
@@ -41,7 +42,7 @@ pub struct Options {
     /// Where to listen. Beyond loopback only with `tls`.
     pub listen: SocketAddr,
     /// The certificate and its key.
-    pub tls: Option<TlsFiles>,
+    pub tls: Option<ServerTls>,
     /// How its peers join the bus; their names and their token come from `file`.
     pub bus: Config,
     /// `web.toml`.

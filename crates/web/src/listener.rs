@@ -2,7 +2,6 @@
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -15,8 +14,8 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use peerbus_os::{tcp, tls};
-use rustls::ServerConfig;
+use peerbus_os::tcp;
+use peerbus_os::tls::{self, ServerTls};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -39,15 +38,6 @@ const STALLED: Duration = Duration::from_secs(10);
 const GONE: Duration = Duration::from_secs(30);
 /// Pause after an accept that failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
-
-/// A certificate and its key, in PEM files.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TlsFiles {
-    /// The certificate, and those between it and its authority.
-    pub cert: PathBuf,
-    /// Its private key.
-    pub key: PathBuf,
-}
 
 /// Why a gateway does not start.
 #[derive(Debug, thiserror::Error)]
@@ -79,19 +69,22 @@ pub(crate) struct Bound {
 impl Bound {
     pub(crate) async fn new(
         address: SocketAddr,
-        files: Option<&TlsFiles>,
+        files: Option<&ServerTls>,
     ) -> Result<Self, StartError> {
         if files.is_none() && !address.ip().is_loopback() {
             return Err(StartError::Open(address));
         }
-        let tls = files.map(acceptor).transpose().map_err(StartError::Tls)?;
+        let tls = files
+            .map(tls::server)
+            .transpose()
+            .map_err(StartError::Tls)?;
         let failed = |error| StartError::Listen(address, error);
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         Ok(Self {
             listener,
             address,
-            tls,
+            tls: tls.map(|tls| TlsAcceptor::from(Arc::new(tls))),
         })
     }
 
@@ -228,16 +221,4 @@ impl AsyncWrite for Patient {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
-}
-
-fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, String> {
-    let chain = tls::certificates(&files.cert)?;
-    let key = tls::key(&files.key)?;
-    let config = ServerConfig::builder_with_provider(tls::provider())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .map_err(|error| tls::unusable(&error, &files.cert, &files.key))?;
-    Ok(TlsAcceptor::from(Arc::new(config)))
 }

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use axum::extract::Request;
 use axum::http::request::Parts;
 use axum::http::{Extensions, StatusCode};
 use peerbus_adapter::{Bus, Config, Naming, Token, connect};
+use peerbus_os::clock::millis;
 use peerbus_wire::Window;
 use peerbus_wire::limits::{FRAME_BYTES_MAX, WINDOW_BYTES_MAX, WINDOW_MESSAGES_MAX};
 use serde_json::json;
@@ -213,12 +214,10 @@ impl Pace {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

@@ -12,6 +12,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
 use peerbus_adapter::mailbox::{quote, receipt};
 use peerbus_adapter::{Bus, Event, How, Inbound, LinkState, Receipt, rfc3339, wall_ms};
+use peerbus_core::TokenHash;
 use peerbus_view::Trail;
 use peerbus_wire::{Conversation, escape_json};
 use serde::Serialize;
@@ -275,7 +276,7 @@ struct Reader {
     awaited: Option<(Mark, Instant)>,
     numbers: watch::Receiver<()>,
     at: At,
-    hash: String,
+    hash: TokenHash,
     tokens: watch::Receiver<Arc<crate::tokens::WebFile>>,
     _places: (OwnedSemaphorePermit, OwnedSemaphorePermit),
 }

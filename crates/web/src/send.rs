@@ -11,15 +11,15 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use peerbus_adapter::{Bus, PeerName, Refusal, RefusalCode, SendError, Sent, similar, wall_ms};
 use peerbus_view::{Trail, reached};
 use peerbus_wire::limits::{META_BYTES_MAX, META_MAX};
-use peerbus_wire::{Conversation, MessageId, Priority, escape, hex, readable};
+use peerbus_wire::{Conversation, MessageId, Priority, escape, readable};
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
 use crate::App;
 use crate::answer::Failure;
 use crate::body::{self, Said, bad, not_json};
+use crate::kept::digest;
 use crate::peers::Caller;
 use crate::tokens::WebToken;
 
@@ -206,26 +206,17 @@ fn quoted(text: &str) -> Result<String, Failure> {
 
 /// The place in a conversation that a request gives.
 fn conversation(message: &Message<'_>) -> Result<Conversation, Failure> {
-    let id = |text: &String, what: &str| {
-        MessageId::parse(text).map_err(|error| bad(format!("{what}: {error}")))
+    let id = |text: &Option<String>, what: &str| {
+        let id = text.as_deref().map(MessageId::parse).transpose();
+        id.map_err(|error| bad(format!("{what}: {error}")))
     };
-    let thread = message
-        .thread
-        .as_ref()
-        .map(|text| id(text, "thread"))
-        .transpose()?;
-    let reply_to = message
-        .reply_to
-        .as_ref()
-        .map(|text| id(text, "reply_to"))
-        .transpose()?;
     let priority = message.priority.as_deref().map(|word| {
         let words = Priority::WORDS.join(", ");
         Priority::parse(word).ok_or_else(|| bad(format!("priority is one of {words}")))
     });
     Ok(Conversation {
-        thread: thread.map(|thread| thread.as_str().to_owned()),
-        reply_to,
+        thread: id(&message.thread, "thread")?.map(|thread| thread.as_str().to_owned()),
+        reply_to: id(&message.reply_to, "reply_to")?,
         priority: priority.transpose()?.unwrap_or_default(),
         ..Conversation::default()
     })
@@ -286,12 +277,11 @@ fn key(headers: &HeaderMap) -> Result<Option<Key>, Failure> {
 /// What a webhook's sender calls this delivery.
 fn delivery(headers: &HeaderMap) -> Option<Key> {
     let named = |name: &'static str| {
-        let text = headers
-            .get(name)?
-            .to_str()
-            .ok()
-            .filter(|text| is_key(text))?;
-        Some(Key::Delivery(name, text.to_owned()))
+        let text = headers.get(name)?.to_str().ok();
+        Some(Key::Delivery(
+            name,
+            text.filter(|text| is_key(text))?.to_owned(),
+        ))
     };
     DELIVERIES.into_iter().find_map(named)
 }
@@ -323,7 +313,7 @@ async fn post(caller: &Caller, to: &str, body: &str, key: Option<Key>) -> Answer
             .await
             .map(Json);
     };
-    let hash = &caller.token.hash;
+    let hash = &String::from(caller.token.hash);
     // Of all that is sent: where the key's answer is forgotten, another message is not taken for this.
     let (id, slot) = match &key {
         Key::Asked(key) => (
@@ -351,13 +341,8 @@ async fn post(caller: &Caller, to: &str, body: &str, key: Option<Key>) -> Answer
 
 /// An id that these texts give, each time the same.
 fn id_of(texts: &[&str]) -> MessageId {
-    let mut hash = Sha256::new();
-    for text in texts {
-        hash.update((text.len() as u64).to_be_bytes());
-        hash.update(text);
-    }
     #[expect(clippy::expect_used, reason = "hex digits make a valid id")]
-    MessageId::parse(&hex::encode(hash.finalize().as_slice())).expect("hex")
+    MessageId::parse(&digest(texts)).expect("hex")
 }
 
 async fn send(

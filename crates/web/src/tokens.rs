@@ -15,41 +15,45 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{ErrorKind, Read as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::http::HeaderMap;
+use peerbus_adapter::credentials::random_hex;
 use peerbus_core::TokenHash;
 use peerbus_core::grant::NamePattern;
-use peerbus_os::{dir, file};
-use peerbus_wire::{PeerName, Token, TokenName, escape, hex};
+use peerbus_os::file::{self, Version};
+use peerbus_os::private::{self, PrivateFile};
+use peerbus_wire::{PeerName, Token, TokenName, escape};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+use toml_edit::{DocumentMut, Item, Table, TableLike};
 
 use crate::way::{Way, is_signed};
 
-/// More than any such file has.
-const FILE_BYTES_MAX: u64 = 1_048_576;
+const FILE: PrivateFile<WebFile> = PrivateFile {
+    what: "gateway file",
+    bytes_max: 1_048_576,
+    readable: false,
+    heading: "# Tokens of `peerbus web`: `peerbus web token add` makes one and shows it once. They are kept as hashes;\n\
+              # one that signs is also here as it is, in `secret`.\n\
+              # What changes here holds at once.\n\n",
+    instead: "",
+    parse,
+};
 /// Tokens in it at most: each may have a connection to the broker.
 pub const TOKENS_MAX: usize = 64;
 /// What stands in front of a token's name in that of its peer.
 const PREFIX: &str = "web:";
 /// How often the file is looked at while nobody asks, so that a stream ends whose token does.
 const LOOK: Duration = Duration::from_millis(250);
-const HEADING: &str = "# Tokens of `peerbus web`: `peerbus web token add` makes one and shows it once. They are kept as hashes;\n\
-                       # one that signs is also here as it is, in `secret`.\n\
-                       # What changes here holds at once.\n\n";
 
 /// What the file says.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WebFile {
     /// The gateway's own token; none: it uses the one of the credentials.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bus: Option<BusToken>,
     /// The tokens of those who ask, by name.
     #[serde(default)]
@@ -79,11 +83,11 @@ impl std::fmt::Debug for BusToken {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WebToken {
-    /// Its hash, 64 hex digits.
-    pub hash: String,
+    /// Its hash.
+    pub hash: TokenHash,
     /// Peers to whom it may write; empty: to everybody.
     #[serde(default)]
-    pub to: Vec<String>,
+    pub to: Vec<NamePattern>,
     /// Its `yes ID` and `no ID` are verdicts, where a session's user says so.
     #[serde(default)]
     pub approve: bool,
@@ -119,7 +123,7 @@ impl WebToken {
     pub fn new(token: &Token, by: Way) -> Self {
         let text = || Hidden(token.expose().to_owned());
         Self {
-            hash: hex::encode(&TokenHash::of(token).0),
+            hash: TokenHash::of(token),
             to: Vec::new(),
             approve: false,
             headers: Vec::new(),
@@ -130,8 +134,7 @@ impl WebToken {
 
     /// Whether it may write to a peer.
     pub(crate) fn may_write_to(&self, name: &PeerName) -> bool {
-        let matches = |to: &String| NamePattern::parse(to).is_some_and(|to| to.matches(name));
-        self.to.is_empty() || self.to.iter().any(matches)
+        self.to.is_empty() || self.to.iter().any(|to| to.matches(name))
     }
 }
 
@@ -153,43 +156,13 @@ pub fn peer(name: &str) -> Result<PeerName, String> {
 ///
 /// # Errors
 ///
-/// When others can read or replace it, or a line of it is not what it should be.
+/// A sentence: others can read or replace it, or a line of it is not what it should be.
 pub fn read(path: &Path) -> Result<WebFile, String> {
-    let failed = |why: String| format!("{} {why}", path.display());
-    let unreadable = |error: std::io::Error| failed(format!("cannot be read: {error}"));
-    let real = file::behind_link(path).map_err(unreadable)?;
-    let opened = match file::open_regular(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(WebFile::default()),
-        opened => opened.map_err(unreadable)?,
-    };
-    let metadata = opened.metadata().map_err(unreadable)?;
-    if let Some(mode) = file::exposed_mode(&metadata) {
-        let path = path.display();
-        return Err(failed(format!(
-            "can be read by others (mode {mode:04o}): run `chmod 600 {path}`"
-        )));
-    }
-    for place in [path, real.as_path()] {
-        dir::check_replacing(directory(place))
-            .map_err(|error| failed(format!("cannot be trusted: {error}")))?;
-    }
-    let mut text = String::new();
-    opened
-        .take(FILE_BYTES_MAX)
-        .read_to_string(&mut text)
-        .map_err(unreadable)?;
-    parse(&text).map_err(failed)
+    Ok(FILE.read(path)?.unwrap_or_default())
 }
 
 fn parse(text: &str) -> Result<WebFile, String> {
-    let found: WebFile = toml::from_str(text).map_err(|error: toml::de::Error| {
-        let before = error.span().and_then(|span| text.get(..span.start));
-        let line = before.map_or(1, |before| before.matches('\n').count() + 1);
-        format!(
-            "cannot be used: line {line}: {}: correct it, or put a copy of the file back",
-            escape(error.message(), 200)
-        )
-    })?;
+    let found: WebFile = private::toml(text)?;
     for (name, token) in &found.tokens {
         check(name, token)?;
         let same = |other: &&String| *other != name && other.eq_ignore_ascii_case(name);
@@ -217,12 +190,6 @@ fn check(name: &str, token: &WebToken) -> Result<(), String> {
             escape(found, 80)
         )
     };
-    if hash(token).is_none() {
-        return Err(unusable("the hash", &token.hash) + ", which is not 64 hex digits");
-    }
-    if let Some(to) = token.to.iter().find(|to| NamePattern::parse(to).is_none()) {
-        return Err(unusable("in `to`", to) + ": give names of peers such as build-*");
-    }
     let header = |name: &&String| axum::http::HeaderName::try_from(name.as_str()).is_err();
     if let Some(name) = token.headers.iter().find(header) {
         return Err(unusable("in `headers`", name) + ", which is no header's name");
@@ -242,7 +209,7 @@ fn check_secret(token: &WebToken) -> Result<(), &'static str> {
         .secret
         .as_ref()
         .and_then(|Hidden(text)| Token::parse(text));
-    let is = |secret: &Token| hash(token).is_some_and(|hash| hash.matches(&TokenHash::of(secret)));
+    let is = |secret: &Token| token.hash.matches(&TokenHash::of(secret));
     match (token.by.signs(), text) {
         (true, Some(text)) if text.expose().is_empty() || !is(&text) => {
             Err("has a `secret` that is not what its `hash` is of: make it anew")
@@ -253,59 +220,79 @@ fn check_secret(token: &WebToken) -> Result<(), &'static str> {
     }
 }
 
-fn hash(token: &WebToken) -> Option<TokenHash> {
-    Some(TokenHash(hex::decode(&token.hash)?))
-}
-
-/// Changes the file, which is made if need be. No other change comes in between.
+/// Puts a token into the file, which is made if need be.
 ///
 /// # Errors
 ///
-/// As for [`read`], or what `change` says.
-pub fn edit<T>(
-    path: &Path,
-    change: impl FnOnce(&mut WebFile) -> Result<T, String>,
-) -> Result<T, String> {
-    let failed = |error: std::io::Error| format!("{} cannot be written: {error}", path.display());
-    let real = file::behind_link(path).map_err(failed)?;
-    let dir = directory(&real);
-    dir::create_private(dir).map_err(failed)?;
-    let lock = File::open(dir).map_err(failed)?;
-    lock.lock().map_err(failed)?;
-    let mut found = read(path)?;
-    let done = change(&mut found)?;
-    let text = toml::to_string(&found).map_err(|error| error.to_string())?;
-    parse(&text).map_err(|why| format!("{} {why}", path.display()))?;
-    file::replace_private(&real, format!("{HEADING}{text}").as_bytes())
-        .and_then(|()| dir::sync(dir))
-        .map_err(failed)?;
-    Ok(done)
+/// A sentence: there is one of that name, or the file cannot be used or written.
+pub fn add(path: &Path, name: &str, token: &WebToken) -> Result<(), String> {
+    let entry = private::table(token)?;
+    FILE.edit(path, |document, _| {
+        let put = private::insert(tokens_in(document)?, name, entry);
+        put.map_err(|known| {
+            format!("there is a token {known} already: revoke it, or choose another name")
+        })
+    })
 }
 
-fn directory(path: &Path) -> &Path {
-    let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
-    parent.unwrap_or(Path::new("."))
+/// Takes a token out of the file, and gives its name as it stood there.
+///
+/// # Errors
+///
+/// A sentence: there is none of that name, or the file cannot be used or written.
+pub fn revoke(path: &Path, name: &str) -> Result<String, String> {
+    FILE.edit(path, |document, _| {
+        let found = private::remove(tokens_in(document)?, name);
+        found.ok_or_else(|| {
+            let name = escape(name, 80);
+            format!("there is no token {name}: `peerbus web token list` shows which there are")
+        })
+    })
 }
 
-/// What tells one version of a file from another: with when it was changed, its mode included, which
-/// nobody can put back.
-type Stamp = Option<(u64, i64, i64, u64)>;
+/// The gateway's own token, made if there is none, with the right to approve if one of the tokens
+/// has it.
+///
+/// # Errors
+///
+/// A sentence: the file cannot be used or written.
+pub fn bus(path: &Path) -> Result<BusToken, String> {
+    FILE.edit(path, |document, found| {
+        let WebFile { bus, tokens } = found.unwrap_or_default();
+        let token = bus.as_ref().map(|bus| bus.token.clone());
+        let own = BusToken {
+            token: token.unwrap_or_else(|| random_hex().to_string()),
+            approve: tokens.values().any(|token| token.approve),
+        };
+        if bus.as_ref() != Some(&own) {
+            document.insert("bus", private::table(&own)?);
+        }
+        Ok(own)
+    })
+}
 
-fn stamp(path: &Path) -> Stamp {
-    let found = fs::metadata(path).ok()?;
-    Some((found.ino(), found.ctime(), found.ctime_nsec(), found.len()))
+/// The table of tokens in the file, made if there is none.
+fn tokens_in(document: &mut DocumentMut) -> Result<&mut dyn TableLike, String> {
+    let tokens = document.entry("tokens").or_insert_with(|| {
+        let mut tokens = Table::new();
+        tokens.set_implicit(true);
+        Item::Table(tokens)
+    });
+    tokens
+        .as_table_like_mut()
+        .ok_or_else(|| "`tokens` is no table".into())
 }
 
 /// The tokens as they are now.
 pub(crate) struct Tokens {
     path: PathBuf,
-    seen: Mutex<Stamp>,
+    seen: Mutex<Version>,
     now: watch::Sender<Arc<WebFile>>,
 }
 
 impl Tokens {
     pub(crate) fn open(path: &Path) -> Result<Self, String> {
-        let seen = Mutex::new(stamp(path));
+        let seen = Mutex::new(file::version(path));
         let now = watch::Sender::new(Arc::new(read(path)?));
         Ok(Self {
             path: path.to_owned(),
@@ -317,9 +304,9 @@ impl Tokens {
     /// What the file says. While it cannot be used nobody is admitted.
     pub(crate) fn now(&self) -> Arc<WebFile> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let stamp = stamp(&self.path);
-        if *seen != stamp {
-            *seen = stamp;
+        let version = file::version(&self.path);
+        if *seen != version {
+            *seen = version;
             let found = read(&self.path).unwrap_or_else(|why| {
                 tracing::error!("nobody is admitted: {why}");
                 WebFile::default()
@@ -337,11 +324,7 @@ impl Tokens {
     /// Whose token a request shows.
     pub(crate) fn admit(&self, headers: &HeaderMap) -> Option<(String, WebToken)> {
         let shows = |token: &WebToken| {
-            let hash = hash(token);
-            let is = |shown: &Token| {
-                hash.as_ref()
-                    .is_some_and(|hash| hash.matches(&TokenHash::of(shown)))
-            };
+            let is = |shown: &Token| token.hash.matches(&TokenHash::of(shown));
             token.by.shown(headers).iter().any(is)
         };
         let now = self.now();
@@ -383,6 +366,7 @@ impl Tokens {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::process::Command;
 
     use super::*;
@@ -403,19 +387,11 @@ mod tests {
         let path = dir.path().join("web.toml");
         let tokens = Tokens::open(&path).unwrap();
         assert_eq!(tokens.admit(&shown("first-token")), None);
-        edit(&path, |file| {
-            file.tokens.insert("ci".into(), token("first-token"));
-            Ok(())
-        })
-        .unwrap();
+        add(&path, "ci", &token("first-token")).unwrap();
         assert_eq!(tokens.admit(&shown("first-token")).unwrap().0, "ci");
         assert_eq!(tokens.admit(&shown("second-token")), None);
         assert!(!fs::read_to_string(&path).unwrap().contains("first-token"));
-        edit(&path, |file| {
-            file.tokens.clear();
-            Ok(())
-        })
-        .unwrap();
+        assert_eq!(revoke(&path, "CI").unwrap(), "ci");
         assert_eq!(tokens.admit(&shown("first-token")), None);
     }
 
@@ -427,7 +403,7 @@ mod tests {
             ("x = 1".into(), "line 1: unknown field `x`"),
             (
                 "[tokens.ci]\nhash = \"zz\"".into(),
-                "token ci has the hash \"zz\"",
+                "line 2: a token's hash has 64 hex digits in `tokens.ci.hash`: correct it",
             ),
             (
                 format!("[tokens.ci]\nhash=\"{hash}\"\n[tokens.CI]\nhash=\"{hash}\""),
@@ -439,7 +415,7 @@ mod tests {
             ),
             (
                 format!("[tokens.ci]\nhash=\"{hash}\"\nto=[\"a b\"]"),
-                "token ci has in `to` \"a b\"",
+                "line 3: \"a b\" is no name of peers such as build-* in `tokens.ci.to`",
             ),
             (
                 format!("[tokens.ci]\nhash=\"{hash}\"\nheaders=[\"a b\"]"),
@@ -475,11 +451,7 @@ mod tests {
     fn a_file_that_becomes_unusable_admits_nobody() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("web.toml");
-        edit(&path, |file| {
-            file.tokens.insert("ci".into(), token("first-token"));
-            Ok(())
-        })
-        .unwrap();
+        add(&path, "ci", &token("first-token")).unwrap();
         let tokens = Tokens::open(&path).unwrap();
         assert!(tokens.admit(&shown("first-token")).is_some());
         file::set_mode(&path, 0o644).unwrap();

@@ -22,6 +22,7 @@ pub mod hex;
 mod ids;
 mod json;
 pub mod jsonrpc;
+mod lenient;
 pub mod limits;
 mod members;
 mod name;
@@ -50,6 +51,7 @@ pub use frame::{
 };
 pub use group::{GroupName, NoGroup};
 pub use ids::{DeliveryKey, IdError, Instance, MessageId, Seq, Token, TokenName};
+pub use lenient::lenient;
 pub use name::{NameError, NameKey, PeerName};
 pub use receipt::Receipt;
 pub use sign::{Secret, SecretError, VerifyError};

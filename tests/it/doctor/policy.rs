@@ -67,7 +67,8 @@ pub(super) const FAULTS: &[Fault] = &[
         env: &[],
         says: &[
             "failed  sessions: ",
-            "sessions.toml closes every gate until it is mended: line 1: ",
+            "every gate is closed until this is mended: sessions file ",
+            "sessions.toml cannot be used: line 1: unknown field `aprove`",
             "remedy: correct it",
         ],
     },

@@ -1,11 +1,10 @@
 //! Another secret in the credentials file, and later none but that.
 
-use std::fs;
 use std::path::Path;
 
 use zeroize::Zeroizing;
 
-use super::{CredentialsError, load, parse, random_hex};
+use super::{CredentialsError, FILE, load, parse, random_hex};
 
 /// Puts a new secret into the file at `path`, and keeps the one that was there as
 /// `hmac_secret_also`. Everything else in it stays.
@@ -112,21 +111,19 @@ fn edit(
     path: &Path,
     change: fn(&str) -> Result<Zeroizing<String>, String>,
 ) -> Result<(), CredentialsError> {
-    // As for everybody who uses it, it must be its owner's alone.
+    // There must be one.
     load(path)?;
-    let unusable = |why: String| {
-        CredentialsError::Unusable(format!("credentials file {} {why}", path.display()))
-    };
-    let cannot = |error: std::io::Error| unusable(format!("cannot be written: {error}"));
-    // A link to the file stays one.
-    let file = fs::canonicalize(path).map_err(cannot)?;
-    let text = Zeroizing::new(fs::read_to_string(&file).map_err(cannot)?);
-    let edited = change(&text).map_err(unusable)?;
-    peerbus_os::file::replace(&file, edited.as_bytes()).map_err(cannot)
+    let changed = FILE.edit_text(path, |text, _| {
+        let edited = change(text).map_err(|why| FILE.says(path, why))?;
+        Ok((edited, ()))
+    });
+    changed.map_err(CredentialsError::Unusable)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use peerbus_wire::Secret;
 
     use super::super::load_or_create;

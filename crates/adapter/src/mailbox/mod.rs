@@ -347,7 +347,7 @@ impl Mailbox {
     /// Runs `f`, then does what the machine decides.
     fn with<T>(&self, f: impl FnOnce(&mut State, u64) -> T) -> T {
         let shared = &self.shared;
-        let now_ms = crate::bus::millis(shared.start.elapsed());
+        let now_ms = peerbus_os::clock::millis(shared.start.elapsed());
         let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         let before = state.machine.poll_timeout();
         let answers = state.answers;

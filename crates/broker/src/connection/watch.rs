@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
+use peerbus_os::clock::millis;
 use peerbus_wire::CloseReason;
 use tokio::time::sleep;
 
 use super::End;
-use crate::clock::millis;
 use crate::link::{Link, Ping};
 use crate::shared::Shared;
 

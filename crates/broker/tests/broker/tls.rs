@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerbus_broker::{Options, TlsFiles};
+use peerbus_broker::{Options, ServerTls};
 use peerbus_test_support::socket::Socket;
 use peerbus_test_support::soon;
 use peerbus_test_support::tls::{Authority, Files, Valid};
@@ -20,7 +20,7 @@ async fn start(dir: &TempDir, change: impl FnOnce(&mut Options)) -> (Broker, Aut
     let ca = Authority::new(dir.path(), "authority");
     let Files { cert, key } = ca.sign("server", &["localhost"], Valid::Now);
     let broker = Broker::start_with(|options| {
-        options.tls = Some(TlsFiles {
+        options.tls = Some(ServerTls {
             cert,
             key,
             client_ca: None,

@@ -4,9 +4,9 @@
 //! The format is documented nowhere (seen with 2.1.330 and 2.1.114).
 
 use peerbus_adapter::transcript::{Line, LineReader, Transcripts};
+use peerbus_wire::lenient;
 use serde::Deserialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use crate::session::{Session, places};
 
@@ -129,15 +129,6 @@ impl Attachment {
     fn is_log(&self) -> bool {
         self.kind.as_deref() == Some("hook_success")
     }
-}
-
-fn lenient<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    T: serde::de::DeserializeOwned,
-{
-    let json = Box::<RawValue>::deserialize(deserializer)?;
-    Ok(serde_json::from_str(json.get()).ok())
 }
 
 #[cfg(test)]

@@ -235,6 +235,16 @@ impl MemoryStore {
         self.undo.push(Undo::Head(self.tables.head.replace(head)));
     }
 
+    pub(super) fn is_pending(&self, seq: Seq) -> bool {
+        let all = (seq, PeerId(0))..=(seq, PeerId(u32::MAX));
+        self.owed.range(all).next().is_some()
+    }
+
+    pub(super) fn is_dead(&self, seq: Seq) -> bool {
+        let all = (seq, PeerId(0))..=(seq, PeerId(u32::MAX));
+        self.tables.dead.range(all).next().is_some()
+    }
+
     pub(super) fn message_bytes(&self, seq: Seq) -> u64 {
         self.tables
             .messages

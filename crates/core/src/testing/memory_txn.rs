@@ -42,16 +42,6 @@ impl MemoryStore {
             .any(|fate| fate.seq == seq)
     }
 
-    fn is_pending(&self, seq: Seq) -> bool {
-        let all = (seq, PeerId(0))..=(seq, PeerId(u32::MAX));
-        self.owed.range(all).next().is_some()
-    }
-
-    fn is_dead(&self, seq: Seq) -> bool {
-        let all = (seq, PeerId(0))..=(seq, PeerId(u32::MAX));
-        self.tables.dead.range(all).next().is_some()
-    }
-
     /// Puts its hash in the place of a text, unless that is needed. Says whether it did.
     fn drop_text(&mut self, seq: Seq) -> bool {
         let Some(mut message) = self.tables.messages.get(&seq).cloned() else {

@@ -1,10 +1,10 @@
 //! What of a line a transport has to know that may lose lines and repeat them, whoever wrote it.
 
+use peerbus_wire::lenient;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::lenient;
 use crate::SERVER;
 
 /// How the client names the tool use that an MCP request is for.

@@ -236,9 +236,7 @@ async fn clock(bus: &Bus, id: String, report: &mut Report) {
         return;
     };
     let ours = SystemTime::now().duration_since(UNIX_EPOCH);
-    let ours = ours.map_or(0, |ours| {
-        u64::try_from(ours.as_millis()).unwrap_or(u64::MAX)
-    });
+    let ours = ours.map_or(0, peerbus_os::clock::millis);
     let apart = ours.abs_diff(theirs);
     if apart > CLOCK_MS_MAX {
         report.warning(

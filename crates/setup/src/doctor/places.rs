@@ -60,10 +60,7 @@ pub(super) fn check(context: &Context, report: &mut Report) {
         );
     }
     if let Err(why) = (context.check_gates)(&paths.gates) {
-        let says = format!(
-            "{} closes every gate until it is mended: {why}",
-            paths.gates.display()
-        );
+        let says = format!("every gate is closed until this is mended: {why}");
         report.failed("sessions", says, "correct it, or take it away");
     }
     if let Some(told) = groups::told(|name| std::env::var(name).ok()) {

@@ -142,7 +142,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("peerbus-view", &["schemars", "serde", "serde_json"]),
     (
         "peerbus-core",
-        &["blake3", "serde_json", "subtle", "thiserror"],
+        &["blake3", "serde", "serde_json", "subtle", "thiserror"],
     ),
 ];
 

@@ -99,9 +99,9 @@ impl Echo {
             }
             for attempt in self.looks() {
                 let mails = attempt.items.iter().filter_map(|item| item.content.mail());
-                for mail in mails.cloned() {
+                for mail in mails {
                     self.shown += 1;
-                    to_bot.push_back(self.sends(Some(&mail))?);
+                    to_bot.push_back(self.sends(Some(mail))?);
                 }
             }
             if self.tells {

@@ -168,7 +168,7 @@ fn the_rest_of_what_was_named_leaves_room_for_others_and_may_be_lost() {
 #[test]
 fn what_the_governor_holds_is_read_to_its_end_before_it_is_seen() {
     let mut rig = Rig::governed(Policy::Auto, Some(0), &[]);
-    rig.input(|mailbox, now| mailbox.sent(now, &key_of("bob"), "q", None, 0));
+    rig.input(|mailbox, now| mailbox.sent(now, Some(&key_of("bob")), "q", 0));
     let held = rig.arrive_sized(Priority::Next, 20_000);
     assert_eq!(rig.mailbox.held().0, 1);
     rig.progress();

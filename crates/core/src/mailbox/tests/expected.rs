@@ -103,7 +103,7 @@ fn others_and_other_messages_are_no_answer_and_one_is_enough() {
 #[test]
 fn an_answer_does_not_wait_for_the_governor() {
     let mut rig = Rig::governed(Policy::Auto, Some(0), &[]);
-    rig.input(|mailbox, now| mailbox.sent(now, &key_of("bob"), "q1", None, 0));
+    rig.input(|mailbox, now| mailbox.sent(now, Some(&key_of("bob")), "q1", 0));
     let ask = expect(&mut rig, "q1", "bob");
     answer(&mut rig, "bob", "q1");
     assert_eq!((answers(&mut rig), rig.mailbox.held().0), (vec![ask], 0));

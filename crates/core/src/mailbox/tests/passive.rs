@@ -198,7 +198,7 @@ fn what_is_urgent_goes_first_behind_any_number_of_others() {
 #[test]
 fn what_is_held_does_not_go_first() {
     let mut rig = Rig::governed(Policy::Auto, Some(0), &[]);
-    rig.input(|mailbox, now| mailbox.sent(now, &key_of("bob"), "q", None, 0));
+    rig.input(|mailbox, now| mailbox.sent(now, Some(&key_of("bob")), "q", 0));
     rig.arrive_from("alice", Priority::Next);
     let held = rig.arrive(Priority::Now);
     assert_eq!(rig.mailbox.held().0, 1);

@@ -12,6 +12,12 @@ fn signed_with(secret: &str, delivery: &Value) -> bool {
         let text = delivery["envelope"][name].as_str();
         text.expect("a string").to_owned()
     };
+    // Members stand as the sender wrote them, and none is sorted.
+    let body = &delivery["envelope"]["body"];
+    let body = match body.as_object() {
+        Some(said) => format!(r#"{{"text":{},"hops":{}}}"#, said["text"], said["hops"]),
+        None => body.to_string(),
+    };
     let envelope = Envelope {
         protocol_version: member("protocol_version"),
         id: member("id"),
@@ -20,7 +26,7 @@ fn signed_with(secret: &str, delivery: &Value) -> bool {
         ts: member("ts"),
         source: member("source"),
         kind: member("kind"),
-        body: delivery["envelope"]["body"].to_string().into(),
+        body: body.into(),
         hmac: member("hmac"),
     };
     let secret = Secret::new(secret.as_bytes()).expect("a secret");

@@ -168,6 +168,13 @@ fn by_governor(home: &Home, broker: &Broker) -> Made {
     for _ in 0..2 {
         bob.call("bus.send", json!({ "to": "ada", "body": "hi" }));
         id = send(home, "bob", "hi");
+        eventually("it is read, or held", || {
+            let drained = bob.call("bus.drain", json!({}));
+            let read = drained["messages"]
+                .as_array()
+                .is_some_and(|all| !all.is_empty());
+            (read || drained["held"].as_u64() > Some(0)).then_some(())
+        });
     }
     eventually("it is held", || {
         bob.call("bus.drain", json!({}))["held"]

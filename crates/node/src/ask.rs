@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use peerbus_adapter::mailbox::Activity;
+use peerbus_adapter::mailbox::quote::said;
 use peerbus_adapter::{AuditAction, AuditRecord, Inbound, Kind as MessageKind};
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
@@ -163,10 +164,8 @@ impl Shared {
     /// Takes a message that is a verdict in words on a request of this session, whoever sent it: it
     /// is none of the agent's business. Whether it was one.
     pub(crate) fn take_verdict(self: &Arc<Self>, inbound: &Inbound) -> bool {
-        let text = serde_json::from_str::<String>(&inbound.body);
-        let words = text.ok().filter(|_| inbound.kind == MessageKind::Msg);
-        let words = words.and_then(|text| approvals::in_words(&text));
-        let Some((id, allows)) = words else {
+        let words = approvals::in_words(&said(&inbound.body));
+        let Some((id, allows)) = words.filter(|_| inbound.kind == MessageKind::Msg) else {
             return false;
         };
         if !self.state().approvals.knows(&id) {

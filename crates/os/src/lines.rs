@@ -12,7 +12,8 @@ const BUFFER_KEPT: usize = 64 * 1024;
 pub enum NextLine {
     /// A whole line is there.
     Line,
-    /// A line was longer than the reader's bound: its beginning is there, the rest is gone.
+    /// A line is longer than the reader's bound: its beginning is there. Said at once; the next step
+    /// skips the rest.
     TooLong,
     /// The other end has closed it, or reading failed.
     End,
@@ -26,6 +27,8 @@ pub struct BoundedLines<R> {
     max: usize,
     /// `line` was handed out and is cleared by the next step.
     done: bool,
+    /// The rest of a line that was too long is to come.
+    skips: bool,
 }
 
 impl<R: AsyncRead + Unpin> BoundedLines<R> {
@@ -37,6 +40,7 @@ impl<R: AsyncRead + Unpin> BoundedLines<R> {
             line: Vec::new(),
             max,
             done: false,
+            skips: false,
         }
     }
 
@@ -57,19 +61,28 @@ impl<R: AsyncRead + Unpin> BoundedLines<R> {
             let read = self.read.fill_buf().await.unwrap_or_default();
             let end = memchr::memchr(b'\n', read).map(|at| at + 1);
             let (part, _) = read.split_at(end.unwrap_or(read.len()));
+            let used = part.len();
+            if self.skips {
+                self.read.consume(used);
+                self.skips = end.is_none() && used > 0;
+                if used == 0 {
+                    return NextLine::End;
+                }
+                continue;
+            }
             // A byte more than fits shows that a line is too long.
             let room = self.max + 1 - self.line.len();
             self.line
                 .extend_from_slice(part.get(..room).unwrap_or(part));
-            let used = part.len();
             self.read.consume(used);
-            self.done = end.is_some() || used == 0;
+            let too_long = self.line.len() > self.max;
+            self.done = end.is_some() || used == 0 || too_long;
+            self.skips = end.is_none() && too_long;
             if self.done {
-                return match (end, self.line.len() > self.max) {
-                    (None, true) => NextLine::End,
-                    (None, false) if self.line.is_empty() => NextLine::End,
-                    (_, true) => NextLine::TooLong,
-                    (_, false) => NextLine::Line,
+                return match end {
+                    _ if too_long => NextLine::TooLong,
+                    None if self.line.is_empty() => NextLine::End,
+                    _ => NextLine::Line,
                 };
             }
         }
@@ -148,14 +161,19 @@ mod tests {
         // One that comes in several reads.
         let long = [&b"x".repeat(20_000)[..], b"\nabc"].concat();
         assert_eq!(all(&long, 8_001).await, [None, line("abc")]);
-        assert_eq!(all(&b"x".repeat(20_000), 8_001).await, []);
+        assert_eq!(all(&b"x".repeat(20_000), 8_001).await, [None]);
     }
 
     #[tokio::test]
     async fn a_line_that_is_too_long_can_be_told_by_its_beginning() {
-        let mut lines = BoundedLines::new(&b"1234567890\nabc"[..], 8);
+        use tokio::io::AsyncWriteExt as _;
+        let (mut client, server) = tokio::io::duplex(64);
+        let mut lines = BoundedLines::new(server, 8);
+        client.write_all(b"1234567890").await.unwrap();
+        // Its end need not come.
         assert_eq!(lines.next().await, NextLine::TooLong);
         assert_eq!(lines.line(), b"12345678");
+        client.write_all(b"11\nabc\n").await.unwrap();
         assert_eq!(lines.whole().await, Some(&b"abc"[..]));
     }
 

@@ -402,7 +402,7 @@ async fn what_strict_readers_refuse_reaches_no_client_and_no_peer() {
         .unwrap_or_default();
     assert!(said.contains("half of a surrogate pair"), "{sent}");
     let body = broker.envelope().await.text;
-    assert!(body.contains(r#""body":"half \ufffd""#), "{body}");
+    assert!(body.contains(r#""text":"half \ufffd""#), "{body}");
 }
 
 #[tokio::test]

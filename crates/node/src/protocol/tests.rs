@@ -136,7 +136,7 @@ fn what_is_wrong_is_said_and_how() {
 #[test]
 fn a_line_that_is_no_request_is_answered_so() {
     for (line, code, says) in [
-        ("[]", -32600, "batches"),
+        ("[]", -32600, "no batch"),
         (r#"{"id":1,"method":"ping"}"#, -32600, "2.0"),
         (r#"{"jsonrpc":"2.0","id":1}"#, -32600, "`method`"),
         (

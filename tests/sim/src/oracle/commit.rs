@@ -61,12 +61,23 @@ impl Said {
         let Some(earlier) = self.ended.insert((peer, seq), end) else {
             return false;
         };
-        // It was done with its own copy of a broadcast before it got that of a name that ended.
-        let mut moved = self.moved.iter();
-        match moved.find(|(_, to, moved)| (*to, *moved) == (peer, seq)) {
-            Some(&(from, ..)) => self.ended.insert((from, seq), earlier).is_some(),
+        // It was done with its own copy of a broadcast before it got those of names that ended.
+        match self.former(peer, seq) {
+            Some(former) => self.ended.insert((former, seq), earlier).is_some(),
             None => true,
         }
+    }
+
+    /// One whose copy came to this peer, and that has no end of its own.
+    fn former(&self, peer: PeerId, seq: Seq) -> Option<PeerId> {
+        let moved = self.moved.iter();
+        let mut formers = moved
+            .filter(|(_, to, moved)| (*to, *moved) == (peer, seq))
+            .map(|(from, ..)| *from);
+        formers.find_map(|from| match self.ended.contains_key(&(from, seq)) {
+            false => Some(from),
+            true => self.former(from, seq),
+        })
     }
 }
 

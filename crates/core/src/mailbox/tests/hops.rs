@@ -26,6 +26,7 @@ fn what_is_sent_in_a_turn_that_peers_started_says_how_many_replies_led_there() {
     rig.pushed();
     rig.activity(Activity::Busy);
     assert_eq!(hops(&mut rig), 3);
+    rig.input(|mailbox, now| mailbox.sent(now, Some(&key_of("ann")), "q", 3));
     arrives_after(&mut rig, "bob", 5);
     arrives_after(&mut rig, "bob", 1);
     let along = rig.along(&PIGGYBACK).unwrap();

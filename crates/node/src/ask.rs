@@ -7,6 +7,7 @@ use std::time::Duration;
 use peerbus_adapter::mailbox::Activity;
 use peerbus_adapter::mailbox::quote::said;
 use peerbus_adapter::{AuditAction, AuditRecord, Inbound, Kind as MessageKind};
+use peerbus_core::grant::GATEWAY_PREFIX;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
@@ -164,8 +165,15 @@ impl Shared {
     /// Takes a message that is a verdict in words on a request of this session, whoever sent it: it
     /// is none of the agent's business. Whether it was one.
     pub(crate) fn take_verdict(self: &Arc<Self>, inbound: &Inbound) -> bool {
-        let words = approvals::in_words(&said(&inbound.body));
-        let Some((id, allows)) = words.filter(|_| inbound.kind == MessageKind::Msg) else {
+        let text = serde_json::from_str::<String>(&inbound.body).ok();
+        // Where replies led to it, its body says so. The gateway's never does: there a text that is to
+        // be no verdict stands in an object.
+        let from = inbound.from.to_ascii_lowercase();
+        let led = || (!from.starts_with(GATEWAY_PREFIX)).then(|| said(&inbound.body).into_owned());
+        let words = text
+            .or_else(led)
+            .filter(|_| inbound.kind == MessageKind::Msg);
+        let Some((id, allows)) = words.and_then(|text| approvals::in_words(&text)) else {
             return false;
         };
         if !self.state().approvals.knows(&id) {

@@ -453,4 +453,11 @@ fn mail_of_another_token_says_which_and_that_of_ones_own_says_nothing() {
     let vic = rig.v1("vic");
     rig.send(eve, "eve", "vic", "m5");
     assert_eq!(token(&mut rig, vic), None);
+    // A token that admits nobody any more is another's all the same.
+    rig.close(bob, true);
+    rig.input(Input::Grants(vec![grant("one", TOKEN)]));
+    let bob = rig.ext("bob");
+    let texts = rig.take(bob).texts;
+    let says = |text: &&String| text.contains(r#""token":"revoked""#);
+    assert_eq!(texts.iter().filter(says).count(), 2, "m1 and m3: {texts:?}");
 }

@@ -180,12 +180,16 @@ pub fn is_below_an_agent() -> bool {
     for process in os::process::ancestors(id, GENERATIONS_MAX) {
         match os::process::environment(process.id) {
             Ok(all) => dirs.extend(Paths::of_environment(&all).iter().flat_map(directories)),
-            // A sandbox keeps that from it.
-            Err(_) if os::user::is_in_namespace() => return true,
+            // A sandbox keeps that of its own user's processes from it. Others' cannot be read anywhere.
+            Err(_) if os::user::is_in_namespace() && is_own(process.id) => return true,
             Err(_) => {}
         }
     }
     is_of_an_agent(&dirs.into_iter().collect::<Vec<_>>(), id)
+}
+
+fn is_own(process: u32) -> bool {
+    os::user::owns(Path::new(&format!("/proc/{process}")))
 }
 
 /// Whether a process is an agent that has an adapter, or stands below one, as far as the sockets in
